@@ -55,8 +55,10 @@ typedef struct PMI_keyval_t {
 } PMI_keyval_t;
 #endif
 
-/* Begin and end. *spawned says whether another job's spawn started this one. PMI_Abort ends the whole job and does not
- * return. */
+/* Begin and end. *spawned says whether another job's spawn started this one. A second PMI_Init returns what the first one did.
+ * PMI_Abort ends the whole job and does not return; handlers of exit do not run: another thread may hold what they wait for. A child
+ * that is forked after PMI_Init has not joined the job: there every call returns PMI_ERR_INIT, PMI_Init returns PMI_FAIL, and PMI_Abort
+ * ends the child only. */
 int PMI_Init(int *spawned);
 int PMI_Initialized(PMI_BOOL *initialized);
 int PMI_Finalize(void);

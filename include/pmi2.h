@@ -56,8 +56,10 @@ typedef struct MPID_Info {
 } MPID_Info;
 #define PMI2U_Info MPID_Info
 
-/* Begin and end. A pointer may be null. PMI2_Initialized says 1 or 0. PMI2_Abort ends the process, and with flag the whole job;
- * it does not return. */
+/* Begin and end. A pointer may be null. A second PMI2_Init returns what the first one did. PMI2_Initialized says 1 or 0. PMI2_Abort ends
+ * the process, and with flag the whole job; it does not return, and handlers of exit do not run: another thread may hold what they
+ * wait for. A child that is forked after PMI2_Init has not joined the job: there every call returns PMI2_ERR_INIT, PMI2_Init returns
+ * PMI2_FAIL, and PMI2_Abort ends the child only. */
 int PMI2_Init(int *spawned, int *size, int *rank, int *appnum);
 int PMI2_Finalize(void);
 int PMI2_Initialized(void);

@@ -21,13 +21,13 @@ const PROGRAMS: [&str; 16] = [
     ARE_LOADED[0],
     ARE_LOADED[1],
 ];
-/// They load a library when they run, so they cannot be static.
+/// These load a library at run time, so they cannot be static.
 const LOAD_A_LIBRARY: [&str; 3] = ["startup", "pmix_exchange", "ucx_init"];
-/// Are loaded into other programs.
+/// These are loaded into other programs.
 const ARE_LOADED: [&str; 2] = ["mpi_shim", "prun_shim"];
-/// The compiler for those, where `CC` makes static programs only.
+/// The compiler for both kinds, if `CC` can only make static programs.
 const CC_SHARED: &str = "CC_SHARED";
-/// Without a C library, nor what compilers expect of one.
+/// Without a C library and without what compilers expect of one.
 const FREESTANDING: [&str; 5] = ["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin"];
 
 fn main() {

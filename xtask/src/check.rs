@@ -5,10 +5,10 @@ use crate::layout;
 use crate::step::{self, Result};
 use crate::structure;
 
-/// Ends with cargo's own account of the tests. The end-to-end tests run the release binary.
+/// The last part is cargo's own report on the tests. The end-to-end tests run the release binary.
 ///
 /// # Errors
-/// Something does not hold.
+/// A check or a test fails.
 pub fn run() -> Result {
     if has("fmt") {
         step::step("cargo fmt --check", || step::run(cargo().args(["fmt", "--all", "--check"])))?;

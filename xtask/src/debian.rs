@@ -1,9 +1,9 @@
-//! Debian packages: only the missing ones are installed.
+//! Debian packages: installs only the missing ones.
 
 use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
-/// What each package is for.
+/// The packages, each with its purpose.
 const PACKAGES: [(&str, &str); 22] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
@@ -29,7 +29,7 @@ const PACKAGES: [(&str, &str); 22] = [
     ("valgrind", "a wrapper around MPI programs"),
 ];
 
-/// Installs packages without starting their daemons on this machine, unless it has its own rule for that.
+/// Installs packages without starting their daemons on this machine, unless the machine has its own rule for that.
 const INSTALL: &str = "\
 rule=/usr/sbin/policy-rc.d
 if [ ! -e $rule ]; then
@@ -40,7 +40,7 @@ fi
 apt-get install \"$@\"
 ";
 
-/// Installs what tests and demo need and is missing; as another user than root by `sudo`.
+/// Installs the missing packages that tests and demo need; uses `sudo` unless run as root.
 ///
 /// # Errors
 /// This is not Debian, or `apt-get` fails.
@@ -71,7 +71,7 @@ fn installed(package: &str) -> bool {
     output.is_ok_and(|output| output.stdout.ends_with(b"ok installed"))
 }
 
-/// A command that root runs: by `sudo` unless we are root.
+/// A command that runs as root: by `sudo` unless we are root.
 pub fn as_root(program: &str) -> Command {
     let mut command = if is_root() {
         Command::new(program)
@@ -84,7 +84,7 @@ pub fn as_root(program: &str) -> Command {
     command
 }
 
-/// Whether namespaces can be made, and packages installed, without asking.
+/// Whether we are root, so that namespaces can be created and packages installed without `sudo`.
 pub fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

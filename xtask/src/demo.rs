@@ -7,13 +7,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the product and runs two programs of MPICH 5, the second by ssh on four hosts.
+/// Builds the product and runs two programs of MPICH 5, the second one by ssh on four hosts.
 ///
 /// # Errors
 /// A step fails.
 pub fn run() -> Result {
     release()?;
-    // A session that stands here already, or has left something, has no part in it.
+    // The demo must not use an existing session, nor be disturbed by the remains of one.
     let no_session = ("WIREUP_RUNTIME_DIR", layout::target().join("no-session"));
     let hello = programs::build(Flavour::Mpich5, "hello")?;
     let mut local = Command::new(near(&layout::wireup()));
@@ -22,7 +22,7 @@ pub fn run() -> Result {
     step::step(show(&local), || step::run(&mut local))?;
     let allreduce = programs::build(Flavour::Mpich5, "allreduce")?;
     let mut remote = Command::new(near(&layout::testbed()));
-    // Hosts have a /tmp of their own: a working tree below it is to be seen by them too.
+    // Hosts have their own /tmp, so a working tree inside /tmp must be shared with them.
     remote.args(["run", "-n", "4", "--ssh", "--share"]).arg(layout::root()).arg("--").arg(near(&layout::wireup()));
     remote.args(["run", "--hosts", "n[0-3]", "-n", "8", "--verbose"]).arg(near(&allreduce)).current_dir(layout::root());
     remote.env(no_session.0, &no_session.1);
@@ -35,12 +35,12 @@ pub fn run() -> Result {
     Ok(())
 }
 
-/// A path as one would type it in the workspace's root.
+/// A path as a user would type it in the workspace's root.
 fn near(path: &Path) -> PathBuf {
     path.strip_prefix(layout::root()).unwrap_or(path).to_path_buf()
 }
 
-/// Builds the product as users have it, and the hosts for tests.
+/// Builds the product as users have it, and the testbed.
 ///
 /// # Errors
 /// It does not compile.
@@ -57,10 +57,10 @@ pub fn cargo() -> Command {
     cargo
 }
 
-/// What the rustc that builds this prints of itself.
+/// The output of `rustc --print WHAT` for the rustc that builds this.
 ///
 /// # Errors
-/// It cannot be asked.
+/// rustc cannot be run.
 pub fn rustc(what: &str) -> Result<String> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     step::output(Command::new(rustc).args(["--print", what]))

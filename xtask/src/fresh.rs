@@ -1,12 +1,12 @@
-//! `cargo xtask fresh`: the README's commands in a new Debian 12, as a stranger would run them.
+//! `cargo xtask fresh`: the README's commands in a new Debian 12, as a new user would run them.
 //!
-//! debootstrap makes the smallest Debian with a C compiler in a folder below the target directory; a clone of `HEAD` and this
-//! machine's Rust toolchain go in. The commands run there in mount, process, IPC and host name namespaces of their own, with a
-//! `/proc`, `/dev` and `/run` of their own; the network is this machine's, because packages are fetched. Which mirrors, proxies
-//! and certificates that takes is carried in (`carried`).
+//! debootstrap creates the smallest Debian with a C compiler in a folder inside the target directory; a clone of `HEAD` and this machine's
+//! Rust toolchain are added. The commands run there in their own mount, process, IPC and host name namespaces, with their own `/proc`,
+//! `/dev` and `/run`; the network is this machine's, because packages are fetched. The settings for mirrors, proxies and certificates are
+//! copied from this machine (`carried`).
 //!
-//! Nothing of it stays, however this ends: processes die with their namespace, whose first process dies with this one; so do
-//! the mounts; a cleaner, which outlives this process, removes the folder.
+//! However this ends, it cleans up: processes die with their namespace, whose first process dies with this one; mounts vanish with it; a
+//! cleaner, which outlives this process, removes the folder.
 
 mod carried;
 mod cleaner;
@@ -21,18 +21,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 
-/// Both, in the order of the README.
+/// Both commands, in the order of the README.
 pub const COMMANDS: [&str; 2] = ["demo", "test"];
 
 const SUITE: &str = "bookworm";
 
-/// What Rust asks for itself: a linker, and certificates for the registry.
+/// The requirements of Rust itself: a linker, and certificates for the registry.
 const PACKAGES: &str = "ca-certificates,gcc,libc6-dev";
 
-/// What this machine needs for it.
+/// The tools that this machine needs for it.
 const TOOLS: [&str; 2] = ["debootstrap", "git"];
 
-/// Namespaces whose processes all die when the first one does, and that one when this process does.
+/// Namespaces whose processes all die when their first process dies, which dies when this process does.
 const NAMESPACES: &str =
     "--pdeathsig KILL unshare --mount --propagation private --ipc --uts --pid --fork --kill-child --";
 
@@ -41,7 +41,7 @@ const INSIDE: &str = include_str!("fresh/inside.sh");
 /// Runs `commands` of `cargo xtask` one after the other in one new Debian.
 ///
 /// # Errors
-/// The Debian cannot be made, or a command fails in it.
+/// The Debian cannot be created, or a command fails in it.
 pub fn run(commands: &[&str]) -> Result {
     let toolchain = toolchain()?;
     let is_missing = |tool: &&str| Command::new(tool).arg("--version").output().is_err();
@@ -73,7 +73,7 @@ fn in_folder(folder: &Path, toolchain: &Path, commands: &[&str]) -> Result {
     Ok(())
 }
 
-/// Also in namespaces: debootstrap mounts and starts things in what it makes.
+/// In namespaces as well: debootstrap mounts and starts things in what it creates.
 fn bootstrap(root: &Path, carried: &Carried) -> Result {
     let mut debootstrap = in_namespaces();
     debootstrap.arg("env").args(carried.proxies());
@@ -81,7 +81,7 @@ fn bootstrap(root: &Path, carried: &Carried) -> Result {
     step::run_quietly(debootstrap.arg(root).arg(&carried.mirror))
 }
 
-/// What is committed, as others get it.
+/// Clones the committed state, as others get it.
 fn clone(to: &Path) -> Result {
     let mut changes = Command::new("git");
     changes.args(["status", "--porcelain"]).current_dir(layout::root());

@@ -1,4 +1,4 @@
-//! Where things lie in the working tree.
+//! The paths of the working tree.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 /// The workspace's root.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // This crate lies one directory below the root.
+    // This crate is one directory below the root.
     manifest.parent().unwrap_or(manifest).to_path_buf()
 }
 
-/// Cargo's target directory; all that is made here lies below it.
+/// Cargo's target directory; everything that xtask makes is in it.
 pub fn target() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -23,7 +23,7 @@ pub fn wireup() -> PathBuf {
     target().join("release/wireup")
 }
 
-/// Several hosts on this machine.
+/// The program that simulates several hosts on this machine.
 pub fn testbed() -> PathBuf {
     target().join("release/wireup-testbed")
 }
@@ -33,7 +33,7 @@ pub fn mpich5() -> PathBuf {
     target().join("peers/mpich")
 }
 
-/// Virtual environment of the PyPI package `impi-rt`; apart, because both bring a `libmpi.so.12`.
+/// Virtual environment of the PyPI package `impi-rt`; separate, because both bring a `libmpi.so.12`.
 pub fn intel() -> PathBuf {
     target().join("peers/intel")
 }

@@ -1,8 +1,8 @@
 //! The C libraries, `libpmi.so.0` and `libpmi2.so.0`: built small, linked with one version node each.
 //!
-//! rustc makes static libraries of them and the C compiler shared ones: the list of symbols that rustc itself hands the linker
-//! rules out a version script. Nothing but the C library is linked, not even the compiler's start files, so nothing runs when
-//! a library is loaded.
+//! rustc makes static libraries of them and the C compiler makes shared ones: the list of symbols that rustc itself passes to the linker
+//! rules out a version script. Nothing but the C library is linked, not even the compiler's start files, so no code runs when a library is
+//! loaded.
 
 use crate::demo::cargo;
 use crate::layout;
@@ -16,41 +16,42 @@ use std::{fs, process};
 /// Names without `lib` and `.so`.
 pub const NAMES: [&str; 2] = ["pmi", "pmi2"];
 
-/// Unwind tables would be a sixth of a library and are taken out: no exception passes through. Frame pointers are what
-/// debuggers find their way by without them.
+/// Unwind tables, a sixth of a library, are removed: no exception passes through. Without them debuggers need frame pointers.
 const RUSTFLAGS: &str = "-C force-frame-pointers=yes";
 
-const LINKER: [&str; 9] = [
+const LINKER: [&str; 10] = [
     "--gc-sections",
     "--as-needed",
     "-z,defs",
     "-z,relro",
     "-z,now",
-    // A page less for each change of rights.
+    // The C library keeps a pointer to the handler of forks.
+    "-z,nodelete",
+    // Saves a page for each change of access rights.
     "-z,noseparate-code",
     "--hash-style=gnu",
-    // A page less: with an identifier the code goes some bytes beyond one.
+    // Saves a page: with a build id the code would exceed one by a few bytes.
     "--build-id=none",
     "-s",
 ];
 
-/// The real file of a library.
+/// The file name of a library.
 pub fn file(name: &str) -> String {
     format!("lib{name}.so.0.0.0")
 }
 
-/// The links to it: the soname, and what `-lpmi` looks for.
+/// The links to it: the soname, and the name for `-lpmi`.
 pub fn links(name: &str) -> [String; 2] {
     [format!("lib{name}.so.0"), format!("lib{name}.so")]
 }
 
-/// Builds both beside the release program; returns that folder. Safe to call from several processes at once.
+/// Builds both beside the release program; returns that folder. Several processes may call it at once.
 ///
 /// # Errors
 /// They cannot be built.
 pub fn build() -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    // A poisoned lock means that another test failed; that is reported there.
+    // A poisoned lock means that another test failed, which is reported there.
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut build = cargo();
     build.args(["build", "--quiet", "--profile", "capi"]).env("RUSTFLAGS", RUSTFLAGS);
@@ -87,13 +88,13 @@ fn link(name: &str, folder: &Path) -> Result {
         fs::rename(&unfinished, &library).map_err(|e| format!("rename to {}: {e}", library.display()))?;
     }
     for link in links(name) {
-        // Another process may just have made it.
+        // Another process may just have created it.
         let _ = symlink(file(name), folder.join(link));
     }
     Ok(())
 }
 
-/// As [`build`], announced.
+/// Like [`build`], as an announced step.
 ///
 /// # Errors
 /// As [`build`].

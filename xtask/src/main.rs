@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask demo` and `cargo xtask test` set up all they need by themselves.
+//! The project's tasks: `cargo xtask demo` and `cargo xtask test` set up everything that they need.
 
 use std::process::ExitCode;
 use xtask::step::Result;
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// All that the machine lacks; quick when nothing is.
+/// Installs and builds everything that is missing; quick if nothing is.
 fn setup() -> Result {
     debian::install()?;
     peers::install()?;

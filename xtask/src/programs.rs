@@ -1,7 +1,6 @@
 //! The test programs: C sources compiled against each peer, into the target directory.
 //!
-//! A program is compiled again only when its source is newer. Safe to call from several processes at once: the
-//! result is renamed into place.
+//! A program is compiled again only when its source is newer. Several processes may do this at once: the result is renamed into place.
 
 pub use crate::flavour::{Flavour, environment};
 use crate::step::{Result, run_quietly, step};
@@ -41,7 +40,7 @@ pub fn build(flavour: Flavour, name: &str) -> Result<PathBuf> {
     if fresh(&source, &binary) {
         return Ok(binary);
     }
-    // `binary` lies in a folder by construction.
+    // `binary` always returns a path inside a folder.
     let folder = binary.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     let unfinished = folder.join(format!(".{name}.{}.{}", process::id(), SERIAL.fetch_add(1, Ordering::Relaxed)));
@@ -53,7 +52,7 @@ pub fn build(flavour: Flavour, name: &str) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The interpreter that has mpi4py, of the virtual environment of an MPI from PyPI.
+/// The interpreter with mpi4py in the virtual environment of an MPI from PyPI.
 ///
 /// # Errors
 /// It is not installed.
@@ -78,7 +77,7 @@ fn fresh(source: &Path, binary: &Path) -> bool {
     matches!((time(source), time(binary)), (Ok(source), Ok(binary)) if source <= binary)
 }
 
-/// Whether a peer that is not there is a failure (`xtask test` sets it) and not a loud skip.
+/// Whether a missing peer is a failure (`xtask test` sets this) and not just a skip with a message.
 pub fn required() -> bool {
     env::var_os("WIREUP_REQUIRE_PEERS").is_some_and(|value| value == "1")
 }

@@ -1,7 +1,7 @@
-//! What takes longer than a test may. What was run is kept in `proof/`, which is committed.
+//! Checks that take longer than a test may. What was run is recorded in `proof/`, which is committed.
 //!
-//! `cargo xtask proof seeds --hours H`: simulated sessions by seed, for as long as one likes, each seed once: the next run goes on behind
-//! the last. A change of the code does not make old seeds worth more than new ones, so nothing is run again.
+//! `cargo xtask proof seeds --hours H`: simulated sessions by seed, for as long as requested, each seed only once: the next run continues
+//! after the last one. After a change of the code, old seeds are worth no more than new ones, so none is run again.
 //!
 //! `cargo xtask proof model`: every order of events in sessions of four and five agents.
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Seeds that each processor runs before the ledger is written.
 const SEEDS: u64 = 500;
 
-/// The sessions with losses; the others are easier. Those with lost hosts take three times as long as those with lost agents.
+/// The kinds of sessions with losses, since the others find less. Those with lost hosts take three times as long as those with lost agents.
 const KINDS: [&str; 4] = ["wild", "wild", "wild", "fierce"];
 
 const HEAD: &str = "\
@@ -29,10 +29,10 @@ const MODEL_HEAD: &str = "\
 # Sessions of which every order of events was run, without a broken rule: their states, and the commit. `cargo xtask proof model` does it.
 ";
 
-/// Runs seeds that were not run yet, for so many hours.
+/// Runs seeds that were not run yet, for this many hours.
 ///
 /// # Errors
-/// Something cannot be built or run, or a session breaks a rule.
+/// A program cannot be built or run, or a session breaks a rule.
 pub fn seeds(hours: &str) -> Result {
     let hours: f64 = hours.parse().map_err(|_| format!("--hours {hours}: not a number"))?;
     let length = Duration::try_from_secs_f64(hours * 3600.0).map_err(|e| format!("--hours {hours}: {e}"))?;
@@ -54,10 +54,10 @@ pub fn seeds(hours: &str) -> Result {
     if broken.is_empty() { Ok(()) } else { Err(format!("these break a rule: {}", broken.join(", "))) }
 }
 
-/// Explores the model, and writes down how large it is.
+/// Explores the model and records its size.
 ///
 /// # Errors
-/// It cannot be built, or a rule is broken.
+/// The model cannot be built, or a rule is broken.
 pub fn model() -> Result {
     let commit = commit()?;
     let model = step("build the model", || build(&["--package", "wireup-proto", "--lib"]))?;
@@ -73,7 +73,7 @@ pub fn model() -> Result {
     fs::write(&path, format!("{MODEL_HEAD}{text}")).map_err(|e| format!("write {}: {e}", path.display()))
 }
 
-/// A test program, built once: what is edited meanwhile is not what the ledger names.
+/// Builds a test program once, so that edits made during a run do not affect what the ledger records.
 fn build(which: &[&str]) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(layout::root()).args(["test", "--profile", "proof"]).args(which);
@@ -82,14 +82,14 @@ fn build(which: &[&str]) -> Result<PathBuf> {
     built.map(|(path, _)| path.into()).ok_or_else(|| "cargo does not say what it has built".into())
 }
 
-/// Which sessions break a rule: lines of `seed N: how`.
+/// The sessions that break a rule: lines of `seed N: how`.
 fn list(sessions: &Path, range: &Range, parts: u64) -> Result<Vec<String>> {
     let one = |part: u64| {
         let seeds = format!("{}:{}..{}", range.kind, range.first + part * SEEDS, range.first + (part + 1) * SEEDS);
         let mut command = Command::new(sessions);
         command.args(["--exact", "sessions_that_break_a_rule_are_listed", "--nocapture"]);
         let said = output(command.env("WIREUP_SIM_LIST", &seeds))?;
-        // A test that was not found ends well too.
+        // Running a test that does not exist succeeds, too.
         if !said.lines().any(|line| line == format!("listed {seeds}")) {
             return Err(format!("the simulator did not run {seeds}"));
         }
@@ -108,7 +108,7 @@ fn seed_of(line: &str) -> u64 {
     number.and_then(|(seed, _)| seed.parse().ok()).unwrap_or_default()
 }
 
-/// What is run, as far as git knows it.
+/// The commit that is run, with a mark if there are uncommitted changes.
 fn commit() -> Result<String> {
     let git = |args: &[&str]| output(Command::new("git").current_dir(layout::root()).args(args));
     let commit = git(&["rev-parse", "--short=7", "HEAD"])?;
@@ -191,12 +191,12 @@ impl Ledger {
         fs::write(&path, self.to_string()).map_err(failed)
     }
 
-    /// The first seed that was not run.
+    /// The first seed that was not run yet.
     fn next(&self, kind: &str) -> u64 {
         self.0.iter().filter(|line| line.range.kind == kind).map(|line| line.range.end).max().unwrap_or(0)
     }
 
-    /// Joined with a line that it continues.
+    /// Adds a line, joined with the line that it continues.
     fn add(&mut self, new: Line) {
         let continues = |old: &&mut Line| {
             old.range.kind == new.range.kind && old.range.end == new.range.first && old.commit == new.commit

@@ -1,13 +1,13 @@
-//! One announced step after another, each a command.
+//! Runs commands as announced steps, one after another.
 
 use std::fmt::Display;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// An error is one line for a person.
+/// An error is one line of text for the user.
 pub type Result<T = ()> = std::result::Result<T, String>;
 
-/// Announces `what`, does it, and says how long it took.
+/// Announces `what`, does it, and prints how long it took.
 pub fn step<T>(what: impl Display, work: impl FnOnce() -> Result<T>) -> Result<T> {
     eprintln!("==> {what}");
     let start = Instant::now();
@@ -29,15 +29,15 @@ pub fn run(command: &mut Command) -> Result {
 /// Runs a command quietly; its output is shown only if it fails.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub fn run_quietly(command: &mut Command) -> Result {
     output(command).map(drop)
 }
 
-/// As [`run_quietly`]; returns what the command writes, without the last line's end.
+/// Like [`run_quietly`]; returns the command's output without the final newline.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{shown}: {e}"))?;
@@ -48,7 +48,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Err(format!("{shown}: {}", output.status))
 }
 
-/// The command as a person would type it.
+/// The command as a user would type it.
 pub fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

@@ -1,10 +1,10 @@
-//! `cargo xtask check`: what the code's structure has gained stays.
+//! `cargo xtask check`: checks rules of the code's structure.
 //!
-//! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds those of a crate and
-//! what a path leads to. One file for each kind of rule: `routers` `imports` `manifests` `purity` `licences`. What clippy can see,
-//! the types of pure crates, is clippy's: here only its lists are compared.
+//! Rules read the text of the working tree; none needs a compiler. `source` reads a Rust file, `modules` finds the files of a crate and
+//! what a path leads to. There is one file for each kind of rule: `routers` `imports` `manifests` `purity` `licences`. Clippy checks the
+//! types that pure crates use; here only its lists are compared.
 //!
-//! `cargo deny` runs besides, where it is installed: it alone knows the advisories.
+//! `cargo deny` runs in addition if it is installed: only it knows the security advisories.
 
 mod deny;
 mod imports;
@@ -21,16 +21,16 @@ use crate::step::Result;
 use modules::Modules;
 use tree::Tree;
 
-/// A rule by its name, and where it is broken: a line each.
+/// A rule's name, and one line for each place where it is broken.
 struct Finding {
     rule: String,
     broken: Vec<String>,
 }
 
-/// Rules that the code does not keep yet. One that it keeps is to be taken out.
+/// Rules that the code does not keep yet. A rule that it keeps must be removed from this list.
 const NOT_YET: [&str; 0] = [];
 
-/// Checks all rules, and says of each that is broken where.
+/// Checks all rules, and reports where each broken one is broken.
 ///
 /// # Errors
 /// A rule is broken that is not in [`NOT_YET`], or a file cannot be read or is not Rust.
@@ -47,7 +47,7 @@ pub fn run() -> Result {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} rules of the structure are broken")) }
 }
 
-/// Whether it may pass.
+/// Prints the result of a rule; returns whether it is acceptable.
 fn report(finding: &Finding) -> bool {
     let Finding { rule, broken } = finding;
     match (broken.is_empty(), NOT_YET.contains(&rule.as_str())) {

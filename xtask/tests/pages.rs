@@ -1,4 +1,4 @@
-//! The documents as they lie here: no merge is left open in them, and their links lead somewhere.
+//! The documents contain no merge conflict markers, and their links lead to existing files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// What stands in `](…)`.
+/// The link targets in `](…)`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link)
 }

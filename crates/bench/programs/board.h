@@ -1,7 +1,7 @@
-// The board: a file that all ranks of a startup benchmark map, and the gate that starts them together.
+// The board: a file that all ranks of a startup benchmark map, with the gate that starts them together.
 //
-// The benchmark writes what the next step is, rank 0 opens the gate for it when all ranks have arrived, every rank leaves its clock
-// readings in a slot of its own. Layout as of `src/startup/board.rs`; all numbers in the machine's byte order.
+// The benchmark writes the next step, rank 0 opens the gate for it when all ranks have arrived, and every rank leaves its clock readings in
+// a slot of its own. The layout is that of `src/startup/board.rs`; all numbers are in the machine's byte order.
 //
 //   offset 0                 struct board, one page
 //   offset BOARD_SLOTS + r * sizeof(struct slot)   the slot of rank r
@@ -22,13 +22,13 @@ enum { BOARD_MAGIC = 0x57554231, BOARD_SLOTS = 4096, EXIT_FAILED = 4 };
 
 struct board {
     uint32_t magic, job_size;
-    _Atomic uint32_t arrived;  // how often a rank has come to the gate
+    _Atomic uint32_t arrived;  // how many arrivals of ranks at the gate so far
     _Atomic uint32_t gate;     // number of the step that was opened last
-    uint64_t opened_ns;        // when that was
+    uint64_t opened_ns;        // when it was opened
     // The next step.
     uint32_t operation, gets, work_kind, value_len, key_len, salt;
     uint64_t work_ns;
-    uint32_t repeat;  // how often it is done, one behind the other
+    uint32_t repeat;  // how often it is repeated without a pause
 };
 
 // Times are CLOCK_MONOTONIC in ns.
@@ -37,10 +37,10 @@ struct slot {
     uint64_t join_begin_ns, join_end_ns;  // around PMI2_Init
     uint64_t step;                        // the last step that was done
     uint64_t start_ns;                    // before the first call of the step
-    // Of a step that is repeated, all but the start are of the last time.
-    uint64_t begun_ns;                    // the starting call has returned; of a blocking operation: it is over
-    uint64_t ready_ns;                    // all but the wait and the gets behind it are done
-    uint64_t end_ns;                      // the values were read
+    // If a step is repeated, all times but the start are those of the last repetition.
+    uint64_t begun_ns;                    // the starting call has returned; for a blocking operation: its end
+    uint64_t ready_ns;                    // everything is done but the wait and the gets after it
+    uint64_t end_ns;                      // all values have been read
     uint64_t start_cpu_ns;                // thread CPU time of the starting call
     uint64_t unused[7];
 };
@@ -78,7 +78,7 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen) { syscall(SYS_fute
 
 static void futex_wake(_Atomic uint32_t *word, int count) { syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0); }
 
-// Waits until the benchmark has the next step done by all. Rank 0 tells it that all are here and opens the gate when it says so.
+// Waits until all ranks are to do the benchmark's next step. Rank 0 reports to it that all have arrived, and opens the gate when told to.
 static void board_gate(int rank, uint32_t step) {
     uint32_t all = board->job_size * step, seen;
     if (atomic_fetch_add(&board->arrived, 1) + 1 == all) futex_wake(&board->arrived, 1);

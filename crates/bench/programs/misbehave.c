@@ -1,5 +1,5 @@
-// misbehave NUMBER: a rank that ends as its number says. Of 20 in sequence 16 leave as they should, and one each exits with 3, is killed
-// by SIGSEGV, aborts, and leaves a child behind that sleeps on.
+// misbehave NUMBER: a rank whose end depends on its number. Of 20 consecutive ones, 16 exit properly; one each exits with 3, is killed by
+// SIGSEGV, aborts, and leaves a sleeping child behind.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
         abort();
     case 19:
         if (fork() == 0) {
-            // Away from its rank's session and its output, as what is left behind by mistake often is.
+            // Detached from its rank's session and output, as processes left behind by mistake often are.
             setsid();
             for (int fd = 0; fd < 3; fd++) close(fd);
             sleep(100000);

@@ -1,10 +1,11 @@
-// mpi_shim.so, loaded before an MPI program by LD_PRELOAD: times MPI_Init, and in it the calls by which MPI talks to its PMI server.
+// mpi_shim.so, loaded before an MPI program by LD_PRELOAD: times MPI_Init, and in it the calls by which MPI communicates with its PMI
+// server.
 //
-// Appends a line to the file that WIREUP_BENCH_STAMPS names:
+// Appends one line to the file that WIREUP_BENCH_STAMPS names:
 //
 //   rank init_ns pmi_ns          wall time of MPI_Init; of that in read and write on PMI_FD
 //
-// It needs no header of an MPI: the profiling interface (PMPI) has the same simple types in all.
+// It needs no MPI header: the types of the profiling interface (PMPI) used here are the same in every MPI.
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// PMI-1 over PMI_FD, as plain as a client can be: one write per request, one buffered line per reply.
+// PMI-1 over PMI_FD in its simplest form: one write per request, one buffered line per reply.
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// Exit status of a client that found no PMI or another job size than it was told to expect: a
-// launcher that starts singletons must not pass for one that wired up a job.
+// Exit status of a client that found no PMI, or another job size than it expects: a launcher that starts singletons must not look like one
+// that wired up a job.
 enum { EXIT_NO_PMI = 3, EXIT_PMI_ERROR = 4 };
 
 static int pmi_fd = -1;
@@ -50,7 +50,7 @@ static inline void pmi_send(const char *text, size_t len) {
     }
 }
 
-// One request, one reply; `expect` is the reply's command word.
+// Sends one request and reads one reply; `expect` is the reply's command word.
 __attribute__((format(printf, 2, 3))) static inline char *pmi_ask(const char *expect, const char *fmt, ...) {
     char request[2048];
     va_list args;
@@ -72,7 +72,7 @@ __attribute__((format(printf, 2, 3))) static inline char *pmi_ask(const char *ex
     return reply;
 }
 
-// The value of ` name=` in a reply, cut at the next blank; the reply is changed by this.
+// The value of ` name=` in a reply, cut at the next blank; modifies the reply.
 static inline char *pmi_value(char *reply, const char *name) {
     for (char *at = reply; (at = strstr(at, name)); at++) {
         size_t len = strlen(name);

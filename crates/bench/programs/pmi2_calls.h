@@ -1,4 +1,4 @@
-// The functions of libpmi2 that the benchmark calls, found in the library that it was told to load.
+// The functions of libpmi2 that the benchmark calls, looked up in the library that is named on the command line.
 #include <dlfcn.h>
 
 #include "pmi2.h"

@@ -1,4 +1,4 @@
-// PMI-2 by hand on PMI_FD, as a client without extensions does it: a message and its answer at a time, a get for each key.
+// Hand-written PMI-2 on PMI_FD, as used by clients without extensions: one message and its answer at a time, one get for each key.
 static int text_fd = -1;
 static char text_buf[8192];
 static size_t text_len;
@@ -14,7 +14,7 @@ static void text_send(const char *body, int len) {
     }
 }
 
-// The next message, with a NUL behind; valid until the next call.
+// The next message, terminated by a NUL; valid until the next call.
 static char *text_receive(void) {
     size_t wanted = 6;
     for (text_len = 0; text_len < wanted;) {
@@ -31,7 +31,7 @@ static char *text_receive(void) {
     return text_buf + 6;
 }
 
-// One request; its answer must be `expect` with rc=0.
+// Sends one request; its answer must be `expect` with rc=0.
 __attribute__((format(printf, 2, 3))) static char *text_ask(const char *expect, const char *format, ...) {
     char body[1024];
     va_list args;

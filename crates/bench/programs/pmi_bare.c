@@ -1,7 +1,7 @@
 // pmi-bare SIZE: pmi-init without a C library: init, barrier, finalize by bare system calls.
 //
-// A static glibc program spends several hundred microseconds on page faults before main; this one next to
-// nothing, so that of a job's time more is the launcher's.
+// A static glibc program spends several hundred microseconds on page faults before main, this one almost nothing; so the launcher accounts
+// for more of a job's time.
 #if defined(__x86_64__)
 enum { SYS_READ = 0, SYS_WRITE = 1, SYS_EXIT = 231 };
 static long syscall3(long number, long a, long b, long c) {
@@ -34,14 +34,14 @@ static int number(const char *text) {
     return value;
 }
 
-// What follows `prefix` in `text`, or nothing.
+// What follows `prefix` in `text`, or null.
 static const char *after(const char *text, const char *prefix) {
     while (*prefix)
         if (*text++ != *prefix++) return 0;
     return text;
 }
 
-// One request, one reply line, of which the command word is looked at.
+// Sends one request and reads one reply line, of which only the command word is checked.
 static void ask(int fd, const char *request, const char *expect) {
     static char reply[1024];
     long len = 0, sent = 0, n;

@@ -1,11 +1,10 @@
-// pmi-echo COUNT PROGRAM [ARG..]: starts COUNT clients on socket pairs and answers each PMI-1 line at
-// once with a canned reply of the right form and size: one thread, level-triggered epoll, one read and
-// one write per request. It keeps no pairs and knows no keys; a barrier is a counter. What a real
-// server needs beyond this time is its own.
+// pmi-echo COUNT PROGRAM [ARG..]: starts COUNT clients on socket pairs and answers each PMI-1 line at once with a fixed reply of the right
+// form and size: one thread, level-triggered epoll, one read and one write per request. It stores no pairs and knows no keys; a barrier is
+// a counter. The time that a real server needs beyond this is due to that server.
 //
-// COUNT may be COUNT:NODE:SIZE, one of several such servers: its clients are ranks NODE * COUNT and on of a job of
-// SIZE. Then the barrier is the caller's: a byte goes to stdout when all clients here have arrived, and a byte on
-// stdin lets them go (`shells --gate`).
+// COUNT may be COUNT:NODE:SIZE for one of several such servers: its clients are the ranks from NODE * COUNT on of a job of SIZE. Then the
+// caller provides the barrier: a byte goes to stdout when all clients here have arrived, and a byte on stdin releases them (`shells
+// --gate`).
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -39,7 +38,7 @@ static void answer(int fd, const char *reply, size_t len) {
 
 static void keep_open(int fd) { fcntl(fd, F_SETFD, 0); }
 
-// The environment with room in front for the three variables of a client.
+// The environment, with room at the front for the three variables of a client.
 static char **client_env(char vars[3][32]) {
     int count = 0;
     while (environ[count]) count++;
@@ -69,7 +68,7 @@ static void release(int count, const int *fds) {
     for (int r = 0; r < count; r++) answer(fds[r], BARRIER_OUT, sizeof BARRIER_OUT - 1);
 }
 
-// The others' servers are waited for through whoever holds our stdin and stdout.
+// The caller on our stdin and stdout waits for the other servers.
 static void pass_gate(void) {
     char byte = 'g';
     if (write(STDOUT_FILENO, &byte, 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1) fail("gate");
@@ -90,7 +89,7 @@ static void serve(int count, int gated, const int *fds, int epoll) {
                 continue;
             }
             line[len] = 0;
-            // A client waits for each reply, so a read is one whole request.
+            // A client waits for each reply, so one read returns one whole request.
             if (strchr(line, '\n') != line + len - 1) {
                 fprintf(stderr, "pmi-echo: not one line: %s\n", line);
                 exit(1);
@@ -98,7 +97,7 @@ static void serve(int count, int gated, const int *fds, int epoll) {
             if (strncmp(line, "cmd=barrier_in", 14) == 0) {
                 if (++arrived < count) continue;
                 arrived = 0;
-                // All clients wait, so nothing is missed while this blocks.
+                // All clients wait, so blocking here delays nothing.
                 if (gated) pass_gate();
                 release(count, fds);
                 continue;

@@ -3,16 +3,16 @@
 //
 // Joins by PMIx, puts one value, commits, fences twice without data, then
 //   collect  fences with data, gets the values of all ranks
-//   rest     the same, but rests for a second behind that fence: what others do then does not compete with its last steps
+//   rest     the same, but rests for a second after that fence, so that other work does not compete with its last steps
 //   direct   gets the value of one rank of another node (or the next one), then of all
 // and appends one line of clock readings to STAMPS (CLOCK_MONOTONIC, ns):
 //
 //   rank size pair_bytes fence_enter fence_leave gets_begin gets_end init_ns first_get_ns begin_ns
 //
-// begin_ns is when main began, init_ns what PMIx_Init took. With `direct` the third fence carries no data either. With `spin` the ranks
-// compute while they are asked: each keeps a second thread busy from before the gets until after them.
+// begin_ns is the beginning of main, init_ns the duration of PMIx_Init. With `direct` the third fence carries no data either. With `spin`
+// each rank keeps a second thread busy from before the gets until after them, so that the ranks compute while others ask for their values.
 //
-//   allgather  for each BYTESxTIMES of STEPS: puts a value, commits, fences with data, so many times; rank 0 prints lines
+// allgather  for each BYTESxTIMES of STEPS: puts a value, commits, fences with data, TIMES times; rank 0 prints lines
 //              "measured BYTES TIMES TOTAL MEDIAN LEAST", times of one such round in ns, as agents print them
 #include <pthread.h>
 
@@ -59,7 +59,7 @@ static int allgathers(char *steps) {
         char *text = malloc(bytes + 1);
         uint64_t *taken = malloc(times * sizeof *taken);
         uint64_t total = 0;
-        // A tenth of the rounds goes before those that count, as with agents.
+        // A tenth of the rounds comes before those that count, as with agents.
         for (unsigned i = 0; i < times / 10 + 1; i++) allgather_once(i, text, bytes);
         for (unsigned i = 0; i < times; i++) {
             uint64_t begin = now_ns();
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
     fence(!direct);
     uint64_t leave = now_ns();
     if (strcmp(argv[2], "rest") == 0) sleep(1);
-    // The farthest by number is on another node wherever there is one.
+    // The rank with the greatest distance in number is on another node, if there is one.
     uint64_t first = now_ns();
     get_one((me.rank + job_size / 2) % job_size, text, bytes);
     uint64_t gets = now_ns();

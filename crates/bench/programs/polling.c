@@ -1,7 +1,7 @@
-// polling SIZE TURNS BOARD: ranks that meet TURNS times by polling a word of shared memory, with sched_yield between two looks, as MPI
-// libraries do where ranks outnumber the cpus. BOARD is a file of zeros, at least as large as struct board.
+// polling SIZE TURNS BOARD: ranks that meet TURNS times by polling a word of shared memory, with sched_yield between two polls, as MPI
+// libraries do if ranks outnumber the cpus. BOARD is a file of zeros, at least as large as struct board.
 //
-// polling --busy: wants a cpu, in a session of its own, until it is killed or whoever started it is gone.
+// polling --busy: keeps a cpu busy, in a session of its own, until it is killed or the process that started it exits.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,10 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-// Layout as of `src/polling.rs`.
+// The layout is that of `src/polling.rs`.
 struct board {
     _Atomic uint32_t arrived, turn;
-    uint64_t begin_ns, end_ns;  // all are there, all are through (CLOCK_MONOTONIC)
+    uint64_t begin_ns, end_ns;  // when all have arrived, when all are done (CLOCK_MONOTONIC)
 };
 
 static uint64_t now_ns(void) {
@@ -27,7 +27,7 @@ static uint64_t now_ns(void) {
     return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
-// The last one to come notes the time and lets all go on.
+// The last rank to arrive records the time and releases all others.
 static void meet(struct board *board, uint32_t size, uint64_t *noted_ns) {
     uint32_t turn = atomic_load(&board->turn);
     if (atomic_fetch_add(&board->arrived, 1) + 1 == size) {

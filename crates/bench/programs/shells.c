@@ -1,10 +1,10 @@
 // shells HOST,HOST.. [--gate] PROGRAM [ARG..]: runs PROGRAM once for each host, all at once, and waits for them.
 //
-// `{host}` in a word becomes the host, `{node}` its number from 0: `shells n0,n1 ssh {host} true` is the bare
-// parallel remote shell, the least that anybody needs who starts something on all hosts directly.
+// `{host}` in a word is replaced by the host, `{node}` by its number from 0. `shells n0,n1 ssh {host} true` is the bare parallel remote
+// shell, the minimum for starting something on all hosts directly.
 //
-// With --gate each program gets pipes as stdin and stdout: when every one has written a byte, each is sent one.
-// That is the barrier of the echo servers, a star over the remote shells.
+// With --gate each program gets pipes as stdin and stdout: when every one has written a byte, each is sent one. This is the barrier of the
+// echo servers, a star over the remote shells.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static char *filled(const char *word, const char *host, int node) {
     return out;
 }
 
-// vfork's child may not return, so the pipes are put in place here and not by spawn().
+// vfork's child must not return, so the pipes are set up here and not by spawn().
 static struct gate start(char **argv, int gated) {
     int to[2] = {-1, -1}, from[2] = {-1, -1};
     if (gated && (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC))) fail("pipe");

@@ -19,7 +19,7 @@ static inline pid_t spawn(char **argv, char **envp, void (*in_child)(int), int k
     return pid;
 }
 
-// Reaps `count` children; the exit status is 1 when one of them failed.
+// Reaps `count` children; the exit status is 1 if one of them failed.
 static inline int reap(int count) {
     int failed = 0;
     for (int i = 0; i < count; i++) {

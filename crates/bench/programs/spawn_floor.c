@@ -1,6 +1,5 @@
-// spawn-floor COUNT SPAWNERS PROGRAM [ARG..]: starts COUNT processes with stdio inherited and waits
-// for them, nothing else; with more than one spawner the work is divided among forked processes.
-// Prints the seconds taken inside.
+// spawn-floor COUNT SPAWNERS PROGRAM [ARG..]: starts COUNT processes with inherited stdio and waits for them, nothing else; with more than
+// one spawner the work is divided among forked processes. Prints the seconds that this took.
 #include <time.h>
 
 #include "spawn.h"

@@ -1,10 +1,10 @@
-// spawn-jobs COUNT IN_FLIGHT LIMIT PROGRAM [ARG..]: runs PROGRAM that many times, IN_FLIGHT of them at a time, stdio inherited.
+// spawn-jobs COUNT IN_FLIGHT LIMIT PROGRAM [ARG..]: runs PROGRAM COUNT times, at most IN_FLIGHT of them at a time, with inherited stdio.
 //
-// {i} in an argument becomes the number of the run, from 0. A run that takes more than LIMIT seconds hangs and is killed. Prints a line
+// `{i}` in an argument is replaced by the number of the run, from 0. A run that takes more than LIMIT seconds is killed. Prints one line
 //
-//   WELL BADLY HUNG SECONDS      how many ended with 0, with anything else, were killed; until the last one that ended by itself
+//   WELL BADLY HUNG SECONDS      runs that ended with 0, that ended otherwise, that were killed; time until the last one ended by itself
 //
-// and tells the status of the first that ended badly on standard error.
+// and on standard error the status of the first run that ended badly.
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static double now(void) {
     return ts.tv_sec + ts.tv_nsec / 1e9;
 }
 
-// It interrupts wait, nothing else.
+// Only interrupts wait.
 static void on_alarm(int signal) { (void)signal; }
 
 static void kill_hung(struct run *runs, int count, double limit) {
@@ -37,7 +37,7 @@ static void kill_hung(struct run *runs, int count, double limit) {
     }
 }
 
-// `argv` with the number in place of {i}; it is valid until the next call.
+// `argv` with the number in place of {i}; valid until the next call.
 static char **numbered(char **argv, int number) {
     static char **words;
     int count = 0;

@@ -1,8 +1,8 @@
 // startup BOARD LIBRARY READY GO
 //
-// A rank of a startup benchmark. It joins its job by LIBRARY, a libpmi2 with the startup extensions, and then does step after step,
-// as the benchmark writes them onto the BOARD: puts and fences by hand in PMI-2's text or by the library, allgathers, rings, each blocking
-// or started before a piece of work and finished behind it. Every value that is read is compared with what its rank must have given.
+// A rank of a startup benchmark. It joins its job by LIBRARY, a libpmi2 with the startup extensions, and then runs the steps that the
+// benchmark writes onto the BOARD: puts and fences, by hand-written PMI-2 text or by the library; allgathers; rings; each blocking, or
+// started before a piece of work and completed after it. Every value that is read is compared with the one that its rank must have put.
 // READY and GO are fifos by which rank 0 and the benchmark take turns. The benchmark ends the job by a step of its own.
 #include <stdarg.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 #include "pmi2_text.h"
 #include "pmi2_calls.h"
 
-// As of `src/startup/scheme.rs`.
+// The numbers are those in `src/startup/scheme.rs`.
 enum operation {
     LEAVE, WORK, TEXT_FENCE, FENCE, IFENCE, ALLGATHER_COPY, ALLGATHER, IALLGATHER_COPY, IALLGATHER, RING,
 };
@@ -22,7 +22,8 @@ static int rank, size;
 static uint32_t salt;
 static volatile uint64_t spun;
 
-// Rank `of`'s value in the step with this salt: hexadecimal digits, as long as the step says. By hand: it is made for every value read.
+// Rank `of`'s value in the step with this salt: hexadecimal digits, of the step's length. Made without printf, since it is made for every
+// value read.
 static void value_of(int of, char *value) {
     uint64_t bits = ((uint64_t)(uint32_t)of << 32) | (salt * 2654435761u + (uint32_t)of);
     int len = board->value_len;
@@ -30,7 +31,7 @@ static void value_of(int of, char *value) {
     value[len] = 0;
 }
 
-// Its key: the rank as a number, or with as many zeros in front as the length needs.
+// Its key: the rank as a number, padded with zeros to the step's key length.
 static void key_of(int of, char *key) {
     char digits[16];
     int count = 0, len = board->key_len;
@@ -47,14 +48,14 @@ static void check(int of, const char *value) {
     if (memcmp(value, expected, board->value_len) != 0) fail("a wrong value of rank", of);
 }
 
-// A value of this step, whosever it is: its first eight digits are the rank.
+// Checks any rank's value of this step: its first eight digits are the rank.
 static void check_some(const char *value) {
     char digits[9] = {0};
     memcpy(digits, value, 8);
     check(strtol(digits, NULL, 16), value);
 }
 
-// Which ranks are read: none, the two neighbours, or all.
+// Which ranks' values are read: none, the two neighbours', or all.
 static int reads(void) { return board->gets > 2 ? size : (int)board->gets; }
 
 static int read_rank(int number) {
@@ -92,7 +93,7 @@ static void work(void) {
         struct timespec ts = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR) {}
     } else if (board->work_kind == SPIN) {
-        // A fixed amount of CPU time, not of wall time: whoever takes the core away makes it longer.
+        // A fixed amount of CPU time, not of wall time: it takes longer if other processes use the core.
         uint64_t until = now_ns(CLOCK_THREAD_CPUTIME_ID) + ns;
         while (now_ns(CLOCK_THREAD_CPUTIME_ID) < until)
             for (int i = 0; i < SPIN_TURNS; i++) spun += i;
@@ -116,7 +117,7 @@ static void ring(const char *value) {
     starting();
     must(lib.PMIX_Ring(value, &ring_rank, &ranks, left, right, sizeof left), "PMIX_Ring");
     started();
-    // Who is next to whom is the server's affair; the values say who they are.
+    // The server decides which ranks are neighbours; the values tell which they are.
     if (ring_rank < 0 || ring_rank >= size || ranks != size) fail("a wrong place in the ring", ring_rank);
     check_some(left);
     check_some(right);
@@ -135,7 +136,7 @@ static void do_once(void) {
     key_of(rank, key);
     value_of(rank, value);
     if (copies) {
-        // As a program has it: memory, not yet touched.
+        // As a real program has it: allocated, but not touched yet.
         buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (buffer == MAP_FAILED) fail("no memory", errno);
     }
@@ -224,7 +225,7 @@ int main(int argc, char **argv) {
     snprintf(name, sizeof name, "rank %d", rank);
     complaint_about = name;
     board_open(argv[1], rank, size);
-    // Opened for both directions: neither end waits for the other to open it.
+    // Opened in both directions: neither end waits for the other to open it.
     if (rank == 0 && ((ready_fd = open(argv[3], O_RDWR | O_CLOEXEC)) < 0 || (go_fd = open(argv[4], O_RDONLY | O_CLOEXEC)) < 0))
         fail("cannot open the fifos", errno);
     calls_load(argv[2]);

@@ -1,10 +1,10 @@
-/* Messages there and back over one TCP connection, as bare as it can be: blocking sockets, TCP_NODELAY, nothing else.
+/* Round trips over one TCP connection in their simplest form: blocking sockets, TCP_NODELAY, nothing else.
  *
  *   tcp_pingpong serve [ADDRESS]           prints "address port", answers one client
  *   tcp_pingpong ADDRESS PORT SIZExTIMES,..
  *
- * For each size a line "measured SIZE TIMES TOTAL MEDIAN LEAST", times of one round trip in nanoseconds, as agents tell it. A tenth of
- * the iterations go before those that count. */
+ * For each size a line "measured SIZE TIMES TOTAL MEDIAN LEAST", times of one round trip in nanoseconds, as agents print it. A tenth of
+ * the iterations come before those that count. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -77,7 +77,7 @@ static struct in_addr first_address(void)
     return found;
 }
 
-/* A request is 4 bytes: the size of the messages that follow, 0xffffffff times over where none does. */
+/* A request is two 32-bit words: the size of the messages that follow, and how many there are. */
 static int serve(const char *address)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = first_address()};

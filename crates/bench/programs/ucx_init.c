@@ -1,6 +1,6 @@
-// ucx-init: prints what opening libucp, ucp_init and a first worker take (ns); nothing where there is no libucp.
+// ucx-init: prints the times of opening libucp, of ucp_init and of a first worker (ns); nothing if there is no libucp.
 //
-// Declared by hand after ucp.h of 1.12 and later; the structs are read as far as their masks say.
+// Declared by hand after ucp.h of 1.12 and later; only the fields that the masks select are accessed.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,36 +1,36 @@
-//! What is asked of wireup: which figure, compared with whose.
+//! Targets: which figure of wireup is to reach what, compared with which other launcher.
 use std::fmt;
 
 use crate::cases::{OpenMpi, Place, Work};
 use crate::metric::Metric;
 
-/// What a figure is compared with: another contestant of the same round, or another figure of the same run.
+/// What a figure is compared with: another launcher in the same round, or another figure of the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// The spawn floor with one spawner.
+    /// The spawn baseline with one spawner.
     Floor,
     Echo,
-    /// The newest Hydra there is.
+    /// The newest Hydra that was found.
     Hydra,
     /// The newest Hydra of major version 5 or later.
     Hydra5,
-    /// A remote shell per host, all at once.
+    /// One remote shell per host, all at once.
     Bare,
-    /// That and then the spawn floor of all ranks.
+    /// The sum of that and the spawn baseline for all ranks.
     BareAndFloor,
-    /// A remote shell per rank, one after the other.
+    /// One remote shell per rank, one after the other.
     Serial,
-    /// `mpirun` of that Open MPI.
+    /// `mpirun` of this Open MPI.
     OpenMpi(OpenMpi),
     Srun,
-    /// `prun` on a PRRTE that stands.
+    /// `prun` on a running PRRTE.
     Prun,
     /// The fastest of srun, prun and flux.
     Manager,
     Own(Metric),
 }
 
-/// `metric` is at most `factor` times the reference, plus `plus` (in the metric's unit).
+/// A target: `metric` is at most `factor` times the reference, plus `plus` (in the metric's unit).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asked {
     pub metric: Metric,
@@ -39,7 +39,7 @@ pub struct Asked {
     pub plus: f64,
 }
 
-/// What is asked of wireup in a job on this machine.
+/// The targets for wireup in a job on this machine.
 pub fn asked_of(work: Work, place: Place) -> Vec<Asked> {
     let ask = |metric, against, factor, plus| Asked { metric, against, factor, plus };
     let wall = |against, factor, plus| ask(Metric::Wall, against, factor, plus);
@@ -67,7 +67,7 @@ pub fn asked_of(work: Work, place: Place) -> Vec<Asked> {
     }
 }
 
-/// A first get takes less than a millisecond, whoever else is timed.
+/// A first get takes less than a millisecond, whatever the other launchers take.
 pub fn first_get_asked() -> Asked {
     Asked { metric: Metric::FirstGet, against: Against::Own(Metric::FirstGet), factor: 0.0, plus: 0.001 }
 }

@@ -1,8 +1,8 @@
 //! The jobs that are timed.
 //!
-//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`; the tables' cases carry
-//! targets (`asked`), any other size can be run without. Nodes beyond one are virtual unless hosts are given (`hosts`). While a case is
-//! timed a session may stand (`in_session`).
+//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`. The cases of the tables have targets (`asked`); any other
+//! size can be run without. Nodes beyond one are virtual unless hosts are given (`hosts`). A session may be running while a case is timed
+//! (`in_session`).
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,33 +15,33 @@ use crate::metric::Metric;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A static program that leaves at once.
+    /// A static program that exits at once.
     True,
     /// PMI-1 init, barrier, finalize.
     PmiInit,
-    /// The same by a client without a C library, which costs next to nothing itself.
+    /// The same with a client without a C library, whose own cost is negligible.
     PmiBare,
     /// The same through an MPI library: a program given on the command line.
     MpiInit,
     /// PMI-1: put 32 bytes, fence, get the values of all ranks.
     Exchange,
-    /// Put, fence, two gets; then the ranks stand still while the agents' memory is read.
+    /// Put, fence, two gets; then the ranks wait while the agents' memory is read.
     Memory,
-    /// MPI init, barrier, finalize of this Open MPI's own programs.
+    /// MPI init, barrier, finalize of a program built with this Open MPI.
     OpenMpi(OpenMpi),
-    /// Ranks that sleep, with a PMIx server at hand that they never ask.
+    /// Ranks that sleep, with a PMIx server that they never use.
     PmixSleep,
-    /// By PMIx: put 32 bytes, fence with data, get the values of all ranks.
+    /// With PMIx: put 32 bytes, fence with data, get the values of all ranks.
     PmixExchange,
-    /// The same fence, after which all ranks rest: what it takes where nobody's gets compete with it, and the gets nobody's fence.
+    /// The same, but all ranks rest after the fence: the time of the fence without competing gets, and of the gets without the fence.
     PmixFence,
-    /// The same with a fence without data: a rank of another node is asked.
+    /// The same with a fence without data, so that values come from ranks of other nodes.
     PmixDirect,
-    /// As `True`, started by one remote shell per rank in sequence and by a tree of them.
+    /// Like `True`, started once by one remote shell per rank in sequence and once by a tree of them.
     Initiation,
-    /// Ranks that poll for each other on a loaded machine.
+    /// Ranks that poll for each other on a busy machine.
     Polling,
-    /// Many jobs of `True`, some at a time.
+    /// Many jobs of `True`, several at a time.
     Jobs,
 }
 
@@ -61,7 +61,7 @@ impl OpenMpi {
 }
 
 impl Work {
-    /// What ranks under a launcher that has several find their server by.
+    /// The kind of server that ranks use, for launchers that have several.
     pub fn pmi(self) -> Pmi {
         match self {
             Work::True | Work::Initiation | Work::Polling | Work::Jobs => Pmi::None,
@@ -72,7 +72,7 @@ impl Work {
 }
 
 impl Work {
-    /// Ranks are programs of an MPI.
+    /// Whether the ranks are MPI programs.
     pub fn is_mpi(self) -> bool {
         matches!(self, Work::MpiInit | Work::OpenMpi(_))
     }
@@ -89,7 +89,7 @@ pub enum Pmi {
 /// How long ranks sleep (s).
 pub const SLEEP_S: f64 = 0.3;
 
-/// Where a job's ranks are.
+/// The nodes of a job and the ranks on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub node_count: u32,
@@ -106,22 +106,23 @@ impl Place {
 pub struct Case {
     pub work: Work,
     pub place: Place,
-    /// `None`: the job stays on this machine.
+    /// `None` if the job stays on this machine.
     pub remote: Option<Remote>,
-    /// Rounds that count; a warm-up round goes before.
+    /// Rounds that count; a warm-up round precedes them.
     pub rounds: u32,
     /// Bound on each command.
     pub limit: Duration,
-    /// What ratios in the table are to.
+    /// The base of the ratios in the table.
     pub reference: Against,
     pub asked: Vec<Asked>,
-    /// A session of wireup, and what others have like it, stands while the case is timed; what is asked is asked of jobs in it.
+    /// Whether sessions of wireup, and their counterparts of other launchers, are running while the case is timed; the targets then apply
+    /// to jobs in the session.
     pub is_standing: bool,
-    /// Of `Work::Jobs`.
+    /// For `Work::Jobs`.
     pub stream: Stream,
 }
 
-/// How many jobs a round has, and how many of them are started and not yet ended at a time.
+/// How many jobs a round has, and how many of them may run at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     pub jobs: u32,
@@ -129,7 +130,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A job that is alone.
+    /// A single job.
     pub const ONE: Stream = Stream { jobs: 1, in_flight: 1 };
 }
 
@@ -154,7 +155,7 @@ pub const TABLE: [&str; 14] = [
 impl Case {
     fn new(work: Work, place: Place) -> Case {
         let job_size = place.job_size();
-        // A round of the long jobs takes seconds per contestant, one of the short ones milliseconds.
+        // A round of a long job takes seconds per launcher, one of a short job milliseconds.
         let rounds = match (work, job_size) {
             (Work::Memory | Work::PmiInit | Work::PmiBare, 1024..) => 3,
             (Work::MpiInit | Work::Initiation | Work::Jobs | Work::OpenMpi(_) | Work::PmixSleep, _) => 5,
@@ -163,7 +164,7 @@ impl Case {
             (_, 64..) => 15,
             _ => 40,
         };
-        // Ten times what the slowest peer that ends at all was seen to take, hence a hang (chosen).
+        // Ten times the longest time seen of a peer that ended at all; longer counts as a hang (chosen).
         let limit_s = match work {
             Work::True | Work::Exchange => 30 + job_size / 16,
             Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => 30 + job_size / 16,
@@ -205,7 +206,7 @@ impl Case {
         })
     }
 
-    /// The stream of jobs `name`, on this machine or, by the remote shell `shell`, on `hosts`.
+    /// The stream of jobs `name`, on this machine or, if `hosts` are given, on these by the remote shell `shell`.
     pub fn stream(name: &str, hosts: &[String], shell: Option<&str>) -> Result<Case, NoCase> {
         let (work, place) = parse(name).filter(|(work, _)| *work == Work::Jobs).ok_or_else(|| NoCase(name.into()))?;
         let shell = hosts::plain_shell(shell).to_owned();
@@ -218,7 +219,7 @@ impl Case {
         format!("{}-{}{shell}", self.work, self.place)
     }
 
-    /// A line for people.
+    /// A description on one line.
     pub fn describe(&self) -> String {
         let what = match self.work {
             Work::True => "static `true`",
@@ -257,7 +258,7 @@ impl Case {
         )
     }
 
-    /// Where the job runs, for files.
+    /// Where the job runs, for result files.
     pub fn place_value(&self) -> Value {
         let Place { node_count, ppn } = self.place;
         match &self.remote {
@@ -269,7 +270,7 @@ impl Case {
         }
     }
 
-    /// The metrics worth a row.
+    /// The metrics that get a row in the table.
     pub fn metrics(&self) -> &'static [Metric] {
         match self.work {
             Work::Initiation => &[Metric::Wall],
@@ -310,7 +311,7 @@ const WORKS: [(Work, &str); 15] = [
     (Work::Jobs, "jobs"),
 ];
 
-/// Ranks of one benchmark job: beyond this one machine says nothing (chosen).
+/// Most ranks of one benchmark job: with more, one machine gives no useful figures (chosen).
 const JOB_SIZE_MAX: u32 = 65_536;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

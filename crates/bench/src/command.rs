@@ -1,4 +1,4 @@
-//! One command, started, bounded in time, waited for and cleaned up after.
+//! One command: started, limited in time, waited for and cleaned up after.
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -15,15 +15,15 @@ use crate::metric::{Metric, Sample};
 use crate::orphans;
 use crate::programs::sessions_beside;
 
-/// How often a wait looks at the interrupt flag; the command's end is noticed at once (chosen).
+/// How often a wait checks for an interrupt; the command's end is noticed at once (chosen).
 const GLANCE: Duration = Duration::from_millis(100);
-/// Between the polite and the forced end of a command that ran too long (chosen).
+/// Time between SIGTERM and SIGKILL for a command that ran too long (chosen).
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// What is shown of a failed command's stderr (bytes).
+/// How much of a failed command's stderr is shown (bytes).
 const STDERR_TAIL: usize = 300;
-/// Variables by which a rank of one launcher would pass for a rank of another.
+/// Variables that would make a rank of one launcher look like a rank of another.
 const FOREIGN_PREFIXES: [&str; 4] = ["PMI_", "PMIX_", "HYDI_", "OMPI_"];
-/// Where wireup looks for sessions: a folder of the benchmark, so that no session of the user's takes part.
+/// Where wireup looks for sessions: a folder of the benchmark, so that the user's sessions are not used.
 const SESSIONS: &str = "WIREUP_RUNTIME_DIR";
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum Failure {
     Interrupted,
 }
 
-/// What to run: stdin is empty, stdout goes nowhere (or to a file), stderr is kept for messages.
+/// A command to run: stdin is empty, stdout is discarded (or goes to a file), stderr is kept for messages.
 pub struct Invocation {
     pub argv: Vec<OsString>,
     pub env: Vec<(OsString, OsString)>,
@@ -61,7 +61,7 @@ pub struct Running<'a> {
 }
 
 impl Invocation {
-    /// Starts it, for somebody else to wait for and to `end`.
+    /// Starts it; the caller waits for it and calls `end`.
     pub fn spawn(&self) -> Result<Child, Failure> {
         let create = |path: &PathBuf| File::create(path).map_err(|e| self.refuse(format!("{}: {e}", path.display())));
         let stdout = self.stdout.as_ref().map_or(Ok(Stdio::null()), |path| create(path).map(Stdio::from))?;
@@ -74,7 +74,7 @@ impl Invocation {
         }
         command.env(SESSIONS, sessions_beside(&self.stderr));
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
-        // A group of its own: Ctrl-C reaches us alone, and we can signal all of it.
+        // A process group of its own: Ctrl-C reaches only us, and we can signal the whole group.
         command.process_group(0);
         command.spawn().map_err(|e| self.refuse(e.to_string()))
     }
@@ -104,7 +104,7 @@ impl Invocation {
         self.start(interrupt)?.finish()
     }
 
-    /// Why it has ended that way, with the end of what it said.
+    /// The failure for this exit status, with the end of the command's stderr.
     pub fn exited(&self, status: ExitStatus) -> Failure {
         Failure::Exited { status: say(status), stderr: self.stderr_tail() }
     }
@@ -126,7 +126,7 @@ impl Running<'_> {
         self.pid
     }
 
-    /// Whether it has ended, after waiting for that `at_most` this long.
+    /// Waits for the end, for `at_most` this long; returns whether it has ended.
     ///
     /// # Errors
     /// The limit passed or the user interrupted.
@@ -142,7 +142,7 @@ impl Running<'_> {
             }
             let wait = until.saturating_duration_since(Instant::now()).min(left).min(GLANCE);
             let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-            // An error is EINTR: look at the flag and wait on.
+            // An error is EINTR: check the flag and keep waiting.
             if poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0) {
                 return Ok(true);
             }
@@ -168,7 +168,7 @@ impl Running<'_> {
         }
     }
 
-    /// Why a command that should still run has ended.
+    /// The failure of a command that has ended although it should still run.
     pub fn failure(&mut self) -> Failure {
         let status = self.child.wait();
         self.ended = true;
@@ -190,7 +190,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A command that has not ended is ended: asked, then killed with everything below it.
+/// Ends a command that is still running: SIGTERM first, then SIGKILL for it and all of its descendants.
 pub fn end(child: &mut Child) {
     let pid = Pid::from_child(child);
     let is_running = |child: &mut Child| matches!(child.try_wait(), Ok(None));
@@ -203,7 +203,7 @@ pub fn end(child: &mut Child) {
         std::thread::sleep(Duration::from_millis(10));
     }
     if is_running(child) {
-        // Children first lose their parent otherwise, and with it their place in this list.
+        // Collected before the kill: children of a killed process get another parent and would no longer be found.
         for pid in orphans::descendants_of(pid) {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -223,7 +223,7 @@ fn say(status: ExitStatus) -> String {
 /// User and system time of all waited-for descendants of this process, from `/proc/self/stat`.
 fn children_cpu_s() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold blanks; cutime and cstime are the 14th and 15th field after it.
+    // The name in parentheses may contain blanks; cutime and cstime are the 14th and 15th fields after it.
     let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let ticks: u64 = fields.split(' ').skip(13).take(2).filter_map(|f| f.parse::<u64>().ok()).sum();
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
@@ -266,11 +266,11 @@ mod tests {
         assert_eq!(result, Err(Failure::TimedOut(0.3)));
         let grandchild = fs::read_to_string(dir.file("stderr")).unwrap();
         let stat = format!("/proc/{}/stat", grandchild.trim());
-        // Killed, but who reaps it is not our business here.
+        // It was killed; whether it has been reaped does not matter here.
         let gone = || fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "));
         let until = Instant::now() + Duration::from_secs(30);
         while !gone() {
-            assert!(Instant::now() < until, "still there: {stat}");
+            assert!(Instant::now() < until, "the process still exists: {stat}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -1,4 +1,4 @@
-//! Who is timed: the floors, wireup, the peers; how each is told to start a job.
+//! The launchers that are timed: the baselines, wireup, its peers; and how each is told to start a job.
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -17,14 +17,14 @@ pub enum Kind {
         spawners: u32,
     },
     Echo,
-    /// A remote shell per host, all at once.
+    /// One remote shell per host, all at once.
     Bare,
     Wireup,
-    /// Wireup by a remote shell per rank, one after the other.
+    /// Wireup with one remote shell per rank, one after the other.
     Serial,
-    /// Wireup in a session that stands.
+    /// Wireup in a running session.
     Session,
-    /// `prun` on a PRRTE that stands.
+    /// `prun` on a running PRRTE.
     Prun,
     /// A process like the launcher that does nothing, in place of a job.
     LauncherFloor,
@@ -33,15 +33,15 @@ pub enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Contestant {
-    /// Unique in a benchmark, such as `hydra-5.0.2`.
+    /// Unique within a benchmark, such as `hydra-5.0.2`.
     pub name: String,
     pub kind: Kind,
     pub version: String,
-    /// The launcher's program; empty for the floors, which are embedded.
+    /// The launcher's program; empty for the baselines, which are embedded.
     pub path: PathBuf,
     /// Further arguments before the program.
     pub extra: Vec<String>,
-    /// Variables that its programs need to find their parts.
+    /// Variables that its programs need to find their files.
     pub env: Vec<(String, String)>,
 }
 
@@ -73,7 +73,7 @@ impl Contestant {
             }
             Kind::LauncherFloor => return work == Work::Jobs,
             Kind::Floor { .. } if case.is_standing && work == Work::True => return true,
-            // Nothing is asked against the others: `launch` has them.
+            // There are no targets against the others; `launch` times them.
             Kind::Peer(peer)
                 if case.is_standing && !matches!(peer, PeerKind::Hydra | PeerKind::Srun | PeerKind::Flux) =>
             {
@@ -102,7 +102,7 @@ impl Contestant {
         }
         let one_node = case.place.node_count == 1;
         match self.kind {
-            // Of an MPI program the floor starts singletons: one spawner says enough.
+            // With an MPI program this baseline starts singletons; one spawner is enough.
             Kind::Floor { spawners } => one_node && (work == Work::True || work == Work::MpiInit && spawners == 1),
             Kind::Echo => one_node && matches!(work, Work::PmiInit | Work::PmiBare | Work::Exchange),
             Kind::Wireup => true,
@@ -111,7 +111,7 @@ impl Contestant {
         }
     }
 
-    /// Whether it is timed with many jobs, one program each time.
+    /// Whether it is timed with many jobs of one process each.
     fn takes_jobs(&self, case: &Case) -> bool {
         match self.kind {
             Kind::Floor { spawners } => spawners == 1,
@@ -123,13 +123,12 @@ impl Contestant {
         }
     }
 
-    /// Whether it is its figures that are asked for.
+    /// Whether the targets apply to its figures.
     pub fn is_judged(&self, case: &Case) -> bool {
         self.kind == if case.is_standing { Kind::Session } else { Kind::Wireup }
     }
 
-    /// Whether it speaks what the ranks speak. An Open MPI starts its own programs alone, and in a race of launchers across hosts it
-    /// takes part with PMIx.
+    /// Whether it supports the ranks' PMI. An Open MPI starts only programs of its own version; across hosts it is compared with PMIx.
     fn can(&self, peer: PeerKind, work: Work) -> bool {
         let is_own = match work {
             Work::OpenMpi(version) if peer == PeerKind::OpenMpi => major(&self.version) == Some(version.major()),
@@ -138,7 +137,7 @@ impl Contestant {
         is_own && peer.speaks(work.pmi())
     }
 
-    /// How many ranks a run of it starts.
+    /// How many processes a run starts.
     pub fn process_count(&self, case: &Case) -> u32 {
         match self.kind {
             Kind::Bare => case.place.node_count,
@@ -147,7 +146,7 @@ impl Contestant {
         }
     }
 
-    /// What a launcher of it is started with besides.
+    /// Additional variables of its launcher.
     pub fn env_of_launcher(&self, scratch: &Scratch) -> Vec<(OsString, OsString)> {
         let mut env: Vec<(OsString, OsString)> =
             self.env.iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -182,7 +181,7 @@ impl Contestant {
         };
         let mut options = options;
         if self.kind == Kind::Peer(PeerKind::Srun) && case.work == Work::Jobs {
-            // Else a step waits for the cpus of those before it.
+            // Otherwise a step waits for the cpus of earlier steps.
             options.extend(words(&["--overlap"]));
         }
         let is_ours = matches!(self.kind, Kind::Wireup | Kind::Session);
@@ -220,7 +219,7 @@ impl Contestant {
     }
 }
 
-/// What wireup is told besides: nothing where the program tells it.
+/// Adds wireup's flags about PMI, if the program does not make them unnecessary.
 fn with_pmix(mut options: Vec<String>, work: Work) -> Vec<String> {
     match work {
         Work::PmixSleep | Work::PmixExchange | Work::PmixFence => options.extend(words(&["--pmi", "pmix"])),
@@ -230,7 +229,7 @@ fn with_pmix(mut options: Vec<String>, work: Work) -> Vec<String> {
     options
 }
 
-/// `program` once on every host, all remote shells at once.
+/// Runs `program` once on every host, with all remote shells at once.
 pub fn shells(scratch: &Scratch, remote: &Remote, flags: &[&str], program: Vec<OsString>) -> Vec<OsString> {
     let mut argv = vec![scratch.program(Program::Shells).into_os_string(), remote.list().into()];
     argv.extend(flags.iter().chain(&[&*remote.shell, "{host}"]).map(OsString::from));

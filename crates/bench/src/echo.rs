@@ -1,7 +1,7 @@
-//! The echo floor: a bare epoll server that answers every PMI-1 request at once with a canned reply.
+//! The echo baseline: a bare epoll server that answers every PMI-1 request at once with a fixed reply.
 //!
-//! It starts the same clients on the same socket pairs and moves as many bytes through as many system
-//! calls; across hosts there is a server on each. It stores nothing, looks nothing up, and its barrier is a counter. Clients must not check values.
+//! It starts the same clients on the same socket pairs and moves as many bytes through as many system calls; across hosts there is a server
+//! on each. It stores nothing and looks nothing up, and its barrier is a counter. So clients must not check values.
 use std::ffi::OsString;
 
 use crate::cases::Place;
@@ -15,7 +15,7 @@ pub fn argv(scratch: &Scratch, job_size: u32, program: Vec<OsString>) -> Vec<OsS
     argv
 }
 
-/// A server on every host, by a remote shell each, which also carries the barrier.
+/// A server on every host, each started by a remote shell, which also carries the barrier.
 pub fn argv_on_hosts(scratch: &Scratch, remote: &Remote, place: Place, program: Vec<OsString>) -> Vec<OsString> {
     let share = format!("{}:{{node}}:{}", place.ppn, place.job_size());
     let mut server = vec![scratch.program(Program::PmiEcho).into_os_string(), share.into()];

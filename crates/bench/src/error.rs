@@ -1,4 +1,4 @@
-//! Why a benchmark itself failed, and not what it times.
+//! Failures of the benchmark itself, as opposed to failures of the launchers that it times.
 use std::io;
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub enum BenchError {
     NoLibrary { library: &'static str, wireup: PathBuf },
 }
 
-/// For `map_err`: what it was about.
+/// For `map_err`: adds what was tried.
 pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> BenchError {
     let what = what.into();
     move |source| BenchError::Io { what, source }

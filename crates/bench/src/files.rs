@@ -1,4 +1,4 @@
-//! The results as files: JSON with everything, CSV with a line per sample.
+//! The results as files: JSON with everything, CSV with one line per sample.
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use crate::metric::Sample;
 use crate::stats;
 use crate::verdict::{judge, ratio, reference_values};
 
-/// Raised when a reader of older files would misunderstand newer ones.
+/// Increased when a reader of older files would misread newer ones.
 const FORMAT: u32 = 1;
 
 pub fn json(
@@ -102,7 +102,7 @@ pub fn csv(contestants: &[Contestant], measured: &[Measured]) -> String {
     text
 }
 
-/// A field that holds a comma, a quote or a newline is quoted (RFC 4180).
+/// Quotes a field that contains a comma, a quote or a newline (RFC 4180).
 fn quote(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! Which benchmark a command line is about.
+//! Selects the benchmark that a command line asks for.
 use std::ffi::OsString;
 
 use lexopt::prelude::*;
@@ -8,7 +8,7 @@ use crate::links;
 use crate::modex;
 use crate::startup;
 
-/// What `wireup bench --help` says.
+/// The text of `wireup bench --help`.
 pub const HELP: &str = "\
 usage: wireup bench launch|start|jobs [FLAG..]          launchers side by side; see wireup bench launch --help
        wireup bench exchange|init|overlap [FLAG..]      startup exchanges; see wireup bench exchange --help

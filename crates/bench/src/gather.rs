@@ -1,4 +1,4 @@
-//! Gathers those who are timed: the floors, wireup in its ways, the other launchers of this machine.
+//! Finds the launchers to be timed: the baselines, wireup in its variants, the other launchers of this machine.
 use std::io;
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::machine::Machine;
 use crate::peers::{self, PeerKind};
 use crate::programs::Scratch;
 
-/// The wireup to time, a job at a time.
+/// The wireup to time, for single jobs.
 ///
 /// # Errors
-/// This program does not know where it lies.
+/// The path of this program is unknown.
 pub fn wireup(flags: &Flags, scratch: &Scratch, interrupt: &Interrupt) -> io::Result<Contestant> {
     let path = flags.wireup.clone().map_or_else(std::env::current_exe, Ok)?;
     Ok(Contestant {
@@ -25,7 +25,7 @@ pub fn wireup(flags: &Flags, scratch: &Scratch, interrupt: &Interrupt) -> io::Re
     })
 }
 
-/// Everyone who is timed, the floors first, and what is missing.
+/// All launchers to be timed, the baselines first, and what is missing.
 pub fn contestants(
     flags: &Flags,
     wireup: Contestant,
@@ -50,13 +50,13 @@ pub fn contestants(
     (contestants, missing)
 }
 
-/// The first line of `wireup --version`, empty if it does not say.
+/// The version in the first line of `wireup --version`; empty if there is none.
 fn wireup_version(path: &Path, scratch: &Scratch, interrupt: &Interrupt) -> String {
     let answer = peers::ask_version(path, scratch, interrupt).unwrap_or_default();
     answer.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default().to_owned()
 }
 
-/// Machine, contestants and what is missing, for people.
+/// Prints the machine, the launchers and what is missing.
 pub fn show(machine: &Machine, contestants: &[Contestant], missing: &[String]) {
     println!("{}", machine.describe());
     for contestant in contestants.iter().filter(|c| !c.path.as_os_str().is_empty()) {

@@ -1,4 +1,4 @@
-//! What every benchmark stands on: signals are heeded, what commands leave behind is ours, the test programs are there.
+//! What every benchmark needs: signal handlers, adoption of processes that commands leave behind, the test programs.
 use std::path::Path;
 
 use crate::error::{BenchError, io};
@@ -12,7 +12,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// For jobs on this machine, or across `hosts`, which all see the folder `shared` (default: the current one).
+    /// For jobs on this machine, or across `hosts`, which must all see the folder `shared` (default: the current one).
     pub fn prepare(hosts: &[String], shared: Option<&Path>) -> Result<Ground, BenchError> {
         let interrupt = Interrupt::install().map_err(io("signal handlers"))?;
         orphans::adopt().map_err(|error| io("child subreaper")(error.into()))?;

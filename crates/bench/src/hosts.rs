@@ -1,7 +1,7 @@
-//! Jobs across hosts: which hosts, by which remote shell, and what is asked of wireup there.
+//! Jobs across hosts: which hosts, by which remote shell, and wireup's targets there.
 //!
-//! Hosts and shell are whatever the benchmark's surroundings have; on one machine `wireup-testbed run` makes them.
-//! Every host must see the test programs, so that nobody's copying is timed.
+//! Hosts and shell are those of the benchmark's environment; on one machine `wireup-testbed run` provides them. Every host must see the
+//! test programs, so that the time for copying them does not count.
 use std::env;
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,15 +14,15 @@ use crate::interrupt::Interrupt;
 use crate::metric::Metric;
 use crate::programs::{Program, Scratch};
 
-/// The testbed's remote shell without cryptography, used where it is installed: it costs next to nothing itself.
+/// The testbed's remote shell without cryptography, used if it is installed: its own cost is negligible.
 const PLAIN_SHELL: &str = "plainsh";
 const SSH: &str = "ssh";
-/// In place of a shell: the hosts are those of a Slurm allocation that this process is in, and nobody is told of them.
+/// Used in place of a shell: the hosts are those of the surrounding Slurm allocation, and launchers are not given any.
 const SRUN: &str = "srun";
-/// For a shell to every host at once, before anything is timed (chosen).
+/// Time limit for contacting all hosts at once, before anything is timed (chosen).
 const REACH_LIMIT: Duration = Duration::from_secs(60);
 
-/// A case of a default set: its name without its shell, and whether it is about ssh.
+/// A case of a default set: its name without the shell, and whether it uses ssh.
 pub type Row = (&'static str, bool);
 
 const STARTS: [Row; 7] = [
@@ -56,17 +56,17 @@ pub fn table() -> Vec<Row> {
     [&STARTS[..], &INITIATION, &WITH_PMIX].concat()
 }
 
-/// Where a job runs that leaves this machine.
+/// The hosts of a job that runs on other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// As many as the place has nodes, or fewer if no more were given: then the case cannot be run.
+    /// As many hosts as there are nodes, or fewer if no more were given; then the case cannot be run.
     pub hosts: Vec<String>,
-    /// Called as `SHELL HOST COMMAND..` by all contestants.
+    /// Called as `SHELL HOST COMMAND..` by all launchers.
     pub shell: String,
 }
 
 impl Remote {
-    /// The first so many hosts.
+    /// The first `node_count` hosts.
     pub fn first(&self, node_count: u32) -> Remote {
         let hosts = self.hosts.iter().take(node_count as usize).cloned().collect();
         Remote { hosts, shell: self.shell.clone() }
@@ -76,18 +76,18 @@ impl Remote {
         self.hosts.join(",")
     }
 
-    /// Whether launchers find the hosts in the environment, as Slurm's.
+    /// Whether launchers find the hosts in the environment, as in a Slurm allocation.
     pub fn is_allocation(&self) -> bool {
         self.shell == SRUN
     }
 
-    /// The shell's name for the case's name.
+    /// The shell's name as part of the case's name.
     pub fn shell_name(&self) -> &str {
         Path::new(&self.shell).file_name().and_then(|name| name.to_str()).unwrap_or(&self.shell)
     }
 }
 
-/// The cases across `hosts`: those named, `WORK-NODESxPPN[@SHELL]`, or the table.
+/// The cases across `hosts`: those in `names`, as `WORK-NODESxPPN[@SHELL]`, or the table.
 pub fn cases(names: &[String], table: &[Row], hosts: &[String], shell: Option<&str>) -> Result<Vec<Case>, NoCase> {
     let plain = plain_shell(shell);
     let with = |name: &str, shell: &str| {
@@ -101,7 +101,7 @@ pub fn cases(names: &[String], table: &[Row], hosts: &[String], shell: Option<&s
     names.iter().map(|name| with(name, plain)).collect()
 }
 
-/// The one that is wanted, or that costs least.
+/// The wanted shell, or the one with the lowest cost.
 pub fn plain_shell(wanted: Option<&str>) -> &str {
     wanted.unwrap_or(if is_on_path(PLAIN_SHELL) { PLAIN_SHELL } else { SSH })
 }
@@ -119,12 +119,12 @@ pub fn rounds(work: Work, place: Place) -> u32 {
     }
 }
 
-/// Ten times what the slowest was seen to take on two cores, a remote shell of 64 hosts included (chosen).
+/// Ten times the longest time seen on two cores, with a remote shell to 64 hosts (chosen).
 pub fn limit(place: Place) -> Duration {
     Duration::from_secs(u64::from(60 + place.job_size() / 8))
 }
 
-/// What ratios in the table are to.
+/// The base of the ratios in the table.
 pub fn reference(work: Work, remote: &Remote) -> Against {
     match work {
         _ if remote.is_allocation() => Against::Srun,
@@ -169,10 +169,10 @@ pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
     }
 }
 
-/// Whether every host answers and sees the test programs.
+/// Checks that every host answers and sees the test programs.
 ///
 /// # Errors
-/// What the shells said of those that do not.
+/// The shells' messages about the hosts that do not.
 pub fn reach(remote: &Remote, scratch: &Scratch, interrupt: &Interrupt) -> Result<(), Failure> {
     let seen = scratch.program(Program::True);
     let script = format!("test -x {0} || {{ echo {{host}}: {0} is not there >&2; false; }}", seen.display());
@@ -206,7 +206,7 @@ mod tests {
         }
         let judged = |name: &str| cases.iter().any(|case| case.name() == name && !case.asked.is_empty());
         assert!(judged("true-64x16@rsh") && judged("exchange-64x4@rsh") && judged("initiation-16x8@rsh"));
-        assert!(!judged("true-64x1@rsh"), "what is asked of ssh is not asked of another shell");
+        assert!(!judged("true-64x1@rsh"), "a target for ssh is used for another shell");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The cases of `wireup bench start` and `jobs`: what is timed while a session stands, and what is asked of jobs in it.
+//! The cases of `wireup bench start` and `jobs`: what is timed while a session is running, and the targets for jobs in it.
 use crate::asked::{Against, Asked};
 use crate::cases::{Case, NoCase, Place, Stream, Work};
 use crate::hosts::{self, Row};
@@ -9,22 +9,22 @@ use crate::stream;
 const START: [&str; 2] = ["true-64x4", "true-16x16"];
 /// The same across hosts, before process initiation.
 const START_ON_HOSTS: [Row; 2] = [("true-64x4", false), ("true-16x16", false)];
-/// Of `jobs`.
+/// The default of `jobs`.
 const JOBS: &str = "jobs-1x1";
-/// Each is so many jobs of the stream: all are disturbed alike (chosen).
+/// The stream is cut into this many slices, one per round, so that disturbances affect all launchers alike (chosen).
 const SLICES: u32 = 5;
 
-/// Where and with which stream.
+/// The cases that the user wants: which, where, by which remote shell.
 pub struct Wanted<'a> {
-    /// Empty: the table.
+    /// The default set if empty.
     pub names: &'a [String],
-    /// Empty: this machine.
+    /// This machine if empty.
     pub hosts: &'a [String],
     pub shell: Option<&'a str>,
 }
 
 impl Wanted<'_> {
-    /// Of `wireup bench start`.
+    /// The cases of `wireup bench start`.
     pub fn start(&self) -> Result<Vec<Case>, NoCase> {
         let cases = match (self.hosts.is_empty(), self.names.is_empty()) {
             (false, _) => {
@@ -37,7 +37,7 @@ impl Wanted<'_> {
         cases.into_iter().map(stand).collect()
     }
 
-    /// Of `wireup bench jobs`: `jobs` in all, in slices.
+    /// The cases of `wireup bench jobs`: `jobs` in all, in slices.
     pub fn jobs(&self, jobs: u32, in_flight: u32, slices: Option<u32>) -> Result<Vec<Case>, NoCase> {
         let slices = slices.unwrap_or(SLICES).min(jobs);
         let stream = Stream { jobs: jobs.div_ceil(slices), in_flight };
@@ -59,15 +59,15 @@ impl Wanted<'_> {
     }
 }
 
-/// A session of so many nodes, which jobs are sent through.
+/// The case for `--soak`: jobs through a session of `node_count` nodes.
 pub fn soaked(node_count: u32) -> Case {
     let place = Place { node_count, ppn: 1 };
-    // As many nodes as ranks, as names of cases have them.
+    // As many nodes as ranks, in the form that names of cases have.
     let case = Case::stream(&format!("jobs-{place}"), &[], None);
-    Case { is_standing: true, ..case.expect("flags have refused what is no case") }
+    Case { is_standing: true, ..case.expect("the flags were checked") }
 }
 
-/// The case with a session that stands.
+/// The case with a running session.
 fn stand(case: Case) -> Result<Case, NoCase> {
     if case.work == Work::Memory {
         return Err(NoCase(case.name()));

@@ -1,4 +1,4 @@
-//! The figure of process initiation: one remote shell per rank, a tree of agents, a session, beside what was published.
+//! The figure of process initiation: one remote shell per rank, a tree of agents and a session, next to published results.
 use crate::cases::Work;
 use crate::contestant::{Contestant, Kind};
 use crate::measure::Measured;
@@ -7,7 +7,7 @@ use crate::published::{self, CITATION};
 use crate::startup::chart::{Axis, Chart, Line, Style};
 use crate::stats;
 
-/// Who is drawn, by which name.
+/// The launchers in the figure, with their names.
 const SHOWN: [(Kind, &str); 3] =
     [(Kind::Serial, "a shell per rank"), (Kind::Wireup, "tree of agents"), (Kind::Session, "session")];
 

@@ -1,4 +1,4 @@
-//! Ctrl-C and its kin as a flag, so that the running command is ended and nothing is left behind.
+//! Turns Ctrl-C and similar signals into a flag, so that the running command is ended and nothing is left behind.
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! `wireup bench launch`, `start` and `jobs`: runs the cases with those who were gathered, shows the results.
+//! `wireup bench launch`, `start` and `jobs`: runs the cases with all launchers that were found and shows the results.
 use std::fs;
 
 use crate::cases::{Case, Work};
@@ -15,7 +15,7 @@ use crate::summary::Summary;
 use crate::verdict::{Verdict, judge};
 use crate::{files, gather, initiation, published, sample, soak, table};
 
-/// Where the workspace's set-up leaves an MPI program that does init, barrier, finalize.
+/// An MPI program that does init, barrier, finalize, built by the workspace's set-up.
 const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
 
 pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
@@ -83,7 +83,7 @@ pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
     Ok(summary)
 }
 
-/// Why a case cannot be run here; `reached` remembers what was found of hosts and shells.
+/// The reason why a case cannot be run here; `reached` caches the result for each set of hosts and shell.
 fn obstacle(case: &Case, stage: &Stage, reached: &mut Vec<(Remote, Option<String>)>) -> Option<String> {
     if case.work == Work::MpiInit && stage.mpi_program.is_none() {
         return Some("needs --mpi-program".into());

@@ -71,19 +71,19 @@ impl Benchmark {
     }
 }
 
-/// What `bench jobs` runs, and how many at a time.
+/// Default number of jobs in `bench jobs`, and how many of them run at a time.
 const JOBS: u32 = 1000;
 const IN_FLIGHT: u32 = 16;
-/// Nodes of the session that is soaked.
+/// Default number of nodes of the session in a soak test.
 const SOAK_NODES: u32 = 4;
-/// Agents that one machine bears without ado (chosen).
+/// More agents than this are too many for one machine (chosen).
 const SOAK_NODES_MAX: u32 = 1024;
 
 #[derive(Debug, Default, PartialEq)]
 pub struct Flags {
     pub benchmark: Benchmark,
     pub cases: Vec<Case>,
-    /// Empty: this machine.
+    /// This machine if empty.
     pub hosts: Vec<String>,
     /// A directory that all hosts see.
     pub shared: Option<PathBuf>,
@@ -95,7 +95,7 @@ pub struct Flags {
     pub without: Vec<String>,
     pub mpi_program: Option<PathBuf>,
     pub mpi_env: Vec<(OsString, OsString)>,
-    /// Jobs that go through a session, in place of the cases.
+    /// Run jobs through a session instead of the cases.
     pub soak: Option<Soak>,
     pub json: Option<PathBuf>,
     pub csv: Option<PathBuf>,
@@ -111,7 +111,7 @@ pub struct Soak {
     pub node_count: u32,
 }
 
-/// `None`: help is wanted.
+/// `None` if help is requested.
 pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
     let mut flags = Flags { benchmark, ..Flags::default() };
     let (mut rounds, mut limit, mut remote_shell) = (None, None, None);
@@ -188,7 +188,7 @@ fn launch_cases(wanted: &Wanted) -> Result<Vec<Case>, NoCase> {
     }
 }
 
-/// Not every peer takes a remote shell with arguments of its own.
+/// A shell of one word: not every peer accepts a remote shell with arguments.
 fn one_word(shell: String) -> Result<String, lexopt::Error> {
     match shell.split_whitespace().count() {
         1 => Ok(shell),
@@ -210,7 +210,7 @@ mod tests {
 
     fn parse_words(words: &str) -> Result<Flags, lexopt::Error> {
         let Wish::Launch(flags) = crate::flags::parse(words.split_whitespace().map(OsString::from).collect())? else {
-            panic!("another benchmark")
+            panic!("not a launch benchmark")
         };
         Ok(*flags)
     }
@@ -236,7 +236,7 @@ mod tests {
     fn hosts_bring_their_own_table() {
         let flags = parse_words("launch --remote-shell rsh --hosts a,b-1.c").unwrap();
         assert_eq!(flags.hosts, ["a", "b-1.c"]);
-        // But for those that are of a Slurm allocation.
+        // Except cases in a Slurm allocation.
         assert!(flags.cases.iter().all(|case| case.name().ends_with("@rsh") || case.name().ends_with("@srun")));
         assert!(parse_words("launch --hosts a,b --case memory-2x2").is_err());
         assert!(parse_words("launch --case initiation-2x2").is_err());

@@ -1,11 +1,11 @@
-//! `wireup bench`: times launchers side by side.
+//! `wireup bench`: compares launchers by their times.
 //!
-//! `flags` say what to run; `cases` are the jobs and what is asked of them, `hosts` those across hosts; `peers` finds the other
-//! launchers, `floor` and `echo` are the bounds that no launcher can beat; `measure` runs them in
-//! interleaved rounds; `stats` and `verdict` judge; `table` and `files` show. How each number is made is
-//! told in `docs/explanation/benchmarks.md`. `in_session` has cases for which a session stands (`standing`, beside `prun`), `initiation` their figure,
-//! `soak` sends jobs through one and looks what stays. `startup` times what ranks tell each other at their start,
-//! `links` what agents do, `modex` what ranks of PMIx wait for.
+//! `flags` select what to run; `cases` are the jobs and their targets, `hosts` those across hosts; `peers` finds the other launchers;
+//! `floor` and `echo` are baselines, lower bounds that no launcher can beat; `measure` runs all in interleaved rounds; `stats` and
+//! `verdict` judge; `table` and `files` show the results. `docs/explanation/benchmarks.md` explains how each number is made. `in_session` has the cases
+//! for which a session is running (`standing`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a session and
+//! checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents, `modex` the
+//! start of PMIx ranks.
 #![forbid(unsafe_code)]
 
 mod asked;
@@ -56,7 +56,7 @@ use std::ffi::OsString;
 
 use flags::Wish;
 
-/// Exit code: figures were missed and `--strict` was given.
+/// Exit code: targets were missed and `--strict` was given.
 const EXIT_MISSED: u8 = 1;
 /// Exit code: the command line was wrong.
 const EXIT_USAGE: u8 = 2;
@@ -65,7 +65,7 @@ const EXIT_OWN_FAILURE: u8 = 125;
 /// Exit code: interrupted by a signal.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Runs `wireup bench ARGS`, returns the exit code; `args` come after the word `bench`.
+/// Runs `wireup bench ARGS` and returns the exit code; `args` come after the word `bench`.
 pub fn main(args: Vec<OsString>) -> u8 {
     let (strict, result) = match flags::parse(args) {
         Ok(Wish::Launch(flags)) => (flags.strict, launch::launch(&flags).map_err(|e| e.to_string())),

@@ -1,4 +1,4 @@
-//! The machine as it was: a figure without it says little.
+//! The state of the machine, without which a figure means little.
 use std::fs;
 
 use serde::Serialize;
@@ -9,7 +9,7 @@ pub struct Machine {
     pub cpu: String,
     pub memory_bytes: u64,
     pub kernel: String,
-    /// Processes ready to run, mean over the last minute, before the first command.
+    /// Processes ready to run, averaged over the last minute, before the first command.
     pub load_1min: f64,
 }
 
@@ -28,7 +28,7 @@ impl Machine {
         }
     }
 
-    /// For people, with a warning where others compete for the cores.
+    /// A description, with a warning if other processes compete for the cores.
     pub fn describe(&self) -> String {
         let busy = "\n  ! the machine is busy: expect wide spreads, trust ratios more than seconds";
         format!(
@@ -42,7 +42,7 @@ impl Machine {
         )
     }
 
-    /// Whether others compete for the cores.
+    /// Whether other processes compete for the cores.
     pub fn is_busy(&self) -> bool {
         self.load_1min > 0.25 * self.cores as f64
     }
@@ -54,7 +54,7 @@ pub fn load() -> f64 {
     text.split(' ').next().and_then(|v| v.parse().ok()).unwrap_or(0.0)
 }
 
-/// The first value of a file of `name : value` lines.
+/// The first value of a name in a file of `name : value` lines.
 pub fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

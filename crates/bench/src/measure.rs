@@ -1,8 +1,7 @@
-//! Interleaved rounds: A B C, A B C, … so that whatever disturbs the machine disturbs all alike.
+//! Interleaved rounds: A B C, A B C, … so that disturbances of the machine affect all launchers alike.
 //!
-//! A warm-up round goes first and does not count. Nothing is dropped in silence: a run that fails is kept
-//! with its reason; a contestant that fails in two rounds one after the other is not asked again, which is
-//! kept as well.
+//! A warm-up round comes first and does not count. Nothing is dropped silently: a failed run is kept with its reason; a launcher that fails
+//! in two consecutive rounds is not run again, and this is kept as well.
 use rustix::process::Pid;
 
 use crate::cases::Case;
@@ -13,13 +12,13 @@ use crate::orphans;
 use crate::sample::Stage;
 use crate::standing::Standing;
 
-/// Rounds that a contestant may fail one after the other: further ones would only cost their limit.
+/// Consecutive rounds in which a launcher may fail: further ones would only take their time limit.
 const FAILURES_MAX: usize = 2;
 
-/// One contestant's runs of one case.
+/// The runs of one case with one launcher.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Index into the benchmark's contestants.
+    /// Index into the benchmark's launchers.
     pub contestant: usize,
     /// By round, the warm-up round first; shorter than the others if it was given up.
     pub runs: Vec<Result<Sample, Failure>>,
@@ -32,13 +31,13 @@ pub struct Series {
 pub struct Measured {
     pub case: Case,
     pub series: Vec<Series>,
-    /// How long what stood for a contestant took to come up (s).
+    /// How long the session of each launcher took to start (s).
     pub up: Vec<(usize, f64)>,
     pub load_1min: f64,
 }
 
 impl Series {
-    /// The counted values by round; `None` where the run failed or has no such number.
+    /// The counted values by round; `None` if the run failed or has no such value.
     pub fn values(&self, metric: Metric) -> Vec<Option<f64>> {
         self.counted().iter().map(|run| run.as_ref().ok()?.get(metric)).collect()
     }
@@ -47,13 +46,13 @@ impl Series {
         self.runs.get(1..).unwrap_or(&[])
     }
 
-    /// Failed runs, the warm-up included.
+    /// Failed runs, including the warm-up.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
         self.runs.iter().filter_map(|run| run.as_ref().err())
     }
 }
 
-/// Runs all rounds of a case with those contestants that can run it; stops early when interrupted.
+/// Runs all rounds of a case with the launchers that support it; stops early when interrupted.
 pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measured {
     let able = contestants.iter().enumerate().filter(|(_, c)| c.takes_part(case));
     let mut series: Vec<Series> =
@@ -69,7 +68,7 @@ pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measur
             let run = stage.run(case, &contestants[series.contestant], round == 0);
             series.left_behind += orphans::settle(&kept);
             if run == Err(Failure::Interrupted) {
-                // The user's doing, not the contestant's.
+                // Caused by the user, not by the launcher.
                 continue;
             }
             series.runs.push(run);
@@ -80,7 +79,7 @@ pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measur
     Measured { case: case.clone(), series, up, load_1min: crate::machine::load() }
 }
 
-/// What stands, with the index of its series; a series whose session does not come up is given up.
+/// The running sessions, each with the index of its series; a series whose session does not start is given up.
 fn raise(case: &Case, contestants: &[Contestant], series: &mut [Series], stage: &Stage) -> Vec<(usize, Standing)> {
     let mut standing = Vec::new();
     for (at, series) in series.iter_mut().enumerate() {

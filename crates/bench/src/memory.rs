@@ -1,9 +1,8 @@
-//! The agents' private memory, read while all ranks stand still between their gets and finalize.
+//! The agents' private memory, read while all ranks wait between their gets and finalize.
 //!
-//! `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: what the kernel charges a process for pages that
-//! no file backs, shared ones divided among their users. The launcher counts as the root's agent, since
-//! that agent lives in it. Keepers are forked from their agent without exec; they are told apart by
-//! their name and counted beside it, in the node's memory.
+//! `Pss_Anon` + `Pss_Shmem` of `/proc/PID/smaps_rollup`: what the kernel charges a process for pages that no file backs, where shared pages
+//! are divided among their users. The launcher counts as the root's agent, since it contains that agent. Keepers are forked from their
+//! agent without exec; they are recognized by their name and counted separately, in the node's memory.
 use std::fs;
 use std::path::Path;
 
@@ -16,11 +15,11 @@ use crate::orphans::children_of;
 /// A keeper's name (`/proc/PID/comm`) contains this.
 const KEEPER_MARK: &str = "keeper";
 
-/// One process of ours (bytes).
+/// One of wireup's processes (bytes).
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Process {
     role: Role,
-    /// Index of the agent it belongs to; its own for an agent.
+    /// Index of the agent that it belongs to; its own for an agent.
     agent: usize,
     private_bytes: u64,
 }
@@ -42,7 +41,7 @@ pub enum MemoryError {
 /// The memory of a job's agents on `node_count` nodes, below the launcher.
 ///
 /// # Errors
-/// Every node must show its agent, or the largest may have been overlooked.
+/// If not every node has its agent, the largest one may have been missed.
 pub fn sample(launcher: Pid, node_count: u32) -> Result<Sample, MemoryError> {
     let mut processes = Vec::new();
     let mut agents = 0;
@@ -56,13 +55,13 @@ pub fn sample(launcher: Pid, node_count: u32) -> Result<Sample, MemoryError> {
 /// The agents' processes, below the launcher that has started them on `node_count` nodes.
 ///
 /// # Errors
-/// Every node must show its agent.
+/// Some node has no agent.
 pub fn agents(launcher: Pid, node_count: u32) -> Result<Vec<Pid>, MemoryError> {
     let ours = ours(launcher, node_count)?;
     Ok(ours.into_iter().filter(|(_, role, _)| *role == Role::Agent).map(|(pid, ..)| pid).collect())
 }
 
-/// Agents and keepers with the number of the agent that they belong to, parents first.
+/// Agents and keepers with the index of the agent that they belong to, parents first.
 fn ours(launcher: Pid, node_count: u32) -> Result<Vec<(Pid, Role, usize)>, MemoryError> {
     let image = fs::read_link(proc_file(launcher, "exe")).ok();
     let mut found = Vec::new();
@@ -86,14 +85,14 @@ fn ours(launcher: Pid, node_count: u32) -> Result<Vec<(Pid, Role, usize)>, Memor
         found.push((pid, role, agent));
         Some(agent)
     });
-    // The root's agent may stand beside those of the nodes.
+    // There may be an agent of the root in addition to those of the nodes.
     if agents != node_count as usize && agents != node_count as usize + 1 {
         return Err(MemoryError::AgentCount { found: agents, expected: node_count });
     }
     Ok(found)
 }
 
-/// Whether one of our processes is an agent's keeper.
+/// Whether a process of wireup is a keeper.
 pub fn is_keeper(pid: Pid) -> bool {
     fs::read_to_string(proc_file(pid, "comm")).unwrap_or_default().contains(KEEPER_MARK)
 }
@@ -119,7 +118,7 @@ fn walk(pid: Pid, agent: Option<usize>, visit: &mut impl FnMut(Pid, Option<usize
     }
 }
 
-/// What the kernel charges a process for pages that no file backs.
+/// The memory that the kernel charges a process for pages that no file backs.
 pub fn private_bytes(pid: Pid) -> Result<u64, MemoryError> {
     let unreadable = |why: &str| MemoryError::Unreadable(pid.as_raw_nonzero().to_string(), why.to_owned());
     let text = fs::read_to_string(proc_file(pid, "smaps_rollup")).map_err(|e| unreadable(&e.to_string()))?;

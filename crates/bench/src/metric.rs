@@ -1,4 +1,4 @@
-//! What is measured: the names of the numbers, their units, a sample of them.
+//! The metrics: their names, their units, a sample of values.
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -7,15 +7,15 @@ use serde::{Serialize, Serializer};
 pub enum Metric {
     /// From before the command is spawned until it has been waited for (seconds).
     Wall,
-    /// The same without what the ranks themselves take: the slowest `MPI_Init`, or their sleep (seconds).
+    /// The same without the time of the ranks themselves: the slowest `MPI_Init`, or their sleep (seconds).
     Overhead,
-    /// The first get of another node's value: the median rank (seconds).
+    /// The first get of a value of another node: the median rank (seconds).
     FirstGet,
-    /// Between the first rank's `main` and the last one's (seconds).
+    /// From the first rank's start of `main` to the last rank's (seconds).
     Skew,
     /// The slowest rank's own time in the fence (seconds).
     FenceMax,
-    /// User and system time of everything the command started and waited for (seconds, 10 ms steps).
+    /// User and system time of everything that the command started and waited for (seconds, 10 ms steps).
     Cpu,
     /// From the last rank's entry into the fence until the last rank's return (seconds).
     Fence,
@@ -25,49 +25,49 @@ pub enum Metric {
     GetSpan,
     /// `Pss_Anon` + `Pss_Shmem` of the largest agent (bytes).
     AgentMemory,
-    /// The same of the largest agent with its keepers (bytes).
+    /// The same of the largest agent including its keepers (bytes).
     NodeMemory,
     /// Keys and values put by the whole job (bytes).
     PairBytes,
-    /// What everybody sent over the network until shortly after the command's end (bytes of whole frames).
+    /// Everything sent over the network until shortly after the command's end (bytes of whole frames).
     NetBytes,
-    /// Of a step: from the last rank's start until the last rank's end (seconds).
+    /// For one step: from the last rank's start until the last rank's end (seconds).
     Time,
-    /// From the gate's opening until the last rank's end (seconds).
+    /// From the opening of the gate until the last rank's end (seconds).
     Whole,
-    /// From a rank's own start until its end: the median rank, the slowest (seconds).
+    /// From a rank's own start until its end: the median rank, the slowest rank (seconds).
     RankMedian,
     RankMax,
-    /// The same until it begins to wait: with a blocking scheme until its end (seconds).
+    /// The same until the rank begins to wait; for a blocking scheme until its end (seconds).
     ReadyMedian,
     ReadyMax,
-    /// CPU time of the call that starts the exchange: the median rank, the worst (seconds).
+    /// CPU time of the call that starts the exchange: the median rank, the slowest rank (seconds).
     StartCpu,
     StartCpuMax,
-    /// `PMI2_Init`: the median rank, the slowest (seconds).
+    /// `PMI2_Init`: the median rank, the slowest rank (seconds).
     JoinMedian,
     JoinMax,
-    /// `MPI_Init`, and in it the talk with the PMI server: the median rank (seconds).
+    /// `MPI_Init`, and the time in it that is spent with the PMI server: the median rank (seconds).
     MpiInit,
     MpiExchange,
-    /// What of the exchange was hidden behind other work: 1 is all of it.
+    /// The part of the exchange that was hidden behind other work: 1 is all of it.
     Overlap,
     /// CPU time of all agents together (seconds).
     AgentCpu,
-    /// `Pss_Anon` of a client: the median of those looked at (bytes).
+    /// `Pss_Anon` of a client: the median of those examined (bytes).
     ClientMemory,
-    /// Shared memory that an agent has made and a client has mapped (bytes).
+    /// Shared memory that an agent has created and a client has mapped (bytes).
     SharedMemory,
-    /// Payload that the frames of an exchange carried into a node, for each value of the job: by all ways the worst node and the mean,
-    /// then the worst node by each way: from below, from above, by direct links (bytes).
+    /// Payload that the frames of an exchange carried into a node, per value of the job. Over all links: the worst node and the mean; then
+    /// the worst node for each kind of link: from children, from the parent, direct (bytes).
     InPerValue,
     InPerValueMean,
     UpInPerValue,
     DownInPerValue,
     DirectInPerValue,
-    /// Frames of an exchange into a node: the worst.
+    /// Frames of an exchange into a node: the worst node.
     FramesIn,
-    /// Jobs that were started and waited for, a second.
+    /// Jobs that were started and waited for, per second.
     JobRate,
     /// Jobs that did not end.
     Hung,
@@ -139,7 +139,7 @@ impl Serialize for Metric {
 pub enum Unit {
     Seconds,
     Bytes,
-    /// A part of the whole.
+    /// A fraction of the whole.
     Share,
     Count,
     PerSecond,
@@ -155,7 +155,7 @@ impl Unit {
         }
     }
 
-    /// `value` with three digits that mean something, for people.
+    /// `value` with three significant digits, for display.
     pub fn show(self, value: f64) -> String {
         let (scaled, unit) = match (self, value.abs()) {
             (Unit::Count, _) => return format!("{value:.0}"),
@@ -178,7 +178,7 @@ impl Unit {
     }
 }
 
-/// The numbers of one run of one command.
+/// The values of one run of one command.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample(pub Vec<(Metric, f64)>);
 

@@ -1,4 +1,4 @@
-//! Processes that a command left behind: they come to us as the subreaper and would load later rounds.
+//! Adopts and ends processes that a command left behind, which would otherwise disturb later rounds.
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -6,17 +6,17 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 
 /// A launcher's helpers may take this long to notice that their job is over (chosen).
 const GRACE: Duration = Duration::from_secs(2);
-/// Killed processes are gone within this, or are stuck in the kernel (chosen).
+/// Killed processes exit within this time, or are stuck in the kernel (chosen).
 const DEATH: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Makes this process the parent of whatever its children leave behind.
+/// Makes this process the parent of all processes that its children leave behind.
 pub fn adopt() -> rustix::io::Result<()> {
     set_child_subreaper(Some(getpid()))
 }
 
-/// Waits until nothing of the last command is left, by force after a grace; call it with no command
-/// running. What is `kept` may stay. Returns how many processes had to be killed.
+/// Waits until nothing of the last command is left, and after a grace period kills what remains; must be called while no command runs. The
+/// processes in `kept` may remain. Returns how many processes had to be killed.
 pub fn settle(kept: &[Pid]) -> usize {
     let begin = Instant::now();
     let mut killed = 0;
@@ -29,7 +29,7 @@ pub fn settle(kept: &[Pid]) -> usize {
         for child in children {
             let gone = matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(Some(_)) | Err(_));
             if !gone && begin.elapsed() > GRACE && kill_process(child, Signal::KILL).is_ok() {
-                // Its own children come to us in turn and are met in the next round.
+                // Its children become ours and are found in the next round.
                 let _ = waitpid(Some(child), WaitOptions::empty());
                 killed += 1;
             }
@@ -38,7 +38,7 @@ pub fn settle(kept: &[Pid]) -> usize {
     }
 }
 
-/// Every process below `root`, parents before children.
+/// All descendants of `root`, parents before children.
 pub fn descendants_of(root: Pid) -> Vec<Pid> {
     let mut found = children_of(root);
     let mut next = 0;
@@ -50,7 +50,7 @@ pub fn descendants_of(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// From `/proc/PID/task/TID/children`; a process that is gone has none.
+/// Reads `/proc/PID/task/TID/children`; a process that has exited has none.
 pub fn children_of(parent: Pid) -> Vec<Pid> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero())) else { return Vec::new() };
     tasks

@@ -1,7 +1,7 @@
-//! The other launchers on this machine: found by name, known by what they say of themselves.
+//! The other launchers on this machine: found by name, identified by their version text.
 //!
-//! `mpirun` and `mpiexec` belong to whoever was installed last, so a name says nothing; every candidate is
-//! asked `--version` and taken for what it answers.
+//! The last installation decides which launcher `mpirun` and `mpiexec` are, so the name proves nothing: every candidate is run with
+//! `--version` and identified by its answer.
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
@@ -28,13 +28,13 @@ pub enum PeerKind {
 }
 
 const CANDIDATES: [&str; 6] = ["mpiexec.hydra", "mpiexec", "mpirun", "prterun", "srun", "flux"];
-/// Below the current directory: `target/peers/bin`, `target/peers/NAME/bin`.
+/// Folders below the current directory: `target/peers/bin`, `target/peers/NAME/bin`.
 const PEERS_DIR: &str = "target/peers";
-/// A launcher that needs longer to tell its version is not asked anything else (chosen).
+/// A launcher that takes longer to print its version is not run again (chosen).
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
-/// What srun only answers where there is a configuration: its program may be installed without.
+/// srun answers this only if Slurm is configured; the program may be installed without a configuration.
 const SRUN_PROBE: &str = "--mpi=list";
-/// What flux only answers where there is an instance of it.
+/// flux answers this only if there is a Flux instance.
 const FLUX_PROBE: &str = "uptime";
 
 impl PeerKind {
@@ -52,7 +52,7 @@ impl PeerKind {
         }
     }
 
-    /// Jobs of Flux are timed by `bench jobs` alone: a large one waits for cores that this machine has not.
+    /// Flux is timed only by `bench jobs`: its large jobs would wait for more cores than this machine has.
     pub fn speaks(self, pmi: Pmi) -> bool {
         match pmi {
             Pmi::None => self != PeerKind::Flux,
@@ -61,12 +61,12 @@ impl PeerKind {
         }
     }
 
-    /// Whether its words for hosts and a remote shell are known here.
+    /// Whether its options for hosts and remote shells are known here.
     pub fn knows_hosts(self) -> bool {
         matches!(self, PeerKind::Hydra | PeerKind::Intel | PeerKind::Srun | PeerKind::OpenMpi)
     }
 
-    /// Its words for: so many ranks on each of these hosts, by this remote shell if it needs one; of those that know hosts.
+    /// Its options for `ppn` ranks on each of these hosts, by this remote shell if it uses one. Only for launchers that know hosts.
     pub fn options_on_hosts(self, version: &str, remote: &Remote, place: Place, pmi: Pmi) -> Vec<String> {
         let (nodes, ppn, list) = (place.node_count.to_string(), place.ppn.to_string(), remote.list());
         let slots: Vec<String> = remote.hosts.iter().map(|host| format!("{host}:{ppn}")).collect();
@@ -93,7 +93,7 @@ impl PeerKind {
         options
     }
 
-    /// Its words for: this many ranks here, as many as are asked for, with the PMI that they need.
+    /// Its options for this many ranks on this machine, whatever the number of cores, with the PMI that they need.
     pub fn options(self, version: &str, job_size: u32, pmi: Pmi) -> Vec<String> {
         let further: &[&str] = match self {
             PeerKind::Hydra | PeerKind::Intel | PeerKind::Flux => &[],
@@ -121,11 +121,11 @@ fn is_since_5(version: &str) -> bool {
 
 pub struct Found {
     pub peers: Vec<Contestant>,
-    /// Candidates that could not be taken, with the reason.
+    /// Candidates that were rejected, with the reason.
     pub refused: Vec<String>,
 }
 
-/// All peers in `PATH` and `target/peers`, and those `named` on the command line (name, path).
+/// All peers in `PATH` and `target/peers`, and those in `named` from the command line (name, path).
 pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrupt) -> Found {
     let mut found = Found { peers: Vec::new(), refused: Vec::new() };
     let mut seen = BTreeSet::new();
@@ -138,7 +138,7 @@ pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrup
             }
             continue;
         };
-        // Wrappers look at the name they are called by, so the name is kept and only the file compared.
+        // Wrappers check the name by which they are called, so the path keeps its name and only the resolved file is compared.
         if !seen.insert(real) && name.is_none() {
             continue;
         }
@@ -180,7 +180,7 @@ fn search_dirs() -> Vec<PathBuf> {
     dirs.into_iter().filter_map(|dir| std::path::absolute(dir).ok()).collect()
 }
 
-/// What the launcher answers to `--version`.
+/// The launcher's answer to `--version`.
 pub fn ask_version(path: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Result<String, String> {
     ask(path, "--version", &[], scratch, interrupt)
 }
@@ -204,14 +204,14 @@ fn ask(
     fs::read(stdout).map(|text| String::from_utf8_lossy(&text).into_owned()).map_err(|e| e.to_string())
 }
 
-/// Kind and version from the answer to `--version`.
+/// Kind and version, from the answer to `--version`.
 fn identify(answer: &str) -> Option<(PeerKind, String)> {
     let after = |mark: &str| {
         let rest = answer.split_once(mark)?.1.trim_start();
         let version: String = rest.chars().take_while(|c| c.is_ascii_alphanumeric() || ".-".contains(*c)).collect();
         (!version.is_empty()).then_some(version)
     };
-    // Intel's launcher is a Hydra too, so it is asked for first.
+    // Intel's launcher is a Hydra too, so it is tested first.
     if answer.contains("Intel(R) MPI Library") {
         return after("Version ").map(|v| (PeerKind::Intel, v));
     }
@@ -220,7 +220,7 @@ fn identify(answer: &str) -> Option<(PeerKind, String)> {
     }
     let marks = [
         ("(Open MPI) ", PeerKind::OpenMpi),
-        // Version 4, called as mpiexec.
+        // Version 4, called as `mpiexec`.
         ("(OpenRTE) ", PeerKind::OpenMpi),
         ("(PRRTE) ", PeerKind::Prrte),
         ("slurm-wlm ", PeerKind::Srun),

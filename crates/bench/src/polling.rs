@@ -1,8 +1,8 @@
-//! Ranks that poll for each other beside processes that want the same cpus.
+//! Ranks that poll for each other while other processes want the same cpus.
 //!
-//! A loaded machine: as many busy processes as there are cpus, each in a session of its own, as somebody else's programs are. Ranks that
-//! poll and yield must have each other run then, not those. With Linux' autogroups, and in one group of all, that depends on how
-//! the launcher starts them.
+//! A busy machine is simulated by as many busy processes as there are cpus, each in a session of its own, like another user's programs.
+//! When ranks poll and yield, the other ranks should run next, not those processes. With Linux' autogroups, or with a single group for all,
+//! that depends on how the launcher starts the ranks.
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -12,27 +12,27 @@ use std::time::Duration;
 
 use crate::programs::{Program, Scratch};
 
-/// How often the ranks meet. Chosen: a launcher whose ranks collapse is done before its limit.
+/// How often the ranks meet. Chosen: a launcher whose ranks become extremely slow still ends within its limit.
 pub const TURNS: u32 = 2000;
-/// For the busy processes to be at it (chosen).
+/// Time for the busy processes to start (chosen).
 const LEAD: Duration = Duration::from_millis(50);
 
 /// Bytes of the file that ranks map: two words, then the two times, as in `programs/polling.c`.
 const BOARD_BYTES: usize = 24;
 
-/// A file that no rank has come to yet.
+/// A file that no rank has used yet.
 pub fn empty_board(path: &Path) -> io::Result<()> {
     fs::write(path, [0; BOARD_BYTES])
 }
 
-/// From the last rank's coming until they have met for the last time (s); `None`: they have not.
+/// From the arrival of the last rank until all have met for the last time (s); `None` if they have not.
 pub fn elapsed_s(board: &[u8]) -> Option<f64> {
     let time = |at: usize| Some(u64::from_ne_bytes(board.get(at..at + 8)?.try_into().ok()?));
     let (begin, end) = (time(8)?, time(16)?);
     (0 < begin && begin <= end).then(|| (end - begin) as f64 / 1e9)
 }
 
-/// One for each cpu; dropping them ends them.
+/// One busy process for each cpu; they are ended on drop.
 pub struct BusyCpus(Vec<Child>);
 
 impl BusyCpus {
@@ -51,7 +51,7 @@ impl BusyCpus {
 impl Drop for BusyCpus {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // It may be gone already: then it is only waited for.
+            // It may have exited already; then it is only reaped.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,10 +1,10 @@
-//! The embedded test programs, unpacked into a private directory for the time of a benchmark.
+//! The embedded test programs, unpacked into a private directory for the duration of a benchmark.
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The programs: what they are called where they are unpacked, and as the build script has named them.
+/// The programs: their names after unpacking, and the names that the build script gave them.
 macro_rules! programs {
     ($($(#[$attribute:meta])* $program:ident: $name:literal from $image:literal,)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ programs! {
     PrunShim: "prun-shim.so" from "prun_shim",
 }
 
-/// Below a `Scratch`: where wireup keeps and finds the benchmark's sessions.
+/// Folder inside a `Scratch` in which wireup keeps the benchmark's sessions.
 const SESSIONS: &str = "sessions";
 
 /// A directory of mode 0700 with the programs and the files of the runs; removed when dropped.
@@ -83,7 +83,7 @@ impl Scratch {
         self.dir.join(name)
     }
 
-    /// An empty file of this name, in place of one from an earlier run.
+    /// An empty file of this name, replacing one from an earlier run.
     pub fn empty_file(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.file(name);
         fs::write(&path, b"")?;
@@ -93,17 +93,17 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here; the directory's name says whose it was.
+        // A failure cannot be handled here; the directory's name shows which process made it.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-/// The folder of the sessions, by the path of any file of a `Scratch`.
+/// The sessions' folder, from the path of any file of a `Scratch`.
 pub fn sessions_beside(file: &Path) -> PathBuf {
     file.with_file_name(SESSIONS)
 }
 
-/// mkdir refuses a name that exists, so the directory is ours alone; the number goes past leftovers.
+/// mkdir refuses an existing name, so the directory is ours alone; the number skips leftovers.
 fn private_dir(parent: &Path) -> io::Result<PathBuf> {
     let pid = std::process::id();
     let mut number = 0;

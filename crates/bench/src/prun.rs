@@ -1,7 +1,7 @@
 //! `prun` on a virtual machine of PRRTE (`prte`), the standing daemons of Open MPI.
 //!
-//! Some packages have no `prun` program: `prterun --dvm` is the same code. That of PRRTE 3.0 crashes, since it does not open the framework
-//! that keeps the signals to be passed on, as `prun` does; a shim in front of it (`programs/prun_shim.c`) opens it.
+//! Some packages have no `prun` program; `prterun --dvm` is the same code. In PRRTE 3.0 it crashes because, unlike `prun`, it does not open
+//! the framework that holds the list of forwarded signals; a preloaded shim (`programs/prun_shim.c`) opens it.
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -12,16 +12,17 @@ use crate::programs::{Program, Scratch};
 const DAEMON: &str = "prte";
 const CLIENT: &str = "prun";
 const CLIENT_BY_ANOTHER_NAME: &str = "prterun";
-/// What the daemon says on standard output when all of its nodes are there.
+/// The daemon's message on standard output when all of its nodes are up.
 const READY: &str = "DVM ready";
 
-/// `prun` beside one of the launchers that were found, with its version: `ask` calls a program with variables and returns its version.
+/// `prun` in the folder of one of the launchers that were found, with its version: `ask` calls a program with variables and returns its
+/// version.
 pub fn beside(found: &[Contestant], ask: impl Fn(&Path, &[(String, String)]) -> Option<String>) -> Option<Contestant> {
     let dirs = found.iter().filter_map(|contestant| contestant.path.parent());
     dirs.filter(|dir| dir.join(DAEMON).exists()).find_map(|dir| {
         let path =
             [CLIENT, CLIENT_BY_ANOTHER_NAME].map(|name| dir.join(name)).into_iter().find(|path| path.exists())?;
-        // What was moved after it was built must be told where it is.
+        // A package that was moved after it was built must be told where it is.
         let prefix = dir.parent()?.to_string_lossy().into_owned();
         let moved = ["PRTE_PREFIX", "PMIX_PREFIX", "OPAL_PREFIX"].map(|name| (name.to_owned(), prefix.clone()));
         [Vec::new(), moved.to_vec()].into_iter().find_map(|env| {
@@ -32,7 +33,7 @@ pub fn beside(found: &[Contestant], ask: impl Fn(&Path, &[(String, String)]) -> 
     })
 }
 
-/// Where the daemon says how to reach it.
+/// The file in which the daemon writes how to reach it.
 pub fn uri_file(scratch: &Scratch) -> PathBuf {
     scratch.file("dvm-uri")
 }
@@ -47,18 +48,18 @@ pub fn machine_argv(contestant: &Contestant, uri: &Path, case: &Case) -> Vec<OsS
         let words = ["--host", &slots.join(","), "--prtemca", "plm_ssh_agent", &remote.shell];
         argv.extend(words.map(OsString::from));
         argv.extend(["--prtemca", "plm_ssh_no_tree_spawn", "1"].map(OsString::from));
-        // Inside Slurm it would take a step, for which all others had to wait.
+        // Inside Slurm it would start a step, for which all other launchers had to wait.
         argv.extend(["--prtemca", "plm", "ssh", "--prtemca", "ras", "^slurm"].map(OsString::from));
     }
     argv
 }
 
-/// Whether it can be used, by what it has said.
+/// Whether it is ready, according to its output.
 pub fn is_ready(told: &str) -> bool {
     told.contains(READY)
 }
 
-/// What stands before the program.
+/// The options before the program.
 pub fn options(contestant: &Contestant, scratch: &Scratch, place: Place) -> Vec<String> {
     let uri = uri_file(scratch).display().to_string();
     let (size, over) = (place.job_size().to_string(), ":OVERSUBSCRIBE");
@@ -70,7 +71,7 @@ pub fn options(contestant: &Contestant, scratch: &Scratch, place: Place) -> Vec<
     ["--allow-run-as-root"].iter().chain(words).map(|word| (*word).to_owned()).collect()
 }
 
-/// What the client is started with besides.
+/// Additional variables of the client.
 pub fn client_env(contestant: &Contestant, scratch: &Scratch) -> Option<(OsString, OsString)> {
     needs_shim(contestant).then(|| ("LD_PRELOAD".into(), scratch.program(Program::PrunShim).into()))
 }

@@ -1,12 +1,12 @@
-//! What W. Yu, J. Wu and D. K. Panda published: Fast and Scalable Startup of MPI Programs in InfiniBand Clusters, 2004.
+//! Results published by W. Yu, J. Wu and D. K. Panda: Fast and Scalable Startup of MPI Programs in InfiniBand Clusters, 2004.
 //!
-//! Their machine had 256 nodes with two 2.4 GHz Xeons each. Nothing here is compared with it: it stands beside what is measured.
+//! Their machine had 256 nodes with two 2.4 GHz Xeons each. They are not used for verdicts, only shown next to our measurements.
 use crate::cases::{Case, Work};
 
 pub const CITATION: &str =
     "Yu, Wu, Panda, Fast and Scalable Startup of MPI Programs in InfiniBand Clusters, 2004, table 1 and section 5.2";
 
-/// A row of their table 1: the whole start of a job, its processes' connections included (s).
+/// A row of their table 1: the whole start of a job, including the connections between its processes (s).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     pub processes: u32,
@@ -14,7 +14,7 @@ pub struct Row {
     pub original_s: f64,
     /// The same with less data to exchange.
     pub ssh_dr_s: f64,
-    /// By standing daemons (MPD), the connections by a ring of their own.
+    /// By standing daemons (MPD), with connections made over a ring of their own.
     pub mpd_bc_s: f64,
 }
 
@@ -41,7 +41,7 @@ pub fn initiation_by_mpd_s(processes: u32) -> f64 {
     0.2 + 0.001 * f64::from(processes)
 }
 
-/// A line beside a case of the same work and size.
+/// The published line for a case of the same work and size.
 pub fn beside(case: &Case) -> Option<String> {
     let job_size = case.place.job_size();
     let row = TABLE.iter().find(|row| row.processes == job_size)?;

@@ -1,4 +1,4 @@
-//! One run of one contestant on one case: the program it gets, the numbers that come out.
+//! One run of one case with one launcher: the program that it starts, the values that result.
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use crate::metric::{Metric, Sample};
 use crate::programs::{Program, Scratch};
 use crate::{polling, stamps, stream, traffic};
 
-/// How often the ranks' file is looked at while they arrive; no time is measured by it (chosen).
+/// How often the ranks' file is checked while they arrive; no time is measured by it (chosen).
 const ARRIVAL_GLANCE: Duration = Duration::from_millis(20);
-/// For the agents to fall asleep after the last get, before their memory is read (chosen).
+/// Time for the agents to become idle after the last get, before their memory is read (chosen).
 const QUIET: Duration = Duration::from_millis(200);
 
-/// For what a job left running on other hosts, and for the last packets (chosen).
+/// Time for what a job left running on other hosts to end, and for the last packets (chosen).
 const FAR_QUIET: Duration = Duration::from_millis(50);
 
-/// What all runs of a benchmark share.
+/// Shared by all runs of a benchmark.
 pub struct Stage<'a> {
     pub scratch: &'a Scratch,
     pub interrupt: &'a Interrupt,
@@ -35,7 +35,7 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Runs it once. A warm-up run also checks that every rank of a `true` job was started.
+    /// Runs the case once. A warm-up run also checks that every rank of a `true` job was started.
     pub fn run(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
         if case.remote.is_none() {
             return self.run_once(case, contestant, warm_up);
@@ -78,8 +78,8 @@ impl Stage<'_> {
         self.invocation(case, contestant, program).run(self.interrupt)
     }
 
-    /// The shim is loaded into the ranks alone: by `env`, since launchers have no word for it in common; wireup, which looks at the
-    /// program, has one.
+    /// The shim is loaded only into the ranks, by `env`, since launchers have no common option for it. wireup has an option, which is used
+    /// because it examines the program.
     fn run_open_mpi(&self, case: &Case, contestant: &Contestant, version: OpenMpi) -> Result<Sample, Failure> {
         let program = std::path::absolute(open_mpi_program(version)).map_err(wrong)?;
         let stamps = self.empty_file("mpi-stamps")?;
@@ -133,7 +133,7 @@ impl Stage<'_> {
         Ok(sample)
     }
 
-    /// A slice of the stream; the warm-up is a shorter one, and counted.
+    /// Runs a slice of the stream; the warm-up is a shorter slice whose started ranks are counted.
     fn run_jobs(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
         let Stream { jobs, in_flight } = case.stream;
         let jobs = if warm_up { jobs.min(2 * in_flight) } else { jobs };
@@ -144,7 +144,7 @@ impl Stage<'_> {
         let argv = contestant.argv(self.scratch, case, program);
         let (stream, env) = (Stream { jobs, in_flight }, contestant.env_of_launcher(self.scratch));
         let ended = stream::run(stream, argv, env, case.limit, self.scratch, self.interrupt)?;
-        // What others lose is told; that they go on is their best.
+        // Jobs that other launchers lose are reported, but their figures still count.
         if ended.badly > 0 || ended.well == 0 || contestant.is_judged(case) && ended.hung > 0 {
             return Err(wrong(format!("of {jobs} jobs {} ended badly, {} hung", ended.badly, ended.hung)));
         }
@@ -166,13 +166,13 @@ impl Stage<'_> {
         with_stamps(wall, &stamps, case)
     }
 
-    /// The ranks hold on to a FIFO whose only writer is this process; closing it lets them go.
+    /// The ranks wait for a FIFO whose only writer is this process; closing it releases them.
     fn run_held(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
         let stamps = self.empty_file("stamps")?;
         let fifo = self.scratch.file("hold");
         let _ = fs::remove_file(&fifo);
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(wrong)?;
-        // Reading and writing, so that the open does not wait for a reader.
+        // Opened for reading and writing, so that the open does not wait for a reader.
         let writer = OpenOptions::new().read(true).write(true).open(&fifo).map_err(wrong)?;
 
         let mut program = self.exchange(case, "neighbours", &stamps);
@@ -209,7 +209,7 @@ impl Stage<'_> {
         }
     }
 
-    /// A program that is told the job's size, so that it can refuse another.
+    /// A program that gets the job's size as an argument, so that it can refuse another size.
     fn sized(&self, case: &Case, program: Program) -> Vec<OsString> {
         vec![self.program(program), case.place.job_size().to_string().into()]
     }
@@ -223,7 +223,7 @@ impl Stage<'_> {
     }
 }
 
-/// Where the workspace's set-up leaves init, barrier, finalize.
+/// A program that does init, barrier, finalize, built by the workspace's set-up.
 pub fn open_mpi_program(version: OpenMpi) -> &'static Path {
     Path::new(match version {
         OpenMpi::V4 => "target/programs/openmpi4/initfin",
@@ -231,7 +231,7 @@ pub fn open_mpi_program(version: OpenMpi) -> &'static Path {
     })
 }
 
-/// Every rank that is started appends a byte.
+/// Checks the number of ranks: every rank that starts appends a byte.
 fn expect(file: &Path, expected: u32) -> Result<(), Failure> {
     let started = fs::metadata(file).map_err(wrong)?.len();
     match started == u64::from(expected) {

@@ -1,6 +1,6 @@
-//! The clock readings of an exchange's ranks, a line each, and what they say about the fence and the gets.
+//! The clock readings of an exchange's ranks, one line each, and the times of the fence and the gets that follow from them.
 //!
-//! All ranks read one `CLOCK_MONOTONIC`: this file's numbers hold on one machine, virtual nodes included.
+//! All ranks read the same `CLOCK_MONOTONIC`, so these numbers are valid only on one machine, including its virtual nodes.
 use crate::metric::{Metric, Sample};
 use crate::stats;
 
@@ -13,7 +13,7 @@ struct Stamp {
     fence_leave_ns: u64,
     gets_begin_ns: u64,
     gets_end_ns: u64,
-    /// With PMIx: joining, the first get, the beginning of `main`.
+    /// With PMIx: the time to join, the first get, the beginning of `main`.
     more: Option<(u64, u64, u64)>,
 }
 
@@ -27,7 +27,7 @@ pub enum StampError {
     Twice(u32),
 }
 
-/// What an exchange of `job_size` ranks took; every rank must have written one line.
+/// The times of an exchange of `job_size` ranks; every rank must have written one line.
 pub fn evaluate(text: &str, job_size: u32) -> Result<Sample, StampError> {
     let stamps = text
         .lines()
@@ -57,7 +57,7 @@ pub fn evaluate(text: &str, job_size: u32) -> Result<Sample, StampError> {
     Ok(sample)
 }
 
-/// What clients of PMIx tell besides.
+/// The additional values of PMIx clients.
 fn of_pmix(stamps: &[Stamp]) -> Vec<(Metric, f64)> {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let more: Vec<(u64, u64, u64)> = stamps.iter().filter_map(|stamp| stamp.more).collect();
@@ -70,7 +70,7 @@ fn of_pmix(stamps: &[Stamp]) -> Vec<(Metric, f64)> {
     all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
 }
 
-/// `None` for anything but seven numbers of this job in the order of time, or ten.
+/// `None` unless the line has seven numbers of this job in chronological order, or ten.
 fn parse(line: &str, job_size: u32) -> Option<Stamp> {
     let numbers = line.split(' ').map(|n| n.parse().ok()).collect::<Option<Vec<u64>>>()?;
     let (numbers, more) = match numbers[..] {

@@ -1,7 +1,7 @@
-//! What stands while the cases of a benchmark are timed: a session of wireup, a virtual machine of PRRTE.
+//! What runs in the background while the cases of a benchmark are timed: a session of wireup, or a virtual machine of PRRTE.
 //!
-//! It is raised before the first round and taken down after the last, whatever happens in between; what it
-//! leaves then is counted as left behind.
+//! It is started before the first round and ended after the last one, whatever happens in between; what it leaves then counts as left
+//! behind.
 use std::ffi::OsString;
 use std::fs;
 use std::process::Child;
@@ -17,13 +17,13 @@ use crate::orphans;
 use crate::prun;
 use crate::sample::Stage;
 
-/// How often it is looked whether it is up; no figure is made of it (chosen).
+/// How often its start is checked; no figure is derived from it (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
-/// Bound on taking it down (chosen).
+/// Time limit for ending it (chosen).
 const DOWN_LIMIT: Duration = Duration::from_secs(30);
 
 pub struct Standing {
-    /// How long it took to come up.
+    /// How long it took to start.
     pub up_s: f64,
     /// Its processes that are our children.
     pub pids: Vec<Pid>,
@@ -31,23 +31,23 @@ pub struct Standing {
 }
 
 enum End {
-    /// By a command.
+    /// Ended by a command.
     Session(Box<Invocation>),
-    /// By a signal.
+    /// Ended by a signal.
     Machine(Child),
     Ended,
 }
 
-/// Of this benchmark, so that several of a user do not meet.
+/// A name unique to this benchmark, so that benchmarks of the same user do not collide.
 pub fn session_name() -> String {
     format!("bench-{}", std::process::id())
 }
 
 impl Standing {
-    /// What `contestant` needs for `case`, if it needs something.
+    /// Starts what `contestant` needs for `case`, if anything.
     ///
     /// # Errors
-    /// It did not come up; nothing of it is left.
+    /// It did not start; nothing of it is left.
     pub fn raise(contestant: &Contestant, case: &Case, stage: &Stage) -> Result<Option<Standing>, Failure> {
         let before = orphans::children_of(getpid());
         let begin = Instant::now();
@@ -61,17 +61,17 @@ impl Standing {
         Ok(Some(Standing { up_s, pids, end }))
     }
 
-    /// Takes it down.
+    /// Ends it.
     ///
     /// # Errors
-    /// What was said instead of an orderly end.
+    /// Why it did not end in order.
     pub fn end(mut self) -> Result<(), Failure> {
         self.take_down()
     }
 
     fn take_down(&mut self) -> Result<(), Failure> {
         match std::mem::replace(&mut self.end, End::Ended) {
-            // Also after an interrupt: this is what it is for.
+            // Also after an interrupt, which is the purpose of this.
             End::Session(down) => down.run(&Interrupt::default()).map(drop),
             End::Machine(mut child) => {
                 command::end(&mut child);
@@ -84,7 +84,7 @@ impl Standing {
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        // Who wants to know calls `end`.
+        // A caller that needs the result calls `end`.
         let _ = self.take_down();
     }
 }

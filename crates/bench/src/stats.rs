@@ -1,14 +1,12 @@
-//! Statistics that one bad round cannot bend: medians, the median absolute deviation, robust outliers.
+//! Statistics that are robust against single bad rounds: medians, the median absolute deviation (MAD), outliers.
 //!
-//! A mean and a standard deviation would follow a single disturbed round; the median and the MAD do not
-//! move until half of the rounds are disturbed (B. Iglewicz, D. Hoaglin, How to Detect and Handle
-//! Outliers, 1993).
+//! A mean and a standard deviation would be changed by a single disturbed round; the median and the MAD do not change much until half of
+//! the rounds are disturbed (B. Iglewicz, D. Hoaglin, How to Detect and Handle Outliers, 1993).
 use serde::Serialize;
 
-/// A value further from the median than this many robust standard deviations is named as an outlier
-/// (chosen: the rule that hyperfine's users know).
+/// A value further from the median than this many robust standard deviations is reported as an outlier (chosen: the rule of hyperfine).
 const OUTLIER_DEVIATIONS: f64 = 10.0;
-/// MAD times this estimates the standard deviation of normally distributed values.
+/// This factor times the MAD estimates the standard deviation of normally distributed values.
 const MAD_TO_DEVIATION: f64 = 1.4826;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,8 +25,8 @@ pub fn summarize(values: &[f64]) -> Option<Summary> {
     let median = median(values)?;
     let distances: Vec<f64> = values.iter().map(|v| (v - median).abs()).collect();
     let mad = self::median(&distances)?;
-    // With more than half of the values equal the MAD is 0; then any other value stands out, so rounding
-    // of the clock must not count.
+    // If more than half of the values are equal, the MAD is 0 and any other value would be an outlier; differences from the rounding of the
+    // clock must not count.
     let bound = (OUTLIER_DEVIATIONS * MAD_TO_DEVIATION * mad).max(median.abs() * 1e-6);
     Some(Summary {
         count: values.len(),
@@ -40,7 +38,7 @@ pub fn summarize(values: &[f64]) -> Option<Summary> {
     })
 }
 
-/// Mean of the two middle values for an even count.
+/// The mean of the two middle values for an even count.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Many runs of one program, some at a time: `programs/spawn_jobs.c`.
+//! Many runs of one program, several at a time: `programs/spawn_jobs.c`.
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -9,29 +9,29 @@ use crate::command::{Failure, Invocation};
 use crate::interrupt::Interrupt;
 use crate::programs::{Program, Scratch};
 
-/// A job that takes longer hangs and is killed: a hundred times what the slowest peer was seen to take, alone (chosen).
+/// A job that takes longer counts as hanging and is killed: a hundred times the longest time seen of a peer's single job (chosen).
 const JOB_LIMIT_S: u32 = 10;
-/// For all jobs: if they all were about as slow as that (chosen).
+/// Time per job in the limit for the whole stream, as if all jobs were about as slow as that (chosen).
 const JOB_SHARE: Duration = Duration::from_secs(2);
 
-/// How the runs have ended.
+/// How the runs ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ended {
-    /// With 0.
+    /// With exit code 0.
     pub well: u32,
     pub badly: u32,
-    /// By us.
+    /// Killed by us.
     pub hung: u32,
-    /// Until the last one that ended by itself (s).
+    /// Until the end of the last run that ended by itself (s).
     pub elapsed_s: f64,
 }
 
-/// Bound on a stream as a whole.
+/// Time limit for a stream as a whole.
 pub fn limit(jobs: u32) -> Duration {
     Duration::from_secs(60) + JOB_SHARE * jobs
 }
 
-/// Runs `argv` as the stream says; {i} in it becomes the number of the run.
+/// Runs `argv` as the stream says; `{i}` in it is replaced by the number of the run.
 pub fn run(
     stream: Stream,
     argv: Vec<OsString>,
@@ -49,7 +49,7 @@ pub fn run(
     read(&told).ok_or_else(|| Failure::Wrong("spawn-jobs did not tell what it has run".into()))
 }
 
-/// The last line, after whatever the runs wrote.
+/// Parses the last line, which follows the output of the runs.
 fn read(told: &Path) -> Option<Ended> {
     let text = fs::read_to_string(told).ok()?;
     let mut words = text.lines().last()?.split(' ');

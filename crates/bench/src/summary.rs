@@ -1,7 +1,7 @@
-//! How a benchmark has ended.
+//! The result of a benchmark.
 
 pub struct Summary {
-    /// Figures that were asked for and not reached.
+    /// Figures that missed their target.
     pub missed: usize,
     pub interrupted: bool,
 }

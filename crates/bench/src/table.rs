@@ -1,4 +1,4 @@
-//! A case's results as an aligned table, with its warnings below.
+//! The results of a case as an aligned table, with its warnings below.
 use crate::asked::Against;
 use crate::contestant::Contestant;
 use crate::measure::{Measured, Series};
@@ -6,15 +6,15 @@ use crate::metric::Metric;
 use crate::stats;
 use crate::verdict::{Verdict, judge, ratio, reference_values};
 
-/// A MAD above this part of the median is called a wide spread (chosen).
+/// If the MAD is more than this part of the median, the spread is called wide (chosen).
 const SPREAD_WIDE: f64 = 0.1;
 const HEAD: [&str; 9] = ["metric", "contestant", "median", "min", "max", "mad", "ratio", "asked", "verdict"];
-/// Columns of numbers are flush right.
+/// Columns of numbers are right-aligned.
 const FLUSH_RIGHT: [bool; 9] = [false, false, true, true, true, true, true, false, false];
 
 type Row = [String; 9];
 
-/// The table with its heading line; empty series show as a row that says so.
+/// The table with its heading; an empty series has a row that says so.
 pub fn table(measured: &Measured, contestants: &[Contestant]) -> String {
     let mut rows = vec![HEAD.map(String::from)];
     for metric in measured.case.metrics() {
@@ -59,7 +59,7 @@ fn rows_of(metric: Metric, series: &Series, measured: &Measured, contestants: &[
     if !contestant.is_judged(&measured.case) {
         return vec![row];
     }
-    // The first thing asked stands on the figure's own row, further ones below it.
+    // The first target is shown on the figure's own row, further ones below it.
     let mut rows = Vec::new();
     for asked in measured.case.asked.iter().filter(|asked| asked.metric == metric) {
         row[7] = asked.to_string();
@@ -76,7 +76,7 @@ fn rows_of(metric: Metric, series: &Series, measured: &Measured, contestants: &[
     rows
 }
 
-/// Lines that a reader of the figures must know.
+/// Warnings that a reader of the figures must see.
 pub fn warnings(measured: &Measured, contestants: &[Contestant]) -> Vec<String> {
     let mut lines = Vec::new();
     for series in &measured.series {
@@ -113,7 +113,7 @@ pub fn warnings(measured: &Measured, contestants: &[Contestant]) -> Vec<String> 
     lines
 }
 
-/// Rows as lines with their columns below each other.
+/// Rows as lines with aligned columns.
 pub fn align<const N: usize>(rows: &[[String; N]], flush_right: &[bool; N]) -> String {
     let widths: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));

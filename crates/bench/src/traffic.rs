@@ -1,7 +1,7 @@
-//! Bytes over the network of a testbed, where the benchmark's own name space holds an end of every cable.
+//! Bytes sent over the network of a testbed, where the benchmark's own name space holds one end of every cable.
 //!
-//! Each frame counts once, where it was sent: by a node (received by a port of the hub) or by the hub (sent by its
-//! bridge). On other networks one host's counters say nothing about the rest, so there is no figure.
+//! Each frame counts once, where it was sent: by a node (received by a port of the hub) or by the hub (sent by its bridge). On other
+//! networks the counters of one host do not cover the rest, so there is no figure.
 use std::fs;
 
 /// Set by `wireup-testbed run` on its hub.
@@ -9,13 +9,13 @@ const MARK: &str = "WIREUP_TESTBED_HOSTS";
 const BRIDGE: &str = "br0";
 const PORT_PREFIX: char = 'v';
 
-/// Bytes of whole frames since the network was made.
+/// Bytes of whole frames since the network was created.
 pub fn sent() -> Option<u64> {
     std::env::var_os(MARK)?;
     parse(&fs::read_to_string("/proc/self/net/dev").ok()?)
 }
 
-/// `None` without a hub's bridge.
+/// `None` if there is no hub's bridge.
 fn parse(table: &str) -> Option<u64> {
     let (mut total, mut is_hub) = (0, false);
     for (name, counters) in table.lines().filter_map(|line| line.split_once(':')) {

@@ -1,4 +1,4 @@
-//! Takes whatever is timed in turns, a round after the other; the first round warms up and does not count.
+//! Runs everything that is timed in turn, round after round; the first round is a warm-up and does not count.
 use std::path::Path;
 
 use crate::command::Failure;
@@ -11,7 +11,7 @@ pub struct Place<'a, F> {
     pub ground: &'a Ground,
 }
 
-/// Runs each of `all` once a round, until the rounds are over or a signal comes; what came of it goes to `take`.
+/// Runs each of `all` once per round, until all rounds are done or a signal comes; passes the results to `take`.
 pub fn in_turns<T, M>(
     ground: &Ground,
     rounds: u32,

@@ -1,4 +1,4 @@
-//! The flags that the benchmarks of running jobs have in common, and what becomes of their results.
+//! The flags that the benchmarks of running jobs have in common, and the output of their results.
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::words::{at_least_one, host_names, word};
 pub struct Usual {
     pub wireup: Option<PathBuf>,
     pub wireup_args: Vec<String>,
-    /// On each job.
+    /// For each job.
     pub limit: Duration,
     pub dry_run: bool,
     json: Option<PathBuf>,
@@ -26,7 +26,7 @@ impl Usual {
         Usual { wireup: None, wireup_args: Vec::new(), limit, dry_run: false, json: None, csv: None, svg: None }
     }
 
-    /// Takes the flag of that name if it is one of these.
+    /// Parses the flag of that name if it is one of these.
     pub fn take(&mut self, name: &str, parser: &mut lexopt::Parser) -> Result<bool, lexopt::Error> {
         match name {
             "wireup" => self.wireup = Some(parser.value()?.into()),
@@ -46,7 +46,7 @@ impl Usual {
         self.wireup.clone().map_or_else(|| std::env::current_exe().map_err(io("this program")), Ok)
     }
 
-    /// Writes the files that are wanted.
+    /// Writes the requested files.
     pub fn write(&self, json: &Value, csv: &str, charts: impl FnOnce() -> Vec<Chart>) -> Result<(), BenchError> {
         for (path, text) in [(&self.json, &*format!("{json:#}\n")), (&self.csv, csv)] {
             if let Some(path) = path {
@@ -64,10 +64,10 @@ impl Usual {
     }
 }
 
-/// Where jobs are run, if not on this machine alone.
+/// The hosts of jobs that do not run on this machine alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Across {
-    /// Empty: virtual nodes.
+    /// Virtual nodes if empty.
     pub hosts: Vec<String>,
     pub remote_shell: String,
     pub shared: Option<PathBuf>,
@@ -78,7 +78,7 @@ impl Across {
         Across { hosts: Vec::new(), remote_shell: remote_shell.into(), shared: None }
     }
 
-    /// Takes the flag of that name if it is one of these.
+    /// Parses the flag of that name if it is one of these.
     pub fn take(&mut self, name: &str, parser: &mut lexopt::Parser) -> Result<bool, lexopt::Error> {
         match name {
             "hosts" => self.hosts = host_names(&word(parser)?)?,

@@ -1,7 +1,7 @@
-//! What was asked against what was measured, within one run of the benchmark.
+//! Compares targets with measurements, within one run of the benchmark.
 //!
-//! Both figures of a round are put together first and the median is taken of that: a disturbance that
-//! lasts over a round disturbs both and cancels.
+//! The two figures of a round are combined first, and then the median is taken over the rounds: a disturbance that lasts for a whole round
+//! affects both figures and cancels out.
 use serde::Serialize;
 
 use crate::asked::{Against, Asked};
@@ -15,15 +15,15 @@ use crate::stats;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The figure as people read it: a ratio, or a difference where a sum was asked.
+    /// The figure for display: a ratio, or a difference if the target is a sum.
     Met(String),
     Missed(String),
-    /// Why nothing can be said.
+    /// The reason why there is no verdict.
     NotJudged(String),
 }
 
-/// Median of the per-round ratios of `subject` to `reference`; rounds that lack either are left out, and
-/// there is none to a reference that was too short for its clock.
+/// The median of the per-round ratios of `subject` to `reference`. Rounds that lack either value are left out; there is no ratio to a
+/// reference too short for its clock.
 pub fn ratio(subject: &[Option<f64>], reference: &[Option<f64>]) -> Option<f64> {
     stats::median(&by_round(subject, reference, |value, base| value / base)).filter(|ratio| ratio.is_finite())
 }
@@ -32,7 +32,7 @@ fn by_round(subject: &[Option<f64>], reference: &[Option<f64>], of: impl Fn(f64,
     subject.iter().zip(reference).filter_map(|(value, base)| Some(of((*value)?, (*base)?))).collect()
 }
 
-/// The values that `subject`'s figures are compared with, and whose they are.
+/// The values that `subject`'s figures are compared with, and the name of their owner.
 pub fn reference_values(
     against: Against,
     metric: Metric,
@@ -67,7 +67,7 @@ pub fn judge(asked: &Asked, subject: &Series, measured: &Measured, contestants: 
         Ok(reference) => reference,
         Err(why) => return Verdict::NotJudged(why),
     };
-    // A sum is judged by what is left above the factor's part, a bare factor by the ratio.
+    // A target with a sum is judged by what remains beyond the factor's part, one without by the ratio.
     let (figure, bound, shown) = if asked.plus == 0.0 {
         let Some(figure) = ratio(&values, &base) else {
             return Verdict::NotJudged(format!("{name} has no figure"));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_the_rounds_ratios() {
-        // A disturbance of the third round hits both; the medians alone would give 1.5.
+        // A disturbance in the third round affects both; the ratio of the medians would be 1.5.
         let (m, c) = bench(&[(Kind::Wireup, "", &[9.0, 1.2, 1.5, 12.0]), (FLOOR, "", &[1.0, 1.0, 1.0, 10.0])]);
         assert_eq!(judge(&wall(Against::Floor, 1.25, 0.0), &m.series[0], &m, &c), Verdict::Met("1.200 x c-".into()));
         assert_eq!(judge(&wall(Against::Floor, 1.1, 0.0), &m.series[0], &m, &c), Verdict::Missed("1.200 x c-".into()));

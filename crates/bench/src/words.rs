@@ -1,4 +1,4 @@
-//! What the words of a command line are read into.
+//! Parses words of a command line.
 use std::ffi::OsString;
 
 use lexopt::prelude::*;
@@ -13,7 +13,7 @@ pub fn flag(parser: &mut lexopt::Parser) -> Result<Option<String>, lexopt::Error
     }
 }
 
-/// What is said of a flag that nobody has taken.
+/// The error for an unknown flag.
 pub fn unknown(name: &str) -> lexopt::Error {
     lexopt::Error::UnexpectedOption(format!("--{name}"))
 }
@@ -27,13 +27,13 @@ pub fn at_least_one(parser: &mut lexopt::Parser) -> Result<u32, lexopt::Error> {
     if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
 }
 
-/// `A,B,..`; `read` says what a part is no.
+/// Parses `A,B,..`; the error of `read` names what was expected.
 pub fn list<T>(text: &str, read: impl Fn(&str) -> Result<T, &'static str>) -> Result<Vec<T>, lexopt::Error> {
     let read = |part: &str| read(part).map_err(|what| lexopt::Error::from(format!("no {what} {part}; see --help")));
     text.split(',').map(read).collect()
 }
 
-/// Peers differ in how they write ranges, so there are only plain names.
+/// Only plain names: peers differ in how they write ranges.
 pub fn host_names(text: &str) -> Result<Vec<String>, lexopt::Error> {
     let is_name =
         |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c));

@@ -1,4 +1,4 @@
-//! The whole benchmark on tiny jobs against the floors alone: no launcher is needed, no time is asserted.
+//! Runs the whole benchmark on tiny jobs with the baselines only: no launcher is needed, times are not checked.
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,7 +29,7 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
 }
 
-/// One function: the benchmark takes every child of this process for its own.
+/// A single test function: the benchmark treats every child of this process as its own.
 #[test]
 fn floors_are_timed_and_a_broken_launcher_is_reported() {
     let dir = Dir::new();
@@ -54,7 +54,7 @@ fn floors_are_timed_and_a_broken_launcher_is_reported() {
     let text = fs::read_to_string(&json).unwrap();
     assert!(text.contains("\"benchmark\": \"launch\"") && text.contains("\"kind\": \"one-node\""), "{text}");
 
-    // Two hosts that are this one, and a third that does not answer. Peers that wait for hosts of these names hit the limit.
+    // Two hosts that are this machine, and a third one that does not answer. Peers that wait for hosts of these names hit the limit.
     let shell = dir.0.join("rsh");
     script(&shell, "#!/bin/sh\ntest $1 = c && exit 255\nshift\nexec /bin/sh -c \"$*\"\n");
     let far = format!(
@@ -72,13 +72,13 @@ fn floors_are_timed_and_a_broken_launcher_is_reported() {
     }
     assert!(!rows.contains("true-3x1") && !rows.contains("true-4x1"), "{rows}");
 
-    // A wireup that starts nothing: counted in the warm-up, missed under --strict.
+    // A wireup that starts nothing: noticed by the count in the warm-up, and a miss with --strict.
     script(&fake, "#!/bin/sh\nexit 0\n");
     let cheat = format!("launch --wireup {} --rounds 1 --case true-1x4 --without floor-2 {files}", fake.display());
     assert_eq!(bench(&format!("{cheat} --strict")), 1);
     assert!(fs::read_to_string(&csv).unwrap().contains("true-1x4,wireup,,0,,,,0 of 4 ranks were started"));
 
-    // One that hangs is killed, with what it started.
+    // One that hangs is killed together with its children.
     script(&fake, "#!/bin/sh\ntest $1 = --version && exit\ntrap '' TERM\nsleep 1000 & wait\nsleep 1000\n");
     let hang = format!("launch --wireup {} --rounds 1 --limit 1 --case true-1x2 {files}", fake.display());
     assert_eq!(bench(&hang), 0);

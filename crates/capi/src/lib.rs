@@ -1,9 +1,8 @@
 //! What the two C libraries share: the way to the PMI server and the C side of every function.
 //!
-//! `start` finds the server by the environment; `server` is the blocking conversation with it over a `socket`, with `posts`
-//! of which nobody waits for the answer and `mapping`s of what the server shares;
-//! `local` is the kvs of a process without a server; `place` is the process's place in its job, the state of a library behind
-//! a `lock`; `text` reads and writes C strings; `codes` are what functions return.
+//! `start` finds the server by the environment; `server` drives the engine's conversation with it over a `socket`, with `mapping`s of what
+//! the server shares; `place` is the process's place in its job, the state of a library behind a `lock`; `text` reads and writes C
+//! strings; `codes` are what functions return.
 //!
 //! With the feature `bare` memory comes from the C library, a panic aborts, and nothing of Rust's standard library is used:
 //! so the libraries are built. Without it these crates are as all others, for checks and tests.
@@ -16,12 +15,11 @@ extern crate std;
 mod memory;
 
 pub mod codes;
+mod fork;
 pub mod ints;
-pub mod local;
 pub mod lock;
 pub mod mapping;
 pub mod place;
-pub mod posts;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;
 pub mod server;
@@ -31,10 +29,10 @@ pub mod text;
 
 pub use server::{Failure, Server};
 
-/// Ends the process as a C program does.
-pub fn exit(code: core::ffi::c_int) -> ! {
-    // SAFETY: it may be called at any time; what its handlers do is the program's affair.
-    unsafe { libc::exit(code) }
+/// Ends the process without running the handlers of `exit`.
+pub fn exit_now(code: core::ffi::c_int) -> ! {
+    // SAFETY: it may be called at any time.
+    unsafe { libc::_exit(code) }
 }
 
 /// Memory that C code may free.

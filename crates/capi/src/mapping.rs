@@ -1,9 +1,12 @@
 //! Descriptors that come along with an answer, and the memory behind them.
 
+use alloc::sync::Arc;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
 use core::ptr::NonNull;
+use wireup_client::memory::Memory;
+use wireup_wire::shared::rows::ARENA_SLOTS;
 
 /// An open descriptor of ours; closed when dropped.
 #[derive(Debug)]
@@ -61,6 +64,44 @@ impl Deref for Mapping {
     fn deref(&self) -> &[u8] {
         // SAFETY: `len` bytes are mapped as long as the value lives; the server has sealed them before it sent them.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+/// A mapping that several values hold.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<Mapping>);
+
+impl Shared {
+    pub fn new(mapping: Mapping) -> Self {
+        Shared(Arc::new(mapping))
+    }
+}
+
+/// A mapping from some byte on.
+#[derive(Debug)]
+pub struct Part {
+    mapping: Shared,
+    at: usize,
+}
+
+impl Deref for Part {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.mapping.0.get(self.at..).unwrap_or_default()
+    }
+}
+
+impl Memory for Shared {
+    type Part = Part;
+
+    fn whole(&self) -> Option<Part> {
+        Some(Part { mapping: self.clone(), at: 0 })
+    }
+
+    fn slot(&self, slot: u32) -> Option<Part> {
+        let at = self.0.len() / ARENA_SLOTS as usize * slot as usize;
+        Some(Part { mapping: self.clone(), at })
     }
 }
 

@@ -6,24 +6,27 @@
 //!     └─────────────► Job { alone }  ───────────► none      (no launcher: rank 0 of 1)
 //! ```
 //!
-//! The descriptor of `PMI_FD` is taken once, and closed by leave. A later init that finds the variable fails: whatever has that
-//! number now is the program's.
+//! A second init returns what the first one did. The descriptor of `PMI_FD` is taken once, and closed by leave. A later init that
+//! finds the variable fails: whatever has that number now is the program's.
+//!
+//! The connection belongs to the process that has joined. In a child that it forks every call fails at once, whatever another thread of
+//! the parent was doing at the time of the fork.
 
 use crate::codes::{Code, Result};
-use crate::local::Local;
 use crate::lock::Lock;
 use crate::server::Server;
 use crate::socket::{Gone, Socket};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use wireup_client::local::Local;
 use wireup_wire::pmi::Request;
 
-/// Whom to ask.
+/// Where the answers come from.
 #[allow(clippy::large_enum_variant)] // There is one in a process.
 pub enum With {
     Server(Server),
-    /// Rank 0 of 1.
-    Nobody(Local),
+    /// No server: rank 0 of 1.
+    Singleton(Local),
 }
 
 impl With {
@@ -31,7 +34,7 @@ impl With {
     pub fn server(&mut self) -> Result<&mut Server> {
         match self {
             With::Server(server) => Ok(server),
-            With::Nobody(_) => Err(Code::FAIL),
+            With::Singleton(_) => Err(Code::FAIL),
         }
     }
 }
@@ -43,31 +46,69 @@ pub struct Place<J> {
     fd: AtomicI32,
     /// Whether the descriptor of `PMI_FD` was taken.
     taken: AtomicBool,
+    /// Whether there is a job: readable without the lock.
+    has_joined: AtomicBool,
+    /// This process was forked from the one that has joined.
+    is_child: AtomicBool,
+    /// Whether the C library tells of forks.
+    hears_of_forks: AtomicBool,
 }
 
 impl<J> Place<J> {
     #[allow(clippy::new_without_default)] // A static needs a constant.
     pub const fn new() -> Self {
-        Place { job: Lock::new(None), fd: AtomicI32::new(-1), taken: AtomicBool::new(false) }
+        Place {
+            job: Lock::new(None),
+            fd: AtomicI32::new(-1),
+            taken: AtomicBool::new(false),
+            has_joined: AtomicBool::new(false),
+            is_child: AtomicBool::new(false),
+            hears_of_forks: AtomicBool::new(false),
+        }
     }
 
     /// Works on the job, which must be initialised. Must not be nested.
     pub fn with<R>(&self, work: impl FnOnce(&mut J) -> Result<R>) -> Result<R> {
+        if self.is_child() {
+            return Err(Code::INIT);
+        }
         self.job.with(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
     }
 
     pub fn is_initialised(&self) -> bool {
-        self.job.with(|job| job.is_some())
+        self.has_joined.load(Ordering::Relaxed) && !self.is_child()
     }
 
-    /// Joins the job; again and again is as once.
-    pub fn init(&self, join: impl FnOnce() -> Result<J>) -> Result {
+    /// Joins the job, unless that was done. `on_fork` calls [`Place::on_fork`] of this place.
+    pub fn init(&self, join: impl FnOnce() -> Result<J>, on_fork: extern "C" fn()) -> Result {
+        if self.is_child() {
+            return Err(Code::FAIL);
+        }
         self.job.with(|job| {
-            if job.is_none() {
-                *job = Some(join()?);
+            if job.is_some() {
+                return Ok(());
             }
+            if !self.hears_of_forks.swap(true, Ordering::Relaxed) {
+                crate::fork::on_child(on_fork);
+            }
+            let joined = join();
+            if joined.is_err() {
+                self.fd.store(-1, Ordering::Relaxed);
+            }
+            *job = Some(joined?);
+            self.has_joined.store(true, Ordering::Relaxed);
             Ok(())
         })
+    }
+
+    /// This process is the child of a fork. The lock may be held by a thread that exists in the parent only.
+    pub fn on_fork(&self) {
+        self.is_child.fetch_or(self.has_joined.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.fd.store(-1, Ordering::Relaxed);
+    }
+
+    fn is_child(&self) -> bool {
+        self.is_child.load(Ordering::Relaxed)
     }
 
     /// The server's socket, which the environment names; once.
@@ -89,6 +130,10 @@ impl<J> Place<J> {
 
     /// The job, which is no longer initialised.
     pub fn take(&self) -> Result<J> {
+        if self.is_child() {
+            return Err(Code::INIT);
+        }
+        self.has_joined.store(false, Ordering::Relaxed);
         self.job.with(Option::take).ok_or(Code::INIT)
     }
 
@@ -110,6 +155,23 @@ mod tests {
     use std::os::fd::{AsRawFd, IntoRawFd};
     use std::os::unix::net::UnixStream;
     use wireup_wire::pmi::Dialect;
+
+    #[test]
+    fn a_forked_child_is_told_so_at_once() {
+        extern "C" fn nothing() {}
+        let place = Place::<u32>::new();
+        place.on_fork();
+        assert_eq!(place.init(|| Ok(7), nothing), Ok(()), "a child of a process that has not joined may join");
+        assert_eq!(place.init(|| Err(Code::FAIL), nothing), Ok(()), "the second time nothing is done");
+        assert_eq!((place.with(|job| Ok(*job)), place.is_initialised()), (Ok(7), true));
+        place.job.with(|_| {
+            // The thread with the lock is not in the child.
+            place.on_fork();
+            assert_eq!(place.with(|job| Ok(*job)), Err(Code::INIT));
+            assert_eq!((place.init(|| Ok(8), nothing), place.take()), (Err(Code::FAIL), Err(Code::INIT)));
+            assert!(!place.is_initialised() && place.socket().is_none());
+        });
+    }
 
     #[test]
     fn an_inherited_descriptor_is_taken_once() {

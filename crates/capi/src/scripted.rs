@@ -18,7 +18,7 @@ pub struct Peer(pub UnixStream);
 pub fn pair() -> (Server, Peer) {
     let (here, there) = UnixStream::pair().expect("a socket pair");
     let mut server = Server::new(Socket::inherited(here.into_raw_fd()), Dialect::Pmi2);
-    server.switch_to_pmi2();
+    server.link.switch_to_pmi2();
     server.expect_descriptors();
     (server, Peer(there))
 }

@@ -1,14 +1,14 @@
-//! Files of variables: `NAME=VALUE` a line, as shell assignments without expansion.
+//! Files of variables: one `NAME=VALUE` per line, as shell assignments without expansion.
 //!
-//! `export` may stand before a name, `#` begins a comment, quotes and backslashes work as in a shell; `$` and `` ` ``
-//! stand for themselves. What a shell would run as a command is an error.
+//! `export` may precede a name, `#` begins a comment, quotes and backslashes work as in a shell; `$` and `` ` `` are literal. What a shell
+//! would run as a command is an error.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use thiserror::Error;
 
-/// Longest file: Linux takes no larger environment.
+/// Longest file: Linux accepts no larger environment.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
@@ -78,7 +78,7 @@ fn assignment(line: &[u8]) -> Result<Vec<u8>, LineProblem> {
     Ok(variable)
 }
 
-/// Appends a value without its quotes, up to a blank outside of them.
+/// Appends a value without its quotes, up to the first blank outside of quotes.
 fn value(to: &mut Vec<u8>, text: &[u8]) -> Result<(), LineProblem> {
     let mut quote = None;
     let mut bytes = text.iter().copied().peekable();

@@ -1,4 +1,4 @@
-//! The environment that ranks start from: the launcher's own, without what an outer launcher said about *it*.
+//! The environment that ranks start from: the launcher's own, without the variables that an outer launcher set for it.
 //!
 //! A run inside a run, or inside `srun`, inherits variables that name the outer job: a rank, a size, a descriptor, a
 //! server. A library that finds them would join the wrong job or refuse to start. What people set to tune their MPI
@@ -10,9 +10,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use wireup_node::devices;
 use wireup_wire::job::PmiFlavour;
 
-/// Removed by the beginning of the name.
+/// Removed if the name begins with one of these.
 const PREFIXES: &[&str] = &[
-    "PMI_",               // PMI-1 and PMI-2 servers: descriptor, port, rank, size, universe
+    "PMI_",               // PMI-1 and PMI-2 servers: descriptor, port, rank, size, universe size
     "PMIX_",              // PMIx servers: namespace, rank, server address, its modules and directories
     "HYDI_",              // Hydra's own: control descriptor of its proxy
     "OMPI_COMM_WORLD_",   // Open MPI: rank, size, local and node rank of the outer rank
@@ -20,7 +20,7 @@ const PREFIXES: &[&str] = &[
     "OMPI_MCA_ess_base_", // the same, older
     "MV2_COMM_WORLD_",    // MVAPICH2's mpirun_rsh: rank and size
     "MVP_COMM_WORLD_",    // the same, MVAPICH 3
-    "SLURM_STEP",         // Slurm: the outer step, where this process is in one
+    "SLURM_STEP",         // Slurm: the outer step, if this process is in one
     "SLURM_SRUN_",        // its srun
     "SLURM_PMI",          // its PMI-2 and PMIx servers
     "SLURM_PTY_",         // its terminal
@@ -29,12 +29,12 @@ const PREFIXES: &[&str] = &[
     "SLURM_TOPOLOGY_",    // the outer task's node
 ];
 
-/// Kept although a prefix above fits.
+/// Kept although a prefix above matches.
 const KEPT_PREFIXES: &[&str] = &[
     "PMIX_MCA_", // the user's tuning of PMIx clients
 ];
 
-/// Removed by the whole name.
+/// Removed if the whole name matches.
 const NAMES: &[&str] = &[
     // Local rank and size, set by Hydra and by us for each rank.
     "MPI_LOCALRANKID",
@@ -80,9 +80,9 @@ const NAMES: &[&str] = &[
     // Flux, per task.
     "FLUX_TASK_RANK",
     "FLUX_TASK_LOCAL_ID",
-    // PRRTE: "this process was started by me".
+    // PRRTE: marks processes that it started.
     "PRTE_LAUNCHED",
-    // Ours, of an outer run.
+    // Set by wireup for the ranks of an outer run.
     "WIREUP_RANK",
     "WIREUP_SIZE",
     "WIREUP_LOCAL_RANK",
@@ -90,12 +90,12 @@ const NAMES: &[&str] = &[
     "WIREUP_NODE",
 ];
 
-/// What `srun` writes over the allocation's for the tasks of a step.
+/// In the tasks of a step, `srun` overwrites these variables of the allocation with the step's own values.
 const STEP_NAMES: &[&str] = &["SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "SLURM_TASKS_PER_NODE"];
-/// Set in a step, and nowhere else.
+/// Set only in a step.
 const STEP: &str = "SLURM_STEP_ID";
 
-/// What a log-in says about the machine it is on: wrong, or of no use, on another.
+/// Set by a log-in for its own machine: wrong or useless on another one.
 const MACHINE_NAMES: &[&str] = &[
     "HOSTNAME",
     "HOST",
@@ -112,33 +112,33 @@ const MACHINE_NAMES: &[&str] = &[
     "DBUS_SESSION_BUS_ADDRESS",
 ];
 
-/// Whether a variable speaks of the machine alone.
+/// Whether a variable describes only this machine.
 fn is_of_machine(name: &[u8]) -> bool {
     MACHINE_NAMES.iter().any(|machine| machine.as_bytes() == name)
 }
 
-/// Whether a variable speaks of an outer job.
+/// Whether a variable describes an outer job.
 fn is_of_outer_job(name: &[u8]) -> bool {
     let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
-    // Nearly all variables leave at the first letter.
+    // A fast test: nearly all variables are decided by their first letter.
     matches!(name.first(), Some(b'P' | b'H' | b'O' | b'M' | b'W' | b'S' | b'F'))
         && ((begins_with(PREFIXES) && !begins_with(KEPT_PREFIXES))
             || NAMES.iter().any(|outer| outer.as_bytes() == name))
 }
 
-/// Where the ranks of a job run.
+/// Where a job's ranks run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reached {
-    /// On this machine.
+    /// On this machine only.
     Here,
-    /// On others too.
+    /// On other machines as well.
     Elsewhere,
-    /// On others too, and the step that brings agents there tells them which devices are the job's.
+    /// On other machines as well; the step that starts the agents there tells them which devices belong to the job.
     ByStep,
 }
 
-/// The environment of the whole job, `NAME=VALUE`: what was inherited, cleaned (for other machines more than for this
-/// one), then `extra`; each name once.
+/// The environment of the whole job, `NAME=VALUE`: the inherited variables, cleaned (more thoroughly if ranks run on other machines), then
+/// `extra`. Each name occurs once.
 pub fn job_env<'a>(
     inherited: impl Iterator<Item = (OsString, OsString)>,
     reached: Reached,
@@ -159,11 +159,12 @@ pub fn job_env<'a>(
     env
 }
 
-/// What ranks need besides, where they are offered PMIx. What the user has set stays.
+/// Adds what ranks need besides if they are offered PMIx. Variables that the user has set are kept.
 ///
-/// Open MPI's transports prove to belong to one job by a key, which its own launcher makes; up to version 4 parts of it (`schizo`)
-/// take every rank that no `mpirun`, or inside an allocation no step of the batch system's own, has started for a job of its own. `prefix` is where it lies. MPICH refuses to start where it finds two
-/// kinds of PMI, unless it is told which to take; the others take what they know.
+/// Open MPI's transports use a key to check that their peers belong to the same job; normally `mpirun` makes it. Up to version 4 Open MPI's
+/// `schizo` components treat every rank that was started neither by `mpirun` nor, inside an allocation, by a step of the batch system as a
+/// job of its own. `prefix` is the folder of the Open MPI installation. MPICH refuses to start if it finds two kinds of PMI and is not told
+/// which one to use; other libraries use the one that they know.
 pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32, prefix: Option<&str>) -> Vec<Vec<u8>> {
     let mut add = |name: &str, value: &str| {
         if !env.iter().any(|variable| variable.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
@@ -172,7 +173,7 @@ pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32, prefix: Opt
         }
     };
     if flavour.has_pmix() {
-        // Unlike for two jobs of one launcher at once; a node does not guard anything by it.
+        // Differs between two concurrent jobs of one launcher. It is not a secret: nothing on a node is protected by it.
         let key = u64::from(tag) << 32 | u64::from(tag.rotate_left(13) ^ 0x9e37_79b9);
         add("OMPI_MCA_orte_precondition_transports", &format!("{key:016x}-{:016x}", key.rotate_left(17)));
         add("OMPI_MCA_schizo", "^orte,slurm,flux,jsm,alps");
@@ -187,7 +188,7 @@ pub fn for_pmi(mut env: Vec<Vec<u8>>, flavour: PmiFlavour, tag: u32, prefix: Opt
     env
 }
 
-/// The variables of one program. The second list names those that were to be passed on but are not set here.
+/// The variables of one program. The second list names those that should be passed on but are not set here.
 pub fn app_env(variables: &[Variable], lookup: impl Fn(&OsStr) -> Option<OsString>) -> (Vec<Vec<u8>>, Vec<OsString>) {
     let (mut env, mut missing) = (Vec::new(), Vec::new());
     for variable in variables {
@@ -209,7 +210,7 @@ fn joined(name: OsString, value: &OsStr) -> Vec<u8> {
     variable
 }
 
-/// Sets a variable: the last one of a name wins.
+/// Sets a variable: for equal names the last value wins.
 fn set(env: &mut Vec<Vec<u8>>, variable: Vec<u8>) {
     let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
     match env.iter_mut().find(|old| old.starts_with(&variable[..name_end])) {

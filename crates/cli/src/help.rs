@@ -1,4 +1,4 @@
-//! The help texts: examples first, then the flags by what they are for.
+//! The help texts: examples first, then the flags by purpose.
 
 use crate::flags::table::{self, FLAGS, Flag, Group, Takes};
 use std::fmt::Write as _;
@@ -77,7 +77,7 @@ const GROUPS: &[(Group, &str)] = &[
     (Group::Insight, "To see what happens"),
 ];
 
-/// Column where explanations begin, and where lines end.
+/// The column where explanations begin, and the width of lines.
 const TEXT_COLUMN: usize = 26;
 const WIDTH: usize = 118;
 
@@ -109,7 +109,7 @@ pub fn shown(flag: &Flag) -> String {
     format!("{}{value}", names.join(", "))
 }
 
-/// One entry, its text broken into lines.
+/// One entry with its text wrapped.
 pub fn entry(name: &str, help: &str) -> String {
     let mut text = String::new();
     let mut line = format!("  {name:<width$}", width = TEXT_COLUMN - 2);

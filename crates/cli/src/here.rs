@@ -1,4 +1,4 @@
-//! What a run takes over from the place it is started at, read once.
+//! What a run takes from the place it is started in, read once.
 
 use crate::hosts;
 use rustix::fs::Mode;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use wireup_os::{bind, process, pty};
 use wireup_wire::job::{Limit, Resource};
 
-/// The limits that travel with a job, and how the system call names them.
+/// The limits that are passed on to ranks, with their names in the system call.
 const LIMITS: [(Resource, Rlimit); 8] = [
     (Resource::Nofile, Rlimit::Nofile),
     (Resource::Core, Rlimit::Core),
@@ -22,7 +22,7 @@ const LIMITS: [(Resource, Rlimit); 8] = [
     (Resource::Cpu, Rlimit::Cpu),
 ];
 
-/// Where a node looks for wireup if this program does not know its own path.
+/// The program that nodes look for if this program does not know its own path.
 const PROGRAM: &str = "wireup";
 
 /// The launcher's surroundings. Tests make their own.
@@ -30,7 +30,7 @@ const PROGRAM: &str = "wireup";
 pub struct Here {
     pub host: String,
     pub pid: u32,
-    /// 32 random bits: two runs with one pid in a shared log differ.
+    /// 32 random bits, so that two runs with the same pid differ in a shared log.
     pub tag: u32,
     /// Cpus that this process may use.
     pub cpus: u32,
@@ -41,7 +41,7 @@ pub struct Here {
     pub limits: Vec<Limit>,
     /// The path of this program.
     pub program: String,
-    /// Addresses of this machine, if they were asked for.
+    /// Addresses of this machine, if they are needed.
     pub addresses: Vec<IpAddr>,
     pub stdin_is_terminal: bool,
     /// Size of the terminal, if there is one: (rows, columns).
@@ -49,7 +49,7 @@ pub struct Here {
 }
 
 impl Here {
-    /// Reads it from the kernel. Addresses matter only where hosts were named, which `with_addresses` knows from the
+    /// Reads the surroundings from the kernel. Addresses are read only if hosts may be named, which `with_addresses` decides from the
     /// environment.
     pub fn read(with_addresses: impl FnOnce(&[(OsString, OsString)]) -> bool) -> io::Result<Here> {
         let env: Vec<_> = std::env::vars_os().collect();
@@ -70,7 +70,7 @@ impl Here {
         })
     }
 
-    /// A path for agents, which need not work in the launcher's directory.
+    /// An absolute path for agents, which may run in another directory.
     pub fn absolute(&self, path: String) -> String {
         match self.cwd.as_ref().ok().and_then(|cwd| cwd.join(&path).into_os_string().into_string().ok()) {
             Some(absolute) => absolute,
@@ -83,7 +83,7 @@ fn read_limit((resource, rlimit): (Resource, Rlimit)) -> Limit {
     Limit { resource, soft: rustix::process::getrlimit(rlimit).current.unwrap_or(u64::MAX) }
 }
 
-/// The kernel tells the mask only to whoever sets it.
+/// The kernel returns the mask only when it is set.
 fn read_umask() -> u32 {
     let mask = rustix::process::umask(Mode::empty());
     rustix::process::umask(mask);
@@ -96,7 +96,7 @@ fn random_tag() -> io::Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Of whichever standard stream is one.
+/// The size of the terminal on standard output, else on standard input.
 fn terminal_size() -> Option<(u16, u16)> {
     pty::size(io::stdout()).or_else(|_| pty::size(io::stdin())).ok().filter(|&(rows, columns)| rows > 0 && columns > 0)
 }

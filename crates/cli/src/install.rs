@@ -1,8 +1,8 @@
 //! `wireup install --prefix DIR`: the program, the C libraries, their headers and pkg-config files.
 //!
-//! The libraries lie beside the program (`cargo xtask libraries` puts them there) or where this command has put them before.
-//! They are not part of the program, which is sent to every node; the headers are, being a few kilobytes. Every file is renamed
-//! into place, so that a library in use is replaced without harm.
+//! The libraries are beside the program (`cargo xtask libraries` puts them there) or where an earlier `wireup install` put them. They are
+//! not embedded in the program, which is sent to every node; the headers are, being only a few kilobytes. Every file is written under
+//! another name and renamed, so that replacing a library in use does no harm.
 
 use crate::out;
 use std::ffi::OsString;
@@ -37,7 +37,7 @@ const HEADERS: [(&str, &str); 3] = [
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 
-/// Gives the exit code.
+/// Returns the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     match parse(args) {
         Ok(Wish::Help) => {
@@ -81,7 +81,7 @@ fn real_name(library: &str) -> String {
 
 fn install(prefix: &Path) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| format!("where this program lies: {error}"))?;
-    // Nothing is copied if something is missing.
+    // Look for everything first, so that nothing is copied if a file is missing.
     let libraries = libraries_of(&program)?;
     let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
     let pkgconfig = lib.join("pkgconfig");
@@ -101,7 +101,7 @@ fn install(prefix: &Path) -> Result<(), String> {
 
 /// Where the libraries are, in the order of [`LIBRARIES`].
 fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
-    // A program's path has a folder.
+    // A program's path always has a folder.
     let beside = program.parent().unwrap_or(Path::new("."));
     let folders = [beside.to_owned(), beside.join("../lib")];
     let find = |name: &str| {
@@ -113,7 +113,7 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
     LIBRARIES.into_iter().map(find).collect()
 }
 
-/// A description that holds wherever the tree is moved to.
+/// A pkg-config file with relative paths, which stays valid if the tree is moved.
 fn package(name: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let what = if name == "pmi" { "PMI-1" } else { "PMI-2 and startup extensions" };
@@ -142,13 +142,13 @@ fn write(to: &Path, text: &str) -> Result<(), String> {
     })
 }
 
-/// Makes a file under another name, then renames it.
+/// Writes a file under a temporary name, then renames it.
 fn replace(to: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), String> {
     let mut unfinished = to.as_os_str().to_owned();
     unfinished.push(format!(".{}", process::id()));
     let unfinished = PathBuf::from(unfinished);
     make(&unfinished).and_then(|()| fs::rename(&unfinished, to)).map_err(|error| {
-        // What there is of it is of no use.
+        // The unfinished file is of no use.
         let _ = fs::remove_file(&unfinished);
         tried("write", to)(error)
     })

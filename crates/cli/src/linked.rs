@@ -1,9 +1,9 @@
-//! Notices an MPI program that ran as so many singletons.
+//! Detects an MPI program whose ranks all ran as singletons.
 //!
-//! A program whose library does not understand the PMI it is offered starts all the same: every process believes to be
-//! rank 0 of 1, and the results look right until somebody counts them. After a job that did not fail, in which no rank ever spoke
-//! to a server, the program's list of shared libraries tells whether that was a mistake. A job that failed has said why. Plain programs and scripts name none and pass
-//! without remark. Read only after the end, so it costs a run nothing.
+//! A program whose library does not understand the offered PMI starts nevertheless: every process believes that it is rank 0 of 1, and the
+//! results look right until somebody counts them. If a job did not fail and no rank spoke to a server, the program's list of shared
+//! libraries shows whether that was a mistake. A failed job has already reported its reason. Plain programs and scripts name no such
+//! library and get no hint. The file is read only after the end, so it costs a run nothing.
 
 use crate::program;
 use crate::program::elf::Content;
@@ -11,7 +11,7 @@ use crate::program::families::{Family, family};
 use wireup_wire::job::{JobSpec, PmiFlavour};
 use wireup_wire::peer::{Done, Ended};
 
-/// A hint, if the ranks of a finished job should have spoken PMI and did not.
+/// A hint, if the ranks of a finished job should have used PMI and did not.
 pub fn hint(job: &JobSpec, ended: &Ended) -> Option<String> {
     let (offered, done) = (job.options.pmi, &ended.done);
     if !may_have_run_alone(offered, ended) {

@@ -1,7 +1,7 @@
-//! The `wireup` program: finds the subcommand.
+//! The `wireup` program: dispatches to the subcommand.
 //!
-//! It begins at C's `main` and not at Rust's, which would look for the stack's guard page in `/proc/self/maps` and
-//! install handlers for its overflow: a tenth of a short run's time.
+//! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and install handlers for
+//! stack overflow: a tenth of a short run's time.
 #![cfg_attr(not(test), no_main)]
 
 mod doctor;
@@ -38,11 +38,11 @@ const COMMANDS: [&str; 15] = [
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     let process_ns = monotonic_ns();
-    // Rust's own main does this and the next as well. Without a place to say so, the code is all that there is.
+    // Rust's own `main` does this and the next step as well. On failure there is no stream for a message, only the exit code.
     if wireup_os::files::fill_standard_streams().is_err() {
         return i32::from(OURS);
     }
-    // A closed pipe is an error of a write, not the end of us.
+    // Writing to a closed pipe is to return an error, not to kill the process.
     wireup_os::process::ignore_broken_pipes();
     let mut args = argv.arguments().skip(1);
     let code = match args.next() {
@@ -52,7 +52,7 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
             OURS
         }
     };
-    // Nobody is left to hear that standard output is gone.
+    // A failure cannot be reported: standard output is closed.
     let _ = std::io::stdout().flush();
     i32::from(code)
 }
@@ -77,13 +77,13 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
     }
 }
 
-/// What an agent starts for a job with PMIx.
+/// The server process that an agent starts for a job with PMIx.
 #[cfg(not(target_env = "musl"))]
 fn pmix_server() -> u8 {
     wireup_pmix::main()
 }
 
-/// One static file cannot open C libraries.
+/// A static executable cannot load C libraries.
 #[cfg(target_env = "musl")]
 fn pmix_server() -> u8 {
     out::fail(
@@ -108,7 +108,7 @@ fn help(topic: Option<&str>) -> u8 {
     0
 }
 
-/// A program where a command should be is the likeliest slip.
+/// The likeliest mistake is a program in place of a command.
 fn unknown_command(word: &str) -> String {
     if word.starts_with('-') || word.contains('/') {
         return format!("{word} is no command; did you mean wireup run {word}?");

@@ -1,7 +1,7 @@
 //! `wireup pmi`: a PMI client for tests, under any launcher that gives its ranks a `PMI_FD`.
 //!
-//! It is what an MPI library does at start-up, without the library: a launcher that cannot run this cannot run
-//! MPI, and what this measures is the launcher's part alone.
+//! It does what an MPI library does at start-up, without the library: a launcher that cannot run this cannot run MPI, and its measurements
+//! show the launcher's part alone.
 
 mod exchange;
 mod flags;
@@ -9,11 +9,11 @@ mod session;
 
 use exchange::Exchange;
 use flags::{Action, Flags};
-use session::{Session, SessionError};
+use session::{Outcome, Session, SessionError};
 use std::ffi::OsString;
 use std::io::Write;
-use wireup_client::Event;
 use wireup_client::env::Contact;
+use wireup_client::join::Join;
 use wireup_os::clock::monotonic_ns;
 
 pub const HELP: &str = "\
@@ -47,11 +47,11 @@ OPTIONS
 Exit code: 0; 1 if the server or a value was wrong; 2 if the command line was.
 ";
 
-/// What ends the client early.
+/// Why the client ended early.
 #[derive(Debug)]
 enum Failed {
     Session(SessionError),
-    /// The server answered, but not with what it should.
+    /// The server sent a wrong answer.
     Wrong(String),
 }
 
@@ -61,7 +61,7 @@ impl From<SessionError> for Failed {
     }
 }
 
-/// Runs the client; the arguments are those behind `pmi`. Returns the exit code.
+/// Runs the client; the arguments are those after `pmi`. Returns the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let flags = match flags::parse(args) {
         Ok(flags) => flags,
@@ -118,8 +118,8 @@ fn act(mut session: Session, flags: &Flags) -> Result<u8, Failed> {
         Action::Info => info(&mut session)?,
         Action::Leave => return Ok(0),
         Action::Abort { code } => {
-            let rank = session.link.rank();
-            session.tell(|link, out| link.abort(code.into(), &format!("rank {rank} was told to abort"), out))?;
+            let rank = session.rank();
+            session.abort(code.into(), &format!("rank {rank} was told to abort"))?;
             return Ok(code);
         }
         Action::Help => {}
@@ -131,9 +131,9 @@ fn act(mut session: Session, flags: &Flags) -> Result<u8, Failed> {
 fn init(session: &mut Session, init_ns: u64) -> Result<(), Failed> {
     let entered_ns = monotonic_ns();
     session.fence()?;
-    if session.link.rank() == 0 {
+    if session.rank() == 0 {
         let barrier_ns = monotonic_ns() - entered_ns;
-        let (ranks, dialect) = (session.link.size(), flags::number(session.link.dialect()));
+        let (ranks, dialect) = (session.size(), flags::number(session.dialect()));
         say(&format!(
             "init ranks={ranks} dialect={dialect} init_ms={} barrier_ms={}\n",
             milliseconds(init_ns),
@@ -144,21 +144,20 @@ fn init(session: &mut Session, init_ns: u64) -> Result<(), Failed> {
 }
 
 fn info(session: &mut Session) -> Result<(), Failed> {
-    let universe = session.ask(|link, out| link.universe_size(out), text_of)?;
-    let mapping = session.ask(|link, out| link.job_attr(b"PMI_process_mapping", out), text_of)?;
-    let link = &session.link;
-    let maxes = link.maxes();
-    // One write, so that the lines of many ranks do not mix.
+    let universe = session.universe_size(text_of)?;
+    let mapping = session.job_attr("PMI_process_mapping", text_of)?;
+    let Join { env, appnum, subversion, maxes, .. } = &session.join;
+    // One write, so that lines of different ranks do not mix.
     say(&format!(
         "rank={} size={} appnum={} spawned={} dialect={} subversion={} kvsname={} universe_size={universe} \
          process_mapping={mapping} kvsname_max={} key_max={} value_max={}\n",
-        link.rank(),
-        link.size(),
-        link.appnum(),
-        link.spawned(),
-        flags::number(link.dialect()),
-        link.subversion(),
-        String::from_utf8_lossy(link.kvsname()),
+        env.rank,
+        env.size,
+        appnum.unwrap_or(-1),
+        env.spawned,
+        flags::number(session.dialect()),
+        subversion,
+        String::from_utf8_lossy(&session.kvsname),
         maxes.kvsname,
         maxes.key,
         maxes.value,
@@ -166,17 +165,18 @@ fn info(session: &mut Session) -> Result<(), Failed> {
     Ok(())
 }
 
-fn text_of(event: Event<'_>) -> String {
-    match event {
-        Event::Value(value) => String::from_utf8_lossy(value).into_owned(),
-        Event::NotFound => "none".into(),
-        Event::UniverseSize(size) => size.to_string(),
-        Event::Failed { message } => format!("refused:{message}"),
-        other => format!("{other:?}"),
+fn text_of(outcome: Outcome<'_>) -> String {
+    match outcome {
+        Outcome::Value(value) => String::from_utf8_lossy(value).into_owned(),
+        Outcome::NotFound => "none".into(),
+        Outcome::UniverseSize(size) => size.to_string(),
+        Outcome::Failed(message) => format!("refused:{message}"),
+        Outcome::Done => "done".into(),
+        Outcome::Strange(problem) => problem,
     }
 }
 
-/// Writes to standard output; that nobody reads it is no failure of the client.
+/// Writes to standard output; a closed stream is not an error of the client.
 fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

@@ -1,7 +1,7 @@
-//! `wireup replay FILE`: gives a recorded agent's inputs to a new one and shows what it did.
+//! `wireup replay FILE`: feeds a recorded agent's inputs to a new agent and compares the outputs.
 //!
-//! An agent is a function of its birth and its inputs, so the digest of all outputs is the same on every machine: a bug
-//! report is a recording.
+//! An agent is a function of its configuration and its inputs, so the digest of all outputs is the same on every machine: a recording is a
+//! complete bug report.
 
 use crate::out;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ as it did then. Shows how many things it was told, how many it did, and a digest
 recorded, 1 not, 125 no recording.
 ";
 
-/// Replays every file named in `args`; gives the exit code.
+/// Replays every file named in `args`; returns the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let files: Vec<OsString> = args.collect();
     if files.is_empty() {
@@ -44,7 +44,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     code
 }
 
-/// A line about the replay, and whether it did what was recorded.
+/// A line about the replay, and whether it matched the recording.
 fn play(path: &Path) -> std::io::Result<(String, bool)> {
     let recording = Recording::open(path)?;
     let header = recording.header.clone();
@@ -100,13 +100,13 @@ mod tests {
         };
         let header = Header::from(&AgentConfig::new(AgentId(0), session, Born::default()));
         let mut recorder = Recorder::create(&directory, &header).expect("a temporary directory takes files");
-        recorder.entry(&Entry::Input(Instant(5), Input::Tick)).expect("written");
-        recorder.flush().expect("written");
+        recorder.entry(&Entry::Input(Instant(5), Input::Tick)).expect("write the recording");
+        recorder.flush().expect("write the recording");
         let path = directory.join("agent-0.rec");
-        let first = play(&path).expect("readable");
+        let first = play(&path).expect("replay the recording");
         assert!(first.0.starts_with("agent 0: told 1 things") && first.1, "{first:?}");
-        assert_eq!(play(&path).expect("readable"), first);
+        assert_eq!(play(&path).expect("replay the recording"), first);
         assert!(play(&directory.join("other")).is_err());
-        std::fs::remove_dir_all(&directory).expect("ours");
+        std::fs::remove_dir_all(&directory).expect("remove the folder");
     }
 }

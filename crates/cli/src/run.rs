@@ -1,4 +1,4 @@
-//! `wireup run`: from the words typed to the exit code.
+//! `wireup run`: from the typed words to the exit code.
 
 use crate::flags::FlagError;
 use crate::flags::chosen::may_name_hosts;
@@ -25,7 +25,7 @@ use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
 
-/// Runs a job. `args` stand behind the word `run`; `process_ns` is when this process began.
+/// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match low::parse(args) {
         Ok(Wish::Help) => {
@@ -37,7 +37,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     }
 }
 
-/// A session is called, or a keeper forked, before all else: each gets ready while the rest is found out.
+/// First contacts a session or forks a keeper, so that either gets ready while the rest is being determined.
 fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
     let (detach, verbose) = (low.detach, low.verbose);
     let mut alone = None;
@@ -53,7 +53,7 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
         let why = alone.map(|why| format!(" ({why})")).unwrap_or_default();
         return Err(format!("{}{why}", FlagError::DetachWithoutSession));
     }
-    // If it fails here it is tried again, and told, when it is needed.
+    // If this fails, it is tried again when a keeper is needed, and the error is reported then.
     let keeper = Keeper::fork().ok();
     let here = look_around(&low)?;
     let high = high::resolve(low, here).map_err(|error| error.to_string())?;
@@ -68,7 +68,7 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
     Ok(start(high, reach, None, process_ns))
 }
 
-/// A job of a standing session.
+/// Runs a job of a standing session.
 fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_ns: u64) -> Result<u8, String> {
     let detach = low.detach;
     if detach {
@@ -84,7 +84,7 @@ fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_n
             "left out, since lost to session {name}: {hosts}; wireup status says why, wireup up tries again"
         ));
     }
-    // While the terminal is there.
+    // While standard error is still the terminal.
     if !announce(&high, &mapping) {
         return Ok(0);
     }
@@ -99,7 +99,7 @@ fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_n
     }
 }
 
-/// Nobody is there to type, or to look.
+/// Refuses flags that need a person at the terminal.
 fn refuse_detached(low: &Low) -> Result<(), String> {
     let refused = match () {
         () if low.pty.is_some() => "--pty",
@@ -121,7 +121,7 @@ fn mapping(high: &High) -> Result<Mapping, String> {
     mapping.map_err(|error| FlagError::Placement(error).to_string())
 }
 
-/// Says what is to be known before the job runs; `false`: it was only asked what would run.
+/// Prints warnings and, if asked for, what would run; returns `false` if that is all that was asked for.
 fn announce(high: &High, mapping: &Mapping) -> bool {
     for warning in &high.warnings {
         out::tell(warning);
@@ -176,7 +176,7 @@ fn start(high: High, reach: Reach, mut background: Option<Background>, process_n
     }
 }
 
-/// Prints the table, writes the trace. A trace that cannot be written fails a run that else did not.
+/// Prints the table and writes the trace. An otherwise successful run fails if its trace cannot be written.
 fn show_profile(path: &Path, outcome: &RunOutcome) -> u8 {
     out::print_err(&words::table(&outcome.stamps, &outcome.traces));
     match trace::write(path, &outcome.stamps, &outcome.traces) {

@@ -1,4 +1,4 @@
-//! The map of a job and what was chosen for it, as text.
+//! The map of a job and the choices made for it, as text.
 
 use crate::flags::chosen::is_of_flags;
 use crate::flags::high::High;
@@ -10,7 +10,7 @@ use wireup_coll::{Mapping, Tree};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{BindTo, PmiFlavour};
 
-/// One line a node: its ranks by program, and how they are bound.
+/// One line per node: its ranks by program, and how they are bound.
 pub fn map(high: &High, mapping: &Mapping) -> String {
     let job = &high.job;
     let width = job.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
@@ -39,7 +39,7 @@ pub fn map(high: &High, mapping: &Mapping) -> String {
     text
 }
 
-/// A node's ascending ranks cut where the program changes.
+/// Splits a node's ascending ranks where the program changes.
 fn by_program<'a>(high: &'a High, ranks: &'a [u32]) -> Vec<(&'a [u32], String)> {
     let (mut end, mut rest, mut parts) = (0, ranks, Vec::new());
     for app in &high.job.apps {
@@ -53,7 +53,7 @@ fn by_program<'a>(high: &'a High, ranks: &'a [u32]) -> Vec<(&'a [u32], String)> 
     parts
 }
 
-/// How the ranks of one node are bound. Counts cpus of this machine, the only one known before the start.
+/// How the ranks of one node are bound. It uses the cpus of this machine, the only ones known before the start.
 fn binding(high: &High, shared: bool, elsewhere: bool, ranks: u32) -> String {
     let cpus = high.cpus;
     match high.job.options.bind_to {
@@ -70,7 +70,7 @@ fn binding(high: &High, shared: bool, elsewhere: bool, ranks: u32) -> String {
     }
 }
 
-/// What was chosen and why, in one line.
+/// The choices and their reasons on one line.
 pub fn choices(high: &High, mapping: &Mapping) -> String {
     let job = &high.job;
     let pmi = match job.options.pmi {
@@ -99,7 +99,7 @@ pub fn choices(high: &High, mapping: &Mapping) -> String {
     )
 }
 
-/// Who named the nodes, if it was not the command line.
+/// Where the nodes were named, unless it was on the command line.
 fn named_by(high: &High) -> String {
     match is_of_flags(&high.hosts_from) {
         true => String::new(),
@@ -107,12 +107,12 @@ fn named_by(high: &High) -> String {
     }
 }
 
-/// Agents are reached by a remote shell.
+/// Whether agents are reached by a remote shell.
 fn is_remote(high: &High) -> bool {
     high.session.agents.len() > 1 && !high.session.remote_shell.starter().same_machine
 }
 
-/// How many, and which if they are other machines.
+/// The number of nodes, with their names if they are other machines.
 fn nodes(high: &High) -> String {
     let nodes = &high.job.nodes;
     let number = count(nodes.len() as u32, "node");
@@ -156,10 +156,10 @@ fn tree(high: &High, agents: u32) -> String {
     format!("tree: {agents} agents ({shell}), fan-out {fanout}, depth {depth} ({why})")
 }
 
-/// What links between machines may use.
+/// The interfaces that links between machines may use.
 fn links(high: &High) -> String {
     let session = &high.session;
-    // A session's are as it was begun.
+    // The links of a standing session are set up already.
     if high.in_session || (!is_remote(high) && session.interface.is_none() && !session.encrypt) {
         return String::new();
     }

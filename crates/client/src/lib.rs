@@ -1,18 +1,32 @@
-//! A rank's half of PMI: what to send, what a reply means.
+//! A rank's half of PMI, without I/O: the same engine for the C libraries, `wireup pmi` and the simulator.
 //!
-//! `env` finds out how the launcher can be reached; `pmi_link` is the conversation with it, in either dialect,
-//! without any I/O: the test client of the command line drives it over a socket, the simulator over its heap.
-//! `pipeline` is the same for the C libraries, with several requests under way at once.
+//! ```text
+//!   env ──► join ──► collectives ── own server ──► segments, arena    memory that the server shares
+//!             │          │     └─── other server ► emulated           put, fence, get
+//!             ▼          ▼
+//!            link: requests out, answers in ──► pipeline: which answer belongs to which request
+//! ```
+//!
+//! A driver owns the socket and maps the memory ([`memory::Memory`]). Nothing here waits.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod arena;
+pub mod collectives;
+pub mod emulated;
 pub mod env;
-pub use wireup_wire::pmi::escape;
+pub mod join;
+pub mod link;
+pub mod local;
+pub mod memory;
 pub mod number;
 pub mod pipeline;
-pub mod pmi_link;
+mod posts;
+pub mod requests;
+pub mod segments;
 
-pub use pmi_link::{Event, LinkError, PmiLink, Unsendable};
+pub use link::{Failure, Link};
+pub use wireup_wire::pmi::escape;

@@ -1,5 +1,7 @@
 //! Decimal numbers in texts of a launcher or a server.
 
+use alloc::vec::Vec;
+
 /// A number with blanks around it.
 pub fn parse<T: TryFrom<i64>>(text: &[u8]) -> Option<T> {
     integer(text)?.try_into().ok()
@@ -18,9 +20,34 @@ fn integer(text: &[u8]) -> Option<i64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
+/// Appends a number.
+pub fn push(number: usize, out: &mut Vec<u8>) {
+    if number > 9 {
+        push(number / 10, out);
+    }
+    out.push(b'0' + (number % 10) as u8);
+}
+
+/// Appends a number to a list that commas separate.
+pub fn push_item(number: usize, list: &mut Vec<u8>) {
+    if !list.is_empty() {
+        list.push(b',');
+    }
+    push(number, list);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_and_back() {
+        let mut text = Vec::new();
+        push(1024, &mut text);
+        assert_eq!(parse::<usize>(&text), Some(1024));
+        push_item(7, &mut text);
+        assert_eq!(text, b"1024,7");
+    }
 
     #[test]
     fn numbers_in_range_and_nothing_else() {

@@ -1,12 +1,11 @@
-//! Which rank lives on which node, from a list of blocks that is never as long as the job.
+//! Maps ranks to nodes, from a list of blocks that is much shorter than the job.
 //!
-//! A block gives `ppn` consecutive ranks to each of `nodes` consecutive nodes. Blocks are applied in order; if ranks
-//! remain after the last one, the list is applied again from the first, as often as needed. That is how MPICH reads
-//! `PMI_process_mapping`, but MPICH goes back to the first block *whose node is 0*; so that both readings are one, only
-//! a list whose first block starts at node 0 may be applied more than once. A node's ranks have ascending local ranks.
+//! A block assigns `ppn` consecutive ranks to each of `nodes` consecutive nodes. Blocks are applied in order; if ranks remain after the
+//! last block, the list is applied again from the first, as often as needed. MPICH reads `PMI_process_mapping` in the same way, except that
+//! it restarts at the first block *whose node is 0*. So that both readings agree, only a list whose first block starts at node 0 may be
+//! applied more than once. A node's ranks have ascending local ranks.
 //!
-//! Cost: a mapping holds its blocks; a look-up walks them at most once; a node's ranks are listed in
-//! O(local ranks + blocks).
+//! Cost: a mapping stores its blocks; a look-up walks them at most once; listing a node's ranks takes O(local ranks + blocks).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,7 +17,7 @@ use wireup_wire::limits::{PPN_MAX, VALUE_LEN_MAX};
 
 mod text;
 
-/// Blocks that place no job.
+/// Blocks that do not form a valid placement.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappingError {
     #[error("no block to place {job_size} ranks")]
@@ -36,9 +35,9 @@ pub enum MappingError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
     blocks: Vec<Block>,
-    /// Where each block begins in a round.
+    /// By block: the first rank of the block within one round.
     starts: Vec<u64>,
-    /// Ranks that one pass over the blocks places.
+    /// The number of ranks that one pass over the blocks places.
     round_ranks: u64,
     job_size: u32,
     /// No node is in two blocks.
@@ -59,7 +58,7 @@ impl Mapping {
                 return Err(MappingError::NodeOutOfRange { block: index, node: end - 1, node_count });
             }
             starts.push(round_ranks);
-            // Beyond the job's size the numbers no longer matter; saturating keeps them ordered.
+            // Values above the job size no longer matter; saturating addition keeps them ordered.
             round_ranks = round_ranks.saturating_add(block_ranks(block));
             disjoint &= u64::from(block.first_node) >= next_node;
             next_node = end;
@@ -82,7 +81,7 @@ impl Mapping {
         self.job_size
     }
 
-    /// Where a rank lives; `None` beyond the job.
+    /// The node and local rank of a rank; `None` if the rank is not in the job.
     pub fn place(&self, rank: Rank) -> Option<(NodeId, LocalRank)> {
         if rank.0 >= self.job_size {
             return None;
@@ -102,7 +101,7 @@ impl Mapping {
         Some((node, LocalRank(local as u16)))
     }
 
-    /// The ranks of a node, ascending: their positions are their local ranks.
+    /// The ranks of a node, in ascending order: the position of a rank is its local rank.
     pub fn ranks_of(&self, node: NodeId) -> impl Iterator<Item = Rank> + use<> {
         let job_size = u64::from(self.job_size);
         let runs: Vec<(u64, u64)> = self.runs_of(node).collect();
@@ -117,7 +116,7 @@ impl Mapping {
             .map(|rank| Rank(rank as u32))
     }
 
-    /// The ranks of a node, if there are any and it is seen at once that they are numbered without a gap.
+    /// The ranks of a node as one range; `None` if it has none, or if a quick check cannot show that they are consecutive.
     pub fn run_of(&self, node: NodeId) -> Option<Range<u32>> {
         let job_size = u64::from(self.job_size);
         let mut runs = self.runs_of(node).map(|(start, end)| start.min(job_size) as u32..end.min(job_size) as u32);
@@ -133,18 +132,18 @@ impl Mapping {
         (rounds * ranks_in(&self.blocks, node) + of_rest) as u32
     }
 
-    /// The value of `PMI_process_mapping`, `(vector,(0,2,4))`: triples only, because older libraries read nothing else.
+    /// The value of `PMI_process_mapping`, `(vector,(0,2,4))`. It contains only triples, because older libraries read nothing else.
     ///
-    /// Neighbours are joined and repetitions left to the reader's wrap-around. `None` if the text is longer than a PMI
-    /// value even so, which takes some hundred changes of ranks per node along the node list; a PMI client then finds
-    /// its neighbours by host name.
+    /// Adjacent blocks are joined, and repetitions are left to the reader's wrap-around. `None` if the text is still longer than a PMI
+    /// value; that takes some hundred changes of ranks per node along the node list. A PMI client then finds the ranks on its node by host
+    /// name.
     pub fn process_mapping(&self) -> Option<Vec<u8>> {
         let text = text::process_mapping(&self.blocks, self.job_size);
-        // One byte is the end of the string in the client's buffer.
+        // One byte is for the terminating NUL in the client's buffer.
         (text.len() < VALUE_LEN_MAX).then_some(text)
     }
 
-    /// The runs of ranks that one round gives to a node.
+    /// The runs of ranks that one round assigns to a node.
     fn runs_of(&self, node: NodeId) -> impl Iterator<Item = (u64, u64)> {
         self.blocks.iter().zip(&self.starts).filter(move |(block, _)| holds(block, node)).map(move |(block, start)| {
             let first = start + u64::from(node.0 - block.first_node) * u64::from(block.ppn);
@@ -194,12 +193,13 @@ fn holds(block: &Block, node: NodeId) -> bool {
     block.first_node <= node.0 && u64::from(node.0) < end_node(block)
 }
 
-/// Ranks that one pass over `blocks` gives to a node.
+/// The number of ranks that one pass over `blocks` assigns to a node.
 fn ranks_in(blocks: &[Block], node: NodeId) -> u64 {
     blocks.iter().filter(|block| holds(block, node)).map(|block| u64::from(block.ppn)).sum()
 }
 
-/// Fills node after node by its slots. Nodes without slots stay empty; ranks beyond the slots of all nodes start over.
+/// Fills one node after another up to its slots. Nodes without slots stay empty; if ranks remain after the last node, filling starts again
+/// at the first.
 pub fn by_slot(slots: &[u32], job_size: u32) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut left = job_size;
@@ -213,7 +213,7 @@ pub fn by_slot(slots: &[u32], job_size: u32) -> Vec<Block> {
     blocks
 }
 
-/// Divides the ranks evenly among `nodes` nodes, consecutive ranks together; the first nodes get one more.
+/// Divides the ranks evenly among `nodes` nodes, in consecutive runs; the first nodes get one more if there is a remainder.
 pub fn evenly(nodes: u32, job_size: u32) -> Vec<Block> {
     let Some(share) = job_size.checked_div(nodes) else { return Vec::new() };
     let larger = job_size % nodes;
@@ -227,12 +227,12 @@ pub fn evenly(nodes: u32, job_size: u32) -> Vec<Block> {
     blocks
 }
 
-/// One rank a node in turn.
+/// One rank per node in turn (round robin).
 pub fn by_node(nodes: u32, job_size: u32) -> Vec<Block> {
     by_ppn(nodes, 1, job_size)
 }
 
-/// `ppn` consecutive ranks a node in turn; ranks beyond `nodes * ppn` start over.
+/// `ppn` consecutive ranks per node in turn; if ranks remain, it starts again at the first node.
 pub fn by_ppn(nodes: u32, ppn: u32, job_size: u32) -> Vec<Block> {
     match job_size.div_ceil(ppn.max(1)).min(nodes) {
         _ if ppn == 0 => Vec::new(),
@@ -241,7 +241,7 @@ pub fn by_ppn(nodes: u32, ppn: u32, job_size: u32) -> Vec<Block> {
     }
 }
 
-/// Appends a node to a list of blocks, to the last block if it continues it.
+/// Appends a node to a list of blocks, extending the last block if possible.
 fn push_run(blocks: &mut Vec<Block>, node: u32, ppn: u32) {
     match blocks.last_mut() {
         _ if ppn == 0 => {}

@@ -1,17 +1,17 @@
-//! Scans a ring of processes up and down a tree (S2, `PMIX_Ring`): each learns its place and both neighbours' values.
+//! Scans a ring of processes up and down a tree (S2, `PMIX_Ring`): each process learns its position and both neighbours' values.
 //!
 //! ```text
 //! up:    count, leftmost and rightmost value of a subtree            order of a subtree: the peer's own processes in
 //! down:  count before it, value on its left and on its right         local order, then child 0's, child 1's, ...
 //! ```
 //!
-//! A peer waits for its own processes and an [`Up`] of each child, and sends its parent theirs in one. The root closes
-//! the ring: what is left of all is the rightmost value of all. Down, a peer cuts what it got into a [`Down`] a child
-//! and a [`Place`] a process. So the processes of a node are neighbours, and a place in the ring is not a rank. A
-//! subtree without processes takes no place: its counts are 0, its values empty and nobody's neighbours.
+//! A peer waits for its own processes and an [`Up`] from each child, and sends their combination to its parent. The root closes the ring:
+//! the left neighbour of the first process is the last one. On the way down a peer splits the [`Down`] that it received into one for each
+//! child and a [`Place`] for each process. So the processes of a node are adjacent, and a position in the ring is not a rank. A subtree
+//! without processes takes no position: its count is 0 and its values are ignored.
 //!
-//! Cost of a peer: 1 message in a child, 1 out; down likewise. Bytes of each: a count and two values, whatever the size
-//! of the job. Time and memory: O(processes + children) a peer, 2 log N hops.
+//! Cost per peer: 1 message in per child, 1 out; the same on the way down. Bytes of each: a count and two values, whatever the job size.
+//! Time and memory: O(processes + children) per peer, 2 log N hops.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,27 +23,27 @@ use wireup_wire::values;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Up {
     pub count: u32,
-    /// Of the first process.
+    /// The first process's value.
     pub left: Bytes,
-    /// Of the last process.
+    /// The last process's value.
     pub right: Bytes,
 }
 
-/// The surroundings of a subtree's processes.
+/// What surrounds the processes of a subtree in the ring.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Down {
-    /// Processes to the left of the first one, from the ring's beginning.
+    /// Number of processes before the subtree's first one, counted from the ring's beginning.
     pub before: u32,
-    /// Of the process to the left of the first one.
+    /// Value of the process to the left of the first one.
     pub left: Bytes,
-    /// Of the process to the right of the last one.
+    /// Value of the process to the right of the last one.
     pub right: Bytes,
 }
 
-/// What goes down to each child, by its index.
+/// The messages to the children, by child index.
 pub type Downs = Vec<(usize, Down)>;
 
-/// What one process gets.
+/// The result for one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub position: u32,
@@ -51,7 +51,7 @@ pub struct Place {
     pub right: Bytes,
 }
 
-/// Another peer sent what cannot be right.
+/// Another peer sent an invalid message.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     #[error("the subtree of child {0} contributed to the ring a second time, expected once")]
@@ -69,7 +69,7 @@ pub enum Refused {
 }
 
 impl Up {
-    /// `count` as u32 LE, then both values as of [`values`].
+    /// `count` as u32 LE, then both values encoded as in [`values`].
     pub fn encode(&self) -> Bytes {
         encode(self.count, &self.left, &self.right)
     }
@@ -80,7 +80,7 @@ impl Up {
 }
 
 impl Down {
-    /// `before` as u32 LE, then both values as of [`values`].
+    /// `before` as u32 LE, then both values encoded as in [`values`].
     pub fn encode(&self) -> Bytes {
         encode(self.before, &self.left, &self.right)
     }
@@ -114,18 +114,18 @@ pub struct RingScan {
     local_size: usize,
     own: Option<Vec<Bytes>>,
     children: Vec<Option<Up>>,
-    /// Of the whole subtree, once it is complete and until its surroundings are known.
+    /// Summary of the whole subtree: set when the subtree is complete, taken when its surroundings arrive.
     total: Option<Up>,
 }
 
 impl RingScan {
-    /// Of a peer with so many children and processes.
+    /// For a peer with this many children and processes.
     pub fn new(children: usize, local_size: usize) -> Self {
         RingScan { local_size, own: None, children: vec![None; children], total: None }
     }
 
-    /// The values of this peer's own processes, in local order; to be called where there are none, too. `Some` when the
-    /// subtree is complete now: for the parent; at the root, [`RingScan::root`] comes next.
+    /// Adds the values of this peer's own processes, in local order; must be called even if there are none. Returns the summary of the
+    /// subtree once that is complete: it is to be sent to the parent; at the root call [`RingScan::root`] next.
     pub fn own(&mut self, values: Vec<Bytes>) -> Result<Option<Up>, Refused> {
         if values.len() != self.local_size {
             return Err(Refused::Own { found: values.len(), expected: self.local_size });
@@ -137,7 +137,7 @@ impl RingScan {
         self.sum_up()
     }
 
-    /// What the subtree of child `index` contributes; `Some` as for [`RingScan::own`].
+    /// Adds the contribution of child `index`'s subtree; returns the same as [`RingScan::own`].
     ///
     /// # Panics
     /// If there is no such child.
@@ -155,7 +155,7 @@ impl RingScan {
         self.own.is_none()
     }
 
-    /// Whether all of the subtree have given what they have.
+    /// Whether the whole subtree has contributed.
     pub fn is_gathered(&self) -> bool {
         self.own.is_some() && self.missing_children().next().is_none()
     }
@@ -165,16 +165,16 @@ impl RingScan {
         self.children.iter().enumerate().filter(|(_, up)| up.is_none()).map(|(index, _)| index)
     }
 
-    /// At the root, when all is complete: the surroundings of all, which are their own other ends.
+    /// At the root, once the ring is complete: the surroundings of the whole ring, which are its own opposite ends.
     ///
     /// # Panics
-    /// If somebody is missing.
+    /// If a contribution is missing.
     pub fn root(&self) -> Down {
-        let total = self.total.as_ref().expect("the ring is closed when all of it is known");
+        let total = self.total.as_ref().expect("the ring is closed only when it is complete");
         Down { before: 0, left: total.right.clone(), right: total.left.clone() }
     }
 
-    /// The surroundings of this subtree are known: those of each child's, to be sent to it, and the places of this
+    /// Takes the surroundings of this subtree. Returns those of each child's subtree, to be sent to the child, and the places of this
     /// peer's own processes in local order.
     pub fn on_down(&mut self, down: Down) -> Result<(Downs, Vec<Place>), Refused> {
         self.total.take().ok_or(Refused::TooEarly)?;
@@ -186,7 +186,7 @@ impl RingScan {
         Ok((children.into_iter().enumerate().collect(), downs.into_iter().map(place).collect()))
     }
 
-    /// All of the subtree in one, if it is complete.
+    /// The summary of the subtree, if that is complete.
     fn sum_up(&mut self) -> Result<Option<Up>, Refused> {
         let Some(own) = self.own.as_ref().filter(|_| self.children.iter().all(Option::is_some)) else {
             return Ok(None);
@@ -205,7 +205,7 @@ impl RingScan {
     }
 }
 
-/// The surroundings of each of `ups`, which lie side by side within `outer`.
+/// The surroundings of each of `ups`, which are adjacent within `outer`.
 fn surroundings(ups: &[Up], outer: Down) -> Vec<Down> {
     let mut downs = vec![Down::default(); ups.len()];
     let (mut before, mut left) = (outer.before, outer.left);

@@ -6,26 +6,24 @@
 //!      3   4   5   6
 //! ```
 //!
-//! A message from the root reaches `count` agents over `log_k count` hops; every agent sends at most `k` of them.
+//! A message from the root reaches `count` agents in `log_k count` hops; every agent sends it at most `k` times.
 
 use core::ops::Range;
 use wireup_wire::ids::AgentId;
 
-/// Widest fan-out chosen by itself. Chosen: see [`default_fanout`].
+/// Largest fan-out that is chosen by default. Chosen: see [`default_fanout`].
 pub const FANOUT_DEFAULT_MAX: u32 = 32;
 
-/// The fan-out for `count` agents when the user names none.
+/// The fan-out for `count` agents if the user gives none.
 ///
-/// An agent starts its `k` children one after the other, which costs it `c` each: a fork of the remote shell,
-/// the message on its standard input, a handshake; 1 to 3 ms. A level adds the latency `L` until a started agent
-/// starts children of its own: 30 to 100 ms over ssh. All levels together take `(k c + L) log_k N`, which is
-/// least where `k (ln k - 1) = L / c`: k = 17 for a ratio of 30, k = 26 for 60. Around the minimum the curve is
-/// flat, and a level less is a hop less in every fence, so the rule is:
+/// An agent starts its `k` children one after the other, at a cost `c` for each: a fork of the remote shell, the message on its standard
+/// input, a handshake; 1 to 3 ms. A level adds the latency `L` until a started agent starts children of its own: 30 to 100 ms over ssh. All
+/// levels together take `(k c + L) log_k N`, which is smallest where `k (ln k - 1) = L / c`: k = 17 for a ratio of 30, k = 26 for 60. The
+/// curve is flat around the minimum, and one level less saves a hop in every fence, so the rule is:
 ///
-/// 1. at most 32 children: up to 32 agents hang below the root at once, since 32 serial starts cost less than
-///    another level;
+/// 1. at most 32 children: up to 32 agents are direct children of the root, since 32 serial starts cost less than another level;
 /// 2. as few levels as 32 children allow;
-/// 3. the smallest fan-out with that many levels, so that the levels are even and nobody starts more than needed.
+/// 3. the smallest fan-out with that number of levels, so that the levels are balanced and no agent starts more children than needed.
 pub fn default_fanout(count: u32) -> u32 {
     let levels = levels_for(count, FANOUT_DEFAULT_MAX);
     let narrowest = (1..FANOUT_DEFAULT_MAX).find(|&fanout| capacity(fanout, levels) >= u64::from(count));
@@ -50,7 +48,7 @@ fn capacity(fanout: u32, levels: u32) -> u64 {
     total
 }
 
-/// The way from one agent to another.
+/// The next hop from one agent to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hop {
     /// Both are the same agent.
@@ -61,7 +59,7 @@ pub enum Hop {
     Child(AgentId),
 }
 
-/// The shape; it holds two numbers, so it is copied freely.
+/// The shape; it consists of two numbers, so it is cheap to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tree {
     count: u32,
@@ -69,7 +67,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree of `count` agents. A fan-out of 0 is taken as 1, a chain.
+    /// A tree of `count` agents. A fan-out of 0 is treated as 1, a chain.
     pub fn new(count: u32, fanout: u32) -> Self {
         Tree { count, fanout: fanout.max(1) }
     }
@@ -111,7 +109,7 @@ impl Tree {
         id.0 < self.count && matches!(self.next_hop(root, id), Hop::Here | Hop::Child(_))
     }
 
-    /// The first step of the way `from` one agent `to` another.
+    /// The first hop on the path `from` one agent `to` another.
     pub fn next_hop(&self, from: AgentId, to: AgentId) -> Hop {
         if from == to {
             return Hop::Here;
@@ -119,7 +117,7 @@ impl Tree {
         if self.fanout == 1 {
             return if to > from { Hop::Child(AgentId(from.0 + 1)) } else { Hop::Parent };
         }
-        // Ids grow downwards: as long as `at` is beyond `from`, it may hang below it.
+        // Ids grow with depth: while `at` is greater than `from`, it may be below it.
         let mut at = to;
         while at > from {
             let Some(parent) = self.parent(at) else { break };
@@ -137,7 +135,7 @@ impl Tree {
         Subtree { tree: *self, level: root.0.min(end)..end, at: root.0 }
     }
 
-    /// The children of all agents of `level`, which is one run of ids.
+    /// The children of all agents of `level`, which are one range of ids.
     fn below(&self, level: &Range<u32>) -> Range<u32> {
         let first = |id: u32| (u64::from(id) * u64::from(self.fanout) + 1).min(u64::from(self.count)) as u32;
         first(level.start)..first(level.end)
@@ -218,7 +216,7 @@ mod tests {
             for _ in 0..2 * count {
                 match tree.next_hop(at, to) {
                     Hop::Here => break,
-                    Hop::Parent => at = tree.parent(at).expect("the root has no other side"),
+                    Hop::Parent => at = tree.parent(at).expect("the root never routes to a parent"),
                     Hop::Child(child) => {
                         prop_assert!(tree.children(at).contains(&child.0));
                         at = child;

@@ -12,15 +12,15 @@ const GROUP_NODE: usize = 2;
 
 fn end(job: &mut Job) -> Result {
     match &mut job.with {
-        With::Nobody(_) => Ok(()),
-        With::Server(server) => Ok(server.end_fence(true).unwrap_or(Ok(()))?),
+        With::Singleton(_) => Ok(()),
+        With::Server(server) => Ok(server.end_fence()?),
     }
 }
 
 fn begin(job: &mut Job) -> Result {
     match &mut job.with {
-        With::Nobody(_) => Ok(()),
-        With::Server(server) => Ok(server.send_fence()?),
+        With::Singleton(_) => Ok(()),
+        With::Server(server) => Ok(server.send_fence(None)?),
     }
 }
 
@@ -64,7 +64,7 @@ pub extern "C" fn PMI_Wait() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count: c_int, stringtag: *const c_char) -> c_int {
     returned(with_job(|job| {
-        if let With::Nobody(_) = job.with {
+        if let With::Singleton(_) = job.with {
             return Ok(());
         }
         if job.subversion < 2 {
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count: c_int, st
         // SAFETY: a C string or null.
         ints::push(unsafe { text::bytes(stringtag) }.map_or(0, tag), &mut name);
         let server = job.server()?;
-        server.send_barrier(Some(&name))?;
-        Ok(server.end_fence(true).unwrap_or(Ok(()))?)
+        server.send_fence(Some(&name))?;
+        Ok(server.end_fence()?)
     }))
 }
 

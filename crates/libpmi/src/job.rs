@@ -31,7 +31,7 @@ pub extern "C" fn PMI_Finalize() -> c_int {
     returned(state::finalize())
 }
 
-/// Takes no lock: another thread may sit in a barrier for good.
+/// Takes no lock, and runs no handlers of `exit`: another thread may be in a barrier that does not end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -> c_int {
     // SAFETY: see the file's head.
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -
             let _ = socket.write_all(&out);
         }
     }
-    wireup_capi::exit(exit_code)
+    wireup_capi::exit_now(exit_code)
 }
 
 #[unsafe(no_mangle)]
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn PMI_Get_rank(rank: *mut c_int) -> c_int {
 /// A number that the server knows and a lone process has not.
 fn ask(job: &mut Job, request: &Request<'_>, field: &str, alone: c_int) -> Result<c_int> {
     match &mut job.with {
-        With::Nobody(_) => Ok(alone),
+        With::Singleton(_) => Ok(alone),
         With::Server(server) => server.question(request, field)?.as_deref().and_then(ints::parse).ok_or(Code::FAIL),
     }
 }

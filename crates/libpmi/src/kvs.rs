@@ -58,7 +58,7 @@ pub unsafe extern "C" fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char,
             return Err(Code::INVALID_VAL_LENGTH);
         }
         match &mut job.with {
-            With::Nobody(local) => local.put(key, value),
+            With::Singleton(local) => local.put(key, value),
             With::Server(server) => server.tell(&Request::Put { kvsname: Some(kvsname), key, value })?,
         }
         Ok(())
@@ -156,15 +156,16 @@ unsafe fn next_pair(
     let index = job.next_index;
     let mut pair = None;
     match &mut job.with {
-        With::Nobody(local) => {
+        With::Singleton(local) => {
             let found = usize::try_from(index).ok().and_then(|index| local.at(index));
             pair = found.map(|(key, value)| (index + 1, key.to_vec(), value.to_vec()));
         }
         With::Server(server) => {
             let mut end = false;
             let request = Request::GetByIdx { kvsname: Some(kvsname), index };
-            server.ask(&request)?;
-            server.settle(&mut |_, fields| {
+            server.link.ask(&request)?;
+            server.settle(&mut |answer| {
+                let fields = &answer.fields;
                 end = fields.get("reason") == Some(b"no_more_keyvals");
                 pair = match (fields.get("nextidx").and_then(ints::parse), fields.get("key"), fields.get("val")) {
                     (Some(next), Some(key), Some(value)) if fields.succeeded() => {

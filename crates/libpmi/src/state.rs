@@ -4,12 +4,13 @@ use crate::codes::{Code, Result};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 pub use wireup_capi::codes::given;
-use wireup_capi::local::Local;
 use wireup_capi::place::Place;
 pub use wireup_capi::place::With;
 use wireup_capi::socket::{Socket, variable};
-use wireup_capi::start::{Start, start};
-use wireup_capi::{Failure, Server, ints, text};
+use wireup_capi::start::{Start, find, join};
+use wireup_capi::{Failure, Server, text};
+use wireup_client::join::{Join, Maxes};
+use wireup_client::local::Local;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Dialect, Request};
 
@@ -55,14 +56,18 @@ pub fn is_initialised() -> bool {
 }
 
 pub fn init() -> Result {
-    PLACE.init(Job::join)
+    PLACE.init(Job::join, on_fork)
+}
+
+extern "C" fn on_fork() {
+    PLACE.on_fork();
 }
 
 pub fn finalize() -> Result {
     let mut job = PLACE.take()?;
     if let (Barrier::UnderWay, With::Server(server)) = (job.barrier, &mut job.with) {
         // A server lets nobody go out of a barrier; how it ends is told by what follows.
-        let _ = server.end_fence(true);
+        let _ = server.end_fence();
     }
     PLACE.leave(job.with)
 }
@@ -74,7 +79,7 @@ fn is_slurms() -> bool {
     step.is_some() && step == variable("SLURM_STEP_ID")
 }
 
-/// The name of a lone process's kvs.
+/// The name of a singleton's kvs.
 const LOCAL_KVSNAME: &[u8] = b"singleton_kvs";
 
 impl Job {
@@ -91,23 +96,18 @@ impl Job {
             subversion: 0,
             next_index: 0,
         };
-        let (mut server, env, subversion) = match start(Dialect::Pmi1, |fd| PLACE.take_inherited(fd))? {
-            Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1, false)),
-            Start::With { server, env, subversion } => (server, env, subversion),
+        let (mut server, mut start) = match find(Dialect::Pmi1, |fd| PLACE.take_inherited(fd))? {
+            Start::Singleton => return Ok(new(With::Singleton(Local::new()), 0, 1, false)),
+            Start::With { server, join } => (server, join.wants_groups()),
         };
         PLACE.announce(&server);
         if is_slurms() {
             server.ask_one_at_a_time();
         }
-        let mut maxes = [None; 3];
-        server.call(&Request::GetMaxes, &mut |fields| {
-            maxes = ["kvsname_max", "keylen_max", "vallen_max"].map(|name| fields.get(name).and_then(ints::parse));
-        })?;
-        let [Some(kvsname), Some(key), Some(value)] = maxes else {
-            return Err(Code::FAIL);
-        };
+        join(&mut server, &mut start)?;
+        let Join { env, subversion, maxes: Maxes { kvsname, key, value }, .. } = start;
         let mut job = new(With::Server(server), env.rank, env.size, env.spawned);
-        job.maxes = [kvsname, key, value];
+        job.maxes = [kvsname, key, value].map(|most| c_int::try_from(most).unwrap_or(c_int::MAX));
         job.subversion = subversion;
         Ok(job)
     }
@@ -122,7 +122,7 @@ impl Job {
         if self.kvsname.is_none() {
             let name = match &mut self.with {
                 With::Server(server) => server.question(&Request::GetMyKvsname, "kvsname")?.ok_or(Failure::Broken)?,
-                With::Nobody(_) => LOCAL_KVSNAME.to_vec(),
+                With::Singleton(_) => LOCAL_KVSNAME.to_vec(),
             };
             self.kvsname = Some(name);
         }
@@ -133,7 +133,7 @@ impl Job {
     pub fn get(&mut self, kvsname: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>> {
         let server = match &mut self.with {
             With::Server(server) => server,
-            With::Nobody(local) => return Ok(local.get(key).map(<[u8]>::to_vec)),
+            With::Singleton(local) => return Ok(local.get(key).map(<[u8]>::to_vec)),
         };
         let request = Request::Get { kvsname: Some(kvsname), key, source: None };
         match server.question(&request, "value") {

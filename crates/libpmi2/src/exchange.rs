@@ -1,64 +1,48 @@
-//! The collectives: started now, finished when somebody waits for them.
-//!
-//! How they are made is up to the server. Our own takes any number at once (`numbered`); with others they are built from
-//! put, fence and get (`emulated`). A process without a server is a job of one: everything is over at once.
+//! The collectives of the engine, driven over the socket: started without a round trip, finished when the caller waits.
 
-use crate::arena::Values;
-use crate::requests::{Id, Outstanding, Stage};
-use crate::state::{Job, With};
+use crate::state::{Job, Values, With};
 use alloc::vec::Vec;
+use wireup_capi::Failure;
 use wireup_capi::codes::{Code, Result};
+use wireup_client::emulated::Gather;
+use wireup_client::requests::{Id, Kind, Outstanding, Stage};
 use wireup_wire::limits::ALLGATHER_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
 
 /// Longest value of an allgather.
 pub const MAX_LEN: usize = ALLGATHER_LEN_MAX;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    Fence,
-    Allgather {
-        /// The same on all ranks: every rank starts the same allgathers in the same order.
-        generation: usize,
-        max_len: usize,
-        /// The result is wanted as rows that lie in memory.
-        shared: bool,
-    },
-}
-
-/// How hard to try to finish.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Push {
-    /// Only send what can be sent.
-    Start,
-    /// Also look whether this request is over.
-    Test(Id),
-    /// Also wait until this request is over.
-    Wait(Id),
-}
-
-/// What an allgather has brought.
+/// The result of an allgather.
 pub enum Gathered {
     /// One array of all values.
     Array(Values),
-    /// The own value; the others are to be got from the server.
+    /// This rank's own value; the others are to be got from the server.
     Pairs { generation: usize, own: Vec<u8> },
 }
 
 impl Job {
-    /// Starts a collective; makes no round trip.
-    pub fn start(&mut self, kind: Kind, value: &[u8]) -> Result<Id> {
-        if self.is_numbered() {
-            return self.start_numbered(kind, value);
-        }
-        let id = self.requests.push(kind, value.to_vec());
-        self.advance(Push::Start);
-        Ok(id)
+    /// Starts a fence; needs no round trip.
+    pub fn start_fence(&mut self) -> Id {
+        let id = self.collectives.start_fence(self.with.server().ok().map(|server| &mut server.link));
+        self.flush();
+        id
     }
 
-    pub fn start_allgather(&mut self, value: &[u8], max_len: usize, shared: bool) -> Result<Id> {
-        self.generation += 1;
-        self.start(Kind::Allgather { generation: self.generation, max_len, shared }, value)
+    /// Starts an allgather; needs no round trip.
+    pub fn start_allgather(&mut self, value: &[u8], max_len: usize, shared: bool) -> Id {
+        let link = self.with.server().ok().map(|server| &mut server.link);
+        let id = self.collectives.start_allgather(link, value, max_len, shared);
+        self.flush();
+        id
+    }
+
+    /// Sends what was asked. A caller that waits is told that the server is gone.
+    fn flush(&mut self) {
+        if let With::Server(server) = &mut self.with
+            && server.flush().is_err()
+        {
+            self.collectives.requests.break_all();
+        }
     }
 
     /// Waits until a fence is complete; the request is forgotten.
@@ -71,8 +55,8 @@ impl Job {
         let Outstanding { kind, value, stage, .. } = self.end(id)?;
         match (kind, stage) {
             (Kind::Allgather { .. }, Stage::Over(Ok(Some(array)))) => Ok(Gathered::Array(array)),
-            // There was no room for it.
-            (Kind::Allgather { .. }, _) if self.is_numbered() => Err(Code::NOMEM),
+            // It could not be mapped.
+            (Kind::Allgather { .. }, _) if self.collectives.own.is_some() => Err(Code::NOMEM),
             (Kind::Allgather { generation, .. }, _) => Ok(Gathered::Pairs { generation, own: value }),
             (Kind::Fence, _) => Err(Code::INVALID_ARG),
         }
@@ -80,20 +64,19 @@ impl Job {
 
     /// Waits until nothing is outstanding.
     pub fn finish_all(&mut self) {
-        self.advance(Push::Wait(Id::MAX));
+        self.advance(true, &|job| job.collectives.are_over());
     }
 
-    /// Whether a request's end would not have to be waited for.
+    /// Whether finishing a request would not wait.
     pub fn is_over(&mut self, id: Id) -> Result<bool> {
-        self.requests.get(id)?;
-        self.advance(Push::Test(id));
-        Ok(matches!(self.requests.get(id)?.stage, Stage::Over(_)))
+        self.collectives.is_over(id).ok_or(Code::INVALID_ARG)?;
+        self.advance(false, &|job| job.collectives.is_over(id) != Some(false));
+        Ok(self.collectives.is_over(id) == Some(true))
     }
 
-    fn end(&mut self, id: Id) -> Result<Outstanding> {
-        self.requests.get(id)?;
-        self.advance(Push::Wait(id));
-        let outstanding = self.requests.remove(id)?;
+    fn end(&mut self, id: Id) -> Result<Outstanding<wireup_capi::mapping::Shared>> {
+        self.advance(true, &|job| job.collectives.is_over(id) != Some(false));
+        let outstanding = self.collectives.requests.remove(id).ok_or(Code::INVALID_ARG)?;
         match outstanding.stage {
             Stage::Over(Ok(_)) => Ok(outstanding),
             Stage::Over(Err(failure)) => Err(failure.into()),
@@ -101,14 +84,20 @@ impl Job {
         }
     }
 
-    fn advance(&mut self, push: Push) {
-        match &self.with {
-            With::Server(_) if self.is_numbered() => self.advance_numbered(push),
-            With::Server(_) => self.advance_emulated(push),
-            With::Nobody(_) => {
-                while let Some(first) = self.requests.first() {
-                    first.stage = Stage::Over(Ok(None));
-                }
+    /// Takes in answers, and sends what that makes possible, until the caller has what it wants; without waiting unless `wait`.
+    fn advance(&mut self, wait: bool, is_enough: &dyn Fn(&mut Job) -> bool) {
+        loop {
+            if let With::Server(server) = &mut self.with {
+                self.collectives.advance(&mut server.link);
+            }
+            self.flush();
+            if is_enough(self) {
+                return;
+            }
+            match self.with.server().map(|server| server.advance(wait)) {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) | Err(_) => return,
+                Ok(Err(_)) => self.collectives.requests.break_all(),
             }
         }
     }
@@ -129,6 +118,32 @@ impl Job {
                 Ok(())
             }
         }
+    }
+
+    fn get_values(
+        &mut self,
+        generation: usize,
+        own: &[u8],
+        ranks: &[u32],
+        row: &mut dyn FnMut(u32, &[u8]) -> Result,
+    ) -> Result {
+        let mut others = Vec::with_capacity(ranks.len());
+        for &rank in ranks {
+            if rank == self.rank { row(rank, own)? } else { others.push(rank) }
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        let mut gather = Gather::new(generation, &others, self.server_is_known);
+        let server = self.server()?;
+        while gather.ask(&mut server.link)? {
+            server.settle(&mut |answer| gather.on_answer(answer))?;
+            while let Some(value) = gather.take() {
+                let (rank, value) = value.map_err(|_: Failure| Code::OTHER)?;
+                row(rank, &value)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes all values as rows of `max_len` bytes, filled up with zeros.

@@ -3,12 +3,13 @@
 //! Source: S1 IV; the forms with a length, without a copy, and the test are ours.
 // SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
 
-use crate::exchange::{Gathered, Kind, MAX_LEN};
-use crate::requests::{Array, Id, Into};
+use crate::exchange::{Gathered, MAX_LEN};
+use crate::handles::{Array, Into};
 use crate::state::{Job, given, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
+use wireup_client::requests::{Id, Kind};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
 
@@ -39,8 +40,8 @@ unsafe fn start(job: &mut Job, value: *const c_char, max_len: c_int, into: Into)
         Into::Shared(array) => drop(given(array)?),
         Into::Later => {}
     }
-    let id = job.start_allgather(value, max_len, matches!(into, Into::Shared(_)))?;
-    job.requests.get(id)?.into = into;
+    let id = job.start_allgather(value, max_len, matches!(into, Into::Shared(_)));
+    job.handles.set_place(id, into);
     Ok(id)
 }
 
@@ -49,11 +50,12 @@ unsafe fn start(job: &mut Job, value: *const c_char, max_len: c_int, into: Into)
 /// # Safety
 /// The buffers given at the start and here hold what their forms say.
 pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
-    let outstanding = job.requests.get(id)?;
+    let outstanding = job.collectives.requests.get(id).ok_or(Code::INVALID_ARG)?;
     let Kind::Allgather { max_len, .. } = outstanding.kind else {
         return job.finish(id);
     };
-    let into = if outstanding.into == Into::Later { array } else { outstanding.into };
+    let place = job.handles.take_place(id);
+    let into = if place == Into::Later { array } else { place };
     if into == Into::Later {
         return Err(Code::INVALID_ARG);
     }
@@ -70,7 +72,7 @@ pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
             let rows = shareable(job, gathered, max_len, bytes)?;
             // SAFETY: the caller lent the pointer.
             unsafe { array.write(rows.start()) };
-            job.requests.arrays.push(rows);
+            job.handles.keep(rows);
             Ok(())
         }
     }
@@ -173,14 +175,14 @@ pub unsafe extern "C" fn PMIX_Iallgather_shared(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn PMIX_Release_shared(array: *const c_void) -> c_int {
-    returned(with_job(|job| job.requests.release(array)))
+    returned(with_job(|job| job.handles.release(array)))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMIX_KVS_Ifence(request_ptr: *mut Request) -> c_int {
     returned(with_job(|job| {
         given(request_ptr)?;
-        let id = job.start(Kind::Fence, &[])?;
+        let id = job.start_fence();
         // SAFETY: see the file's head.
         unsafe { request_ptr.write(id as Request) };
         Ok(())

@@ -18,7 +18,7 @@ enum Of {
 }
 
 fn ask(job: &mut Job, of: Of, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    if let With::Nobody(local) = &job.with {
+    if let With::Singleton(local) = &job.with {
         // The nodes' table of one process; nobody else could put what is waited for.
         let mut node_key = NODE_PREFIX.to_vec();
         node_key.extend_from_slice(name);
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn PMI2_Info_PutNodeAttr(name: *const c_char, value: *cons
         // SAFETY: see the file's head.
         let (name, value) = unsafe { (key(name)?, put_value(value)?) };
         match &mut job.with {
-            With::Nobody(local) => {
+            With::Singleton(local) => {
                 let mut node_key = NODE_PREFIX.to_vec();
                 node_key.extend_from_slice(name);
                 local.put(&node_key, value);

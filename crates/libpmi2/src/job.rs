@@ -41,7 +41,7 @@ pub extern "C" fn PMI2_Initialized() -> c_int {
     c_int::from(state::is_initialised())
 }
 
-/// Takes no lock: another thread may sit in a fence for good.
+/// Takes no lock, and runs no handlers of `exit`: another thread may be in a fence that does not end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
     // SAFETY: see the file's head.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
             let _ = socket.write_all(&out);
         }
     }
-    wireup_capi::exit(flag)
+    wireup_capi::exit_now(flag)
 }
 
 #[unsafe(no_mangle)]
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -
         given(jobid)?;
         let name = match &mut job.with {
             With::Server(server) => server.question(&Request::JobGetId, "jobid")?.ok_or(Code::OTHER)?,
-            With::Nobody(_) => return Err(Code::FAIL),
+            With::Singleton(_) => return Err(Code::FAIL),
         };
         // SAFETY: see the file's head.
         if unsafe { text::write(&name, jobid, jobid_size) } { Ok(()) } else { Err(Code::INVALID_LENGTH) }

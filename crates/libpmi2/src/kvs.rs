@@ -1,13 +1,14 @@
 //! Put, fence, get.
 // SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
 
-use crate::emulated::KEY_PREFIX;
-use crate::exchange::Kind;
 use crate::state::{Job, With, given, key, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::codes::{Code, Result, returned};
-use wireup_capi::text;
+use wireup_capi::mapping::Shared;
+use wireup_capi::{Server, text};
+use wireup_client::emulated::KEY_PREFIX;
+use wireup_client::segments::{SegmentError, Segments, Update};
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::Request;
 use wireup_wire::pmi::escape::{doubled, halve};
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn PMI2_KVS_Put(name: *const c_char, value: *const c_char)
 #[unsafe(no_mangle)]
 pub extern "C" fn PMI2_KVS_Fence() -> c_int {
     returned(with_job(|job| {
-        let id = job.start(Kind::Fence, &[])?;
+        let id = job.start_fence();
         job.finish(id)
     }))
 }
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
         if maxvalue <= 0 || jobid.len() > KVSNAME_LEN_MAX {
             return Err(Code::INVALID_LENGTH);
         }
-        if job.requests.has_fence() {
+        if job.collectives.requests.has_fence() {
             return Err(Code::FAIL);
         }
         let found = get(job, jobid, src_pmi_id, name, &mut |found| {
@@ -78,7 +79,7 @@ pub unsafe fn put_value<'a>(value: *const c_char) -> Result<&'a [u8]> {
 
 pub fn put(job: &mut Job, key: &[u8], value: &[u8]) -> Result {
     let server = match &mut job.with {
-        With::Nobody(local) => {
+        With::Singleton(local) => {
             local.put(key, value);
             return Ok(());
         }
@@ -87,7 +88,7 @@ pub fn put(job: &mut Job, key: &[u8], value: &[u8]) -> Result {
     let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
     let (key, value) = (doubled(key, &mut key_room), doubled(value, &mut value_room));
     let request = Request::Put { kvsname: None, key, value };
-    if job.own.is_none() {
+    if job.collectives.own.is_none() {
         return Ok(server.tell(&request)?);
     }
     // What our server is known to refuse is refused at once; all else shows at the fence.
@@ -107,17 +108,20 @@ fn is_reserved(key: &[u8]) -> bool {
 
 /// Looks a key up and hands its value to `give`; `false`: there is none such.
 pub fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8], give: &mut dyn FnMut(&[u8])) -> Result<bool> {
-    if let With::Nobody(local) = &job.with {
+    if let With::Singleton(local) = &job.with {
         return Ok(local.get(key).map(give).is_some());
     }
     let (mut key_room, mut job_room, mut plain) = (Vec::new(), Vec::new(), Vec::new());
     let key = doubled(key, &mut key_room);
     let is_own = jobid.is_empty() || job.job_id.as_deref() == Some(jobid);
-    if let (With::Server(server), Some(own)) = (&mut job.with, &mut job.own)
+    if let (With::Server(server), Some(own)) = (&mut job.with, &mut job.collectives.own)
         && is_own
         && !is_reserved(key)
     {
-        let found = own.segments.get(server, key)?;
+        if own.segments.is_behind() {
+            refresh(server, &mut own.segments)?;
+        }
+        let found = own.segments.get(key).map_err(code)?;
         return Ok(found.map(|value| give(halve(value, &mut plain))).is_some());
     }
     let jobid = doubled(jobid, &mut job_room);
@@ -125,4 +129,19 @@ pub fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8], give: &mut dy
     let kvsname = Some(jobid).filter(|name| !name.is_empty());
     let found = job.look_up(&Request::Get { kvsname, key, source: Some(source) })?;
     Ok(found.map(|value| give(&value)).is_some())
+}
+
+/// Maps the segments that are missing.
+fn refresh(server: &mut Server, segments: &mut Segments<Shared>) -> Result {
+    let mut update = None;
+    server.call(&Request::KvsMap { have: &segments.have() }, &mut |fields| update = Update::read(fields))?;
+    let memory = server.link.take_memory();
+    segments.update(update.ok_or(Code::FAIL)?, memory).map_err(code)
+}
+
+fn code(error: SegmentError) -> Code {
+    match error {
+        SegmentError::Malformed => Code::FAIL,
+        SegmentError::NotMapped => Code::NOMEM,
+    }
 }

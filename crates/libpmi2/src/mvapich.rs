@@ -1,27 +1,27 @@
 //! The names that MVAPICH2 looks for: one of each kind in flight, no handles, rows of 1,024 bytes.
 // SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
 
-use crate::exchange::Kind;
 use crate::extensions::finish;
-use crate::requests::{Id, Into, Requests};
+use crate::handles::{Handles, Into};
 use crate::state::{Job, given, required, with_job};
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
+use wireup_client::requests::Id;
 use wireup_wire::limits::VALUE_LEN_MAX;
 
-type Slot = fn(&mut Requests) -> &mut Option<Id>;
+type Slot = fn(&mut Handles) -> &mut Option<Id>;
 
-const FENCE: Slot = |requests| &mut requests.only_fence;
-const GATHER: Slot = |requests| &mut requests.only_gather;
-const SHARED: Slot = |requests| &mut requests.only_shared;
+const FENCE: Slot = |handles| &mut handles.only_fence;
+const GATHER: Slot = |handles| &mut handles.only_gather;
+const SHARED: Slot = |handles| &mut handles.only_shared;
 
 fn start(slot: Slot, begin: impl FnOnce(&mut Job) -> Result<Id>) -> c_int {
     returned(with_job(|job| {
-        if slot(&mut job.requests).is_some() {
+        if slot(&mut job.handles).is_some() {
             return Err(Code::FAIL);
         }
         let id = begin(job)?;
-        *slot(&mut job.requests) = Some(id);
+        *slot(&mut job.handles) = Some(id);
         Ok(())
     }))
 }
@@ -30,7 +30,7 @@ fn start(slot: Slot, begin: impl FnOnce(&mut Job) -> Result<Id>) -> c_int {
 /// `into` has room for the result.
 unsafe fn wait(slot: Slot, into: Into) -> c_int {
     returned(with_job(|job| {
-        let id = slot(&mut job.requests).take().ok_or(Code::FAIL)?;
+        let id = slot(&mut job.handles).take().ok_or(Code::FAIL)?;
         // SAFETY: the caller says so.
         unsafe { finish(job, id, into) }
     }))
@@ -42,12 +42,12 @@ fn begin_gather(job: &mut Job, value: *const c_char, shared: bool) -> Result<Id>
     if value.len() > VALUE_LEN_MAX {
         return Err(Code::INVALID_VAL_LENGTH);
     }
-    job.start_allgather(value, VALUE_LEN_MAX, shared)
+    Ok(job.start_allgather(value, VALUE_LEN_MAX, shared))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn PMI2_KVS_Ifence() -> c_int {
-    start(FENCE, |job| job.start(Kind::Fence, &[]))
+    start(FENCE, |job| Ok(job.start_fence()))
 }
 
 #[unsafe(no_mangle)]

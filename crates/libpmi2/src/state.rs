@@ -1,20 +1,26 @@
 //! The process's place in its job, and its server.
 
-use crate::numbered::Own;
-use crate::requests::Requests;
+use crate::handles::Handles;
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 pub use wireup_capi::codes::given;
 use wireup_capi::codes::{Code, Result};
-use wireup_capi::local::Local;
+use wireup_capi::mapping::Shared;
 use wireup_capi::place::Place;
 pub use wireup_capi::place::With;
 use wireup_capi::socket::{Socket, variable};
-use wireup_capi::start::{Start, start};
-use wireup_capi::{Failure, Server, ints, text};
+use wireup_capi::start::{Start, find, join};
+use wireup_capi::{Failure, Server, text};
+use wireup_client::arena;
+use wireup_client::collectives::Collectives;
 use wireup_client::escape::halve;
+use wireup_client::join::Join;
+use wireup_client::local::Local;
 use wireup_wire::limits::KEY_LEN_MAX;
 use wireup_wire::pmi::{Dialect, ReplyFields, Request};
+
+/// The result of an allgather, in shared memory.
+pub type Values = arena::Values<Shared>;
 
 pub struct Job {
     pub with: With,
@@ -24,17 +30,11 @@ pub struct Job {
     pub spawned: bool,
     /// Slurm or us: the server answers in order and survives commands that it does not know.
     pub server_is_known: bool,
-    /// Our own server.
-    pub own: Option<Own>,
     /// What the job is called, if that is known without asking.
     pub job_id: Option<Vec<u8>>,
-    pub requests: Requests,
-    /// Counts the keys of our own rings and allgathers; the same on all ranks.
-    pub generation: usize,
+    pub collectives: Collectives<Shared>,
+    pub handles: Handles,
 }
-
-/// The version of our own commands that this library speaks.
-const EXTENSION: u32 = 1;
 
 static PLACE: Place<Job> = Place::new();
 
@@ -53,7 +53,11 @@ pub fn is_initialised() -> bool {
 }
 
 pub fn init() -> Result {
-    PLACE.init(Job::join)
+    PLACE.init(Job::join, on_fork)
+}
+
+extern "C" fn on_fork() {
+    PLACE.on_fork();
 }
 
 /// Leaves. What is outstanding ends first: a server lets nobody go out of a fence.
@@ -65,38 +69,37 @@ pub fn finalize() -> Result {
 
 impl Job {
     fn join() -> Result<Job> {
-        let new = |with, rank, size| {
-            let (requests, server_is_known) = (Requests::default(), false);
-            let (appnum, spawned, own, job_id, generation) = (-1, false, None, None, 0);
-            Job { with, rank, size, appnum, spawned, server_is_known, own, job_id, requests, generation }
+        let (server, start) = match find(Dialect::Pmi2, |fd| PLACE.take_inherited(fd))? {
+            Start::Singleton => return Ok(Job::new(With::Singleton(Local::new()), 0, 1, false)),
+            Start::With { server, join } => (server, join),
         };
-        let (mut server, env) = match start(Dialect::Pmi2, |fd| PLACE.take_inherited(fd))? {
-            Start::Alone => return Ok(new(With::Nobody(Local::new()), 0, 1)),
-            Start::With { server, env, .. } => (server, env),
-        };
-        PLACE.announce(&server);
-        // Slurm's server wants all three fields; MPICH's takes no empty ones.
+        // Only Slurm and we set it.
         let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
-        let request = Request::FullInit { job_id: job_id.as_deref(), rank: Some(env.rank), threaded: false };
-        let (mut rank, mut size, mut appnum, mut spawned, mut own) = (None, None, None, false, false);
-        server.call(&request, &mut |fields| {
-            rank = number(fields, "rank");
-            size = number(fields, "size");
-            appnum = number(fields, "appnum");
-            spawned = fields.get("spawner-jobid").is_some();
-            own = number(fields, "wireup") == Some(EXTENSION);
-        })?;
-        let (Some(rank), Some(size)) = (rank, size) else {
-            return Err(Code::OTHER);
-        };
-        if own {
+        let (mut server, mut start) = (server, start.job_id(job_id.clone().unwrap_or_default()));
+        PLACE.announce(&server);
+        join(&mut server, &mut start)?;
+        let Join { env, appnum, is_own, .. } = start;
+        if is_own {
             server.expect_descriptors();
         }
-        let mut job = new(With::Server(server), rank, size);
-        (job.server_is_known, job.own) = (job_id.is_some(), own.then(Own::default));
-        job.job_id = job_id;
-        (job.appnum, job.spawned) = (appnum.unwrap_or(-1), spawned);
+        let mut job = Job::new(With::Server(server), env.rank, env.size, is_own);
+        (job.server_is_known, job.job_id) = (job_id.is_some(), job_id);
+        (job.appnum, job.spawned) = (appnum.unwrap_or(-1), env.spawned);
         Ok(job)
+    }
+
+    pub fn new(with: With, rank: u32, size: u32, is_own: bool) -> Job {
+        Job {
+            with,
+            rank,
+            size,
+            appnum: -1,
+            spawned: false,
+            server_is_known: false,
+            job_id: None,
+            collectives: Collectives::new(rank, is_own),
+            handles: Handles::default(),
+        }
     }
 
     /// The server; what needs one fails without.
@@ -114,10 +117,6 @@ impl Job {
         })?;
         Ok(found)
     }
-}
-
-fn number<T: TryFrom<i64>>(fields: &ReplyFields<'_>, name: &str) -> Option<T> {
-    fields.get(name).and_then(ints::parse)
 }
 
 /// An answer's value as it was put.

@@ -1,10 +1,8 @@
 //! This library with a server of our own kind that a test plays.
 
-use crate::exchange::Kind;
 use crate::extensions::finish;
+use crate::handles::Into;
 use crate::kvs::{get, put};
-use crate::numbered::Own;
-use crate::requests::{Id, Into, Requests};
 use crate::state::{Job, With};
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -13,23 +11,14 @@ use std::string::String;
 use std::vec;
 use wireup_capi::codes::{Code, Result};
 use wireup_capi::scripted::{Peer, pair};
+use wireup_client::requests::Id;
 use wireup_wire::blob::Pair;
 use wireup_wire::shared::{rows, segment};
 
 fn job(size: u32) -> (Job, Peer) {
     let (server, peer) = pair();
-    let job = Job {
-        with: With::Server(server),
-        rank: 0,
-        size,
-        appnum: 0,
-        spawned: false,
-        server_is_known: true,
-        own: Some(Own::default()),
-        job_id: Some(b"job".to_vec()),
-        requests: Requests::default(),
-        generation: 0,
-    };
+    let mut job = Job::new(With::Server(server), 0, size, true);
+    (job.server_is_known, job.job_id) = (true, Some(b"job".to_vec()));
     (job, peer)
 }
 
@@ -80,7 +69,7 @@ fn a_get_asks_once_after_a_fence_that_has_published() {
     let (mut job, mut peer) = job(2);
     assert_eq!(found(&mut job, b"a"), Ok(None));
     put(&mut job, b"a;", b"1;2").unwrap();
-    let fence = job.start(Kind::Fence, &[]).unwrap();
+    let fence = job.start_fence();
     assert_eq!(peer.heard(), ["cmd=kvs-put;key=a;;;value=1;;2;", "cmd=wireup-fence;id=1;"]);
     peer.say(PUT_OK);
     peer.say(&fence_over(fence, 1));
@@ -92,7 +81,7 @@ fn a_get_asks_once_after_a_fence_that_has_published() {
     assert_eq!(found(&mut job, b"c"), Ok(None));
 
     // One that has published nothing costs nothing.
-    let fence = job.start(Kind::Fence, &[]).unwrap();
+    let fence = job.start_fence();
     peer.say(&fence_over(fence, 1));
     job.finish(fence).unwrap();
     assert_eq!(found(&mut job, b"b"), Ok(Some(b"old".to_vec())));
@@ -103,7 +92,7 @@ fn a_get_asks_once_after_a_fence_that_has_published() {
         (2, "cmd=wireup-kvs-map-response;rc=0;keep=1;ends=2;", segment(&[(b"b", b"new")])),
         (3, "cmd=wireup-kvs-map-response;rc=0;keep=0;ends=3;", segment(&[(b"b", b"new"), (b"c", b"")])),
     ] {
-        let fence = job.start(Kind::Fence, &[]).unwrap();
+        let fence = job.start_fence();
         peer.say(&fence_over(fence, version));
         job.finish(fence).unwrap();
         peer.give(answer, &[&memory]);
@@ -140,7 +129,7 @@ fn a_refused_put_shows_at_the_fence_behind_it() {
     let mut fences = vec![];
     for key in [b"a", b"b", b"c"] {
         put(&mut job, key, b"v").unwrap();
-        fences.push(job.start(Kind::Fence, &[]).unwrap());
+        fences.push(job.start_fence());
     }
     for answer in [PUT_OK, PUT_REFUSED, PUT_OK] {
         peer.say(answer);
@@ -149,17 +138,17 @@ fn a_refused_put_shows_at_the_fence_behind_it() {
         peer.say(&fence_over(*fence, 1));
     }
     assert_eq!(job.finish(fences[0]), Ok(()));
-    assert!(job.requests.has_fence());
+    assert!(job.collectives.requests.has_fence());
     assert_eq!(job.finish(fences[2]), Ok(()));
     assert_eq!(job.finish(fences[1]), Err(Code::OTHER));
     assert_eq!(job.finish(fences[1]), Err(Code::INVALID_ARG));
-    assert!(!job.requests.has_fence());
+    assert!(!job.collectives.requests.has_fence());
 }
 
 /// Ends an allgather into a buffer of `ranks` rows of `max_len`.
 fn into_buffer(job: &mut Job, id: Id, ranks: usize, max_len: usize) -> Result<Vec<u8>> {
     let mut buffer = vec![b'z'; ranks * max_len];
-    job.requests.get(id)?.into = Into::Buffer(buffer.as_mut_ptr());
+    job.handles.set_place(id, Into::Buffer(buffer.as_mut_ptr()));
     // SAFETY: the buffer has room for all rows.
     unsafe { finish(job, id, Into::Later)? };
     Ok(buffer)
@@ -168,7 +157,7 @@ fn into_buffer(job: &mut Job, id: Id, ranks: usize, max_len: usize) -> Result<Ve
 #[test]
 fn arrays_of_both_forms_in_any_order() {
     let (mut job, mut peer) = job(3);
-    let ids: Vec<Id> = (0..3).map(|_| job.start_allgather(b"v;", 4, false).unwrap()).collect();
+    let ids: Vec<Id> = (0..3).map(|_| job.start_allgather(b"v;", 4, false)).collect();
     assert_eq!(peer.heard()[2], "cmd=wireup-allgather;id=3;maxlen=4;shared=FALSE;value=v;;;");
     let values: [&[u8]; 3] = [b"v;", b"", b"long"];
     for (id, form) in [(ids[2], rows::Form::Packed), (ids[0], rows::Form::Rows)] {
@@ -193,7 +182,7 @@ fn an_arena_is_mapped_once_and_what_was_read_is_said() {
         let array = array(&[b"own", value], 4, rows::Form::Rows);
         arena[at..at + array.len()].copy_from_slice(&array);
     }
-    let ids: Vec<Id> = (0..3).map(|_| job.start_allgather(b"own", 4, true).unwrap()).collect();
+    let ids: Vec<Id> = (0..3).map(|_| job.start_allgather(b"own", 4, true)).collect();
     let placed = |id, place, new| {
         let new = if new { "new=1;" } else { "" };
         format!("cmd=wireup-allgather-response;rc=0;id={id};place={place};{new}")
@@ -209,10 +198,10 @@ fn an_arena_is_mapped_once_and_what_was_read_is_said() {
         assert_eq!(core::slice::from_raw_parts(pointer.cast::<u8>(), 8), b"own\0two!");
     }
     // The first was read, the second is still held.
-    let next = job.start_allgather(b"own", 4, true).unwrap();
+    let next = job.start_allgather(b"own", 4, true);
     assert!(peer.heard()[0].contains(";freed=2;"));
-    job.requests.release(pointer).unwrap();
-    let last = job.start_allgather(b"own", 4, true).unwrap();
+    job.handles.release(pointer).unwrap();
+    let last = job.start_allgather(b"own", 4, true);
     assert!(peer.heard()[0].contains(";freed=3;"));
     // A place in an arena that never came, and one that says that it is longer than it is.
     peer.say(&placed(ids[2], 4, false));
@@ -230,7 +219,7 @@ fn shared_rows_are_handed_out_as_they_came() {
     let mut pointers = vec![];
     // As asked for; with another row length, and packed: a copy is made.
     for (stride, form) in [(8, rows::Form::Rows), (4, rows::Form::Rows), (8, rows::Form::Packed)] {
-        let id = job.start_allgather(b"own", 8, true).unwrap();
+        let id = job.start_allgather(b"own", 8, true);
         peer.give(&gather_over(id), &[&array(&[b"own", b"yes"], stride, form)]);
         let mut pointer: *const c_void = core::ptr::null();
         // SAFETY: the pointer is there; then it points to two rows of eight bytes.
@@ -242,8 +231,8 @@ fn shared_rows_are_handed_out_as_they_came() {
         pointers.push(pointer);
     }
     for pointer in &pointers {
-        assert_eq!(job.requests.release(*pointer), Ok(()));
-        assert_eq!(job.requests.release(*pointer), Err(Code::INVALID_ARG));
+        assert_eq!(job.handles.release(*pointer), Ok(()));
+        assert_eq!(job.handles.release(*pointer), Err(Code::INVALID_ARG));
     }
 }
 
@@ -252,11 +241,11 @@ fn a_malformed_array_or_none_is_an_error_of_that_request() {
     let (mut job, mut peer) = job(2);
     let wrong_count = array(&[b"a"], 4, rows::Form::Packed);
     for (memory, code) in [(&b"nonsense"[..], Code::FAIL), (b"", Code::NOMEM), (&wrong_count, Code::FAIL)] {
-        let id = job.start_allgather(b"v", 4, false).unwrap();
+        let id = job.start_allgather(b"v", 4, false);
         peer.give(&gather_over(id), &[memory]);
         assert_eq!(into_buffer(&mut job, id, 2, 4), Err(code));
     }
-    let fence = job.start(Kind::Fence, &[]).unwrap();
+    let fence = job.start_fence();
     peer.say(&fence_over(fence, 0));
     assert_eq!(job.finish(fence), Ok(()));
 }
@@ -264,9 +253,9 @@ fn a_malformed_array_or_none_is_an_error_of_that_request() {
 #[test]
 fn all_that_is_outstanding_fails_when_one_is_refused() {
     let (mut job, mut peer) = job(2);
-    let fence = job.start(Kind::Fence, &[]).unwrap();
-    let over = job.start(Kind::Fence, &[]).unwrap();
-    let gather = job.start_allgather(b"v", 4, false).unwrap();
+    let fence = job.start_fence();
+    let over = job.start_fence();
+    let gather = job.start_allgather(b"v", 4, false);
     peer.say(&fence_over(over, 0));
     peer.say("cmd=wireup-allgather-response;rc=-1;errmsg=no;");
     assert_eq!(job.finish(gather), Err(Code::FAIL));
@@ -274,7 +263,7 @@ fn all_that_is_outstanding_fails_when_one_is_refused() {
     assert_eq!(job.is_over(fence), Ok(true));
     assert_eq!(job.finish(fence), Err(Code::FAIL));
     // What is started now is no better.
-    let late = job.start(Kind::Fence, &[]).unwrap();
+    let late = job.start_fence();
     assert_eq!(job.finish(late), Err(Code::FAIL));
     assert_eq!(put(&mut job, b"k", b"v"), Err(Code::FAIL));
 }
@@ -282,8 +271,8 @@ fn all_that_is_outstanding_fails_when_one_is_refused() {
 #[test]
 fn what_is_left_at_the_end_is_waited_for() {
     let (mut job, mut peer) = job(2);
-    let fence = job.start(Kind::Fence, &[]).unwrap();
-    let gather = job.start_allgather(b"v", 4, true).unwrap();
+    let fence = job.start_fence();
+    let gather = job.start_allgather(b"v", 4, true);
     peer.give(&gather_over(gather), &[&array(&[b"a", b"b"], 4, rows::Form::Rows)]);
     peer.say(&fence_over(fence, 1));
     job.finish_all();

@@ -1,7 +1,7 @@
-//! GPUs for ranks: which a node offers, and a share for each rank, told by the variables that their libraries read.
+//! GPUs for ranks: finds a node's devices, and gives each rank a share through the variables that the GPU libraries read.
 //!
-//! What a batch system has set for the node counts; where nothing is set, the devices that the kernel shows. A share is the
-//! rank's part of the list, in order, as cpus are divided. Nothing is opened: a library that finds fewer says so itself.
+//! A batch system's settings for the node take precedence; if there are none, the kernel's devices are used. A share is the
+//! rank's part of the list, in order, as with CPUs. Devices are not opened: a library that finds fewer reports that itself.
 
 use crate::keeper::Batch;
 use std::ffi::OsString;
@@ -10,26 +10,26 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// Variables that say which devices of a node a process may use: they hold on that node alone.
+/// Variables that say which devices of a node a process may use. Their values are valid on that node only.
 pub const NAMES: [&str; 5] =
     ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"];
-/// Of each vendor: the variable for devices that are only seen, and their vendor's number; NVIDIA's have files of their own.
+/// The variable for each vendor's devices, with the vendor's PCI number; NVIDIA's devices are found by their own files.
 const AMD: (&str, &str) = ("ROCR_VISIBLE_DEVICES", "0x1002");
 const INTEL: (&str, &str) = ("ZE_AFFINITY_MASK", "0x8086");
 const NVIDIA: &str = "CUDA_VISIBLE_DEVICES";
 
-/// A list of devices, as one variable has it.
+/// A list of devices, as one variable gives it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct List {
     name: &'static str,
     devices: Vec<Vec<u8>>,
 }
 
-/// Completes the environment of a node's ranks. `per_rank`: devices for each, 0: as they are. `own`: variables of this
-/// process hold for the ranks too, which come from elsewhere.
+/// Completes the environment of a node's ranks. `per_rank`: devices for each, 0: leave them as they are. `own`: such variables of this
+/// process apply to the ranks too, whose environment comes from elsewhere.
 ///
 /// # Errors
-/// The node does not offer as many.
+/// The node does not offer enough.
 pub fn give(batch: &mut Batch, per_rank: u32, own: bool) -> Result<(), SpawnError> {
     if own {
         let mine: Vec<_> = NAMES.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect();
@@ -50,7 +50,7 @@ fn add_missing(batch: &mut Batch, mine: Vec<(&'static str, OsString)>) {
     }
 }
 
-/// `root`: where the machine's files are.
+/// `root`: the root of the machine's file system.
 fn divide(batch: &mut Batch, per_rank: usize, root: &Path) -> Result<(), SpawnError> {
     let needed = batch.processes.len() * per_rank;
     let seen = seen(root);
@@ -69,7 +69,7 @@ fn divide(batch: &mut Batch, per_rank: usize, root: &Path) -> Result<(), SpawnEr
     Ok(())
 }
 
-/// The lists that are set; else what the kernel shows.
+/// The lists that are set; otherwise the devices found by the kernel.
 fn offered(env: &[Vec<u8>], seen: &[List]) -> Vec<List> {
     let set = |name: &'static str| Some(List { name, devices: devices(value_of(env, name)?) });
     let lists: Vec<List> = NAMES.into_iter().filter_map(set).collect();
@@ -80,7 +80,7 @@ fn value_of<'e>(env: &'e [Vec<u8>], name: &str) -> Option<&'e [u8]> {
     env.iter().rev().find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// `-1` and what is no device end the list, as for CUDA.
+/// `-1` or a value that is not a device ends the list, as in CUDA.
 fn devices(value: &[u8]) -> Vec<Vec<u8>> {
     let words = value.split(|byte| *byte == b',').map(|word| word.trim_ascii());
     words.take_while(|word| !matches!(*word, b"" | b"-1" | b"NoDevFiles")).map(<[u8]>::to_vec).collect()

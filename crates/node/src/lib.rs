@@ -1,4 +1,4 @@
-//! Joins the machines of `proto` to this machine: processes, sockets, clock, terminal.
+//! Connects the state machines of `proto` to this machine: processes, sockets, clock, terminal.
 
 pub mod agent;
 pub mod devices;

@@ -1,8 +1,8 @@
-//! Recordings: what an agent was told, written at the rim, to be replayed by the simulator bit for bit.
+//! Recordings of an agent's inputs, written by its driver, which the simulator replays bit for bit.
 //!
 //! A file holds the agent's configuration and then, until it ends, every input with its time, each as a 4-byte
-//! little-endian length and a `postcard` body. It contains the job's environment and whatever the ranks wrote; it is
-//! readable by its owner alone.
+//! little-endian length and a `postcard` body. It contains the job's environment and the ranks' output, so only its owner
+//! can read it.
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -18,13 +18,13 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, SessionSpec};
 use wireup_wire::session::Kin;
 
-/// Longest record: a read of a link, with room.
+/// Longest record: more than one read of a link.
 const RECORD_LEN_MAX: usize = 128 << 20;
 
-/// The mode of a recording.
+/// The mode of the file.
 const OWNER_ONLY: u32 = 0o600;
 
-/// First record of a file.
+/// The first record of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Header {
     pub agent: AgentId,
@@ -37,7 +37,7 @@ pub struct Header {
 
 impl From<&AgentConfig> for Header {
     fn from(config: &AgentConfig) -> Header {
-        // The architecture is that of whoever replays.
+        // A replay uses the architecture of its own machine.
         let AgentConfig { agent, session, born, parent, kin, arch: _ } = config.clone();
         Header { agent, session, born, parent, kin }
     }
@@ -51,12 +51,12 @@ impl From<Header> for AgentConfig {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Entry {
-    /// The session stands.
+    /// The standing session has started.
     Begin(Instant),
     /// A job of the bootstrap message.
     Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
-    /// What the machine had asked for by then.
+    /// A digest of the state machine's outputs so far.
     Asked(OutputDigest),
 }
 
@@ -67,15 +67,15 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates `DIR/agent-N.rec`; an older one is emptied first. A symbolic link in its place is an error: whoever may
-    /// write to the directory does not choose which file of ours is emptied.
+    /// Creates `DIR/agent-N.rec`; an older one is emptied first. If that is a symbolic link, it is an error: others who can
+    /// write to the directory must not choose which of our files is emptied.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Recorder> {
         std::fs::create_dir_all(directory)?;
         let path = directory.join(format!("agent-{}.rec", header.agent));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(OWNER_ONLY);
         let file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)?;
-        // An older file keeps the mode that it had.
+        // An older file would keep its mode.
         file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
         let mut recorder =
             Recorder { file: BufWriter::new(file), asked: OutputDigest::default(), written: OutputDigest::default() };
@@ -87,13 +87,13 @@ impl Recorder {
         self.write(entry)
     }
 
-    /// Something that the machine asked for.
+    /// Adds an output of the state machine to the digest.
     pub fn on_output(&mut self, output: &Output) {
         self.asked.add(output);
     }
 
-    /// To be called when the machine has nothing to ask for and before the agent sleeps, so that a killed agent leaves
-    /// all but its last turn.
+    /// Call it when the state machine has no outputs left and before the agent sleeps, so that after a kill only the last turn
+    /// is missing.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.written != self.asked {
             self.written = self.asked;
@@ -117,7 +117,7 @@ pub struct Recording {
 
 impl Recording {
     /// # Errors
-    /// The file cannot be read, or is no recording of this version.
+    /// The file cannot be read, or is not a recording of this version.
     pub fn open(path: &Path) -> io::Result<Recording> {
         let mut file = BufReader::new(File::open(path)?);
         let body = read_record(&mut file)?.ok_or_else(|| io::Error::other("the recording is empty"))?;
@@ -129,7 +129,7 @@ impl Recording {
 impl Iterator for Recording {
     type Item = io::Result<Entry>;
 
-    /// A last record that was cut short (the agent was killed) ends the recording.
+    /// An incomplete last record (because the agent was killed) ends the recording.
     fn next(&mut self) -> Option<Self::Item> {
         let body = read_record(&mut self.file).transpose()?;
         Some(body.and_then(|body| peer::decode(&body).map_err(not_ours)))

@@ -1,7 +1,7 @@
 //! Writes a run's time stamps as a trace that Perfetto and `chrome://tracing` open.
 //!
-//! A process of the trace is a node (the launcher is one of its own), a thread is a rank; thread 0 of a node is its
-//! agent. Times are microseconds of the machine's monotonic clock from the start of the launcher.
+//! Each node is a process of the trace (and so is the launcher), each rank a thread; thread 0 of a node is its
+//! agent. Times are microseconds of the machine's monotonic clock since the start of the launcher.
 
 use crate::launcher::Stamps;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use wireup_wire::peer::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 
-/// The trace's process of the launcher.
+/// The trace's process id for the launcher.
 const LAUNCHER: u32 = 0;
 
 #[derive(Serialize)]
@@ -90,7 +90,7 @@ impl Scribe {
         }
     }
 
-    /// What the links of a node's agent carried for the job's collectives: an event without a time.
+    /// The traffic of a node's agent for the job's collectives, as an event without a time.
     fn traffic(&mut self, pid: u32, traffic: &ExchangeTraffic) {
         let mut args = serde_json::Map::new();
         for (way, Traffic { frames_in, bytes_in, frames_out, bytes_out }) in
@@ -115,7 +115,7 @@ impl Scribe {
         self.span("exit", pid, tid, rank.finalize_ns, rank.exit_ns);
     }
 
-    /// A span, unless one of its ends never happened.
+    /// A span, unless one of its ends is missing.
     fn span(&mut self, name: &str, pid: u32, tid: u32, begin_ns: u64, end_ns: u64) {
         if begin_ns == 0 || end_ns < begin_ns {
             return;

@@ -1,8 +1,8 @@
-//! Compares the spawner with the floor: one process that calls `vfork`, again and again.
+//! Compares the spawner with a baseline: one process that calls `vfork` in a loop.
 //!
-//! `cargo run --release -p wireup-os --example spawn_floor -- PROGRAM [COUNT] [ROUNDS]`. The floor spawns with
-//! inherited streams. The spawner's children get two pipes and a socket pair each, whose near ends travel to
-//! another process in messages, as a keeper's do. Prints milliseconds until the last child is reaped.
+//! `cargo run --release -p wireup-os --example spawn_floor -- PROGRAM [COUNT] [ROUNDS]`. The baseline spawns children with
+//! inherited streams. Each of the spawner's children gets two pipes and a socket pair; their near ends are sent to
+//! another process in messages, as a keeper does. Prints the milliseconds until the last child is reaped.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use wireup_os::process::{Fork, Reaped, block_all_signals, fork, leave, reap, res
 use wireup_os::spawn::{Command, Limits, Program, Session, Spawner};
 use wireup_os::{files, socket};
 
-/// Descriptors of one message.
+/// Descriptors sent in one message.
 const FREIGHT: usize = 48;
 
 fn main() {
@@ -50,7 +50,7 @@ fn median(samples: &mut [f64]) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// The bare loop.
+/// The baseline: `vfork` and `execve` in a loop.
 fn vfork(path: &str, count: u32) -> f64 {
     let path = std::ffi::CString::new(path).expect("no zero");
     let argv = [path.as_ptr(), std::ptr::null()];
@@ -59,7 +59,7 @@ fn vfork(path: &str, count: u32) -> f64 {
     }
     let start = monotonic_ns();
     for _ in 0..count {
-        // SAFETY: the child runs in our memory and on our stack while we wait; it only calls `execve` or leaves.
+        // SAFETY: the child runs in our memory and on our stack while we wait; it only calls `execve` or `_exit`.
         unsafe {
             #[expect(deprecated, reason = "the floor is vfork")]
             match libc::vfork() {
@@ -131,7 +131,7 @@ fn spawner(program: &Rc<Program>, count: u32, at_once: usize, full: bool) -> f64
     ms
 }
 
-/// Waits until only the sink is left, if there is one.
+/// Reaps children until none is left except the sink, if there is one.
 fn finish(start: u64) -> f64 {
     loop {
         match reap() {
@@ -142,7 +142,7 @@ fn finish(start: u64) -> f64 {
     }
 }
 
-/// A process that receives descriptors and closes them.
+/// Forks a process that receives descriptors and closes them.
 fn sink() -> OwnedFd {
     let (near, far) = socket::pair().expect("socket pair");
     match fork().expect("fork") {
@@ -164,7 +164,7 @@ fn sink() -> OwnedFd {
 fn send(sink: &OwnedFd, freight: &mut Vec<OwnedFd>) {
     let fds: Vec<BorrowedFd<'_>> = freight.iter().map(AsFd::as_fd).collect();
     if !fds.is_empty() {
-        socket::send(sink, b"f", &fds).expect("the sink takes all");
+        socket::send(sink, b"f", &fds).expect("the sink accepts every message");
     }
     freight.clear();
 }

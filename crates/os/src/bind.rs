@@ -1,15 +1,15 @@
-//! Sets of cpus: which ones this process may use, how to divide them.
+//! CPU sets: which CPUs this process may use, and how to divide them among ranks.
 //!
-//! Only [`cores`] and [`sockets`] read the topology from `/sys`; the even division needs no look at it.
+//! Only [`cores`] and [`sockets`] read the topology from `/sys`; [`even_shares`] does not need it.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Where Linux describes its cpus.
+/// Where Linux describes its CPUs.
 pub const CPU_DIRECTORY: &str = "/sys/devices/system/cpu";
 
-/// A set of cpus as Linux takes it: bit `c % 64` of word `c / 64` is cpu `c`.
+/// A set of CPUs in Linux's format: bit `c % 64` of word `c / 64` is CPU `c`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CpuSet {
     words: Vec<u64>,
@@ -20,7 +20,7 @@ impl CpuSet {
         CpuSet::default()
     }
 
-    /// The set behind such words.
+    /// The set with these words.
     pub fn from_words(mut words: Vec<u64>) -> CpuSet {
         while words.last() == Some(&0) {
             words.pop();
@@ -28,7 +28,7 @@ impl CpuSet {
         CpuSet { words }
     }
 
-    /// The words, without zeros at the end.
+    /// The words, without trailing zeros.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
@@ -45,7 +45,7 @@ impl CpuSet {
         self.words.get(cpu as usize / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
-    /// How many cpus.
+    /// The number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -54,7 +54,7 @@ impl CpuSet {
         self.words.is_empty()
     }
 
-    /// The cpus in ascending order.
+    /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.words.len() as u32 * 64).filter(|&cpu| self.contains(cpu))
     }
@@ -63,7 +63,7 @@ impl CpuSet {
         CpuSet::from_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect())
     }
 
-    /// Reads a list as Linux writes it: `0-3,8`. `None` if it is none.
+    /// Parses a list in Linux's format: `0-3,8`. `None` if it is not such a list.
     pub fn parse(list: &str) -> Option<CpuSet> {
         let mut set = CpuSet::new();
         for part in list.trim().split(',').filter(|part| !part.is_empty()) {
@@ -78,7 +78,7 @@ impl CpuSet {
     }
 }
 
-/// As the kernel writes lists of cpus: `0-3,8`.
+/// Linux's list format: `0-3,8`.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();
@@ -106,13 +106,13 @@ impl FromIterator<u32> for CpuSet {
     }
 }
 
-/// The largest number of cpus that a Linux kernel can be built for is 8,192 today; room for more.
+/// Highest CPU number accepted. A Linux kernel can be built for at most 8,192 CPUs today; this leaves room for growth.
 const CPU_MAX: u32 = 1 << 16;
 
-/// The cpus that this process may use.
+/// The CPUs that this process may use.
 ///
 /// # Errors
-/// Not on a Linux with fewer than 65,536 cpus.
+/// Does not fail on a Linux with fewer than 65,536 CPUs.
 pub fn allowed() -> io::Result<CpuSet> {
     let mut words = vec![0u64; 16];
     loop {
@@ -123,7 +123,7 @@ pub fn allowed() -> io::Result<CpuSet> {
             return Ok(CpuSet::from_words(words));
         }
         let error = io::Error::last_os_error();
-        // Too small a set for this kernel is EINVAL.
+        // EINVAL: the buffer is too small for this kernel's CPU set.
         if error.raw_os_error() != Some(libc::EINVAL) || words.len() as u32 * 64 >= CPU_MAX {
             return Err(error);
         }
@@ -131,8 +131,8 @@ pub fn allowed() -> io::Result<CpuSet> {
     }
 }
 
-/// Divides `allowed` into one share of neighbouring cpus per rank; sizes differ by at most one. `None` if there
-/// are more ranks than cpus (or no rank).
+/// Divides `allowed` into one share of neighbouring CPUs per rank; sizes differ by at most one. `None` if there
+/// are more ranks than CPUs, or no ranks.
 pub fn even_shares(allowed: &CpuSet, ranks: usize) -> Option<Vec<CpuSet>> {
     let cpus: Vec<u32> = allowed.iter().collect();
     if ranks == 0 || ranks > cpus.len() {
@@ -147,7 +147,7 @@ pub fn threads(allowed: &CpuSet) -> Vec<CpuSet> {
     allowed.iter().map(|cpu| CpuSet::from_iter([cpu])).collect()
 }
 
-/// One set per core of which a hardware thread is allowed, by its first allowed thread. `directory` is
+/// One set for each core that has an allowed hardware thread, ordered by its first allowed thread. `directory` is
 /// [`CPU_DIRECTORY`] outside of tests.
 ///
 /// # Errors
@@ -156,7 +156,7 @@ pub fn cores(allowed: &CpuSet, directory: &Path) -> io::Result<Vec<CpuSet>> {
     groups(allowed, directory, "thread_siblings_list")
 }
 
-/// One set per socket of which a hardware thread is allowed. As [`cores`].
+/// Like [`cores`], with one set per socket.
 ///
 /// # Errors
 /// The topology cannot be read.

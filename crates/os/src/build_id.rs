@@ -1,4 +1,4 @@
-//! The linker's name for this very program: the `NT_GNU_BUILD_ID` note, two builds never share one.
+//! Reads this program's build id, the `NT_GNU_BUILD_ID` note written by the linker. It differs between any two builds.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,15 +15,15 @@ pub fn build_id() -> Option<String> {
     found.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Looks at the first object, which is the program itself.
+/// Reads the first object, which is the program itself.
 ///
 /// # Safety
-/// Called by `dl_iterate_phdr` with a valid `info`, and `data` a pointer to an `Option<Vec<u8>>`.
+/// Must be called by `dl_iterate_phdr` with a valid `info`; `data` points to an `Option<Vec<u8>>`.
 unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
-    // SAFETY: valid during this call.
+    // SAFETY: both are valid during this call.
     let (info, found) = unsafe { (&*info, &mut *data.cast::<Option<Vec<u8>>>()) };
     for index in 0..usize::from(info.dlpi_phnum) {
-        // SAFETY: the loader tells how many headers there are.
+        // SAFETY: the loader gives the number of headers, and `index` is below it.
         let header = unsafe { &*info.dlpi_phdr.add(index) };
         if header.p_type == PT_NOTE {
             let begin = (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize) as *const u8;
@@ -35,7 +35,7 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _size: usize, data
     1
 }
 
-/// Notes are: length of the owner, length of the content, type; then both, each padded to four bytes.
+/// Layout of a note: length of the owner, length of the content, type; then owner and content, each padded to four bytes.
 fn in_notes(mut notes: &[u8]) -> Option<Vec<u8>> {
     let number = |bytes: &[u8]| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
     while notes.len() >= 12 {

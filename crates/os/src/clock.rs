@@ -1,6 +1,6 @@
-//! The machine's monotonic clock, as one number.
+//! The machine's monotonic clock as one number.
 //!
-//! All processes of one machine share it, so time stamps of launcher, agents, keepers and ranks compare.
+//! All processes of one machine share it, so time stamps of launcher, agents, keepers and ranks can be compared.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,4 +1,4 @@
-//! Descriptors that are no sockets: pipes, sealed memory, `/dev/null`, the table itself.
+//! Descriptors other than sockets: pipes, sealed memory, `/dev/null`, and the descriptor table itself.
 //!
 //! Everything made here is close-on-exec.
 
@@ -19,7 +19,7 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Sets or clears `O_NONBLOCK` of the open file behind `fd` (shared by its duplicates).
 ///
 /// # Errors
-/// Not for an open descriptor.
+/// Does not fail for an open descriptor.
 pub fn set_nonblocking(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(fd, on)?)
 }
@@ -27,13 +27,13 @@ pub fn set_nonblocking(fd: impl AsFd, on: bool) -> io::Result<()> {
 /// `/dev/null` for reading and writing.
 ///
 /// # Errors
-/// `/dev` is not there or no descriptor is left.
+/// `/dev` is missing or no descriptor is left.
 pub fn null() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Anonymous memory that holds `bytes`, sealed against change, at its start: readable like a file, found in no
-/// file system.
+/// Anonymous memory that holds `bytes`, sealed against changes and positioned at its start. It can be read like a file and
+/// appears in no file system.
 ///
 /// # Errors
 /// No memory or descriptor is left.
@@ -57,15 +57,15 @@ pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, lowest)?)
 }
 
-/// Opens `/dev/null` in the place of each of the descriptors 0, 1 and 2 that is closed, so that no other file gets its
-/// number and is taken for standard input, output or error. Rust's own start-up code does the same.
+/// Opens `/dev/null` as each of the descriptors 0, 1 and 2 that is closed. Otherwise another file could get that number
+/// and be mistaken for standard input, output or error. Rust's own start-up code does the same.
 ///
 /// # Errors
-/// One is closed and `/dev/null` is not there.
+/// One is closed and `/dev/null` is missing.
 pub fn fill_standard_streams() -> io::Result<()> {
     for number in 0..3 {
-        // SAFETY: asks for flags, touches no memory. The new descriptor gets the lowest free number, which is this one,
-        // and belongs to the process from then on.
+        // SAFETY: `fcntl` asks for flags; neither call touches memory. The new descriptor gets the lowest free number, which is
+        // this one, and belongs to the process from then on.
         let filled = unsafe {
             libc::fcntl(number, libc::F_GETFD) != -1 || libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) != -1
         };
@@ -76,10 +76,10 @@ pub fn fill_standard_streams() -> io::Result<()> {
     Ok(())
 }
 
-/// Closes every descriptor of the process but `keep`.
+/// Closes every descriptor of the process except `keep`.
 ///
-/// Only for a process that has just been forked: whoever believes to own a closed number is wrong afterwards.
-/// The caller forgets all other handles instead of dropping them.
+/// Only for a process that has just been forked: any handle to a closed number is invalid afterwards.
+/// The caller must forget all other handles instead of dropping them.
 pub fn close_all_but(keep: &[BorrowedFd<'_>]) {
     let mut numbers: Vec<u32> = keep.iter().map(|fd| fd.as_raw_fd() as u32).collect();
     numbers.sort_unstable();
@@ -94,13 +94,13 @@ pub fn close_all_but(keep: &[BorrowedFd<'_>]) {
 }
 
 fn close_range(first: u32, last: u32) {
-    // SAFETY: the call touches no memory; the caller of `close_all_but` upholds that nobody uses the
+    // SAFETY: the call touches no memory; the caller of `close_all_but` guarantees that nothing uses the
     // descriptors any more.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     if result == 0 {
         return;
     }
-    // Kernels before 5.9: one by one, up to the highest number in use.
+    // Kernels before 5.9 lack the call: close one by one, up to the highest number in use.
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers: Vec<u32> =
         entries.flatten().filter_map(|entry| entry.file_name().to_str().and_then(|n| n.parse().ok())).collect();
@@ -110,7 +110,7 @@ fn close_range(first: u32, last: u32) {
     }
 }
 
-/// Whether a path leads to this very file or directory, and not by a link.
+/// Whether `path` is this very file or directory. A symbolic link to it does not count.
 pub fn is_at(file: impl AsFd, path: &Path) -> bool {
     match (rustix::fs::fstat(file), rustix::fs::lstat(path)) {
         (Ok(own), Ok(other)) => (own.st_dev, own.st_ino) == (other.st_dev, other.st_ino),
@@ -118,7 +118,7 @@ pub fn is_at(file: impl AsFd, path: &Path) -> bool {
     }
 }
 
-/// The file of this very program, also where its name has been taken away or given to another.
+/// Opens the file of this program, even if it has been deleted or another file has taken its name.
 ///
 /// # Errors
 /// `/proc` is not mounted.

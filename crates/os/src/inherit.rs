@@ -1,21 +1,21 @@
-//! Descriptors that a parent process left open for this one and named in the environment.
+//! Descriptors that the parent process left open for this one and named in the environment.
 
 use rustix::fs::fstat;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Takes the descriptor with that number, once per number and process.
+/// Takes ownership of the descriptor with that number. Call it at most once per number.
 ///
 /// # Errors
-/// Nothing is open under the number, or it is one of the three standard descriptors, which belong to the process.
+/// No descriptor with this number is open, or it is one of the three standard descriptors, which belong to the process.
 pub fn take(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a standard descriptor or a negative number"));
     }
-    // SAFETY: only borrowed to ask whether it is open; a number that is not gives EBADF.
+    // SAFETY: borrowed only to ask whether it is open; if it is not, `fstat` returns EBADF.
     fstat(unsafe { BorrowedFd::borrow_raw(number) })?;
-    // SAFETY: it is open, as fstat has just seen. The caller takes each number once: nothing else in this
-    // process made it, because its parent did and told its number.
+    // SAFETY: it is open, as `fstat` has just shown. The caller takes each number once, and nothing else in this
+    // process owns it: the parent created it and passed on its number.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

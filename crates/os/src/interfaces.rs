@@ -1,7 +1,7 @@
 //! Lists the network interfaces of this machine with their addresses.
 //!
-//! One entry an address, in the kernel's order: interface by interface within a family, IPv4 before IPv6. Which of them
-//! to use is for others to say.
+//! One entry per address, in the kernel's order: interface by interface within a family, IPv4 before IPv6. The caller
+//! decides which of them to use.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,9 +13,9 @@ pub struct InterfaceAddress {
     /// Name of the interface, `eth0`.
     pub interface: String,
     pub ip: IpAddr,
-    /// Leading bits that all addresses of the network have in common.
+    /// Leading bits shared by all addresses of the network.
     pub prefix_len: u8,
-    /// Switched on, and with a carrier where the interface can tell.
+    /// Switched on and, where the interface reports it, with a carrier.
     pub up: bool,
     pub loopback: bool,
 }
@@ -23,24 +23,24 @@ pub struct InterfaceAddress {
 /// The addresses of all interfaces of this network namespace.
 ///
 /// # Errors
-/// The kernel does not list them: no descriptor or no memory is left.
+/// The kernel cannot list them: no descriptor or no memory is left.
 pub fn addresses() -> io::Result<Vec<InterfaceAddress>> {
     let mut list = List(std::ptr::null_mut());
-    // SAFETY: `list.0` is a place for the head of the list, which is freed by `List` if the call succeeds.
+    // SAFETY: `list.0` is a valid place for the head of the list; if the call succeeds, `List` frees it.
     if unsafe { libc::getifaddrs(&mut list.0) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut addresses = Vec::new();
     let mut next = list.0;
-    // SAFETY: `next` is null or an entry of the list, which lives and is not changed until `list` is dropped.
+    // SAFETY: `next` is null or an entry of the list, which stays allocated and unchanged until `list` is dropped.
     while let Some(entry) = unsafe { next.as_ref() } {
         next = entry.ifa_next;
-        // SAFETY: both pointers are null or lead to addresses of the families that they carry (getifaddrs(3)).
+        // SAFETY: each pointer is null or points to an address of the family that it names (getifaddrs(3)).
         let (ip, mask) = unsafe { (read_ip(entry.ifa_addr), read_ip(entry.ifa_netmask)) };
         let (Some(ip), Some(mask)) = (ip, mask) else {
             continue;
         };
-        // SAFETY: the name is a string that ends with a zero byte and lives as long as the list.
+        // SAFETY: the name is a zero-terminated string that lives as long as the list.
         let interface = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
         let has = |flag: libc::c_int| entry.ifa_flags & flag as libc::c_uint != 0;
         addresses.push(InterfaceAddress {
@@ -54,7 +54,7 @@ pub fn addresses() -> io::Result<Vec<InterfaceAddress>> {
     Ok(addresses)
 }
 
-/// What `getifaddrs` has allocated.
+/// A list allocated by `getifaddrs`.
 struct List(*mut libc::ifaddrs);
 
 impl Drop for List {
@@ -67,13 +67,13 @@ impl Drop for List {
 }
 
 /// # Safety
-/// `address` is null or points to a socket address that is as long as its family says.
+/// `address` is null or points to a socket address of the length that its family implies.
 unsafe fn read_ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: by the caller, every socket address holds a family and the rest of its family's struct. The reads take
-    // no alignment for granted.
+    // SAFETY: the caller guarantees that the address holds a family and the rest of that family's struct. The reads
+    // assume no alignment.
     unsafe {
         match libc::c_int::from((&raw const (*address).sa_family).read_unaligned()) {
             libc::AF_INET => {

@@ -1,10 +1,10 @@
-//! The Linux code of the house: a small safe surface over system calls, without any policy.
+//! All code that depends on Linux: a small safe interface to system calls, without policy.
 //!
-//! `unsafe` lives in [`spawn`] (a child that shares memory with its parent until it calls `exec`), in
-//! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`], in [`interfaces`] (a list that
-//! libc allocates), in one call of [`local`], in [`build_id`] (the program's own headers), in [`shm`] (mapped memory) and in [`inherit`] (a descriptor
-//! known by its number); everything else goes through `rustix`. Units stand in the names (`_ns`, `_bytes`);
-//! nothing here reads the environment or decides who gets what.
+//! `unsafe` is in [`spawn`] (a child that shares memory with its parent until it calls `exec`), in
+//! [`process`] (fork, signal masks, the arguments), in [`files`], in one call of [`bind`], in two calls of [`socket`],
+//! in [`interfaces`] (a list that libc allocates), in one call of [`local`], in [`build_id`] (the program's own headers), in [`shm`]
+//! (mapped memory) and in [`inherit`] (a descriptor known by its number); everything else goes through `rustix`. Units are part of the
+//! names (`_ns`, `_bytes`); nothing here reads the environment or decides how resources are shared.
 
 pub mod bind;
 pub mod build_id;

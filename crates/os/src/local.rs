@@ -1,4 +1,4 @@
-//! Unix sockets with a name, between processes of one user on this machine.
+//! Named Unix sockets between processes of one user on this machine.
 //!
 //! Everything made here is close-on-exec.
 
@@ -8,21 +8,22 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// What a socket's name ends in as long as nobody listens.
+/// Suffix of a socket's temporary name until it listens.
 const UNHEARD: &str = ".new";
 
-/// Who is at the other end of a connection: of whoever listened or connected, at that moment.
+/// The process at the other end of a connection, as of the moment when it listened or connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
-    /// 0: it cannot be seen from this name space.
+    /// 0: the process is not visible in this PID namespace.
     pub pid: u32,
     pub user: u32,
 }
 
-/// A non-blocking stream socket that listens at `path`, where nobody else makes one meanwhile. Whoever finds it there is heard.
+/// Makes a non-blocking stream socket that listens at `path`. The name appears only once the socket listens, so a client that finds it
+/// can connect. The caller ensures that no other process creates a socket there at the same time.
 ///
 /// # Errors
-/// `AddrInUse`: something is there. `InvalidFilename`: the path is longer than 103 bytes.
+/// `AddrInUse`: the path exists. `InvalidFilename`: the path is longer than 103 bytes.
 pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     if rustix::fs::lstat(path).is_ok() {
         return Err(rustix::io::Errno::ADDRINUSE.into());
@@ -31,7 +32,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
     let mut unheard = path.as_os_str().to_owned();
     unheard.push(UNHEARD);
     let unheard = Path::new(&unheard);
-    // Of a process that was killed in between.
+    // Left behind by a process that was killed before the rename.
     let _ = std::fs::remove_file(unheard);
     net::bind(&socket, &SocketAddrUnix::new(unheard)?)?;
     let listening = rustix::fs::chmod(unheard, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
@@ -47,7 +48,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<OwnedFd> {
 /// Connects; the socket blocks.
 ///
 /// # Errors
-/// `ConnectionRefused`: nobody listens there any more. `WouldBlock`: too many others wait.
+/// `ConnectionRefused`: no process listens there any more. `WouldBlock`: the queue of waiting connections is full.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = stream(SocketFlags::NONBLOCK)?;
     retry_on_intr(|| net::connect(&socket, &SocketAddrUnix::new(path)?))?;
@@ -55,7 +56,7 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next connection that waits, non-blocking.
+/// Accepts the next waiting connection; the socket is non-blocking.
 ///
 /// # Errors
 /// `WouldBlock`: there is none.
@@ -68,7 +69,7 @@ pub fn accept(listener: impl AsFd) -> io::Result<OwnedFd> {
 pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, the size of what `peer` is. (rustix' own takes no pid of 0.)
+    // SAFETY: the kernel writes at most `length` bytes, the size of `peer`. (rustix's version does not accept a pid of 0.)
     let result = unsafe {
         let fd = socket.as_fd().as_raw_fd();
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut length)

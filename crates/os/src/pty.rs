@@ -1,4 +1,4 @@
-//! Pseudo-terminals for ranks, the user's own terminal.
+//! Pseudo-terminals for ranks, and the user's own terminal.
 
 use rustix::fs::OFlags;
 use rustix::pty::OpenptFlags;
@@ -6,7 +6,7 @@ use rustix::termios::{OptionalActions, Termios, Winsize};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Opens a pseudo-terminal of a size: (controlling end, the rank's end). The caller's own controlling terminal
+/// Opens a pseudo-terminal of the given size: (controlling end, the rank's end). The caller's own controlling terminal
 /// does not change.
 ///
 /// # Errors
@@ -39,7 +39,7 @@ pub fn size(fd: impl AsFd) -> io::Result<(u16, u16)> {
     Ok((size.ws_row, size.ws_col))
 }
 
-/// The modes of a terminal as they were.
+/// The saved modes of a terminal.
 #[derive(Clone, Debug)]
 pub struct SavedTerminal {
     modes: Termios,
@@ -52,10 +52,10 @@ impl SavedTerminal {
         Ok(SavedTerminal { modes: rustix::termios::tcgetattr(fd)? })
     }
 
-    /// Passes every key on as it is typed, without echo and without signals.
+    /// Switches to raw mode: every key is passed on as typed, without echo and without signals.
     ///
     /// # Errors
-    /// Those of the terminal.
+    /// The terminal refuses.
     pub fn set_raw(&self, fd: impl AsFd) -> io::Result<()> {
         let mut modes = self.modes.clone();
         modes.make_raw();
@@ -63,7 +63,7 @@ impl SavedTerminal {
     }
 
     /// # Errors
-    /// Those of the terminal.
+    /// The terminal refuses.
     pub fn restore(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(rustix::termios::tcsetattr(fd, OptionalActions::Now, &self.modes)?)
     }

@@ -1,7 +1,7 @@
-//! Waits for many descriptors at once: level-triggered `epoll`.
+//! Waits for many descriptors at once with level-triggered `epoll`.
 //!
-//! Level-triggered, so that a reader may stop in the middle and is told again. A descriptor that is not
-//! wanted for a while is modified to [`Interest::NONE`]; hang-ups are reported even then.
+//! Level-triggered, so that a reader may stop early and is notified again. A descriptor that is not
+//! needed for a while is set to [`Interest::NONE`]; hang-ups are reported even then.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -10,13 +10,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Most events of one wait; the rest is found by the next one. Chosen: a turn over 1,024 ready descriptors
-/// costs far more than the second system call.
+/// Most events returned by one wait; the next wait finds the rest. Chosen: handling 1,024 ready descriptors
+/// costs far more than a second system call.
 const EVENTS_MAX: usize = 1024;
-/// Events of the first wait.
+/// Room for events in the first wait.
 const EVENTS_FIRST: usize = 64;
 
-/// What to be told about a descriptor.
+/// The events to report for a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interest {
     pub readable: bool,
@@ -41,11 +41,11 @@ impl Interest {
 /// A ready descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// As given to [`Reactor::add`].
+    /// The token passed to [`Reactor::add`].
     pub token: u64,
     pub readable: bool,
     pub writable: bool,
-    /// The other end is gone or the descriptor has an error. There may still be bytes to read.
+    /// The other end is closed or the descriptor has an error. There may still be bytes to read.
     pub hangup: bool,
 }
 
@@ -67,7 +67,7 @@ impl Reactor {
     /// Watches `fd`; its events carry `token`.
     ///
     /// # Errors
-    /// `fd` is watched already, or cannot be (a regular file).
+    /// `fd` is already watched, or cannot be watched (a regular file).
     pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), interest.flags())?)
     }
@@ -78,7 +78,7 @@ impl Reactor {
         Ok(epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(token), interest.flags())?)
     }
 
-    /// To be called before the descriptor is closed if it was ever duplicated or sent elsewhere.
+    /// Call this before closing a descriptor that was ever duplicated or sent to another process.
     ///
     /// # Errors
     /// `fd` is not watched.
@@ -86,11 +86,11 @@ impl Reactor {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until something is ready or `timeout` is over (`None`: for ever). A wait cut short by a signal
+    /// Waits until a descriptor is ready or `timeout` has passed (`None`: for ever). A wait interrupted by a signal
     /// returns no events.
     ///
     /// # Errors
-    /// Only those of a broken caller (a closed `epoll` descriptor).
+    /// Only after a mistake of the caller (a closed `epoll` descriptor).
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<&[Event]> {
         let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
         self.ready.clear();

@@ -1,11 +1,11 @@
 //! Sealed memory: written once, then shared with other processes that cannot change it.
 //!
-//! It is a memory file that is filled through a mapping of this process. Then that mapping goes and the file is sealed, so
-//! that nobody who gets its descriptor can write to it, map it writable, cut it, punch holes into it or take the seals off,
-//! and no reader has to fear that what it has checked changes, or that a read beyond the end kills it.
+//! The memory file is filled through a mapping of this process. Then that mapping is removed and the file is sealed. No holder
+//! of its descriptor can then write to it, map it writable, truncate it, punch holes into it or remove the seals. So data that a
+//! reader has checked cannot change, and a read beyond the end cannot kill the reader.
 //!
-//! Readers map it `MAP_PRIVATE`: kernels before 6.7 take `MAP_SHARED` for the wish to write. As nobody writes, all see the
-//! very same pages.
+//! Readers map it `MAP_PRIVATE`, since kernels before 6.7 treat `MAP_SHARED` as a request to write. As nothing writes to it, all
+//! readers share the same pages.
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -21,7 +21,7 @@ mod arena;
 
 pub use arena::ArenaMemory;
 
-/// What was tried to get memory, and why it failed.
+/// The step of getting memory that failed, and why.
 #[derive(thiserror::Error, Debug)]
 #[error("{step}: {error}")]
 pub struct ShmError {
@@ -41,24 +41,24 @@ pub struct SealedMemory {
     view: OnceLock<View>,
 }
 
-/// How this process reads it.
+/// How this process reads the memory.
 #[derive(Debug)]
 enum View {
     Mapped(Mapping),
-    /// The process has as many mappings as it may.
+    /// A copy, because the process already has as many mappings as it may.
     Copied(Vec<u8>),
 }
 
 impl SealedMemory {
-    /// Memory of `len` bytes, at least one, which `fill` writes; what it leaves out is zero. `name` is what
-    /// `/proc/*/fd` shows.
+    /// Makes memory of `len` bytes (at least one), which `fill` writes; bytes that it leaves out are zero. `name` is shown
+    /// in `/proc/*/fd`.
     ///
     /// # Errors
     /// No descriptor, memory or address space is left.
     pub fn new(name: &str, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self, ShmError> {
-        assert!(len > 0, "no empty memory is shared");
+        assert!(len > 0, "shared memory must not be empty");
         let fd = memory_file(name).map_err(failed("making a memory file"))?;
-        // Allocated here, where it can fail: a page that cannot be had later is a SIGBUS.
+        // Allocated here, where failure can be reported: a page that cannot be allocated later causes SIGBUS.
         let allocate = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64);
         retry_on_intr(allocate).map_err(failed("allocating its pages"))?;
         let mut mapping = Mapping::writable(&fd, len).map_err(failed("mapping it"))?;
@@ -69,7 +69,7 @@ impl SealedMemory {
         Ok(SealedMemory { fd, len, view: OnceLock::new() })
     }
 
-    /// What was written. Mapped when it is asked for.
+    /// The bytes written by `fill`. They are mapped at the first call.
     pub fn bytes(&self) -> &[u8] {
         let view = self.view.get_or_init(|| match Mapping::read_only(&self.fd, self.len) {
             Ok(mapping) => View::Mapped(mapping),
@@ -81,7 +81,7 @@ impl SealedMemory {
         }
     }
 
-    /// Bytes, without a look at them.
+    /// The length in bytes; does not map the memory.
     pub fn byte_len(&self) -> usize {
         self.len
     }
@@ -96,24 +96,24 @@ impl AsFd for SealedMemory {
 fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Kernels before 6.3 do not know it.
+        // Kernels before 6.3 do not know `NOEXEC_SEAL`.
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
         made => made,
     }
 }
 
 /// # Panics
-/// If a descriptor that this process made cannot be read, or is shorter than it was made: no kernel does that.
+/// If the descriptor cannot be read, or is shorter than the memory. No kernel does that to a descriptor made here.
 fn read_all(fd: &OwnedFd, len: usize) -> Vec<u8> {
     let (mut bytes, mut at) = (vec![0; len], 0);
     while at < len {
         let read = retry_on_intr(|| rustix::io::pread(fd, &mut bytes[at..], at as u64));
-        at += read.ok().filter(|read| *read > 0).expect("sealed memory is as long as it was made");
+        at += read.ok().filter(|read| *read > 0).expect("sealed memory keeps its length");
     }
     bytes
 }
 
-/// A memory file in the address space.
+/// A memory file mapped into the address space.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<c_void>,
@@ -127,45 +127,45 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// For a file that nobody else has: its maker's.
+    /// For a file whose descriptor only its maker has so far.
     fn writable(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
         Mapping::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
     }
 
-    /// For an arena's maker, who writes it time and again.
+    /// For the maker of an arena, which writes to it repeatedly.
     fn arena(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
         Mapping::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
 
-    /// For a file that is sealed.
+    /// For a sealed file.
     fn read_only(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
         Mapping::new(fd, len, ProtFlags::READ, MapFlags::PRIVATE)
     }
 
     fn new(fd: &OwnedFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<Mapping, Errno> {
-        // SAFETY: the kernel chooses a place where nothing is mapped, and nobody knows of it before this returns.
+        // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it before this returns.
         let start = unsafe { mmap(null_mut(), len, protection, flags, fd, 0) }?;
         let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
         Ok(Mapping { start, len, writable: protection.contains(ProtFlags::WRITE) })
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` bytes are mapped and allocated from `start` on as long as `self` lives. Nobody changes them: a
-        // file that others can reach is sealed, one that is not sealed yet is written only through `&mut self`.
+        // SAFETY: `len` bytes are mapped and allocated from `start` on as long as `self` lives. Nothing changes them: a file that
+        // other processes can reach is sealed, and a file that is not yet sealed is written only through `&mut self`.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        assert!(self.writable, "sealed memory is not written");
-        // SAFETY: as in `bytes`; mapped for writing, and `self` is borrowed as long as the slice. The file is shared with
-        // nobody yet.
+        assert!(self.writable, "sealed memory cannot be written");
+        // SAFETY: as in `bytes`; the mapping is writable, and `self` is borrowed as long as the slice. The file is not yet shared
+        // with any process.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.len) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped; slices of it borrow `self`, so none is left. It cannot fail for a whole mapping.
+        // SAFETY: exactly the range that was mapped; slices of it borrow `self`, so none is left. It cannot fail for a whole mapping.
         let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
     }
 }

@@ -1,8 +1,8 @@
-//! Sockets: pairs between processes of this machine, with descriptors as freight, TCP between agents.
+//! Sockets: pairs between processes of this machine, which can carry descriptors, and TCP between agents.
 //!
 //! Everything made here is close-on-exec. TCP sockets are non-blocking with `TCP_NODELAY`: frames are written
-//! whole, there is nothing to wait for. Addresses are told as they are meant: an IPv4 address that reached an IPv6
-//! socket is an IPv4 address.
+//! whole, so waiting for more data would not help. An IPv4 address seen by an IPv6 socket (IPv4-mapped) is
+//! reported as an IPv4 address.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Most descriptors of one message: the kernel's `SCM_MAX_FD`.
+/// Most descriptors in one message: the kernel's `SCM_MAX_FD`.
 pub const FDS_MAX: usize = 253;
 
 /// A connected pair of Unix stream sockets, both blocking.
@@ -30,16 +30,16 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends bytes, and with the first of them up to [`FDS_MAX`] descriptors. Returns how many bytes went; the
-/// descriptors went if that is not an error. Never raises `SIGPIPE`, never blocks.
+/// Sends bytes and, with the first of them, up to [`FDS_MAX`] descriptors. Returns how many bytes were sent; if
+/// that is not an error, all descriptors were sent. Never raises `SIGPIPE`, never blocks.
 ///
 /// # Errors
-/// `WouldBlock`: nothing was sent. `ETOOMANYREFS`: the user has too many descriptors under way; try later.
+/// `WouldBlock`: nothing was sent. `ETOOMANYREFS`: the user has too many descriptors in flight; try later.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "at most FDS_MAX descriptors a message");
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "a message carries at most FDS_MAX descriptors");
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     Ok(retry_on_intr(|| net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags))?)
@@ -49,8 +49,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
 /// the stream. Never blocks.
 ///
 /// # Errors
-/// `WouldBlock`: nothing is there. `EMFILE`: descriptors were lost because this process may not hold so many;
-/// the stream is of no use any more.
+/// `WouldBlock`: no data is available. `EMFILE`: descriptors were lost because this process is at its limit of
+/// descriptors; the stream must not be used any more.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut VecDeque<OwnedFd>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -68,7 +68,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], fds: &mut VecDeque<OwnedFd>
     Ok(message.bytes)
 }
 
-/// Waits for one descriptor. `Ok(false)`: the time is over.
+/// Waits for one descriptor. `Ok(false)`: the timeout has passed.
 ///
 /// # Errors
 /// Those of `poll`.
@@ -81,10 +81,10 @@ pub fn wait(fd: impl AsFd, readable: bool, writable: bool, timeout: Option<Durat
     Ok(ready > 0)
 }
 
-/// A TCP socket that listens on `address` (port 0: any). The unspecified IPv6 address takes IPv4 in too.
+/// A TCP socket that listens on `address` (port 0: any). The unspecified IPv6 address also accepts IPv4.
 ///
 /// # Errors
-/// The address is not of this machine or in use; the kernel does not know the family.
+/// The address is not of this machine or is in use; the kernel does not support the family.
 pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     let socket = tcp(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -96,7 +96,7 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Where a socket listens, or this end of its connection.
+/// The address on which a socket listens, or the local address of its connection.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.
@@ -104,7 +104,7 @@ pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     Ok(plain(SocketAddr::try_from(net::getsockname(socket)?)?))
 }
 
-/// An IPv4 address in IPv6 clothes without them.
+/// Turns an IPv4-mapped IPv6 address into the IPv4 address.
 fn plain(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
@@ -114,7 +114,7 @@ fn plain(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The next connection that waits on a listening socket, with its peer.
+/// Accepts the next connection waiting on a listening socket; returns it with the peer's address.
 ///
 /// # Errors
 /// `WouldBlock`: there is none.
@@ -126,11 +126,11 @@ pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((socket, plain(peer)))
 }
 
-/// Begins to connect, from the address `source` if there is one. When the socket gets writable, [`dial_result`] says
-/// how it went.
+/// Starts to connect, from the address `source` if there is one. When the socket becomes writable, [`dial_result`] gives
+/// the result.
 ///
 /// # Errors
-/// What can be told at once: no descriptor, no route; `source` is not of this machine.
+/// What is known at once: no descriptor, no route; `source` is not an address of this machine.
 pub fn dial(address: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let socket = tcp(address)?;
     if let Some(source) = source {
@@ -142,26 +142,26 @@ pub fn dial(address: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> 
     }
 }
 
-/// Whether a dialled socket that got writable is connected.
+/// The result of a dial, once the socket is writable.
 ///
 /// # Errors
-/// Why it is not.
+/// Why it is not connected.
 pub fn dial_result(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::socket_error(socket)??)
 }
 
-/// Longest idle time before the first probe that Linux takes (`MAX_TCP_KEEPIDLE`, s).
+/// Longest idle time before the first probe that Linux accepts (`MAX_TCP_KEEPIDLE`, s).
 const KEEPALIVE_S_MAX: u16 = 32_767;
-/// Most probes that Linux takes (`MAX_TCP_KEEPCNT`).
+/// Most probes that Linux accepts (`MAX_TCP_KEEPCNT`).
 const PROBES_MAX: u64 = 127;
 
-/// Lets a connection with nothing under way fail with `TimedOut` (or the network's own complaint) when the other end has
-/// answered nothing for `timeout`.
+/// Makes an idle connection fail with `TimedOut` (or an error from the network) when the other end has answered nothing
+/// for `timeout`.
 ///
-/// An idle connection is probed after half of that time and then every second (more slowly if those were more probes than
-/// Linux counts). Not meant for a socket that still connects. Where bytes are under way the kernel does not probe, and would
-/// send them again for a quarter of an hour: see [`silence`]. `TCP_USER_TIMEOUT` is no help, since it also ends connections
-/// whose other end lives and has no room: a stopped process.
+/// An idle connection is probed after half of that time and then every second (less often if that would exceed the number of
+/// probes that Linux accepts). Not for a socket that is still connecting. While sent bytes are unacknowledged, the kernel does
+/// not probe, and would retransmit them for a quarter of an hour: see [`silence`]. `TCP_USER_TIMEOUT` does not help, since it also
+/// ends connections whose other end is alive but has no room, such as a stopped process.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.
@@ -177,17 +177,17 @@ pub fn keep_alive(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// What is known of bytes that have not been acknowledged.
+/// The state of bytes that have not been acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unacknowledged {
     Nothing,
-    /// They wait, and the other end answers: it has no room, or they have just left.
+    /// Bytes are waiting, and the other end answers: it has no room, or they have only just been sent.
     Answered,
-    /// Segments or probes are without an answer; the last one came so long ago.
+    /// Segments or probes are unanswered; the last acknowledgement arrived this long ago.
     Silent(Duration),
 }
 
-/// How the bytes fare that were written to a connection.
+/// Whether the bytes written to a connection are being acknowledged.
 ///
 /// # Errors
 /// `socket` is not a TCP socket.
@@ -203,7 +203,7 @@ pub fn silence(socket: impl AsFd) -> io::Result<Unacknowledged> {
     }
     let mut info = TcpInfo::default();
     let mut length = size_of::<TcpInfo>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, all of which may hold anything.
+    // SAFETY: the kernel writes at most `length` bytes, and any bytes are a valid `TcpInfo`.
     let result =
         unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length) };
     if result < 0 {
@@ -214,12 +214,12 @@ pub fn silence(socket: impl AsFd) -> io::Result<Unacknowledged> {
     Ok(if silent { Unacknowledged::Silent(since) } else { Unacknowledged::Answered })
 }
 
-/// The beginning of the kernel's `struct tcp_info`, which only ever grows.
+/// The beginning of the kernel's `struct tcp_info`, which only grows at its end.
 #[derive(Default)]
 #[repr(C)]
 struct TcpInfo {
     state: [u8; 2],
-    /// Times that the oldest segment was sent again; probes of a closed window that were not answered.
+    /// How often the oldest segment was sent again; below, unanswered probes of a closed window.
     retransmits: u8,
     probes: u8,
     options: [u8; 4],
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(silence(&dialled).unwrap(), Unacknowledged::Nothing);
         let chunk = vec![0u8; 1 << 16];
         while let Ok(1..) = rustix::io::write(&dialled, &chunk) {}
-        // The first probe of the closed window is sent after a fifth of a second, and answered.
+        // The kernel sends the first probe of the closed window after a fifth of a second, and it is answered.
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(silence(&dialled).unwrap(), Unacknowledged::Answered);
         drop(accepted);

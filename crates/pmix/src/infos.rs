@@ -1,6 +1,6 @@
-//! Lists of infos that we give to the library, which copies what it keeps.
+//! Lists of infos that we pass to the library, which copies what it keeps.
 //!
-//! Everything that an info points to is ours and goes with the list.
+//! Everything that an info points to belongs to the list and is freed with it.
 
 use crate::sys::constants::kind;
 use crate::sys::types::{
@@ -8,13 +8,13 @@ use crate::sys::types::{
 };
 use std::ffi::{CStr, CString, c_char};
 
-/// A list of infos. Its memory does not move when the list itself does.
+/// A list of infos. The infos stay at the same address when the list is moved.
 #[derive(Default)]
 pub struct Infos {
     infos: Vec<PmixInfo>,
 }
 
-// SAFETY: what the pointers in it lead to belongs to it alone.
+// SAFETY: the pointers in it lead only to memory that it owns alone.
 unsafe impl Send for Infos {}
 
 impl Infos {
@@ -54,7 +54,7 @@ impl Infos {
         self.add(key, kind::PROC_RANK, PmixData { rank: value })
     }
 
-    /// A NUL in the text ends it: C could not see the rest.
+    /// A NUL in the text ends it, since C would ignore the rest.
     pub fn text(&mut self, key: &CStr, value: &str) -> &mut Infos {
         self.add(key, kind::STRING, PmixData { string: c_text(value).into_raw() })
     }
@@ -63,13 +63,13 @@ impl Infos {
         self.add(key, kind::PROC, PmixData { proc: Box::into_raw(Box::new(value)) })
     }
 
-    /// The library may take the bytes out of the list and free them: they are malloc's.
+    /// The library may take the bytes out of the list and free them, so they are allocated with `malloc`.
     ///
     /// # Panics
-    /// If there is no memory, as Rust's own lists do.
+    /// If no memory is left, like Rust's own collections.
     pub fn bytes(&mut self, key: &CStr, value: &[u8]) -> &mut Infos {
         let size = value.len();
-        // SAFETY: so many bytes are there, for as many to be written.
+        // SAFETY: `value` has `size` bytes, and at least as many were allocated for the copy.
         let bytes: *mut c_char = unsafe {
             let memory = libc::malloc(size.max(1));
             assert!(!memory.is_null(), "{size} bytes for the PMIx library");
@@ -88,7 +88,7 @@ impl Infos {
         self.array(key, kind::PROC, value)
     }
 
-    /// The names in it are freed with it.
+    /// The names in the table are freed with it.
     pub fn proc_table(&mut self, key: &CStr, value: Vec<ProcLine>) -> &mut Infos {
         let lines = value.into_iter().map(|line| PmixProcInfo {
             proc: line.proc,
@@ -116,13 +116,13 @@ impl Infos {
 impl Drop for Infos {
     fn drop(&mut self) {
         for info in &self.infos {
-            // SAFETY: every value in the list was made by `add` from the function that fits its kind.
+            // SAFETY: every value in the list was added by the function for its kind.
             unsafe { free_value(&info.value) };
         }
     }
 }
 
-/// A line of a proc table.
+/// A row of a process table.
 pub struct ProcLine {
     pub proc: PmixProc,
     pub hostname: String,
@@ -135,7 +135,7 @@ pub struct ProcLine {
 /// # Safety
 /// The value was made by [`Infos`] and is not used afterwards.
 unsafe fn free_value(value: &PmixValue) {
-    // SAFETY: the kind says which member was written, and from which allocation it came.
+    // SAFETY: the kind tells which member was written and how it was allocated.
     unsafe {
         match value.kind {
             kind::STRING => drop(CString::from_raw(value.data.string)),
@@ -167,17 +167,17 @@ fn leaked<T>(values: Vec<T>) -> (*mut T, usize) {
 /// # Safety
 /// The pair comes from `leaked`.
 unsafe fn reclaimed<T>(first: *mut T, count: usize) -> Vec<T> {
-    // SAFETY: see above; a boxed slice has the capacity of its length.
+    // SAFETY: the caller guarantees it; the capacity of a boxed slice equals its length.
     unsafe { Vec::from_raw_parts(first, count, count) }
 }
 
-/// A text for C; a NUL in it ends it.
+/// A string for C; a NUL in the text ends it.
 pub fn c_text(text: &str) -> CString {
     let end = text.bytes().position(|byte| byte == 0).unwrap_or(text.len());
     CString::new(&text.as_bytes()[..end]).unwrap_or_default()
 }
 
-/// The name of a process.
+/// The library's name of a process.
 pub fn proc_name(nspace: &str, rank: u32) -> PmixProc {
     let mut name = PmixProc { nspace: [0; NSPACE_LEN_MAX + 1], rank };
     for (to, from) in name.nspace.iter_mut().zip(nspace.bytes().take(NSPACE_LEN_MAX)) {
@@ -186,7 +186,7 @@ pub fn proc_name(nspace: &str, rank: u32) -> PmixProc {
     name
 }
 
-/// A key in an array of the library's size; longer keys are cut as the library cuts them.
+/// A key in an array of the library's size; longer keys are truncated as in the library.
 pub fn c_array(key: &CStr) -> [c_char; KEY_LEN_MAX + 1] {
     let mut array = [0; KEY_LEN_MAX + 1];
     for (to, from) in array.iter_mut().zip(key.to_bytes().iter().take(KEY_LEN_MAX)) {

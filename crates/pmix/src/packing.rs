@@ -1,4 +1,4 @@
-//! Values and infos as bytes, in the library's own packing: other nodes open the same library.
+//! Values and infos as bytes, in the library's own format: other nodes use the same library.
 
 use crate::sys::constants::{kind, status};
 use crate::sys::functions::Functions;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// Most infos that are read from one packing: far more than any event carries.
+/// Most infos read from one packed list: far more than any event carries.
 const INFOS_MAX: usize = 4096;
 
 /// A value as bytes. `None`: the library cannot pack it.
@@ -17,7 +17,7 @@ pub fn pack_value(functions: &Functions, value: &PmixValue) -> Option<Bytes> {
     Some(buffer.bytes())
 }
 
-/// Infos as bytes: how many, then they.
+/// Infos as bytes: their number, then the infos.
 pub fn pack_infos(functions: &Functions, infos: &[PmixInfo]) -> Option<Bytes> {
     let mut buffer = Packed::new();
     let count = infos.len();
@@ -28,7 +28,7 @@ pub fn pack_infos(functions: &Functions, infos: &[PmixInfo]) -> Option<Bytes> {
     Some(buffer.bytes())
 }
 
-/// Values that the library has made; it frees what they point to.
+/// Values made by the library, which also frees what they point to.
 pub struct Unpacked<'a, T: HoldsValue> {
     pub values: Vec<T>,
     functions: &'a Functions,
@@ -37,7 +37,7 @@ pub struct Unpacked<'a, T: HoldsValue> {
 impl<T: HoldsValue> Drop for Unpacked<'_, T> {
     fn drop(&mut self) {
         for value in &mut self.values {
-            // SAFETY: the library has filled the value; it is not used afterwards.
+            // SAFETY: the library has filled in the value; it is not used afterwards.
             unsafe { (self.functions.value_destruct)(value.value()) };
         }
     }
@@ -61,7 +61,7 @@ impl HoldsValue for PmixInfo {
 
 pub fn unpack_value<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpacked<'a, PmixValue>> {
     let mut buffer = Unpack::new(bytes);
-    // SAFETY: all zeros is a value of no kind.
+    // SAFETY: all zeros is a valid value of kind `UNDEF`.
     let mut values: Vec<PmixValue> = vec![unsafe { std::mem::zeroed() }];
     buffer.take(functions, values.as_mut_ptr().cast(), 1, kind::VALUE)?;
     Some(Unpacked { values, functions })
@@ -77,10 +77,10 @@ pub fn unpack_infos<'a>(functions: &'a Functions, bytes: &[u8]) -> Option<Unpack
     if count > INFOS_MAX {
         return None;
     }
-    // SAFETY: all zeros is an info with an empty key and no value.
+    // SAFETY: all zeros is a valid info with an empty key and no value.
     let mut infos = Unpacked { values: vec![unsafe { std::mem::zeroed::<PmixInfo>() }; count], functions };
     if count > 0 {
-        // Checked above.
+        // `count` was checked above, so the cast loses nothing.
         buffer.take(functions, infos.values.as_mut_ptr().cast(), count as i32, kind::INFO)?;
     }
     Some(infos)
@@ -97,13 +97,13 @@ impl Packed {
     }
 
     fn add(&mut self, functions: &Functions, from: *const c_void, count: i32, kind: u16) -> Option<()> {
-        // SAFETY: `from` leads to `count` values of that kind; the library reads them and appends to the buffer.
+        // SAFETY: `from` points to `count` values of that kind; the library reads them and appends to the buffer.
         let code = unsafe { (functions.data_pack)(std::ptr::null(), &mut self.buffer, from.cast_mut(), count, kind) };
         (code == status::SUCCESS).then_some(())
     }
 
     fn bytes(&self) -> Bytes {
-        // SAFETY: the library has written so many bytes there.
+        // SAFETY: the library has written `bytes_used` bytes at `base`.
         unsafe {
             Bytes::copy_from_slice(crate::read::slice(self.buffer.base.cast_const().cast(), self.buffer.bytes_used))
         }
@@ -112,12 +112,12 @@ impl Packed {
 
 impl Drop for Packed {
     fn drop(&mut self) {
-        // SAFETY: the library's buffers are malloc's.
+        // SAFETY: the library allocates its buffers with `malloc`.
         unsafe { libc::free(self.buffer.base.cast()) };
     }
 }
 
-/// A buffer that the library reads. Its memory stays ours.
+/// A buffer that the library reads. We keep ownership of its memory.
 struct Unpack {
     buffer: PmixDataBuffer,
     _bytes: Box<[u8]>,
@@ -137,7 +137,7 @@ impl Unpack {
 
     fn take(&mut self, functions: &Functions, to: *mut c_void, count: i32, kind: u16) -> Option<()> {
         let mut taken = count;
-        // SAFETY: `to` has room for `count` values of that kind; the library reads no further than the buffer's end.
+        // SAFETY: `to` has room for `count` values of that kind; the library does not read beyond the end of the buffer.
         let code = unsafe { (functions.data_unpack)(std::ptr::null(), &mut self.buffer, to, &mut taken, kind) };
         (code == status::SUCCESS && taken == count).then_some(())
     }

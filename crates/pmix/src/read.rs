@@ -1,10 +1,10 @@
-//! What the library gives us to read: infos, values, names.
+//! Reads data of the library: infos, values, names.
 
 use crate::sys::constants::kind;
 use crate::sys::types::{PmixInfo, PmixProc, PmixValue};
 use std::ffi::{CStr, c_char};
 
-/// Infos that the library lends us for the time of a call.
+/// Infos that the library lends us for the duration of a call.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     infos: &'a [PmixInfo],
@@ -12,10 +12,10 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// # Safety
-    /// `first` leads to `count` infos that live and stay as they are for `'a`, with the members that their kinds name; or
-    /// it is null.
+    /// `first` is null, or points to `count` infos that stay allocated and unchanged for `'a` and hold the members that their
+    /// kinds name.
     pub unsafe fn new(first: *const PmixInfo, count: usize) -> View<'a> {
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees it.
         View { infos: unsafe { slice(first, count) } }
     }
 
@@ -43,11 +43,11 @@ pub struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    /// An info without a value says yes: so the library reads it, too.
+    /// An info without a value means true, as in the library.
     pub fn is_true(self) -> bool {
         match self.value.kind {
             kind::UNDEF => true,
-            // SAFETY: the kind says that it is this member.
+            // SAFETY: the kind says that this member is valid.
             kind::BOOL => unsafe { self.value.data.flag },
             kind::STRING => self.text().is_some_and(|text| {
                 text.trim().parse::<u64>().map_or_else(|_| starts_yes(text.trim()), |number| number != 0)
@@ -56,10 +56,10 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// Any kind of integer.
+    /// The value as a number, if it is an integer of any kind.
     pub fn number(self) -> Option<i64> {
         let data = &self.value.data;
-        // SAFETY: the kind says which member it is; all of these are plain numbers.
+        // SAFETY: the kind says which member is valid; all of these are plain numbers.
         let number = unsafe {
             match self.value.kind {
                 kind::BYTE | kind::UINT8 | kind::PERSIST | kind::DATA_RANGE | kind::PROC_STATE => i64::from(data.uint8),
@@ -86,7 +86,7 @@ impl<'a> Read<'a> {
         if self.value.kind != kind::STRING {
             return None;
         }
-        // SAFETY: the kind says that it is this member: null, or a text that lives as long as the value.
+        // SAFETY: the kind says that this member is valid: null, or a string that lives as long as the value.
         unsafe { c_str(self.value.data.string) }.map(CStr::to_bytes)
     }
 
@@ -94,7 +94,7 @@ impl<'a> Read<'a> {
         if self.value.kind != kind::PROC {
             return None;
         }
-        // SAFETY: the kind says that it is this member: null, or a name that lives as long as the value.
+        // SAFETY: the kind says that this member is valid: null, or a name that lives as long as the value.
         unsafe { self.value.data.proc.as_ref() }
     }
 
@@ -102,16 +102,16 @@ impl<'a> Read<'a> {
         if self.value.kind != kind::BYTE_OBJECT {
             return None;
         }
-        // SAFETY: the kind says that it is this member.
+        // SAFETY: the kind says that this member is valid.
         unsafe { Some(slice(self.value.data.bytes.bytes.cast_const().cast(), self.value.data.bytes.size)) }
     }
 
-    /// The names in an array of names.
+    /// The process names, if the value is an array of them.
     pub fn procs(self) -> Option<&'a [PmixProc]> {
         if self.value.kind != kind::DATA_ARRAY {
             return None;
         }
-        // SAFETY: the kind says that it is this member, and the array's kind what is in the array.
+        // SAFETY: the kind says that this member is valid, and the array's kind gives the type of its elements.
         unsafe {
             let array = self.value.data.array.as_ref()?;
             (array.kind == kind::PROC).then(|| slice(array.array.cast_const().cast(), array.size))
@@ -123,44 +123,44 @@ fn starts_yes(text: &str) -> bool {
     matches!(text.as_bytes().first(), Some(b't' | b'T' | b'y' | b'Y'))
 }
 
-/// A slice as C gives it.
+/// A slice from C's pointer and count.
 ///
 /// # Safety
-/// `first` is null, or leads to `count` values that live and stay as they are for `'a`.
+/// `first` is null, or points to `count` values that stay allocated and unchanged for `'a`.
 pub unsafe fn slice<'a, T>(first: *const T, count: usize) -> &'a [T] {
     if first.is_null() || count == 0 {
         return &[];
     }
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
 /// # Safety
-/// `text` is null, or ends with a NUL and lives for `'a`.
+/// `text` is null, or a NUL-terminated string that lives for `'a`.
 pub unsafe fn c_str<'a>(text: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// The texts of an array that ends with a null pointer.
+/// The strings of an array that ends with a null pointer.
 ///
 /// # Safety
-/// `first` is null, or leads to such an array; it lives for `'a`.
+/// `first` is null, or points to such an array; array and strings live for `'a`.
 pub unsafe fn c_strs<'a>(first: *const *mut c_char) -> Vec<&'a CStr> {
     let mut texts = Vec::new();
     if first.is_null() {
         return texts;
     }
-    // SAFETY: as above; the loop ends at the null pointer.
+    // SAFETY: the caller guarantees it; the loop ends at the null pointer.
     while let Some(text) = unsafe { c_str(*first.add(texts.len())) } {
         texts.push(text);
     }
     texts
 }
 
-/// The text in an array of C's; without a NUL there is none.
+/// The string in a fixed array of C; empty if the array contains no NUL.
 pub fn text_in(array: &[c_char]) -> &CStr {
-    // SAFETY: `c_char` and `u8` have the same size and every value of the one is one of the other.
+    // SAFETY: `c_char` and `u8` have the same size, and every value of one is valid for the other.
     let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
     CStr::from_bytes_until_nul(bytes).unwrap_or(c"")
 }

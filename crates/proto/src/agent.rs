@@ -8,11 +8,11 @@
 //!                     children  (down)
 //! ```
 //!
-//! The root is an agent like the others. A one-shot run is a session with one job; what differs between the two is `Policy`.
+//! The root is an agent like any other. A one-shot run is a session with one job; the differences between the two are in `Policy`.
 //!
-//! Each part takes its own state, a read-only view and an input, and pushes effects. The agent takes them off a stack, one after the
-//! other: what an effect causes is done before those behind it, so all happens in the order in which it was wanted, and nothing
-//! re-enters a part.
+//! Each part takes its own state, a read-only view and an input, and pushes effects. The agent pops them from a stack one by one:
+//! everything that an effect causes is done before the effects after it. So things happen in the order in which they were requested, and no
+//! part is re-entered.
 
 use crate::io::{Input, LinkId, Output, Peer};
 use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants};
@@ -36,7 +36,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, PeerError, SessionSpec};
 use wireup_wire::session::Log;
 
-/// Why a later job of the session misses an agent.
+/// Why a later job of the session lacks an agent.
 const LOST_BEFORE: &str = "it was lost in an earlier job of the session";
 
 pub struct Agent {
@@ -56,13 +56,13 @@ pub struct Agent {
     clock: Clock,
     leaving: Leaving,
     jobs: Jobs,
-    /// What is still to be done of the input in hand; the last is the next.
+    /// The effects of the current input that remain to be carried out; the last one is next.
     stack: Vec<Effect>,
-    /// Lists that are empty between two inputs. They are kept so that the next input allocates nothing.
+    /// Lists that are empty between inputs, kept so that the next input allocates nothing.
     room: (Effects, Acts),
 }
 
-/// What parts may know, while one of them is told something.
+/// The view that a part gets together with an input.
 macro_rules! view {
     ($agent:ident, $now:expr) => {
         View {
@@ -110,7 +110,7 @@ impl Agent {
         &self.session
     }
 
-    /// An agent of a standing session begins: it starts its children without waiting for a job.
+    /// Starts an agent of a standing session: it starts its children without waiting for a job.
     pub fn begin(&mut self, now: Instant) {
         if !self.policy.starts_all_agents() {
             return;
@@ -124,14 +124,14 @@ impl Agent {
         self.run(now, fx);
     }
 
-    /// Takes a job on: the bootstrap message's.
+    /// Starts a job from the bootstrap message.
     pub fn launch(&mut self, now: Instant, spec: JobSpec) {
         let mut fx = mem::take(&mut self.room.0);
         fx.push(Effect::Launch(Box::new(spec)));
         self.run(now, fx);
     }
 
-    /// Tells the agent one thing that happened at `now`. Never blocks.
+    /// Tells the agent about one event at time `now`. Never blocks.
     pub fn handle(&mut self, now: Instant, input: Input) {
         if self.leaving.has_left() {
             return;
@@ -143,12 +143,12 @@ impl Agent {
         self.run(now, fx);
     }
 
-    /// The next thing to do; call until `None`.
+    /// The next action for the driver; call until `None`.
     pub fn poll(&mut self) -> Option<Output> {
         self.out.pop()
     }
 
-    /// When to call `handle` with `Input::Tick` if nothing else happens first.
+    /// When to call `handle` with `Input::Tick` if no other input comes first.
     pub fn deadline(&self) -> Option<Instant> {
         let jobs = self.jobs.all().filter_map(Job::deadline);
         jobs.chain(self.starter.deadline())
@@ -160,23 +160,23 @@ impl Agent {
             .min()
     }
 
-    /// Bytes of output held here, for the simulator's checkers.
+    /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
         self.jobs.all().map(Job::held_output_bytes).sum()
     }
 
-    /// Collectives that are not over here, for the simulator's checkers.
+    /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
         self.jobs.all().map(Job::open_exchanges).sum()
     }
 
-    /// Requests of PMIx servers that are not answered, for the simulator's checkers.
+    /// Number of unanswered requests of PMIx servers, for the simulator's checkers.
     pub fn outstanding_asks(&self) -> usize {
         self.jobs.all().map(Job::outstanding_asks).sum()
     }
 
-    /// What this agent holds, for the simulator's checkers: how many entries in tables that jobs come and go through, and
-    /// bytes of frames that wait or are kept.
+    /// What this agent stores, for the simulator's checkers: the number of entries in tables that grow and shrink with jobs, and the bytes
+    /// of frames that wait or are kept.
     pub fn holds(&self) -> Holds {
         Holds {
             jobs: self.jobs.size(),
@@ -187,7 +187,7 @@ impl Agent {
         }
     }
 
-    /// Does what is wanted, and what that causes, in order.
+    /// Carries out the effects and everything that they cause, in order.
     fn run(&mut self, now: Instant, mut fx: Effects) {
         self.stack.extend(fx.reversed());
         while let Some(effect) = self.stack.pop() {
@@ -197,7 +197,8 @@ impl Agent {
         self.room.0 = fx;
     }
 
-    /// What comes after each input, from the given step on. Most inputs cause nothing here: only what does is worth an effect.
+    /// The checks after each input, from the given step on. Most inputs lead to nothing here, so a check that finds nothing costs no
+    /// effect.
     fn look_around(&mut self, now: Instant, mut step: u8, fx: &mut Effects) {
         while fx.is_empty() {
             let effect = match step {
@@ -214,7 +215,7 @@ impl Agent {
         fx.push(Effect::LookAround(step));
     }
 
-    /// Whom an input is for.
+    /// Dispatches an input to the part that handles it.
     fn hear(&mut self, input: Input, fx: &mut Effects) {
         let routes = self.membership.routes();
         match input {
@@ -365,13 +366,13 @@ impl Agent {
             Effect::Begin(begin) => self.begin_job(now, *begin, fx),
             Effect::Job(id, input) => self.tell_job(now, id, input, fx),
             Effect::TickJobs => fx.jobs(self.jobs.ids(), || JobInput::Tick),
-            // What an agent of ours cannot have written changes nothing.
+            // Frames that no correct agent sends are ignored.
             Effect::Deliver { job, from, frame } => drop(self.jobs.deliver(self.tree, job, from, frame, fx)),
             Effect::JobOver(id) => self.forget_job(id, fx),
         }
     }
 
-    /// Towards the root; at the root, to those who hear of that job.
+    /// Sends a frame towards the root; at the root of a standing session, to the job's launchers.
     fn send_up(&mut self, frame: Frame) {
         if self.me == AgentId(0) && self.policy.has_many_launchers() {
             for link in self.launchers.links_of(JobId(frame.job)) {
@@ -384,7 +385,7 @@ impl Agent {
 
     fn on_link_up(&mut self, link: LinkId, peer: Peer, local: String, fx: &mut Effects) {
         let is_expected = match peer {
-            // A second dial, one after its time, or an old incarnation: whoever that is, it is not needed.
+            // A second dial, a late dial, or an old incarnation: not needed in any case.
             Peer::Child { agent, life } => {
                 self.starter.is_starting(agent)
                     && self.links.neighbours.expects(agent)
@@ -402,7 +403,7 @@ impl Agent {
         };
         if !is_expected {
             if matches!(peer, Peer::Child { .. }) && self.policy.survives_losses() {
-                // Another copy of it is wanted: this one must not take that for the loss of its parent.
+                // Another incarnation is expected: this one must leave instead of taking the closed link for the loss of its parent.
                 fx.answer(link, &Control::Log(Log::unfit()));
             }
             return fx.close(link);
@@ -423,7 +424,7 @@ impl Agent {
 
     fn on_link_down(&mut self, link: LinkId, problem: String, fx: &mut Effects) {
         match self.links.on_down(link) {
-            // Or it was not taken in.
+            // `None` also if the link was not accepted.
             None | Some(Peer::Orphan { .. }) => {}
             Some(Peer::Launcher) if self.policy.has_many_launchers() => {
                 fx.push(Effect::Launchers(launchers::Input::Down(link)));
@@ -440,14 +441,14 @@ impl Agent {
         }
     }
 
-    /// The way up is there: for the first time, or again.
+    /// The link towards the root is up, for the first time or again.
     fn on_parent_up(&self, fx: &mut Effects) {
         fx.push(Effect::Membership(membership::Input::ParentUp));
         fx.jobs(self.jobs.ids(), || JobInput::Linked);
         fx.push(Effect::AskClock { only_profiled: true });
     }
 
-    /// An agent that has lost its parent becomes a child; what waited for it comes after what it must know.
+    /// Adopts an agent that has lost its parent: the frames queued for it follow the log entries that it lacks.
     fn take_in(&mut self, link: LinkId, child: AgentId, missed: Log, fx: &mut Effects) {
         let waiting = self.links.neighbours.forget(child);
         let life = self.membership.routes().roster.life(child);
@@ -458,7 +459,7 @@ impl Agent {
         waiting.into_iter().for_each(|frame| fx.push(Effect::ChildFrame(child, frame)));
     }
 
-    /// One frame of what came over a link, then the rest.
+    /// Handles one frame of the bytes received on a link, then queues the rest.
     fn on_bytes(&mut self, now: Instant, link: LinkId, mut bytes: Bytes, fx: &mut Effects) {
         let problem = match self.links.next_frame(link, &mut bytes) {
             Ok(None) => return fx.push(Effect::Launchers(launchers::Input::Answer(link))),
@@ -473,7 +474,7 @@ impl Agent {
         fx.push(Effect::LinkDown(link, problem));
     }
 
-    /// Whom a frame is for.
+    /// Dispatches a frame to the part that handles it.
     fn on_frame(&mut self, now: Instant, link: LinkId, frame: Frame, fx: &mut Effects) -> Result<(), PeerError> {
         let routes = self.membership.routes();
         let Some(peer) = self.links.peer(link) else { return Ok(()) };
@@ -485,7 +486,7 @@ impl Agent {
                 self.links.on_beside(link, agent, frame, &mut self.out, fx);
                 return Ok(());
             }
-            // They are children as soon as they are taken in.
+            // These agents become children when they are adopted; until then their frames are ignored.
             Peer::Orphan { .. } => return Ok(()),
         };
         let neighbour = self.links.agent_at(routes, peer);
@@ -531,10 +532,10 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes a job on that the whole session's tree runs: the bootstrap message's, or the launcher's of one run.
+    /// Starts a job that runs on the whole session's tree: from the bootstrap message, or from the launcher of a one-shot run.
     fn on_launch(&mut self, now: Instant, spec: JobSpec, fx: &mut Effects) {
         if self.jobs.spec(spec.job).is_some() {
-            // Whoever started this agent in its parent's stead gave it the job, and so does the parent.
+            // An agent that was started by another ancestor got the job from it, and then again from its parent.
             return;
         }
         self.links.direct.at(now);
@@ -550,7 +551,7 @@ impl Agent {
         fx.push(Effect::Starter(starter::Input::Launch { begin, children }));
     }
 
-    /// A job that no honest launcher sends: it ends before it began.
+    /// Refuses a job that no correct launcher sends: it ends before it starts.
     fn refuse(&self, spec: &JobSpec, problem: String, fx: &mut Effects) {
         let cause = Cause::Launcher { problem };
         let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
@@ -616,7 +617,7 @@ impl Agent {
         }
     }
 
-    /// A job is over here; what its ranks leave behind others may still ask for, unless they have given up on this agent.
+    /// A job has ended here. Its ranks' data remains available to other agents, unless they have given up on this agent.
     fn forget_job(&mut self, id: JobId, fx: &mut Effects) {
         let Some(mut job) = self.jobs.remove(id) else { return };
         if job.up() != Up::Nowhere {
@@ -628,7 +629,7 @@ impl Agent {
     }
 }
 
-/// The last job's number, and those that may still have something to say: the root's launchers know, others as they were told.
+/// The newest job's number, and the jobs that may still send frames: the root knows them from its launchers, others were told.
 fn live_jobs(me: AgentId, launchers: &Launchers, early: &Early) -> (JobId, Vec<JobId>) {
     match me {
         AgentId(0) => launchers.live(),

@@ -1,8 +1,7 @@
-//! How far an agent's clock is from its parent's, and the traces of all agents on the root's clock.
+//! Estimates the offset between an agent's clock and its parent's; converts the traces of all agents to the root's clock.
 //!
-//! The child asks a few times what the parent's clock says; the answer that came back fastest counts. With a round trip
-//! of `r` the parent looked at its clock somewhere between question and answer, so half of the round trip is how far the
-//! estimate can be off:
+//! The child asks its parent for the time several times and uses the answer with the shortest round trip. With a round trip of `r` the
+//! parent read its clock at some time between question and answer, so the error of the estimate is at most half the round trip:
 //!
 //! ```text
 //!   child   asked ─────────────── now       offset = (asked + now) / 2 − told
@@ -15,7 +14,7 @@ use wireup_coll::tree::Tree;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, RemoteShell, TracePart};
 
-/// Questions. Chosen: the fastest of eight is mostly free of scheduling delays.
+/// Number of questions. Chosen: the fastest of eight is mostly free of scheduling delays.
 const ROUNDS: u32 = 8;
 
 #[derive(Default)]
@@ -26,17 +25,17 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// The clock of an agent on its parent's machine.
+    /// For an agent on its parent's machine.
     fn shared() -> Self {
         ClockOffset { rounds: 0, best: Some((0, 0)) }
     }
 
-    /// Of an agent that is started in this way.
+    /// For an agent that is started by this method.
     pub fn of(shell: &RemoteShell) -> Self {
         if shell.starter().same_machine { ClockOffset::shared() } else { ClockOffset::default() }
     }
 
-    /// Whether nobody was asked, and somebody should be.
+    /// Whether a question is needed and none was sent.
     pub fn is_new(&self) -> bool {
         self.rounds == 0 && self.best.is_none()
     }
@@ -47,7 +46,7 @@ impl ClockOffset {
         Control::ClockAsk { asked_ns: now.0 }
     }
 
-    /// An answer; and the next question, if one is wanted.
+    /// Handles an answer; returns the next question, if there is one.
     pub fn on_told(&mut self, now: Instant, asked_ns: u64, told_ns: u64) -> Option<Control> {
         let round_trip = now.0.checked_sub(asked_ns)?;
         let middle = asked_ns + round_trip / 2;
@@ -58,25 +57,25 @@ impl ClockOffset {
         (self.rounds <= ROUNDS).then_some(Control::ClockAsk { asked_ns: now.0 })
     }
 
-    /// Whether there was an answer.
+    /// Whether the offset is known.
     pub fn is_known(&self) -> bool {
         self.best.is_some()
     }
 
-    /// Offset to the parent's clock and how far that may be off (ns); without any answer that is anything.
+    /// Offset to the parent's clock and its maximum error (ns); without an answer the error is unbounded.
     pub fn estimate(&self) -> (i64, u64) {
         self.best.map_or((0, u64::MAX), |(offset, round_trip)| (offset, round_trip.div_ceil(2)))
     }
 }
 
-/// Puts all stamps on the clock of the root: `clock_offset_ns` and `clock_error_ns` become those to the root.
+/// Converts all time stamps to the root's clock: `clock_offset_ns` and `clock_error_ns` become relative to the root.
 pub fn align(parts: &mut [TracePart], tree: &Tree) {
     let own: BTreeMap<AgentId, (i64, u64)> =
         parts.iter().map(|part| (part.agent, (part.clock_offset_ns, part.clock_error_ns))).collect();
     for part in parts {
         let (mut offset, mut error, mut at) = (0i64, 0u64, Some(part.agent));
         while let Some(agent) = at {
-            // Of an agent that left no trace nobody knows the clock.
+            // The clock of an agent without a trace is unknown.
             let unknown = if agent == AgentId(0) { (0, 0) } else { (0, u64::MAX) };
             let (more, doubt) = own.get(&agent).copied().unwrap_or(unknown);
             (offset, error) = (offset.wrapping_add(more), error.saturating_add(doubt));
@@ -95,7 +94,7 @@ fn shift(part: &mut TracePart, offset: i64) {
     });
     let fences =
         part.fences.iter_mut().flat_map(|fence| [&mut fence.first_in_ns, &mut fence.last_in_ns, &mut fence.out_ns]);
-    // 0: it never happened.
+    // 0: the event did not happen.
     for stamp in own.into_iter().chain(ranks).chain(fences).filter(|stamp| **stamp != 0) {
         *stamp = stamp.saturating_add_signed(offset.saturating_neg()).max(1);
     }
@@ -107,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the delays: the true offset lies within the stated error.
+        /// Whatever the delays, the true offset lies within the stated error.
         #[test]
         fn the_error_holds(offset in -1_000_000_000i64..1_000_000_000, delays in prop::collection::vec((0u64..1_000_000, 0u64..1_000_000), 8)) {
             let mut estimate = ClockOffset::default();

@@ -1,10 +1,10 @@
-//! One number for all that an agent asked of its driver: a replay that gives the same number did the same.
+//! A digest of all outputs of an agent: a replay with the same digest did the same.
 
 use crate::io::Output;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 
-/// Of all outputs so far, in order; independent of when they were polled.
+/// Covers all outputs so far, in order; independent of when they were polled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OutputDigest {
     pub outputs: u64,
@@ -20,7 +20,7 @@ impl Default for OutputDigest {
 impl OutputDigest {
     pub fn add(&mut self, output: &Output) {
         self.outputs += 1;
-        // Writing into a number has no way to fail.
+        // Writing into a number cannot fail.
         let _ = write!(self, "{output:?}");
     }
 
@@ -30,7 +30,7 @@ impl OutputDigest {
 }
 
 impl Write for OutputDigest {
-    /// FNV-1a: independent of how the formatter cuts its text.
+    /// FNV-1a: independent of how the formatter splits its text.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             self.value = (self.value ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);

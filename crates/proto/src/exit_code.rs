@@ -1,16 +1,16 @@
-//! The exit code of a job: what a shell script sees.
+//! The exit code of a job, as seen by a shell script.
 
 use wireup_wire::peer::{Cause, Failure, SpawnStep};
 
-/// Our own failure.
+/// A failure of wireup itself.
 pub const OURS: u8 = 125;
-/// The time limit of the job is over, as `timeout(1)` says it.
+/// The job exceeded its time limit; same code as `timeout(1)`.
 pub const TIMED_OUT: u8 = 124;
 
-/// `EACCES`, `ENOEXEC`, `ENOTDIR`, `EISDIR`: the program is there and is none.
+/// `EACCES`, `ENOEXEC`, `EISDIR`: the file exists but is not an executable program.
 const NOT_EXECUTABLE: [i32; 3] = [13, 8, 21];
 
-/// The code of the first failing rank: its own, 128 + signal, 127 not found, 126 not executable, 125 our failure.
+/// The code of the first failing rank: its own, 128 + signal, 127 not found, 126 not executable, 125 failure of wireup.
 pub fn exit_code(failure: Option<&Failure>) -> u8 {
     let Some(failure) = failure else {
         return 0;
@@ -32,7 +32,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         },
         Cause::LeftFence { exit: Some(code @ 1..), .. } | Cause::LeftGroup { exit: Some(code @ 1..), .. } => *code,
         Cause::LeftFence { .. } | Cause::LeftGroup { .. } | Cause::NotFinalized | Cause::Pmi { .. } => 1,
-        // As if SIGKILL had come from elsewhere.
+        // As if another process had sent SIGKILL.
         Cause::Killed { .. } => of_signal(9),
         Cause::TimedOut { .. } => TIMED_OUT,
         Cause::AgentsMissing { .. }

@@ -1,24 +1,24 @@
-//! Standard input on its way down: spread to the ranks that read it, with credit returned for what all of them took.
+//! Standard input on its way down: forwarded to the ranks that read it; credit is returned for the bytes that all of them have taken.
 //!
-//! One `InputSpread` per job. Bytes are passed on at once to every sink (a local rank or a child's subtree); the source
-//! may have [`STDIO_WINDOW_BYTES`] under way that not all sinks have taken. A sink that ends no longer counts; when none
-//! is left no credit returns, so nobody reads on for nothing.
+//! One `InputSpread` per job. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the source may have up to
+//! [`STDIO_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer counts; when none is left no credit is
+//! returned, so nobody keeps reading in vain.
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
 use wireup_wire::limits::STDIO_WINDOW_BYTES;
 
-/// Who takes standard input here.
+/// A receiver of standard input on this agent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Sink {
     Local(LocalRank),
-    /// A child agent, by its position among the job's children.
+    /// A child agent, by its index among the job's children.
     Child(usize),
 }
 
 #[derive(Default)]
 pub struct InputSpread {
-    /// Bytes that each sink has taken since the beginning.
+    /// Bytes that each sink has taken since the start.
     sinks: BTreeMap<Sink, u64>,
     passed: u64,
     credited: u64,
@@ -30,12 +30,12 @@ impl InputSpread {
         InputSpread { sinks: sinks.into_iter().map(|sink| (sink, 0)).collect(), ..Self::default() }
     }
 
-    /// Whether the source may send so many bytes more.
+    /// Whether the source may send this many more bytes.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.passed - self.credited + bytes as u64 <= STDIO_WINDOW_BYTES as u64
     }
 
-    /// `bytes` came from above (0: the end, behind which nothing counts); the sinks that they go to.
+    /// `bytes` arrived from above (0: end of file, after which everything is ignored); returns the sinks that they go to.
     pub fn on_bytes(&mut self, bytes: usize) -> impl Iterator<Item = Sink> + use<> {
         let counts = !self.ended;
         self.ended |= bytes == 0;
@@ -43,7 +43,7 @@ impl InputSpread {
         self.sinks.keys().copied().filter(|_| counts).collect::<Vec<_>>().into_iter()
     }
 
-    /// A sink took `bytes`; returns the credit to pass up.
+    /// A sink took `bytes`; returns the credit to send up.
     pub fn on_taken(&mut self, sink: Sink, bytes: u32) -> u32 {
         if let Some(taken) = self.sinks.get_mut(&sink) {
             *taken = (*taken + u64::from(bytes)).min(self.passed);
@@ -51,7 +51,7 @@ impl InputSpread {
         self.new_credit()
     }
 
-    /// A sink is gone; returns the credit to pass up.
+    /// A sink has ended; returns the credit to send up.
     pub fn on_gone(&mut self, sink: Sink) -> u32 {
         self.sinks.remove(&sink);
         self.new_credit()
@@ -61,7 +61,7 @@ impl InputSpread {
         let Some(slowest) = self.sinks.values().min().copied() else {
             return 0;
         };
-        // Of a source that keeps to its window, all; else the rest goes with the next one.
+        // If the source stays within its window this is all of it; otherwise the rest follows with the next credit.
         let credit = slowest.saturating_sub(self.credited).min(u64::from(u32::MAX));
         self.credited += credit;
         credit as u32
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(spread.on_bytes(3 * u32::MAX as usize).count(), 2);
         assert!(!spread.has_room(0));
         assert_eq!((0..3).map(|_| spread.on_taken(A, u32::MAX)).sum::<u32>(), 0);
-        assert_eq!(spread.on_gone(B), u32::MAX, "all that one message can say");
+        assert_eq!(spread.on_gone(B), u32::MAX, "the largest credit of one message");
         assert_eq!(spread.on_taken(A, 0), u32::MAX);
     }
 

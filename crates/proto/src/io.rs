@@ -1,7 +1,6 @@
-//! What a driver tells an agent, and what an agent asks of its driver.
+//! The inputs that a driver gives an agent, and the outputs that an agent requests of its driver.
 //!
-//! Everything here is data: an `Input` can be recorded at the rim and replayed, an `Output` carries bytes
-//! and numbers, never handles.
+//! Everything here is data: an `Input` can be recorded in the driver and replayed, an `Output` contains bytes and numbers, never handles.
 
 use crate::memory::{Array, Content, ShareId};
 use bytes::Bytes;
@@ -13,41 +12,41 @@ use wireup_wire::peer::{Bootstrap, Orphan, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
 
-/// A link as the agent's driver numbers it. Never used again after `LinkDown`.
+/// A link, as numbered by the agent's driver. Not reused after `LinkDown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LinkId(pub u32);
 
-/// One call of a remote shell. Never used again.
+/// One call of a remote shell. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ShellId(pub u32);
 
 /// How a remote shell finds the agent's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// Where the launcher's lies: plain words, which need no shell to be understood.
+    /// At the path of the launcher's program: plain words, which need no shell.
     Plain,
-    /// By a line of shell: in the user's cache, where the launcher's lies, on the path.
+    /// By a shell command line: in the user's cache, at the path of the launcher's program, in `PATH`.
     Look,
-    /// It comes on standard input, before the message, and is kept in the user's cache.
+    /// The program is sent on standard input, before the message, and stored in the user's cache.
     Send,
 }
 
-/// Who is at the other end of an authenticated link.
+/// The other end of an authenticated link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Peer {
-    /// The agent nearer to the root.
+    /// The agent's parent.
     Parent,
-    /// An agent that this one started, and the incarnation that it says it is.
+    /// An agent that this one started, with the incarnation that it presents.
     Child { agent: AgentId, life: u32 },
     /// Any other agent of the session: a link beside the tree.
     Direct(AgentId),
     /// A launcher attached to this agent, which is the root. A standing session has any number of them.
     Launcher,
-    /// An agent of a standing session whose parent is gone: the root is to be its parent.
+    /// An agent of a standing session that has lost its parent: the root is to adopt it.
     Orphan { agent: AgentId, orphan: Orphan },
 }
 
-/// Standard output or standard error; the numbers of their descriptors.
+/// Standard output or standard error; the values are their descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[repr(u16)]
 pub enum Stream {
@@ -62,66 +61,65 @@ pub enum ExitStatus {
     Signalled { signal: i32, core_dumped: bool },
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Input {
-    /// A link is up and both ends have proved the secret.
+    /// A link is up, and both ends have proved the secret.
     LinkUp {
         link: LinkId,
         peer: Peer,
-        /// The address at this end, for a person; empty for a link in memory.
+        /// The address at this end, for messages; empty for a link in memory.
         local: String,
     },
-    /// Bytes arrived, in order, cut anywhere.
+    /// Bytes arrived, in order, split anywhere.
     LinkBytes {
         link: LinkId,
         bytes: Bytes,
     },
-    /// The link is gone; `problem` says why, in words for a person.
+    /// The link is down; `problem` says why, for the user.
     LinkDown {
         link: LinkId,
         problem: String,
     },
-    /// Where other agents can dial in, best first; told once, before the first remote shell can end or when it was asked
-    /// for.
+    /// The addresses at which other agents can dial in, best first; reported once, before the first remote shell can end or on request.
     Listening {
         addresses: Vec<String>,
     },
-    /// Nobody can dial in here.
+    /// Other agents cannot dial this one.
     ListenFailed {
         problem: String,
     },
-    /// Where others reach this agent by the transport that was opened, or why they do not.
+    /// The address of this agent in the opened transport, or why there is none.
     TransportOpened {
         result: Result<Point, String>,
     },
-    /// None of an agent's addresses led to it: each of them, with its problem, in words for a person.
+    /// An agent could not be reached at any of its addresses; lists each with its problem, for the user.
     DialFailed {
         agent: AgentId,
         problem: String,
     },
-    /// A remote shell ended, with the end of what it said on standard error.
+    /// A remote shell ended; with the end of its standard error.
     ShellExited {
         shell: ShellId,
         status: ExitStatus,
         stderr: String,
     },
-    /// A remote shell could not even be called: `error.what` says what was tried and why it failed, in words for a person.
+    /// A remote shell could not be called: `error.what` says what was tried and why it failed, for the user.
     ShellFailed {
         shell: ShellId,
         error: SpawnError,
     },
-    /// The task of a step has begun with an agent, or something is wrong with it.
+    /// The task of a step has started an agent, or has failed.
     StepTold {
         shell: ShellId,
         agent: AgentId,
         problem: Option<String>,
     },
-    /// The batch system wants this agent to end, and says so by this signal.
+    /// The batch system tells this agent to end, by this signal.
     ToldToEnd {
         signal: i32,
     },
-    /// A rank runs (its `exec` succeeded).
+    /// A rank is running (its `exec` succeeded).
     ChildStarted {
         job: JobId,
         local: LocalRank,
@@ -134,14 +132,13 @@ pub enum Input {
         local: LocalRank,
         error: SpawnError,
     },
-    /// A rank is gone and was reaped; all PMI bytes that it sent came before. Its output may still be under way until
-    /// `StdioClosed`.
+    /// A rank has ended and was reaped; all PMI bytes that it sent came before. Its output may still be in transit until `StdioClosed`.
     ChildExited {
         job: JobId,
         local: LocalRank,
         status: ExitStatus,
     },
-    /// PMI bytes of a rank.
+    /// PMI bytes from a rank.
     ClientBytes {
         job: JobId,
         local: LocalRank,
@@ -152,61 +149,61 @@ pub enum Input {
         job: JobId,
         local: LocalRank,
     },
-    /// A rank wrote.
+    /// A rank wrote output.
     StdioBytes {
         job: JobId,
         local: LocalRank,
         stream: Stream,
         bytes: Bytes,
     },
-    /// A rank's stream ended, or the rank is gone and all that it wrote was read.
+    /// A rank's stream ended, or the rank has ended and everything that it wrote was read.
     StdioClosed {
         job: JobId,
         local: LocalRank,
         stream: Stream,
     },
-    /// A rank's standard input took `bytes` of what `Write` handed out (or threw them away with its end).
+    /// A rank's standard input took `bytes` of the `Write` outputs (or they were discarded because it was closed).
     StdinTaken {
         job: JobId,
         local: LocalRank,
         bytes: u32,
     },
-    /// Bytes of a job's PMIx server process, cut anywhere.
+    /// Bytes from a job's PMIx server process, split anywhere.
     PmixBytes {
         job: JobId,
         bytes: Bytes,
     },
-    /// It is gone and was reaped; all that it sent came before. `stderr` is the end of what it said.
+    /// The PMIx server process has ended and was reaped; all that it sent came before. `stderr` is the end of its standard error.
     PmixGone {
         job: JobId,
         status: ExitStatus,
         stderr: String,
     },
-    /// It could not be started: `error.what` says all of it, in words for a person.
+    /// It could not be started: `error.what` has the complete description, for the user.
     PmixFailed {
         job: JobId,
         error: SpawnError,
     },
-    /// The keeper of a job's ranks here is gone: they are being killed by the kernel.
+    /// The keeper of a job's local ranks has ended: the kernel kills the ranks.
     KeeperLost {
         job: JobId,
     },
-    /// The root could not be reached at the addresses that `Rejoin` named; for a person.
+    /// The root could not be reached at the addresses in `Rejoin`; for the user.
     RejoinFailed {
         problem: String,
     },
-    /// At the root of a standing session: it is to end, and its jobs with it. Why, for a person.
+    /// At the root of a standing session: end it and its jobs. The reason is for the user.
     EndSession {
         reason: String,
     },
-    /// Nothing but the passing of time.
+    /// Only time has passed.
     Tick,
-    /// Memory of slots is there and can be written.
+    /// Memory for slots exists and can be written.
     Shared {
         job: JobId,
         share: ShareId,
     },
-    /// Memory could not be made or written; `problem` says what was tried, why it failed and what to do, in words for a person.
+    /// Memory could not be created or written; `problem` says what was tried, why it failed and what to do, for the user.
     ShareFailed {
         job: JobId,
         share: ShareId,
@@ -214,21 +211,20 @@ pub enum Input {
     },
 }
 
-/// Something to do.
+/// An action for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Call the remote shell for an agent's host, with this message on its standard input. The driver puts the session's
-    /// secret into it, and the addresses where it listens unless others are there. No message: the host is only asked
-    /// whether it answers.
+    /// Call the remote shell for an agent's host, with this message on its standard input. The driver adds the session's secret and, unless
+    /// the message has addresses, its own listening addresses. No message: only check whether the host answers.
     StartAgent {
         shell: ShellId,
         agent: AgentId,
         how: How,
         bootstrap: Option<Box<Bootstrap>>,
     },
-    /// Call the batch system for a task on the host of each of these agents, with this message on the standard input of
-    /// all. The driver puts secret and addresses in as above, tells each agent where its parent listens, and says who has
-    /// begun; the end of the step is that of a remote shell.
+    /// Call the batch system for a task on the host of each of these agents, with this message on the standard input of all. The driver
+    /// adds secret and addresses as above, tells each agent where its parent listens, and reports which agents have started; the end of the
+    /// step is reported as that of a remote shell.
     StartStep {
         shell: ShellId,
         agents: Vec<AgentId>,
@@ -239,23 +235,23 @@ pub enum Output {
     StopShell {
         shell: ShellId,
     },
-    /// Listen for other agents, unless this agent does already, and tell where.
+    /// Listen for other agents, unless already listening, and report the addresses.
     Listen,
-    /// Make a link with an agent that listens at these addresses; `LinkUp` or `DialFailed` says what came of it.
+    /// Make a link with an agent that listens at these addresses; the result is `LinkUp` or `DialFailed`.
     Dial {
         agent: AgentId,
         addresses: Vec<String>,
-        /// To be tried first.
+        /// Try this first.
         point: Option<Point>,
     },
-    /// The parent is gone: dial the root, which listens there. `LinkUp` with `Peer::Parent` or `RejoinFailed` says what came of it.
+    /// The parent is lost: dial the root at these addresses. The result is `LinkUp` with `Peer::Parent` or `RejoinFailed`.
     Rejoin {
         root: Vec<String>,
         orphan: Orphan,
     },
-    /// Open the session's transport that all agents must have, and tell where this agent is reached by it.
+    /// Open the session's transport that all agents must have, and report this agent's address in it.
     OpenTransport,
-    /// Put a frame on a link. The driver keeps the classes apart and never refuses.
+    /// Send a frame on a link. The driver keeps the classes separate and never refuses.
     Send {
         link: LinkId,
         frame: Frame,
@@ -264,14 +260,14 @@ pub enum Output {
     CloseLink {
         link: LinkId,
     },
-    /// Start a PMIx server process for a job on this node; it lives and dies with the job's ranks.
+    /// Start a PMIx server process for a job on this node; it ends with the job's ranks.
     StartPmix(Box<PmixPlan>),
-    /// Bytes for it.
+    /// Send bytes to the PMIx server process.
     PmixSend {
         job: JobId,
         bytes: Bytes,
     },
-    /// Kill it.
+    /// Kill the PMIx server process.
     StopPmix {
         job: JobId,
     },
@@ -283,49 +279,49 @@ pub enum Output {
         target: SignalTarget,
         signal: i32,
     },
-    /// Kill whatever the job's ranks left behind on this node, however it is hidden. Comes when the last rank is gone.
+    /// Kill all processes that the job's ranks left behind on this node, even if they are hidden. Sent after the last rank has ended.
     Sweep {
         job: JobId,
     },
-    /// Make memory for the ranks of a job here, and keep it for replies that name it. That memory of slots was made is told by
-    /// `Shared`, that any was not by `ShareFailed`; replies that name what is not there are dropped.
+    /// Create memory for the job's local ranks, and keep it for replies that name it. `Shared` reports that memory for slots was created,
+    /// `ShareFailed` that any memory was not; replies that name memory which does not exist are dropped.
     Share {
         job: JobId,
         share: ShareId,
         content: Content,
     },
-    /// Write an array into a slot of such memory, which no rank reads now. If it cannot be written, all later replies of the job
-    /// are dropped, and `ShareFailed` tells why.
+    /// Write an array into a slot of such memory; no rank reads the slot at this time. If it cannot be written, all later replies of the
+    /// job are dropped, and `ShareFailed` reports why.
     WriteSlot {
         job: JobId,
         share: ShareId,
         slot: u32,
         array: Array,
     },
-    /// No later reply names this memory. Ranks that have it keep it.
+    /// No later reply names this memory. Ranks that have mapped it keep it.
     Unshare {
         job: JobId,
         share: ShareId,
     },
-    /// PMI bytes for a rank, and memory whose descriptors go along with the first of them.
+    /// PMI bytes for a rank, and memory whose descriptors are sent with the first of them.
     Reply {
         job: JobId,
         local: LocalRank,
         bytes: Bytes,
         shares: Vec<ShareId>,
     },
-    /// Close a rank's PMI socket after what was replied.
+    /// Close a rank's PMI socket after the pending replies.
     CloseClient {
         job: JobId,
         local: LocalRank,
     },
-    /// Bytes for a rank's standard input; empty: its end.
+    /// Bytes for a rank's standard input; empty: end of file.
     Write {
         job: JobId,
         local: LocalRank,
         bytes: Bytes,
     },
-    /// Read a stream of all ranks of the job, or leave it until told otherwise. On at first.
+    /// Start or stop reading a stream of all ranks of the job. Initially on.
     ReadStdio {
         job: JobId,
         stream: Stream,
@@ -337,11 +333,11 @@ pub enum Output {
         rows: u16,
         columns: u16,
     },
-    /// A job is over on this node; the driver forgets it, with its memory.
+    /// A job has ended on this node; the driver forgets it and its memory.
     JobGone {
         job: JobId,
     },
-    /// The agent has nothing left to do.
+    /// The agent has finished.
     Exit,
 }
 
@@ -358,15 +354,15 @@ pub struct SpawnPlan {
     pub programs: Vec<Program>,
     pub ranks: Vec<RankPlan>,
     pub bind_to: BindTo,
-    /// Other nodes of the job are on this machine too.
+    /// Other nodes of the job share this machine.
     pub shares_machine: bool,
-    /// Whether standard output and error are pipes to the agent (always, today) and who reads standard input.
+    /// Which ranks read standard input. Standard output and error are always pipes to the agent.
     pub stdin: StdinTarget,
     /// Rank `StdinTarget::One` inherits the agent's own standard input.
     pub stdin_inherit: bool,
-    /// Give each rank a PMI socket (`PMI_FD`).
+    /// Whether each rank gets a PMI socket (`PMI_FD`).
     pub pmi_socket: bool,
-    /// GPUs for each rank; 0: they are not divided.
+    /// Number of GPUs for each rank; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
     pub umask: u32,
     pub limits: Vec<Limit>,
@@ -376,22 +372,22 @@ pub struct SpawnPlan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PmixPlan {
     pub job: JobId,
-    /// The driver adds the cpus of each rank and the directory, and sends it first of all.
+    /// The driver adds the CPUs of each rank and the directory, and sends this first.
     pub begin: Begin,
     /// How the ranks will be bound.
     pub bind_to: BindTo,
-    /// Ranks of the job on this machine, as far as is known.
+    /// Ranks of the job on this machine, as far as known.
     pub ranks_here: u32,
-    /// The job's environment, which may hold settings of the library.
+    /// The job's environment, which may contain settings of the library.
     pub env: Vec<Vec<u8>>,
 }
 
-/// What several ranks have in common.
+/// The properties that several ranks share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
     pub argv: Vec<Vec<u8>>,
     pub cwd: Vec<u8>,
-    /// The whole environment but the ranks' own variables, `NAME=VALUE`, each name once.
+    /// The complete environment except for the ranks' own variables, `NAME=VALUE`, each name once.
     pub env: Vec<Vec<u8>>,
 }
 
@@ -401,7 +397,7 @@ pub struct RankPlan {
     pub local: LocalRank,
     /// Index into `programs`.
     pub program: u16,
-    /// The rank's own variables, `NAME=VALUE`. `PMI_FD` is added by the driver, which knows the number.
+    /// The rank's own variables, `NAME=VALUE`. The driver adds `PMI_FD`, since it knows the number.
     pub env: Vec<Vec<u8>>,
     /// Gets a pseudo-terminal of this size (rows, columns) for all three streams.
     pub pty: Option<(u16, u16)>,

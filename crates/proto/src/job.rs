@@ -1,12 +1,12 @@
-//! One job as one agent sees it: its own ranks, the children that run more of it, and the way up.
+//! One job as seen by one agent: its local ranks, the children that run more of it, and the parent in its tree.
 //!
 //! ```text
 //!   JobInput ──► Job ──► one part ──► effects ──► Job ──► other parts … ──► acts for the agent
 //! ```
 //!
-//! This file only routes. A part takes its own state, what it may look at, and the input, and says by effects what follows; parts know
-//! nothing of each other. Each effect is carried out with all that follows from it before the next, so that frames keep the order in
-//! which they were caused, and nothing re-enters a part.
+//! This file only routes. A part takes its own state, a view of what it may read, and the input, and returns effects; parts know nothing of
+//! each other. Each effect and everything that it causes is carried out before the next one, so that frames keep the order in which they
+//! were caused, and no part is re-entered.
 
 mod bench;
 pub mod children;
@@ -71,14 +71,14 @@ pub struct Job {
     barriers: Barriers,
     pmix: Option<Box<Pmix>>,
     profile: Option<Box<Profile>>,
-    /// What is measured before the ranks start.
+    /// The benchmark that runs before the ranks start.
     bench: Option<Bench>,
-    /// Lists that are empty between two inputs. They are kept so that the next input allocates nothing.
+    /// Lists that are empty between inputs, kept so that the next input allocates nothing.
     room: [Effects; 2],
 }
 
 impl Job {
-    /// A job that has not begun here. `hold`: its ranks wait for the link to the parent.
+    /// A job that has not started here. `hold`: its ranks wait for the link to the parent.
     pub fn new(
         spec: Arc<JobSpec>,
         mapping: &Mapping,
@@ -115,7 +115,7 @@ impl Job {
         }
     }
 
-    /// Tells the job one thing that happened. True when it is over here and can be forgotten.
+    /// Tells the job about one event. Returns whether the job has ended here and can be forgotten.
     pub fn handle(&mut self, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
         let [mut out, mut caused] = mem::take(&mut self.room);
         self.on_input(turn, input, &mut out);
@@ -196,7 +196,7 @@ impl Job {
         }
     }
 
-    /// Does what parts want done.
+    /// Carries out the effects of parts.
     fn carry(&mut self, turn: &Turn<'_>, effects: &mut Effects, caused: &mut Effects, acts: &mut Acts) {
         while let Some(effect) = effects.pop() {
             self.apply(turn, effect, acts, caused);
@@ -314,12 +314,12 @@ impl Job {
         }
     }
 
-    /// What a part may look at.
+    /// The view given to a part.
     fn view<'a>(facts: &'a Facts, ranks: &'a Ranks, children: &'a Children, ends: &Ends, now: Instant) -> View<'a> {
         View { now, facts, ranks, children, is_ending: ends.is_ending() }
     }
 
-    /// Tells PMIx something, if the job offers it.
+    /// Tells the PMIx part something, if the job offers PMIx.
     fn pmix(&mut self, now: Instant, out: &mut Effects, tell: impl FnOnce(&mut Pmix, &View<'_>, &mut Effects)) {
         let Job { pmix, facts, ranks, children, ends, .. } = self;
         if let Some(pmix) = pmix {
@@ -327,7 +327,7 @@ impl Job {
         }
     }
 
-    /// Ranks here are spawned at once, if nothing holds them up; the caller has told the children.
+    /// Spawns the local ranks unless something holds them; the caller has told the children.
     fn begin(&mut self, turn: &Turn<'_>, lost: Vec<MissingAgent>, out: &mut Effects) {
         if let Some(node) = self.facts.node.filter(|_| !self.ranks.is_empty()) {
             self.lifecycle.hold(spawn_plan(&self.facts.spec, &self.facts.mapping, node));
@@ -380,7 +380,7 @@ impl Job {
         }
     }
 
-    /// The keeper is gone, and the kernel ends the ranks: nothing more will be heard of them.
+    /// The keeper has ended, and the kernel kills the ranks: no more events about them will arrive.
     fn on_keeper_lost(&mut self, out: &mut Effects) {
         self.ranks.give_up(out);
         if let Some(pmix) = &mut self.pmix {
@@ -401,7 +401,7 @@ impl Job {
         }
     }
 
-    /// A frame of the exchange or stdio class, of `from` (`None`: from above).
+    /// A frame of the exchange or stdio class, from child `from` or (`None`) from the parent.
     fn on_frame(&mut self, now: Instant, from: Option<AgentId>, frame: Frame, out: &mut Effects) {
         let child = from.map(|agent| self.facts.child_index(agent));
         let Some(child) = child.map_or(Some(None), |index| index.map(Some)) else { return };
@@ -420,7 +420,7 @@ impl Job {
                 self.pmix(now, out, |pmix, view, out| pmix.on_frame(view, from, &frame, out));
             }
             (Some(_), Kind::Trace) => out.push(Effect::Up(profile::frame(&self.facts, frame.payload))),
-            // Frames in the wrong direction come from no agent of ours: they change nothing.
+            // No correct agent sends frames in the wrong direction: ignore them.
             (
                 _,
                 Kind::Control
@@ -444,7 +444,7 @@ impl Job {
         }
     }
 
-    /// A frame of another node's agent, straight.
+    /// A direct frame from another node's agent.
     fn on_direct(&mut self, now: Instant, from: AgentId, frame: Frame, out: &mut Effects) {
         if let Some(node) = self.facts.node_of(from) {
             self.on_exchange(now, Arrived::of_node(node, frame), out);
@@ -460,7 +460,7 @@ impl Job {
             self.collectives.count(&arrived);
             collectives::carry(arrived.give_to(now, &mut self.collectives.exchanges), out);
         } else if self.pmix.as_ref().is_some_and(|pmix| !pmix.is_given_up(arrived.epoch())) {
-            // What comes for a fence that was given up comes too late.
+            // A frame for a fence that was given up is ignored.
             self.collectives.count(&arrived);
             self.pmix(now, out, |pmix, view, out| pmix.on_exchange(view, arrived, out));
         }
@@ -476,7 +476,7 @@ impl Job {
         }
     }
 
-    /// A control message from above. What else there is does not come from there, or is about the session.
+    /// A control message from the parent. The other messages do not come from a parent, or concern the session.
     fn on_control_down(&mut self, now: Instant, message: Control, out: &mut Effects) {
         match message {
             Control::Signal { signal } => {
@@ -529,7 +529,7 @@ impl Job {
         }
     }
 
-    /// A control message of a child; the same holds.
+    /// A control message from a child; the other messages are ignored for the same reasons.
     fn on_control_up(&mut self, turn: &Turn<'_>, from: AgentId, message: Control, out: &mut Effects) {
         let Some(child) = self.facts.child_index(from) else { return };
         match message {
@@ -597,7 +597,7 @@ impl Job {
         }
     }
 
-    /// Agents are not there.
+    /// Agents are missing.
     fn on_missing(&mut self, turn: &Turn<'_>, missing: Vec<MissingAgent>, out: &mut Effects) {
         if self.facts.root {
             self.ends.on_missing((turn.now, turn.start_by), missing);
@@ -606,14 +606,14 @@ impl Job {
         }
     }
 
-    /// A link beside the tree that the job wants could not be made, or broke.
+    /// A link beside the tree that the job needs could not be made, or broke.
     fn on_no_link(&self, agent: AgentId, problem: String, out: &mut Effects) {
         let host = self.facts.node_of(agent).map(|node| self.facts.name_of(node));
         let host = host.unwrap_or_else(|| format!("agent {agent}"));
         out.fail_here(Cause::NoDirectLink { agent, host, problem });
     }
 
-    /// An agent is lost for good; at the root it was named already.
+    /// An agent is permanently lost; the root has already reported it.
     fn on_agent_lost(&mut self, agent: AgentId, out: &mut Effects) {
         if !self.facts.has_agent(agent) {
             return;
@@ -625,17 +625,17 @@ impl Job {
         }
     }
 
-    /// Nobody above waits for the job any more.
+    /// No ancestor waits for the job any more.
     fn abandon(&mut self, out: &mut Effects) {
         self.up = Up::Nowhere;
         self.stdio.discard();
         out.push(Effect::Kill { grace_ns: 0 });
     }
 
-    /// The kill did not reach everybody in time. Where output waits for a reader, that is the reason, and no failure.
+    /// The kill did not end everything in time. If output still waits for a reader, that is the reason, not a failure.
     fn give_up(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         let held_up = !self.stdio.is_flushed();
-        // In a standing session one job's end decides nothing about an agent.
+        // In a standing session a job's end must not affect the link to an agent.
         let is_lost = |agent| !held_up || (!turn.standing && !(turn.is_linked)(agent));
         for agent in self.children.give_up(is_lost) {
             self.ends.tear();
@@ -659,8 +659,8 @@ impl Job {
         }
     }
 
-    /// The last rank here is gone, or the PMIx server: when neither is left, whatever the ranks left behind goes too, also while
-    /// nobody reads their output.
+    /// The last local rank or the PMIx server has ended. When both have, kill what the ranks left behind, even while their output is
+    /// unread.
     fn on_part_gone(&mut self, now: Instant, what: Effect, out: &mut Effects) {
         if matches!(what, Effect::ServerGone) {
             self.ranks.on_server_gone(out);
@@ -673,7 +673,7 @@ impl Job {
         }
     }
 
-    /// A rank has joined: those that cannot any more are missed.
+    /// A rank has connected: ranks that can no longer do so count as departed.
     fn miss_absent(&self, out: &mut Effects) {
         let ranks = &self.ranks;
         if !ranks.are_fewer() {
@@ -685,7 +685,7 @@ impl Job {
         }
     }
 
-    /// What is to be told of a rank here that enters no more collectives.
+    /// The report about a local rank that enters no more collectives.
     fn departed(&self, local: LocalRank) -> Departed {
         let process = &self.ranks[local.index()];
         let exit = match process.life {
@@ -705,7 +705,7 @@ impl Job {
         }
     }
 
-    /// A rank here enters no more collectives.
+    /// A local rank enters no more collectives.
     fn depart(&mut self, now: Instant, local: LocalRank, out: &mut Effects) {
         let departed = self.departed(local);
         self.pmi.on_departed(local);
@@ -727,7 +727,7 @@ impl Job {
         out.push(Effect::CheckBroken);
     }
 
-    /// Where somebody waits for a rank that will never come, the job ends.
+    /// Ends the job if a rank waits for one that will never enter.
     fn check_broken(&self, out: &mut Effects) {
         let exchanges = &self.collectives.exchanges;
         let broken = exchanges.broken().map(|broken| (broken, exchanges.arrived()));
@@ -739,7 +739,7 @@ impl Job {
         }
     }
 
-    /// A collective is over: what it brought is put in place, and the ranks here are told.
+    /// A collective is complete: stores its outcome and answers the local ranks.
     fn on_finished(&mut self, turn: &Turn<'_>, finished: Finished, out: &mut Effects) {
         let Finished { waiting, outcome, trace, .. } = finished;
         if let Some(bench) = self.bench.as_mut().filter(|bench| bench.gathers()) {
@@ -749,7 +749,7 @@ impl Job {
         out.push(Effect::Traced(trace));
     }
 
-    /// A wait became long: the root asks everybody.
+    /// If a wait has become too long, the root asks all agents for the missing ranks.
     fn check_stall(&mut self, now: Instant, out: &mut Effects) {
         if self.wait_deadline().is_some_and(|due| now >= due) {
             self.mark_asked();
@@ -782,12 +782,12 @@ impl Job {
         self.stalls.ask(now, &self.facts, collective, first, out);
     }
 
-    /// Who has not arrived: below, and here.
+    /// Asks the children for missing ranks, and reports those of this node.
     fn survey(&mut self, collective: Option<Collective>, out: &mut Effects) {
         let collective = collective.or(self.first_collective());
         self.mark_asked();
         out.push(Effect::ControlDown(Control::StallAsk { collective }));
-        // A node's PMIx server does not tell which of its ranks are in: all are, or none.
+        // A node's PMIx server does not say which of its ranks have entered: either all have, or none.
         let exchanges = match &self.pmix {
             Some(pmix) if collective == Some(Collective::Modex) => pmix.exchanges(),
             _ => &self.collectives.exchanges,
@@ -798,7 +798,7 @@ impl Job {
         out.extend(report.map(|report| Effect::ControlUp(Control::Stall(report))));
     }
 
-    /// Says what has become true.
+    /// Flushes output and reports the start of the ranks, as far as possible.
     fn settle(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         self.stdio.flush(&self.facts, out);
         self.say_started(turn.now, out);
@@ -806,7 +806,7 @@ impl Job {
 
     /// Whether it can be forgotten here.
     fn is_over(&mut self, turn: &Turn<'_>) -> bool {
-        // Of those behind a child that is missed more may be learnt, and nobody was told of any yet.
+        // Reports about the subtree of a missing child may still arrive; nothing was reported about it yet.
         let all_gone = !self.ranks.are_busy() && self.children.are_done();
         let is_over = all_gone && self.lifecycle.on_all_gone() && self.is_drained(turn);
         if is_over {
@@ -815,12 +815,12 @@ impl Job {
         is_over
     }
 
-    /// Whether nothing is left of the ranks that are gone.
+    /// Whether nothing remains of the ended ranks.
     fn is_drained(&self, turn: &Turn<'_>) -> bool {
         let has_server = self.pmix.as_ref().is_some_and(|pmix| pmix.is_there());
-        // Ranks here need not wait for their collectives; other nodes need what this one passes on.
+        // Local ranks need not wait for their collectives; but other nodes need what this one forwards.
         let passes_on = !self.ends.is_ending() && self.open_collectives() > 0;
-        // Its stamps would stand on a clock that nobody can tell from the others'.
+        // Without the clock offset the time stamps cannot be compared with those of other agents.
         let wants_clock =
             self.profile.is_some() && !self.facts.root && !turn.clock.is_known() && !self.ends.is_forced();
         !has_server && self.stdio.is_flushed() && !passes_on && !wants_clock
@@ -867,7 +867,7 @@ impl Job {
         self.collectives.exchanges.open() + self.pmix.as_ref().map_or(0, |pmix| pmix.open())
     }
 
-    /// When it wants to be told of the time.
+    /// When the job must be told the time.
     pub fn deadline(&self) -> Option<Instant> {
         let parts = [
             self.stdio.deadline(),
@@ -890,17 +890,17 @@ impl Job {
         self.ends.is_ending()
     }
 
-    /// Whether they were killed.
+    /// Whether the ranks were killed.
     pub fn is_forced(&self) -> bool {
         self.ends.is_forced()
     }
 
-    /// All ranks run, or are gone.
+    /// Whether all ranks are running or have ended.
     pub fn has_started(&self) -> bool {
         self.lifecycle.has_started()
     }
 
-    /// Where its frames go from here.
+    /// The next hop of its frames towards the launcher.
     pub fn up(&self) -> Up {
         self.up
     }
@@ -923,38 +923,38 @@ impl Job {
         self.facts.child_index(agent).is_some()
     }
 
-    /// What another agent is to this one in the job's tree: its parent (`Some(None)`), a child, or nothing.
+    /// The position of another agent in the job's tree: parent (`Some(None)`), child, or neither (`None`).
     pub fn side(&self, agent: AgentId) -> Option<Option<AgentId>> {
         if self.up == Up::Agent(agent) { Some(None) } else { self.has_child(agent).then_some(Some(agent)) }
     }
 
-    /// Whether agents may hold something of it when it is over.
+    /// Whether agents may still store something of the job after its end.
     pub fn leaves_traces(&self) -> bool {
         self.ends.is_torn() || self.facts.spec.options.pmi.has_pmix()
     }
 
-    /// What the ranks here have left behind.
+    /// The data that the local ranks have left behind.
     pub fn take_remains(&mut self) -> Remains {
         self.pmix.as_mut().map(|pmix| pmix.take_remains()).unwrap_or_default()
     }
 
-    /// Bytes held for output here, for the simulator's checkers.
+    /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_output_bytes(&self) -> usize {
         self.stdio.held_bytes()
     }
 
-    /// Collectives that are not over here, for the simulator's checkers.
+    /// Number of collectives in progress here, for the simulator's checkers.
     pub fn open_exchanges(&self) -> usize {
         self.open_collectives() + self.barriers.open()
     }
 
-    /// Requests of PMIx servers that are not answered, for the simulator's checkers.
+    /// Number of unanswered requests of PMIx servers, for the simulator's checkers.
     pub fn outstanding_asks(&self) -> usize {
         self.pmix.as_ref().map_or(0, |pmix| pmix.outstanding())
     }
 }
 
-/// Something failed on this node that is no single rank's fault.
+/// A failure on this node that no single rank caused.
 fn failure_here(facts: &Facts, cause: Cause) -> Failure {
     Failure { node: facts.own_node(), host: facts.host(), rank: None, pid: None, cause }
 }

@@ -1,13 +1,12 @@
-//! One launcher: a job's person at the terminal.
+//! One launcher: the user's end of a job.
 //!
 //! ```text
 //!   Waiting ── link up ──► Running ── ended ──► Draining ── all written, link down ──► Left
 //!                             │ second interrupt, time limit: kill; output is dropped after an interrupt
 //! ```
 //!
-//! It sends the job to the root agent, passes signals and standard input down, hands out what the ranks wrote and
-//! grants credit for what was written, and leaves with the job's exit code when everything has arrived. It decides
-//! nothing about failures: the root does.
+//! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants credit for what was
+//! written, and exits with the job's exit code when everything has arrived. It makes no decisions about failures: the root does.
 
 use crate::exit_code::{OURS, exit_code};
 use crate::io::{LinkId, Stream};
@@ -30,8 +29,8 @@ const SIGALRM: i32 = 14;
 const SIGTERM: i32 = 15;
 const SIGTSTP: i32 = 20;
 
-/// Once the user or the time limit wants the job to end, output that nobody takes is waited for this long (ns); each piece
-/// that is taken begins it anew. Chosen: a person who pressed Ctrl-C waits for a prompt.
+/// Once the user or the time limit ends the job, how long to wait for a reader of the output (ns); each piece that is read restarts the
+/// time. Chosen: a person who pressed Ctrl-C waits for a prompt.
 const UNTAKEN_NS_MAX: u64 = 1_000_000_000;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,7 +38,7 @@ pub struct LauncherConfig {
     pub job: JobSpec,
     /// End the job after this time.
     pub timeout_ns: Option<u64>,
-    /// Tell the agents to leave when the job is over (a one-shot run).
+    /// Tell the agents to leave when the job has ended (a one-shot run).
     pub one_shot: bool,
     /// The job's standard input goes through this launcher (not inherited).
     pub relay_stdin: bool,
@@ -52,20 +51,20 @@ pub struct Launcher {
     link: Option<LinkId>,
     reader: FrameReader,
     out: VecDeque<LauncherOutput>,
-    /// Bytes handed out and not written yet, by stream.
+    /// Bytes returned by `poll` and not written yet, by stream.
     unwritten: [u64; 2],
-    /// Output goes nowhere any more; credit is given at once.
+    /// Output is dropped; credit is returned immediately.
     discard: bool,
     stdin_credit: usize,
     stdin_ended: bool,
     interrupts: u32,
     timeout_at: Option<Instant>,
-    /// What the person was told that the job died of: the first failure counts.
+    /// The failure reported to the user: only the first one counts.
     own_failure: Option<Failure>,
     ended: Option<Ended>,
-    /// The end was asked for: nobody waits for ever for a reader.
+    /// The end was requested: do not wait for ever for a reader.
     impatient: bool,
-    /// When output last moved, or began to wait.
+    /// When output last made progress, or started to wait.
     moved_at: Instant,
 }
 
@@ -127,12 +126,12 @@ impl Launcher {
         }
     }
 
-    /// Whether the end was asked for: what nobody takes is not waited for.
+    /// Whether the end was requested: unread output is not waited for.
     pub fn is_impatient(&self) -> bool {
         self.impatient
     }
 
-    /// When output that nobody takes is given up.
+    /// When unread output is given up.
     fn untaken_until(&self) -> Option<Instant> {
         (self.impatient && self.unwritten != [0; 2]).then(|| self.moved_at + UNTAKEN_NS_MAX)
     }
@@ -193,7 +192,7 @@ impl Launcher {
             Control::Stall(report) => self.notice(Notice::Stall(report)),
             Control::Note(note) => self.notice(Notice::Note(note)),
             Control::Ended(ended) => self.on_ended(ended),
-            // All else is said among agents, or by launchers, or answers what this one does not ask.
+            // All other messages are between agents, are sent by launchers, or answer requests that this launcher does not make.
             _ => {}
         }
     }
@@ -248,7 +247,7 @@ impl Launcher {
         self.send(frame);
     }
 
-    /// Nobody takes the output any more: what was handed out counts as written.
+    /// Nobody reads the output any more: everything returned so far counts as written.
     fn discard_output(&mut self) {
         if !std::mem::replace(&mut self.discard, true) {
             for stream in [Stream::Out, Stream::Err] {
@@ -275,7 +274,7 @@ impl Launcher {
         }
     }
 
-    /// The first one is passed on; the second one ends the job, whatever the ranks do with it.
+    /// The first interrupt is forwarded; the second one ends the job, whatever the ranks do.
     fn on_interrupt(&mut self, now: Instant, signal: i32) {
         self.interrupts += 1;
         self.be_impatient(now);
@@ -308,7 +307,7 @@ impl Launcher {
         }
     }
 
-    /// Ends the job for a reason of the launcher's own; the first failure counts.
+    /// Ends the job for the launcher's own reason; only the first failure counts.
     fn end_job(&mut self, cause: Cause, grace_ns: u64) {
         let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
         match &mut self.ended {
@@ -333,7 +332,7 @@ impl Launcher {
         }
         self.stdin_credit = self.stdin_credit.saturating_sub(bytes.len());
         self.stdin_ended = bytes.is_empty();
-        // Its end overtakes nothing: both travel in the same class.
+        // End of file cannot overtake data: both are in the same class.
         let frame =
             Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: self.job.0, arg: 0, payload: bytes };
         self.send(frame);

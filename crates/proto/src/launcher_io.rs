@@ -1,11 +1,11 @@
-//! What a driver tells a launcher, and what a launcher asks of its driver.
+//! The inputs that a driver gives a launcher, and the outputs that a launcher requests of its driver.
 
 use crate::io::{LinkId, Stream};
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
 use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LauncherInput {
     LinkUp {
@@ -23,12 +23,12 @@ pub enum LauncherInput {
     Signal {
         signal: i32,
     },
-    /// The terminal has another size.
+    /// The size of the terminal has changed.
     Resize {
         rows: u16,
         columns: u16,
     },
-    /// Bytes of standard input; empty: its end.
+    /// Bytes of standard input; empty: end of file.
     Stdin {
         bytes: Bytes,
     },
@@ -37,14 +37,14 @@ pub enum LauncherInput {
         stream: Stream,
         bytes: u32,
     },
-    /// Writing failed for good; what follows is dropped.
+    /// Writing has failed permanently; further output is dropped.
     WriteFailed {
         problem: String,
     },
     Tick,
 }
 
-/// Something to do.
+/// An action for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LauncherOutput {
     Send {
@@ -57,21 +57,21 @@ pub enum LauncherOutput {
         rank: Option<u32>,
         bytes: Bytes,
     },
-    /// Read standard input, at most this many bytes before being asked again; 0: do not read.
+    /// Read standard input, at most this many bytes until the next such output; 0: do not read.
     ReadStdin {
         bytes_max: u32,
     },
-    /// Something for the person at the terminal.
+    /// Information for the user at the terminal.
     Notice(Notice),
-    /// Stop this process as a terminal's `^Z` would (after the ranks were told).
+    /// Stop this process as `^Z` on a terminal would (after the ranks were told).
     Suspend,
-    /// All is over and written: leave with this exit code.
+    /// Everything has ended and is written: exit with this code.
     Exit {
         code: u8,
     },
 }
 
-/// What a person is told, as data; the words are the command line's.
+/// Information for the user, as data; the command line provides the wording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     Started { ranks: u32 },

@@ -1,47 +1,47 @@
-//! What an agent wants to be in the memory that it shares with the ranks of its node.
+//! The contents of the memory that an agent shares with the ranks of its node.
 //!
-//! The agent only says what is to be shared and who gets it; its driver makes the memory, writes it and hands it to the ranks. The
-//! formats in it are `wireup_wire::shared`. Values stay slices of what came from other nodes, so that they are copied once: into
-//! the memory itself.
+//! The agent only decides what is shared and with which ranks; its driver creates the memory, writes it and passes it to the ranks. The
+//! formats are in `wireup_wire::shared`. Values stay slices of the received frames, so that they are copied only once: into the shared
+//! memory.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use wireup_wire::shared::rows::{ARENA_SLOTS, Layout};
 
-/// A piece of memory of one job on this node. Never used again in the job.
+/// A piece of memory of one job on this node. Ids are not reused within the job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ShareId(pub u32);
 
-/// What is to be in a piece of memory.
+/// The contents of a piece of memory.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {
     /// These bytes, which never change.
     Bytes(Bytes),
     /// The values of an allgather, which never change.
     Array(Array),
-    /// Room for [`ARENA_SLOTS`] arrays of at most `slot_len` bytes, which are written again and again.
+    /// Space for [`ARENA_SLOTS`] arrays of at most `slot_len` bytes, which are rewritten repeatedly.
     Slots { slot_len: usize },
 }
 
-/// The values of an allgather and how they are to lie.
+/// The values of an allgather and their layout.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Array {
     pub layout: Layout,
     pub values: Values,
 }
 
-/// The values of all ranks, in the order of ranks.
+/// The values of all ranks, in rank order.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Values {
-    /// The values of several ranks one behind the other, as in `wireup_wire::values`.
+    /// The values of several ranks concatenated, as in `wireup_wire::values`.
     InOrder(Vec<Bytes>),
-    /// One value for each rank.
+    /// One value per rank.
     ByRank(Vec<Bytes>),
 }
 
 impl Content {
-    /// How many bytes of memory it takes.
+    /// The memory's size in bytes.
     pub fn byte_len(&self) -> usize {
         match self {
             Content::Bytes(bytes) => bytes.len(),
@@ -50,7 +50,7 @@ impl Content {
         }
     }
 
-    /// Writes it; slots are left as they are.
+    /// Writes the contents; slots are left unchanged.
     ///
     /// # Panics
     /// If `out` is not [`byte_len`](Self::byte_len) bytes long.
@@ -64,15 +64,15 @@ impl Content {
 }
 
 impl Array {
-    /// How many bytes of memory it takes.
+    /// The array's size in bytes.
     pub fn byte_len(&self) -> usize {
         self.layout.total_len()
     }
 
-    /// Writes it.
+    /// Writes the array.
     ///
     /// # Panics
-    /// If `out` is not [`byte_len`](Self::byte_len) bytes long, or the values are not those that the layout was made for.
+    /// If `out` is not [`byte_len`](Self::byte_len) bytes long, or the values do not match the layout.
     pub fn fill(&self, out: &mut [u8]) {
         let mut builder = self.layout.build(out);
         match &self.values {
@@ -83,7 +83,7 @@ impl Array {
     }
 }
 
-/// It goes into the digest of a recording, where all bytes would be too much.
+/// Used for the digest of a recording, for which all bytes would be too much.
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

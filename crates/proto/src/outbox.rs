@@ -1,4 +1,4 @@
-//! What an agent wants done, in order, until its driver asks for it.
+//! The outputs of an agent, queued until its driver polls them.
 
 use crate::io::{LinkId, Output};
 use bytes::Bytes;
@@ -28,7 +28,8 @@ impl Outbox {
 
 /// A control message in its frame.
 ///
-/// `Done` and `Ended` say that nothing follows, so they may overtake nothing: they travel in the last class, the others in the first.
+/// `Done` and `Ended` mean that nothing follows, so they must not overtake anything: they are sent in the last class, the others in the
+/// first.
 pub fn control_frame(job: JobId, message: &Control) -> Frame {
     let is_last = matches!(message, Control::Done(_) | Control::Ended(_));
     let class = if is_last { Class::Staging } else { Class::Control };

@@ -1,9 +1,9 @@
-//! Standard output and error on their way up: lines are assembled here, credit decides when they leave.
+//! Standard output and error on their way up: lines are assembled here, and credit decides when they are sent.
 //!
-//! One `OutputStream` per job and stream. Every link has a window of its own: this agent sends no more than its
-//! parent granted, and grants its children as much as it has passed on. A reader that stops therefore stops exactly
-//! its own sources: first the queues fill, then the agents leave the pipes unread, then the ranks block in `write`.
-//! Held at most: window + one chunk from each child; `QUEUE_BYTES`, [`PARTIAL_BYTES`] and one read from the node's own ranks.
+//! One `OutputStream` per job and stream. Every link has a separate window: this agent sends no more than its parent granted, and grants
+//! its children as much as it has forwarded. So a reader that stops blocks only its own sources: first the queues fill, then the agents
+//! stop reading the pipes, then the ranks block in `write`. Memory limit: window + one chunk per child; `QUEUE_BYTES`, [`PARTIAL_BYTES`]
+//! and one read for the node's own ranks.
 
 use crate::io::Stream;
 use crate::time::Instant;
@@ -12,27 +12,26 @@ use std::collections::VecDeque;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::limits::{LINE_LEN_MAX, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
-/// Own bytes waiting for credit beyond which the node's ranks are left unread.
+/// Above this many own bytes waiting for credit, the node's ranks are no longer read.
 const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
 
-/// Bytes of partial lines of all ranks beyond which long ones are shown in pieces. Chosen: a kilobyte for each of some
-/// thousand ranks.
+/// Above this many bytes of partial lines of all ranks, long ones are shown in pieces. Chosen: a kilobyte for each of a few thousand ranks.
 const PARTIAL_BYTES: usize = 4 << 20;
 
-/// Partial lines up to this are held in any case.
+/// Partial lines up to this length are always held.
 const SHORT_LINE_BYTES: usize = 1024;
 
 /// The `arg` of an output frame that belongs to no single rank.
 pub const MIXED: u32 = u32::MAX;
 
-/// How lines are treated.
+/// How to format lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
-    /// `[rank] ` before each line.
+    /// Prefix each line with `[rank] `.
     pub label: bool,
-    /// Keep ranks apart, pass bytes as they are.
+    /// Keep ranks separate, and forward bytes unchanged.
     pub split: bool,
-    /// Never show the beginning of a line before its end, but at the stream's end.
+    /// Never show a partial line, except at the end of the stream.
     pub whole_lines_only: bool,
 }
 
@@ -43,39 +42,39 @@ pub struct OutputStream {
     queue: VecDeque<Chunk>,
     own_queued: usize,
     reading: bool,
-    /// Partial line of each local rank.
+    /// The partial line of each local rank.
     lines: Vec<Line>,
     /// Local ranks whose partial line waits to be shown, oldest first.
     waiting: VecDeque<(Instant, LocalRank)>,
-    /// Bytes of finished lines that share a chunk.
+    /// Bytes of complete lines that share a chunk.
     batch: BytesMut,
-    /// Of all partial lines.
+    /// Total bytes of all partial lines.
     partial_bytes: usize,
 }
 
 #[derive(Default, Clone)]
 struct Line {
     partial: Vec<u8>,
-    /// The label of this line was written already (the line is shown in pieces).
+    /// The label of this line was already written (the line is shown in pieces).
     continued: bool,
-    /// When the partial line began, if it may be shown early.
+    /// When the partial line started, if it may be shown early.
     since: Option<Instant>,
-    /// It is in the list of those that wait to be shown.
+    /// It is in the list of those waiting to be shown.
     listed: bool,
 }
 
 struct Chunk {
     arg: u32,
     bytes: Bytes,
-    /// The child (by position) that gets its credit back, or the node itself.
+    /// The child (by index) whose credit is returned; `None`: this node.
     from: Option<usize>,
 }
 
-/// What may leave now.
+/// A chunk that may be sent now.
 pub struct Ready {
     pub arg: u32,
     pub bytes: Bytes,
-    /// Child to be granted `bytes.len()` more.
+    /// The child to be granted `bytes.len()` more.
     pub from: Option<usize>,
 }
 
@@ -95,7 +94,7 @@ impl OutputStream {
         }
     }
 
-    /// A local rank wrote. `prompt`: a partial line of this rank may be shown early.
+    /// A local rank wrote output. `prompt`: a partial line of this rank may be shown early.
     pub fn on_bytes(&mut self, now: Instant, local: LocalRank, rank: Rank, bytes: &Bytes, prompt: bool) {
         if self.style.split {
             self.push_own(rank.0, bytes.clone());
@@ -118,7 +117,7 @@ impl OutputStream {
         }
     }
 
-    /// A local rank's stream ended: what it wrote last is shown as it is; a labelled line gets its end.
+    /// A local rank's stream ended: shows its last partial line; a labelled one is terminated.
     pub fn on_closed(&mut self, local: LocalRank, rank: Rank) {
         self.flush_partial(local, rank);
         if self.style.label && self.lines[local.index()].continued {
@@ -134,17 +133,17 @@ impl OutputStream {
     }
 
     pub fn on_credit(&mut self, bytes: u32) {
-        // More than a window was never under way.
+        // The credit never exceeds a window.
         let credit = (self.credit.saturating_add(i64::from(bytes))).min(STDIO_WINDOW_BYTES as i64);
         self.credit = self.credit.max(credit);
     }
 
-    /// Nobody reads it any more: it leaves as it comes.
+    /// Nobody reads the output any more: it is sent without credit.
     pub fn discard(&mut self) {
         self.credit = i64::MAX / 2;
     }
 
-    /// Shows partial lines that waited long enough.
+    /// Shows partial lines that have waited long enough.
     pub fn on_tick(&mut self, now: Instant, rank_of: impl Fn(LocalRank) -> Rank) {
         while let Some((since, local)) = self.waiting.front().copied() {
             if now < since + PARTIAL_LINE_NS_MAX {
@@ -155,7 +154,7 @@ impl OutputStream {
             line.listed = false;
             match line.since {
                 Some(since) if now >= since + PARTIAL_LINE_NS_MAX => self.flush_partial(local, rank_of(local)),
-                // The line that was meant has ended; this is a younger one.
+                // The line that was listed has ended; this is a newer one.
                 Some(since) => {
                     line.listed = true;
                     self.waiting.push_back((since, local));
@@ -169,7 +168,7 @@ impl OutputStream {
         self.waiting.front().map(|(since, _)| *since + PARTIAL_LINE_NS_MAX)
     }
 
-    /// The next chunk that the credit lets go.
+    /// The next chunk that the credit allows.
     pub fn poll_ready(&mut self) -> Option<Ready> {
         if self.credit <= 0 {
             return None;
@@ -185,7 +184,7 @@ impl OutputStream {
         Some(Ready { arg: chunk.arg, bytes: chunk.bytes, from: chunk.from })
     }
 
-    /// Whether the node's ranks should be read, if that has changed.
+    /// Whether to read the node's ranks, if that has changed.
     pub fn poll_reading(&mut self) -> Option<bool> {
         let wanted = match self.own_queued + self.batch.len() {
             queued if queued > QUEUE_BYTES => false,
@@ -199,7 +198,7 @@ impl OutputStream {
         self.queue.is_empty() && self.batch.is_empty()
     }
 
-    /// Bytes held here, for the simulator's checker.
+    /// Bytes buffered here, for the simulator's checker.
     pub fn held_bytes(&self) -> usize {
         self.queue.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.batch.len() + self.partial_bytes
     }
@@ -226,7 +225,7 @@ impl OutputStream {
         }
     }
 
-    /// Moves the rank's partial line with `bytes` behind it into the batch.
+    /// Moves the rank's partial line, followed by `bytes`, into the batch.
     fn emit(&mut self, local: LocalRank, rank: Rank, bytes: &[u8]) {
         let line = &mut self.lines[local.index()];
         line.since = None;
@@ -258,7 +257,7 @@ impl OutputStream {
         }
     }
 
-    /// Queues bytes in frames of bearable size, cut behind a line where there is one.
+    /// Queues bytes in frames of limited size, split after a line end if possible.
     fn push_own(&mut self, arg: u32, mut bytes: Bytes) {
         self.own_queued += bytes.len();
         while !bytes.is_empty() {
@@ -340,11 +339,11 @@ mod tests {
         assert_eq!(stream.poll_reading(), Some(false));
         (0..4).for_each(|_| stream.on_credit(u32::MAX));
         let granted: usize = std::iter::from_fn(|| stream.poll_ready()).map(|ready| ready.bytes.len()).sum();
-        assert_eq!(granted, STDIO_WINDOW_BYTES, "no more than a window, whatever is granted");
+        assert_eq!(granted, STDIO_WINDOW_BYTES, "at most a window, whatever is granted");
         stream.discard();
         stream.on_credit(1);
         while stream.poll_ready().is_some() {}
-        assert!(stream.is_empty(), "what nobody reads needs no credit");
+        assert!(stream.is_empty(), "discarded output needs no credit");
         assert_eq!(stream.poll_reading(), Some(true));
     }
 
@@ -360,7 +359,7 @@ mod tests {
         assert_eq!(drain(&mut stream), b"first line\n");
         stream.on_tick(due, |_| Rank(0));
         assert_eq!(drain(&mut stream), b"", "the second line is a nanosecond old");
-        let later = stream.deadline().expect("it may be a prompt, too");
+        let later = stream.deadline().expect("it may be a prompt too");
         assert!(later > due);
         stream.on_tick(later, |_| Rank(0));
         assert_eq!(drain(&mut stream), b"second ");

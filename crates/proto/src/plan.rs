@@ -1,11 +1,11 @@
-//! From the description of a job to the processes of one node.
+//! Derives the processes of one node from the description of a job.
 
 use crate::io::{Program, RankPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::job::{BindTo, JobSpec, StdinTarget};
 
-/// Which program a rank belongs to.
+/// The index of the program that a rank runs.
 pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
     let mut end = 0;
     for (index, app) in spec.apps.iter().enumerate() {
@@ -77,7 +77,7 @@ fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_si
         env.push(format!("PMI_SIZE={size}"));
         env.push(format!("PMI_JOBID={}", spec.nspace));
         if !spec.nodes[node.index()].shared {
-            // A virtual node's name is no host's.
+            // A virtual node's name is not a host name.
             env.push(format!("PMI_HOSTNAME={}", name.rsplit_once('@').map_or(name.as_str(), |(_, host)| host)));
         }
     }

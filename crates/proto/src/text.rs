@@ -1,6 +1,6 @@
-//! Words that came from elsewhere, made fit to be passed on.
+//! Prepares text from other processes for forwarding.
 
-/// The beginning of `text`, at most `len_max` bytes, cut between two letters.
+/// A prefix of `text`, at most `len_max` bytes, cut between two characters.
 pub fn beginning(text: &str, len_max: usize) -> &str {
     let mut end = text.len().min(len_max);
     while !text.is_char_boundary(end) {
@@ -9,7 +9,7 @@ pub fn beginning(text: &str, len_max: usize) -> &str {
     &text[..end]
 }
 
-/// The same on one line.
+/// The same on a single line.
 pub fn line(text: &str, len_max: usize) -> String {
     let is_of_line = |letter: char| !letter.is_control() && !matches!(letter, '\u{2028}' | '\u{2029}');
     beginning(text, len_max).chars().map(|letter| if is_of_line(letter) { letter } else { ' ' }).collect()

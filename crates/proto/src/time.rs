@@ -1,9 +1,9 @@
-//! Time as a number: the machines have no clock of their own.
+//! Time as a number: the state machines have no clock of their own.
 
 use core::ops::{Add, Sub};
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds of some monotonic clock that the driver owns.
+/// Nanoseconds of a monotonic clock owned by the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Instant(pub u64);
 

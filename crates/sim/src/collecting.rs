@@ -2,7 +2,6 @@
 
 use crate::client::Op;
 use crate::contributions::{self, Lens};
-use crate::memory::Page;
 use crate::ranks::Doing;
 use crate::rng::Rng;
 use crate::workload::{self, Speaks, Which, Whose};
@@ -16,7 +15,7 @@ use wireup_wire::shared::rows::{Form, Rows};
 pub struct Collecting {
     /// Started and not waited for, oldest first.
     started: Vec<Started>,
-    next_id: u32,
+    last_id: u32,
     waits: Option<Waits>,
     /// The one that a request is answered by.
     blocking: Option<u32>,
@@ -115,8 +114,8 @@ impl World {
 
     fn note_started(&mut self, rank: u32, epoch: u32, what: What) -> u32 {
         let collecting = &mut self.procs[rank as usize].collecting;
-        let id = collecting.next_id;
-        collecting.next_id += 1;
+        collecting.last_id += 1;
+        let id = collecting.last_id;
         collecting.started.push(Started { id, epoch, what, is_over: false });
         id
     }
@@ -140,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn on_allgather_over(&mut self, rank: u32, id: u32, array: &Page) -> Result<(), String> {
+    pub(crate) fn on_allgather_over(&mut self, rank: u32, id: u32, array: &[u8]) -> Result<(), String> {
         let (epoch, what) = self.note_over(rank, id, |what| what != What::Fence)?;
         self.checks.collectives.on_release(epoch)?;
         if let What::Allgather { lens, shared } = what {
@@ -165,9 +164,9 @@ impl World {
     }
 
     /// An array holds what all ranks have given. The first rank of a node reads all of it, the others their surroundings.
-    fn check_array(&self, rank: u32, epoch: u32, lens: Lens, shared: bool, array: &Page) -> Result<(), String> {
+    fn check_array(&self, rank: u32, epoch: u32, lens: Lens, shared: bool, array: &[u8]) -> Result<(), String> {
         let size = self.spec.job_size();
-        let rows = Rows::read(array.bytes()).map_err(|error| format!("allgather {epoch}: {error}"))?;
+        let rows = Rows::read(array).map_err(|error| format!("allgather {epoch}: {error}"))?;
         let is_padded = rows.form() == Form::Rows;
         if (rows.count(), rows.stride()) != (size, lens.max() as usize) || (shared && !is_padded) {
             return Err(format!("allgather {epoch}: {:?} of {} rows of {}", rows.form(), rows.count(), rows.stride()));
@@ -220,16 +219,14 @@ impl World {
 
     /// Finds pairs in memory, which is fetched first if a fence has told of more.
     pub(crate) fn look_up(&mut self, rank: u32, pair: u16, value_bytes: u16, whose: Whose) {
-        let Some(own) = self.procs[rank as usize].pmi.as_mut().and_then(|client| client.own()) else {
-            return self.checks.problem(format!("rank {rank} is no client of our own, and looks up"));
-        };
-        if own.is_behind() {
+        let Some(client) = &self.procs[rank as usize].pmi else { return };
+        if client.is_behind() == Some(true) {
             return self.ask(rank, Op::Map);
         }
         let (size, mut nth, mut problem) = (self.spec.job_size(), 0, None);
         while let Some(other) = whose.nth(rank, size, nth, &mut self.rng) {
             let expected = workload::value(self.spec.seed, other, pair, value_bytes);
-            match own.lookup(&workload::key(other, pair)) {
+            match client.lookup(&workload::key(other, pair)) {
                 Ok(Some(value)) if value == expected.as_bytes() => self.checks.gets += 1,
                 Ok(found) => {
                     problem.get_or_insert(format!("rank {rank} finds {found:?} of rank {other}, not {expected}"));

@@ -23,7 +23,6 @@ mod lives;
 mod memory;
 mod misfortune;
 mod net;
-mod own;
 pub mod random;
 mod ranks;
 pub mod remote;

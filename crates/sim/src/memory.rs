@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::rc::Rc;
+use wireup_client::memory::Memory;
 use wireup_proto::memory::{Array, Content, ShareId};
 use wireup_wire::shared::rows::ARENA_SLOTS;
 
@@ -92,10 +94,6 @@ impl Page {
         }
         Page { bytes, counted: arrays.cloned() }
     }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
 }
 
 impl Drop for Page {
@@ -106,19 +104,31 @@ impl Drop for Page {
     }
 }
 
-impl Shared {
-    /// Memory that does not change; `None`: it is an arena.
-    pub fn page(self) -> Option<Rc<Page>> {
+/// The bytes of a page that somebody holds.
+#[derive(Debug)]
+pub struct Part(Rc<Page>);
+
+impl Deref for Part {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl Memory for Shared {
+    type Part = Part;
+
+    fn whole(&self) -> Option<Part> {
         match self {
-            Shared::Page(page) => Some(page),
+            Shared::Page(page) => Some(Part(page.clone())),
             Shared::Arena(_) => None,
         }
     }
 
-    /// What lies in a slot of an arena now.
-    pub fn slot(&self, index: usize) -> Option<Rc<Page>> {
+    fn slot(&self, slot: u32) -> Option<Part> {
         match self {
-            Shared::Arena(slots) => slots.borrow().get(index)?.clone(),
+            Shared::Arena(slots) => slots.borrow().get(slot as usize)?.clone().map(Part),
             Shared::Page(_) => None,
         }
     }

@@ -40,7 +40,7 @@ pub struct Proc {
     pub finalized: bool,
     /// Whose value the last get asked for.
     pub asked: u32,
-    pub pmi: Option<Client>,
+    pub pmi: Option<Box<Client>>,
     /// The agent was told that this rank runs; its bytes come after.
     pub start_is_known: bool,
     pub to_agent: Fifo<ToAgent>,
@@ -151,10 +151,12 @@ impl World {
             let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
             return self.clock.after(delay_ns, Event::RankStep(rank));
         }
-        let (size, env) = (self.spec.job_size(), client::env_of(plan, rank_plan));
-        match env {
-            Ok(env) if (env.rank, env.size) == (rank, size) => proc.pmi = Some(Client::new(env, proc.script.speaks)),
-            Ok(env) => return self.checks.problem(format!("rank {rank} of {size} is told to be {env:?}")),
+        let (size, place) = (self.spec.job_size(), client::place_of(plan, rank_plan));
+        match place {
+            Ok(place) if (place.env.rank, place.env.size) == (rank, size) => {
+                proc.pmi = Some(Box::new(Client::new(place, proc.script.speaks)));
+            }
+            Ok(place) => return self.checks.problem(format!("rank {rank} of {size} is told to be {:?}", place.env)),
             Err(problem) => return self.checks.problem(format!("rank {rank} {problem}")),
         }
         proc.socket = [plan.pmi_socket; 2];

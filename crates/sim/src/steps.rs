@@ -274,6 +274,7 @@ impl World {
                 self.checks.gets += 1;
                 self.next_step(rank);
             }
+            (step, Answer::Strange(problem)) => return Err(format!("at {step:?} is answered {problem}")),
             (step, answer) => return Err(format!("at {step:?} is answered {answer:?}")),
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The account that runs on the nodes: root, as this machine has it.
+//! The account under which everything runs on the nodes: root, as defined on this machine.
 use std::fs;
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ pub struct Account {
     pub shell: String,
 }
 
-/// Where programs are looked for on the hub's and the nodes' command lines, after the testbed's own.
+/// The PATH of commands on the hub and the nodes, after the testbed's own folder.
 pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Account {
@@ -28,7 +28,7 @@ impl Account {
         })
     }
 
-    /// What a remote command finds in its environment, and nothing else.
+    /// The complete environment of a remote command.
     pub fn variables(&self) -> Vec<(String, String)> {
         let pairs = [
             ("HOME", self.home.to_string_lossy().into_owned()),
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn root_is_the_first_account_with_number_0() {
-        let account = Account::parse("a:x:1:0::/a:/bin/a\nr:x:0:0:root:/r:/bin/r\ns:x:0:0::/s:/bin/s\n").expect("r");
+        let account = Account::parse("a:x:1:0::/a:/bin/a\nr:x:0:0:root:/r:/bin/r\ns:x:0:0::/s:/bin/s\n").expect("root");
         assert_eq!((&*account.name, &*account.shell), ("r", "/bin/r"));
         assert!(Account::parse("").is_none());
     }

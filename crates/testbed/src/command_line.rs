@@ -1,4 +1,4 @@
-//! What the program does, by its name and first word.
+//! Chooses what the program does by its name and first word.
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,7 +12,7 @@ use crate::plainsh::client;
 use crate::testbed::{StartError, Testbed};
 use crate::{Spec, hub, sys};
 
-/// What this program itself could not do, as wireup's own codes have it.
+/// Exit codes for failures of this program itself, the same as wireup's.
 const FAILED: i32 = 125;
 const NOT_FOUND: i32 = 127;
 
@@ -70,7 +70,7 @@ fn fail(text: &str, code: i32) -> i32 {
     code
 }
 
-/// The file of this process's program.
+/// The path of this process's program.
 fn program() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into())
 }
@@ -98,7 +98,7 @@ fn run(mut words: Vec<OsString>) -> i32 {
     wait(testbed.enter(&mut command), &words[0])
 }
 
-/// Enters all name spaces of the node whose first process is given and runs the rest there.
+/// Enters all name spaces of the node whose first process is given, and runs the rest of the words there.
 fn inside(words: &[OsString]) -> i32 {
     let pid = words.first().and_then(|word| word.to_str()?.parse().ok()).and_then(Pid::from_raw);
     let (Some(pid), Some(program)) = (pid, words.get(1)) else {
@@ -119,13 +119,13 @@ fn inside(words: &[OsString]) -> i32 {
     if let Err(error) = entered {
         return fail(&format!("the node's name spaces: {error}"), FAILED);
     }
-    // A folder that the node does not have leaves us in its root.
+    // If the node does not have this folder, we stay in the node's root.
     let _ = folder.map(std::env::set_current_dir);
     let mut command = Command::new(program);
     wait(command.args(&words[2..]), program)
 }
 
-/// Runs a command that ends with us; interrupts from the terminal are for it.
+/// Runs a command that ends when we end; only the command reacts to interrupts from the terminal.
 fn wait(command: &mut Command, name: &OsStr) -> i32 {
     sys::ignore_interrupts(true);
     let prepare = || {

@@ -1,4 +1,4 @@
-//! A daemon of somebody else's: started as a child, waited for until it serves.
+//! A daemon of another project: started as a child, waited for until it serves.
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 /// A daemon that does not serve by then never will (chosen: six times what the last of 128 was seen to need).
 const SERVE_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_STEP: Duration = Duration::from_millis(5);
-/// Of a log that is shown: its end.
+/// Number of lines shown from the end of a log.
 const LOG_LINES_MAX: usize = 12;
 
-/// Starts `command`, which stays in the foreground, and waits until it serves; its pid. What it says goes to the end
-/// of `log`, which it may write by itself, too.
+/// Starts `command`, which stays in the foreground, waits until it serves, and returns its pid. Its output is appended to `log`, to which
+/// it may also write by itself.
 pub fn start(command: &mut Command, log: &Path, serves: impl FnMut() -> io::Result<bool>) -> io::Result<u32> {
     let name = command.get_program().to_string_lossy().into_owned();
     let said = || File::options().create(true).append(true).open(log);
@@ -32,7 +32,7 @@ fn ended(daemon: &mut Child) -> String {
     }
 }
 
-/// Waits while `may_go_on` says so, [`SERVE_LIMIT`] at the most; whether `holds` came to hold.
+/// Waits while `may_go_on` allows it, at most [`SERVE_LIMIT`]; returns whether `holds` became true.
 pub fn await_that(
     mut holds: impl FnMut() -> io::Result<bool>,
     mut may_go_on: impl FnMut() -> io::Result<bool>,
@@ -54,7 +54,7 @@ pub fn log_end(path: &Path) -> String {
     lines[lines.len().saturating_sub(LOG_LINES_MAX)..].join("\n")
 }
 
-/// Whether a socket of this node listens on `port`; a connection would cost the daemon something.
+/// Whether a socket of this node listens on `port`. This is read from `/proc`, since a connection would cost the daemon something.
 pub fn listens(port: u16) -> io::Result<bool> {
     let (port, listening) = (format!(":{port:04X}"), "0A");
     let table = fs::read_to_string("/proc/net/tcp")?;

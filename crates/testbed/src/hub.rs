@@ -1,9 +1,9 @@
-//! The testbed's process: makes the hub and the nodes, then does as it is told on standard input.
+//! The testbed's process: creates the hub and the nodes, then follows requests on standard input.
 //!
-//! It has name spaces of its own for network, mounts and host name, not for processes. Answers and requests are
-//! lines; the end of standard input ends the testbed. Whatever end it takes, its nodes end with it.
+//! It has its own name spaces for network, mounts and host name, but not for processes. Answers and requests are lines; the end of standard
+//! input ends the testbed. However it ends, its nodes end with it.
 //!
-//! Cost: nodes make their name spaces at the same time; the hub sends one request per cable.
+//! Cost: nodes create their name spaces at the same time; the hub sends one request per cable.
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use crate::spec::{HUB, Spec, addresses, hosts_file, mac, name};
 use crate::{mounts, node, processes, slurm, ssh, sys};
 
 const BRIDGE_INDEX: u32 = 100;
-/// Cables' ends on the hub: this and the node's number.
+/// Indexes of the cables' ends on the hub: this plus the node's number.
 const PORT_INDEX: u32 = 1000;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,16 +42,16 @@ struct Hub {
 struct Node {
     pid: Pid,
     link: BufReader<UnixStream>,
-    /// Pids of its daemons as the node counts them.
+    /// Pids of its daemons, as numbered within the node.
     daemons: String,
     off: bool,
 }
 
-/// Builds the testbed, serves requests until standard input ends, takes everything down; the exit code.
+/// Builds the testbed, serves requests until standard input ends, takes everything down; returns the exit code.
 pub fn main(spec: &Spec) -> i32 {
-    // Interrupts from a terminal are for the user's programs.
+    // Interrupts from a terminal are meant for the user's programs.
     let _ = rustix::process::setsid();
-    // What runs on a host heeds them, as after a login.
+    // Programs on a host react to interrupts, as after a log-in.
     sys::heed_interrupts();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let mut hub = match Hub::build(spec) {
@@ -76,7 +76,7 @@ pub fn main(spec: &Spec) -> i32 {
     0
 }
 
-/// One line to whoever started us. If nobody listens any more, the end of standard input follows.
+/// Sends one line to the process that started us. If nobody reads it any more, standard input will end as well.
 fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{}", line.replace('\n', "; "));
 }
@@ -230,7 +230,7 @@ impl Node {
         }
     }
 
-    /// Kills everything in the node and waits until it is gone.
+    /// Kills everything in the node and waits until it has exited.
     fn power_off(&mut self) -> io::Result<()> {
         if !self.off {
             self.off = true;
@@ -240,7 +240,7 @@ impl Node {
         Ok(())
     }
 
-    /// Lets a short-lived child mount something where this node sees it.
+    /// Lets a short-lived child mount something inside this node's mounts.
     fn mount(&self, action: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let (mut here, there) = UnixStream::pair()?;
         let Some(pid) = sys::fork()? else {

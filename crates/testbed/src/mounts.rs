@@ -1,4 +1,4 @@
-//! What the hub and the nodes see of the file system: private mounts only, which vanish with their name space.
+//! The file system as seen on the hub and on the nodes: private mounts only, which vanish with their name space.
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
 
-/// The testbed's own files: a tmpfs of the hub, seen at the same place by every node. Outside of the testbed the
-/// folder is empty; it stays, since others may be mounting there.
+/// The testbed's own files: a tmpfs of the hub, visible at the same path on every node. Outside of the testbed the folder is empty; it is
+/// not removed, since another testbed may be mounting there.
 pub const OWN: &str = "/run/wireup-testbed";
 pub const PROGRAMS: &str = "/run/wireup-testbed/bin";
 const HOSTS: &str = "/run/wireup-testbed/hosts";
 
-/// Cuts the calling process's mounts off from the machine's and gives it the testbed's own files.
+/// Detaches the calling process's mounts from the machine's and adds the testbed's own files.
 pub fn enter_hub(hosts: &str, program: &Path) -> io::Result<()> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     fs::create_dir_all(OWN)?;
@@ -25,7 +25,7 @@ pub fn enter_hub(hosts: &str, program: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink("wireup-testbed", format!("{PROGRAMS}/plainsh"))
 }
 
-/// Covers what every machine has for itself with something empty; `shares` stay visible.
+/// Covers the folders that every machine has for itself with empty ones; `shares` stay visible.
 pub fn enter_node(home: Option<&Path>, shares: &[PathBuf]) -> io::Result<()> {
     let mut covered =
         vec![("/tmp".into(), "mode=1777"), ("/dev/shm".into(), "mode=1777"), ("/run".into(), "mode=0755")];
@@ -44,20 +44,20 @@ pub fn enter_node(home: Option<&Path>, shares: &[PathBuf]) -> io::Result<()> {
     rustix::mount::mount("proc", "/proc", "proc", flags, None).map_err(Into::into)
 }
 
-/// A copy of the mounts at `path`, not yet at any place.
+/// A detached copy of the mounts at `path`.
 fn tree(path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     rustix::mount::open_tree(CWD, path, flags)
         .map_err(|error| io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", path.display())))
 }
 
-/// Mounts an empty file system of limited size; makes the folder if it is missing.
+/// Mounts an empty file system of limited size; creates the folder if it is missing.
 pub fn small_disk(path: &Path, bytes: u64) -> io::Result<()> {
     fs::create_dir_all(path)?;
     tmpfs(path, &format!("mode=0755,size={bytes}"))
 }
 
-/// Puts one file in the place of another, or one folder.
+/// Replaces one file or folder with another by a bind mount.
 pub fn cover(path: &Path, with: &Path) -> io::Result<()> {
     rustix::mount::mount_bind(with, path).map_err(Into::into)
 }

@@ -1,7 +1,7 @@
-//! Network interfaces by rtnetlink: bridges, pairs of virtual cables, addresses, neighbours.
+//! Network interfaces by rtnetlink: bridges, pairs of virtual cables (veth), addresses, neighbours.
 //!
-//! Every function sends one request, or a batch of them, and reads the kernel's acknowledgements. Interface indexes
-//! are chosen by the caller, so nothing is looked up. Layouts: `linux/rtnetlink.h`, `linux/if_link.h`.
+//! Every function sends one request, or a batch of them, and reads the kernel's acknowledgements. The caller chooses interface indexes, so
+//! nothing is looked up. Layouts: `linux/rtnetlink.h`, `linux/if_link.h`.
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -14,13 +14,13 @@ const PORT_STATE: u16 = 1;
 const PORT_DISABLED: u8 = 0;
 const PORT_FORWARDING: u8 = 3;
 const NEIGHBOUR_PERMANENT: u16 = 0x80;
-/// Requests between two readings of acknowledgements: their answers stay far below the default receive buffer (chosen).
+/// Requests sent before acknowledgements are read: their answers stay far below the default receive buffer (chosen).
 const BATCH: usize = 64;
 
 /// Index of the loopback interface in every name space.
 pub const LOOPBACK: u32 = 1;
 
-/// A socket to the kernel of the name space in which it was opened.
+/// A netlink socket of the network name space in which it was opened.
 pub struct Netlink {
     socket: OwnedFd,
 }
@@ -44,7 +44,7 @@ impl Netlink {
         self.ask(vec![Message::link(libc::RTM_NEWLINK, 0, libc::AF_UNSPEC as u8, index, true)])
     }
 
-    /// Makes a bridge that forwards at once and floods what it does not know.
+    /// Creates a bridge that forwards at once and floods frames for unknown addresses.
     pub fn add_bridge(&self, index: u32, name: &str, mac: [u8; 6]) -> io::Result<()> {
         let mut message = Message::link(libc::RTM_NEWLINK, CREATE, libc::AF_UNSPEC as u8, index, true);
         message.text(libc::IFLA_IFNAME, name);
@@ -56,8 +56,8 @@ impl Netlink {
         self.ask(vec![message])
     }
 
-    /// Makes a pair of virtual cables: `here` a port of `bridge` if there is one, and up; `there` in the network of
-    /// process `pid` (0: in this one), and yet down.
+    /// Creates a pair of virtual cable ends: `here` is up, and a port of `bridge` if one is given; `there` is in the network of process
+    /// `pid` (0: in this one) and still down.
     pub fn add_cable(&self, here: &End<'_>, bridge: Option<u32>, there: &End<'_>, pid: u32) -> io::Result<()> {
         let mut message = Message::link(libc::RTM_NEWLINK, CREATE, libc::AF_UNSPEC as u8, here.index, true);
         message.text(libc::IFLA_IFNAME, here.name);
@@ -69,7 +69,7 @@ impl Netlink {
             info.text(libc::IFLA_INFO_KIND, "veth");
             info.nest(libc::IFLA_INFO_DATA, |data| {
                 data.nest(VETH_PEER, |peer| {
-                    // The kernel refuses to bring this end up while the pair is not complete.
+                    // The kernel refuses to bring this end up while the pair is incomplete.
                     peer.link_header(libc::AF_UNSPEC as u8, there.index, false);
                     peer.text(libc::IFLA_IFNAME, there.name);
                     peer.bytes(libc::IFLA_ADDRESS, &there.mac);
@@ -82,7 +82,7 @@ impl Netlink {
         self.ask(vec![message])
     }
 
-    /// Lets a port of the bridge forward, or drop everything without a change of carrier: nobody is told.
+    /// Lets a port of the bridge forward frames, or drop all of them without a change of carrier, so that nobody notices.
     pub fn set_forwarding(&self, port: u32, forwarding: bool) -> io::Result<()> {
         let mut message = Message::link(libc::RTM_SETLINK, 0, libc::AF_BRIDGE as u8, port, false);
         let state = if forwarding { PORT_FORWARDING } else { PORT_DISABLED };
@@ -90,7 +90,7 @@ impl Netlink {
         self.ask(vec![message])
     }
 
-    /// Gives an interface addresses that can be used at once (IPv6 without a search for duplicates).
+    /// Adds addresses to an interface that can be used at once (IPv6 without duplicate address detection).
     pub fn add_addresses(&self, index: u32, addresses: &[(IpAddr, u8)]) -> io::Result<()> {
         let message = |&(address, prefix): &(IpAddr, u8)| {
             let mut message = Message::new(libc::RTM_NEWADDR, CREATE);
@@ -103,7 +103,7 @@ impl Netlink {
         self.ask(addresses.iter().map(message).collect())
     }
 
-    /// Tells an interface for good which hardware address belongs to which neighbour.
+    /// Adds permanent neighbour entries (hardware addresses) to an interface.
     pub fn add_neighbours(&self, index: u32, neighbours: impl Iterator<Item = (IpAddr, [u8; 6])>) -> io::Result<()> {
         let message = |(address, mac): (IpAddr, [u8; 6])| {
             let mut message = Message::new(libc::RTM_NEWNEIGH, CREATE);
@@ -131,7 +131,7 @@ impl Netlink {
         Ok(())
     }
 
-    /// How many requests the next datagram acknowledges.
+    /// The number of requests that the next datagram acknowledges.
     fn read_acknowledgements(&self) -> io::Result<usize> {
         let mut buffer = [0_u8; 16384];
         let (length, _) = rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
@@ -158,7 +158,7 @@ fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
 }
 
-/// A request in the making; its length is filled in at the end.
+/// A request under construction; its length is filled in at the end.
 struct Message {
     bytes: Vec<u8>,
 }

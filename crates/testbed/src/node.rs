@@ -1,8 +1,8 @@
-//! The first process of a node: makes the node's surroundings, starts its daemons, reaps.
+//! The first process of a node: creates the node's environment, starts its daemons, reaps children.
 //!
-//! Two steps, so that the hub can lay the cable in between: `made` once the name spaces are there, `ready` with the
-//! daemons' pids in the node once they listen. The node ends when this process is killed, which the kernel does at
-//! the latest when the testbed's process is gone.
+//! It takes two steps, so that the hub can lay the cable in between: it reports `made` once the name spaces exist, and `ready` with the
+//! daemons' pids within the node once they listen. The node ends when this process is killed; the kernel does that at the latest when the
+//! testbed's process is gone.
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv6Addr, TcpListener};
@@ -20,13 +20,13 @@ use crate::{mounts, slurm, ssh, sys};
 
 pub const CABLE_INDEX: u32 = 100;
 const TRAP_INDEX: u32 = 101;
-/// Beyond this many nodes neighbours are told to each other: the kernel's table for learnt ones holds 1024 in all
-/// name spaces together, one for each pair that has talked.
+/// With more nodes than this, neighbour entries are set explicitly: the kernel's table for learnt ones holds 1024 entries for all name
+/// spaces together, one for each pair that has communicated.
 const LEARNING_NODES_MAX: u16 = 24;
-/// Quiet interfaces that can be used at once.
+/// Settings for interfaces that send nothing by themselves and can be used at once.
 const SETTINGS: [(&str, &str); 3] = [("accept_dad", "0"), ("router_solicitations", "0"), ("accept_ra", "0")];
 
-/// Runs node `i` for good; `link` leads to the hub.
+/// Runs node `i` until it is killed; `link` is the socket to the hub.
 pub fn main(spec: &Spec, i: u16, link: UnixStream) -> ! {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     sys::close_all_but(&link);
@@ -34,7 +34,7 @@ pub fn main(spec: &Spec, i: u16, link: UnixStream) -> ! {
     let result = make(spec, i).and_then(|()| {
         (&link).write_all(b"made\n")?;
         let mut line = String::new();
-        // The hub may have gone before the death signal was asked for.
+        // The hub may have exited before the death signal was set.
         if answers.read_line(&mut line)? == 0 {
             sys::leave(1);
         }
@@ -67,7 +67,7 @@ fn make(spec: &Spec, i: u16) -> io::Result<()> {
     Netlink::open()?.up(LOOPBACK)
 }
 
-/// Interfaces made from here on in this network keep silent by themselves.
+/// Makes interfaces that are created from here on in this network send nothing by themselves.
 pub fn quieten() -> io::Result<()> {
     let folder = Path::new("/proc/sys/net/ipv6/conf/default");
     if folder.exists() {
@@ -96,8 +96,8 @@ fn start(spec: &Spec, i: u16) -> io::Result<Vec<u32>> {
     Ok(daemons)
 }
 
-/// A cable with a loose end, not a bridge as the real one: the kernel needs 20 ms to remove a bridge, and new
-/// networks wait for that.
+/// A cable with an unconnected end, not a bridge like the real one: the kernel needs 20 ms to remove a bridge, and new networks wait for
+/// that.
 pub fn add_trap(netlink: &Netlink) -> io::Result<()> {
     let near = End { index: TRAP_INDEX, name: TRAP_INTERFACE, mac: [0x02, 0x42, 0xac, 0x11, 0, 1] };
     let loose = End { index: TRAP_INDEX + 1, name: "trap0", mac: [0x02, 0x42, 0xac, 0x11, 0, 2] };
@@ -105,7 +105,7 @@ pub fn add_trap(netlink: &Netlink) -> io::Result<()> {
     netlink.add_addresses(TRAP_INDEX, &[(TRAP_ADDRESS, 16)])
 }
 
-/// Tells `own` (the hub: `None`) the hardware addresses of all others, where learning would overflow.
+/// Sets the neighbour entries of node `own` (`None` for the hub) for all others, if the table for learnt entries would overflow.
 pub fn add_neighbours(netlink: &Netlink, spec: &Spec, own: Option<u16>, index: u32) -> io::Result<()> {
     if spec.nodes <= LEARNING_NODES_MAX {
         return Ok(());

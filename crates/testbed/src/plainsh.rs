@@ -1,37 +1,37 @@
-//! The plain remote shell: `rsh` without its ports, names and rights, and without any cryptography.
+//! The plain remote shell: like `rsh`, but without its ports, names and rights, and without any cryptography.
 //!
-//! A client sends one command, then its standard input within a window that the daemon grants; the daemon sends
-//! output and errors, and last the exit code. Frames both ways: a kind (1 byte), the payload's length (u32, little
-//! endian), the payload. As with ssh, a call ends when the command has left and nobody holds its output any more; a
-//! client that goes away takes the command's process group along.
+//! A client sends one command, then standard input within a window that the daemon grants; the daemon sends output and errors, and last the
+//! exit code. Frames in both directions have a kind (1 byte), the payload's length (u32, little endian), and the payload. As with ssh, a
+//! call ends when the command has exited and no process holds its output any more; if the client disconnects, the command's process group
+//! is ended.
 //!
-//! There is no way to start the daemon but as a part of a testbed: its network cannot be reached from outside.
+//! The daemon can be started only as a part of a testbed, whose network cannot be reached from outside.
 pub mod client;
 pub mod daemon;
 
 pub const PORT: u16 = 7077;
-/// Payloads on the wire are no longer than this (chosen).
+/// Longest payload that is sent (chosen).
 const PAYLOAD_MAX: usize = 64 * 1024;
-/// Standard input that may be under way and not yet taken by the command (chosen).
+/// Standard input that may be in transit and not yet taken by the command (chosen).
 const WINDOW: usize = 1024 * 1024;
-/// Longest command line: what the kernel takes as one argument.
+/// Longest command line: the longest single argument that the kernel accepts.
 const COMMAND_MAX: usize = 128 * 1024;
 const HEADER: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
-    /// Client: the command line.
+    /// From the client: the command line.
     Command = b'C',
-    /// Client: standard input; empty means its end.
+    /// From the client: standard input; empty means its end.
     Input = b'I',
-    /// Daemon: so many bytes of standard input (u32) were taken.
+    /// From the daemon: the number of bytes of standard input (u32) that were taken.
     Taken = b'T',
     Output = b'O',
     Errors = b'E',
-    /// Daemon: exit code (u32).
+    /// From the daemon: the exit code (u32).
     Exit = b'X',
-    /// Daemon: the command could not be started, a sentence.
+    /// From the daemon: the command could not be started; the payload is a message.
     Failure = b'F',
 }
 
@@ -49,7 +49,7 @@ fn put_frame(bytes: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
 #[derive(Debug, PartialEq, Eq)]
 struct Malformed;
 
-/// A frame's kind, payload and whole size.
+/// A frame's kind, payload and total size.
 type Frame<'a> = (Kind, &'a [u8], usize);
 
 /// The first frame of `bytes`, or `None` if it is not complete yet.

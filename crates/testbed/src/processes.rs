@@ -1,4 +1,4 @@
-//! Who lives in which name space, as `/proc` of the machine has it.
+//! Processes and their name spaces, from the machine's `/proc`.
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,28 +7,28 @@ use rustix::process::{Pid, Signal};
 /// A process of a node, seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// As this machine counts it.
+    /// As numbered on this machine.
     pub pid: u32,
-    /// As the node counts it.
+    /// As numbered within the node.
     pub node_pid: u32,
     /// Its command line, words joined by spaces.
     pub command: String,
 }
 
-/// All processes of this machine with the name space of kind `space` that they are in. Processes that have ended but
-/// were not reaped yet are left out: they have no name space any more.
+/// All processes of this machine with their name space of kind `space`. Processes that have ended but were not reaped yet are left out:
+/// they have no name space any more.
 pub fn all_with(space: &str) -> Vec<(u32, PathBuf)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| Some((pid, space_of(pid, space)?))).collect()
 }
 
-/// Which name space of kind `space` a process is in.
+/// The name space of kind `space` of a process.
 pub fn space_of(pid: u32, space: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/{space}")).ok()
 }
 
-/// What there is to know of a process, unless it has just ended.
+/// The description of a process, unless it has just ended.
 pub fn describe(pid: u32) -> Option<Process> {
     let folder = Path::new("/proc").join(pid.to_string());
     let status = fs::read_to_string(folder.join("status")).ok()?;

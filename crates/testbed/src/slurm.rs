@@ -1,8 +1,8 @@
 //! A real Slurm on the nodes: slurmctld on n0, slurmd everywhere, munge with a key of the testbed's own.
 //!
-//! Hub and nodes find its configuration where this machine's Slurm would have it, so that `srun` simply works on all of
-//! them; nothing of this machine's own configuration is read. Nodes have as many processors as they are said to have,
-//! jobs have nodes to themselves, steps run as root, and there are neither cgroups nor accounting.
+//! Hub and nodes find its configuration in the place where this machine's Slurm would have it, so that `srun` works on all of them without
+//! options; this machine's own configuration is not read. Nodes have as many processors as configured, jobs get whole nodes, steps run as
+//! root, and there are neither cgroups nor accounting.
 mod conf;
 mod daemons;
 
@@ -18,22 +18,22 @@ use crate::spec::Spec;
 
 pub use daemons::{await_nodes, start_on_hub, start_on_node};
 
-/// Where Debian's Slurm looks for its configuration.
+/// The folder in which Debian's Slurm looks for its configuration.
 const CONF_FOLDER: &str = "/etc/slurm";
 const MUNGED: &str = "/usr/sbin/munged";
 const SLURMCTLD: &str = "/usr/sbin/slurmctld";
 const SLURMD: &str = "/usr/sbin/slurmd";
 const SINFO: &str = "/usr/bin/sinfo";
-/// Bytes of a key of munge's (it takes 32 to 1024).
+/// Size of the munge key in bytes (munge accepts 32 to 1024).
 const KEY_BYTES: usize = 128;
 
-/// What is missing for Slurm, if anything is.
+/// The first missing program, if any.
 pub fn missing() -> Option<String> {
     let missing = [MUNGED, SLURMCTLD, SLURMD, SINFO, CONF_FOLDER].into_iter().find(|path| !Path::new(path).exists())?;
     Some(format!("{missing} is not there; Debian has it in munge, slurmctld, slurmd and slurm-client"))
 }
 
-/// Writes key and configuration below the testbed's own folder, and covers the machine's.
+/// Writes key and configuration into the testbed's own folder, and covers the machine's configuration.
 pub fn prepare(spec: &Spec) -> io::Result<()> {
     let folder = format!("{OWN}/slurm");
     fs::create_dir(&folder)?;
@@ -49,7 +49,7 @@ pub fn prepare(spec: &Spec) -> io::Result<()> {
     mounts::cover(Path::new(CONF_FOLDER), Path::new(&own))
 }
 
-/// Lets a command hear nothing of a Slurm, or a job, that the caller may be in; what it is told on purpose stays.
+/// Removes variables of a Slurm or job that the caller may be in from a command's environment; explicitly set ones are kept.
 pub fn forget_others(command: &mut Command) -> &mut Command {
     let told: Vec<OsString> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
     for (name, _) in std::env::vars_os() {
@@ -60,14 +60,14 @@ pub fn forget_others(command: &mut Command) -> &mut Command {
     command
 }
 
-/// `sinfo`, which says how many nodes are in which state.
+/// The `sinfo` command that prints how many nodes are in which state.
 pub fn ask_states() -> Command {
     let mut command = Command::new(SINFO);
     forget_others(command.args(["--noheader", "--format=%D %T"]).stdin(Stdio::null()));
     command
 }
 
-/// Whether `sinfo` has said that all nodes are there and have nothing to do.
+/// Whether `sinfo` has reported that all nodes are idle.
 pub fn all_idle(said: &[u8], nodes: u16) -> bool {
     said.trim_ascii() == format!("{nodes} idle").as_bytes()
 }

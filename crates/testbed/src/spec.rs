@@ -1,21 +1,21 @@
-//! What a testbed shall look like, and the names and addresses that follow from it.
+//! The specification of a testbed, with the names and addresses that follow from it.
 //!
-//! The same specification travels as arguments to the process that builds the testbed.
+//! The specification is also passed, as arguments, to the process that builds the testbed.
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// More nodes were not measured; the addresses would do for 253.
+/// Larger testbeds were not measured; the addresses would suffice for 253.
 pub const NODES_MAX: u16 = 128;
 pub const HUB: &str = "hub";
 pub const IPV4_PREFIX: u8 = 16;
 pub const IPV6_PREFIX: u8 = 64;
 pub const TRAP_INTERFACE: &str = "docker0";
 pub const TRAP_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(172, 17, 0, 1));
-/// Step between the monotonic clocks of neighbours, with clock offsets.
+/// The difference between the monotonic clocks of neighbours if clock offsets are used.
 const CLOCK_STEP: Duration = Duration::from_secs(100);
-/// Those of a usual test's node (chosen).
+/// Enough for the nodes of most tests (chosen).
 const SLURM_CPUS: u16 = 16;
 
 #[derive(Clone, Debug)]
@@ -25,11 +25,11 @@ pub struct Spec {
     pub nodes: u16,
     /// A real sshd on every node, besides the plain remote shell.
     pub ssh: bool,
-    /// Options for sshd, `NAME=VALUE`: of one node, or of all.
+    /// Options for sshd, `NAME=VALUE`: for one node, or for all.
     pub sshd_options: Vec<(Option<u16>, String)>,
     /// A real Slurm over all nodes.
     pub slurm: bool,
-    /// Processors that Slurm takes every node to have.
+    /// Processors that Slurm assumes on every node.
     pub slurm_cpus: u16,
     /// Lines of `slurm.conf`, `NAME=VALUE`.
     pub slurm_options: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Spec {
     pub trap_interfaces: bool,
     /// An empty home directory for every node.
     pub private_home: bool,
-    /// Directories that nodes see although they are below `/tmp`, `/run`, `/dev/shm` or the home directory.
+    /// Directories that nodes see although they are inside `/tmp`, `/run`, `/dev/shm` or the home directory.
     pub shares: Vec<PathBuf>,
 }
 
@@ -87,7 +87,7 @@ impl Spec {
         list
     }
 
-    /// Reads flags up to `--` or the first word that is none; what follows is left in `words`.
+    /// Parses flags up to `--` or the first word that is not a flag; the words after that remain in `words`.
     pub fn parse(program: PathBuf, words: &mut Vec<OsString>) -> Result<Spec, String> {
         let mut spec = Spec::new(program, 0);
         while let Some(word) = words.first().cloned() {
@@ -173,7 +173,7 @@ pub fn mac(i: Option<u16>) -> [u8; 6] {
     [0x02, 0x77, 0, 0, high, low]
 }
 
-/// What `/etc/hosts` says on the hub and on every node.
+/// The contents of `/etc/hosts` on the hub and on every node.
 pub fn hosts_file(nodes: u16) -> String {
     let mut text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n".to_owned();
     for i in std::iter::once(None).chain((0..nodes).map(Some)) {

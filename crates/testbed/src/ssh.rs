@@ -1,7 +1,7 @@
-//! A real sshd on every node, with keys and configuration of the testbed's own.
+//! A real sshd on every node, with the testbed's own keys and configuration.
 //!
-//! One host key and one user key serve all nodes. `ssh` on the testbed's PATH is the system's with the testbed's
-//! configuration alone; neither the user's nor the machine's is read.
+//! One host key and one user key serve all nodes. `ssh` on the testbed's PATH is the system's, with only the testbed's configuration;
+//! neither the user's nor the machine's is read.
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -18,13 +18,13 @@ const KEYGEN: &str = "/usr/bin/ssh-keygen";
 const PORT: u16 = 22;
 const LOG: &str = "/run/sshd.log";
 
-/// What is missing for ssh, if anything is.
+/// The first missing program, if any.
 pub fn missing() -> Option<String> {
     let missing = [SSHD, SSH, KEYGEN].into_iter().find(|path| !Path::new(path).exists())?;
     Some(format!("{missing} is not there; Debian has it in openssh-server and openssh-client"))
 }
 
-/// Writes keys, configurations and the wrapper below the testbed's own folder.
+/// Writes keys, configurations and the wrapper into the testbed's own folder.
 pub fn prepare() -> io::Result<()> {
     let folder = format!("{OWN}/ssh");
     fs::create_dir(&folder)?;
@@ -70,7 +70,7 @@ fn client_config(folder: &str) -> String {
     )
 }
 
-/// Without PAM sshd refuses an account whose password is locked, keys or not: the testbed sees another file.
+/// Without PAM sshd refuses an account with a locked password even if keys are used, so the testbed sees another shadow file.
 fn unlock_root() -> io::Result<()> {
     let shadow = fs::read_to_string("/etc/shadow")?;
     let Some(rest) = shadow.strip_prefix("root:!") else { return Ok(()) };
@@ -81,7 +81,7 @@ fn unlock_root() -> io::Result<()> {
     crate::mounts::cover(Path::new("/etc/shadow"), Path::new(&own))
 }
 
-/// Starts the daemon of this node and waits until it listens; its pid.
+/// Starts the daemon of this node, waits until it listens, and returns its pid.
 pub fn start_daemon(options: &[String]) -> io::Result<u32> {
     fs::create_dir_all("/run/sshd")?;
     let mut command = Command::new(SSHD);

@@ -1,4 +1,4 @@
-//! The few system calls of the testbed that are not safe by type: everything here belongs to a process with one thread.
+//! The few system calls of the testbed that are not safe by type. All of them are for processes with a single thread.
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -7,20 +7,20 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType, UnshareFlags};
 
-/// Forks; the child gets `None`. Only for a process with a single thread, which keeps the child free to allocate.
+/// Forks; returns `None` in the child. Only for a process with a single thread, so that the child may allocate.
 pub fn fork() -> io::Result<Option<Pid>> {
     // SAFETY: the serving process never starts a thread, so no lock is held by another one at the time of the copy.
     let pid = unsafe { libc::fork() };
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(Pid::from_raw(pid)) }
 }
 
-/// Leaves the process without unwinding, destructors or flushing of what was copied from the parent.
+/// Exits without unwinding, destructors or flushing of buffers copied from the parent.
 pub fn leave(code: i32) -> ! {
     // SAFETY: `_exit` has no preconditions.
     unsafe { libc::_exit(code) }
 }
 
-/// Takes the defaults of the signals that a shell ignores in what it puts into the background, the whole test run perhaps. May be called
+/// Restores the default action of the signals that a shell ignores in background commands (such as the whole test run). May be called
 /// between fork and exec.
 pub fn heed_interrupts() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
@@ -29,28 +29,28 @@ pub fn heed_interrupts() {
     }
 }
 
-/// Gives the calling process name spaces of its own.
+/// Moves the calling process into new name spaces.
 pub fn unshare(flags: UnshareFlags) -> io::Result<()> {
     // SAFETY: none of the flags passed here unshares the table of descriptors, the only unsound one.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
-/// Forks a child that is the first process of a pid name space of its own.
+/// Forks a child that is the first process of a new pid name space.
 pub fn fork_init() -> io::Result<Option<Pid>> {
     let own = File::open("/proc/self/ns/pid")?;
     unshare(UnshareFlags::NEWPID)?;
     let forked = fork()?;
     if forked.is_some() {
-        // A second name space can only be made once further children belong to our own again.
+        // Another name space can be created only after further children belong to our own again.
         rustix::thread::move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
     }
     Ok(forked)
 }
 
-/// Enters name spaces of another process and returns to the current folder, if it is there too. Allocates nothing.
+/// Enters the name spaces of another process and returns to the current folder if it exists there. Allocates nothing.
 pub fn enter_from_same_folder(process: &impl AsFd, spaces: ThreadNameSpaceType) -> io::Result<()> {
     let mut folder = [0_u8; libc::PATH_MAX as usize];
-    // SAFETY: the kernel writes at most the given length, with an end.
+    // SAFETY: the kernel writes at most the given length, including the terminating NUL.
     let known = unsafe { !libc::getcwd(folder.as_mut_ptr().cast(), folder.len()).is_null() };
     rustix::thread::move_into_thread_name_spaces(process.as_fd(), spaces)?;
     if known && let Ok(folder) = CStr::from_bytes_until_nul(&folder) {
@@ -74,11 +74,11 @@ pub fn close_all_but(kept: &impl AsRawFd) {
 
 /// Makes `fd` the standard stream `target` (0, 1 or 2).
 pub fn become_stream(fd: &impl AsRawFd, target: RawFd) -> io::Result<()> {
-    // SAFETY: replaces a standard stream, which nobody in this process owns.
+    // SAFETY: replaces a standard stream, which no value in this process owns.
     if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Lets the kernel reap every child, adopted ones included, and sleeps for good: the rest of an init's life.
+/// Lets the kernel reap every child, including adopted ones, and sleeps until it is killed.
 pub fn reap_forever() -> ! {
     // SAFETY: no handler is installed, and this process waits for no child by itself from here on.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -89,7 +89,7 @@ pub fn reap_forever() -> ! {
     }
 }
 
-/// Takes or ignores interrupts from a terminal (SIGINT, SIGQUIT).
+/// Ignores interrupts from a terminal (SIGINT, SIGQUIT), or restores their default action.
 pub fn ignore_interrupts(ignore: bool) {
     let action = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
     for signal in [libc::SIGINT, libc::SIGQUIT] {

@@ -1,6 +1,6 @@
-//! The handle on a testbed: start it, run programs in it, break parts of it.
+//! The handle of a testbed: starts it, runs programs in it, breaks parts of it.
 //!
-//! Every request is a line to the testbed's process and a line back; what can be read from `/proc` is read there.
+//! Every request is one line to the testbed's process and one line back; what can be read from `/proc` is read there.
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -22,18 +22,18 @@ use crate::spec::{Spec, name};
 use crate::traffic::Traffic;
 use crate::{slurm, sys};
 
-/// Taking down 128 nodes was seen to take well below a tenth of this.
+/// Taking down 128 nodes took well below a tenth of this.
 const TAKE_DOWN_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_STEP: Duration = Duration::from_millis(10);
-/// The variable that names all nodes for programs on the hub.
+/// The variable that lists all nodes for programs on the hub.
 pub const HOSTS_VARIABLE: &str = "WIREUP_TESTBED_HOSTS";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// This machine does not allow or have what a testbed needs: a reason to skip a test.
+    /// This machine does not allow or lacks what a testbed needs: a reason to skip a test.
     #[error("{0}")]
     Unavailable(String),
-    /// Something went wrong that should not: a reason to fail.
+    /// An unexpected failure: a reason to fail a test.
     #[error("testbed: {0}")]
     Failed(String),
 }
@@ -65,7 +65,7 @@ impl Testbed {
             return Err(StartError::Failed("no pipes".into()));
         };
         let (pidfd, program) = (Arc::new(pidfd), spec.program.clone());
-        // Owns the child from here on: a failed start ends it, too, since the dialogue is dropped first.
+        // This owns the child from here on; if the start fails it ends the child too, since the dialogue is dropped first.
         let mut testbed = Testbed { child, dialogue: Mutex::new(None), pidfd, program, nodes: Vec::new() };
         let mut dialogue = Dialogue { requests, answers: BufReader::new(answers) };
         loop {
@@ -81,7 +81,7 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// Starts a testbed; where the machine forbids it, says so loudly and gives `None`.
+    /// Starts a testbed. If the machine does not allow it, prints a message and returns `None`.
     ///
     /// # Panics
     /// If the start fails for any other reason.
@@ -89,7 +89,7 @@ impl Testbed {
         match Testbed::start(spec) {
             Ok(testbed) => Some(testbed),
             Err(StartError::Unavailable(reason)) => {
-                // Directly to the stream: a test's own output is shown only if it fails.
+                // Written directly to the stream, since a test's captured output is shown only if the test fails.
                 let _ = writeln!(io::stderr(), "\nSKIPPED (no testbed): {reason}\n");
                 None
             }
@@ -97,7 +97,7 @@ impl Testbed {
         }
     }
 
-    /// The binary beside or one folder above the running program, where cargo puts it.
+    /// The binary beside the running program or one folder above, where cargo puts it.
     pub fn find_program() -> Option<PathBuf> {
         let own = std::env::current_exe().ok()?;
         own.ancestors().skip(1).take(2).map(|folder| folder.join("wireup-testbed")).find(|path| path.exists())
@@ -112,12 +112,12 @@ impl Testbed {
         (0..self.node_count()).map(name).collect::<Vec<_>>().join(",")
     }
 
-    /// The process that owns the testbed; killing it is one way to end everything.
+    /// The process that owns the testbed; killing it also ends everything.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets `command` run on the hub, with `plainsh` (and `ssh`) first on its PATH.
+    /// Makes `command` run on the hub, with `plainsh` (and `ssh`) first on its PATH.
     pub fn enter<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let own = ThreadNameSpaceType::NETWORK
             | ThreadNameSpaceType::MOUNT
@@ -141,7 +141,7 @@ impl Testbed {
         command
     }
 
-    /// Takes node `i` off the network without a word: packets vanish both ways, its interface stays up.
+    /// Cuts node `i` off from the network silently: packets are dropped in both directions, its interface stays up.
     pub fn cut(&self, i: u16) -> io::Result<()> {
         self.ask(&["cut", &i.to_string()])
     }
@@ -151,12 +151,12 @@ impl Testbed {
         self.ask(&["heal", &i.to_string()])
     }
 
-    /// Cuts node `i` off, then kills everything on it; returns when nothing of it is left. For good.
+    /// Cuts node `i` off, then kills everything on it; returns when nothing of it is left. This cannot be undone.
     pub fn power_off(&self, i: u16) -> io::Result<()> {
         self.ask(&["power-off", &i.to_string()])
     }
 
-    /// Replaces the existing file `path` on node `i` alone.
+    /// Replaces the existing file `path` on node `i` only.
     pub fn shadow(&self, i: u16, path: &str, content: impl AsRef<[u8]>, mode: u32) -> io::Result<()> {
         let unique = path.replace('/', "%");
         let inside = format!("/run/shadow{unique}");
@@ -166,23 +166,23 @@ impl Testbed {
         self.ask(&["cover", &i.to_string(), path, &inside])
     }
 
-    /// Mounts an empty file system of `bytes` bytes at `path` on node `i` alone; hides what was there.
+    /// Mounts an empty file system of `bytes` bytes at `path` on node `i` only; hides what was there.
     pub fn small_disk(&self, i: u16, path: &str, bytes: u64) -> io::Result<()> {
         self.ask(&["small-disk", &i.to_string(), path, &bytes.to_string()])
     }
 
-    /// Where `path` of node `i` can be reached from here.
+    /// The path under which `path` of node `i` can be reached from here.
     pub fn path_in_node(&self, i: u16, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         Path::new("/proc").join(self.node(i).init.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// What runs on node `i` besides its first process and its daemons.
+    /// The processes on node `i` without its first process and its daemons.
     pub fn processes(&self, i: u16) -> Vec<Process> {
         self.all_processes().swap_remove(usize::from(i))
     }
 
-    /// [`Testbed::processes`] of every node, in one look.
+    /// The same as [`Testbed::processes`] for every node, read at once.
     pub fn all_processes(&self) -> Vec<Vec<Process>> {
         let all = processes::all_with("pid");
         let of = |node: &Node| {
@@ -194,7 +194,7 @@ impl Testbed {
         self.nodes.iter().map(of).collect()
     }
 
-    /// Pids, as this machine counts them, of node `i`'s daemons: `plainshd`, sshd if there is one, Slurm's.
+    /// Pids, as numbered on this machine, of node `i`'s daemons: `plainshd`, sshd if there is one, Slurm's.
     pub fn daemons(&self, i: u16) -> Vec<u32> {
         let node = self.node(i);
         let own = processes::all_with("pid").into_iter().filter(|(_, space)| *space == node.processes);
@@ -203,12 +203,12 @@ impl Testbed {
         node.daemons.iter().filter_map(pid_of).collect()
     }
 
-    /// Waits until no node holds anything but its daemons; whether that came about in time.
+    /// Waits until no node runs anything but its daemons; returns whether that happened in time.
     pub fn await_idle(&self, limit: Duration) -> bool {
         await_that(limit, || self.all_processes().iter().all(Vec::is_empty))
     }
 
-    /// Waits until Slurm has nothing to do, on any node, and says so; whether that came about in time.
+    /// Waits until Slurm reports all nodes as idle; returns whether that happened in time.
     pub fn await_slurm(&self, limit: Duration) -> bool {
         let is_idle = || {
             let output = self.enter(&mut slurm::ask_states()).output();
@@ -217,7 +217,7 @@ impl Testbed {
         await_that(limit, is_idle)
     }
 
-    /// What went over the network since the start.
+    /// The network traffic since the start.
     pub fn traffic(&self) -> io::Result<Traffic> {
         Traffic::of(self.pid())
     }

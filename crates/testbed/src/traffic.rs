@@ -1,4 +1,4 @@
-//! Bytes over the testbed's network, as the hub's ends of the cables have counted them.
+//! Bytes sent over the testbed's network, counted by the hub's ends of the cables.
 use std::fs;
 use std::io;
 use std::ops::Sub;
@@ -6,11 +6,11 @@ use std::ops::Sub;
 /// Bytes of whole Ethernet frames since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// What nodes sent, to nodes and to the hub.
+    /// Sent by nodes, to nodes and to the hub.
     pub from_nodes: u64,
-    /// What nodes were sent, by nodes and by the hub.
+    /// Sent to nodes, by nodes and by the hub.
     pub to_nodes: u64,
-    /// What the hub sent to nodes.
+    /// Sent by the hub to nodes.
     pub from_hub: u64,
 }
 
@@ -20,12 +20,12 @@ impl Traffic {
         self.from_nodes + self.from_hub
     }
 
-    /// Both directions of all cables: what went from node to node counts twice.
+    /// Both directions of all cables: traffic between nodes counts twice.
     pub fn on_cables(self) -> u64 {
         self.from_nodes + self.to_nodes
     }
 
-    /// Reads the counters of the network name space that `pid` is in.
+    /// Reads the counters of the network name space of process `pid`.
     pub fn of(pid: u32) -> io::Result<Traffic> {
         Ok(Self::parse(&fs::read_to_string(format!("/proc/{pid}/net/dev"))?))
     }

@@ -1,13 +1,13 @@
-//! One UCX worker behind a small safe surface: endpoints by number, messages of bytes by tag, a descriptor to wait on.
+//! One UCX worker behind a small safe interface: numbered endpoints, tagged messages of bytes, a descriptor to wait on.
 //!
-//! libucp is opened at run time; where it is not there, or a static program cannot open it, there is an error with words. Messages of
-//! one sender with one tag are given out in the order of their sending. Nothing here blocks: who has waited on the descriptor calls
-//! [`Worker::poll`], and [`Worker::arm`] before it waits again. Callbacks come from within these calls alone, in the caller's thread.
+//! libucp is opened at run time; if it is missing, or a static program cannot open it, the result is an error with a message. Messages
+//! from one sender with one tag are delivered in the order of sending. Nothing here blocks: after waiting on the descriptor the caller
+//! calls [`Worker::poll`], and [`Worker::arm`] before it waits again. Callbacks run only inside these calls, in the caller's thread.
 //!
-//! What others may make this process hold, or do, is bounded: the caller judges each message by its tag and length before there is a
-//! buffer for it (`receiving`), and one call of `poll` does no more than its [`Budget`].
+//! The memory and work that peers can impose on this process are bounded: the caller judges each message by its tag and length before
+//! a buffer is allocated for it (`receiving`), and one call of `poll` does no more than its [`Budget`].
 //!
-//! `sys` declares what is called, `library` opens it; `unsafe` is where they are used.
+//! `sys` declares the C functions, `library` opens the library; `unsafe` is only where they are called.
 
 mod library;
 mod receiving;
@@ -23,7 +23,7 @@ use std::ptr;
 use sys::{BUSY, EpParams, Functions, Handle, IN_PROGRESS, OK, RequestParam, Status, StatusPtr};
 use thiserror::Error;
 
-/// Why there is no worker.
+/// Why no worker could be made.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum UcxError {
     #[error("libucp cannot be opened ({0}); install libucx0 (Debian) or ucx")]
@@ -34,7 +34,7 @@ pub enum UcxError {
     Call { what: &'static str, status: Status },
 }
 
-/// A way to another worker. Never used again after it was closed.
+/// A connection to another worker. Its number is not reused after it was closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Endpoint(u32);
 
@@ -46,10 +46,10 @@ pub struct Worker {
     address: Vec<u8>,
     endpoints: BTreeMap<Endpoint, Open>,
     next: u32,
-    /// What UCX still reads from.
+    /// Sends whose bytes UCX still reads.
     sends: Vec<Send>,
     receiving: Receiving,
-    /// Endpoints that UCX has given up; its callback writes here.
+    /// Endpoints that UCX reported as failed; its callback writes here.
     broken: Box<Broken>,
 }
 
@@ -58,21 +58,21 @@ struct Broken(Vec<(Handle, Status)>);
 
 struct Open {
     handle: Handle,
-    /// Bytes that UCX still reads from.
+    /// The number of bytes that UCX still reads.
     sending: usize,
 }
 
 struct Send {
     endpoint: Endpoint,
     request: *mut c_void,
-    /// Kept until the request is over.
+    /// Kept until the request completes.
     bytes: Bytes,
 }
 
 /// Called by UCX from within `worker_progress`, `ep_close` and sends.
 unsafe extern "C" fn on_error(arg: *mut c_void, ep: Handle, status: Status) {
-    // SAFETY: `arg` is the box of the worker that the endpoint belongs to, which outlives it; nobody else refers to it while a function
-    // of UCX runs.
+    // SAFETY: `arg` is the `Broken` box of the worker that the endpoint belongs to; the box outlives the endpoint, and nothing else
+    // refers to it while a function of UCX runs.
     let broken = unsafe { &mut *arg.cast::<Broken>() };
     broken.0.push((ep, status));
 }
@@ -90,7 +90,7 @@ const NO_PARAM: RequestParam = RequestParam {
     memh: ptr::null_mut(),
 };
 
-/// What a `ucs_status_ptr_t` says.
+/// The meaning of a `ucs_status_ptr_t`.
 fn outcome(pointer: StatusPtr) -> Result<Option<*mut c_void>, Status> {
     match pointer as isize {
         0 => Ok(None),
@@ -103,7 +103,7 @@ impl Worker {
     /// Opens the library and makes a worker.
     ///
     /// # Errors
-    /// There is none, or it has no network.
+    /// The library is missing, or it finds no network.
     pub fn open() -> Result<Worker, UcxError> {
         let library::Opened { functions, context, worker } = library::open()?;
         let mut opened = Worker {
@@ -119,14 +119,14 @@ impl Worker {
             broken: Box::default(),
         };
         let (mut address, mut length) = (ptr::null_mut(), 0);
-        // SAFETY: the worker is alive; two places to write to.
+        // SAFETY: the worker is alive; UCX writes to these two places.
         let status = unsafe { (functions.worker_address)(worker, &mut address, &mut length) };
         if status != OK {
             return Err(UcxError::Call { what: "asking for its address", status });
         }
-        // SAFETY: UCX gave that many bytes, which are released right after.
+        // SAFETY: UCX returned this address and length; it is released only after the copy.
         opened.address = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) }.to_vec();
-        // SAFETY: the address of this worker, once.
+        // SAFETY: the address came from this worker and is released once.
         unsafe { (functions.release_address)(worker, address) };
         // SAFETY: the worker is alive and was made with wake-up.
         match unsafe { (functions.worker_fd)(worker, &mut opened.event_fd) } {
@@ -135,23 +135,23 @@ impl Worker {
         }
     }
 
-    /// Where other workers reach this one.
+    /// The address at which other workers reach this one.
     pub fn address(&self) -> &[u8] {
         &self.address
     }
 
-    /// Readable when there is something to `poll` for, once it was armed.
+    /// Readable when there is work for `poll`, provided that [`Worker::arm`] was called.
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor lives as long as the worker.
         unsafe { BorrowedFd::borrow_raw(self.event_fd) }
     }
 
-    /// A way to the worker with this address.
+    /// Connects to the worker with this address.
     ///
     /// # Errors
-    /// It is no address of a worker, or none that can be reached from here.
+    /// It is not the address of a worker, or the worker cannot be reached from here.
     pub fn connect(&mut self, address: &[u8]) -> Result<Endpoint, UcxError> {
-        // UCX reads the address without being told its length: a short one must not be read beyond its end.
+        // UCX reads the address without knowing its length: the padding keeps it from reading beyond the end of a short one.
         let mut padded = address.to_vec();
         padded.resize(address.len().max(1 << 12) + 64, 0);
         let params = EpParams {
@@ -168,8 +168,8 @@ impl Worker {
             local_sockaddr: sys::SockAddr { addr: ptr::null(), addrlen: 0 },
         };
         let mut ep = ptr::null_mut();
-        // SAFETY: the worker is alive; the address is that of another worker, as an authenticated agent has told, and is read during the
-        // call only; the callback's argument outlives the endpoint.
+        // SAFETY: the worker is alive; the address is that of another worker, sent by an authenticated agent, and is read only during
+        // the call; the callback's argument outlives the endpoint.
         let status = unsafe { (self.functions.ep_create)(self.worker, &params, &mut ep) };
         if status != OK {
             return Err(UcxError::Call { what: "connecting to a peer", status });
@@ -180,15 +180,15 @@ impl Worker {
         Ok(endpoint)
     }
 
-    /// Sends bytes; they are kept until UCX needs them no more.
+    /// Sends bytes, which are kept until UCX no longer needs them.
     ///
     /// # Errors
-    /// The endpoint is of no use any more.
+    /// The endpoint is closed, or UCX refuses.
     pub fn send(&mut self, endpoint: Endpoint, tag: u64, bytes: Bytes) -> Result<(), UcxError> {
         let Some(open) = self.endpoints.get_mut(&endpoint) else {
             return Err(UcxError::Call { what: "sending on a closed endpoint", status: OK });
         };
-        // SAFETY: the endpoint is open; the bytes live until the request is over, and nobody changes them.
+        // SAFETY: the endpoint is open; the bytes live until the request completes, and nothing changes them.
         let pointer =
             unsafe { (self.functions.tag_send)(open.handle, bytes.as_ptr().cast(), bytes.len(), tag, &NO_PARAM) };
         match outcome(pointer) {
@@ -202,13 +202,13 @@ impl Worker {
         }
     }
 
-    /// Bytes that were sent on an endpoint and that UCX still keeps.
+    /// The number of bytes sent on an endpoint that UCX still keeps.
     pub fn sending(&self, endpoint: Endpoint) -> usize {
         self.endpoints.get(&endpoint).map_or(0, |open| open.sending)
     }
 
-    /// Lets UCX work within the budget; what came goes to `messages`, endpoints that broke to `broken`. Each message is received as
-    /// `judge` says of its tag and length. What there is no time for waits: `arm` says so.
+    /// Lets UCX work within the budget. Received messages are added to `messages`, failed endpoints to `broken`. `judge` decides from a
+    /// message's tag and length how it is received. What exceeds the budget waits, and `arm` then returns `false`.
     pub fn poll(
         &mut self,
         budget: Budget,
@@ -227,7 +227,7 @@ impl Worker {
     fn end_sends(&mut self, broken: &mut Vec<(Endpoint, Status)>) {
         let Worker { functions, endpoints, sends, .. } = self;
         sends.retain(|send| {
-            // SAFETY: a request that was returned by a send and is freed once, here.
+            // SAFETY: the request was returned by a send and is freed once, here.
             let status = unsafe { (functions.request_status)(send.request) };
             if status == IN_PROGRESS {
                 return true;
@@ -244,7 +244,7 @@ impl Worker {
         });
     }
 
-    /// Asks to be woken through the descriptor; `false`: there is something to do first.
+    /// Requests a wake-up through the descriptor; `false`: there is more work to do first.
     pub fn arm(&mut self) -> bool {
         if self.receiving.has_more() {
             return false;
@@ -253,11 +253,11 @@ impl Worker {
         unsafe { (self.functions.worker_arm)(self.worker) != BUSY }
     }
 
-    /// Gives an endpoint up, with what is still under way on it.
+    /// Closes an endpoint and discards what is in progress on it.
     pub fn close(&mut self, endpoint: Endpoint) {
         let Some(open) = self.endpoints.remove(&endpoint) else { return };
         let param = RequestParam { op_attr_mask: sys::OP_FIELD_FLAGS, flags: sys::EP_CLOSE_FORCE, ..NO_PARAM };
-        // SAFETY: the endpoint is open and used no more.
+        // SAFETY: the endpoint is open and not used afterwards.
         let pointer = unsafe { (self.functions.ep_close)(open.handle, &param) };
         if let Ok(Some(request)) = outcome(pointer) {
             self.sends.push(Send { endpoint, request, bytes: Bytes::new() });
@@ -270,7 +270,7 @@ impl Drop for Worker {
         for endpoint in self.endpoints.keys().copied().collect::<Vec<_>>() {
             self.close(endpoint);
         }
-        // SAFETY: endpoints are closed; what is under way ends with the worker, and only then are its buffers let go.
+        // SAFETY: all endpoints are closed; requests in progress end with the worker, and only then are their buffers freed.
         unsafe {
             (self.functions.worker_destroy)(self.worker);
             (self.functions.cleanup)(self.context);

@@ -1,8 +1,8 @@
-//! Finds libucp, opens it, and makes its context and one worker.
+//! Finds and opens libucp, and makes its context and one worker.
 //!
-//! UCX would hook the program's memory functions, catch its signals and start a thread for monitoring. None of that is wanted in an
-//! agent. These are settings of the whole library, which it takes from the environment when it is loaded: they are there for that
-//! moment only, so that no rank inherits them. What the user has set counts more.
+//! By default UCX hooks the program's memory functions, catches its signals and starts a thread for monitoring. An agent wants none of
+//! these. They are settings of the whole library, which it reads from the environment when it is loaded: the variables are set only for
+//! that moment, so that no rank inherits them. The user's own settings take precedence.
 
 use crate::UcxError;
 use crate::sys::{self, Functions, Handle, OK, Params, WorkerParams};
@@ -11,15 +11,15 @@ use std::ffi::c_uint;
 use std::ptr;
 
 const SONAME: &str = "libucp.so.0";
-/// Settings of the library as a whole, where the user has none.
+/// Settings of the whole library, used unless the user has set them.
 const SETTINGS: [(&str, &str); 4] = [
     ("UCX_MEM_EVENTS", "no"),
     ("UCX_HANDLE_ERRORS", "none"),
     ("UCX_VFS_ENABLE", "no"),
-    // A problem is told by its status; lines of a library on an agent's standard error are nobody's.
+    // Errors are reported by their status; the library must not print to an agent's standard error.
     ("UCX_LOG_LEVEL", "fatal"),
 ];
-/// And of what is made from it: no hooks are asked for, whatever the library's version calls them.
+/// Settings of the context: no memory hooks, under either name that versions of the library use.
 const MODIFIED: [(&std::ffi::CStr, &std::ffi::CStr); 2] = [(c"MEM_EVENTS", c"no"), (c"MEM_MMAP_HOOK_MODE", c"none")];
 
 pub(crate) struct Opened {
@@ -28,14 +28,14 @@ pub(crate) struct Opened {
     pub worker: Handle,
 }
 
-/// Variables that are set while this lives.
+/// Environment variables that stay set as long as this value lives.
 struct Settings(Vec<&'static str>);
 
 impl Settings {
     fn set() -> Settings {
         let wanted = SETTINGS.iter().filter(|(name, _)| std::env::var_os(name).is_none());
         let set = wanted.map(|(name, value)| {
-            // SAFETY: whoever else reads the environment in this process does so through the same lock: no C code of it runs in
+            // SAFETY: every other reader of the environment in this process uses the same lock of the standard library: no C code runs in
             // another thread.
             unsafe { std::env::set_var(name, value) };
             *name
@@ -55,14 +55,14 @@ impl Drop for Settings {
 
 pub(crate) fn open() -> Result<Opened, UcxError> {
     let _settings = Settings::set();
-    // SAFETY: its initialisers read the environment and prepare tables; it is never closed.
+    // SAFETY: the library's initialisers read the environment and prepare tables; it is never closed.
     let library = unsafe { Library::open(Some(SONAME), RTLD_NOW | RTLD_LOCAL) };
     let library = library.map_err(|error| UcxError::Missing(error.to_string()))?;
-    // SAFETY: it is leaked below, or the program goes on without its functions.
+    // SAFETY: the library is leaked below, or its functions are never used.
     let functions = unsafe { Functions::of(&library) }.map_err(|error| UcxError::Missing(error.to_string()))?;
     std::mem::forget(library);
     let (mut major, mut minor, mut release): (c_uint, c_uint, c_uint) = (0, 0, 0);
-    // SAFETY: three integers to write to.
+    // SAFETY: the library writes to these three integers.
     unsafe { (functions.get_version)(&mut major, &mut minor, &mut release) };
     if major != sys::API.0 || minor < sys::API.1 {
         return Err(UcxError::Version(format!("{major}.{minor}.{release}")));
@@ -85,7 +85,7 @@ pub(crate) fn open() -> Result<Opened, UcxError> {
     match unsafe { (functions.worker_create)(context, &params, &mut worker) } {
         OK => Ok(Opened { functions, context, worker }),
         status => {
-            // SAFETY: nothing was made of the context.
+            // SAFETY: nothing that was made from the context exists.
             unsafe { (functions.cleanup)(context) };
             Err(UcxError::Call { what: "making a worker", status })
         }
@@ -100,8 +100,8 @@ fn make_context(functions: &Functions) -> Result<Handle, UcxError> {
         return Err(UcxError::Call { what: "reading its configuration", status });
     }
     for (name, value) in MODIFIED {
-        // A version that does not know it has taken it from the settings above.
-        // SAFETY: two strings that it copies.
+        // A version without this setting got the equivalent from the environment above.
+        // SAFETY: UCX copies the two strings.
         let _ = unsafe { (functions.config_modify)(config, name.as_ptr(), value.as_ptr()) };
     }
     let params = Params {
@@ -117,9 +117,9 @@ fn make_context(functions: &Functions) -> Result<Handle, UcxError> {
         name: ptr::null(),
     };
     let mut context = ptr::null_mut();
-    // SAFETY: parameters and configuration live across the call, which keeps neither.
+    // SAFETY: parameters and configuration live during the call, which keeps neither.
     let status = unsafe { (functions.init)(sys::API.0, sys::API.1, &params, config, &mut context) };
-    // SAFETY: made above, used by nobody any more.
+    // SAFETY: made above and not used any more.
     unsafe { (functions.config_release)(config) };
     if status == OK { Ok(context) } else { Err(UcxError::Call { what: "finding a network", status }) }
 }

@@ -1,12 +1,12 @@
-//! Messages on their way in: judged by tag and length, then received, and given out in order.
+//! Incoming messages: judged by tag and length, then received, and delivered in order.
 //!
 //! ```text
-//!   worker_progress ─► UCX's own queue ─► judged ─┬─ taken: a buffer of its length ─► complete ─► given out
-//!                                                 └─ dropped: received into nothing
+//!   worker_progress ─► UCX's own queue ─► judged ─┬─ taken: a buffer of its length ─► complete ─► delivered
+//!                                                 └─ dropped: received into an empty buffer
 //! ```
 //!
-//! A message that is long is only announced in UCX's queue; its bytes move once there is a buffer. So a length that is a lie costs
-//! nothing unless the caller takes it, and what is under way at once is bounded: beyond that the queue is left as it is.
+//! A long message is only announced in UCX's queue; its bytes are transferred once there is a buffer. So a false length costs nothing
+//! unless the caller takes the message, and the bytes being received at once are bounded: at the bound the queue is left as it is.
 
 use crate::sys::{Functions, Handle, IN_PROGRESS, OK, Status, TagInfo};
 use crate::{NO_PARAM, outcome};
@@ -15,66 +15,67 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_void;
 use std::ptr;
 
-/// Bytes of messages under way at once; one more message may begin below that. Chosen: more than a network holds.
+/// Bytes of messages being received at once; below it one more message may begin. Chosen: more than a network holds.
 const UNDER_WAY_BYTES_MAX: usize = 32 << 20;
-/// Unordered messages under way at once; more are dropped. Chosen: they are small, and complete when they come, unless somebody has
-/// announced what does not follow.
+/// Unordered messages being received at once; more are dropped. Chosen: they are small and complete on arrival, unless a sender
+/// announces bytes that it never sends.
 const UNORDERED_MAX: usize = 128;
 
-/// What one turn may do at most, so that a peer that floods does not keep the caller from everything else.
+/// The most that one turn may do, so that a flooding peer does not keep the caller from other work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Messages that are judged.
+    /// Messages judged.
     pub messages: usize,
-    /// Times that UCX is let to work.
+    /// Calls that let UCX make progress.
     pub rounds: usize,
 }
 
-/// What is to become of a message.
+/// What to do with a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Take,
-    /// It is to be looked at before the next one is judged.
+    /// Take it, and let the caller handle it before the next message is judged.
     TakeAlone,
-    /// Its tag is used by many: none of them waits for another, and only so many are under way at once.
+    /// Take it independently of others: several senders use its tag. Messages of this kind do not wait for each other, and their number in
+    /// progress is bounded.
     TakeUnordered,
     Drop,
 }
 
-/// What came.
+/// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     pub tag: u64,
-    /// UCX may fail to receive what was announced.
+    /// `Err`: UCX failed to receive the announced message.
     pub bytes: Result<Bytes, Status>,
 }
 
 #[derive(Default)]
 pub(crate) struct Receiving {
-    /// What UCX still writes to, by tag, in the order of coming.
+    /// Receives in progress, by tag, in the order of arrival.
     under_way: BTreeMap<u64, VecDeque<Receive>>,
     unordered: Vec<(u64, Receive)>,
     under_way_bytes: usize,
-    /// The budget was used up: there may be more in UCX's queue, which its descriptor does not tell.
+    /// The budget was used up: UCX's queue may hold more, which its descriptor does not signal.
     more: bool,
 }
 
 struct Receive {
-    /// Null: all is there.
+    /// Null: the message is complete.
     request: *mut c_void,
     bytes: BytesMut,
     status: Status,
     dropped: bool,
 }
 
-/// Why messages are judged no further.
+/// Why no more messages are judged.
 #[derive(PartialEq, Eq)]
 enum Stop {
-    /// There is none.
+    /// UCX's queue is empty.
     Empty,
-    /// Enough for this turn.
+    /// The budget of this turn is used up.
     Budget,
-    /// Too many bytes are under way.
+    /// Too many bytes are being received.
     Full,
 }
 
@@ -102,13 +103,13 @@ impl Receiving {
         messages: &mut Vec<Message>,
     ) {
         let mut left = budget.messages;
-        // UCX brings no more while something waits in its queue: a flood stays in the network, and nobody's message waits for long.
+        // UCX makes no progress while messages wait in its queue. So a flood stays in the network, and no message waits for long.
         let mut stop = if self.more { self.take_in(functions, worker, &mut left, &mut judge) } else { Stop::Empty };
         for _ in 0..budget.rounds {
             if stop == Stop::Budget {
                 break;
             }
-            // SAFETY: the worker is alive and used by this thread alone.
+            // SAFETY: the worker is alive and used only by this thread.
             let worked = unsafe { (functions.worker_progress)(worker) };
             let before = left;
             stop = self.take_in(functions, worker, &mut left, &mut judge);
@@ -119,14 +120,14 @@ impl Receiving {
         self.give_out(functions, messages);
         let is_full = self.under_way_bytes >= UNDER_WAY_BYTES_MAX;
         self.more = match stop {
-            // If the rounds were used up, UCX itself knows of more.
+            // If the rounds were used up, UCX's own descriptor signals the rest.
             Stop::Empty => false,
             Stop::Budget => true,
             Stop::Full => !is_full,
         };
     }
 
-    /// Begins to receive what has arrived.
+    /// Starts to receive messages that have arrived.
     fn take_in(
         &mut self,
         functions: &Functions,
@@ -142,7 +143,7 @@ impl Receiving {
                 return Stop::Full;
             }
             let mut info = TagInfo { sender_tag: 0, length: 0 };
-            // SAFETY: the worker is alive; a mask of 0 takes any message, which is removed and received below.
+            // SAFETY: the worker is alive; a mask of 0 matches any message, which is removed from the queue and received below.
             let message = unsafe { (functions.tag_probe)(worker, 0, 0, 1, &mut info) };
             if message.is_null() {
                 return Stop::Empty;
@@ -169,12 +170,12 @@ impl Receiving {
         }
     }
 
-    /// Receives a message that was removed from the queue, into nothing if it is dropped.
+    /// Receives a message that was removed from the queue; a dropped one is received into an empty buffer.
     fn begin(&mut self, functions: &Functions, worker: Handle, message: Handle, len: Option<usize>) -> Receive {
-        // What does not fit into its buffer, as nothing fits into none, is thrown away.
+        // UCX discards a message that does not fit into its buffer; an empty buffer fits none.
         let mut bytes = BytesMut::zeroed(len.unwrap_or(0));
-        // SAFETY: the message was removed from the queue and is received once. The buffer has the length that is given and stays where
-        // it is until the request is over: it is moved as a handle only, and neither read nor written.
+        // SAFETY: the message was removed from the queue and is received once. The buffer has the given length and stays in place
+        // until the request completes: only its handle is moved, and it is neither read nor written.
         let pointer =
             unsafe { (functions.tag_receive)(worker, bytes.as_mut_ptr().cast(), bytes.len(), message, &NO_PARAM) };
         let (request, status) = match outcome(pointer) {
@@ -209,12 +210,12 @@ impl Receiving {
 }
 
 impl Receive {
-    /// Whether UCX needs the buffer no more; to be asked until it says so.
+    /// Whether UCX no longer needs the buffer. Call it until it returns `true`.
     fn is_over(&mut self, functions: &Functions) -> bool {
         if self.request.is_null() {
             return true;
         }
-        // SAFETY: a request that was returned by a receive and is freed once, here.
+        // SAFETY: the request was returned by a receive and is freed once, here.
         let status = unsafe { (functions.request_status)(self.request) };
         if status == IN_PROGRESS {
             return false;

@@ -1,6 +1,6 @@
-//! What is called of libucp: types and functions of `ucp/api/ucp.h`, UCX 1.10 to 1.x (checked against 1.13's headers by a test).
+//! The parts of libucp that we use: types and functions of `ucp/api/ucp.h`, UCX 1.10 to 1.x (checked against 1.13's headers by a test).
 //!
-//! Structures carry a mask of the fields that are set: a newer library reads no further than that.
+//! Each structure carries a mask of the fields that are set, so a newer library reads no further than that.
 
 #![allow(non_camel_case_types)]
 
@@ -12,15 +12,15 @@ pub type Status = i8;
 pub const OK: Status = 0;
 pub const IN_PROGRESS: Status = 1;
 pub const BUSY: Status = -15;
-/// `UCS_ERR_LAST`: a pointer that is at least this, taken for a negative number, is a status.
+/// `UCS_ERR_LAST`: a pointer whose value as a signed number is in `LAST..0` is a status.
 pub const LAST: isize = -100;
 
 /// Handles: `ucp_context_h`, `ucp_worker_h`, `ucp_ep_h`, `ucp_config_t *`, `ucp_address_t *`, `ucp_tag_message_h`.
 pub type Handle = *mut c_void;
-/// `ucs_status_ptr_t`: null (done), an error, or a request under way.
+/// `ucs_status_ptr_t`: null (complete), an error, or a request in progress.
 pub type StatusPtr = *mut c_void;
 
-/// Calls and structures are those of this interface.
+/// The API version of these calls and structures.
 pub const API: (c_uint, c_uint) = (1, 10);
 
 pub const PARAM_FIELD_FEATURES: u64 = 1;
@@ -122,7 +122,7 @@ macro_rules! functions {
             /// The library is libucp 1.x and is never closed.
             pub unsafe fn of(library: &Library) -> Result<Functions, libloading::Error> {
                 Ok(Functions {
-                    // SAFETY: each symbol has the type that the header gives it; the library stays open.
+                    // SAFETY: each symbol has the type declared in the header; the library stays open.
                     $($name: unsafe { *library.get($symbol)? },)*
                 })
             }

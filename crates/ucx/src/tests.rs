@@ -1,4 +1,5 @@
-//! Two workers of one process, where libucp is there; the declarations against its header, where a compiler and the header are.
+//! Tests with two workers in one process, where libucp is installed, and of the declarations against its header, where a compiler and
+//! the header are installed.
 
 use super::*;
 use std::io::Write;
@@ -7,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use sys::TagInfo;
 
-/// Two workers; `None`: the library is not here, and it may be so.
+/// Two workers; `None`: the library is not installed, and the tests may be skipped.
 fn both() -> Option<[Worker; 2]> {
     match (Worker::open(), Worker::open()) {
         (Ok(one), Ok(other)) => Some([one, other]),
@@ -22,13 +23,13 @@ fn both() -> Option<[Worker; 2]> {
 const BUDGET: Budget = Budget { messages: 64, rounds: 64 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first worker and a way to the second.
+/// Connects the first worker to the second.
 fn connected(workers: &mut [Worker; 2]) -> Endpoint {
     let address = workers[1].address().to_vec();
     workers[0].connect(&address).unwrap()
 }
 
-/// Lets both work once; what came to the second.
+/// Lets both workers make progress once; returns the messages received by the second.
 fn turn(workers: &mut [Worker; 2], judge: impl FnMut(u64, usize) -> Verdict) -> Vec<Message> {
     let (mut messages, mut none, mut broken) = (Vec::new(), Vec::new(), Vec::new());
     workers[0].poll(BUDGET, |_, _| Verdict::Take, &mut none, &mut broken);
@@ -37,7 +38,7 @@ fn turn(workers: &mut [Worker; 2], judge: impl FnMut(u64, usize) -> Verdict) -> 
     messages
 }
 
-/// Lets both work until that many have come to the second.
+/// Lets both workers make progress until the second has received that many messages.
 fn receive(workers: &mut [Worker; 2], count: usize, mut judge: impl FnMut(u64, usize) -> Verdict) -> Vec<Message> {
     let (mut messages, begun) = (Vec::new(), Instant::now());
     while messages.len() < count {
@@ -59,12 +60,12 @@ fn messages_of_any_size_keep_their_order() {
     for (n, size) in sizes.iter().enumerate() {
         workers[0].send(there, 7, filled(n as u8, *size)).unwrap();
     }
-    assert!(workers[0].sending(there) >= 8_000_000, "what is long waits for the other side");
+    assert!(workers[0].sending(there) >= 8_000_000, "a long message waits for the receiver");
     let received = receive(&mut workers, sizes.len(), |_, _| Verdict::Take);
     for (n, message) in received.into_iter().enumerate() {
         assert_eq!(message, Message { tag: 7, bytes: Ok(filled(n as u8, sizes[n])) });
     }
-    // Requests that are over are let go.
+    // Completed requests are freed.
     while !workers[0].sends.is_empty() {
         assert!(turn(&mut workers, |_, _| Verdict::Take).is_empty());
     }
@@ -90,7 +91,7 @@ fn what_is_not_taken_gets_no_buffer_and_does_not_stop_what_follows() {
     let begun = Instant::now();
     while workers[0].sending(there) > 0 {
         assert!(turn(&mut workers, |_, _| Verdict::Drop).is_empty());
-        assert!(begun.elapsed() < PATIENCE, "the sender hears that nobody wanted it");
+        assert!(begun.elapsed() < PATIENCE, "the sender's requests must complete once it is dropped");
     }
     assert!(workers[1].receiving.is_idle());
 }
@@ -111,10 +112,10 @@ fn one_turn_does_no_more_than_its_budget_and_the_rest_is_not_forgotten() {
             if tag == 1 { Verdict::Drop } else { Verdict::Take }
         });
         assert!(judged <= BUDGET.messages, "{judged}");
-        assert_eq!(messages.len() as u64 + dropped - before, judged as u64, "small ones are complete at once");
+        assert_eq!(messages.len() as u64 + dropped - before, judged as u64, "small messages complete at once");
         came += messages.len() as u64;
         if judged == BUDGET.messages {
-            assert!(!workers[1].arm(), "who used the budget up looks again before it sleeps");
+            assert!(!workers[1].arm(), "a worker with an exhausted budget must not sleep");
         }
         assert!(begun.elapsed() < PATIENCE, "{came} and {dropped}");
     }
@@ -144,7 +145,7 @@ fn a_message_is_looked_at_before_the_next_is_judged_where_that_was_asked_for() {
 fn what_many_may_send_does_not_wait_for_one_of_them() {
     let Some(mut workers) = both() else { return };
     let there = connected(&mut workers);
-    // Long messages are announced first; their bytes follow when they are asked for, behind the short one.
+    // Long messages are only announced at first; their bytes follow on request, after the short one.
     for len in [9_000_000, 9_000_000, 10] {
         workers[0].send(there, 7, filled(1, len)).unwrap();
     }
@@ -188,7 +189,7 @@ fn an_armed_worker_wakes_its_owner() {
     assert_eq!(messages[0].bytes.as_ref().unwrap(), "again");
 }
 
-/// What C says of sizes, offsets and constants.
+/// Sizes, offsets and constants according to C.
 #[test]
 fn declarations_are_the_headers() {
     let checks: Vec<(&str, usize)> = vec![
@@ -238,6 +239,6 @@ fn declarations_are_the_headers() {
         eprintln!("not run: no compiler, or no header of UCX");
         return;
     }
-    let output = compiler(&source).expect("it ran before");
+    let output = compiler(&source).expect("the compiler ran before");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

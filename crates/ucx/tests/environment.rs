@@ -1,4 +1,4 @@
-//! In a process of its own: the library's settings are in the environment while it is opened, and tests beside this one open it too.
+//! Runs in its own process: while the library is being opened its settings are in the environment, and other tests open it too.
 
 use wireup_ucx::Worker;
 

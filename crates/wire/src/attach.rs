@@ -1,4 +1,4 @@
-//! The first bytes that a launcher and a standing session send each other: which versions of the protocol each speaks.
+//! The first bytes that a launcher and a standing session send each other: the protocol versions that each supports.
 //!
 //! ```text
 //! byte  0        4        6         8
@@ -7,8 +7,8 @@
 //!       +--------+--------+---------+
 //! ```
 //!
-//! Both send theirs at once; the highest version that both speak is spoken from there on, in frames. This layout never changes, so that
-//! any two versions can tell each other that they do not fit.
+//! Both sides send theirs at once; from then on they use the highest version that both support, in frames. This layout never changes, so
+//! that any two versions can report that they are incompatible.
 
 use crate::peer::PROTOCOL_VERSION;
 use thiserror::Error;
@@ -16,30 +16,30 @@ use thiserror::Error;
 pub const ATTACH_MAGIC: [u8; 4] = *b"WUA\n";
 pub const ATTACH_LEN: usize = 8;
 
-/// The versions that one side speaks.
+/// The versions that one side supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spoken {
     pub lowest: u16,
     pub highest: u16,
 }
 
-/// Why nothing can be said.
+/// Why the two sides cannot communicate.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttachError {
     #[error("the other side does not speak as a wireup session does")]
     Foreign,
     #[error("the other side closed after {0} of {ATTACH_LEN} bytes")]
     Cut(usize),
-    /// The other side is of an older wireup.
+    /// The other side runs an older wireup.
     #[error("the other side speaks protocol versions up to {theirs}, this wireup {ours} and later")]
     Older { theirs: u16, ours: u16 },
-    /// The other side is of a newer wireup.
+    /// The other side runs a newer wireup.
     #[error("the other side speaks protocol version {theirs} and later, this wireup only up to {ours}")]
     Newer { theirs: u16, ours: u16 },
 }
 
 impl Spoken {
-    /// What this wireup speaks.
+    /// The versions that this wireup supports.
     pub const OURS: Spoken = Spoken { lowest: PROTOCOL_VERSION, highest: PROTOCOL_VERSION };
 
     pub fn encode(self) -> [u8; ATTACH_LEN] {
@@ -50,10 +50,10 @@ impl Spoken {
         bytes
     }
 
-    /// The other side's, if all of it is there: what follows begins at [`ATTACH_LEN`].
+    /// The other side's versions, once all bytes are there: what follows begins at [`ATTACH_LEN`].
     ///
     /// # Errors
-    /// The bytes are no such header, however many more come.
+    /// The bytes are not such a header, whatever follows.
     pub fn decode(bytes: &[u8]) -> Result<Option<Spoken>, AttachError> {
         let known = bytes.len().min(ATTACH_MAGIC.len());
         if bytes[..known] != ATTACH_MAGIC[..known] {
@@ -67,10 +67,10 @@ impl Spoken {
         Ok(Some(Spoken { lowest, highest }))
     }
 
-    /// The version that both speak.
+    /// The highest version that both sides support.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no common version.
     pub fn agree(self, theirs: Spoken) -> Result<u16, AttachError> {
         if theirs.highest < self.lowest {
             return Err(AttachError::Older { theirs: theirs.highest, ours: self.lowest });

@@ -1,21 +1,21 @@
-//! The packed puts of a fence: pairs one behind the other, forwarded without parsing.
+//! The packed puts of a fence: concatenated pairs, forwarded without parsing.
 //!
 //! ```text
-//! +---------+-----------+-----+-------+   key and value of up to 255 and 65,535 bytes; blobs of several
-//! | key_len | value_len | key | value |   nodes are joined by putting them one behind the other
+//! +---------+-----------+-----+-------+   key and value of up to 255 and 65,535 bytes; the blobs of several
+//! | key_len | value_len | key | value |   nodes are joined by concatenation
 //! | u8      | u16 LE    |     |       |
 //! +---------+-----------+-----+-------+
 //! ```
 //!
-//! Cost: 3 bytes a pair.
+//! Cost: 3 bytes per pair.
 
 use alloc::vec::Vec;
 use thiserror::Error;
 
-/// Bytes that a pair costs besides its key and value.
+/// Bytes of a pair besides its key and value.
 pub const PAIR_OVERHEAD: usize = 3;
 
-/// A blob ends inside a pair, or a pair is longer than its lengths can say.
+/// A blob ends inside a pair, or a pair is longer than its length fields allow.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[error("packed pairs are cut short")]
 pub struct Truncated;
@@ -23,7 +23,7 @@ pub struct Truncated;
 /// Appends one pair.
 ///
 /// # Panics
-/// If key or value are longer than the format holds; `limits` keeps clients far below.
+/// If key or value are longer than the format allows; `limits` keeps clients far below that.
 pub fn push(blob: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let key_len = u8::try_from(key.len()).expect("keys are at most 255 bytes");
     let value_len = u16::try_from(value.len()).expect("values are at most 65,535 bytes");

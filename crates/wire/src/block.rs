@@ -1,17 +1,16 @@
-//! What agents exchange in a fence or an allgather: one block a node, forwarded without parsing its bytes.
+//! The data that agents exchange in a fence or an allgather: one block per node, forwarded without parsing its bytes.
 //!
 //! ```text
-//! +--------------------------+-------------+-------+   varint: seven bits a byte, the lowest first, the high bit
-//! | node << 1 | compressed   | len         | bytes |   set in all but the last (LEB128); blocks of several nodes
-//! | varint, 1 to 5 bytes     | varint, 1-5 |       |   are joined by putting them one behind the other, in any
-//! +--------------------------+-------------+-------+   order
-//! ```
+//! +--------------------------+-------------+-------+   varint: seven bits per byte, the lowest first, the high bit
+//! | node << 1 | compressed   | len         | bytes |   set in all but the last byte (LEB128); the blocks of several
+//! | varint, 1 to 5 bytes     | varint, 1-5 |       |   nodes are joined by concatenation, in any order
+//! +--------------------------+-------------+-------+
 //!
-//! `bytes` are packed pairs ([`crate::blob`]) for a fence and values in local-rank order ([`crate::values`]) for an
-//! allgather, as they are or compressed ([`crate::packed`]). Who joins, counts and cuts blocks walks their headers alone.
+//! `bytes` are packed pairs ([`crate::blob`]) for a fence and values in local-rank order ([`crate::values`]) for an allgather, either plain
+//! or compressed ([`crate::packed`]). Code that joins, counts or splits blocks reads only their headers.
 //!
-//! Cost: 2 to 6 bytes a node of up to 8,192 nodes with up to 268 million bytes each; 4 where a node has 16 values of
-//! 18 bytes, a quarter byte a value.
+//! Cost: 2 to 6 bytes per node for up to 8,192 nodes with up to 268 million bytes each; 4 for a node with 16 values of 18 bytes, a quarter
+//! of a byte per value.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,7 +22,7 @@ use crate::packed;
 use crate::rope::Rope;
 use crate::varint::{self, Cut};
 
-/// A node's part of an exchange.
+/// One node's part of an exchange.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Block {
     pub node: NodeId,
@@ -31,7 +30,7 @@ pub struct Block {
     pub bytes: Bytes,
 }
 
-/// The bytes end inside a block, or its header has numbers that none may have.
+/// The bytes end inside a block, or its header has numbers out of range.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[error("the blocks of an exchange are cut short")]
 pub struct Truncated;
@@ -43,15 +42,15 @@ impl From<Cut> for Truncated {
 }
 
 impl Block {
-    /// What the node gave.
+    /// The node's data, uncompressed.
     ///
     /// # Errors
-    /// [`Truncated`]: it is said to be compressed, and is not.
+    /// [`Truncated`]: it is marked as compressed, but is not valid compressed data.
     pub fn into_plain(self) -> Result<Bytes, Truncated> {
         if self.compressed { packed::unpack(&self.bytes) } else { Ok(self.bytes) }
     }
 
-    /// How many bytes the node gave.
+    /// The length of the node's data, uncompressed.
     ///
     /// # Errors
     /// As for [`Block::into_plain`].
@@ -59,7 +58,7 @@ impl Block {
         if self.compressed { packed::unpacked_len(&self.bytes) } else { Ok(self.bytes.len()) }
     }
 
-    /// The block alone, as it travels.
+    /// The encoding of this block alone.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(encoded_len(self.node, self.bytes.len()));
         push(&mut out, self.node, self.compressed, &self.bytes);
@@ -67,7 +66,7 @@ impl Block {
     }
 }
 
-/// Bytes that the block of `node` with `len` bytes takes, its header included.
+/// Encoded length of the block of `node` with `len` bytes, header included.
 pub fn encoded_len(node: NodeId, len: usize) -> usize {
     varint::len(u64::from(node.0) << 1) + varint::len(len as u64) + len
 }
@@ -75,7 +74,7 @@ pub fn encoded_len(node: NodeId, len: usize) -> usize {
 /// Appends one block.
 ///
 /// # Panics
-/// If `bytes` are longer than `u32` can say; a frame holds far less.
+/// If `bytes` is longer than a `u32` can represent; a frame holds far less.
 pub fn push(out: &mut Vec<u8>, node: NodeId, compressed: bool, bytes: &[u8]) {
     assert!(u32::try_from(bytes.len()).is_ok(), "a block is shorter than 4 GiB");
     out.reserve(encoded_len(node, bytes.len()));
@@ -84,7 +83,7 @@ pub fn push(out: &mut Vec<u8>, node: NodeId, compressed: bool, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The blocks in `bytes`, each a slice of it; ends after an error.
+/// The blocks in `bytes`, each a slice of it; stops after an error.
 pub fn blocks(bytes: Bytes) -> Blocks {
     Blocks { rest: bytes }
 }
@@ -115,18 +114,18 @@ impl Iterator for Blocks {
     }
 }
 
-/// How many bytes the nodes of these blocks gave.
+/// The total length of these nodes' data, uncompressed.
 ///
 /// # Errors
-/// [`Truncated`]: the bytes are no blocks.
+/// [`Truncated`]: the bytes are not blocks.
 pub fn plain_len(bytes: &Bytes) -> Result<usize, Truncated> {
     blocks(bytes.clone()).map(|block| block?.plain_len()).sum()
 }
 
-/// What the nodes of these blocks gave, one behind the other, without headers; at most `max` bytes.
+/// The data of these nodes, uncompressed and concatenated without headers; at most `max` bytes.
 ///
 /// # Errors
-/// [`Truncated`]: the bytes are no blocks, or more than that.
+/// [`Truncated`]: the bytes are not blocks, or there are more than `max`.
 pub fn plain(bytes: Bytes, max: usize) -> Result<Bytes, Truncated> {
     let len = plain_len(&bytes)?;
     if len > max {
@@ -145,7 +144,7 @@ pub fn plain(bytes: Bytes, max: usize) -> Result<Bytes, Truncated> {
     Ok(out.into())
 }
 
-/// How many blocks `bytes` are, of which each slice holds whole ones.
+/// The number of blocks in `bytes`; each slice contains whole blocks.
 ///
 /// # Errors
 /// [`Truncated`]: a slice ends inside a block.
@@ -153,10 +152,10 @@ pub fn count(bytes: &Rope) -> Result<usize, Truncated> {
     ends(bytes).try_fold(0, |count, end| end.map(|_| count + 1))
 }
 
-/// The first `blocks` blocks of `bytes`, each of them where it is.
+/// The first `blocks` blocks of `bytes`, without copying.
 ///
 /// # Errors
-/// [`Truncated`]: there are not so many, or a slice ends inside a block.
+/// [`Truncated`]: there are fewer, or a slice ends inside a block.
 pub fn first(bytes: &Rope, blocks: usize) -> Result<Rope, Truncated> {
     match blocks.checked_sub(1) {
         None => Ok(Rope::default()),
@@ -164,12 +163,12 @@ pub fn first(bytes: &Rope, blocks: usize) -> Result<Rope, Truncated> {
     }
 }
 
-/// Whether `bytes` are one header alone: the block of a node that gave nothing.
+/// Whether `bytes` is only a header: the block of a node without data.
 pub fn is_bare(bytes: &[u8]) -> bool {
     header(bytes).is_ok_and(|header| header.start == bytes.len())
 }
 
-/// Where each block ends (bytes from the first one's begin).
+/// The end of each block, as an offset from the start of the first one.
 fn ends(bytes: &Rope) -> impl Iterator<Item = Result<usize, Truncated>> {
     let mut end = 0;
     bytes.slices().flat_map(|slice| lens(slice)).map(move |len| {
@@ -178,7 +177,7 @@ fn ends(bytes: &Rope) -> impl Iterator<Item = Result<usize, Truncated>> {
     })
 }
 
-/// Bytes that each block of `bytes` takes; ends after an error.
+/// The encoded length of each block of `bytes`; stops after an error.
 fn lens(mut rest: &[u8]) -> impl Iterator<Item = Result<usize, Truncated>> {
     core::iter::from_fn(move || {
         let len = (!rest.is_empty()).then(|| header(rest).map(|header| header.end))?;
@@ -187,7 +186,7 @@ fn lens(mut rest: &[u8]) -> impl Iterator<Item = Result<usize, Truncated>> {
     })
 }
 
-/// The header of the block at the head of some bytes; the block's own bytes are `start..end`, which lie within them.
+/// The header of the block at the start of some bytes; the block's data is `start..end`, which lies within them.
 struct Header {
     node: NodeId,
     compressed: bool,
@@ -252,7 +251,7 @@ mod tests {
     #[test]
     fn what_nodes_gave_is_joined() {
         let long: Vec<u8> = b"card ".repeat(100);
-        let short = packed::pack(&long).expect("it is always the same");
+        let short = packed::pack(&long).expect("repeated bytes compress well");
         let (mut bytes, mut all) = (Vec::new(), Vec::new());
         for (node, compressed, sent, given) in
             [(7, false, &b"ab"[..], &b"ab"[..]), (1, true, &short[..], &long[..]), (2, false, b"", b"")]
@@ -263,10 +262,10 @@ mod tests {
         let bytes = Bytes::from(bytes);
         assert_eq!(plain_len(&bytes), Ok(502));
         assert_eq!(plain(bytes.clone(), 502), Ok(all.into()));
-        assert_eq!(plain(bytes.clone(), 501), Err(Truncated), "more than was allowed");
+        assert_eq!(plain(bytes.clone(), 501), Err(Truncated), "longer than `max`");
         assert_eq!(plain(bytes.slice(..bytes.len() - 3), 502), Err(Truncated), "cut in a block");
         assert_eq!(plain(Bytes::new(), 0), Ok(Bytes::new()));
-        // It says that it has a byte more than it has.
+        // Its header gives a length one byte too large.
         let mut liar = short.to_vec();
         liar[0] += 1;
         assert_eq!(
@@ -277,14 +276,14 @@ mod tests {
 
     #[test]
     fn lying_headers_are_refused() {
-        assert_eq!(read(&[0x80]), Err(Truncated), "ends in the node");
+        assert_eq!(read(&[0x80]), Err(Truncated), "ends inside the node number");
         assert_eq!(read(&[2]), Err(Truncated), "ends before the length");
-        assert_eq!(read(&[2, 3, 1, 1]), Err(Truncated), "ends in the bytes");
+        assert_eq!(read(&[2, 3, 1, 1]), Err(Truncated), "ends inside the data");
         assert_eq!(read(&[0x80, 0x80, 0x80, 0x80, 0x80, 0, 0]), Err(Truncated), "a varint of six bytes");
         assert_eq!(read(&[0xff, 0xff, 0xff, 0xff, 0x20, 0]), Err(Truncated), "a node beyond 32 bits");
-        assert_eq!(read(&[0, 0xff, 0xff, 0xff, 0xff, 0x7f]), Err(Truncated), "more bytes than there are");
+        assert_eq!(read(&[0, 0xff, 0xff, 0xff, 0xff, 0x7f]), Err(Truncated), "the length exceeds the data");
         let seen: Vec<_> = blocks(Bytes::from_static(&[2, 0, 2, 9])).collect();
-        assert_eq!(seen.len(), 2, "ends after the error");
+        assert_eq!(seen.len(), 2, "the iterator stops after the error");
     }
 
     fn block() -> impl Strategy<Value = Block> {

@@ -1,6 +1,6 @@
-//! What ranks do together, and how nodes exchange what that brings. `tag` says so in a frame.
+//! The collectives of ranks, and how nodes exchange their data. `tag` encodes these in a frame.
 //!
-//! Which algorithms there are is for `wireup_coll::allgather` to know: a number is all that is said of one here.
+//! The algorithms themselves are in `wireup_coll::allgather`; here an algorithm is only a number.
 
 mod tag;
 
@@ -10,39 +10,39 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What ranks do together.
+/// A collective operation of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Collective {
-    /// Publishes the puts; a barrier.
+    /// A barrier that publishes the puts.
     #[default]
     Fence = 0,
-    /// One value of each rank, in the order of ranks.
+    /// One value per rank, in rank order.
     Allgather = 1,
     /// The values of both neighbours.
     Ring = 2,
-    /// A fence of PMIx clients, with or without what they have committed. Numbered apart from the others.
+    /// A fence of PMIx clients, with or without the data that they have committed. Its epochs are numbered separately.
     Modex = 3,
 }
 
-/// How nodes exchange blocks without the tree, as a number.
+/// An algorithm by which nodes exchange blocks without the tree, as a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Algorithm(u8);
 
-/// The scheme by which nodes exchange the data of collectives; on the wire one byte.
+/// The scheme by which nodes exchange the data of collectives; one byte on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum ExchangeScheme {
-    /// By the tree while it is little, else as the root finds best for the number of nodes and bytes. On the wire 0.
+    /// Through the tree while the data is small, else as the root chooses from the number of nodes and bytes. On the wire 0.
     #[default]
     Auto,
     /// Gathered up the tree and broadcast down: the baseline (S1 I). On the wire 1.
     Tree,
-    /// By an algorithm over direct links. On the wire 2 and the algorithm's number.
+    /// By an algorithm over direct links. On the wire 2 plus the algorithm's number.
     Direct(Algorithm),
 }
 
-/// A number that this version has no name for.
+/// A number that this version does not know.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unknown {
     #[error("a collective of unknown number {0}")]
@@ -81,13 +81,13 @@ impl fmt::Display for Collective {
 impl Algorithm {
     pub const RING: Algorithm = Algorithm::new(0);
     pub const BRUCK: Algorithm = Algorithm::new(1);
-    /// How many fit into a frame's tag.
+    /// How many algorithm numbers fit into a frame's tag.
     pub const COUNT_MAX: u8 = 9;
 
     /// # Panics
-    /// If the number is not below [`Algorithm::COUNT_MAX`]; in a constant that does not compile.
+    /// If the number is not below [`Algorithm::COUNT_MAX`]; in a constant this is a compile error.
     pub const fn new(number: u8) -> Self {
-        assert!(number < Self::COUNT_MAX, "the number of an algorithm fits into a frame's tag");
+        assert!(number < Self::COUNT_MAX, "the number of an algorithm must fit into a frame's tag");
         Algorithm(number)
     }
 

@@ -1,6 +1,6 @@
-//! Cuts the byte stream of one link between agents into frames.
+//! Splits the byte stream of one link between agents into frames.
 //!
-//! A frame is a fixed header of 16 bytes, little-endian, with an opaque payload behind it:
+//! A frame is a fixed header of 16 bytes, little-endian, followed by an opaque payload:
 //!
 //! ```text
 //! byte  0        4      5       6        8         12        16
@@ -10,17 +10,17 @@
 //!       +--------+------+-------+--------+---------+---------+----------------+
 //! ```
 //!
-//! `length` counts the payload alone. `kind` is a [`Kind`]; `class` the [`Class`] that orders frames on a
-//! full link; `stream` and `arg` mean what the kind says. A payload that arrives whole in one chunk is
-//! handed out as a slice of that chunk, without a copy.
+//! `length` counts only the payload. `kind` is a [`Kind`]; `class` is the [`Class`], which gives the priority of frames on a congested
+//! link; the meaning of `stream` and `arg` depends on the kind. A payload that arrives entirely within one chunk is returned as a slice of
+//! that chunk, without a copy.
 //!
 //! ```text
-//!          fit   taken   free
-//! kinds    256   17      0, 15 to 31, 35 to 255
-//! classes  256   4       4 to 255
+//!          possible  in use  free
+//! kinds    256       17      0, 15 to 31, 35 to 255
+//! classes  256       4       4 to 255
 //! ```
 //!
-//! A number that is not taken is an error that tells it; the agent that read it ends the link and names the peer.
+//! An unassigned number is an error that contains it; the agent that read it closes the link and names the peer.
 
 use crate::limits::FRAME_PAYLOAD_MAX;
 use bytes::{Bytes, BytesMut};
@@ -50,7 +50,7 @@ macro_rules! byte_enum {
         pub enum $name { $($(#[$vdoc])* $variant = $value,)* }
 
         impl $name {
-            /// Every value, in the order of their numbers.
+            /// All values, in numeric order.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
 
             pub(crate) fn from_byte(byte: u8) -> Option<Self> {
@@ -64,58 +64,58 @@ macro_rules! byte_enum {
 }
 
 byte_enum! {
-    /// What a frame is for.
+    /// The purpose of a frame.
     Kind {
         /// A control message: `postcard` of [`crate::peer::Control`].
         Control = 1,
         /// Up: a subtree's part of collective `arg`; `stream` is a [`crate::collective::Tag`].
         ExchangeUp = 2,
-        /// Down: the outcome of collective `arg`, or how it is to be reached.
+        /// Down: the outcome of collective `arg`, or the algorithm by which to obtain it.
         ExchangeDown = 3,
-        /// Up: bytes that rank `arg` wrote to `stream` (1 or 2), or `u32::MAX` where lines are labelled already.
+        /// Up: bytes that rank `arg` wrote to `stream` (1 or 2); `arg` is `u32::MAX` if the lines are already labelled.
         Output = 4,
-        /// Down: `arg` bytes of `stream` were passed on; the child may send as many more.
+        /// Down: `arg` bytes of `stream` were forwarded; the child may send that many more.
         OutputCredit = 5,
-        /// Down: bytes for the standard input of the job; an empty payload is its end.
+        /// Down: bytes for the standard input of the job; an empty payload means end of file.
         Input = 6,
         /// Up: `arg` bytes of standard input were consumed.
         InputCredit = 7,
         /// Up: `postcard` of [`crate::peer::TracePart`], sent once, before the subtree is done.
         Trace = 8,
-        /// Between any two agents: a round of a collective; `stream` and `arg` as the exchange says.
+        /// Between any two agents: a round of a collective; `stream` and `arg` as defined by the exchange.
         Direct = 9,
-        /// Up: all members of a group below are in its barrier; the payload is the group ([`crate::group`]), then packed pairs.
-        /// Bit 1 of `stream`: the barrier is one of PMIx servers; then blocks ([`crate::block`]) follow the group.
+        /// Up: all members of a group in this subtree have entered its barrier; the payload is the group ([`crate::group`]), then packed
+        /// pairs. Bit 1 of `stream`: the barrier is one of PMIx servers; then blocks ([`crate::block`]) follow the group.
         GroupUp = 10,
-        /// Down: the barrier is over. `stream` 1: members below are waited for; `arg` is how many [`Kind::GroupUp`] frames of the
-        /// child had come by then.
+        /// Down: the barrier is complete. `stream` 1: others wait for members in the child's subtree; `arg` is the number of
+        /// [`Kind::GroupUp`] frames that had arrived from the child by then.
         GroupDown = 11,
         /// Between any two agents: `postcard` of [`crate::modex::Between`].
         Modex = 12,
         /// Up, to the root: `postcard` of [`crate::modex::Up`].
         PmixUp = 13,
-        /// Down, to the agent `arg`, or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
+        /// Down, to agent `arg` or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
         PmixDown = 14,
-        /// From hop to hop towards any other agent: [`crate::route::Routed`].
+        /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
         Routed = 32,
-        /// On a link beside the tree, about the frames on it. `stream` 0: the next one is number `arg` of those that go this
-        /// way; 1: all before number `arg` of the other way have come.
+        /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in this direction; 1: all
+        /// frames before number `arg` of the other direction have arrived.
         Pair = 33,
-        /// Between two agents that measure (`options.bench`). `stream` 0: there, 1: back, 2: it is over.
+        /// Between two agents that run a benchmark (`options.bench`). `stream` 0: request, 1: reply, 2: finished.
         Bench = 34,
     }
 }
 
 byte_enum! {
-    /// Order on a full link: a lower class never waits for a higher one.
+    /// Priority on a congested link: a frame never waits for frames of a higher class.
     Class {
-        /// Launch, signals, failures, ends.
+        /// Launch, signals, failures, end of a job.
         Control = 0,
         /// Fences and modex.
         Exchange = 1,
         /// Standard input, output, error.
         Stdio = 2,
-        /// Files on their way to node-local storage; traces.
+        /// Files being copied to node-local storage; traces.
         Staging = 3,
     }
 }
@@ -131,7 +131,7 @@ pub struct Frame {
     pub payload: Bytes,
 }
 
-/// A peer sent what is no frame.
+/// A peer sent bytes that are not a frame.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
     #[error("frame of unknown kind {0}")]
@@ -146,7 +146,7 @@ impl Frame {
     /// The header's bytes; the payload follows them on the wire.
     ///
     /// # Panics
-    /// If the payload is longer than [`FRAME_PAYLOAD_MAX`]: we would break our own rule.
+    /// If the payload is longer than [`FRAME_PAYLOAD_MAX`]: that would be a bug of ours.
     pub fn header(&self) -> [u8; HEADER_LEN] {
         assert!(self.payload.len() <= FRAME_PAYLOAD_MAX, "a frame's payload stays within its limit");
         let raw = RawHeader {
@@ -206,12 +206,12 @@ impl FrameReader {
         Self::with_limit(FRAME_PAYLOAD_MAX)
     }
 
-    /// Of a peer whose frames have at most `payload_max` bytes of payload.
+    /// For a peer whose frames have at most `payload_max` bytes of payload.
     pub fn with_limit(payload_max: usize) -> Self {
         FrameReader { payload_max, header: [0; HEADER_LEN], header_len: 0, body: None }
     }
 
-    /// The next whole frame of `chunk`, which loses the bytes that were read; `None` when more are needed.
+    /// The next whole frame of `chunk`; the bytes that were read are removed from it. `None` if more are needed.
     pub fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Frame>, FrameError> {
         loop {
             if let Some(body) = &mut self.body {
@@ -221,7 +221,7 @@ impl FrameReader {
                 } else {
                     let take = missing.min(chunk.len());
                     if body.partial.is_empty() && take > 0 {
-                        // Grows with what really arrived: a lying length alone reserves little.
+                        // Reserves at most 1 MiB: a false length alone must not cost much memory.
                         body.partial.reserve(body.need.min(1 << 20));
                     }
                     body.partial.extend_from_slice(&chunk.split_to(take));

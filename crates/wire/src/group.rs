@@ -1,16 +1,15 @@
-//! The ranks that share a barrier (PMI 1.2), as clients write them and as agents do.
+//! The ranks that share a barrier (PMI 1.2), in the clients' encoding and in the agents'.
 //!
-//! A client writes `WORLD:7`, `NODE:7` or `3,0,1:7`: who, and a number that tells barriers of the same ranks apart; a list is in
+//! A client writes `WORLD:7`, `NODE:7` or `3,0,1:7`: the members, and a number that distinguishes barriers of the same ranks; a list is in
 //! any order. Agents write
 //!
 //! ```text
 //! +------+---------+-----------------+----------------------------------+   who: 0 the job, 1 the node, 2 a list
-//! | who  | tag     | runs            | runs times: gap, length          |   gap: ranks left out since the run before
+//! | who  | tag     | runs            | runs times: gap, length          |   gap: number of ranks skipped since the previous run
 //! | u8   | i32 LE  | varint, if list | varint, varint                   |
 //! +------+---------+-----------------+----------------------------------+
-//! ```
 //!
-//! Cost of a list: 2 bytes for each run of consecutive ranks, as long as runs and gaps are short.
+//! Cost of a list: 2 bytes per run of consecutive ranks, as long as runs and gaps are short.
 
 use crate::ids::Rank;
 use crate::limits::GROUP_RANKS_MAX;
@@ -19,7 +18,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use thiserror::Error;
 
-/// A barrier of its own: no other group's, and no other tag's, ends it.
+/// Identifies a barrier: only the same members with the same tag complete it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Group {
     pub members: Members,
@@ -32,7 +31,7 @@ pub enum Members {
     World,
     /// All ranks of the caller's node.
     Node,
-    /// Some ranks: runs in ascending order, with gaps between.
+    /// Some ranks: runs in ascending order, with gaps in between.
     List(Vec<Run>),
 }
 
@@ -43,7 +42,7 @@ pub struct Run {
     pub count: u32,
 }
 
-/// A text that names no group of the job.
+/// A text that does not name a group of the job.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoGroup {
     #[error("the group's tag is no number")]
@@ -58,12 +57,12 @@ pub enum NoGroup {
     TooMany,
 }
 
-/// An agent's bytes that are no group.
+/// Bytes from an agent that are not a group.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[error("the group of a barrier is cut short, or is none of the job")]
 pub struct Malformed;
 
-/// The tag of a group's text, whatever else is wrong with it; 0 where it has none.
+/// The tag in a group's text, even if the rest is invalid; 0 if there is none.
 pub fn tag_of(text: &[u8]) -> Result<i32, NoGroup> {
     let Some(at) = text.iter().position(|byte| *byte == b':') else {
         return Ok(0);
@@ -75,7 +74,7 @@ impl Group {
     /// Reads a client's text.
     ///
     /// # Errors
-    /// [`NoGroup`]: the request is to be refused.
+    /// [`NoGroup`]: the request must be refused.
     pub fn parse(text: &[u8], job_size: u32) -> Result<Group, NoGroup> {
         let tag = tag_of(text)?;
         let members = match text.split(|byte| *byte == b':').next().unwrap_or_default() {
@@ -106,10 +105,10 @@ impl Group {
         }
     }
 
-    /// Reads an agent's bytes; also how many they were.
+    /// Reads an agent's bytes; also returns how many were read.
     ///
     /// # Errors
-    /// [`Malformed`]: no agent of ours has written them.
+    /// [`Malformed`]: no correct agent sends this.
     pub fn decode(bytes: &[u8], job_size: u32) -> Result<(Group, usize), Malformed> {
         let [who, a, b, c, d, rest @ ..] = bytes else {
             return Err(Malformed);
@@ -159,7 +158,7 @@ impl Members {
     }
 }
 
-/// The ranks of a list, each once, in order.
+/// The ranks of a list as runs in ascending order; a duplicate is an error.
 fn runs(list: &[u8], job_size: u32) -> Result<Vec<Run>, NoGroup> {
     let mut ranks = Vec::new();
     for word in list.split(|byte| *byte == b',') {
@@ -185,10 +184,10 @@ fn runs(list: &[u8], job_size: u32) -> Result<Vec<Run>, NoGroup> {
     Ok(runs)
 }
 
-/// For people: `ranks 0-3,8`.
+/// For messages: `ranks 0-3,8`.
 impl fmt::Display for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// A list for people ends somewhere.
+        /// A list in a message is cut after this many runs.
         const RUNS_SHOWN: usize = 8;
         let runs = match self {
             Members::World => return f.write_str("all ranks"),
@@ -255,8 +254,8 @@ mod tests {
         {
             assert_eq!(Group::decode(wrong, 100), Err(Malformed), "{wrong:?}");
         }
-        assert_eq!(Group::decode(&[2, 0, 0, 0, 0, 2, 3, 2, 0, 1], 100), Err(Malformed), "two runs that are one");
-        assert_eq!(Group::decode(&[2, 0, 0, 0, 0, 1, 99, 2], 100), Err(Malformed), "beyond the job");
+        assert_eq!(Group::decode(&[2, 0, 0, 0, 0, 2, 3, 2, 0, 1], 100), Err(Malformed), "two adjacent runs");
+        assert_eq!(Group::decode(&[2, 0, 0, 0, 0, 1, 99, 2], 100), Err(Malformed), "a rank beyond the job");
     }
 
     #[test]

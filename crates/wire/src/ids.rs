@@ -1,6 +1,6 @@
-//! The indices of the system, each a type of its own so that one cannot be taken for another.
+//! The indices used throughout the system, each with a type of its own so that they cannot be confused.
 //!
-//! They live at the bottom of the house because every frame carries them.
+//! They are in this crate because every frame contains some of them.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -26,17 +26,17 @@ macro_rules! index {
     };
 }
 
-index!(/// An agent's place in the session's tree; 0 is the root, which the launcher holds or attaches to.
+index!(/// An agent's index in the session's tree; 0 is the root, which the launcher runs or attaches to.
     AgentId(u32));
-index!(/// A node's place in one job's node list, from 0.
+index!(/// A node's index in one job's node list, from 0.
     NodeId(u32));
 index!(/// A process of a job, from 0 to `job_size - 1`.
     Rank(u32));
-index!(/// A rank's place among the ranks of its job on its node.
+index!(/// A rank's index among the ranks of its job on its node.
     LocalRank(u16));
 index!(/// A job of a session.
     JobId(u32));
 index!(/// The number of a collective on one set of peers, from 0.
     Epoch(u32));
-index!(/// One program of an MPMD command line (the text between two `:`).
+index!(/// The index of a program of an MPMD command line (the programs are separated by `:`).
     AppIndex(u16));

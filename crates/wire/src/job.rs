@@ -1,4 +1,4 @@
-//! The description of one job: what every node needs to start its share of the ranks.
+//! The description of one job: everything that a node needs to start its share of the ranks.
 //!
 //! Its size is O(nodes + programs), never O(ranks): placement is a list of [`Block`]s, from which each
 //! node derives its own ranks.
@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// `nodes` consecutive nodes from `first_node` on get `ppn` consecutive ranks each: one triple of
+/// Assigns `ppn` consecutive ranks to each of `nodes` consecutive nodes from `first_node` on: one triple of
 /// `PMI_process_mapping`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Block {
@@ -25,7 +25,7 @@ pub struct JobSpec {
     pub nspace: String,
     /// Node list; a node's position is its `NodeId`.
     pub nodes: Vec<NodeSpec>,
-    /// Placement, applied in order until all ranks are placed.
+    /// Placement: blocks, applied in order until all ranks are placed.
     pub blocks: Vec<Block>,
     /// Programs in rank order: the first `apps[0].ranks` ranks run `apps[0]`, and so on. Never empty.
     pub apps: Vec<AppSpec>,
@@ -39,7 +39,7 @@ pub struct NodeSpec {
     pub agent: AgentId,
     /// Host name as the user wrote it, `node3` for a virtual node.
     pub name: String,
-    /// Virtual nodes share their machine: their ranks are not bound.
+    /// A virtual node: it shares its machine with others, so its ranks are not bound.
     pub shared: bool,
 }
 
@@ -49,11 +49,11 @@ pub struct AppSpec {
     /// Program and arguments; never empty.
     pub argv: Vec<Vec<u8>>,
     pub cwd: Vec<u8>,
-    /// Variables of this program alone, `NAME=VALUE`; they win over the job's.
+    /// Variables of this program alone, `NAME=VALUE`; they override the job's.
     pub env: Vec<Vec<u8>>,
 }
 
-/// Who reads the launcher's standard input.
+/// Which ranks read the launcher's standard input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum StdinTarget {
     #[default]
@@ -62,7 +62,7 @@ pub enum StdinTarget {
     One(Rank),
 }
 
-/// Where a rank's threads may run.
+/// The CPUs on which a rank's threads may run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum BindTo {
     /// The node's allowed cpus divided evenly among its ranks; not bound when there are more ranks than cpus
@@ -70,58 +70,58 @@ pub enum BindTo {
     #[default]
     Even,
     None,
-    /// One core (all its hardware threads) a rank, in turn.
+    /// One core (all its hardware threads) per rank, in turn.
     Core,
-    /// One hardware thread a rank, in turn.
+    /// One hardware thread per rank, in turn.
     Thread,
-    /// One socket a rank, in turn.
+    /// One socket per rank, in turn.
     Socket,
 }
 
-/// Which process-management interface the ranks are offered.
+/// The process-management interface offered to the ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum PmiFlavour {
-    /// `PMI_FD`: PMI-1 or PMI-2, as the client asks on the wire.
+    /// `PMI_FD`: PMI-1 or PMI-2, as the client requests on the wire.
     #[default]
     Simple,
     /// A PMIx server on each node.
     Pmix,
-    /// Both: for programs that nobody has looked into.
+    /// Both: for programs whose interface is unknown.
     Both,
     None,
 }
 
 impl PmiFlavour {
-    /// Ranks get a socket for PMI-1 or PMI-2.
+    /// Whether ranks get a socket for PMI-1 or PMI-2.
     pub fn has_simple(self) -> bool {
         matches!(self, PmiFlavour::Simple | PmiFlavour::Both)
     }
 
-    /// Nodes with ranks get a PMIx server.
+    /// Whether nodes with ranks get a PMIx server.
     pub fn has_pmix(self) -> bool {
         matches!(self, PmiFlavour::Pmix | PmiFlavour::Both)
     }
 }
 
-/// When what PMIx clients commit reaches other nodes.
+/// When the data that PMIx clients commit is sent to other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Modex {
-    /// With the fence that collects it while that is little, else as for `Direct`.
+    /// With the fence that collects it while it is small, else as for `Direct`.
     #[default]
     Auto,
     /// With the fence that collects it (S3: full modex).
     Full,
-    /// When a rank first asks for it (S3: direct modex).
+    /// When a rank first requests it (S3: direct modex).
     Direct,
 }
 
-/// Whether the links that the first exchange needs are made while ranks still start.
+/// Whether the links for the first exchange are made while ranks are still starting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum EarlyWireup {
-    /// Where it is known which these are.
+    /// If it is known which links these are.
     #[default]
     Auto,
-    /// Also where the tree may do: those of the logarithmic allgather.
+    /// Also if the tree may suffice: the links of the logarithmic allgather.
     Yes,
     No,
 }
@@ -132,23 +132,23 @@ pub enum PmiFence {
     /// When all ranks have entered.
     #[default]
     Strict,
-    /// At once, if the rank has put something since its last one: what it gets later waits (S1 IV-E, note).
+    /// Immediately, if the rank has put something since its last fence: its later gets wait (S1 IV-E, note).
     Lazy,
 }
 
-/// Which PMI-1 its clients are answered.
+/// Which PMI-1 version the server offers its clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum PmiVersion {
-    /// The one that they ask for.
+    /// The version that the client requests.
     #[default]
     Asked,
-    /// 1.1: barriers are of all ranks.
+    /// 1.1: barriers include all ranks.
     Plain,
-    /// 1.2: barriers of groups too.
+    /// 1.2: also barriers of groups.
     Groups,
 }
 
-/// What a user asks for, as the flags say it. By default nothing: no input, no grace, no report.
+/// The user's options, as given by the flags. The defaults: no input, no grace period, no report.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobOptions {
     pub pmi: PmiFlavour,
@@ -156,52 +156,52 @@ pub struct JobOptions {
     pub stdin: StdinTarget,
     /// Prefix each line with `[rank] `.
     pub label: bool,
-    /// Never show a part of a line before its end is there.
+    /// Show only complete lines.
     pub line_buffered: bool,
-    /// Keep output apart by rank on its way (`--output-dir`).
+    /// Keep the output of different ranks separate in transit (`--output-dir`).
     pub split_output: bool,
-    /// The rank that gets a pseudo-terminal, with the terminal's size (rows, columns).
+    /// The rank that gets a pseudo-terminal, and the terminal's size (rows, columns).
     pub pty: Option<PtySpec>,
     /// Also set `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`.
     pub rank_env: bool,
     /// Collect time stamps of all phases.
     pub profile: bool,
     pub umask: u32,
-    /// Soft resource limits of the ranks, as the launcher was started with; a node gives as much as its hard limits allow.
+    /// Soft resource limits of the ranks, taken from the launcher; a node applies them as far as its hard limits allow.
     pub limits: Vec<Limit>,
-    /// Between the gentle and the forced end of ranks (ns).
+    /// Time between the graceful and the forced termination of ranks (ns).
     pub kill_grace_ns: u64,
-    /// A fence that waits longer names who has not arrived (ns); 0: only when asked.
+    /// If a fence takes longer than this (ns), report the ranks that have not entered; 0: only on request.
     pub stall_report_ns: u64,
-    /// How nodes exchange what fences and allgathers bring.
+    /// How nodes exchange the data of fences and allgathers.
     pub exchange: ExchangeScheme,
     pub early_wireup: EarlyWireup,
-    /// A node's part of an exchange is compressed from so many bytes on, if that makes it smaller; 0: never.
+    /// A node's part of an exchange is compressed from this size on, if that makes it smaller (bytes); 0: never.
     pub exchange_compress: u32,
     pub pmi_fence: PmiFence,
     pub pmi_version: PmiVersion,
     pub modex: Modex,
-    /// The PMIx library to open on each node, before the usual places are tried.
+    /// The PMIx library to open on each node; tried before the usual locations.
     pub pmix_library: Option<String>,
-    /// The launcher's standard input may be handed to its rank as it is, if that rank is on the root's node.
+    /// The rank that reads standard input may inherit the launcher's descriptor, if it runs on the root's node.
     pub stdin_inherit: bool,
-    /// GPUs for each rank, of those that its node offers; 0: they are not divided.
+    /// Number of GPUs for each rank, out of those that its node offers; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
-    /// What the agents measure among themselves before the ranks start.
+    /// The benchmark that agents run before the ranks start.
     pub bench: Option<AgentBench>,
 }
 
-/// A micro-benchmark inside the agents (S3, backup slides 1 and 2): messages between two of them, or allgathers among all.
+/// A micro-benchmark inside the agents (S3, backup slides 1 and 2): messages between two agents, or allgathers among all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AgentBench {
     pub task: BenchTask,
-    /// Sizes, and how often each is measured; ascending.
+    /// Message sizes and repetitions; in ascending order.
     pub steps: Vec<BenchStep>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum BenchTask {
-    /// Messages there and back between the agents of two nodes.
+    /// Round trips between the agents of two nodes.
     PingPong { first: NodeId, second: NodeId },
     /// Allgathers among the agents of all nodes, by the job's exchange scheme.
     Allgather,
@@ -209,7 +209,7 @@ pub enum BenchTask {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BenchStep {
-    /// Of a message, or of a node's part.
+    /// Size of a message, or of a node's part.
     pub bytes: u32,
     pub iterations: u32,
 }
@@ -218,11 +218,11 @@ pub struct BenchStep {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Limit {
     pub resource: Resource,
-    /// `u64::MAX`: none.
+    /// `u64::MAX`: unlimited.
     pub soft: u64,
 }
 
-/// The limits that travel with a job. Not among them: those that count processes or time for the user as a whole.
+/// The limits that travel with a job. Limits that count processes or time for the user as a whole are not included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Resource {
     /// Open files.
@@ -231,15 +231,15 @@ pub enum Resource {
     Core,
     /// Size of the stack (bytes).
     Stack,
-    /// Locked memory (bytes): RDMA libraries need much.
+    /// Locked memory (bytes): RDMA libraries need a lot.
     Memlock,
     /// Size of the data segment (bytes).
     Data,
     /// Address space (bytes).
     As,
-    /// Size of a file that is written (bytes).
+    /// Size of a written file (bytes).
     Fsize,
-    /// Processor time (seconds).
+    /// CPU time (seconds).
     Cpu,
 }
 

@@ -1,8 +1,9 @@
-//! Bytes to messages and back: nothing here remembers more than a half-read frame.
+//! Bytes to messages and back. The only state kept is a partially read frame.
 //!
-//! `frame` cuts a link's byte stream, `route` says how a frame reaches an agent that is no neighbour; `peer` and `job` are
-//! what agents say to each other, `session` and `attach` what launchers and standing sessions do; `pmi` is what ranks say to
-//! their agent; `blob`, `values` and `block` are what an exchange carries, `rope` how it does so without copies; `shared` is what ranks read in their agent's memory. Every bound on what another process may send is in `limits`.
+//! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `peer` and `job` are the
+//! messages between agents, `session` and `attach` those between launchers and standing sessions; `pmi` is the protocol between ranks and
+//! their agent; `blob`, `values` and `block` are the data of an exchange, and `rope` avoids copying it; `shared` is what ranks read in
+//! memory provided by their agent. Every bound on what another process may send is in `limits`.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

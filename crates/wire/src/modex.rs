@@ -1,15 +1,15 @@
-//! What agents tell each other about a job's PMIx beside its collectives: plain structs, encoded by `postcard`.
+//! Messages between agents about a job's PMIx beside its collectives: plain structs, encoded by `postcard`.
 //!
 //! ```text
-//!   wants               tree, or straight               has
+//!   requester           tree or direct link             owner
 //!     ── Want { ranks } ────────────────────────────────►  asks its server process
-//!     ◄──────────── Have { taken, blobs } ──  at once; again when the rest is there
+//!     ◄──────────── Have { taken, blobs } ──  at once; again when the rest is available
 //!
 //!   any node ── Up ──► … ──► root ── Down ──► … ──► one node, or all
 //! ```
 //!
-//! A `Want` is sent when the one before was taken; what is wanted meanwhile goes along with the next. So requests are
-//! bundled, and none waits for another rank's commit.
+//! The next `Want` is sent when the previous one was acknowledged; further requests are collected in it meanwhile. So requests are bundled,
+//! and none waits for another rank's commit.
 
 use crate::ids::{Epoch, NodeId, Rank};
 use crate::pmix::{Answer, Ask, Event, Proc, Set, Status};
@@ -20,13 +20,13 @@ use serde::{Deserialize, Serialize};
 /// Between two agents, in frames of [`crate::frame::Kind::Modex`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Between {
-    /// What have these ranks of your node committed?
+    /// Which data have these ranks of your node committed?
     Want { ranks: Vec<Rank> },
-    /// `taken`: the last `Want` was read.
+    /// `taken`: acknowledges the last `Want`.
     Have { taken: bool, blobs: Vec<Blob> },
 }
 
-/// What a rank has committed; or why there is nothing.
+/// The data that a rank has committed, or the reason why there is none.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Blob {
     pub rank: Rank,
@@ -37,23 +37,23 @@ pub struct Blob {
 /// To the root, in frames of [`crate::frame::Kind::PmixUp`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Up {
-    /// A request that the root serves; answered by its number.
+    /// A request that the root serves; answered with the same number.
     Ask { node: NodeId, id: u64, ask: Ask },
-    /// A rank that has published is gone.
+    /// A rank that has published keys has ended.
     Left { rank: Rank },
-    /// A rank here waits for events about others.
+    /// A rank here is registered for events about others.
     Watch,
-    /// A rank raises an event, or is gone.
+    /// A rank raises an event, or has ended.
     Event { code: Event, from: Option<Rank>, affected: Option<Rank>, to: Set, infos: Bytes },
-    /// The processes of a subtree. From hop to hop: each joins what its children say.
+    /// The processes of a subtree. Each hop combines the lists of its children.
     Procs { query: u32, procs: Vec<Proc> },
-    /// Some rank will not wait for a fence of the whole job for ever. Comes before its node's part.
+    /// Some rank set a timeout for a fence of the whole job. Sent before its node's part.
     Impatient { epoch: Epoch },
-    /// A fence of the whole job took longer than a rank's patience.
+    /// A fence of the whole job exceeded a rank's timeout.
     GiveUp { epoch: Epoch },
 }
 
-/// From the root, in frames of [`crate::frame::Kind::PmixDown`]; to all nodes but for `Answer`.
+/// From the root, in frames of [`crate::frame::Kind::PmixDown`]; to all nodes except for `Answer`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Down {
     Answer {
@@ -61,7 +61,7 @@ pub enum Down {
         id: u64,
         answer: Answer,
     },
-    /// Tell of ranks that go.
+    /// Report ranks that end.
     Watched,
     Event {
         code: Event,
@@ -74,7 +74,7 @@ pub enum Down {
     Procs {
         query: u32,
     },
-    /// A fence of the whole job is over without an outcome.
+    /// A fence of the whole job has ended without a result.
     Over {
         epoch: Epoch,
         status: Status,
@@ -86,18 +86,18 @@ pub enum Down {
     },
 }
 
-/// What a node brings to the fence of some ranks, or to a group: the bytes of its block.
+/// One node's contribution to a fence of some ranks, or to a group: the bytes of its block.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Part {
     Fence {
         data: Bytes,
     },
-    /// The smallest context is the group's.
+    /// The group's context is the smallest of these.
     Group {
         name: alloc::string::String,
         context: u64,
         data: Bytes,
     },
-    /// A member there has left, or all of them have: nothing will come.
+    /// A member on the node has ended, or all of them have: there will be no contribution.
     Gone,
 }

@@ -1,14 +1,14 @@
-//! Blocks that are smaller on their way than at their ends.
+//! Compression of blocks in transit.
 //!
 //! ```text
-//! +-------------+---------------+   len: bytes unpacked (varint, 1 to 5 bytes); LZ4's block format without a frame
+//! +-------------+---------------+   len: uncompressed length (varint, 1 to 5 bytes); then LZ4's block format without a frame
 //! | len         | LZ4 block     |
 //! +-------------+---------------+
 //! ```
 //!
-//! LZ4 and not deflate, since every node unpacks the blocks of all: of a node's 64 business cards of an MPI library (425 KB of
-//! hexadecimal text) it leaves 0.35 and is unpacked at 3.3 GB/s, where deflate leaves 0.28 and takes ten times as long, more
-//! than a link of 10 Gbit/s takes for what it saves. Random bytes do not shrink.
+//! LZ4 rather than deflate, since every node unpacks the blocks of all nodes: it reduces a node's 64 business cards of an MPI library (425
+//! KB of hexadecimal text) to 0.35 of their size and unpacks them at 3.3 GB/s; deflate reduces them to 0.28 and takes ten times as long,
+//! which costs more than it saves on a link of 10 Gbit/s. Random bytes do not shrink.
 
 use crate::block::Truncated;
 use crate::limits::FRAME_PAYLOAD_MAX;
@@ -17,33 +17,33 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// What LZ4 can make of one byte at most.
+/// The largest expansion of one compressed byte.
 const GROWTH_MAX: u64 = 255;
 
-/// The bytes packed, if that saves at least an eighth.
+/// The compressed bytes, if that saves at least an eighth.
 pub fn pack(bytes: &[u8]) -> Option<Bytes> {
     let mut out = Vec::new();
     varint::push(&mut out, bytes.len() as u64);
     let head = out.len();
     out.resize(head + lz4_flex::block::get_maximum_output_size(bytes.len()), 0);
-    // It fails only for want of room.
+    // Fails only if the buffer is too small.
     let len = lz4_flex::block::compress_into(bytes, &mut out[head..]).ok()?;
     out.truncate(head + len);
-    // Held for a while: without what was only room.
+    // The result is kept for a while, so it is copied into a buffer of its own size.
     (out.len() <= bytes.len() - bytes.len() / 8).then(|| Bytes::copy_from_slice(&out))
 }
 
-/// The bytes that were packed.
+/// Uncompresses the bytes.
 ///
 /// # Errors
-/// [`Truncated`]: they are not what they say, or more than a frame may hold.
+/// [`Truncated`]: the bytes are not valid compressed data, or longer than a frame may hold.
 pub fn unpack(packed: &[u8]) -> Result<Bytes, Truncated> {
     let mut bytes = vec![0; unpacked_len(packed)?];
     unpack_into(packed, &mut bytes)?;
     Ok(bytes.into())
 }
 
-/// How many bytes were packed, as far as the bytes can hold so many.
+/// The uncompressed length, checked against what the bytes could expand to.
 ///
 /// # Errors
 /// As for [`unpack`].
@@ -55,7 +55,7 @@ pub fn unpacked_len(packed: &[u8]) -> Result<usize, Truncated> {
     Ok(len as usize)
 }
 
-/// Fills `out`, which has as many bytes as were packed.
+/// Uncompresses into `out`, which must have exactly the uncompressed length.
 ///
 /// # Errors
 /// As for [`unpack`].
@@ -76,7 +76,7 @@ mod tests {
     fn only_what_shrinks_is_packed() {
         let cards: Vec<u8> =
             (0..64).flat_map(|rank| std::format!("card-{rank}:20DEBCE07A4121D194[4]00").into_bytes()).collect();
-        let packed = pack(&cards).expect("they are alike");
+        let packed = pack(&cards).expect("similar cards compress");
         assert!(packed.len() < cards.len() / 2, "{} of {}", packed.len(), cards.len());
         assert_eq!(unpack(&packed), Ok(cards.into()));
         let mut state = 1u64;
@@ -94,17 +94,17 @@ mod tests {
         let mut bomb = Vec::new();
         varint::push(&mut bomb, 200 << 20);
         bomb.extend([0; 1000]);
-        assert_eq!(unpack(&bomb), Err(Truncated), "more than the bytes can hold");
+        assert_eq!(unpack(&bomb), Err(Truncated), "longer than the bytes can expand to");
         let mut bomb = Vec::new();
         varint::push(&mut bomb, FRAME_PAYLOAD_MAX as u64 + 1);
         bomb.resize(FRAME_PAYLOAD_MAX / 200, 0);
-        assert_eq!(unpack(&bomb), Err(Truncated), "more than a frame holds");
+        assert_eq!(unpack(&bomb), Err(Truncated), "longer than a frame can hold");
         let packed = pack(&[7; 100]).unwrap();
         for len in [99, 101] {
             let mut other = Vec::new();
             varint::push(&mut other, len);
             other.extend_from_slice(&packed[1..]);
-            assert_eq!(unpack(&other), Err(Truncated), "{len} bytes, and not 100");
+            assert_eq!(unpack(&other), Err(Truncated), "a length of {len} instead of 100");
         }
         assert_eq!(unpack(&packed[..packed.len() - 1]), Err(Truncated));
     }

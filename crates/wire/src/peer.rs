@@ -1,7 +1,7 @@
-//! What agents tell each other on the control path: plain structs, encoded by `postcard`.
+//! Control messages between agents: plain structs, encoded by `postcard`.
 //!
-//! `Bootstrap` travels over the remote shell's standard input; `Control` inside frames of
-//! [`crate::frame::Kind::Control`]; `Hello` inside the link's handshake.
+//! `Bootstrap` is sent on the remote shell's standard input; `Control` inside frames of [`crate::frame::Kind::Control`]; `Hello` inside the
+//! link's handshake.
 
 mod bootstrap;
 mod failure;
@@ -27,10 +27,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-/// Version of everything agents say to each other. Raised with any change of `frame`, `peer`, `job`, `session`.
+/// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job` or `session`.
 pub const PROTOCOL_VERSION: u16 = 11;
 
-/// The secret that every link of a session proves to know.
+/// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
 
@@ -40,48 +40,48 @@ impl core::fmt::Debug for Secret {
     }
 }
 
-/// The agents of a session: a k-ary tree over their ids. By default there are none, and no time to start or to answer.
+/// The agents of a session: a k-ary tree over their ids. The default has no agents and no time limits.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SessionSpec {
-    /// Names the session in messages and file names.
+    /// The session's name in messages and file names.
     pub name: String,
     pub fanout: u32,
-    /// How to start each agent; a position is an `AgentId`. Position 0 is the root.
+    /// How to start each agent; the position is the `AgentId`. Position 0 is the root.
     pub agents: Vec<AgentSpec>,
     pub remote_shell: RemoteShell,
-    /// Remote shells under way at once below one agent; each leaves room when its agent has linked.
+    /// Maximum number of remote shells in progress at once under one agent; each frees its slot when its agent has linked.
     pub shells_max: u32,
-    /// Where the launcher's program lies: the first place where a node looks for its own.
+    /// Path of the launcher's program: the first place where a node looks for its own.
     pub program: String,
-    /// An agent that has not linked back by then is lost (ns). In a bootstrap message: what is left of it.
+    /// An agent that has not linked by then is lost (ns). In a bootstrap message: the time left.
     pub start_timeout_ns: u64,
-    /// A link that is silent for so long is lost (ns).
+    /// A link that is silent for this long is lost (ns).
     pub node_timeout_ns: u64,
-    /// Keep Noise's transport phase on the links after the handshake.
+    /// Keep Noise's transport phase (encryption) on the links after the handshake.
     pub encrypt: bool,
     /// Links use addresses of this interface only: a name, an address or a network as `10.1.0.0/16`.
     pub interface: Option<String>,
-    /// Agents tell which address their children dialled.
+    /// Agents report which address their children dialled.
     pub verbose: bool,
-    /// In a bootstrap message: ranks wait for the link, since another copy of this agent may be on its way.
+    /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have been started.
     pub hold_ranks: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
-    /// How agents that are no neighbours in the tree reach each other.
+    /// How agents that are not neighbours in the tree reach each other.
     pub transport: AgentTransport,
-    /// Frames of collectives wait so long before they leave (ns): a slow network where there is none, for measurements.
+    /// Frames of collectives are delayed by this much (ns): simulates a slow network, for measurements.
     pub link_delay_ns: u64,
-    /// The session outlives its jobs, launchers attach to its root; `None`: it is there for one job and one launcher.
+    /// The session outlives its jobs, and launchers attach to its root; `None`: it serves one job and one launcher.
     pub standing: Option<Standing>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AgentSpec {
-    /// Host for the remote shell; the node's name for `Local`.
+    /// Host for the remote shell; for `Local` the node's name.
     pub host: String,
 }
 
-/// Who dials, inside the handshake's first message.
+/// The dialling agent, in the handshake's first message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub version: u16,
@@ -91,30 +91,30 @@ pub struct Hello {
     pub role: Role,
 }
 
-/// What an agent that dials is to the one that listens.
+/// The relation of the dialling agent to the listening one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// A child in the tree that it has started: this incarnation of it.
+    /// A child in the tree that the listening agent has started, with its incarnation.
     Child { life: u32 },
     /// Any other agent of the session: a link beside the tree.
     Direct,
-    /// An agent whose parent is gone: the root is to be its parent.
+    /// An agent whose parent is lost: the root is to adopt it.
     Orphan(Orphan),
 }
 
-/// What an agent without a parent says of itself.
+/// What an agent that has lost its parent presents to the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Orphan {
     /// Its incarnation.
     pub life: u32,
-    /// How much it has of the root's log.
+    /// The length of the prefix of the root's log that it has.
     pub at: u32,
 }
 
-/// An agent that is gone, as one of those above it saw it.
+/// An agent that is gone, as observed by one of its ancestors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Gone {
-    /// Who saw it.
+    /// The ancestor that observed it.
     pub by: AgentId,
     pub agent: AgentId,
     /// The incarnation that is gone.
@@ -122,53 +122,54 @@ pub struct Gone {
     pub problem: String,
 }
 
-/// An agent that is not there: it could not be started, or did not link back.
+/// A missing agent: it could not be started, or did not link.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MissingAgent {
     pub agent: AgentId,
     pub problem: String,
 }
 
-/// Something that a person may want to read; changes nothing.
+/// Information for the user; has no other effect.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Note {
     /// A child dialled this address of its parent.
     Linked { agent: AgentId, parent: AgentId, address: String },
-    /// `agent` was to be started by `parent`, which could not reach it; `starter` did.
+    /// `parent` should have started `agent` but could not reach it; `starter` started it instead.
     StartedFor { agent: AgentId, parent: AgentId, starter: AgentId, problem: String },
-    /// wireup was missing on the agent's host, or of another version, and was sent there.
+    /// wireup was missing on the agent's host or had another version, so it was copied there.
     Sent { agent: AgentId },
-    /// The remote shell was refused for the time being and is tried again.
+    /// The remote shell was temporarily refused and is retried.
     Retry { agent: AgentId, attempt: u32, problem: String },
-    /// A node offers its ranks no PMIx; they may do without.
+    /// A node offers its ranks no PMIx; the job continues if they do not need it.
     NoPmix { node: NodeId, host: String, problem: String },
-    /// What the agents measured: this many exchanges of so many bytes. Times are of one: there and back, or until the node had all.
+    /// A benchmark result of the agents: the number of exchanges of this many bytes. Times are per exchange: a round trip, or until the
+    /// node had all blocks.
     Measured { agent: AgentId, bytes: u32, iterations: u32, total_ns: u64, median_ns: u64, least_ns: u64 },
-    /// This agent cannot use the transport that was asked for, so nobody does.
+    /// This agent cannot use the requested transport, so no agent does.
     NoTransport(MissingAgent),
-    /// There is no link between these two beside the tree, or no longer: what they say to each other goes through the tree.
+    /// There is no longer a direct link between these two, or there never was: their frames go through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
-    /// The last that a node's PMIx server process wrote to its standard error, in a job that it did not fail.
+    /// The last output of a node's PMIx server process on its standard error, in a job that it did not fail.
     PmixSaid { host: String, text: String },
-    /// The job waits for these agents, which are being started, or have lost the agent above them and are awaited.
+    /// The job waits for these agents: they are being started, or have lost their parent and are expected to rejoin.
     Waits { agents: Vec<AgentId> },
 }
 
-/// One message of the control class. ↓ goes from the root outward, ↑ towards it; jobs are named by the frame.
+/// One message of the control class. ↓ goes away from the root, ↑ towards it; the frame's header names the job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Control {
     /// ↓ Start a job.
     Launch(Box<JobSpec>),
-    /// ↑ All ranks of the subtree run; sent once per subtree.
+    /// ↑ All ranks of the subtree are running; sent once per subtree.
     Started {
         ranks: u32,
         pmix: Option<Opened>,
     },
     /// ↑ The first failure of the subtree; sent at most once per subtree.
     Failed(Failure),
-    /// ↑ A rank of the subtree has left the job's fences; sent for the first one and for the first deserter.
+    /// ↑ A rank of the subtree will enter no more fences; sent for the first such rank and for the first that exited without finalizing.
     Departed(Departed),
-    /// ↑ All ranks of the subtree are gone, all their output is sent.
+    /// ↑ All ranks of the subtree have ended, and all their output has been sent.
     Done(Done),
     /// ↓ Send a signal to every rank of the job.
     Signal {
@@ -179,20 +180,20 @@ pub enum Control {
         rows: u16,
         columns: u16,
     },
-    /// ↓ End all ranks: gently, after `grace_ns` by force.
+    /// ↓ End all ranks: gracefully, and by force after `grace_ns`.
     Kill {
         grace_ns: u64,
     },
-    /// ↓ Say who has not arrived.
+    /// ↓ Report the ranks that have not entered the collective.
     StallAsk {
         collective: Option<Collective>,
     },
-    /// ↑ The answer of one agent; passed on as it is.
+    /// ↑ The answer of one agent; forwarded unchanged.
     Stall(StallReport),
-    /// ↓ End the session: agents leave when their jobs have.
+    /// ↓ End the session: agents leave when their jobs have ended.
     Shutdown,
-    /// ↑ Start this agent of mine in my stead, with these jobs: my remote shell does not reach its host. It is to dial me at
-    /// `parent`; of a standing session it is told of its `kin`.
+    /// ↑ Start this child of the sender instead of the sender, whose remote shell does not reach its host, with these jobs. The agent must
+    /// dial the sender at `parent`; in a standing session it gets `kin`.
     StartFor {
         agent: AgentId,
         jobs: Vec<JobId>,
@@ -200,105 +201,105 @@ pub enum Control {
         problem: String,
         kin: Box<Kin>,
     },
-    /// ↓ Nobody on the way up to the root could start this agent; each hop passes it on towards its parent.
+    /// ↓ No ancestor could start this agent; each hop forwards it towards the agent's parent.
     NotStarted(MissingAgent),
-    /// ↓ So much is left of the start time (ns). Told to a child that was long on its way, since it counts from its birth.
+    /// ↓ How much of the start time is left (ns). Sent to a child that took long to start, since it counts from its own start.
     TimeLeft {
         left_ns: u64,
     },
-    /// ↑ Ask this agent's host whether it answers: my remote shell does not reach it, or may not. `asker` wants to know.
+    /// ↑ Check whether this agent's host answers: the sender's remote shell does not reach it, or may not be used. `asker` gets the result.
     Probe {
         agent: AgentId,
         asker: AgentId,
     },
-    /// ↓ What came of it, for `asker`; `None`: it answered, or nobody knows.
+    /// ↓ The result of a probe, for `asker`; `None`: the host answered, or the result is unknown.
     Probed {
         agent: AgentId,
         asker: AgentId,
         problem: Option<String>,
     },
-    /// ↑ All agents of the subtree have looked for UCX; one that cannot use it.
+    /// ↑ All agents of the subtree have checked for UCX; `missing` is one that cannot use it.
     TransportLooked {
         missing: Option<MissingAgent>,
     },
-    /// ↓ Whether links beside the tree are made by UCX.
+    /// ↓ Whether links beside the tree use UCX.
     UseTransport {
         yes: bool,
     },
-    /// ↑ Agents of the subtree that are not there.
+    /// ↑ Agents of the subtree that are missing.
     Missing(Vec<MissingAgent>),
-    /// ↑ Passed on to the launcher as it is.
+    /// ↑ Forwarded to the launcher unchanged.
     Note(Note),
-    /// ↑ and ↓ between neighbours: what does your clock say? Sent `asked_ns` by the asker's clock.
+    /// ↑ and ↓ between neighbours: what does your clock read? Sent at `asked_ns` on the asker's clock.
     ClockAsk {
         asked_ns: u64,
     },
-    /// The answer: the question, and the answering agent's clock.
+    /// The answer: the time of the question, and the answering agent's clock.
     ClockTell {
         asked_ns: u64,
         told_ns: u64,
     },
-    /// Root to launcher: the job is over.
+    /// Root to launcher: the job has ended.
     Ended(Ended),
 
-    // Of standing sessions alone.
-    /// Root to launcher, first of all.
+    // Only in standing sessions.
+    /// Root to launcher: the first message.
     Welcome(Welcome),
-    /// Root to launcher: what was asked for is not done.
+    /// Root to launcher: the request is refused.
     Refused {
         problem: String,
     },
-    /// Root to launcher: what was asked for, and has no other answer, is done or begun.
+    /// Root to launcher: the request, which has no other answer, is done or in progress.
     Granted,
-    /// Launcher to root: which jobs are there?
+    /// Launcher to root: list the jobs.
     AskJobs,
     JobList(Vec<JobEntry>),
-    /// Launcher to root: which nodes are there?
+    /// Launcher to root: list the nodes.
     AskNodes,
-    /// Also the answer to `Revive`, once all are up or known to be missing. A position is an `AgentId`.
+    /// Also the answer to `Revive`, once all agents are up or known to be missing. The position is the `AgentId`.
     Nodes(Vec<NodeState>),
-    /// Launcher to root: start the agents that are lost again.
+    /// Launcher to root: restart the agents that are lost.
     Revive,
-    /// Launcher to root: send a signal to a job's ranks, whoever launched it; none: end it. `by` says who wants that.
+    /// Launcher to root: send a signal to a job's ranks, whoever launched it; `None`: end the job. `by` names the requester.
     KillJob {
         job: JobId,
         signal: Option<i32>,
         by: String,
     },
-    /// Launcher to root: end the session; without `kill` only if it has no jobs. The answer is a `JobList` of those that are killed or in
-    /// the way, and whether it is granted: jobs that are launched from then on are refused.
+    /// Launcher to root: end the session; without `kill` only if it has no jobs. The answer is a `JobList` of the jobs that are killed or
+    /// prevent the end, then `Granted` or `Refused`. Once it is granted, further launches are refused.
     EndSession {
         kill: bool,
     },
-    /// ↓ Start a job; passed on towards its nodes. Of jobs up to `newest` only those of `live` may still have something to say.
+    /// ↓ Start a job; forwarded towards its nodes. Of the jobs up to `newest` only those in `live` may still send frames.
     Start {
         spec: Box<JobSpec>,
         newest: JobId,
         live: Vec<JobId>,
     },
-    /// ↓ A job is over on all of its nodes, which are these agents'; passed on towards them. Whoever still has it ends it for itself.
+    /// ↓ A job has ended on all of its nodes, which are these agents'; forwarded towards them. An agent that still has it ends it locally.
     Over {
         agents: Vec<AgentId>,
     },
-    /// ↑ These agents of the subtree are linked, with their incarnations. To a new parent agents say it again.
+    /// ↑ These agents of the subtree are linked, with their incarnations. Agents repeat it to a new parent.
     Here(Vec<(AgentId, u32)>),
-    /// ↑ Agents of the subtree are gone. Said again to a new parent, until the root has decided.
+    /// ↑ Agents of the subtree are gone. Repeated to a new parent, until the root has decided.
     Gone(Vec<Gone>),
-    /// ↓ What the root has decided.
+    /// ↓ The root's decisions.
     Log(Log),
 
-    // Of all sessions.
-    /// ↑ and ↓ between neighbours: somebody waits for you.
+    // In all sessions.
+    /// ↑ and ↓ between neighbours: a request for a sign of life, because something waits for the neighbour.
     AreYouAlive,
     /// The answer.
     Alive,
 }
 
-/// Which PMIx library a node has opened.
+/// The PMIx library that a node has opened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Opened {
     pub node: NodeId,
-    /// Empty: none, and the ranks do without.
+    /// Empty: none, and the ranks run without PMIx.
     pub version: String,
 }
 
@@ -309,34 +310,34 @@ pub struct Departed {
     pub node: NodeId,
     /// The first fence that the rank will never enter.
     pub epoch: Epoch,
-    /// The same of PMIx fences.
+    /// The same for PMIx fences.
     pub modex_epoch: Epoch,
-    /// Whether it said goodbye by PMI finalize.
+    /// Whether it called PMI finalize.
     pub finalized: bool,
-    /// It had said init, is gone, and has not said goodbye.
+    /// It called init and has ended without finalize.
     pub deserted: bool,
-    /// Its exit code, if it is gone.
+    /// Its exit code, if it has ended.
     pub exit: Option<u8>,
 }
 
-/// What a finished subtree reports.
+/// The report of a finished subtree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     pub ranks: u32,
-    /// Ranks that ever spoke PMI.
+    /// Number of ranks that used PMI.
     pub pmi_clients: u32,
-    /// Agents of it were lost, or given up: they, and those behind them, may have something of the job still.
+    /// Some of its agents were lost or given up: they and their subtrees may still have parts of the job.
     pub is_torn: bool,
 }
 
-/// The end of a job, told to its launcher.
+/// The end of a job, reported to its launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ended {
     pub failure: Option<Failure>,
     pub done: Done,
 }
 
-/// A peer sent what is no message.
+/// A peer sent bytes that are not a message.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerError {
     #[error("message does not decode")]
@@ -352,7 +353,7 @@ pub enum PeerError {
 /// Encodes any control-path struct.
 ///
 /// # Panics
-/// Never for the types of this crate: they hold no unsized maps and no foreign types.
+/// Never for the types of this crate: they contain no maps of unknown length and no foreign types.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_allocvec(value).expect("plain structs always encode")
 }
@@ -365,7 +366,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PeerError> {
     }
 }
 
-/// Decodes the struct at the head of `bytes`; with what is behind it.
+/// Decodes the struct at the start of `bytes`; also returns the rest.
 pub fn decode_front<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), PeerError> {
     postcard::take_from_bytes(bytes).map_err(|_| PeerError::Malformed)
 }

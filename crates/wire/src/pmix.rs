@@ -1,7 +1,7 @@
-//! What an agent and its PMIx server process tell each other: plain structs, encoded by `postcard`, each behind its length.
+//! Messages between an agent and its PMIx server process: plain structs, encoded by `postcard`, each preceded by its length.
 //!
-//! There is one server process for each job with PMIx on a node. It holds the PMIx library; it knows nothing of other nodes.
-//! Everything that concerns them it asks of its agent, by a number of its own, and the agent answers by that number:
+//! Each job with PMIx has one server process per node. It loads the PMIx library and knows nothing of other nodes. For everything that
+//! concerns them it sends a numbered request to its agent, which answers with the same number:
 //!
 //! ```text
 //!   agent                                server process                    ranks (libpmix clients)
@@ -10,18 +10,18 @@
 //!     (spawns the ranks)                   ◄────────────── connect, put, commit, fence, get ──
 //!     ◄─────────────── Ask { id, Fence } ──
 //!     ── Answer { id, … } ──────────────►  ────────────────────────────────────────────────►
-//!     ── ModexWanted { ticket, rank } ──►  (another node's rank wants it)
+//!     ── ModexWanted { ticket, rank } ──►  (requested by a rank of another node)
 //!     ◄────── Modex { ticket, blob } ──
 //!     ── End ───────────────────────────►  deregister, finalize, exit
 //! ```
 //!
 //! ```text
-//! +----------+--------+--------------------------------+   len: of both (u32, little-endian); blocks: of nodes, as they
-//! | len      | struct | blocks                         |   travel ([`crate::block`]), behind the outcome of a fence alone:
-//! +----------+--------+--------------------------------+   an agent passes on what it has, its server process unpacks it
+//! +----------+--------+--------------------------------+   len: of struct and blocks (u32, little-endian); blocks: the nodes'
+//! | len      | struct | blocks                         |   blocks as transferred ([`crate::block`]), only after the outcome of
+//! +----------+--------+--------------------------------+   a fence: an agent forwards them, its server process unpacks them
 //! ```
 //!
-//! Blobs are the library's own packing; agents move them and never look inside.
+//! Blobs are packed by the library; agents forward them without inspecting them.
 
 use crate::block;
 use crate::ids::{NodeId, Rank};
@@ -33,57 +33,57 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-/// Longest message between an agent and its server process: a fence's outcome with the length of a frame, and a little.
+/// Longest message between an agent and its server process: a fence's outcome with the length of a frame, plus a margin.
 pub const MESSAGE_LEN_MAX: usize = crate::limits::FRAME_PAYLOAD_MAX + (1 << 20);
 
-/// Everything a server process has to know about its job. O(nodes + programs + ranks here).
+/// Everything that a server process needs to know about its job. O(nodes + programs + local ranks).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Begin {
     pub nspace: String,
-    /// Name of each node of the job; a position is a `NodeId`.
+    /// Name of each node of the job; the position is the `NodeId`.
     pub nodes: Vec<String>,
     /// This node.
     pub node: NodeId,
     pub blocks: Vec<Block>,
     /// Programs in rank order.
     pub apps: Vec<App>,
-    /// The cpus of each rank here, in local order, as a list such as `0-3,8`; `None`: not bound.
+    /// The CPUs of each local rank, in local order, as a list such as `0-3,8`; `None`: not bound.
     pub cpus: Vec<Option<String>>,
-    /// A directory of this job's own on this node (0700, there already), for sockets and shared memory.
+    /// A directory for this job on this node (mode 0700, already created), for sockets and shared memory.
     pub dir: String,
-    /// The library to open, before the usual places are tried.
+    /// The library to open; tried before the usual locations.
     pub library: Option<String>,
-    /// Other nodes of the job are on the same machine.
+    /// Other nodes of the job share this machine.
     pub shared: bool,
-    /// Ranks on this machine outnumber the cpus.
+    /// The ranks on this machine outnumber its CPUs.
     pub oversubscribed: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct App {
     pub ranks: u32,
-    /// Program and arguments, for a person.
+    /// Program and arguments, for display.
     pub argv: Vec<String>,
     pub cwd: String,
 }
 
-/// What came of a request. The server process turns it into the library's numbers.
+/// The result of a request. The server process translates it into the library's codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Status {
     Ok,
     NotFound,
-    /// The client's patience (`PMIX_TIMEOUT`) is over.
+    /// The client's timeout (`PMIX_TIMEOUT`) has expired.
     Timeout,
-    /// A rank that it needs is gone.
+    /// A rank that it needs has ended.
     RankGone,
     BadParam,
-    /// Publish: the key is there already.
+    /// Publish: the key already exists.
     Exists,
-    /// The library's own number, passed on.
+    /// The library's own code, passed through.
     Library(i32),
 }
 
-/// Ranks of this job; a rank of another namespace is not known to any agent yet.
+/// Ranks of this job; agents do not know ranks of other namespaces yet.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Set {
     All,
@@ -100,13 +100,14 @@ pub enum ToServer {
         id: u64,
         answer: Answer,
     },
-    /// A rank of another node wants what this rank here has committed.
+    /// A rank of another node requests what this local rank has committed.
     ModexWanted {
         ticket: u64,
         rank: Rank,
     },
-    /// Told to ranks here that have registered for `code`; `to` is `None`: to all that have registered for it. `from` has raised
-    /// it; `None`: an agent has. What a rank here has raised, the library has told the others here already: it is passed over.
+    /// For the local ranks that have registered for `code`; `to`: only these, `None`: all of them. `from` is the rank that raised the
+    /// event, `None`: an agent. The library has already delivered an event raised by a local rank to the other local ranks, so the server
+    /// process ignores it.
     Event {
         code: Event,
         from: Option<Rank>,
@@ -114,32 +115,32 @@ pub enum ToServer {
         to: Option<Vec<Rank>>,
         infos: Bytes,
     },
-    /// A rank here is gone (it may have died without a word).
+    /// A local rank has ended (possibly without finalizing).
     Gone {
         rank: Rank,
     },
-    /// The last message: clean up and leave.
+    /// The last message: clean up and exit.
     End,
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Event {
-    /// A rank has died or left without saying goodbye.
+    /// A rank has died or exited without finalizing.
     ProcAborted,
-    /// The library's own number: some rank has raised it.
+    /// The library's own code: raised by some rank.
     Library(i32),
 }
 
 /// From a server process to its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromServer {
-    /// Ranks may be started, each with these variables (`NAME=VALUE`) in addition, in local order.
+    /// Ranks may be started, each with these additional variables (`NAME=VALUE`), in local order.
     Ready {
         version: String,
         env: Vec<Vec<Vec<u8>>>,
     },
-    /// This node cannot serve PMIx. What to do about it is part of the text.
+    /// This node cannot serve PMIx. The text includes advice.
     Failed {
         problem: String,
     },
@@ -149,7 +150,7 @@ pub enum FromServer {
     Finalized {
         rank: Rank,
     },
-    /// A rank ends the job.
+    /// A rank aborts the job.
     Abort {
         rank: Rank,
         code: i32,
@@ -165,7 +166,7 @@ pub enum FromServer {
         status: Status,
         blob: Bytes,
     },
-    /// A rank raises an event: for ranks of these on other nodes; those here know.
+    /// A rank raises an event: for the ranks of `to` on other nodes; local ranks already know.
     Raise {
         from: Rank,
         code: Event,
@@ -173,9 +174,9 @@ pub enum FromServer {
         to: Set,
         infos: Bytes,
     },
-    /// A rank here has registered for events: from now on this node is told when ranks elsewhere end. Once is enough.
+    /// A local rank has registered for events: from now on this node is told when ranks elsewhere end. Sent once at most.
     Watch,
-    /// A rank here wants text shown: 1 or 2, as its own output would be.
+    /// Text from a local rank to be shown: on stream 1 or 2, like its own output.
     Log {
         rank: Rank,
         stream: u16,
@@ -186,14 +187,14 @@ pub enum FromServer {
 /// A request of a server process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
-    /// All members here have entered. `data` is what they have committed, if it is to be collected.
+    /// All local members have entered. `data` is what they have committed, if the fence collects it.
     Fence {
         set: Set,
         collect: bool,
         data: Bytes,
         timeout_s: Option<u32>,
     },
-    /// All members here have entered the construction of a group: a fence with a name.
+    /// All local members have entered the construction of a group: a fence with a name.
     Group {
         name: String,
         set: Set,
@@ -201,7 +202,7 @@ pub enum Ask {
         data: Bytes,
         timeout_s: Option<u32>,
     },
-    /// What `rank`, of another node, has committed.
+    /// What `rank`, on another node, has committed.
     Modex {
         rank: Rank,
         timeout_s: Option<u32>,
@@ -212,7 +213,7 @@ pub enum Ask {
         range: Range,
         keep: Keep,
     },
-    /// `wait`: for how many of the keys (0: for none).
+    /// `wait`: answer only when this many of the keys exist (0: at once).
     Lookup {
         from: Rank,
         keys: Vec<String>,
@@ -220,17 +221,17 @@ pub enum Ask {
         wait: u32,
         timeout_s: Option<u32>,
     },
-    /// No keys: all that `from` has published.
+    /// No keys: all keys that `from` has published.
     Unpublish {
         from: Rank,
         keys: Vec<String>,
         range: Range,
     },
-    /// Every rank of the job, or of this node alone: where it is, its pid and how it fares.
+    /// Every rank of the job, or of this node only: its node, pid and state.
     ProcTable {
         here: bool,
     },
-    /// The job's name, and how many ranks it has.
+    /// The job's name and its number of ranks.
     Namespaces,
     /// End the job, or send a signal to these ranks.
     Control {
@@ -247,7 +248,7 @@ pub enum Action {
     Signal(i32),
 }
 
-/// Who may look a published key up.
+/// Which ranks may look up a published key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Range {
     /// The ranks of the publisher's node.
@@ -256,19 +257,19 @@ pub enum Range {
     Session,
 }
 
-/// How long a published key stays.
+/// Lifetime of a published key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Keep {
     /// Until it is unpublished.
     Always,
-    /// Until its publisher is gone, or the job.
+    /// Until its publisher ends, or the job.
     Rank,
     Job,
     /// Until it is looked up for the first time.
     FirstRead,
 }
 
-/// A published pair. `value` is the library's packing.
+/// A published pair. `value` is packed by the library.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Item {
     pub key: String,
@@ -277,14 +278,14 @@ pub struct Item {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// To `Publish`, `Unpublish`, `Control`, and to anything that failed.
+    /// To `Publish`, `Unpublish`, `Control`, and to any request that failed.
     Status(Status),
-    /// To `Fence`: the nodes' data as blocks, behind the struct; none at all if nobody gave any.
+    /// To `Fence`: the nodes' data as blocks, after the struct; empty if no node has data.
     Fenced {
         #[serde(skip)]
         blocks: Vec<Bytes>,
     },
-    /// To `Group`. The context is the same on all nodes, and no other group of the session has it.
+    /// To `Group`. The context is the same on all nodes, and unique among the job's groups.
     Grouped {
         context: u64,
         data: Vec<Bytes>,
@@ -292,7 +293,7 @@ pub enum Answer {
     Modex {
         blob: Bytes,
     },
-    /// With the publisher of each.
+    /// Each with its publisher.
     Found {
         items: Vec<(Rank, Item)>,
     },
@@ -305,7 +306,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// A fence to which one node alone gave something.
+    /// The answer to a fence to which only one node contributed data.
     pub fn fenced(data: &[u8]) -> Answer {
         let mut blocks = Vec::new();
         if !data.is_empty() {
@@ -317,7 +318,7 @@ impl Answer {
     }
 }
 
-/// A rank as the agent of its node knows it.
+/// A rank as known to the agent of its node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Proc {
     pub rank: Rank,
@@ -332,11 +333,11 @@ pub enum ProcState {
     Planned,
     Running,
     Connected,
-    /// Its exit code, if it was not killed.
+    /// Its exit code, unless it was killed.
     Gone(Option<u8>),
 }
 
-/// What is no message.
+/// Errors for invalid messages.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PmixError {
     #[error("a message of {0} bytes, more than the limit of {MESSAGE_LEN_MAX}")]
@@ -345,17 +346,17 @@ pub enum PmixError {
     Malformed(#[from] PeerError),
 }
 
-/// From this length on a part of a message goes as it lies and is not copied behind the one before (chosen: an extra system call
-/// costs about as much as copying so many bytes).
+/// A part of a message of at least this length is sent as it is, not copied after the previous one (chosen: an extra system call costs
+/// about as much as copying this many bytes).
 const PART_ALONE_LEN: usize = 8 << 10;
 
-/// What may have blocks behind it.
+/// A message that may be followed by blocks.
 pub trait Message: Serialize + DeserializeOwned {
     fn blocks(&self) -> &[Bytes] {
         &[]
     }
 
-    /// `false`: none belong there.
+    /// Returns `false` if the message has no blocks.
     fn put_blocks(&mut self, _blocks: Bytes) -> bool {
         false
     }
@@ -380,23 +381,23 @@ impl Message for ToServer {
     }
 }
 
-/// A message without blocks behind its length.
+/// Encodes a message without blocks, preceded by its length.
 ///
 /// # Panics
-/// If it is longer than [`MESSAGE_LEN_MAX`]: we would break our own rule.
+/// If it is longer than [`MESSAGE_LEN_MAX`]: that would be a bug of ours.
 pub fn pack<T: Message>(message: &T) -> Bytes {
     debug_assert!(message.blocks().is_empty(), "a message with blocks is sent in pieces");
     pieces(message).swap_remove(0)
 }
 
-/// A message behind its length, in pieces to be sent one after the other: large parts are not copied.
+/// Encodes a message, preceded by its length, in pieces to be sent one after another: large parts are not copied.
 ///
 /// # Panics
 /// As for [`pack`].
 pub fn pieces<T: Message>(message: &T) -> Vec<Bytes> {
     let head = encode(message);
     let len = head.len() + message.blocks().iter().map(Bytes::len).sum::<usize>();
-    assert!(len <= MESSAGE_LEN_MAX, "what a message carries is bounded by a frame");
+    assert!(len <= MESSAGE_LEN_MAX, "a message must be at most as long as a frame");
     let mut piece = BytesMut::with_capacity(4 + head.len());
     piece.put_u32_le(len as u32);
     piece.extend_from_slice(&head);
@@ -414,7 +415,7 @@ pub fn pieces<T: Message>(message: &T) -> Vec<Bytes> {
     pieces
 }
 
-/// Cuts a stream into messages.
+/// Splits a stream into messages.
 #[derive(Default)]
 pub struct Unpacker {
     buffer: BytesMut,
@@ -422,7 +423,7 @@ pub struct Unpacker {
 
 impl Unpacker {
     pub fn push(&mut self, bytes: &[u8]) {
-        // A long message gets its room at once.
+        // Reserves the memory for a long message at once.
         if let Some(Ok(len)) = self.len()
             && len > self.buffer.capacity()
         {
@@ -431,7 +432,7 @@ impl Unpacker {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Of the message at the head, with the four bytes of its length.
+    /// Length of the first message, including the four bytes of its length.
     fn len(&self) -> Option<Result<usize, PmixError>> {
         let len = u32::from_le_bytes(self.buffer.get(..4)?.try_into().ok()?);
         Some(if len as usize > MESSAGE_LEN_MAX { Err(PmixError::TooLong(len)) } else { Ok(4 + len as usize) })
@@ -440,7 +441,7 @@ impl Unpacker {
     /// The next whole message.
     ///
     /// # Errors
-    /// The stream is of no use any more.
+    /// The stream is invalid and cannot be read further.
     #[expect(clippy::should_implement_trait, reason = "one stream holds messages of the type that is asked for")]
     pub fn next<T: Message>(&mut self) -> Result<Option<T>, PmixError> {
         let Some(len) = self.len().transpose()? else { return Ok(None) };

@@ -1,13 +1,13 @@
-//! Bytes that lie in several places: a list of shared slices, never copied until somebody wants them in one piece.
+//! A byte string in several pieces: a list of shared slices, copied only when one contiguous piece is needed.
 //!
 //! ```text
-//!   rope ─┬─ slice "ab"               a rope of ropes shares the inner ones: what one collective passes on in many
-//!         └─ rope ─┬─ slice "c"       messages is listed once
+//!   rope ─┬─ slice "ab"               nested ropes are shared: a part that one collective forwards
+//!         └─ rope ─┬─ slice "c"       in many messages is listed once
 //!                  └─ slice "def"
 //! ```
 //!
-//! Cost: a clone is a reference count; joining ropes is one allocation for their list; [`Rope::into_bytes`] copies each byte
-//! once, or none where there is one slice.
+//! Cost: a clone increments a reference count; joining ropes takes one allocation for their list; [`Rope::into_bytes`] copies each byte
+//! once, or none if there is one slice.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub struct Rope {
 #[derive(Clone)]
 enum Node {
     Slice(Bytes),
-    /// None of them empty, and at least two.
+    /// At least two, none of them empty.
     List(Arc<[Rope]>),
 }
 
@@ -34,7 +34,7 @@ impl Default for Node {
 }
 
 impl Rope {
-    /// All of them, one behind the other.
+    /// Concatenates the parts.
     pub fn join(parts: impl IntoIterator<Item = Rope>) -> Rope {
         let mut parts: Vec<Rope> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         if parts.len() <= 1 {
@@ -51,7 +51,7 @@ impl Rope {
         self.len == 0
     }
 
-    /// The first `len` bytes; all of them if they are fewer.
+    /// The first `len` bytes; all bytes if there are fewer.
     pub fn prefix(&self, len: usize) -> Rope {
         if len >= self.len {
             return self.clone();
@@ -69,12 +69,12 @@ impl Rope {
         }
     }
 
-    /// The slices in their order, none of them empty.
+    /// The slices in order, none of them empty.
     pub fn slices(&self) -> Slices<'_> {
         Slices { next: slice::from_ref(self).iter(), above: Vec::new() }
     }
 
-    /// All bytes in one piece: copied where they are not.
+    /// All bytes in one piece; copies them only if there are several slices.
     pub fn into_bytes(self) -> Bytes {
         if let Node::Slice(bytes) = self.node {
             return bytes;
@@ -88,7 +88,7 @@ impl Rope {
 /// See [`Rope::slices`].
 pub struct Slices<'a> {
     next: slice::Iter<'a, Rope>,
-    /// What follows the list that `next` walks, the outermost first.
+    /// The remaining items of the enclosing lists, the outermost first.
     above: Vec<slice::Iter<'a, Rope>>,
 }
 
@@ -113,7 +113,7 @@ impl From<Bytes> for Rope {
     }
 }
 
-/// The same bytes, wherever they are cut.
+/// Compares the bytes, however they are split.
 impl PartialEq for Rope {
     fn eq(&self, other: &Self) -> bool {
         let bytes = |rope: &Rope| rope.clone().into_bytes();
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(places(&outer)[3..], places(&inner));
     }
 
-    /// Ropes of ropes from one list of sizes.
+    /// Nested ropes built from one list of sizes.
     fn nested(sizes: &[usize], fill: &mut u8) -> Rope {
         match sizes {
             [] => Rope::default(),

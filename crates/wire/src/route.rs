@@ -1,7 +1,7 @@
-//! A frame for any other agent on its way through the tree, and where its sender can be reached without it.
+//! A frame routed to another agent through the tree, and the address for reaching its sender directly.
 //!
-//! It is the frame itself with another kind ([`Kind::Routed`]) and some bytes before its payload. A hop reads the first eight of
-//! them and passes all on:
+//! The frame gets another kind ([`Kind::Routed`]) and a header before its payload. A hop reads only the first eight bytes and forwards
+//! everything:
 //!
 //! ```text
 //! byte  0     4      8         12          16         20     21       22       24
@@ -11,11 +11,11 @@
 //!       +-----+------+---------+-----------+----------+------+--------+--------+----------+---------+
 //! ```
 //!
-//! The lives are those that the sender knows of the two: an agent that was started again takes nothing that was for the one before, or
-//! from an earlier one.
+//! The `life` fields are the incarnations of the two agents known to the sender: a restarted agent drops frames for its previous
+//! incarnation and frames from an earlier incarnation of the sender.
 //!
-//! `parts`: bit 0, there is a frame; `kind` and `sequence` are its own. An endpoint, `postcard` of [`Endpoint`], is there where
-//! `length` is not 0: the first message to a peer carries it (S3), so that the answer need not come this way.
+//! `parts`: bit 0 is set if there is a frame; `kind` and `sequence` are its own. If `length` is not 0 there is an endpoint, `postcard` of
+//! [`Endpoint`]: the first message to a peer carries it (S3), so that the answer can avoid the tree.
 
 use crate::frame::{Class, Frame, Kind};
 use crate::ids::AgentId;
@@ -25,26 +25,26 @@ use alloc::vec::Vec;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-/// Bytes before an endpoint and a payload.
+/// Length of the header before an endpoint and a payload.
 pub const ROUTE_LEN: usize = 24;
 const HAS_FRAME: u8 = 1;
 
-/// Where an agent can be reached without the tree.
+/// The addresses at which an agent can be reached without the tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// `ip:port`, best first. Empty: nobody can dial this agent.
+    /// `ip:port`, best first. Empty: this agent cannot be dialled.
     pub addresses: Vec<String>,
-    /// Where it is reached by the transport that all agents have agreed on, if there is one.
+    /// Its address for the transport that all agents have agreed on, if there is one.
     pub point: Option<Point>,
-    /// The receiver's own endpoint did not lead to it: why.
+    /// Why the sender could not connect to the receiver's endpoint, if it failed.
     pub failed: Option<String>,
 }
 
-/// An agent's end of a transport that all agents must have; only that transport reads the address.
+/// An agent's address for a transport that all agents must have; only that transport interprets it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point {
     pub address: Vec<u8>,
-    /// Who knows it was told by this agent, over links that have proved the session's secret.
+    /// Proves that its holder was told by this agent, over links that have proved the session's secret.
     pub key: [u8; 32],
 }
 
@@ -54,26 +54,26 @@ impl core::fmt::Debug for Point {
     }
 }
 
-/// Which of their lives two agents live: 0 is the first.
+/// The incarnations of two agents; 0 is the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lives {
     pub to: u32,
     pub from: u32,
 }
 
-/// What is routed.
+/// A routed message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Routed {
     pub to: AgentId,
     pub from: AgentId,
     pub lives: Lives,
     pub endpoint: Option<Endpoint>,
-    /// A frame, with its number among those from `from` to `to` (the low 32 bits).
+    /// A frame, with its sequence number among those from `from` to `to` (the low 32 bits).
     pub frame: Option<(u32, Frame)>,
 }
 
 impl Routed {
-    /// As it travels. `job` names it where there is no frame.
+    /// Encodes it for transfer. `job` is used if there is no frame.
     pub fn wrap(self, job: u32) -> Frame {
         let endpoint = self.endpoint.as_ref().map(peer::encode).unwrap_or_default();
         let length = u16::try_from(endpoint.len()).expect("addresses of one host are few");
@@ -94,10 +94,10 @@ impl Routed {
         Frame { kind: Kind::Routed, payload: payload.freeze(), ..frame }
     }
 
-    /// What came.
+    /// Decodes a received frame.
     ///
     /// # Errors
-    /// No agent of ours sends this.
+    /// No correct agent sends this.
     pub fn unwrap(frame: Frame) -> Result<Routed, PeerError> {
         let (to, from) = ends(&frame).ok_or(PeerError::Malformed)?;
         let mut payload = frame.payload.clone();
@@ -121,7 +121,7 @@ impl Routed {
     }
 }
 
-/// Where a routed frame goes, and where it comes from.
+/// The destination and the source of a routed frame.
 pub fn ends(frame: &Frame) -> Option<(AgentId, AgentId)> {
     if frame.payload.len() < ROUTE_LEN {
         return None;

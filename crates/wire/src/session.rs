@@ -1,6 +1,6 @@
-//! What a standing session and the launchers attached to it tell each other about it, and what an agent is told of its kin.
+//! Messages between a standing session and its attached launchers, and the state that a new agent receives about the session.
 //!
-//! All travels in [`crate::peer::Control`] and [`crate::peer::Bootstrap`]; the bytes before the first frame are `attach`'s.
+//! All are sent in [`crate::peer::Control`] and [`crate::peer::Bootstrap`]; for the bytes before the first frame see `attach`.
 
 use crate::ids::{AgentId, JobId};
 use crate::peer::AgentTransport;
@@ -8,26 +8,26 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// What a session that outlives its jobs knows beyond one of a single run.
+/// The additional properties of a session that outlives its jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Standing {
-    /// How many ranks each node takes by itself, by `AgentId`; 1 where it is not said.
+    /// The default number of ranks on each node, by `AgentId`; 1 for nodes that are not listed.
     pub slots: Vec<u32>,
 }
 
-/// What a launcher hears first of all.
+/// The first message to a launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The launcher's job, if it launches one, is this and no other.
+    /// The number of the launcher's job, if it launches one.
     pub job: JobId,
     pub session: String,
     pub fanout: u32,
-    /// All nodes are virtual ones of one machine.
+    /// All nodes are virtual nodes of one machine.
     pub shared: bool,
-    /// A batch system's step has brought the agents, and tells each node which devices are the job's.
+    /// The agents were started by a batch system's step, which tells each node the devices of the job.
     pub by_step: bool,
     pub transport: AgentTransport,
-    /// A position is an `AgentId`.
+    /// The position is the `AgentId`.
     pub nodes: Vec<NodeState>,
 }
 
@@ -39,97 +39,96 @@ pub struct NodeState {
     pub presence: Presence,
 }
 
-/// Whether a node's agent is there.
+/// The state of a node's agent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Presence {
     Starting,
     Up,
-    /// It could not be started, did not come back, or its link broke.
+    /// It could not be started, did not return, or its link broke.
     Lost {
         problem: String,
     },
 }
 
-/// One job of a session, for a list.
+/// One job of a session, in a list of jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobEntry {
     pub job: JobId,
     pub nspace: String,
-    /// The first program's name, as it was called.
+    /// The first program's name, as given by the user.
     pub program: String,
     pub ranks: u32,
-    /// Nodes with ranks of it.
+    /// Nodes with ranks of the job.
     pub nodes: Vec<AgentId>,
-    /// Since it was launched (ns).
+    /// Time since it was launched (ns).
     pub age_ns: u64,
     pub state: JobState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum JobState {
-    /// Not all ranks run yet.
+    /// Not all ranks are running yet.
     Starting,
     Running,
     /// Its ranks were told to end.
     Ending,
 }
 
-/// One decision of the root about who is in the session. An agent knows the others by a beginning of the root's log of these.
+/// One decision of the root about the session's membership. An agent's knowledge of the membership is a prefix of the root's log of these.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Entry {
-    /// These agents are lost. The children of each are the root's from now on.
+    /// These agents are lost. The root adopts the children of each.
     Lost(Vec<AgentId>),
-    /// These lost agents are started again, each by the parent that the tree was drawn with, if that is one of them, else by the root.
+    /// These lost agents are started again, each by the parent that the tree was drawn with, if that is also in the list, else by the root.
     Return(Vec<AgentId>),
 }
 
-/// Where an agent is, if it is not where the tree was drawn.
+/// The position of an agent in the tree, if it differs from the original tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// Its incarnation: how long the log was when it was last started; 0: with the session.
+    /// Its incarnation: the length of the log when it was last started; 0: started with the session.
     pub life: u32,
     pub parent: AgentId,
-    /// This is not the parent that it was started for.
+    /// Its parent is not the one under which it was started.
     pub is_adopted: bool,
     pub is_lost: bool,
 }
 
-/// A part of the root's log.
+/// A segment of the root's log.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Log {
-    /// So many entries come before these.
+    /// The number of entries before these.
     pub at: u32,
     pub entries: Vec<Entry>,
-    /// The way to the root is another one than before: what went by it may be lost.
+    /// The path to the root has changed: frames sent on the old path may be lost.
     pub has_moved: bool,
-    /// Of jobs up to `newest` only those of `live` may still have something to say.
+    /// Of the jobs up to `newest` only those in `live` may still send frames.
     pub newest: JobId,
     pub live: Vec<JobId>,
 }
 
 impl Log {
-    /// A log that follows on none: whoever gets it cannot go on, and leaves.
+    /// A log that fits no prefix: an agent that receives it cannot continue, and leaves.
     pub fn unfit() -> Log {
         Log { at: u32::MAX, ..Log::default() }
     }
 }
 
-/// What an agent of a standing session is told at its birth.
+/// The state that an agent of a standing session receives when it is started.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kin {
-    /// Where the root listens (`ip:port`, best first): an agent whose parent is gone dials it. Empty for the root's own children, whose
-    /// parent it is.
+    /// Where the root listens (`ip:port`, best first): an agent that loses its parent dials it. Empty for the root's own children.
     pub root: Vec<String>,
-    /// How long the log was, and what it had made of the tree.
+    /// The length of the log, and its effect on the tree.
     pub at: u32,
     pub places: Vec<(AgentId, Place)>,
-    /// Jobs as in [`Log`].
+    /// Jobs, as in [`Log`].
     pub newest: JobId,
     pub live: Vec<JobId>,
 }
 
 impl Kin {
-    /// The place of an agent, if it is not as the tree was drawn.
+    /// The position of an agent, if it differs from the original tree.
     pub fn place(&self, of: AgentId) -> Option<Place> {
         self.places.iter().find(|(agent, _)| *agent == of).map(|(_, place)| *place)
     }

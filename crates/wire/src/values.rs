@@ -1,4 +1,4 @@
-//! The values of an allgather, one behind the other: no keys, only lengths.
+//! The values of an allgather, concatenated: no keys, only lengths.
 //!
 //! ```text
 //! +-----+-------+          +------+-----------+-------+
@@ -7,16 +7,16 @@
 //! +-----+-------+          +------+-----------+-------+
 //! ```
 //!
-//! Whose value it is follows from its place: local-rank order in a node's block, rank order in a job's array.
+//! The position of a value identifies its rank: local-rank order in a node's block, rank order in a job's array.
 //!
-//! Cost: 1 byte a value below 255 bytes, 3 bytes else.
+//! Cost: 1 byte per value below 255 bytes, 3 bytes otherwise.
 
 use alloc::vec::Vec;
 use thiserror::Error;
 
 /// First byte of the long form.
 const LONG: u8 = u8::MAX;
-/// Longest value that the format holds (bytes).
+/// Longest value that the format can represent (bytes).
 pub const LEN_MAX: usize = LONG as usize + u16::MAX as usize;
 
 /// The bytes end inside a value.
@@ -24,15 +24,15 @@ pub const LEN_MAX: usize = LONG as usize + u16::MAX as usize;
 #[error("a node's values are cut short")]
 pub struct Truncated;
 
-/// Bytes that a value of `len` bytes takes, its length included.
+/// Encoded length of a value of `len` bytes.
 pub const fn encoded_len(len: usize) -> usize {
     if len < LONG as usize { 1 + len } else { 3 + len }
 }
 
-/// What stands before a value of `len` bytes, and how many of the bytes that is.
+/// The length prefix of a value of `len` bytes, and how many of the bytes are used.
 ///
 /// # Panics
-/// If the value is longer than [`LEN_MAX`]; what clients may hand in is less.
+/// If the value is longer than [`LEN_MAX`]; clients are limited to less.
 pub fn prefix(len: usize) -> ([u8; 3], usize) {
     assert!(len <= LEN_MAX, "an allgather's values are at most {LEN_MAX} bytes");
     match len.checked_sub(LONG as usize) {
@@ -55,7 +55,7 @@ pub fn push(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// The value at the head of `bytes`, and what lies behind it.
+/// The first value of `bytes`, and the rest.
 pub fn split_first(bytes: &[u8]) -> Result<(&[u8], &[u8]), Truncated> {
     let (len, body) = match bytes {
         [LONG, lo, hi, body @ ..] => (LONG as usize + u16::from_le_bytes([*lo, *hi]) as usize, body),
@@ -65,7 +65,7 @@ pub fn split_first(bytes: &[u8]) -> Result<(&[u8], &[u8]), Truncated> {
     body.split_at_checked(len).ok_or(Truncated)
 }
 
-/// The values in `bytes`, in their order; ends after an error.
+/// The values in `bytes`, in order; stops after an error.
 pub fn values(bytes: &[u8]) -> Values<'_> {
     Values { rest: bytes }
 }

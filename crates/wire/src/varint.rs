@@ -1,11 +1,11 @@
-//! Numbers of one to five bytes: seven bits a byte, the lowest first, the high bit set in all but the last (LEB128).
+//! Numbers of one to five bytes: seven bits per byte, the lowest first, the high bit set in all but the last byte (LEB128).
 
 use alloc::vec::Vec;
 
-/// Longest varint (bytes): 33 bits of node and flag, 32 bits of length.
+/// Longest varint (bytes): 33 bits for node and flag, 32 bits for a length.
 const VARINT_LEN_MAX: usize = 5;
 
-/// The bytes end inside a number, or it is longer than any may be.
+/// The bytes end inside a number, or it is longer than allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cut;
 
@@ -22,7 +22,7 @@ pub(crate) fn push(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// The number at the head of `bytes`, and how many bytes it took.
+/// The number at the start of `bytes`, and its length.
 pub(crate) fn read(bytes: &[u8]) -> Result<(u64, usize), Cut> {
     let mut number = 0;
     for (place, byte) in bytes.iter().take(VARINT_LEN_MAX).enumerate() {

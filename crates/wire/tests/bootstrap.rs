@@ -1,4 +1,4 @@
-//! A bootstrap message: deflated on its way, the same behind it.
+//! A bootstrap message survives compression and a round trip.
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{
     AgentSpec, BOOTSTRAP_HEADER_LEN, BOOTSTRAP_LEN_MAX, Bootstrap, PeerError, RemoteShell, Secret, SessionSpec, encode,
@@ -30,7 +30,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
 
 #[test]
 fn a_node_list_takes_less_than_half_of_its_length_and_comes_back() {
-    // The longer one is deflated in a hurry.
+    // The longer one is compressed at the fast level.
     for agents in [64, 5000] {
         let before = bootstrap(agents);
         let bytes = before.encode();

@@ -1,4 +1,4 @@
-//! Replays the kept corpus of the fuzz targets with the stable toolchain.
+//! Replays the stored corpus of the fuzz targets with the stable toolchain.
 
 mod decoders;
 
@@ -14,7 +14,7 @@ fn the_kept_corpus_breaks_nothing() {
         for file in files {
             let path = file.expect("a readable entry").path();
             let bytes = std::fs::read(&path).expect("a readable file");
-            // Printed only if the decoder panics: the file that does it.
+            // Shown only if the decoder panics: it identifies the file.
             println!("{}", path.display());
             decoder(&bytes);
             replayed += 1;

@@ -1,6 +1,6 @@
-//! The bytes of other implementations mean what they should, and our own encoder writes the same.
+//! The bytes of other implementations decode correctly, and our own encoder writes the same bytes.
 //!
-//! `golden/decoded.txt` holds every captured message as it is decoded; values are cut to keep it readable.
+//! `golden/decoded.txt` contains every captured message in decoded form; long values are truncated for readability.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Captures of that ending, by name.
+/// The captures with this extension, by name.
 fn captures(ending: &str) -> Vec<(String, Vec<u8>)> {
     let mut found: Vec<_> = std::fs::read_dir(golden())
         .expect("the captures are part of the sources")
@@ -26,7 +26,7 @@ fn captures(ending: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Feeds a capture in pieces of `piece` bytes and follows its switch to PMI-2.
+/// Feeds a capture in pieces of `piece` bytes, switching to PMI-2 where the capture does.
 fn for_each_request(bytes: &[u8], piece: usize, mut seen: impl FnMut(Dialect, Envelope<'_>)) {
     let mut reader = RequestReader::new();
     for chunk in bytes.chunks(piece) {
@@ -44,7 +44,7 @@ fn for_each_request(bytes: &[u8], piece: usize, mut seen: impl FnMut(Dialect, En
     assert_eq!(reader.held_bytes(), 0, "a capture ends with a message");
 }
 
-/// The decoded form with byte strings as text, long runs cut.
+/// The decoded form, with byte strings as text and long ones truncated.
 fn show(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     let mut shown = String::new();
@@ -92,7 +92,7 @@ fn captures_mean_what_they_should() {
         std::fs::write(&path, &text).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(expected == text, "run with BLESS=1 if the change is meant:\n{text}");
+    assert!(expected == text, "run with BLESS=1 if the change is intended:\n{text}");
 }
 
 fn decoded_replies(bytes: &[u8], commands: &[Command]) -> Vec<String> {
@@ -101,7 +101,7 @@ fn decoded_replies(bytes: &[u8], commands: &[Command]) -> Vec<String> {
     let mut decoded = Vec::new();
     for &command in commands {
         let fields = reader.next().expect("captures are well framed").expect("a reply to each request");
-        let reply = fields.reply_to(command).expect("a reply that fits");
+        let reply = fields.reply_to(command).expect("a reply to this command");
         decoded.push(show(&reply));
         if matches!(reply, wireup_wire::pmi::Reply::Init { version: 2, .. }) {
             reader.switch_to_pmi2();
@@ -126,13 +126,13 @@ fn captures_may_be_cut_anywhere() {
     }
 }
 
-/// MPICH's and Intel's requests byte for byte; libpmi2's but for the blanks around the length.
+/// Requests of MPICH and Intel byte for byte; libpmi2's except for the blanks around the length.
 #[test]
 fn our_requests_are_written_alike() {
     for (name, bytes) in captures("client") {
         let mut ours = Vec::new();
         for_each_request(&bytes, bytes.len(), |dialect, envelope| {
-            // What other clients add to what they must: counts of lists that we do not send.
+            // Other clients also send list counts, which ours does not.
             let counted = matches!(
                 envelope.request,
                 Request::PublishName { .. } | Request::LookupName { .. } | Request::UnpublishName { .. }
@@ -140,7 +140,7 @@ fn our_requests_are_written_alike() {
             if !(dialect == Dialect::Pmi2 && counted) {
                 let mut message = Vec::new();
                 encode_request(dialect, &envelope.request, envelope.thread, &mut message)
-                    .expect("it was read in this dialect");
+                    .expect("it was decoded in this dialect");
                 ours.push(message);
             }
         });
@@ -151,7 +151,7 @@ fn our_requests_are_written_alike() {
             };
             assert!(
                 bytes.windows(body.len()).any(|window| window == body),
-                "{name}: nobody sent {}",
+                "{name}: not in the capture: {}",
                 body.escape_ascii()
             );
         }

@@ -1,6 +1,6 @@
-//! The bytes of every message between agents: a change of any is a change of [`PROTOCOL_VERSION`].
+//! The bytes of every message between agents: a change of any of them requires a new [`PROTOCOL_VERSION`].
 //!
-//! `golden/messages.txt` holds them; the fuzz targets' corpus begins with the same. `BLESS=1` writes both anew.
+//! `golden/messages.txt` contains them; the fuzz targets' corpus starts with the same messages. `BLESS=1` rewrites both.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -109,7 +109,7 @@ fn missing() -> MissingAgent {
     MissingAgent { agent: AgentId(5), problem: "No route to host".into() }
 }
 
-/// One of each, and one of each kind of failure and note, by name.
+/// One of each message, and one for each kind of failure and note, with its name.
 fn controls() -> Vec<(&'static str, Control)> {
     let departed = Departed {
         rank: Rank(1),
@@ -305,10 +305,10 @@ fn every_message_has_its_bytes() {
         std::fs::write(&golden, &text).unwrap();
     }
     let kept = std::fs::read_to_string(&golden).unwrap_or_default();
-    assert!(kept == text, "other bytes are another PROTOCOL_VERSION; run with BLESS=1 if that is meant:\n{text}");
+    assert!(kept == text, "new bytes need a new PROTOCOL_VERSION; run with BLESS=1 if intended:\n{text}");
 }
 
-/// The list above knows all messages: numbers of variants are taken one after the other.
+/// The list above contains all messages: it uses all variant numbers without gaps.
 #[test]
 fn no_message_is_forgotten() {
     let mut known: Vec<u8> = controls().iter().map(|(_, message)| encode(message)[0]).collect();
@@ -317,6 +317,6 @@ fn no_message_is_forgotten() {
     let next = [known.len() as u8; 64];
     assert!(wireup_wire::peer::decode::<Control>(&next[..1]).is_err());
     for length in 1..next.len() {
-        assert!(wireup_wire::peer::decode::<Control>(&next[..length]).is_err(), "a message that is not listed");
+        assert!(wireup_wire::peer::decode::<Control>(&next[..length]).is_err(), "a message is missing from the list");
     }
 }

@@ -1,10 +1,15 @@
-/* Ends the job by the library named by the argument while the others sit in a fence. */
+/* Ends the job by the library named by the argument while the others sit in a fence. Handlers of exit do not run. */
 #include "check.h"
 #include "pmi.h"
 #include "pmi2.h"
 
+static void handler(void) {
+    fprintf(stderr, "the handler ran\n");
+}
+
 int main(int argc, char **argv) {
     int rank, size, spawned, appnum;
+    atexit(handler);
     if (argc > 1 && strcmp(argv[1], "pmi") == 0) {
         IS(PMI_Init(&spawned), PMI_SUCCESS);
         IS(PMI_Get_rank(&rank), PMI_SUCCESS);

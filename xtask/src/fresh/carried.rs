@@ -1,4 +1,4 @@
-//! What the new Debian is told of this machine's way to the package registries.
+//! The settings by which this machine reaches package registries, copied into the new Debian.
 
 mod mirrors;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Variables that say how registries are reached, and how much of this machine cargo may use.
+/// Variables that determine how registries are reached, and how much of this machine cargo may use.
 const VARIABLES: [&str; 13] = [
     "http_proxy",
     "https_proxy",
@@ -26,26 +26,26 @@ const VARIABLES: [&str; 13] = [
     "CARGO_BUILD_JOBS",
 ];
 
-/// How others of that kind begin.
+/// Prefixes of further variables of this kind.
 const BEGINNINGS: [&str; 5] = ["PIP_", "CARGO_REGISTRY_", "CARGO_REGISTRIES_", "CARGO_NET_", "CARGO_HTTP_"];
 
-/// Where distributions keep all certificates in one file.
+/// The places in which distributions keep all certificates in one file.
 const CERTIFICATES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
 
-/// Which options of apt say how servers are reached.
+/// The apt options that determine how servers are reached.
 const APT_OPTIONS: [&str; 5] =
     ["Acquire::http", "Acquire::https", "Acquire::Retries", "Acquire::Check-Valid-Until", "Acquire::Check-Date"];
 
 pub struct Carried {
-    /// Debian's packages.
+    /// The mirror of Debian's packages.
     pub mirror: String,
     security: String,
     apt_options: String,
     variables: Vec<(String, String)>,
-    /// Folders that variables name: packages of one's own for `pip`, say.
+    /// Folders named by variables, for example with packages for `pip`.
     pub folders: Vec<PathBuf>,
-    /// From here to there, where it exists.
+    /// Existing files, each with its path in the new Debian.
     files: Vec<(PathBuf, &'static str)>,
 }
 
@@ -66,7 +66,7 @@ impl Carried {
         }
     }
 
-    /// As words for `env`: debootstrap's `wget` does not read apt's configuration.
+    /// The proxies as words for `env`: debootstrap's `wget` does not read apt's configuration.
     pub fn proxies(&self) -> Vec<String> {
         let mut words: Vec<String> = proxies_of_apt(&self.apt_options);
         let proxies = self.variables.iter().filter(|(name, _)| name.to_lowercase().ends_with("_proxy"));
@@ -74,13 +74,13 @@ impl Carried {
         words
     }
 
-    /// Writes it as a tree to be copied onto the new root.
+    /// Writes the settings as a tree that is copied onto the new root.
     pub fn write(&self, to: &Path) -> Result {
         put(to, "etc/apt/sources.list", self.sources().as_bytes())?;
         put(to, "etc/apt/apt.conf.d/90carried", self.apt_options.as_bytes())?;
         put(to, "etc/carried", exports(&self.variables).as_bytes())?;
         for (from, at) in &self.files {
-            // Those that cannot be read are not what registries need.
+            // Unreadable files are not needed for registries.
             if let Ok(content) = fs::read(from) {
                 put(to, at, &content)?;
             }
@@ -113,13 +113,13 @@ fn files() -> Vec<(PathBuf, &'static str)> {
         (cargo.join("config"), "root/.cargo/config.toml"),
         (cargo.join("config.toml"), "root/.cargo/config.toml"),
     ];
-    // One certificate more for `update-ca-certificates`, so that it stays when that runs again.
+    // Installed as an additional certificate for `update-ca-certificates`, so that it remains when that runs again.
     let bundle = CERTIFICATES.iter().map(PathBuf::from).find(|path| path.exists());
     files.extend(bundle.map(|path| (path, "usr/local/share/ca-certificates/carried.crt")));
     files
 }
 
-/// The lines of `apt-config dump` that matter.
+/// The relevant lines of `apt-config dump`.
 fn apt_options(dump: &str) -> String {
     let name = |line: &str| line.split(' ').next().unwrap_or("").to_owned();
     let wanted = |name: &str| {
@@ -140,14 +140,14 @@ fn proxies_of_apt(options: &str) -> Vec<String> {
     options.lines().filter_map(proxy).collect()
 }
 
-/// For a shell to read.
+/// Export commands for a shell.
 fn exports(variables: &[(String, String)]) -> String {
     let mut text = String::from(
         "export HOME=/root USER=root LANG=C.UTF-8\n\
          export PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
     );
     for (name, value) in variables {
-        // A String takes all that is written to it.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "export {name}='{}'", value.replace('\'', "'\\''"));
     }
     text
@@ -186,7 +186,7 @@ mod tests {
     fn a_shell_reads_any_value() {
         let variables = [("PIP_INDEX_URL".to_owned(), "https://a'b $c".to_owned())];
         let script = exports(&variables) + "printf %s \"$PIP_INDEX_URL\"";
-        let output = Command::new("sh").args(["-c", &script]).output().expect("sh");
+        let output = Command::new("sh").args(["-c", &script]).output().expect("run sh");
         assert_eq!(output.stdout, b"https://a'b $c");
     }
 }

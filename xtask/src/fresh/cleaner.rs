@@ -1,12 +1,12 @@
-//! Removes the folder when this process is gone, in whatever way it went.
+//! Removes the folder when this process ends, in whatever way.
 
 use crate::debian::as_root;
 use crate::step::Result;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-/// Waits for the end of its standard input, which is ours. Ctrl-C and a terminal that is closed do not reach it. Processes of the
-/// namespace may take a moment to die, and create files meanwhile.
+/// Waits until its standard input, a pipe that we hold, is closed. It ignores Ctrl-C and hang-ups. It tries several times, since processes
+/// of the namespace may take a moment to die and create files meanwhile.
 const SCRIPT: &str = "\
 trap '' HUP INT TERM
 cat >/dev/null
@@ -26,7 +26,7 @@ impl Cleaner {
         cleaner.spawn().map(Cleaner).map_err(|e| format!("sh: {e}"))
     }
 
-    /// Lets it begin, and waits for it.
+    /// Lets it start cleaning, and waits for it.
     pub fn finish(mut self) -> Result {
         // `wait` closes its standard input first.
         let status = self.0.wait().map_err(|e| format!("wait for the cleaner: {e}"))?;

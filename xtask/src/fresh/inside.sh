@@ -1,14 +1,14 @@
-# The first process of the namespaces: COMMAND FOLDER TOOLCHAIN [LENT FOLDER...]. FOLDER has root, clone and carried.
+# The first process of the namespaces: COMMAND FOLDER TOOLCHAIN [LENT FOLDER...]. FOLDER contains root, clone and carried.
 set -eu
 command=$1 folder=$2 toolchain=$3
 shift 3
 cd "$folder/root"
 
-# A root of a mount of its own: in a mere chroot no user namespaces can be made, which some tests do.
+# The new root is a mount point: in a mere chroot user namespaces cannot be created, which some tests do.
 mount --bind . .
 cd "$folder/root"
 mount -t proc proc proc
-# With the cgroups.
+# Including the cgroups.
 mount --rbind /sys sys
 mount -t tmpfs -o mode=755 run run
 mkdir -p run/lock
@@ -37,11 +37,11 @@ lend() {
 }
 lend "$toolchain" opt/rust
 for path; do
-    # A folder that the new Debian has too is its own.
+    # If the new Debian has a folder of this name, it keeps its own.
     [ -e "./$path" ] || lend "$path" "$path"
 done
 
-# Once for all commands.
+# Only before the first command.
 if [ -e "$folder/clone" ]; then
     cp -R --no-preserve=ownership "$folder/carried/." .
     chown -R 0:0 "$folder/clone"

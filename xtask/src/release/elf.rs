@@ -1,4 +1,4 @@
-//! What a program asks of the machine it runs on, read from its file.
+//! What a program requires of the machine it runs on, read from its file.
 
 use crate::step::Result;
 use object::elf::DT_NEEDED;
@@ -8,14 +8,14 @@ use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::path::Path;
 
-/// The libraries that one glibc consists of; since 2.34 most are empty.
+/// The libraries that make up glibc; since 2.34 most are empty.
 const OF_GLIBC: [&str; 4] = ["libc.so.", "libm.so.", "libdl.so.", "libpthread.so."];
 
-/// Of glibc.
+/// A version of glibc.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Version(pub u32, pub u32);
 
-/// What is of interest in an ELF file.
+/// The relevant contents of an ELF file.
 #[derive(Clone, Default, Debug)]
 pub struct Facts {
     build_id: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct Facts {
 /// Reads a 64-bit file.
 ///
 /// # Errors
-/// It is none, or damaged.
+/// The file is not a valid 64-bit ELF file.
 pub fn read(path: &Path) -> Result<Facts> {
     let data = fs::read(path).map_err(|e| format!("read {}: {e}", path.display()))?;
     parse(&data).map_err(|e| format!("{}: {e}", path.display()))
@@ -60,12 +60,12 @@ fn parse(data: &[u8]) -> object::Result<Facts> {
 }
 
 impl Facts {
-    /// What it needs beyond a glibc of this version.
+    /// The first requirement beyond a glibc of this version.
     pub fn more_than_glibc(&self, newest: Version) -> Option<String> {
         if let Some(foreign) = self.needed.iter().find(|library| !of_glibc(library)) {
             return Some(format!("needs {foreign}"));
         }
-        // A name that is not understood, as that of a private interface, is too new for us.
+        // A name that is not understood, such as that of a private interface, counts as too new.
         let too_new = |name: &&String| version_of(name).is_none_or(|version| version > newest);
         if let Some(version) = self.versions.iter().find(too_new) {
             return Some(format!("needs {version}"));
@@ -73,7 +73,7 @@ impl Facts {
         self.unnamed()
     }
 
-    /// What it needs beyond the kernel.
+    /// The first requirement beyond the kernel.
     pub fn more_than_nothing(&self) -> Option<String> {
         let asks = self.interpreter.iter().chain(&self.needed).chain(&self.versions);
         asks.map(|what| format!("needs {what}")).next().or_else(|| self.unnamed())
@@ -89,7 +89,7 @@ fn of_glibc(library: &str) -> bool {
 }
 
 fn version_of(name: &str) -> Option<Version> {
-    // Three numbers are those of the past: 2.2.5, 2.3.4.
+    // Old versions have three numbers: 2.2.5, 2.3.4.
     let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(|number| number.parse().ok());
     Some(Version(numbers.next()??, numbers.next()??))
 }
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(unnamed.more_than_glibc(OLD).unwrap(), "has no build id");
     }
 
-    /// Dynamically linked, whatever it was built with.
+    /// This test program is dynamically linked, unless it was built with musl.
     #[test]
     fn this_program_is_read() {
         let facts = read(&std::env::current_exe().unwrap()).unwrap();

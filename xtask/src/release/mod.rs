@@ -1,8 +1,7 @@
-//! `cargo xtask release`: the binaries that are given to others, in `target/dist`.
+//! `cargo xtask release`: the binaries for distribution, in `target/dist`.
 //!
-//! Two flavours of one source, see `docs/guides/releasing.md`. Zig brings the old glibc's symbols and links; what comes out is
-//! parted into the program and its symbols, and is then looked at and run: a binary that would need more than it may
-//! stops the release.
+//! There are two flavours of the same source, see `docs/guides/releasing.md`. Zig provides the old glibc's symbols and links; the result is split
+//! into the program and its symbols, and is then examined and run: a binary that requires more than it may stops the release.
 
 mod elf;
 mod tools;
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tools::Tools;
 
-/// The oldest glibc that the program runs with: that of RHEL 8, and what `manylinux_2_28` stands for.
+/// The oldest glibc that the program runs with: that of RHEL 8 and of `manylinux_2_28`.
 const GLIBC: elf::Version = elf::Version(2, 28);
 
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
@@ -29,10 +28,10 @@ enum Libc {
 
 use Libc::{Gnu, Musl};
 
-/// Makes both flavours for each architecture; without any, for this machine's.
+/// Builds both flavours for each architecture; without any, for this machine's.
 ///
 /// # Errors
-/// An architecture is unknown, a tool is missing, a build fails, or a binary is not as it has to be.
+/// An architecture is unknown, a tool is missing, a build fails, or a binary has other requirements than it may.
 pub fn build(architectures: &[&str]) -> Result {
     if let Some(unknown) = architectures.iter().find(|name| !ARCHITECTURES.contains(name)) {
         return Err(format!("{unknown:?} is none of {}", ARCHITECTURES.join(", ")));
@@ -81,7 +80,7 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// What the binary is and needs, in a line.
+/// The binary's kind and requirements on one line.
 fn describe(binary: &Path, libc: Libc) -> Result<String> {
     let facts = elf::read(binary)?;
     let problem = match libc {
@@ -95,7 +94,7 @@ fn describe(binary: &Path, libc: Libc) -> Result<String> {
     Ok(format!("{}: {bytes} bytes, {facts}", binary.display()))
 }
 
-/// Runs it as users would first.
+/// Runs the commands that users would run first.
 fn try_out(binary: &Path) -> Result {
     let itself = binary.to_string_lossy();
     let runs: [&[&str]; 3] = [

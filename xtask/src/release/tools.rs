@@ -1,4 +1,4 @@
-//! What a release is built with: cargo-zigbuild and Zig from PyPI, Rust's targets and its objcopy.
+//! The tools for a release: cargo-zigbuild and Zig from PyPI, Rust's targets and its objcopy.
 
 use crate::demo::rustc;
 use crate::step::{self, Result, run_quietly, step};
@@ -18,7 +18,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Installs what is missing below the target directory.
+    /// Installs what is missing into the target directory.
     ///
     /// # Errors
     /// `pip` fails, or Rust does not come from rustup.
@@ -33,8 +33,8 @@ impl Tools {
         Ok(Tools { at, objcopy })
     }
 
-    /// Lets a cargo find its subcommand, that its Zig, and the embedded test programs a compiler for the right
-    /// architecture: with musl they are a few kB each.
+    /// Sets variables so that cargo finds its subcommand, the subcommand finds Zig, and the embedded test programs get a compiler for the
+    /// right architecture: with musl they are a few kB each.
     ///
     /// # Errors
     /// The compiler's wrapper cannot be written.
@@ -45,7 +45,7 @@ impl Tools {
             .map_err(|e| format!("{}: {e}", bin.display()))?;
         cargo.env("PATH", path).env("CARGO_ZIGBUILD_PYTHON_PATH", bin.join("python"));
         cargo.env("CC", self.compiler(architecture, "musl")?);
-        // What loads a library into itself is linked to the C library that others use.
+        // Programs that load a library at run time are linked to glibc, as that library is.
         let target = format!("gnu.{}", super::GLIBC);
         cargo.env("CC_SHARED", self.compiler(architecture, &target)?);
         Ok(())
@@ -61,13 +61,13 @@ impl Tools {
         Ok(at)
     }
 
-    /// Rust's own, which knows every architecture that Rust does.
+    /// Rust's own objcopy, which supports every architecture that Rust does.
     pub fn objcopy(&self) -> Command {
         Command::new(&self.objcopy)
     }
 }
 
-/// Unless it is there already.
+/// Adds a target unless it is installed.
 ///
 /// # Errors
 /// `rustup` is missing or fails.

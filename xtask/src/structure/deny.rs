@@ -1,12 +1,12 @@
-//! `cargo deny`, where it is installed: licences, sources and bans as `deny.toml` has them, and security advisories.
+//! `cargo deny`, if it is installed: licences, sources and bans as in `deny.toml`, and security advisories.
 
 use crate::demo::cargo;
 use crate::step::{self, Result};
 
-/// Says what could not be checked.
+/// Prints what could not be checked.
 ///
 /// # Errors
-/// It finds something.
+/// It finds a violation.
 pub fn run() -> Result {
     if cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
         step::run_quietly(cargo().args(["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]))?;
@@ -19,7 +19,7 @@ pub fn run() -> Result {
     Ok(())
 }
 
-/// Its database comes from the network.
+/// The database of advisories comes from the network.
 fn advisories() -> Result {
     if let Err(why) = step::run_quietly(cargo().args(["deny", "fetch", "db"])) {
         println!("    cargo deny: the database of advisories could not be fetched, they were NOT checked ({why})");

@@ -1,17 +1,17 @@
-//! No file of `proto` imports from one that imports from it, however many lie between.
+//! No file of `proto` imports, directly or indirectly, from a file that imports from it.
 
 use super::Finding;
 use super::modules::Modules;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Files, the one that imports first, with the first line that does.
+/// Pairs of files, the importing one first, with the first line that imports.
 type Imports<'m> = BTreeMap<(&'m str, &'m str), usize>;
 
 pub fn check(proto: &Modules) -> Finding {
     Finding { rule: "proto: no import cycle".into(), broken: cycles(proto) }
 }
 
-/// The imports among files that lead back, a line each.
+/// The imports that are part of a cycle, one line each.
 fn cycles(modules: &Modules) -> Vec<String> {
     let mut imports = Imports::new();
     for module in modules.0.values() {
@@ -26,7 +26,7 @@ fn cycles(modules: &Modules) -> Vec<String> {
     imports.iter().filter(leads_back).map(line).collect()
 }
 
-/// Which files are imported from, at first or any other hand.
+/// All files that `from` imports from, directly or indirectly.
 fn reach<'m>(from: &'m str, imports: &Imports<'m>) -> BTreeSet<&'m str> {
     let mut reached = BTreeSet::new();
     let mut next = vec![from];
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
-        check(&Modules::of(&Tree::of(files), "crates/proto").expect("Rust")).broken
+        check(&Modules::of(&Tree::of(files), "crates/proto").expect("valid Rust")).broken
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Dependencies have licences of the list in `deny.toml`.
+//! All dependencies have a licence from the list in `deny.toml`.
 //!
-//! That file is `cargo deny`'s, which checks the same and more; this check runs where that is not installed.
+//! That file belongs to `cargo deny`, which checks this and more; this check also runs if that tool is not installed.
 
 use super::Finding;
 use super::tree::Tree;
@@ -9,7 +9,7 @@ use crate::step::{self, Result};
 use spdx::{Expression, ParseMode};
 use std::collections::BTreeSet;
 
-/// Also what only other targets need; `{l}` is empty where a crate names a file, which then is to be looked at.
+/// Includes dependencies for other targets. `{l}` is empty if a crate names a licence file instead, which must then be examined.
 const TREE: &str = "tree --workspace --prefix none --edges normal,build,dev --target all --locked --format {p}\t{l}";
 
 /// # Errors
@@ -20,7 +20,7 @@ pub fn check(tree: &Tree) -> Result<Finding> {
     Ok(Finding { rule: "licences of dependencies are in the list of deny.toml".into(), broken })
 }
 
-/// `allow = [...]` under `[licenses]`.
+/// The licences in `allow = [...]` under `[licenses]`.
 fn allowed(deny: &str) -> Vec<&str> {
     let section = deny.split_once("[licenses]").map_or("", |(_, rest)| rest);
     let list = section.split_once("allow = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
@@ -29,14 +29,14 @@ fn allowed(deny: &str) -> Vec<&str> {
 
 /// Packages (`name version<tab>licence`) with a licence that is not allowed.
 fn refused(packages: &str, allowed: &[&str]) -> Vec<String> {
-    // A package comes again and again, then with a mark.
+    // `cargo tree` prints a package repeatedly, with a mark from the second time on.
     let all: BTreeSet<&str> = packages.lines().map(|line| line.trim_end_matches(" (*)")).collect();
     let packages = all.into_iter().filter_map(|line| line.split_once('\t'));
     let refused = packages.filter(|(_, licence)| !permits(licence, allowed));
     refused.map(|(package, licence)| format!("{package}: {licence}")).collect()
 }
 
-/// Whether an SPDX expression (`A OR B`, `(A OR B) AND C`; `A/B` as of old) can be met by allowed licences.
+/// Whether an SPDX expression (`A OR B`, `(A OR B) AND C`, or the old form `A/B`) can be satisfied with allowed licences.
 fn permits(expression: &str, allowed: &[&str]) -> bool {
     let is_allowed = |licence: &spdx::LicenseReq| allowed.contains(&licence.to_string().as_str());
     Expression::parse_mode(expression, ParseMode::LAX).is_ok_and(|expression| expression.evaluate(is_allowed))

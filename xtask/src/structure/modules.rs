@@ -1,7 +1,7 @@
-//! The modules of a crate, a file each, and what a path in one of them leads to.
+//! The modules of a crate, one file each, and what the paths in them lead to.
 //!
-//! Only what is compiled without `cfg(test)` counts. A name that a module has by `use` is followed to where it is defined, so that
-//! a file which only hands on the names of others is not taken for their origin. Modules within a file belong to the file.
+//! Only code that is compiled without `cfg(test)` counts. A name that a module has by `use` is followed to its definition, so that a file
+//! which only re-exports names does not count as their origin. Modules within a file belong to the file.
 
 use super::source::{Path, Source};
 use super::tree::Tree;
@@ -10,25 +10,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use syn::{Ident, Item, ItemConst, ItemEnum, ItemFn, ItemMod, ItemStatic, ItemStruct, ItemTrait, ItemType, ItemUnion};
 
-/// How many `use` a name is followed through.
+/// How many `use` declarations a name is followed through.
 const HOPS_MAX: usize = 16;
 
 pub struct Module {
     pub file: String,
     pub source: Source,
-    /// Its paths into the crate itself, with names from the crate.
+    /// Its paths into the crate itself, with names relative to the crate's root.
     pub mentions: Vec<Path>,
     items: BTreeSet<String>,
 }
 
-/// By their paths, as `["agent", "standing"]`; the crate's is empty.
+/// Modules by their paths, such as `["agent", "standing"]`; the crate's root has an empty path.
 pub struct Modules(pub BTreeMap<Vec<String>, Module>);
 
 impl Modules {
-    /// Of the crate in a folder, as `crates/proto`.
+    /// The modules of the crate in a folder, such as `crates/proto`.
     ///
     /// # Errors
-    /// A file is not Rust.
+    /// A file is not valid Rust.
     pub fn of(tree: &Tree, folder: &str) -> Result<Modules> {
         let mut modules = BTreeMap::new();
         let mut next = vec![(Vec::new(), format!("{folder}/src/lib.rs"))];
@@ -46,7 +46,7 @@ impl Modules {
         Ok(Modules(modules))
     }
 
-    /// The module where what a mention names is defined.
+    /// The module that defines what a mention names.
     pub fn target(&self, mention: &Path) -> &Module {
         self.follow(&mention.names, HOPS_MAX)
     }
@@ -62,7 +62,7 @@ impl Modules {
         }
     }
 
-    /// The module that a name comes from which `module` has not defined itself.
+    /// The module from which `module` imports `name`, which it does not define itself.
     fn follow_use(&self, module: &Module, name: &String, rest: &[String], hops: usize) -> Option<&Module> {
         let mut uses = module.mentions.iter().filter(|mention| mention.in_use);
         let mut globs = uses.clone().filter_map(|mention| mention.names.strip_suffix(&["*".to_owned()]));
@@ -76,7 +76,7 @@ impl Modules {
     }
 }
 
-/// A path with names from the crate, if it begins with `crate`, `self`, `super`, or a child of the module that it is in.
+/// The path with names relative to the crate's root, if it begins with `crate`, `self`, `super`, or a child of its module.
 fn from_crate(path: &Path, module: &[String], children: &[String]) -> Option<Path> {
     let (first, rest) = path.names.split_first().filter(|(_, rest)| !rest.is_empty())?;
     let mut names = match first.as_str() {
@@ -114,7 +114,7 @@ fn file_of(tree: &Tree, parent: &str, name: &str) -> Option<String> {
     places.into_iter().find(|path| tree.get(path).is_some())
 }
 
-/// The name that an item of the file gives.
+/// The name that an item of the file defines.
 fn defined(item: &Item) -> Option<&Ident> {
     match item {
         Item::Const(ItemConst { ident, .. })
@@ -133,12 +133,12 @@ fn defined(item: &Item) -> Option<&Ident> {
 mod tests {
     use super::*;
 
-    /// `file -> file` for each mention that leads out of its file.
+    /// `file -> file` for each mention that leads to another file.
     fn edges(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = files.iter().map(|(path, text)| (format!("c/src/{path}"), *text)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (&path[..], *text)).collect();
         let tree = Tree::of(&files);
-        let modules = Modules::of(&tree, "c").expect("Rust");
+        let modules = Modules::of(&tree, "c").expect("valid Rust");
         let name = |module: &Module| module.file["c/src/".len()..].to_owned();
         let mut all = Vec::new();
         for from in modules.0.values() {

@@ -1,14 +1,14 @@
-//! The pure crates own no clock, no socket, no file, no process, no lock, no descriptor and no dice, and have no `unsafe`.
+//! The pure crates use no clock, socket, file, process, lock, descriptor or source of randomness, and no `unsafe`.
 //!
-//! The compiler sees to the last. For the rest each has a `clippy.toml` with the types that it may not use; clippy runs in
-//! `cargo xtask test`.
+//! The compiler checks the last one. For the rest each crate has a `clippy.toml` with the types that it must not use; clippy runs in `cargo
+//! xtask test`.
 
 use super::Finding;
 use super::tree::Tree;
 
 const CRATES: [&str; 5] = ["wire", "coll", "proto", "client", "sim"];
 
-/// What each list names at least. Those of `HashMap` are seeded by chance.
+/// Types that each list must contain. `HashMap` is in it because it is randomly seeded.
 const TYPES: [&str; 22] = [
     "std::time::Instant",
     "std::time::SystemTime",

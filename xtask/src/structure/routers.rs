@@ -1,4 +1,4 @@
-//! `Agent` and `Job` of `proto` only route: each has one `impl` block, in the file that bears its name, and nobody else changes them.
+//! `Agent` and `Job` of `proto` only route: each has one `impl` block, in the file with its name, and no other code modifies them.
 
 use super::Finding;
 use super::modules::{Module, Modules};
@@ -21,7 +21,7 @@ fn is_router(module: &Module) -> bool {
     places.iter().any(|place| module.file == format!("crates/proto/src/{place}"))
 }
 
-/// Blocks beyond the one that there is to be.
+/// `impl` blocks other than the one that is allowed.
 fn blocks_elsewhere(modules: &Modules, router: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     for module in modules.0.values() {
@@ -35,7 +35,7 @@ fn blocks_elsewhere(modules: &Modules, router: &str) -> Vec<String> {
     blocks.into_iter().map(|(_, line)| line).collect()
 }
 
-/// Where a file borrows a router to change it.
+/// Places where a file borrows a router mutably.
 fn borrows(module: &Module) -> Vec<String> {
     let mut broken = Vec::new();
     for router in ROUTERS {
@@ -85,7 +85,7 @@ mod tests {
     const JOB: &str = "pub struct Job; impl<F: Fn() -> u8> Job<F> {} #[cfg(test)] impl Job { }";
 
     fn findings(tree: &Tree) -> Vec<Finding> {
-        check(&Modules::of(tree, "crates/proto").expect("Rust"))
+        check(&Modules::of(tree, "crates/proto").expect("valid Rust"))
     }
 
     fn broken(part: &str) -> [Vec<String>; 2] {

@@ -1,4 +1,4 @@
-//! A Rust file as rules see it: its items, and every path in it, without what only tests see.
+//! A Rust file as the rules see it: its items and every path in it, without code for tests.
 //!
 //! `syn` parses the items. Paths are read from the tokens, because `syn` does not look into macros.
 
@@ -12,13 +12,13 @@ pub struct Source {
     pub paths: Vec<Path>,
 }
 
-/// A path of two names or more, or one behind `mut`.
+/// A path of two or more names, or a single name after `mut`.
 #[derive(Clone)]
 pub struct Path {
     pub line: usize,
-    /// `*` may be the last one.
+    /// The last one may be `*`.
     pub names: Vec<String>,
-    /// The name behind `as`.
+    /// The name after `as`.
     pub alias: Option<String>,
     pub in_use: bool,
     pub is_mut: bool,
@@ -26,7 +26,7 @@ pub struct Path {
 
 impl Source {
     /// # Errors
-    /// It is not Rust.
+    /// The text is not valid Rust.
     pub fn parse(text: &str) -> syn::Result<Source> {
         let tokens = without_tests(text.parse()?);
         let mut paths = Vec::new();
@@ -35,7 +35,7 @@ impl Source {
     }
 }
 
-/// Without items under `#[cfg(test)]`, and without other attributes, which include documentation.
+/// Removes items under `#[cfg(test)]`, and all attributes, which include documentation.
 fn without_tests(tokens: TokenStream) -> TokenStream {
     let mut kept = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
@@ -54,7 +54,7 @@ fn without_tests(tokens: TokenStream) -> TokenStream {
     kept.into_iter().collect()
 }
 
-/// To its `;` or its braces; both, where a `use` or a constant ends.
+/// Skips to the item's `;` or to the end of its braces; a `use` or a constant may end with both.
 fn skip_item(tokens: &mut Peekable<IntoIter>) {
     let is_end = |token: &TokenTree| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
@@ -65,7 +65,7 @@ fn skip_item(tokens: &mut Peekable<IntoIter>) {
     tokens.next_if(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';'));
 }
 
-/// Reads the paths of a file, or of a group: of one in a `use`, `prefix` is what it stands behind.
+/// Reads the paths of a file or of a group; for a group in a `use`, `prefix` is the path before it.
 fn read_paths(tokens: TokenStream, prefix: &[String], mut in_use: bool, found: &mut Vec<Path>) {
     let mut tokens = tokens.into_iter().peekable();
     let mut last = String::new();
@@ -76,7 +76,7 @@ fn read_paths(tokens: TokenStream, prefix: &[String], mut in_use: bool, found: &
             _ => String::new(),
         };
         match token {
-            // `pub(in crate::x)` imports nothing.
+            // `pub(in crate::x)` does not import anything.
             TokenTree::Group(_) if last == "pub" => {}
             TokenTree::Group(group) => read_paths(group.stream(), &[], false, found),
             TokenTree::Ident(_) | TokenTree::Punct(_) if !word.is_empty() => {
@@ -91,7 +91,7 @@ fn read_paths(tokens: TokenStream, prefix: &[String], mut in_use: bool, found: &
     }
 }
 
-/// Reads what follows the first name of a path.
+/// Reads the rest of a path after its first name.
 fn read_path(mut path: Path, tokens: &mut Peekable<IntoIter>, found: &mut Vec<Path>) {
     let is_colon = |punct: &Punct| punct.as_char() == ':' && punct.spacing() == Spacing::Joint;
     while tokens.next_if(|token| matches!(token, TokenTree::Punct(punct) if is_colon(punct))).is_some() {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn paths(text: &str) -> Vec<String> {
-        let source = Source::parse(text).expect("Rust");
+        let source = Source::parse(text).expect("valid Rust");
         source.paths.into_iter().map(|path| format!("{} {}", path.line, path.names.join("::"))).collect()
     }
 
@@ -138,7 +138,7 @@ mod tests {
         let text = "#![forbid(unsafe_code)] #[cfg(test)] mod tests; #[cfg(test)] #[allow(x)] impl Agent { fn f() {} }
             #[cfg(test)] fn g() -> [u8; 2] { [1; 2] } #[cfg(test)] use a::{b, c}; #[derive(Debug)] struct Kept;
             impl Kept { #[cfg(test)] fn f() { a::b() } }";
-        let source = Source::parse(text).expect("Rust");
+        let source = Source::parse(text).expect("valid Rust");
         assert_eq!(source.file.items.len(), 2);
         assert!(source.paths.is_empty());
     }

@@ -1,4 +1,4 @@
-//! The texts that rules read: sources, manifests and lists of all crates, by their path in the workspace.
+//! The texts that rules read: sources, manifests and lists of all crates, by their paths in the workspace.
 
 use crate::step::Result;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Tree {
         self.0.get(path).map(String::as_str)
     }
 
-    /// Paths that end so, in order.
+    /// Paths with this ending, sorted.
     pub fn ending<'t>(&'t self, end: &'t str) -> impl Iterator<Item = &'t str> {
         self.0.keys().map(String::as_str).filter(move |path| path.ends_with(end))
     }

@@ -1,20 +1,20 @@
-//! What was asked of the agents' links, within one run.
+//! Targets for the agents' links, checked within one run.
 use super::flags::Benchmark;
 use super::report::{Judged, Report, Series};
 use crate::stats;
 use crate::verdict::Verdict;
 
-/// At most so many times the latency of a bare program.
+/// The latency is at most this many times that of a bare program.
 const LATENCY_FACTOR: f64 = 1.3;
-/// At least so much of its bandwidth.
+/// The bandwidth is at least this part of a bare program's.
 const BANDWIDTH_FACTOR: f64 = 0.85;
-/// A direct link is so many times as fast as the tree (S3: by orders of magnitude, where the tree's hops go through daemons).
+/// A direct link is at least this many times as fast as the tree (S3: orders of magnitude, where the tree's hops go through daemons).
 const DIRECT_FACTOR: f64 = 3.0;
-/// And allgathers as peers' fences.
+/// Allgathers are at least this many times as fast as peers' fences.
 const PEER_FACTOR: f64 = 3.0;
 const SMALL: u32 = 8;
 const LARGE: u32 = 4 << 20;
-/// Sizes at which allgathers are held against peers.
+/// Sizes at which allgathers are compared with peers.
 const GATHERED: std::ops::RangeInclusive<u32> = 64..=65_536;
 
 pub fn judge(report: &Report) -> Vec<Judged> {
@@ -31,7 +31,7 @@ pub fn judge(report: &Report) -> Vec<Judged> {
     }
 }
 
-/// Median of the ratios round by round.
+/// The median of the ratios of each round.
 fn ratio(subject: &Series, reference: &Series, bytes: u32) -> Option<f64> {
     let (subject, reference) = (subject.rounds_s(bytes), reference.rounds_s(bytes));
     let ratios: Vec<f64> = subject.iter().zip(&reference).map(|(subject, reference)| subject / reference).collect();
@@ -72,7 +72,7 @@ fn direct(report: &Report) -> Judged {
     Judged { figure, verdict }
 }
 
-/// The best of ours at each size, the worst of the sizes.
+/// Takes the best of our schemes at each size, and of these the worst size.
 fn gathered(report: &Report, peer: &Series) -> Judged {
     let figure = format!("allgather, 64 B to 64 KiB: at least {PEER_FACTOR} x as fast as {}", peer.name);
     let ours: Vec<&Series> = report.series.iter().filter(|series| !series.is_peer).collect();

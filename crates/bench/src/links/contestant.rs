@@ -1,29 +1,29 @@
-//! Who is timed: wireup's agents by each transport and algorithm, and others for the same work.
+//! What is timed: wireup's agents with each transport and algorithm, and other programs that do the same work.
 use std::ffi::OsString;
 
 use super::flags::{Benchmark, Flags};
 use crate::programs::Program;
 use crate::turns::Place;
 
-/// Sizes at which `ucx_perftest`, which takes one at a time, is asked; and its messages each.
+/// Sizes for `ucx_perftest`, which measures only one size per call.
 const UCX_SIZES: [u32; 4] = [8, 1 << 10, 1 << 16, 1 << 22];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contestant {
     /// Two agents.
     Pair { transport: &'static str },
-    /// All agents. No transport: the tree's links are all that is used.
+    /// All agents. Without a transport, only the links of the tree are used.
     All { exchange: &'static str, transport: Option<&'static str> },
     /// A bare C program over TCP.
     Bare,
-    /// UCX' own benchmark.
-    /// It turns without a pause, or sleeps until something comes, with endpoints that notice errors, as agents have them.
+    /// UCX's own benchmark. It polls without a pause, or sleeps until something arrives; then its endpoints handle errors, as those of
+    /// agents do.
     UcxPerftest { sleeps: bool },
-    /// A command that prints what it has measured.
+    /// A command that prints its measurements.
     Peer { name: String, command: String },
 }
 
-/// Those of a benchmark, less what the user does not want.
+/// All that a benchmark times, without those that the user excludes.
 pub fn all(flags: &Flags) -> Vec<Contestant> {
     let mut all = Vec::new();
     match flags.benchmark {
@@ -63,12 +63,12 @@ impl Contestant {
         }
     }
 
-    /// Times are those of a message there and back.
+    /// Whether times are those of a round trip.
     pub fn is_round_trip(&self) -> bool {
         matches!(self, Contestant::Pair { .. } | Contestant::Bare)
     }
 
-    /// The command, and whether it tells on standard error what it has measured (else on standard output).
+    /// The command, and whether it prints its measurements on standard error (else on standard output).
     pub fn command(&self, place: &Place<Flags>) -> (Vec<OsString>, bool) {
         let flags = place.flags;
         let steps = steps(&flags.steps);
@@ -128,12 +128,12 @@ fn shell(script: &str) -> Vec<OsString> {
     ["/bin/sh", "-c", script].map(OsString::from).into()
 }
 
-/// What stands before a command for each of the two nodes.
+/// The prefixes of commands for each of the two nodes.
 fn ends(place: &Place<Flags>) -> [String; 2] {
     let flags = place.flags;
     let end = |node: u32| match flags.across.hosts.get(node as usize) {
         Some(host) => format!("{} {host}", flags.across.remote_shell),
-        // As agents are, and processes of other hosts: else the scheduler takes both for one group.
+        // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler puts both ends into one group.
         None => "setsid -w".into(),
     };
     [end(flags.pair.0), end(flags.pair.1)]

@@ -1,4 +1,4 @@
-//! The source's figures (S3: latency over size, both logarithmic), and bandwidth.
+//! Figures like the source's (S3: latency over size, both logarithmic), and bandwidth.
 use super::flags::Benchmark;
 use super::report::{Report, Series};
 use crate::startup::chart::{Axis, Chart, Line, Style};

@@ -1,11 +1,11 @@
-//! The results as files: JSON with everything, CSV with a line per round and size.
+//! The results as files: JSON with everything, CSV with one line per round and size.
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
 use super::report::{Report, Series};
 
-/// Raised when a reader of older files would misunderstand newer ones.
+/// Increased when a reader of older files would misread newer ones.
 const FORMAT: u32 = 1;
 
 pub fn json(report: &Report) -> Value {
@@ -41,7 +41,7 @@ fn series(series: &Series) -> Value {
     json!({ "name": series.name, "sizes": sizes, "failures": series.failures })
 }
 
-/// Columns as the head says.
+/// The first line names the columns.
 pub fn csv(report: &Report) -> String {
     let mut text = String::from("benchmark,nodes,fanout,name,bytes,round,iterations,median_s,mean_s\n");
     let flags = &report.flags;

@@ -58,7 +58,7 @@ impl Benchmark {
         }
     }
 
-    /// The source's own, of a node's part in allgathers also ours.
+    /// The largest size (bytes): the source's; for allgathers, where it is the size of one node's part, it is also our own limit.
     fn bytes_max(self) -> u32 {
         if self == Benchmark::P2p { 1 << 22 } else { 1 << 16 }
     }
@@ -84,7 +84,7 @@ pub struct Flags {
     pub strict: bool,
 }
 
-/// `None`: help is wanted.
+/// `None` if help is requested.
 pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
     let (mut sizes, mut small, mut large) = (benchmark.sizes(), 100, 20);
     let (mut pair, mut nodes) = (None, 16);

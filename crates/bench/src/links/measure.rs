@@ -1,4 +1,4 @@
-//! Runs all contestants in turns, a round after the other, and reads what they tell.
+//! Runs everything in turn, round after round, and reads the printed measurements.
 use std::fs;
 
 use super::contestant::Contestant;
@@ -7,7 +7,7 @@ use super::report::Report;
 use crate::command::{Failure, Invocation};
 use crate::turns::{Place, in_turns};
 
-/// What one run tells of one size: times of one exchange (nanoseconds).
+/// The measurements of one run for one size: times of one exchange (nanoseconds).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     pub bytes: u32,
@@ -43,7 +43,7 @@ fn one(place: &Place<Flags>, contestant: &Contestant) -> Result<Vec<Measured>, F
     Ok(measured)
 }
 
-/// `measured BYTES TIMES TOTAL MEDIAN LEAST`, behind whatever else.
+/// Parses `measured BYTES TIMES TOTAL MEDIAN LEAST`; other text may precede it.
 fn read(line: &str) -> Option<Measured> {
     let (_, numbers) = line.split_once("measured ")?;
     let numbers: Vec<f64> = numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;

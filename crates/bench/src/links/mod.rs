@@ -1,8 +1,9 @@
-//! `wireup bench p2p` and `coll`: what agents' links carry (S3, backup slides 1 and 2).
+//! `wireup bench p2p` and `coll`: the performance of the links between agents (S3, backup slides 1 and 2).
 //!
-//! The agents of a real job measure among themselves before its ranks start; `contestant` says in which ways, and beside whom: a bare C
-//! program over TCP, `ucx_perftest`, any other command. `measure` runs all in interleaved rounds; `report` keeps the figures, `asked`
-//! judges them, `table`, `files` and `figures` show them. How each number is made is told in `docs/explanation/link-benchmarks.md`.
+//! The agents of a real job measure among themselves before its ranks start. `contestant` lists the transports and schemes, and what they
+//! are compared with: a bare C program over TCP, `ucx_perftest`, any other command. `measure` runs everything in interleaved rounds;
+//! `report` keeps the figures, `asked` judges them, `table`, `files` and `figures` show them. `docs/explanation/link-benchmarks.md` explains how each
+//! number is made.
 mod asked;
 mod contestant;
 mod figures;

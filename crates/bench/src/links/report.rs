@@ -1,4 +1,4 @@
-//! What was measured, by contestant, size and round.
+//! The measurements, by name, size and round.
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -17,13 +17,13 @@ pub struct Report {
     pub judged: Vec<Judged>,
 }
 
-/// One contestant.
+/// The measurements of one transport, scheme or program.
 pub struct Series {
     pub name: String,
-    /// Times are halved to be those of one way.
+    /// Whether measured times are round trips, which are halved to give one-way times.
     pub is_round_trip: bool,
     pub is_peer: bool,
-    /// Times are those of allgathers.
+    /// Whether the times are those of allgathers.
     pub is_gathered: bool,
     /// Rounds by size.
     pub by_size: BTreeMap<u32, Vec<Measured>>,
@@ -86,25 +86,25 @@ impl Series {
         if self.is_round_trip { 0.5 } else { 1.0 }
     }
 
-    /// Of each round: the median of its messages (seconds, one way). Of allgathers that follow each other the mean: a node may have the
-    /// next one at once when it was late for the last.
+    /// For each round the median of its messages (seconds, one way). For consecutive allgathers it is the mean: a node that was late for
+    /// one may get the next one at once.
     pub fn rounds_s(&self, bytes: u32) -> Vec<f64> {
         let rounds = self.by_size.get(&bytes).map_or(&[][..], Vec::as_slice);
         let middle = |one: &Measured| if self.is_gathered { one.mean_ns } else { one.median_ns };
         rounds.iter().map(|one| middle(one) * self.way() / 1e9).collect()
     }
 
-    /// The median of that.
+    /// The median of these.
     pub fn latency_s(&self, bytes: u32) -> Option<f64> {
         stats::median(&self.rounds_s(bytes))
     }
 
-    /// Bytes a second, of one message after the other.
+    /// Bytes per second, for messages sent one after the other.
     pub fn bandwidth(&self, bytes: u32) -> Option<f64> {
         self.latency_s(bytes).map(|latency| f64::from(bytes) / latency)
     }
 
-    /// Of each round: the mean of its iterations, as the source tells it (seconds, one way).
+    /// For each round the mean of its iterations, as in the source (seconds, one way).
     pub fn mean_s(&self, one: &Measured) -> f64 {
         one.mean_ns * self.way() / 1e9
     }

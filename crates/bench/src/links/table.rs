@@ -1,4 +1,4 @@
-//! What was measured, for the terminal.
+//! The measurements as tables for the terminal.
 use std::fmt::Write as _;
 
 use super::flags::Benchmark;

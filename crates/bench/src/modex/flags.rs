@@ -60,12 +60,12 @@ impl Default for Flags {
     }
 }
 
-/// More ranks say nothing on one machine (chosen).
+/// With more ranks one machine gives no useful figures (chosen).
 const SIZE_MAX: u32 = 4096;
 /// The library compresses longer texts (bytes).
 const BYTES_MAX: u32 = 4000;
 
-/// The flags behind the benchmark's name; `None`: help is wanted.
+/// Parses the flags after the benchmark's name; `None` if help is requested.
 pub fn parse(parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
     let mut flags = Flags::default();
     while let Some(name) = words::flag(parser)? {

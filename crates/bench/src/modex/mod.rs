@@ -1,9 +1,9 @@
-//! `wireup bench modex`: what ranks of PMIx wait for at their start (S3).
+//! `wireup bench modex`: what PMIx ranks wait for when they start (S3).
 //!
-//! Four experiments (`plan`): the collecting fence after two without data, against the number of nodes, with links made early or not; the
-//! first get by direct modex, with the ranks at rest and with all cores busy; what joining by PMIx and opening UCX cost by themselves;
-//! `shmem_init` against the ranks of a node. `run` starts a job for each and round, in turns; `report` keeps and shows the figures. How
-//! each number is made is told in `docs/explanation/pmix-benchmarks.md`.
+//! There are four experiments (`plan`): the collecting fence after two fences without data, against the number of nodes, with early and
+//! late links; the first get by direct modex, with idle ranks and with all cores busy; the cost of joining by PMIx and of opening UCX on
+//! their own; `shmem_init` against the ranks per node. `run` starts one job for each of them in every round, in turn; `report` keeps and
+//! shows the figures. `docs/explanation/pmix-benchmarks.md` explains how each number is made.
 mod flags;
 mod plan;
 mod report;

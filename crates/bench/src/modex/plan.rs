@@ -1,15 +1,15 @@
-//! What is run: jobs that differ in one thing each.
+//! The jobs that are run, which differ in one property each.
 use super::flags::Flags;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The collecting fence after two without data, and the skew of the start.
+    /// The collecting fence after two fences without data, and the skew of the start.
     Fence,
     /// The first get by direct modex.
     Direct,
-    /// What PMIx and UCX cost by themselves.
+    /// The cost of PMIx and UCX on their own.
     Init,
-    /// `shmem_init` against the ranks of a node.
+    /// `shmem_init` against the ranks per node.
     Shmem,
 }
 
@@ -30,16 +30,16 @@ impl Part {
     }
 }
 
-/// One job, done once a round.
+/// One job, run once per round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub part: Part,
-    /// What is different about it.
+    /// What distinguishes it.
     pub variant: &'static str,
     pub nodes: u32,
     pub ppn: u32,
     pub program: Client,
-    /// Of wireup run.
+    /// Arguments of `wireup run`.
     pub arguments: Vec<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! The figures: a table, JSON, CSV, and charts against the number of nodes.
+//! The results: a table, JSON, CSV, and charts against the number of nodes.
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::metric::{Metric, Sample};
 use crate::startup::chart::{Axis, Chart, Line, Style};
 use crate::{stats, table};
 
-/// Raised when a reader of older files would misunderstand newer ones.
+/// Increased when a reader of older files would misread newer ones.
 const FORMAT: u32 = 1;
 
 struct Cell {
@@ -24,7 +24,7 @@ impl Cell {
         self.runs.iter().filter_map(|run| run.get(metric)).collect()
     }
 
-    /// Of the fence the mean of what the slowest rank of each round took, as the source has it; else the median round.
+    /// For the fence: the mean over the rounds of the slowest rank's time, as in the source; otherwise the median round.
     fn figure(&self, metric: Metric) -> Option<f64> {
         let values = self.values(metric);
         match metric {
@@ -39,7 +39,7 @@ pub struct Report {
     cells: Vec<Cell>,
 }
 
-/// What is worth a row of each part.
+/// The metrics that get a row in each part.
 fn metrics(part: Part) -> &'static [Metric] {
     match part {
         Part::Fence => &[Metric::FenceMax, Metric::GetAll, Metric::Skew, Metric::Wall],

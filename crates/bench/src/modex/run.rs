@@ -1,4 +1,4 @@
-//! Runs all tasks in turns, a round after the other, and reads what ranks tell.
+//! Runs all tasks in turn, round after round, and reads what the ranks print.
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -73,14 +73,14 @@ fn client(place: &Place<Flags>, task: &Task, stamps: &Path) -> Vec<OsString> {
     }
 }
 
-/// Opening, context, worker (ns).
+/// The output of `ucx-init`: times for opening the library, for the context, for the worker (ns).
 fn of_ucx(text: &str) -> Option<Vec<(Metric, f64)>> {
     let parts: Vec<f64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let [_, _, _] = parts[..] else { return None };
     Some(vec![(Metric::JoinMedian, parts.iter().sum::<f64>() / 1e9)])
 }
 
-/// A line of seconds from each.
+/// One line per rank with its time in seconds.
 fn of_oshmem(text: &str, size: u32) -> Result<Vec<(Metric, f64)>, Failure> {
     let times: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
     if times.len() != size as usize {

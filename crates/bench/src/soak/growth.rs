@@ -1,11 +1,11 @@
-//! What agents have more after many jobs than before.
+//! Compares the agents' resources after many jobs with those before.
 use serde::Serialize;
 
 use super::snapshot::{Agent, Snapshot};
 use crate::metric::Unit;
 use crate::verdict::Verdict;
 
-/// An agent's memory may be that much more.
+/// An agent's memory may grow by this much (bytes).
 const MEMORY_MAX: i64 = 1 << 20;
 /// New files that are named; the rest is counted.
 const NAMED_MAX: usize = 3;
@@ -47,14 +47,14 @@ pub fn judge(before: Snapshot, after: Snapshot) -> Growth {
     Growth { before, after, judged }
 }
 
-/// Agents by process.
+/// Pairs of the same agent before and after, matched by process.
 fn pairs<'a>(before: &'a Snapshot, after: &'a Snapshot) -> Vec<(&'a Agent, &'a Agent)> {
     let find = |old: &&'a Agent| after.agents.iter().find(|new| new.pid == old.pid);
     before.agents.iter().filter_map(|old| Some((old, find(&old)?))).collect()
 }
 
 impl Growth {
-    /// For people: what, before, after, difference; sums and the largest of all agents.
+    /// Rows for display: name, before, after, difference; sums and maxima over all agents.
     pub fn rows(&self) -> Vec<[String; 4]> {
         let (old, new) = (&self.before, &self.after);
         let head = ["", "before", "after", "difference"].map(String::from);

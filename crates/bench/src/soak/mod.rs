@@ -1,8 +1,8 @@
-//! `wireup bench jobs --soak N`: many jobs through one session, some of which end badly, and what its agents have more than before.
+//! `wireup bench jobs --soak N`: runs many jobs through one session, some of which fail, and checks that its agents' resources do not grow.
 //!
-//! Jobs are of one rank on the first node, every fifth slice of one on each node; `programs/misbehave.c` says which of them crash, abort,
-//! or leave a process behind. `snapshot` looks at the agents when nothing runs, before and after; `growth` judges the difference. Jobs of the
-//! same kind go first, so that what an agent makes once and keeps is there before.
+//! A job has one rank on the first node, and in every fifth slice one rank on each node; `programs/misbehave.c` determines which of them
+//! crash, abort, or leave a process behind. `snapshot` examines the agents while nothing runs, before and after; `growth` judges the
+//! difference. Jobs of the same kinds run first, so that whatever an agent creates once and keeps exists already before.
 mod growth;
 mod snapshot;
 
@@ -29,13 +29,13 @@ use crate::verdict::Verdict;
 use growth::Growth;
 use snapshot::Snapshot;
 
-/// A multiple of the numbers after which `misbehave` begins again.
+/// A multiple of the period of `misbehave`.
 const SLICE: u32 = 500;
-/// Of 20 jobs in sequence end well: `misbehave`.
+/// How many of 20 consecutive jobs end well, according to `misbehave`.
 const GOOD_OF_20: u32 = 17;
-/// Before the first look (chosen: the kinds of all jobs several times over).
+/// Jobs before the first snapshot (chosen: every kind of job several times).
 const WARM_UP: u32 = 200;
-/// One in so many slices has a rank on every node.
+/// One of this many slices has a rank on every node.
 const WIDE_EVERY: u32 = 5;
 pub fn run(
     flags: &Flags,
@@ -100,7 +100,7 @@ fn looked_at(
     Ok((ended, growth))
 }
 
-/// Slices of jobs, the last one shorter.
+/// Runs slices of jobs; the last one may be shorter.
 fn jobs_of(session: &Contestant, case: &Case, jobs: u32, in_flight: u32, stage: &Stage) -> Result<Ended, Failure> {
     let mut ended = Ended { well: 0, badly: 0, hung: 0, elapsed_s: 0.0 };
     for (number, begin) in (0..jobs).step_by(SLICE as usize).enumerate() {
@@ -125,7 +125,7 @@ fn slice(session: &Contestant, count: u32, size: u32, in_flight: u32, stage: &St
     stream::run(stream, argv, Vec::new(), stream::limit(count), stage.scratch, stage.interrupt)
 }
 
-/// Jobs of slices that are all numbered from 0.
+/// How many jobs should end well if the numbers of every slice begin at 0.
 fn expected_well(jobs: u32) -> u32 {
     let is_well = |number: &u32| !matches!(number % 20, 4 | 9 | 14);
     jobs / 20 * GOOD_OF_20 + (0..jobs % 20).filter(is_well).count() as u32
@@ -169,12 +169,12 @@ mod tests {
             mpi_env: &[],
             up_args: &[],
         };
-        // In place of wireup: a script that runs what comes after its flags.
+        // In place of wireup: a script that runs the command after its flags.
         let fake = scratch.file("fake");
         fs::write(&fake, "#!/bin/sh\nshift 7\nexec \"$@\"\n").unwrap();
         fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let session = Contestant { path: fake, ..Contestant::echo() };
-        // Up to the number whose child would stay.
+        // Only up to the number whose child would remain.
         let ended = slice(&session, 19, 1, 4, &stage).unwrap();
         assert_eq!((ended.well, ended.badly), (expected_well(19), 3));
         assert_eq!((expected_well(40), expected_well(5), expected_well(4)), (34, 4, 4));

@@ -1,4 +1,4 @@
-//! What the agents of a session have while nothing runs in it.
+//! The resources of a session's agents while nothing runs in it.
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -14,24 +14,24 @@ use crate::memory::{self, MemoryError};
 use crate::orphans;
 use crate::programs::sessions_beside;
 
-/// Between two looks that must be alike; meanwhile it is counted how often agents wake up. Longer than any agent keeps what it may need again
-/// soon (chosen).
+/// Pause between two snapshots that must be equal; in it the agents' wake-ups are counted. Longer than any agent keeps what it may soon
+/// need again (chosen).
 const IDLE: Duration = Duration::from_secs(3);
-/// If they never are, the last one counts (chosen).
+/// If two consecutive snapshots never are equal, the last one counts (chosen).
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Where files may be left.
+/// Folders in which files may be left.
 const FOLDERS: [&str; 2] = ["/tmp", "/dev/shm"];
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
-    /// The session's own first, parents before children.
+    /// The session's root first, parents before children.
     pub agents: Vec<Agent>,
-    /// Of the session: agents, keepers, remote shells.
+    /// All processes of the session: agents, keepers, remote shells.
     pub processes: usize,
-    /// Ranks, and what they have left behind, wherever they are.
+    /// Ranks and processes that they have left behind, wherever they are.
     pub ranks: usize,
     pub files: BTreeSet<PathBuf>,
-    /// Times that agents woke up while nothing was to be done, all together, before this look.
+    /// How often all agents together woke up without work before this snapshot.
     pub wake_ups: u64,
 }
 
@@ -56,8 +56,8 @@ pub enum SnapshotError {
 }
 
 impl Snapshot {
-    /// Of the session below `roots`, whose agents run `program`, and whose ranks run programs of `folder`; taken when two looks in sequence
-    /// are alike and nobody woke up in between, so that whatever ends has ended.
+    /// A snapshot of the session below `roots`, whose agents run `program` and whose ranks run programs of `folder`. It is taken when two
+    /// consecutive snapshots are equal and no agent woke up in between, so that everything that is ending has ended.
     pub fn when_quiet(roots: &[Pid], program: &Path, folder: &Path) -> Result<Snapshot, SnapshotError> {
         let begin = Instant::now();
         let mut last = Snapshot::look(roots, program, folder)?;
@@ -125,13 +125,13 @@ fn switches(pid: i32) -> u64 {
     field(&status, "voluntary_ctxt_switches").and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// All of this machine.
+/// All processes of this machine.
 fn processes() -> impl Iterator<Item = Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-/// What lies in the folders for temporary files, less what is ours, and all of the sessions.
+/// The files in the folders for temporary files, without our own, and all files of the sessions.
 fn files(ours: &Path) -> BTreeSet<PathBuf> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: BTreeSet<PathBuf> = FOLDERS.iter().flat_map(|folder| entries(Path::new(folder))).collect();

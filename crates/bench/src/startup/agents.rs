@@ -1,4 +1,4 @@
-//! What the agents and the clients of a running job cost: CPU time and memory, from `/proc`.
+//! The cost of the agents and clients of a running job: CPU time and memory, from `/proc`.
 use std::fs;
 
 use rustix::process::Pid;
@@ -7,12 +7,12 @@ use super::board::Slot;
 use crate::memory::{self, MemoryError};
 use crate::metric::{Metric, Sample};
 
-/// Clients whose memory is looked at: all do the same (chosen).
+/// Clients whose memory is read; all clients do the same (chosen).
 const CLIENTS_MAX: usize = 64;
-/// Shared memory of ours in a client's map of its memory.
+/// Marks our shared memory in a client's memory map.
 const SHARED_MARK: &str = "/memfd:";
 
-/// The agents of one job; the launcher holds the root's.
+/// The agents of one job; the launcher contains the root's.
 pub struct Agents {
     launcher: Pid,
     node_count: u32,
@@ -24,9 +24,9 @@ impl Agents {
         Ok(Agents { launcher, node_count, pids: memory::agents(launcher, node_count)? })
     }
 
-    /// CPU time of all together since their starts (seconds).
+    /// CPU time of all agents since they started (seconds).
     pub fn cpu_s(&self) -> f64 {
-        // One thread each; nanoseconds on a CPU come first in this file.
+        // Agents have one thread each; this file begins with the nanoseconds on a CPU.
         let ns = |pid: &Pid| -> Option<u64> {
             let text = fs::read_to_string(format!("/proc/{}/schedstat", pid.as_raw_nonzero())).ok()?;
             text.split(' ').next()?.parse().ok()
@@ -54,7 +54,7 @@ impl Agents {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Client {
     private_bytes: u64,
-    /// What it has mapped of its agent's, whoever touches it.
+    /// Memory of its agent's that it has mapped, touched or not.
     shared_bytes: u64,
 }
 
@@ -64,7 +64,7 @@ impl Client {
     }
 }
 
-/// Sums over a process's mappings: anonymous pages, and the sizes of those of our shared memory.
+/// Sums over a process's mappings: anonymous pages, and the sizes of the mappings of our shared memory.
 fn parse(smaps: &str) -> Client {
     let mut client = Client::default();
     let mut is_shared = false;

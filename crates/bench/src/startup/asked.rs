@@ -1,4 +1,4 @@
-//! What is asked of each figure, and whether it was reached.
+//! The target of each figure, and whether it was reached.
 use super::exchange::{BYTES_EXCHANGES, BYTES_MARK, MEMORY};
 use super::flags::{AUTO, Benchmark};
 use super::hydra::{self, BESIDE_HYDRA, HYDRA};
@@ -11,12 +11,12 @@ use crate::verdict::Verdict;
 /// The route of an unmodified client's fence: gather and broadcast.
 const BASELINE: [&str; 2] = ["tree", AUTO];
 const OURS: [&str; 1] = [AUTO];
-/// Bytes a value in the ring and the logarithmic exchange: this times value and length byte.
+/// Bytes per value in the ring and the logarithmic exchange: at most this times the value with its length byte.
 const BYTES_FACTOR: f64 = 1.05;
 /// CPU time of a starting call (seconds), and its growth from the smallest job to the largest.
 const START_CPU_MAX: f64 = 30e-6;
 const START_CPU_GROWTH_MAX: f64 = 1.3;
-/// Of a repeated exchange from first to later rounds: none, and some noise (chosen).
+/// Growth of a repeated exchange from the first to later rounds: none, except for noise (chosen).
 const GROWTH_MAX: f64 = 1.1;
 const AGENT_PLUS: f64 = 3.0 * 1048576.0;
 
@@ -139,7 +139,7 @@ fn exchange(report: &Report) -> Vec<Judged> {
     all
 }
 
-/// Whether an exchange takes no longer the more have gone before.
+/// Whether an exchange stays as fast when it is repeated.
 fn growth(cell: Option<&Cell>) -> Verdict {
     let values: Vec<f64> =
         cell.map(|cell| cell.values(Metric::Time)).unwrap_or_default().into_iter().flatten().collect();
@@ -201,7 +201,7 @@ fn memory(report: &Report) -> Verdict {
         return Verdict::NotJudged("not run".into());
     };
     let value = |metric| cell.median(metric).unwrap_or(f64::INFINITY);
-    // What clients have mapped was made by the agent, in whose own figure it may not be.
+    // What clients have mapped was created by the agent, and may not be included in the agent's own figure.
     let (agent, shared, pairs) = (value(Metric::AgentMemory), value(Metric::SharedMemory), value(Metric::PairBytes));
     let show = |bytes| Unit::Bytes.show(bytes);
     let figure = format!("{} and {} shared, pairs {}", show(agent), show(shared), show(pairs));

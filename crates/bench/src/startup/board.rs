@@ -1,4 +1,4 @@
-//! The board: a file in shared memory by which the benchmark tells the ranks their next step and they leave their clock readings.
+//! The board: a file in shared memory in which the benchmark tells the ranks their next step and the ranks leave their clock readings.
 //!
 //! The ranks map it (`programs/board.h` has the layout); here it is read and written as a file, which on tmpfs is the same memory.
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ const OPENED_AT: u64 = 16;
 const STEP_AT: u64 = 24;
 const SLOTS_AT: u64 = 4096;
 const SLOT_LEN: usize = 128;
-/// Where memory can be shared as a file.
+/// A folder of files in shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// One rank's readings of a step (ns of `CLOCK_MONOTONIC`; `start_cpu_ns` of its thread's CPU time).
@@ -37,7 +37,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board for one job; `number` makes its name unique in this process. Without `/dev/shm` it lies in `otherwise`.
+    /// A board for one job; `number` makes its name unique in this process. Without `/dev/shm` it is created in `otherwise`.
     pub fn create(job_size: u32, number: u32, otherwise: &Path) -> io::Result<Board> {
         let folder = if Path::new(SHARED_MEMORY).is_dir() { Path::new(SHARED_MEMORY) } else { otherwise };
         let path = folder.join(format!("wireup-bench-board-{}-{number}", std::process::id()));
@@ -74,13 +74,13 @@ impl Board {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here; the file's name says whose it was.
+        // A failure cannot be handled here; the file's name shows which process made it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl Slot {
-    /// From its 128 bytes.
+    /// Decodes a slot of 128 bytes.
     fn decode(bytes: &[u8]) -> Slot {
         let number = |index: usize| {
             let mut word = [0; 8];

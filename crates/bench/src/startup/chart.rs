@@ -1,4 +1,4 @@
-//! A chart of lines over a size, as SVG.
+//! An SVG chart of lines over a size.
 use std::ops::Range;
 
 use plotters::coord::Shift;
@@ -7,11 +7,11 @@ use plotters::coord::ranged1d::Ranged;
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 
-/// Pixels; the file scales.
+/// Width and height in pixels; the file is scalable.
 const SIZE: (u32, u32) = (980, 560);
-/// Of that at the right.
+/// The part of the width that the legend takes at the right.
 const LEGEND_WIDTH: u32 = 210;
-/// Told apart also by those who see red and green alike (Okabe and Ito).
+/// Distinguishable also with red-green blindness (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -28,11 +28,11 @@ const FONT: &str = "sans-serif";
 pub enum Style {
     /// Measured here: points joined by a line.
     Measured,
-    /// Computed from what was measured: hollow points.
+    /// Computed from measurements: hollow points.
     Extrapolated,
-    /// From the source: crosses, of its second scheme triangles; no line between them.
+    /// From the source: crosses, for its second scheme triangles; no line between them.
     Published { is_first: bool },
-    /// By a formula of the source: a thin line.
+    /// From a formula of the source: a thin line.
     Model,
 }
 
@@ -44,40 +44,40 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// The values' axis.
+/// The axis of the values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Axis {
     Log,
-    /// From 0 to this.
+    /// From 0 to this value.
     Linear(f64),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// Name of its file.
+    /// The name of its file.
     pub name: &'static str,
     pub title: String,
-    /// What they are over.
+    /// The meaning of the sizes.
     pub across: &'static str,
-    /// What the values are, with their unit.
+    /// The meaning of the values, with their unit.
     pub values: &'static str,
     pub axis: Axis,
     pub lines: Vec<Line>,
-    /// Below the chart: whose published points these are.
+    /// A note below the chart: the source of published points.
     pub note: String,
 }
 
 type DrawResult = Result<(), Box<dyn std::error::Error>>;
 
 impl Chart {
-    /// The chart as an SVG document; `None` without anything to show.
+    /// The chart as an SVG document; `None` if there is nothing to show.
     pub fn draw(&self) -> Option<String> {
         let all = || self.lines.iter().flat_map(|line| line.points.iter().copied());
         let sizes = range(all().map(|point| point.0))?;
         let values = range(all().map(|point| point.1))?;
         let mut text = String::new();
         let drawn = self.draw_on(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area(), sizes, values);
-        // Drawing into memory does not fail; a chart that did would be left out.
+        // Drawing into memory cannot fail; if it does, the chart is left out.
         drawn.is_ok().then_some(text)
     }
 
@@ -153,7 +153,7 @@ impl Chart {
         Ok(())
     }
 
-    /// The lines' names, beside the chart, where they hide nothing.
+    /// The lines' names, beside the chart, where they cover nothing.
     fn draw_legend(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> DrawResult {
         for (row, (line, colour)) in self.shown().enumerate() {
             let y = 60 + 22 * row as i32;
@@ -181,14 +181,14 @@ impl Chart {
     }
 }
 
-/// The round numbers of a logarithmic axis, from the last one below all values: powers of ten, where these are few 2 and 5 times
-/// these as well.
+/// The ticks of a logarithmic axis, beginning with the last one below all values: powers of ten, and if these are few also 2 and 5 times
+/// these.
 fn log_ticks(values: &Range<f64>) -> Vec<f64> {
     let (first, last) = (values.start.log10().floor() as i32, (values.end * 1.5).log10().floor() as i32);
     let steps: &[f64] = if last - first < 3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let mut ticks: Vec<f64> = Vec::new();
     for tick in (first..=last).flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade))) {
-        // Only one below them is needed.
+        // Only one tick below the values is needed.
         if tick <= values.start {
             ticks.clear();
         }
@@ -199,14 +199,14 @@ fn log_ticks(values: &Range<f64>) -> Vec<f64> {
     ticks
 }
 
-/// Smallest and largest; `None` of nothing.
+/// Smallest and largest value; `None` if there are none.
 fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     values.fold(None, |range: Option<Range<f64>>, value| {
         Some(range.map_or(value..value, |range| range.start.min(value)..range.end.max(value)))
     })
 }
 
-/// As short as it can be told.
+/// The shortest text for a number.
 fn number(value: f64) -> String {
     if value > 0.0 && value < 1e-3 {
         return format!("{value:.0e}");

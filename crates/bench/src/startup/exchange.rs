@@ -1,4 +1,4 @@
-//! `wireup bench exchange`: times, bytes and memory of an exchange by every scheme (S1 tables I and II, figure 9).
+//! `wireup bench exchange`: times, bytes and memory of an exchange with every scheme (S1 tables I and II, figure 9).
 use super::flags::{AUTO, Flags};
 use super::job::with_job;
 use super::report::{Cell, Key, Report};
@@ -11,16 +11,16 @@ use crate::command::Failure;
 use crate::metric::{Metric, Sample};
 
 pub const RANKS: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 16384];
-/// Routes of which the bytes are counted.
+/// Routes whose bytes are counted.
 pub const BYTES_EXCHANGES: [&str; 3] = ["tree", "ring", "log"];
 const BYTES_SCHEMES: [&str; 2] = ["fence", "allgather"];
-/// Behind the route's name: these jobs are no place to look for times.
+/// Appended to the route's name: times of these jobs are not used.
 pub const BYTES_MARK: &str = " bytes";
-/// The name of `PMI2_Init`'s figures, and of those of a job at rest.
+/// The names of the figures of `PMI2_Init` and of a job at rest.
 pub const JOIN: &str = "join";
 pub const MEMORY: &str = "memory";
 
-/// The jobs whose times are taken.
+/// The jobs whose times are measured.
 pub fn plan(flags: &Flags) -> Vec<(Place, String, Vec<Task>, u32)> {
     let ranks = if flags.ranks.is_empty() { RANKS.to_vec() } else { flags.ranks.clone() };
     let jobs = ranks.iter().flat_map(|ranks| flags.exchanges.iter().map(move |exchange| (*ranks, exchange)));
@@ -37,12 +37,12 @@ pub fn plan(flags: &Flags) -> Vec<(Place, String, Vec<Task>, u32)> {
 fn task(flags: &Flags, place: Place, exchange: &str, scheme: Scheme) -> Task {
     let key = Key { place, exchange: exchange.to_owned(), scheme: scheme.name.to_owned(), lengths: flags.lengths };
     let rounds_max = rounds::rounds_max(scheme, place.job_size());
-    // What takes seconds is done once.
+    // A step that takes seconds is not repeated.
     let repeat = if rounds_max == u32::MAX { flags.repeat } else { 1 };
     Task { key, step: Step::exchange(scheme, flags.lengths).repeated(repeat), rounds_max }
 }
 
-/// Runs all parts; what fails is told and left out.
+/// Runs all parts; a failing part is reported and left out.
 pub fn run(flags: &Flags, surroundings: &Surroundings, report: &mut Report) {
     let mut parts: Vec<Part> = Vec::new();
     if flags.has_part("times") {
@@ -119,7 +119,7 @@ fn times(
     })
 }
 
-/// One exchange and nothing else, with the agents' own counts.
+/// Runs a single exchange, with the agents' own counts.
 fn bytes(
     flags: &Flags,
     surroundings: &Surroundings,
@@ -139,7 +139,7 @@ fn bytes(
     Ok(vec![Cell { key, runs: vec![sample] }])
 }
 
-/// Put, fence, two gets by all, once; then memory at rest.
+/// Put, fence, two gets by all ranks, once; then memory at rest.
 fn memory(flags: &Flags, surroundings: &Surroundings, place: Place) -> Result<Vec<Cell>, Failure> {
     let launch = surroundings.launch(flags, place, AUTO);
     with_job(&launch, &surroundings.scratch, &surroundings.interrupt, |job| {
@@ -152,7 +152,7 @@ fn memory(flags: &Flags, surroundings: &Surroundings, place: Place) -> Result<Ve
     })
 }
 
-/// What would be run.
+/// A description of what would be run.
 pub fn describe(flags: &Flags) -> String {
     let mut text = String::new();
     for (place, exchange, tasks, rounds) in plan(flags) {

@@ -1,4 +1,4 @@
-//! The figures of the startup benchmarks (S1 figures 1, 9 to 12), the source's numbers beside ours.
+//! The figures of the startup benchmarks (S1 figures 1, 9 to 12), with the source's numbers next to ours.
 use super::chart::{Axis, Chart, Line, Style};
 use super::exchange::BYTES_MARK;
 use super::flags::{AUTO, Benchmark};
@@ -9,7 +9,7 @@ use super::source;
 use super::table::extrapolated_time;
 use crate::metric::Metric;
 
-/// Where times are so given: milliseconds.
+/// Factors from seconds to milliseconds and microseconds.
 const MS: f64 = 1e3;
 const US: f64 = 1e6;
 
@@ -84,7 +84,7 @@ pub fn charts(report: &Report) -> Vec<Chart> {
     }
 }
 
-/// Medians of a scheme by job size, in the job that no route was forced on.
+/// Medians of a scheme by job size, in the job without a forced route.
 fn line(report: &Report, scheme: &str, metric: Metric, unit: f64) -> Line {
     let sizes = report.job_sizes().into_iter();
     let points = sizes.filter_map(|size| {
@@ -196,7 +196,7 @@ mod tests {
         assert!(time.starts_with("<svg") && time.contains("last start to last end [ms]"), "{time}");
         assert!(time.contains("Stampede") && time.contains("4096") && time.contains("extrapolated"));
         let beyond = charts[0].lines.iter().find(|line| line.style == Style::Extrapolated).unwrap();
-        // 4.096 s without gets and 16 times what they took at 1,024.
+        // 4.096 s without gets, and 16 times the time of the gets at 1,024 ranks.
         assert_eq!(beyond.points, [(4096.0, 4096.0 + (5000.0 - 1024.0) * 16.0)]);
         assert!(charts[1].draw().unwrap().contains("allgather, ring"));
         assert_eq!(charts[2].draw(), None, "nothing was measured");

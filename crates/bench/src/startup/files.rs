@@ -1,4 +1,4 @@
-//! The results of a startup benchmark as files: JSON with everything, CSV with a line per sample.
+//! The results of a startup benchmark as files: JSON with everything, CSV with one line per sample.
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::report::{Cell, Report};
 use crate::metric::Sample;
 
-/// Raised when a reader of older files would misunderstand newer ones.
+/// Increased when a reader of older files would misread newer ones.
 const FORMAT: u32 = 1;
 
 pub fn json(report: &Report) -> Value {
@@ -44,7 +44,7 @@ fn series(cell: &Cell) -> Value {
     })
 }
 
-/// Columns as the head says; where there are several rounds, round 0 is the warm-up.
+/// The first line names the columns; if there are several rounds, round 0 is the warm-up.
 pub fn csv(report: &Report) -> String {
     let mut text =
         String::from("benchmark,ranks,nodes,ppn,exchange,value_bytes,key_bytes,scheme,round,metric,unit,value\n");

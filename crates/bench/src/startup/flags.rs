@@ -45,7 +45,7 @@ hides behind other work.
   --strict           exit with 1 if a figure is missed
 ";
 
-/// Which of the three.
+/// One of the three startup benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Benchmark {
     Exchange,
@@ -78,12 +78,12 @@ impl Benchmark {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flags {
     pub benchmark: Benchmark,
-    /// Empty: the benchmark's own.
+    /// The benchmark's own set if empty.
     pub ranks: Vec<u32>,
     pub ppn: u32,
     pub rounds: Option<u32>,
     pub repeat: u32,
-    /// Empty: the benchmark's own.
+    /// The benchmark's own set if empty.
     pub schemes: Vec<Scheme>,
     pub exchanges: Vec<String>,
     pub lengths: Lengths,
@@ -129,26 +129,26 @@ impl Flags {
         self.parts.iter().any(|wanted| wanted == part)
     }
 
-    /// So many ranks, as many on each node as were asked for.
+    /// This many ranks, with the requested number on each node.
     pub fn place(&self, ranks: u32) -> Place {
         let ppn = self.ppn.min(ranks);
         Place { node_count: ranks / ppn, ppn }
     }
 }
 
-/// The word for: no `--exchange` flag.
+/// The name that stands for no `--exchange` flag.
 pub const AUTO: &str = "auto";
-/// Ranks a node of a real MPI: few, so that there are several nodes, without which MPICH exchanges nothing.
+/// Ranks per node of a real MPI: few, so that there are several nodes; on a single node MPICH exchanges nothing.
 pub const MPI_PPN: u32 = 4;
-/// Ranks of one benchmark job: beyond this one machine says nothing (chosen).
+/// Most ranks of one benchmark job: with more, one machine gives no useful figures (chosen).
 const JOB_SIZE_MAX: u32 = 65_536;
-/// More are no better (chosen).
+/// More repetitions do not improve the result (chosen).
 const REPEAT_MAX: u32 = 1000;
-/// What the client has room for (bytes).
+/// The capacity of the client (bytes).
 const VALUE_LEN: std::ops::RangeInclusive<u32> = 8..=1024;
 const KEY_LEN_MAX: u32 = 15;
 
-/// The flags behind the benchmark's name; `None`: help is wanted.
+/// Parses the flags after the benchmark's name; `None` if help is requested.
 pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
     let mut flags = Flags::new(benchmark);
     while let Some(name) = words::flag(parser)? {
@@ -187,7 +187,7 @@ fn check(flags: &Flags) -> Result<(), lexopt::Error> {
     if !VALUE_LEN.contains(&flags.lengths.value) {
         return Err(format!("--value-bytes {}: expected 8 to 1024", flags.lengths.value).into());
     }
-    // Five digits are the longest rank.
+    // A rank has at most five digits.
     if !(flags.lengths.key == 0 || (5..=KEY_LEN_MAX).contains(&flags.lengths.key)) {
         return Err(format!("--key-bytes {}: expected 0, or 5 to {KEY_LEN_MAX}", flags.lengths.key).into());
     }

@@ -1,8 +1,8 @@
-//! Put, fence and get-all by an unmodified client under Hydra, in turns with the same under wireup.
+//! Put, fence and get-all by an unmodified client under Hydra, in turn with the same under wireup.
 //!
-//! Hydra's proxies are as many as wireup's virtual nodes: its remote shell is a script that runs the command on this machine.
-//! Hydra's clients speak PMI-1 (`programs/pmi_exchange.c`); their time begins at the fence, so that their put is not in it, and
-//! ends with the last get.
+//! There are as many Hydra proxies as virtual nodes of wireup: Hydra's remote shell is a script that runs the command on this machine.
+//! Hydra's clients speak PMI-1 (`programs/pmi_exchange.c`); their time begins at the fence, so that it does not include the put, and ends
+//! with the last get.
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ use crate::stamps;
 
 /// The name of its figures.
 pub const HYDRA: &str = "hydra-get-all";
-/// In the place of the route, so that these figures stay apart from those of another job of the same size.
+/// Used in place of the route's name, so that these figures are kept apart from those of another job of the same size.
 pub const BESIDE_HYDRA: &str = "beside Hydra";
 /// The job of the comparison.
 pub const PLACE: Place = Place { node_count: 16, ppn: 16 };
 const SCHEMES: [&str; 2] = ["text-get-all", "fence-get-all"];
 /// Rounds that count (chosen).
 const ROUNDS: u32 = 5;
-/// A remote shell that goes nowhere: options, a host, a command.
+/// A remote shell that stays on this machine; its arguments are options, a host, a command.
 const SHELL: &str = "#!/bin/sh\nwhile test \"${1#-}\" != \"$1\"; do shift; done\nshift\nexec /bin/sh -c \"$*\"\n";
 
 pub fn run(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
@@ -54,7 +54,7 @@ pub fn run(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Fail
     Ok(cells)
 }
 
-/// The newest Hydra of version 5 or later, or the one of the command line.
+/// The newest Hydra of version 5 or later, or the one given on the command line.
 fn find(flags: &Flags, surroundings: &Surroundings) -> Result<Contestant, Failure> {
     let named: Vec<(String, PathBuf)> = flags.peer.iter().map(|path| ("peer".to_owned(), path.clone())).collect();
     let found = peers::find(&named, &surroundings.scratch, &surroundings.interrupt);

@@ -1,9 +1,9 @@
-//! `wireup bench init`: the initialisation of a middleware by every scheme (S1 figure 10), and of a real MPI, split into exchange and
+//! `wireup bench init`: the initialisation of a middleware with every scheme (S1 figure 10), and of a real MPI, split into exchange and
 //! rest (S1 figure 1).
 //!
 //! A middleware initialises itself by an exchange and by local work that does not need its result. With a blocking scheme its
-//! initialisation is both, one after the other; with another it ends with the work, and the wait comes when the application
-//! first needs a peer. The local work sleeps: a network card being set up takes time, but not the cores of which this machine has too few.
+//! initialisation is the sum of both; with a non-blocking one it ends with the work, and the wait comes when the application first needs a
+//! peer. The local work is a sleep: setting up a network card takes time but no cores, of which this machine has too few.
 use super::flags::{AUTO, Flags};
 use super::job::with_job;
 use super::mpi;
@@ -20,7 +20,7 @@ const SCHEMES: [&str; 8] =
 /// The name of the local work alone.
 pub const WORK: &str = "work";
 
-/// The jobs and what is told to them.
+/// The jobs and the steps of each.
 pub fn plan(flags: &Flags) -> Vec<(Place, Vec<Task>, u32)> {
     let ranks = if flags.ranks.is_empty() { RANKS.to_vec() } else { flags.ranks.clone() };
     let jobs = ranks.into_iter().map(|ranks| {

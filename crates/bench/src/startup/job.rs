@@ -1,7 +1,8 @@
-//! A job of startup clients that stays alive while it is told one step after the other.
+//! A job of startup clients that keeps running and executes one step after the other.
 //!
-//! The ranks wait at the gate (`board`); rank 0 says through a fifo that all are there, the benchmark writes the next step and lets them
-//! go through another. So everything can be looked at while nobody runs, the launch is paid once, and schemes take turns within one job.
+//! The ranks wait at the gate (`board`); rank 0 reports through a fifo that all have arrived, and the benchmark writes the next step and
+//! releases them through another fifo. So everything can be examined while no rank runs, the launch is paid only once, and schemes take
+//! turns within one job.
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -23,13 +24,13 @@ use crate::interrupt::Interrupt;
 use crate::metric::{Metric, Sample};
 use crate::programs::{Program, Scratch};
 
-/// How often the fifo is looked at; no time is measured by it (chosen).
+/// How often the fifo is checked; no time is measured by it (chosen).
 const GLANCE: Duration = Duration::from_millis(2);
-/// For the agents to fall asleep after the last answers, before the next step (chosen).
+/// Time for the agents to become idle after the last answers, before the next step (chosen).
 const QUIET: Duration = Duration::from_millis(30);
-/// A repeated step takes a new salt each time.
+/// A repeated step uses a new salt each time.
 const SALTS_PER_STEP: u32 = 1 << 16;
-/// Flags of `open` that the standard library has no name for.
+/// Flags of `open` that the standard library does not define.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// How a job is started.
@@ -40,14 +41,14 @@ pub struct Launch {
     pub place: Place,
     /// Further arguments of `wireup run`.
     pub extra: Vec<String>,
-    /// Bound on the whole job.
+    /// Time limit for the whole job.
     pub limit: Duration,
 }
 
 impl Launch {
     /// The command line without the program.
     pub fn words(&self) -> Vec<String> {
-        // By dlopen: nobody can see which library the clients load.
+        // The clients load their library by dlopen, so wireup cannot see which one it is.
         let mut words: Vec<String> = ["run", "--pmi", "simple", "-n"].map(String::from).into();
         words.push(self.place.job_size().to_string());
         if self.place.node_count > 1 {
@@ -68,10 +69,10 @@ pub struct Job<'a> {
     steps: u64,
 }
 
-/// Starts a job, lets `use_it` tell it steps, and ends it.
+/// Starts a job, lets `use_it` run steps, and ends the job.
 ///
 /// # Errors
-/// The job could not be started, failed, or ran longer than its limit; or `use_it` says so.
+/// The job could not be started, failed, or exceeded its limit; or `use_it` returned an error.
 pub fn with_job<R>(
     launch: &Launch,
     scratch: &Scratch,
@@ -101,7 +102,7 @@ pub fn with_job<R>(
 }
 
 impl Job<'_> {
-    /// Lets all ranks do a step; they are at the gate again when this returns.
+    /// Lets all ranks run a step; they are at the gate again when this returns.
     pub fn step(&mut self, step: &Step) -> Result<Sample, Failure> {
         thread::sleep(QUIET);
         let before = self.agents.cpu_s();
@@ -114,7 +115,7 @@ impl Job<'_> {
         Ok(sample)
     }
 
-    /// What `PMI2_Init` took.
+    /// The time of `PMI2_Init`.
     pub fn joins(&self) -> Result<Sample, Failure> {
         Ok(times::joins(&self.slots()?))
     }
@@ -141,7 +142,7 @@ impl Job<'_> {
     }
 }
 
-/// Waits until rank 0 says that all are at the gate.
+/// Waits until rank 0 reports that all ranks are at the gate.
 fn wait_for(running: &mut Running, mut ready: &File) -> Result<(), Failure> {
     loop {
         let mut byte = [0];
@@ -156,7 +157,7 @@ fn wait_for(running: &mut Running, mut ready: &File) -> Result<(), Failure> {
     }
 }
 
-/// A fifo that has a reader and a writer from the beginning: opening it waits for nobody.
+/// A fifo that is open for reading and writing from the beginning, so that opening it never blocks.
 fn fifo(path: &Path) -> Result<File, Failure> {
     let _ = fs::remove_file(path);
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(wrong)?;

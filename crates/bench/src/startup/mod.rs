@@ -1,9 +1,10 @@
-//! `wireup bench exchange`, `init` and `overlap`: startup exchanges by every scheme, on real processes.
+//! `wireup bench exchange`, `init` and `overlap`: startup exchanges with every scheme, in real processes.
 //!
-//! `scheme` says what ranks can be told to do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and `rounds` tells
-//! schemes in turns to do theirs; `times` and `agents` make figures of what ranks and agents have left, `trace` of what agents have counted.
+//! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and `rounds` runs the
+//! schemes in turn; `times` and `agents` compute figures from what ranks and agents leave, `trace` from what agents have counted.
 //! `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `asked` judges them, `table`, `files` and `figures`
-//! (drawn by `chart`) show them, beside what the `source` has published. How each number is made is told in `docs/explanation/startup-benchmarks.md`.
+//! (drawn by `chart`) show them, next to the results that the `source` has published. `docs/explanation/startup-benchmarks.md` explains how each number
+//! is made.
 mod agents;
 mod asked;
 mod board;

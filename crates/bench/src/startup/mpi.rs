@@ -1,6 +1,6 @@
-//! The initialisation of a real MPI, split into its talk with the PMI server and the rest (S1 figure 1).
+//! The initialisation of a real MPI, split into its communication with the PMI server and the rest (S1 figure 1).
 //!
-//! `programs/mpi_shim.c` is loaded into the MPI program and takes both times on every rank.
+//! `programs/mpi_shim.c` is loaded into the MPI program and measures both times on every rank.
 use std::fs;
 use std::path::PathBuf;
 
@@ -15,9 +15,9 @@ use crate::stats;
 
 /// The name of its figures.
 pub const MPI: &str = "mpi";
-/// Where the workspace's set-up leaves an MPI program that does init, barrier, finalize.
+/// An MPI program that does init, barrier, finalize, built by the workspace's set-up.
 const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
-/// An MPI's start costs some 10 ms of CPU time for each rank.
+/// Starting an MPI rank costs some 10 ms of CPU time.
 const ROUNDS: u32 = 3;
 
 pub fn describe(flags: &Flags) -> String {

@@ -1,14 +1,14 @@
-//! `wireup bench overlap`: how much of an exchange hides behind other work (S1 figures 11 and 12).
+//! `wireup bench overlap`: how much of an exchange is hidden behind other work (S1 figures 11 and 12).
 //!
-//! Three steps take turns in every round, all by the same ranks: the blocking exchange; work alone, as long as that exchange has
-//! taken; the start of the same exchange, the same work, the wait. What of the exchange was hidden is
+//! Every round has three steps, all by the same ranks: the blocking exchange; work alone, as long as that exchange has taken; the start of
+//! the same exchange, the same work, the wait. The part of the exchange that was hidden is
 //!
 //! ```text
 //! overlap = 1 - (T(work + start + wait) - T(work)) / T(blocking)
 //! ```
 //!
-//! where T is what the median rank has needed from its own first call to its last. Work is a sleep, or a fixed amount of CPU time; the
-//! latter only with so few ranks that they and the agents fit the cores, or, on links that are slowed down, the ranks alone.
+//! where T is the time that the median rank takes from its own first call to its last. Work is a sleep or a fixed amount of CPU time. The
+//! latter is used only with so few ranks that they and the agents fit on the cores or, if links are slowed down, that the ranks alone do.
 use std::time::Duration;
 
 use super::flags::{AUTO, Flags};
@@ -22,9 +22,9 @@ use crate::command::Failure;
 use crate::metric::{Metric, Sample};
 
 pub const RANKS: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
-/// What may be overlapped, and the blocking form of the same.
+/// The operations that may be overlapped, each with its blocking form.
 pub const PAIRS: [(&str, &str); 2] = [("ifence", "fence"), ("iallgather", "allgather")];
-/// Rounds by which the length of the work is found (chosen).
+/// Rounds that determine the length of the work (chosen).
 const TRIALS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// The name of the figures of a scheme behind work.
+/// The name of the figures of a scheme with work.
 pub fn name(scheme: &str, kind: Kind) -> String {
     format!("{scheme}+{}", kind.name())
 }
@@ -68,7 +68,8 @@ pub fn plan(flags: &Flags, cores: usize) -> Vec<(Place, Kind, u32)> {
     plan
 }
 
-/// Nodes of one spinning rank each: with their agents they fit the cores, without them if the links are slow.
+/// Nodes with one spinning rank each: few enough that they fit on the cores together with their agents, or, if the links are slow, without
+/// them.
 fn spinners(flags: &Flags, cores: usize) -> u32 {
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
     if flags.delay_ms > 0 { cores.max(2) } else { (cores / 2).max(2) }
@@ -124,7 +125,7 @@ fn job(
     })
 }
 
-/// Jobs with work of either kind are kept apart, whatever their size.
+/// Jobs with different kinds of work are kept apart, even if their size is the same.
 pub fn exchange_name(kind: Kind) -> String {
     match kind {
         Kind::Sleep => AUTO.into(),
@@ -140,7 +141,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// Finds how long the blocking exchange takes, for the work to take as long.
+    /// Measures how long the blocking exchange takes, so that the work takes as long.
     fn new(flags: &Flags, job: &mut Job, kind: Kind, later: Scheme, blocking: Scheme) -> Result<Steps, Failure> {
         let blocking = Step::exchange(blocking, flags.lengths);
         let trials: Vec<Sample> = (0..TRIALS).map(|_| job.step(&blocking)).collect::<Result<_, _>>()?;
@@ -162,7 +163,7 @@ impl Steps {
     }
 }
 
-/// 1: nothing of the exchange was to be noticed; 0: as if it had blocked. Noise may make it larger than 1 or negative.
+/// 1: the exchange was hidden completely; 0: as if it had blocked. Noise may make it larger than 1 or negative.
 fn overlap(blocking: f64, alone: f64, both: f64) -> f64 {
     1.0 - (both - alone) / blocking
 }

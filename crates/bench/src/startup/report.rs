@@ -1,4 +1,4 @@
-//! What a startup benchmark has measured, by job and scheme, and what was asked of it.
+//! The results of a startup benchmark by job and scheme, and their verdicts.
 use serde::Serialize;
 
 use super::flags::Benchmark;
@@ -10,18 +10,18 @@ use crate::metric::{Metric, Sample};
 use crate::stats;
 use crate::verdict::{Verdict, ratio};
 
-/// Which numbers belong together.
+/// Identifies values that belong together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     pub place: Place,
-    /// The word of `--exchange`.
+    /// The value of `--exchange`.
     pub exchange: String,
-    /// A scheme, or what else was timed.
+    /// A scheme, or another thing that was timed.
     pub scheme: String,
     pub lengths: Lengths,
 }
 
-/// The rounds of one scheme in one job; of several the first warms up.
+/// The rounds of one scheme in one job; if there are several, the first one is a warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     pub key: Key,
@@ -48,12 +48,12 @@ impl Cell {
     }
 }
 
-/// One figure that was asked for.
+/// One figure that has a target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
     pub what: String,
     pub asked: String,
-    /// What the source reached, in its words.
+    /// The result of the source, in its words.
     pub source: &'static str,
     pub verdict: Verdict,
 }
@@ -63,7 +63,7 @@ pub struct Report {
     pub benchmark: Benchmark,
     pub machine: Machine,
     pub cells: Vec<Cell>,
-    /// Jobs that failed and other things that a reader must know.
+    /// Failed jobs and other facts that a reader must know.
     pub warnings: Vec<String>,
     pub judged: Vec<Judged>,
 }
@@ -73,7 +73,7 @@ impl Report {
         Report { benchmark, machine, cells: Vec::new(), warnings: Vec::new(), judged: Vec::new() }
     }
 
-    /// Keeps the figures of a job, or why there are none.
+    /// Adds the figures of a job, or the reason why there are none.
     pub fn add(&mut self, job: &str, cells: Result<Vec<Cell>, Failure>) {
         match cells {
             Ok(cells) => self.cells.extend(cells),
@@ -81,7 +81,7 @@ impl Report {
         }
     }
 
-    /// The first cell of this scheme and size, whose exchange is one of `exchanges`, in that order.
+    /// The first cell of this scheme and size whose exchange is one of `exchanges`, in that order.
     pub fn find(&self, job_size: u32, scheme: &str, exchanges: &[&str]) -> Option<&Cell> {
         exchanges.iter().find_map(|exchange| {
             self.cells.iter().find(|cell| {

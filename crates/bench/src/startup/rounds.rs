@@ -1,4 +1,4 @@
-//! Interleaved rounds within one job: A B C, A B C, … so that whatever disturbs the machine disturbs all schemes alike.
+//! Interleaved rounds within one job: A B C, A B C, … so that disturbances of the machine affect all schemes alike.
 use super::job::Job;
 use super::report::{Cell, Key};
 use super::scheme::{Gets, Operation, Scheme, Step};
@@ -7,16 +7,16 @@ use crate::command::Failure;
 /// Rounds of a step that takes seconds (chosen).
 const LONG_ROUNDS_MAX: u32 = 3;
 
-/// One step that is repeated, and where its figures go.
+/// A step that is repeated, and the key of its figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     pub key: Key,
     pub step: Step,
-    /// Rounds that count at most: what takes long is not done often.
+    /// The largest number of counted rounds: long steps are repeated less often.
     pub rounds_max: u32,
 }
 
-/// Rounds that count, unless the user says otherwise: a step of a large job takes a second, of a small one a millisecond.
+/// Rounds that count, unless the user chooses: a step of a large job takes a second, of a small one a millisecond.
 pub fn default_count(job_size: u32) -> u32 {
     match job_size {
         ..=256 => 21,
@@ -26,7 +26,7 @@ pub fn default_count(job_size: u32) -> u32 {
     }
 }
 
-/// Rounds of a scheme at most: gets take seconds each where they are many, since every node indexes all pairs (chosen).
+/// The largest number of rounds of a scheme: large numbers of gets take seconds, since every node indexes all pairs (chosen).
 pub fn rounds_max(scheme: Scheme, job_size: u32) -> u32 {
     let is_long = match scheme.gets {
         Gets::None => false,
@@ -37,7 +37,7 @@ pub fn rounds_max(scheme: Scheme, job_size: u32) -> u32 {
     if is_long && has_keys { LONG_ROUNDS_MAX } else { u32::MAX }
 }
 
-/// A round that warms up, then `rounds` that count.
+/// One warm-up round, then `rounds` that count.
 pub fn interleave(job: &mut Job, tasks: &[Task], rounds: u32) -> Result<Vec<Cell>, Failure> {
     let mut cells: Vec<Cell> = tasks.iter().map(|task| Cell::new(task.key.clone())).collect();
     for round in 0..=rounds {

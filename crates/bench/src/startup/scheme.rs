@@ -1,8 +1,8 @@
-//! The schemes of an exchange, and the steps that the ranks are told to do.
+//! The schemes of an exchange, and the steps that ranks are told to run.
 use std::fmt;
 use std::time::Duration;
 
-/// What the ranks call; the numbers are those of `programs/startup.c`.
+/// The operations of ranks; the numbers are those in `programs/startup.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
@@ -26,13 +26,13 @@ pub enum Gets {
     All,
 }
 
-/// One way of doing an exchange.
+/// A way of doing an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
     pub name: &'static str,
     pub operation: Operation,
     pub gets: Gets,
-    /// For people.
+    /// For display.
     pub what: &'static str,
 }
 
@@ -59,24 +59,24 @@ pub const SCHEMES: [Scheme; 12] = [
     scheme("ring", Ring, Gets::None, "Ring: the two neighbours' values"),
 ];
 
-/// Gets by message of all from all: beyond this they only take long (asked for).
+/// Gets by message of all values by all ranks: for larger jobs they only take long (given by the target).
 pub const TEXT_GETS_RANKS_MAX: u32 = 1024;
-/// Look-ups of all by all, about 0.2 us each: 17 million (chosen).
+/// Look-ups of all values by all ranks, about 0.2 us each: 17 million (chosen).
 const LOOK_UPS_RANKS_MAX: u32 = 4096;
-/// Memory of all copies of an allgather's result (bytes; asked for).
+/// Memory of all copies of an allgather's result (bytes; given by the target).
 const COPIES_BYTES_MAX: u64 = 4 << 30;
 
 pub fn find(name: &str) -> Option<Scheme> {
     SCHEMES.into_iter().find(|scheme| scheme.name == name)
 }
 
-/// A scheme that is known to be in the table.
+/// A scheme that must be in the table.
 pub fn named(name: &str) -> Scheme {
-    find(name).unwrap_or_else(|| panic!("{name} is in the table of schemes"))
+    find(name).unwrap_or_else(|| panic!("{name} is not in the table of schemes"))
 }
 
 impl Scheme {
-    /// Whether it can be run with so many ranks and values of that length.
+    /// Whether it can be run with this many ranks and values of this length.
     pub fn fits(self, job_size: u32, value_len: u32) -> bool {
         let all = u64::from(job_size) * u64::from(job_size);
         match (self.operation, self.gets) {
@@ -94,7 +94,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// What a rank does beside the exchange: before a blocking one, between start and wait of another.
+/// The work of a rank besides the exchange: before a blocking exchange, or between start and wait of a non-blocking one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     None,
@@ -113,11 +113,11 @@ impl Work {
     }
 }
 
-/// The lengths of what is exchanged (bytes).
+/// The lengths of keys and values (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
     pub value: u32,
-    /// 0: the rank as a decimal number.
+    /// 0 for the rank as a decimal number.
     pub key: u32,
 }
 
@@ -129,14 +129,14 @@ impl Lengths {
     }
 }
 
-/// What all ranks are told to do next.
+/// The next step of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     pub operation: Operation,
     pub gets: Gets,
     pub work: Work,
     pub lengths: Lengths,
-    /// How often it is done, one behind the other; times are of one.
+    /// How often it is repeated without a pause; times are those of one repetition.
     pub repeat: u32,
 }
 

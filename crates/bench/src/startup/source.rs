@@ -1,7 +1,7 @@
-//! What the source published: S. Chakraborty, H. Subramoni, A. Moody, A. Venkatesh, J. Perkins, D. K. Panda, Non-blocking PMI Extensions
-//! for Fast MPI Startup (CCGrid 2015). Its machine was Stampede, 16 processes a node, SLURM 2.6.5.
+//! Results published by the source: S. Chakraborty, H. Subramoni, A. Moody, A. Venkatesh, J. Perkins, D. K. Panda, Non-blocking PMI
+//! Extensions for Fast MPI Startup (CCGrid 2015). Its machine was Stampede, with 16 processes per node and SLURM 2.6.5.
 //!
-//! Only numbers that its text or tables give; its curves are not read off.
+//! Only numbers given in its text or tables; none are read off its curves.
 
 pub const CITATION: &str =
     "Chakraborty et al., Non-blocking PMI Extensions for Fast MPI Startup, 2015 (Stampede, 16 per node)";
@@ -29,7 +29,7 @@ pub const FENCE: [Row; 2] =
 pub const ALLGATHER: [Row; 2] =
     [row(4096, 26, [165.0, 201.0, 0.18, 275.0], 104.0), row(8192, 26, [256.0, 356.0, 0.36, 471.0], 208.0)];
 
-/// Its rows for a scheme of ours, where it has one.
+/// Its rows for one of our schemes, if it has any.
 pub fn rows_of(scheme: &str) -> &'static [Row] {
     match scheme {
         "text-fence" | "fence" => &FENCE,

@@ -1,4 +1,4 @@
-//! What the startup benchmarks need of their surroundings: the programs, the library, the signals.
+//! What the startup benchmarks need: the programs, the library, the signal handlers.
 use std::path::{Path, PathBuf};
 
 use super::flags::Flags;
@@ -9,7 +9,7 @@ use crate::ground::Ground;
 use crate::interrupt::Interrupt;
 use crate::programs::Scratch;
 
-/// The real file of the library that the clients load.
+/// The file name of the library that the clients load.
 const LIBRARY: &str = "libpmi2.so.0.0.0";
 
 pub struct Surroundings {
@@ -26,7 +26,7 @@ impl Surroundings {
         Ok(Surroundings { scratch, interrupt, wireup, library })
     }
 
-    /// A job on `place` with the exchange of that name.
+    /// A job on `place` with this exchange.
     pub fn launch(&self, flags: &Flags, place: Place, exchange: &str) -> Launch {
         let mut extra = flags.usual.wireup_args.clone();
         if exchange != super::flags::AUTO {

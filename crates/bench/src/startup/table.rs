@@ -1,4 +1,4 @@
-//! The results of a startup benchmark for people.
+//! The results of a startup benchmark as tables for the terminal.
 use std::fmt::Write as _;
 
 use super::exchange::{JOIN, MEMORY};
@@ -11,7 +11,7 @@ use crate::metric::{Metric, Unit};
 use crate::table::align;
 use crate::verdict::Verdict;
 
-/// The metrics that a table may have, in their order.
+/// The metrics that a table may have, in order.
 const COLUMNS: [(Metric, &str); 18] = [
     (Metric::Overlap, "overlap"),
     (Metric::MpiInit, "MPI_Init"),
@@ -33,7 +33,7 @@ const COLUMNS: [(Metric, &str); 18] = [
     (Metric::FramesIn, "frames"),
 ];
 
-/// What is shown of a benchmark, the first being compared, and the scheme that it is compared with.
+/// The metrics that are shown for a benchmark, the first of which is compared, and the scheme that it is compared with.
 fn shown(benchmark: Benchmark) -> (&'static [Metric], &'static str) {
     use Metric::{
         AgentCpu, DirectInPerValue, DownInPerValue, FramesIn, InPerValue, InPerValueMean, MpiExchange, MpiInit,
@@ -139,7 +139,8 @@ fn published(cell: &Cell, job_size: u32) -> String {
     }
 }
 
-/// Gets by message of all from all beyond the largest job that ran them, from that job: P ranks with P gets each.
+/// Gets by message of all values by all ranks, for jobs larger than the largest one that ran them, extrapolated from that job: P ranks with
+/// P gets each.
 fn extrapolated(
     report: &Report,
     job_size: u32,
@@ -165,7 +166,7 @@ pub fn extrapolated_time(report: &Report, job_size: u32, exchange: &str) -> Opti
     Some(median(job_size, "text-fence")? + (all - fence).max(0.0) * growth)
 }
 
-/// `PMI2_Init` and memory of each job, and what was asked.
+/// `PMI2_Init` and memory of each job, and the verdicts.
 pub fn tail(report: &Report) -> String {
     let mut text = String::new();
     for cell in &report.cells {

@@ -1,6 +1,6 @@
-//! What the ranks' clock readings of one step say.
+//! Evaluates the ranks' clock readings of one step.
 //!
-//! All ranks read one `CLOCK_MONOTONIC`, so times of different ranks can be compared: one machine, virtual nodes.
+//! All ranks read the same `CLOCK_MONOTONIC`, so times of different ranks can be compared; this works on one machine with virtual nodes.
 use super::board::Slot;
 use crate::metric::{Metric, Sample};
 
@@ -12,14 +12,14 @@ pub enum TimesError {
     OutOfOrder(usize),
 }
 
-/// The figures of step number `step`, which was let go at `opened_ns` and done `repeat` times: of one of them.
+/// The figures of step number `step`, which was released at `opened_ns` and done `repeat` times, per repetition.
 pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Result<Sample, TimesError> {
     for (rank, slot) in slots.iter().enumerate() {
         if slot.step != step {
             return Err(TimesError::NotDone(rank));
         }
         let times = [opened_ns, slot.start_ns, slot.begun_ns, slot.ready_ns, slot.end_ns];
-        // A wait begins after the starting call; of a blocking operation `begun` may be anywhere before the end.
+        // A wait begins after the starting call; for a blocking operation `begun` may be anywhere before the end.
         if !times.is_sorted() {
             return Err(TimesError::OutOfOrder(rank));
         }
@@ -44,13 +44,13 @@ pub fn evaluate(slots: &[Slot], step: u64, opened_ns: u64, repeat: u32) -> Resul
         (Metric::ReadyMedian, middle(&ready)),
         (Metric::ReadyMax, most(&ready)),
     ];
-    // Of the last time.
+    // From the last repetition only.
     let calls = [(Metric::StartCpu, middle(&start_cpu)), (Metric::StartCpuMax, most(&start_cpu))];
     let spans = spans.into_iter().map(|(metric, ns)| (metric, ns / u64::from(repeat)));
     Ok(Sample(spans.chain(calls).map(seconds).collect()))
 }
 
-/// `PMI2_Init` of the median rank and of the slowest.
+/// `PMI2_Init` of the median rank and of the slowest rank.
 pub fn joins(slots: &[Slot]) -> Sample {
     let mut times: Vec<u64> = slots.iter().map(|slot| slot.join_end_ns.saturating_sub(slot.join_begin_ns)).collect();
     times.sort_unstable();

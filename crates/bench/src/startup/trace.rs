@@ -1,4 +1,4 @@
-//! The bytes that agents have moved, from the trace that `wireup run --profile FILE` writes.
+//! The bytes that agents have moved, from the trace written by `wireup run --profile FILE`.
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cases::Place;
 use crate::metric::{Metric, Sample};
 
-/// The event of a node's agent that says what its links have carried for the job's exchanges.
+/// The event in which a node's agent reports what its links have carried for the job's exchanges.
 const TRAFFIC: &str = "exchange traffic";
 
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum TraceError {
     Missing { found: usize, expected: u32 },
 }
 
-/// Into one node: from below, from above, by direct links.
+/// Traffic into one node: from children, from the parent, over direct links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Traffic {
     bytes: [u64; 3],
@@ -29,7 +29,7 @@ struct Traffic {
 }
 
 /// # Errors
-/// The file is not there, is no trace, or lacks a node.
+/// The file does not exist, is not a trace, or lacks a node.
 pub fn read(path: &Path, place: Place) -> Result<Sample, TraceError> {
     evaluate(&parse(&fs::read_to_string(path)?)?, place)
 }
@@ -42,7 +42,7 @@ fn parse(text: &str) -> Result<Vec<Traffic>, TraceError> {
     Ok(events.map(|event| Traffic { bytes: ways(event, "bytes_in"), frames: ways(event, "frames_in") }).collect())
 }
 
-/// What one exchange of the whole job has brought into its nodes, for each of its values.
+/// What one exchange of the whole job has brought into its nodes, per value.
 fn evaluate(nodes: &[Traffic], place: Place) -> Result<Sample, TraceError> {
     if nodes.len() != place.node_count as usize {
         return Err(TraceError::Missing { found: nodes.len(), expected: place.node_count });

@@ -7,6 +7,8 @@ use std::format;
 use std::io::Read;
 use std::string::String;
 use std::thread;
+use wireup_client::link::Completion;
+use wireup_client::memory::Memory;
 
 fn put(key: &[u8]) -> Request<'_> {
     Request::Put { kvsname: None, key, value: b"v" }
@@ -19,10 +21,20 @@ fn allgather(id: u32) -> Request<'static> {
 const PUT_OK: &str = "cmd=kvs-put-response;rc=0;";
 const PUT_REFUSED: &str = "cmd=kvs-put-response;rc=-1;errmsg=no;";
 
+/// Sends a request, and what was asked and posted before it.
+fn start(server: &mut Server, request: &Request<'_>) -> Result<(), Failure> {
+    server.link.ask(request)?;
+    server.flush()
+}
+
+fn text(memory: &Option<Shared>) -> Option<Vec<u8>> {
+    memory.as_ref().and_then(Memory::whole).map(|part| part.to_vec())
+}
+
 /// Reads until something ends.
-fn wait_over(server: &mut Server) -> Result<Over, Failure> {
+fn wait_over(server: &mut Server) -> Result<Completion<Shared>, Failure> {
     loop {
-        if let Some(over) = server.next_over() {
+        if let Some(over) = server.link.next_completion() {
             return Ok(over);
         }
         server.advance(true)?;
@@ -34,8 +46,8 @@ fn posted_puts_leave_with_the_fence_in_one_write() {
     let (mut server, mut peer) = pair();
     server.post(&put(b"a")).unwrap();
     server.post(&put(b"b")).unwrap();
-    server.start(&Request::FenceNb { id: 1 }).unwrap();
-    server.start(&allgather(2)).unwrap();
+    start(&mut server, &Request::FenceNb { id: 1 }).unwrap();
+    start(&mut server, &allgather(2)).unwrap();
     let expected = [
         "cmd=kvs-put;key=a;value=v;",
         "cmd=kvs-put;key=b;value=v;",
@@ -52,18 +64,18 @@ fn posted_puts_leave_with_the_fence_in_one_write() {
     let asked = Request::GetJobAttr { key: b"k" };
     assert_eq!(server.question(&asked, "value"), Ok(Some(b"x".to_vec())));
     let first = wait_over(&mut server).unwrap();
-    assert_eq!((first.id, first.array.as_deref()), (2, Some(&b"array"[..])));
+    assert_eq!((first.id, text(&first.memory)), (2, Some(b"array".to_vec())));
     let second = wait_over(&mut server).unwrap();
-    assert_eq!((second.id, second.number, second.array.is_none()), (1, 5, true));
-    assert!(!server.take_refusal(1) && server.take_refusal(2) && !server.take_refusal(2));
+    assert_eq!((second.id, second.number, second.memory.is_none()), (1, 5, true));
+    assert!(!server.link.take_refusal(1) && server.link.take_refusal(2) && !server.link.take_refusal(2));
     assert_eq!(server.advance(false), Ok(false));
 }
 
 #[test]
 fn descriptors_belong_to_the_message_that_says_how_many() {
     let (mut server, mut peer) = pair();
-    server.start(&allgather(1)).unwrap();
-    server.start(&allgather(2)).unwrap();
+    start(&mut server, &allgather(1)).unwrap();
+    start(&mut server, &allgather(2)).unwrap();
     let map = counted("cmd=wireup-kvs-map-response;rc=0;keep=0;ends=3,4;");
     let one = counted("cmd=wireup-allgather-response;rc=0;id=1;");
     // Cut in the middle: the descriptors of a message may come with its first byte.
@@ -72,12 +84,11 @@ fn descriptors_belong_to_the_message_that_says_how_many() {
     peer.give("cmd=wireup-allgather-response;rc=0;id=2;", &[b"two"]);
     let ends = server.question(&Request::KvsMap { have: b"" }, "ends");
     assert_eq!(ends, Ok(Some(b"3,4".to_vec())));
-    let texts =
-        |maps: &[Option<Mapping>]| maps.iter().map(|map| map.as_deref().map(<[u8]>::to_vec)).collect::<Vec<_>>();
-    assert_eq!(texts(&server.take_mappings()), [Some(b"three".to_vec()), Some(b"four".to_vec())]);
-    for (id, text) in [(1, &b"one"[..]), (2, b"two")] {
+    let memory = server.link.take_memory();
+    assert_eq!(memory.iter().map(text).collect::<Vec<_>>(), [Some(b"three".to_vec()), Some(b"four".to_vec())]);
+    for (id, bytes) in [(1, &b"one"[..]), (2, b"two")] {
         let over = wait_over(&mut server).unwrap();
-        assert_eq!((over.id, over.array.as_deref()), (id, Some(text)));
+        assert_eq!((over.id, text(&over.memory)), (id, Some(bytes.to_vec())));
     }
 }
 
@@ -95,12 +106,12 @@ fn a_server_that_breaks_the_rules_breaks_the_link() {
         (counted(array), 33),
     ] {
         let (mut server, mut peer) = pair();
-        server.start(&allgather(1)).unwrap();
+        start(&mut server, &allgather(1)).unwrap();
         let fds: Vec<c_int> = (0..fds).map(|_| sealed(b"x")).collect();
         peer.send(&text, &fds);
         assert_eq!(wait_over(&mut server).map(|over| over.id), Err(Failure::Broken), "{text}");
         assert_eq!(server.post(&put(b"k")), Err(Failure::Broken));
-        assert_eq!(server.start(&allgather(2)), Err(Failure::Broken));
+        assert_eq!(start(&mut server, &allgather(2)), Err(Failure::Broken));
         assert_eq!(server.advance(false), Err(Failure::Broken));
     }
 }
@@ -108,10 +119,10 @@ fn a_server_that_breaks_the_rules_breaks_the_link() {
 #[test]
 fn an_array_that_cannot_be_mapped_is_over_all_the_same() {
     let (mut server, mut peer) = pair();
-    server.start(&allgather(1)).unwrap();
+    start(&mut server, &allgather(1)).unwrap();
     peer.give("cmd=wireup-allgather-response;rc=0;id=1;", &[b""]);
     let over = wait_over(&mut server).unwrap();
-    assert_eq!((over.id, over.array.is_none()), (1, true));
+    assert_eq!((over.id, over.memory.is_none()), (1, true));
 }
 
 /// Puts without an end, to a peer that answers each and reads no further while its answers are not read.
@@ -136,10 +147,10 @@ fn held_back_puts_are_bounded() {
     });
     for _ in 0..PUTS {
         server.post(&put(b"key")).unwrap();
-        assert!(server.out.len() <= HELD_BYTES_MAX);
+        assert!(server.link.to_send().len() <= HELD_BYTES_MAX);
     }
     server.drain().unwrap();
-    assert!(server.take_refusal(server.posted()));
+    assert!(server.link.take_refusal(server.link.posted()));
     drop(peer.join().expect("the peer"));
 }
 
@@ -161,7 +172,7 @@ fn a_full_socket_is_read_while_it_is_written() {
         peer
     });
     for id in 0..MANY {
-        server.start(&Request::FenceNb { id }).unwrap();
+        start(&mut server, &Request::FenceNb { id }).unwrap();
     }
     for id in 0..MANY {
         assert_eq!(wait_over(&mut server).unwrap().id, id);

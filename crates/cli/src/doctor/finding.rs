@@ -1,23 +1,23 @@
-//! Something about a host that a person should know.
+//! One finding about a host: its severity, its text, how to fix it.
 
 use std::fmt;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Level {
-    /// A run would fail there, or ranks would.
+    /// A run, or its ranks, would fail on this host.
     Problem,
-    /// A run starts, more slowly or differently than people expect.
+    /// A run works, but slower or differently than users expect.
     Remark,
-    /// Worth knowing; the host is ok.
+    /// Information only; the host is ok.
     Note,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     pub level: Level,
-    /// Holds no host's name, so that hosts with one finding are told together.
+    /// Contains no host name, so that hosts with the same finding can be reported together.
     pub text: String,
-    /// More exact, where one host alone has it.
+    /// A more exact text, used if only one host has the finding.
     pub single: Option<String>,
     pub cure: Option<String>,
 }
@@ -35,13 +35,13 @@ impl Finding {
         Finding { single: Some(text.into()), ..self }
     }
 
-    /// There is nothing to do about it.
+    /// A finding without a cure.
     pub fn note(text: impl Into<String>) -> Finding {
         Finding { level: Level::Note, text: text.into(), single: None, cure: None }
     }
 }
 
-/// A number of bytes for people.
+/// A number of bytes, formatted for display.
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
@@ -57,7 +57,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A limit for people.
+/// A limit, formatted for display.
 pub fn limit(value: Option<u64>, unit: fn(u64) -> String) -> String {
     value.map_or_else(|| "no limit".to_owned(), unit)
 }

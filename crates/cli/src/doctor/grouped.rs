@@ -1,4 +1,4 @@
-//! Hosts with one finding are told together.
+//! Hosts with the same finding are reported together.
 
 use super::finding::{Finding, Level};
 use crate::hosts::collapse_short;
@@ -9,7 +9,7 @@ pub struct Group {
     pub hosts: Vec<usize>,
 }
 
-/// Findings that read alike, problems first, else in the order found.
+/// Groups equal findings: problems first, then in the order in which they were found.
 pub fn group(findings: Vec<(usize, Finding)>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (host, finding) in findings {
@@ -32,7 +32,7 @@ pub fn group(findings: Vec<(usize, Finding)>) -> Vec<Group> {
 }
 
 impl Group {
-    /// The finding's line and that of its cure.
+    /// The finding's line, followed by the line with its cure.
     pub fn lines(&self, names: &[&str]) -> String {
         let hosts = collapse_short(self.hosts.iter().map(|&host| names[host]));
         let level = match self.finding.level {

@@ -1,36 +1,35 @@
-//! What is wrong or odd about each host: facts in, findings out.
+//! Turns the facts about each host into findings: what is wrong or unusual there.
 
 use super::finding::{Bytes, Finding, bytes, limit, plain};
 use wireup_node::doctor::{End, Facts, LimitsOf, Seen};
 
-/// Below it an agent of a fat node runs out. Chosen: five a rank, and some.
+/// With fewer descriptors an agent on a node with many ranks runs out. Chosen: five per rank, with a margin.
 const OPEN_FILES_MIN: u64 = 1024;
-/// Shared memory below which MPI libraries fail (chosen: what containers give, times a few ranks).
+/// MPI libraries fail with less shared memory. Chosen: the containers' default, times a few ranks.
 const SHM_MIN: u64 = 128 << 20;
 const MEMORY_MIN: u64 = 256 << 20;
-/// Clocks that differ by less are fine for any file's date.
+/// A smaller difference between clocks does not matter for file dates.
 const SKEW_NS: u64 = 1_000_000_000;
 
-/// One host and what was learnt about it.
+/// One host and what is known about it.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     pub host: &'a str,
     pub facts: Option<&'a Facts>,
-    /// `None`: it is this machine.
+    /// `None` for this machine.
     pub seen: Option<&'a Seen>,
 }
 
 pub struct Setting {
-    /// The remote shell as one would type it.
+    /// The remote shell as a user would type it.
     pub shell: String,
-    /// Where ranks would work.
+    /// The working directory of the ranks.
     pub cwd: String,
     pub interface: Option<String>,
     pub program_bytes: u64,
 }
 
-/// All findings, each with the index of its host. What kept a host from answering at all is told elsewhere: see
-/// [`unreached`].
+/// All findings, each with the index of its host. Hosts that did not answer at all are handled by [`unreached`].
 pub fn findings(cases: &[Case], here: &Facts, setting: &Setting) -> Vec<(usize, Finding)> {
     let mut found = Vec::new();
     for (index, case) in cases.iter().enumerate() {
@@ -59,7 +58,7 @@ pub fn unreached(case: &Case) -> Option<String> {
     }
 }
 
-/// How it was started.
+/// Findings about how the host was started.
 fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     let mut found = Vec::new();
     if seen.end == End::Missing {
@@ -83,7 +82,7 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     found
 }
 
-/// How it gets back, and onward.
+/// Findings about the host's connection back to this machine and its remote shell to the next host.
 fn of_ways(case: &Case, seen: &Seen, cases: &[Case], setting: &Setting) -> Vec<Finding> {
     let mut found = Vec::new();
     if case.facts.is_none() {
@@ -140,12 +139,12 @@ fn tree() -> &'static str {
     "in a tree of two levels and more its children are started by an ancestor, which is slower"
 }
 
-/// Whether a host answers from here; if it does not, that is told, and not that others do not reach it either.
+/// Whether a host answered. If it did not, that is reported, and not also that other hosts cannot reach it.
 fn is_reached(host: &str, cases: &[Case]) -> bool {
     cases.iter().any(|case| case.host == host && unreached(case).is_none())
 }
 
-/// The machine by itself.
+/// Findings about the machine on its own.
 pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(problem) = &facts.nothing_offered {
@@ -194,7 +193,7 @@ pub fn raise(name: &str, unit: &str) -> String {
     format!("raise {name} in /etc/security/limits.conf there, or {unit} of its sshd")
 }
 
-/// What differs from this machine.
+/// Differences from this machine.
 fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     if facts.arch != here.arch {
@@ -241,7 +240,7 @@ fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
     found
 }
 
-/// `None` is no limit.
+/// `None` means no limit.
 fn is_less(one: Option<u64>, other: Option<u64>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one < other,
@@ -250,14 +249,14 @@ fn is_less(one: Option<u64>, other: Option<u64>) -> bool {
     }
 }
 
-/// How far a clock is ahead of ours at the least, if it was read between these two of our times.
+/// The least by which a clock is ahead of ours, in nanoseconds, if it was read between these two of our times. Negative if it is behind.
 fn skew_ns(clock_ns: u64, (before_ns, after_ns): (u64, u64)) -> Option<i64> {
     let ahead = clock_ns.saturating_sub(after_ns) as i64;
     let behind = before_ns.saturating_sub(clock_ns) as i64;
     (clock_ns != 0 && after_ns != 0).then_some(ahead - behind)
 }
 
-/// What most hosts have alike and some do not.
+/// Hosts that differ from the majority.
 fn among(cases: &[Case]) -> Vec<(usize, Finding)> {
     let mut found = Vec::new();
     let mut compare = |what: &str, value: &dyn Fn(&Facts) -> String, cure: Option<&str>| {
@@ -284,14 +283,14 @@ pub fn least(processes: LimitsOf, group: Option<u64>) -> Option<u64> {
     [processes.soft, group].into_iter().flatten().min()
 }
 
-/// The first of those that are most frequent.
+/// The most frequent value; of several equally frequent ones the first.
 fn most_common(values: &[(usize, String)]) -> Option<&String> {
     let times = |value: &String| values.iter().filter(|(_, other)| other == value).count();
-    // Of equals `max_by_key` takes the last one.
+    // `max_by_key` returns the last of equal elements, hence the reversal.
     values.iter().rev().map(|(_, value)| value).max_by_key(|value| times(value))
 }
 
-/// What others wrote cannot break a line of ours.
+/// Replaces control characters, so that foreign text cannot break our lines.
 pub fn one_line(text: &str) -> String {
     text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }

@@ -1,4 +1,4 @@
-//! `wireup doctor`: each line ok, or the cure.
+//! `wireup doctor`: a line for each subject, with ok or the cure.
 
 mod finding;
 mod grouped;
@@ -51,12 +51,12 @@ const COMMAND: Command = Command {
     words: &[],
 };
 
-/// For each host. Chosen: a person waits for it; a log-in takes a second or two.
+/// Time limit for each host. Chosen: a person waits for the result; a log-in takes a second or two.
 const TIMEOUT_NS: u64 = 10_000_000_000;
-/// Some host has a problem.
+/// Exit code if a host has a problem.
 const PROBLEM: u8 = 1;
 
-/// Examines what `args`, behind the word `doctor`, name.
+/// Examines what `args`, the words after `doctor`, name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     match COMMAND.parse(args) {
         Ok(None) => {
@@ -76,7 +76,7 @@ fn run(typed: Typed) -> Result<u8, String> {
     let chosen = chosen::chosen(&low, &here).map_err(|error| error.to_string())?;
     let current = here.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
-    // Before anything is raised here.
+    // Must come before this process raises any limit.
     let facts = facts_here(low.interface.as_deref(), None, &cwd);
     let Some(Chosen { hosts, step, origin }) = chosen else {
         let (text, problems) = this_machine::lines(&facts, low.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
@@ -112,7 +112,7 @@ fn run(typed: Typed) -> Result<u8, String> {
     Ok(if problems { PROBLEM } else { 0 })
 }
 
-/// Hosts in the order in which they were named, with what was learnt.
+/// Hosts in the order in which they were named, with what is known about each.
 fn cases<'a>(hosts: &'a [Host], here: &'a Facts, seen: &'a [Seen]) -> Vec<Case<'a>> {
     let mut seen = seen.iter();
     let case = |host: &'a Host| match host.here {
@@ -132,7 +132,7 @@ fn advised(error: &ExamineError) -> String {
     }
 }
 
-/// What would be sent.
+/// The size of the program that a run would send, in bytes.
 fn own_size() -> u64 {
     let path = std::env::current_exe();
     path.and_then(std::fs::metadata).map_or(0, |meta| meta.len())

@@ -1,4 +1,4 @@
-//! The report on hosts: a line for each that answered, findings with their cures, a sum.
+//! The report on hosts: a line for each that answered, the findings with their cures, a summary.
 
 use super::finding::{Finding, Level};
 use super::grouped::group;
@@ -11,7 +11,7 @@ use wireup_node::doctor::Facts;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::MissingAgent;
 
-/// Hosts that get a line each; more are told together where they are alike.
+/// Up to this many hosts get a line each; more are grouped if their lines are equal.
 const LINES_MAX: usize = 32;
 
 /// The text, and whether there is a problem.
@@ -56,9 +56,9 @@ fn sum(hosts: usize, problems: usize, remarks: usize) -> String {
     text
 }
 
-/// Hosts that answered.
+/// One line for each host that answered.
 fn host_lines(cases: &[Case], verdict: &dyn Fn(usize) -> &'static str) -> String {
-    // Who says the same stands together if there are many.
+    // With many hosts, equal lines are joined.
     let mut lines: Vec<(Vec<&str>, &str, String)> = Vec::new();
     let many = cases.len() > LINES_MAX;
     for (index, case) in cases.iter().enumerate() {
@@ -75,7 +75,7 @@ fn host_lines(cases: &[Case], verdict: &dyn Fn(usize) -> &'static str) -> String
     lines.iter().map(|(hosts, verdict, said)| format!("{hosts:<width$}  {verdict}  {said}\n")).collect()
 }
 
-/// With `many` hosts without what each has of its own.
+/// With `many` hosts, details that differ on every host are left out.
 fn line(case: &Case, facts: &Facts, many: bool) -> String {
     let mut text = format!("{} {}, wireup {}, {}", facts.arch, facts.kernel, facts.version, count(facts.cpus, "cpu"));
     if let Some(address) = facts.offered.first() {
@@ -96,7 +96,7 @@ fn line(case: &Case, facts: &Facts, many: bool) -> String {
     text
 }
 
-/// Hosts that did not answer, in the words of a run.
+/// Hosts that did not answer, reported as a run reports them.
 fn unreached(cases: &[Case], setting: &Setting) -> Vec<(usize, Finding)> {
     let missing: Vec<MissingAgent> = cases
         .iter()

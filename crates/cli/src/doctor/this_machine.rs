@@ -1,4 +1,4 @@
-//! This machine alone: a line a subject, ok or the cure.
+//! The report on this machine alone: a line for each subject, with ok or the cure.
 
 use super::finding::{Bytes, bytes, limit, plain};
 use super::judge::least;
@@ -8,19 +8,19 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use wireup_node::doctor::{Facts, LimitsOf};
 
-/// Descriptors of an agent for each rank: three streams, PMI, the process.
+/// Descriptors that an agent needs for each rank: three streams, the PMI socket, the process.
 const FILES_A_RANK: u64 = 5;
 const FILES_MIN: u64 = 1024;
 const PROCESSES_MIN: u64 = 1024;
-/// What RDMA libraries pin at least. Chosen.
+/// The least that RDMA libraries pin. Chosen.
 const LOCKED_MIN: u64 = 64 << 20;
 const SHM_MIN: u64 = 128 << 20;
 const MEMORY_MIN: u64 = 256 << 20;
 
-/// Programs that come with an MPI library and tell about it.
+/// Programs of MPI libraries that print the library's version.
 const MPI_PROGRAMS: [(&str, &str); 3] =
     [("mpichversion", "MPICH"), ("impi_info", "Intel MPI"), ("ompi_info", "Open MPI")];
-/// Variables of launchers that this one may run below.
+/// Variables that show that wireup itself was started by another launcher.
 const OUTER: [(&str, &str); 8] = [
     ("SLURM_JOB_ID", "Slurm"),
     ("PMI_RANK", "a PMI launcher"),
@@ -32,7 +32,7 @@ const OUTER: [(&str, &str); 8] = [
     ("FLUX_URI", "Flux"),
 ];
 
-/// A limit that is set when somebody logs in.
+/// How to raise a limit that is set at log-in.
 fn raise(name: &str, unit: &str) -> String {
     format!("raise {name} in /etc/security/limits.conf ({unit} for a service), then log in again")
 }

@@ -1,6 +1,6 @@
-//! The value of `--agent-bench`, which `wireup bench p2p` and `coll` give: what agents measure before the ranks start.
+//! The value of `--agent-bench`, as `wireup bench p2p` and `coll` pass it: what agents measure before the ranks start.
 //!
-//! `A,B:BYTESxTIMES,…` between the agents of nodes A and B, or `all:BYTESxTIMES,…` among those of all nodes.
+//! `A,B:BYTESxTIMES,…` between the agents of nodes A and B, or `all:BYTESxTIMES,…` among the agents of all nodes.
 
 use super::error::FlagError;
 use wireup_wire::ids::NodeId;

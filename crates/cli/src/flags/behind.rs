@@ -1,4 +1,4 @@
-//! What stands behind a flag, read as the flag wants it.
+//! Reads the value of a flag in the form that the flag expects.
 
 use super::error::FlagError;
 use super::low::{MapBy, Stdin, Variable};
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 
 const MAP_BY_CHOICES: &str = "choose slot, node or ppr:N:node";
 
-/// What stands behind a flag: the value attached to it and the words that follow.
+/// What follows a flag: the value attached to it and the following words.
 pub struct Behind<'a, W: Iterator<Item = OsString>> {
     pub flag: &'static Flag,
     /// As typed.
@@ -57,7 +57,7 @@ impl<W: Iterator<Item = OsString>> Behind<'_, W> {
         values::seconds_ns(&self.name, &word)
     }
 
-    /// More than none.
+    /// Seconds, more than zero.
     pub fn some_seconds_ns(&mut self) -> Result<u64, FlagError> {
         match self.seconds_ns()? {
             0 => Err(FlagError::ZeroSeconds { flag: self.name.clone() }),
@@ -65,7 +65,7 @@ impl<W: Iterator<Item = OsString>> Behind<'_, W> {
         }
     }
 
-    /// One word of a list.
+    /// One of a fixed list of words.
     pub fn choice<T: Copy>(&mut self, list: &[(&'static str, T)]) -> Result<T, FlagError> {
         let word = self.word()?;
         values::choice(&self.name, &word, list, values::choose_from(list))
@@ -105,7 +105,7 @@ impl<W: Iterator<Item = OsString>> Behind<'_, W> {
         values::choice(&self.name, &word, &[("all", Stdin::All), ("none", Stdin::None)], "give a rank, all or none")
     }
 
-    /// A value that nobody took was one too many.
+    /// Refuses an attached value that the flag does not take.
     pub fn refuse_rest(self) -> Result<(), FlagError> {
         match self.attached {
             Some(value) => Err(FlagError::UnexpectedValue { flag: self.name, value: values::shown(&value) }),

@@ -1,4 +1,4 @@
-//! Which hosts a run is for: the user's flags, else `WIREUP_HOSTS`, else what a batch system has given, else this machine.
+//! The hosts of a run: from the user's flags, else from `WIREUP_HOSTS`, else from a batch system, else this machine.
 
 use super::error::FlagError;
 use super::low::{Low, MapBy};
@@ -6,36 +6,36 @@ use crate::here::Here;
 use crate::hosts::allocation::{self, Allocation, Env};
 use crate::hosts::{self, Entry, Hosts, HostsError, Names};
 
-/// Hosts without a flag, in `--hosts`' own syntax.
+/// The variable that names hosts if no flag does, in the syntax of `--hosts`.
 pub const VARIABLE: &str = "WIREUP_HOSTS";
 const HOSTS: &str = "--hosts";
 const HOST_FILE: &str = "--hostfile";
 
-/// The hosts of a run that is not for this machine alone.
+/// The hosts of a run that is not limited to this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chosen {
     pub hosts: Hosts,
-    /// Who named them, for a person.
+    /// Where the hosts were named, for messages.
     pub origin: String,
-    /// The program by which the batch system that has given all of them starts agents there.
+    /// The program that starts agents in one step, if all of the hosts belong to a batch system's allocation and it has one.
     pub step: Option<&'static str>,
 }
 
-/// Whether an origin is the command line, which needs no telling.
+/// Whether the hosts come from the command line, so that messages need not say where they come from.
 pub fn is_of_flags(origin: &str) -> bool {
     ["", HOSTS, HOST_FILE].contains(&origin)
 }
 
-/// Whether hosts may be named, so that this machine's own addresses matter.
+/// Whether hosts may be named, so that this machine's own addresses are needed.
 pub fn may_name_hosts(low: &Low, env: Env) -> bool {
     low.names_hosts() || (low.virtual_nodes.is_none() && (env.get(VARIABLE).is_some() || allocation::is_likely(env)))
 }
 
-/// `None`: this machine, or virtual nodes on it.
+/// `None` for this machine or virtual nodes on it.
 pub fn chosen(low: &Low, here: &Here) -> Result<Option<Chosen>, FlagError> {
     let env = Env(&here.env);
     if let Some((entries, origin)) = named(low, env)? {
-        // A broken allocation is of no interest to somebody who has named hosts.
+        // If the user has named hosts, a broken allocation does not matter.
         let allocation = allocation::detect(env).ok().flatten();
         let (entries, step) = within(entries, allocation.as_ref(), low);
         let origin = if step.is_some() { format!("{origin}, of {}", words(allocation.as_ref())) } else { origin };
@@ -54,7 +54,7 @@ pub fn chosen(low: &Low, here: &Here) -> Result<Option<Chosen>, FlagError> {
     Ok(Some(Chosen { hosts: sum(entries, low, here, Some(&allocation))?, origin, step }))
 }
 
-/// Hosts that the user named, and where.
+/// The hosts that the user named, and where they were named.
 fn named(low: &Low, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError> {
     let mut entries = Vec::new();
     match (low.hosts.is_empty(), low.host_files.is_empty()) {
@@ -81,7 +81,7 @@ fn named(low: &Low, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError>
     }
 }
 
-/// Where all of the named hosts are an allocation's, those without a number have its.
+/// If all named hosts belong to the allocation, those without a slot count get the allocation's.
 fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, low: &Low) -> (Vec<Entry>, Option<&'static str>) {
     let Some(allocation) = allocation.filter(|of| entries.iter().all(|entry| of.find(&entry.name).is_some())) else {
         return (entries, None);
@@ -100,13 +100,13 @@ fn bare(allocation: &Allocation) -> Vec<Entry> {
     allocation.nodes.iter().map(|node| Entry { name: node.name.clone(), slots: None, slots_max: None }).collect()
 }
 
-/// The number of ranks that the user asks for.
+/// The number of ranks that the user asked for.
 fn wanted(low: &Low, allocation: &Allocation) -> Option<u64> {
     let per_node = match low.map_by {
         Some(MapBy::Ppr(ranks)) => Some(ranks),
         _ => low.ppn,
     };
-    // A node that gets more than it was asked for needs the room, however few ranks there are in all.
+    // If a node is to get more ranks than the batch system was asked for, it needs all its room, whatever the total.
     let least = allocation.nodes.iter().map(|node| node.tasks).min().unwrap_or(0);
     if per_node.is_some_and(|ranks| ranks > least) {
         return Some(u64::MAX);

@@ -1,4 +1,4 @@
-//! What was typed behind the smaller commands: some of the flags of `wireup run`, a few of their own, a word or two.
+//! The command lines of the smaller commands: some flags of `wireup run`, a few of their own, one or two words.
 
 use super::behind::Behind;
 use super::error::FlagError;
@@ -9,28 +9,28 @@ use super::values;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// A command's line.
+/// The description of a command's line.
 pub struct Command {
     pub name: &'static str,
-    /// Flags of `wireup run` that mean the same here.
+    /// Flags with the same meaning as in `wireup run`.
     pub shared: &'static [Id],
     pub own: &'static [Own],
-    /// What its words are called; all of them are needed.
+    /// The names of its words; all of them are required.
     pub words: &'static [&'static str],
 }
 
-/// A flag that no other command has.
+/// A flag that only this command has.
 pub struct Own {
     /// Without dashes.
     pub name: &'static str,
-    /// What stands behind it.
+    /// The name of its value, if it takes one.
     pub value: Option<&'static str>,
 }
 
-/// What was typed.
+/// A parsed command line.
 #[derive(Default, Debug)]
 pub struct Typed {
-    /// As far as its flags are those of `wireup run`; the section holds no program.
+    /// The flags shared with `wireup run`; the section holds no program.
     pub low: Box<Low>,
     pub section: Section,
     own: Vec<(&'static str, Option<OsString>)>,
@@ -42,7 +42,7 @@ impl Typed {
         self.own.iter().any(|(own, _)| *own == name)
     }
 
-    /// The last value given, as text.
+    /// The last value given for a flag, as text.
     pub fn text(&self, name: &str) -> Result<Option<String>, FlagError> {
         let given = self.own.iter().rev().find(|(own, _)| *own == name).and_then(|(_, value)| value.clone());
         given.map(|value| values::text(&table::dashed(name), value)).transpose()
@@ -50,7 +50,7 @@ impl Typed {
 }
 
 impl Command {
-    /// Reads the words behind the command's name; `None`: it is asked what they may be.
+    /// Parses the words after the command's name; `None` if help was requested.
     pub fn parse(&self, args: impl IntoIterator<Item = OsString>) -> Result<Option<Typed>, FlagError> {
         let mut words = args.into_iter().peekable();
         let mut typed = Typed::default();
@@ -102,8 +102,8 @@ impl Command {
         Some((own, attached))
     }
 
-    /// A flag of `wireup run`; `None`: help.
-    #[allow(clippy::type_complexity)] // as `low::look_up` gives it
+    /// A flag shared with `wireup run`; `None` if help was requested.
+    #[allow(clippy::type_complexity)] // the type that `low::look_up` returns
     fn shared(&self, word: &OsString) -> Result<Option<(&'static Flag, String, Option<OsString>)>, FlagError> {
         match low::look_up(word) {
             Ok((flag, ..)) if flag.id == Id::Help => Ok(None),

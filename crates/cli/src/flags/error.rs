@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a command line, each in one line that names the next step.
+//! Everything that can be wrong with a command line, each reported on one line with the next step.
 
 use crate::env_file::EnvFileError;
 use crate::hosts::HostsError;

@@ -1,7 +1,7 @@
-//! The nodes of a standing session that a job gets, and what else is decided there.
+//! The nodes of a standing session that a job gets, with what else the session determines.
 //!
-//! Nodes are named as where a run has agents of its own: all of them, or `--hosts` (any of the session's, in the order and with the
-//! slots that are given), or so many virtual ones. What names others is not for this session.
+//! Nodes are named as for a run with agents of its own: all of the session's nodes by default; `--hosts`, in the given order and with the
+//! given slots; or a number of virtual nodes. A job that names hosts outside of the session cannot run in it.
 
 use super::chosen;
 use super::low::Low;
@@ -16,16 +16,16 @@ use wireup_wire::session::{NodeState, Presence, Welcome};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ground {
     pub job: JobId,
-    /// As far as it matters to a launcher.
+    /// Only the parts that a launcher needs.
     pub session: SessionSpec,
     pub nodes: Vec<NodeSpec>,
-    /// With their slots; `None`: nodes of this machine.
+    /// With their slots; `None` for nodes of this machine.
     pub hosts: Option<Hosts>,
-    /// Nodes that are lost: left out.
+    /// Lost nodes, which are left out.
     pub lost: Vec<String>,
 }
 
-/// What a session tells beyond its welcome.
+/// What a session's files tell in addition to its `Welcome`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Told {
     pub slots_stated: bool,
@@ -35,7 +35,7 @@ pub struct Told {
 /// Why a job cannot run in a session.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum GroundError {
-    /// It may run elsewhere.
+    /// It may run outside of the session.
     #[error("session {session} does not have {what}")]
     Elsewhere { session: String, what: String },
     #[error("{host} is lost to session {session}: {problem}; wireup up --name {session} starts it again")]
@@ -49,7 +49,7 @@ pub enum GroundError {
 impl Ground {
     pub fn new(low: &Low, here: &Here, welcome: &Welcome, told: &Told) -> Result<Ground, GroundError> {
         let session = welcome.session.clone();
-        // Who names a session means its nodes, not those of the batch job around.
+        // A user who names a session means its nodes, not those of the surrounding batch job.
         let named = low.names_hosts();
         let asked = match low.session.is_some() && !named {
             true => None,
@@ -99,7 +99,7 @@ impl Ground {
     }
 }
 
-/// The agents of these hosts. If the user has named them, none may be lost.
+/// The agents of these hosts. It is an error if a host that the user named is lost.
 fn of_hosts(
     hosts: &Hosts,
     all: &[usize],
@@ -143,7 +143,7 @@ fn spec(welcome: &Welcome) -> SessionSpec {
         name: welcome.session.clone(),
         fanout: welcome.fanout,
         agents: welcome.nodes.iter().map(|node| AgentSpec { host: node.host.clone() }).collect(),
-        // Which one is the session's affair: the job calls none.
+        // Which remote shell it is matters only to the session; a job in it starts no agents.
         remote_shell: RemoteShell::like(welcome.shared, welcome.by_step),
         transport: welcome.transport,
         ..SessionSpec::default()
@@ -158,11 +158,11 @@ mod tests {
     fn low(line: &str) -> Low {
         match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
             Wish::Run(low) => *low,
-            Wish::Help => panic!("no help here"),
+            Wish::Help => panic!("help was requested"),
         }
     }
 
-    /// Agent 0 is this machine and no node.
+    /// Agent 0 is this machine, which is not a node of the session.
     fn welcome() -> Welcome {
         let node = |host: &str, slots, presence| NodeState { host: host.into(), slots, presence };
         Welcome {
@@ -217,6 +217,6 @@ mod tests {
         for node in &mut virtual_ones.nodes {
             node.presence = Presence::Lost { problem: "cut".into() };
         }
-        assert!(ground("./a", &virtual_ones).expect_err("nobody").starts_with("all nodes of session lab are lost"));
+        assert!(ground("./a", &virtual_ones).expect_err("lost").starts_with("all nodes of session lab are lost"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a command line means: one job and the session that runs it.
+//! The meaning of a command line: one job and the session that runs it.
 
 use super::chosen::{self, Chosen};
 use super::error::FlagError;
@@ -22,7 +22,7 @@ use wireup_wire::peer::SessionSpec;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Chosen: long enough to write a last line and remove a file, short enough to wait for.
 const KILL_GRACE_NS: u64 = 2 * SECOND_NS;
-/// With `--verbose`. Chosen: no healthy fence takes that long.
+/// Default of `--stall-report`. Chosen: no healthy fence takes that long.
 const STALL_REPORT_NS: u64 = 30 * SECOND_NS;
 
 /// A resolved command line.
@@ -30,7 +30,7 @@ const STALL_REPORT_NS: u64 = 30 * SECOND_NS;
 pub struct High {
     pub job: JobSpec,
     pub session: SessionSpec,
-    /// The session stands, and goes on after the job.
+    /// The session is a standing one, which outlives the job.
     pub in_session: bool,
     pub timeout_ns: Option<u64>,
     pub output_dir: Option<PathBuf>,
@@ -40,21 +40,21 @@ pub struct High {
     pub display_map: bool,
     /// Cpus of this machine that ranks may use.
     pub cpus: u32,
-    /// The user chose the fan-out.
+    /// Whether the user chose the fan-out.
     pub fanout_given: bool,
     pub map_by: MapBy,
     /// Slots of each node, if any were stated.
     pub slots: Vec<u32>,
     pub start: Start,
-    /// Who named the hosts; empty: nobody.
+    /// Where the hosts were named; empty if nowhere.
     pub hosts_from: String,
-    /// Why the ranks are offered that PMI.
+    /// The reason for the PMI that the ranks are offered.
     pub pmi_why: String,
-    /// One-line remarks that stop nothing.
+    /// One-line warnings that do not stop the run.
     pub warnings: Vec<String>,
 }
 
-/// Applies defaults, looks for contradictions.
+/// Applies defaults and reports contradictions.
 pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
     resolve_on(None, low, here)
 }
@@ -141,10 +141,10 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
     })
 }
 
-/// Who runs where.
+/// Which ranks run where.
 struct Seating {
     layout: Layout,
-    /// Of each program.
+    /// The number of ranks of each program.
     ranks: Vec<u32>,
     blocks: Vec<Block>,
     mapping: Mapping,
@@ -181,7 +181,7 @@ fn seat(
     Ok(Seating { layout, ranks, blocks, mapping })
 }
 
-/// What flags say on their own.
+/// Options that follow from the flags alone.
 fn options(low: &Low, here: &Here) -> JobOptions {
     JobOptions {
         bind_to: low.bind_to.unwrap_or_default(),

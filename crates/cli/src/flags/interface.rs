@@ -1,5 +1,4 @@
-//! The value of `--interface`: an interface, an address, or a network; looked at only as text, since each machine has
-//! its own.
+//! The value of `--interface`: an interface, an address, or a network. It is checked only as text, since the machines differ.
 
 use super::error::FlagError;
 use std::net::IpAddr;
@@ -7,7 +6,7 @@ use std::net::IpAddr;
 /// Longest name of an interface on Linux.
 const NAME_LEN_MAX: usize = 15;
 
-/// The value as typed, without white space around it, if it can be one of the three. What agents refuse is refused here.
+/// The value as typed, without surrounding white space, if it can be one of the three. It refuses whatever agents would refuse.
 pub fn checked(flag: &str, value: String) -> Result<String, FlagError> {
     match problem(value.trim()) {
         None => Ok(value.trim().to_owned()),
@@ -22,7 +21,7 @@ fn problem(value: &str) -> Option<&'static str> {
         let fits = bits.parse::<u8>().is_ok_and(|bits| bits <= bits_max);
         return (!fits).then_some("no length of a network behind the \"/\"");
     }
-    // An address may stand in brackets, as in a list of hosts.
+    // An address may be written in brackets, as in a list of hosts.
     let bare = value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(value);
     if bare.parse::<IpAddr>().is_ok() {
         return None;

@@ -1,7 +1,7 @@
-//! The agents of a session and the nodes of a job: who starts on which machine.
+//! The agents of a session and the nodes of a job: which agent runs on which machine.
 //!
-//! Agent 0 is the launcher's own process. If the launcher's machine is one of the hosts, that node is agent 0's; else
-//! agent 0 has no node. The order of nodes is always the user's.
+//! Agent 0 is the launcher's own process. If the launcher's machine is one of the hosts, agent 0 runs that node; otherwise agent 0 has no
+//! node. Nodes keep the user's order.
 
 use super::low::Start;
 use crate::hosts::Hosts;
@@ -11,8 +11,8 @@ use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{Block, NodeSpec};
 use wireup_wire::peer::AgentSpec;
 
-/// Remote shells under way at once below one agent. Chosen: more than the default fan-out, so that only `--start
-/// ssh-flat` waits; few enough for the memory and the process limit of a log-in node.
+/// Remote shells in progress at once below one agent. Chosen: more than the default fan-out, so that only `--start ssh-flat` has to wait;
+/// few enough for the memory and the process limit of a log-in node.
 const SHELLS_MAX: u32 = 64;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// This machine, or as many virtual nodes on it.
+    /// This machine, or the given number of virtual nodes on it.
     pub fn here(virtual_nodes: Option<u32>, own: &str) -> Layout {
         let nodes: Vec<NodeSpec> = match virtual_nodes {
             None => vec![NodeSpec { agent: AgentId(0), name: own.to_owned(), shared: false }],
@@ -33,7 +33,7 @@ impl Layout {
         Layout { agents: nodes.iter().map(|node| AgentSpec { host: node.name.clone() }).collect(), nodes }
     }
 
-    /// One agent a host.
+    /// One agent per host.
     pub fn of_hosts(hosts: &Hosts, own: &str) -> Layout {
         let own = hosts.list.iter().find(|host| host.here).map_or(own, |host| &host.name);
         let mut agents = vec![AgentSpec { host: own.to_owned() }];
@@ -45,8 +45,8 @@ impl Layout {
         Layout { agents, nodes }
     }
 
-    /// One agent a rank, each a node of its own, where the mapping has placed the rank. Also those on this machine come
-    /// by the remote shell.
+    /// One agent per rank, each a node of its own on the host where the mapping has placed the rank. Those on this machine are started by
+    /// the remote shell, too.
     pub fn of_ranks(hosts: &Hosts, mapping: &Mapping, own: &str) -> Layout {
         let mut agents = vec![AgentSpec { host: own.to_owned() }];
         let mut places: Vec<usize> = vec![0; mapping.job_size() as usize];
@@ -67,12 +67,12 @@ impl Layout {
         Layout { agents, nodes }
     }
 
-    /// Whether agents run on this machine only, if their remote shell does not say otherwise.
+    /// Whether there is only the launcher's own agent.
     pub fn is_alone(&self) -> bool {
         self.agents.len() == 1
     }
 
-    /// Children of each agent.
+    /// The number of children of each agent.
     pub fn fanout(&self, start: Start, asked: Option<u32>) -> u32 {
         let agents = self.agents.len() as u32;
         match start {

@@ -1,9 +1,8 @@
-//! What was typed behind `wireup run`, as typed.
+//! The command line of `wireup run`, as typed.
 //!
-//! Flags end at the first word without a dash, the program; everything behind it is the program's own, up to a lone
-//! `:`, where the next program's section begins. Single-dash long forms (`-np`, `-wdir`, `-env`) are as good as
-//! `--np`, because that is what other launchers taught people to type; for the same reason the words are cut here and
-//! not by a getopt-like lexer, which would read `-np 4` as `-n p`.
+//! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone `:`, where the next
+//! program's section begins. Long forms with a single dash (`-np`, `-wdir`, `-env`) are accepted because other launchers use them. For the
+//! same reason words are split here and not by a getopt-like lexer, which would read `-np 4` as `-n p`.
 
 use super::agent_bench;
 use super::behind::Behind;
@@ -17,14 +16,14 @@ use std::path::PathBuf;
 use wireup_wire::job::{AgentBench, BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
 use wireup_wire::peer::AgentTransport;
 
-/// What a command line of `wireup run` asks for.
+/// The request on a command line of `wireup run`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
     Help,
     Run(Box<Low>),
 }
 
-/// All flags of one command line; `None` and empty where nothing was said.
+/// All flags of one command line; `None` or empty if not given.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Low {
     pub sections: Vec<Section>,
@@ -33,7 +32,7 @@ pub struct Low {
     pub map_by: Option<MapBy>,
     pub slots: Option<u32>,
     pub oversubscribe: bool,
-    /// All that was given, in order.
+    /// All values that were given, in order.
     pub hosts: Vec<String>,
     pub host_files: Vec<PathBuf>,
     pub start: Option<Start>,
@@ -85,7 +84,7 @@ pub struct Section {
     pub ranks: Option<u32>,
     pub wdir: Option<PathBuf>,
     pub env: Vec<Variable>,
-    /// Program and arguments; never empty once parsed.
+    /// Program and arguments; never empty after parsing.
     pub argv: Vec<OsString>,
 }
 
@@ -93,7 +92,7 @@ pub struct Section {
 pub enum Variable {
     /// `NAME=VALUE`.
     Set(Vec<u8>),
-    /// A name; the value is the launcher's.
+    /// A name; its value is taken from the launcher's environment.
     Export(OsString),
 }
 
@@ -101,19 +100,19 @@ pub enum Variable {
 pub enum MapBy {
     Slot,
     Node,
-    /// So many ranks a node, no more.
+    /// At most this many ranks per node.
     Ppr(u32),
 }
 
-/// Who starts the agents.
+/// Which agent starts which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Start {
-    /// Each agent those below it.
+    /// Each agent starts its children in the tree.
     #[default]
     Tree,
-    /// The launcher all of them.
+    /// The launcher starts all of them.
     Flat,
-    /// The launcher one for each rank, one after the other.
+    /// The launcher starts one agent per rank, one after the other.
     Serial,
 }
 
@@ -134,7 +133,7 @@ const BINDINGS: &[(&str, BindTo)] = &[
 
 const STARTS: &[(&str, Start)] = &[("ssh-tree", Start::Tree), ("ssh-flat", Start::Flat), ("serial-ssh", Start::Serial)];
 
-/// Reads the words behind `wireup run`.
+/// Parses the words after `wireup run`.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError> {
     let mut words = args.into_iter().peekable();
     let mut low = Low::default();
@@ -188,7 +187,7 @@ impl Low {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
 
-    /// Flags that say how agents are started and linked: a session's have been.
+    /// The first given flag that says how agents are started and linked, which a standing session has already decided.
     pub fn decided_by_session(&self) -> Option<Id> {
         let given = [
             (self.start.is_some(), Id::Start),
@@ -303,7 +302,7 @@ pub(super) fn is_flag(word: &OsStr) -> bool {
     word.as_bytes().first() == Some(&b'-') && word.len() > 1
 }
 
-/// The flag that a word names, the name as typed, and the value attached to it (`--np=4`, `-n4`).
+/// The flag that a word names, the name as typed, and the attached value (`--np=4`, `-n4`).
 pub(super) fn look_up(word: &OsStr) -> Result<(&'static Flag, String, Option<OsString>), FlagError> {
     let bytes = word.as_bytes();
     let dashes = if bytes.starts_with(b"--") { 2 } else { 1 };

@@ -1,7 +1,7 @@
-//! The command line of `wireup run`, in two steps.
+//! The command line of `wireup run`, parsed in two steps.
 //!
-//! `table` says which flags there are; `low` holds what was typed, as typed; `high` is what it means: a job and a
-//! session, with every default applied and every contradiction refused.
+//! `table` lists the flags; `low` holds what was typed; `high` is its meaning: a job and a session, with every default applied and every
+//! contradiction refused.
 
 mod agent_bench;
 mod behind;

@@ -1,6 +1,6 @@
-//! The word that somebody probably meant.
+//! Finds the word that the user probably meant.
 
-/// The candidate nearest to `typed`, if one is near enough: a beginning of it, or one third of its letters wrong.
+/// The candidate nearest to `typed`, if it is near enough: a prefix, or at most one third of the letters wrong.
 pub fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = candidates.map(|candidate| (score(typed, candidate), candidate));
     let best = scored.min_by_key(|&(score, candidate)| (score, candidate.len().abs_diff(typed.len())));
@@ -14,7 +14,7 @@ fn score(typed: &str, candidate: &str) -> usize {
     distance(typed.as_bytes(), candidate.as_bytes())
 }
 
-/// Edits from one word to the other, where two letters in the wrong order are one edit.
+/// Edit distance of two words, where two swapped letters count as one edit.
 fn distance(left: &[u8], right: &[u8]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=right.len()).collect();

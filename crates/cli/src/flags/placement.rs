@@ -1,4 +1,4 @@
-//! How many ranks there are and which node each goes to.
+//! The number of ranks and the node of each.
 
 use super::error::FlagError;
 use super::low::{Low, MapBy};
@@ -11,7 +11,7 @@ use wireup_wire::limits::JOB_SIZE_MAX;
 /// The nodes that ranks are placed on.
 #[derive(Clone, Copy, Debug)]
 pub enum Places<'a> {
-    /// This machine, or virtual nodes; with this many cpus.
+    /// This machine, or virtual nodes on it, with this many cpus.
     Here {
         nodes: u32,
         cpus: u32,
@@ -27,7 +27,7 @@ impl Places<'_> {
         }
     }
 
-    /// Ranks of a job whose user named no number.
+    /// The default number of ranks.
     fn ranks(&self, per_node: Option<u32>) -> u64 {
         match (self, per_node) {
             (_, Some(per_node)) => u64::from(per_node) * u64::from(self.nodes()),
@@ -37,7 +37,7 @@ impl Places<'_> {
     }
 }
 
-/// Ranks of each program.
+/// The number of ranks of each program.
 pub fn ranks_per_app(low: &Low, places: Places) -> Result<Vec<u32>, FlagError> {
     let by_default = places.ranks(low.ppn.or(ppr(low)));
     let alone = low.sections.len() == 1;
@@ -66,8 +66,8 @@ pub fn ranks_per_app(low: &Low, places: Places) -> Result<Vec<u32>, FlagError> {
 
 /// The blocks that place `job_size` ranks.
 ///
-/// `--ppn` is how many ranks a node gets before the next one is looked at; as with Hydra, ranks beyond all nodes start
-/// over. Slots and `ppr` are limits.
+/// `--ppn` is how many ranks a node gets before the next node is used; as with Hydra, ranks beyond the last node continue on the first one.
+/// Slots and `ppr` are limits.
 pub fn blocks(low: &Low, job_size: u32, places: Places) -> Result<Vec<Block>, FlagError> {
     let nodes = places.nodes();
     if let Some(per_node) = ppr(low) {
@@ -102,7 +102,7 @@ pub fn blocks(low: &Low, job_size: u32, places: Places) -> Result<Vec<Block>, Fl
     })?;
     match slots {
         Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, low.oversubscribe)?,
-        // The blocks above fill the first node first, so it is never less full than another.
+        // The blocks fill the first node first, so no other node has more ranks.
         Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !low.oversubscribe => {
             return Err(FlagError::SlotsExceeded { ranks: job_size, nodes, slots });
         }
@@ -123,7 +123,8 @@ fn slots_of(hosts: &Hosts) -> Vec<u32> {
     hosts.list.iter().map(|host| host.slots).collect()
 }
 
-/// One rank a host in turn, past those whose slots are taken; once all are, from the beginning. Costs O(ranks + hosts).
+/// One rank per host in turn, skipping hosts whose slots are taken; when all slots are taken, the same sequence starts over.
+/// Costs O(ranks + hosts).
 fn in_turn(hosts: &Hosts, job_size: u32) -> Vec<Block> {
     let slots = slots_of(hosts);
     if slots.iter().all(|of_host| *of_host == slots[0]) {
@@ -148,7 +149,7 @@ fn in_turn(hosts: &Hosts, job_size: u32) -> Vec<Block> {
     blocks
 }
 
-/// No host has more ranks than its slots, or with `oversubscribe` than its `max_slots`.
+/// Checks that no host has more ranks than its slots or, with `oversubscribe`, than its `max_slots`.
 fn check_hosts(hosts: &Hosts, blocks: &[Block], job_size: u32, oversubscribe: bool) -> Result<(), FlagError> {
     if oversubscribe && hosts.list.iter().all(|host| host.slots_max.is_none()) {
         return Ok(());
@@ -164,7 +165,7 @@ fn check_hosts(hosts: &Hosts, blocks: &[Block], job_size: u32, oversubscribe: bo
     Ok(())
 }
 
-/// Ranks of each node. Costs O(ranks + blocks).
+/// The number of ranks of each node. Costs O(ranks + blocks).
 fn fill(blocks: &[Block], nodes: usize, job_size: u32) -> Vec<u32> {
     let mut fill = vec![0; nodes];
     let mut left = job_size;
@@ -202,7 +203,7 @@ mod tests {
         Hosts::new(entries, slots, &names).expect(text)
     }
 
-    /// What `--hosts` and the flags in `line` lead to.
+    /// The placement that `--hosts` and the flags in `line` lead to.
     fn on_hosts(text: &str, line: &str) -> Result<Vec<(u32, u32, u32)>, String> {
         placed_on(line, Places::Hosts(&hosts(text, low(line).slots)))
     }
@@ -210,7 +211,7 @@ mod tests {
     fn low(line: &str) -> Low {
         match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
             Wish::Run(low) => *low,
-            Wish::Help => panic!("no help here"),
+            Wish::Help => panic!("help was requested"),
         }
     }
 

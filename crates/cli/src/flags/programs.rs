@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use wireup_wire::job::{AppSpec, PmiFlavour};
 
-/// What each program is started with; remarks.
+/// The programs with everything that each is started with; and warnings.
 pub fn apps(
     sections: Vec<Section>,
     ranks: &[u32],
@@ -38,11 +38,11 @@ pub fn apps(
     Ok((apps, warnings))
 }
 
-/// As the user says, else as the programs tell.
+/// The PMI that the user chose, else the one that the programs need.
 pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Choice {
     match wish {
         None => flavour::choose(apps, context),
-        // What a program will load is good to know for whoever asks for PMIx as well.
+        // If the user asks for PMIx, which library the program will load still matters.
         Some(wish) if wish.has_pmix() => {
             Choice { flavour: wish, why: "--pmi".into(), ..flavour::choose(apps, context) }
         }
@@ -50,7 +50,8 @@ pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Cho
     }
 }
 
-/// The path of a PMIx library, for nodes that work in other directories; looked at where they are this machine.
+/// The absolute path of a PMIx library, since nodes work in other directories. Its existence is checked only if all ranks run on this
+/// machine.
 pub fn pmix_library(path: &Path, here: &Here, local: bool) -> Result<String, FlagError> {
     let shown = path.display().to_string();
     let path = here.absolute(shown.clone());
@@ -60,7 +61,7 @@ pub fn pmix_library(path: &Path, here: &Here, local: bool) -> Result<String, Fla
     }
 }
 
-/// An absolute path. It is looked at only where the ranks see the same one.
+/// The absolute path of a working directory. It is checked only if the ranks see the same file system.
 fn working_directory(wdir: Option<PathBuf>, here: &Here, local: bool) -> Result<PathBuf, FlagError> {
     let current = || match &here.cwd {
         Ok(cwd) => Ok(cwd.clone()),

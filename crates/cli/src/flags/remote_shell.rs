@@ -6,9 +6,9 @@ use crate::here::Here;
 use wireup_node::agent::starters;
 use wireup_wire::peer::{RemoteShell, Starter};
 
-/// The remote shell when hosts are named. The user's configuration counts, but nothing of it that gets in the way of a
-/// command without a person: X11 and port forwarding, a terminal, questions, a connection that stays behind. A host that
-/// does not answer at all is given up after a quarter of the default start time, so that another agent can still try.
+/// The remote shell when hosts are named. The user's configuration applies, except for what disturbs an unattended command: X11 and port
+/// forwarding, a terminal, questions, a connection that stays open. A host that does not answer at all is given up after a quarter of the
+/// default start time, so that another agent still has time to try.
 pub const SSH: [&str; 11] = [
     "ssh",
     "-x",
@@ -23,14 +23,13 @@ pub const SSH: [&str; 11] = [
     "ConnectTimeout=15",
 ];
 
-/// How hosts are reached if nobody says otherwise.
+/// The default way of reaching hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// There are none.
+    /// There are no hosts.
     Here,
     Ssh,
-    /// A batch system has given them; one step of this program starts all agents, unless they are to be started in another
-    /// way.
+    /// The hosts come from a batch system; one step of this program starts all agents, unless another way of starting is asked for.
     Allocation {
         program: &'static str,
         one_step: bool,
@@ -38,7 +37,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// `step`: the program that starts a step on all of the hosts.
+    /// `step` is the program that starts a step on all of the hosts.
     pub fn of(hosts: bool, step: Option<&'static str>, start: Start) -> Reach {
         match (hosts, step) {
             (false, _) => Reach::Here,
@@ -48,7 +47,7 @@ impl Reach {
     }
 }
 
-/// The remote shell, `command` if the user has named one.
+/// The remote shell; `command` if the user has named one.
 pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<RemoteShell, FlagError> {
     let mut words: Vec<String> = match (command, reach) {
         (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
@@ -56,7 +55,7 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
         (None, Reach::Allocation { program, one_step: true }) => vec![program.to_owned()],
         (None, Reach::Ssh | Reach::Allocation { one_step: false, .. }) => SSH.map(str::to_owned).to_vec(),
     };
-    // Agents do not work in the launcher's directory.
+    // Agents do not run in the launcher's directory.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
         *program = here.absolute(program.trim_start_matches("./").to_owned());
     }
@@ -70,7 +69,7 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
         return Ok(shell);
     };
     match reach {
-        // The user's own options come last, and count.
+        // The user's own options come last, so that they take precedence.
         Reach::Allocation { program, one_step: true } if program == *own => {
             words.splice(1..1, system.options().iter().map(|word| (*word).to_owned()));
             Ok(RemoteShell::of_words(&words).unwrap_or(shell))
@@ -84,8 +83,8 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
     }
 }
 
-/// A word of a remote shell's command; where it is a file of the launcher's directory, or ends with one
-/// (`-oIdentityFile=keys/id`, `-Fconfig`), by its absolute path.
+/// One word of a remote shell's command. If it is a file of the launcher's directory, or ends with one (`-oIdentityFile=keys/id`,
+/// `-Fconfig`), the file is replaced by its absolute path.
 fn with_absolute_file(word: &str, here: &Here) -> String {
     let is_file = |path: &str| here.cwd.as_ref().is_ok_and(|cwd| !path.is_empty() && cwd.join(path).is_file());
     let path = match word.split_once('=') {
@@ -94,7 +93,7 @@ fn with_absolute_file(word: &str, here: &Here) -> String {
         None => word.strip_prefix("-F").or_else(|| word.strip_prefix("-i")).unwrap_or(word),
     };
     match is_file(path) {
-        // What is absolute stays as it is.
+        // An absolute path is unchanged.
         true => word[..word.len() - path.len()].to_owned() + &here.absolute(path.trim_start_matches("./").to_owned()),
         false => word.to_owned(),
     }
@@ -115,7 +114,7 @@ mod tests {
             words("ssh -Fetc/passwd -oUserKnownHostsFile=etc/hosts"),
             "ssh -F/etc/passwd -oUserKnownHostsFile=/etc/hosts"
         );
-        // A user who is called like a directory, a file that is not there, and what is absolute already.
+        // A user named like a directory, a missing file, and absolute paths are left alone.
         let same = "ssh -l etc -F no/such -F /etc/passwd -oIdentityFile=/etc/hosts -o BatchMode=yes";
         assert_eq!(words(same), same);
     }

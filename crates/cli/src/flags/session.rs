@@ -1,4 +1,4 @@
-//! The session that a command line means: a job's own, or the one that `wireup up` begins.
+//! The session that a command line describes: a job's own, or the one that `wireup up` starts.
 
 use super::chosen;
 use super::error::FlagError;
@@ -12,10 +12,10 @@ use wireup_wire::session::Standing;
 
 /// An agent that has not linked back by then is lost. Chosen: a slow log-in takes seconds, not a minute.
 const START_TIMEOUT_NS: u64 = 60_000_000_000;
-/// A node that has not answered for so long is lost. Chosen: a node that swaps or a switch that reboots answers in less.
+/// A node that has not answered for this long is lost. Chosen: a swapping node or a rebooting switch answers sooner.
 const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
 
-/// The session of a job's own.
+/// A job's own session.
 pub fn of_job(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
     let start = start(low, reach != Reach::Here)?;
     Ok(SessionSpec {
@@ -38,7 +38,7 @@ pub fn of_job(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: Strin
     })
 }
 
-/// A session for `wireup up`, with the slots that were stated.
+/// The session for `wireup up`, with the slots that were stated.
 pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told), FlagError> {
     let chosen = chosen::chosen(low, here)?;
     let step = chosen.as_ref().and_then(|chosen| chosen.step);
@@ -52,7 +52,7 @@ pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told
     };
     let reach = Reach::of(hosts.is_some(), step, start(low, hosts.is_some())?);
     let spec = of_job(low, here, reach, &layout, name.to_owned())?;
-    // Agents that are no node take no rank.
+    // Agents without a node run no ranks.
     let mut slots = vec![0; layout.agents.len()];
     let mut told = Told { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
     for (index, node) in layout.nodes.iter().enumerate() {
@@ -64,7 +64,7 @@ pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told
     Ok((SessionSpec { standing: Some(Standing { slots }), ..spec }, told))
 }
 
-/// How agents are to be started.
+/// How agents are started.
 pub fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
     let start = low.start.unwrap_or_default();
     match (start, low.fanout) {

@@ -7,7 +7,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{PtySpec, StdinTarget};
 
-/// Where no terminal says otherwise.
+/// The size if no terminal gives one.
 const TERMINAL_SIZE: (u16, u16) = (24, 80);
 
 pub fn stdin_target(stdin: Option<Stdin>, job_size: u32) -> Result<StdinTarget, FlagError> {
@@ -29,9 +29,9 @@ fn check_rank(flag: &'static str, rank: u32, job_size: u32) -> Result<Rank, Flag
     if rank < job_size { Ok(Rank(rank)) } else { Err(FlagError::NoSuchRank { flag, rank, last: job_size - 1 }) }
 }
 
-/// Whether the reader of standard input gets the launcher's own descriptor: cheapest, and nothing is read that nobody
-/// asked for. Not a terminal, which the ranks, in a session of their own, cannot read; not a rank elsewhere, or one
-/// that reads from its pseudo-terminal.
+/// Whether the rank that reads standard input gets the launcher's own descriptor. This is cheapest, and nothing is read before the rank
+/// asks for it. It is not possible for a terminal, since ranks run in a session of their own and cannot read it, nor for a rank on another
+/// node or one with a pseudo-terminal.
 pub fn may_inherit_stdin(
     stdin: StdinTarget,
     pty: Option<PtySpec>,

@@ -1,6 +1,6 @@
-//! The flags of `wireup run`: one table for the parser, the help text, the "did you mean".
+//! The flags of `wireup run`: one table for the parser, the help text and the "did you mean" suggestions.
 
-/// What a flag is, whatever it is called.
+/// The identity of a flag, whatever its names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Id {
     Ranks,
@@ -54,11 +54,11 @@ pub enum Id {
     DisplayMap,
     Verbose,
     Help,
-    /// Means something to another launcher and is the default, or needless, here.
+    /// A flag of other launchers that is the default, or unnecessary, here.
     Ignored,
 }
 
-/// What stands behind a flag. The text is how the help and the messages call it.
+/// The value that a flag takes. The text is its name in help and messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
     Nothing,
@@ -69,7 +69,7 @@ pub enum Takes {
     MaybeNumber(&'static str),
 }
 
-/// The chapter of the help text.
+/// A section of the help text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
     Placement,
@@ -84,7 +84,7 @@ pub enum Group {
 
 pub struct Flag {
     pub id: Id,
-    /// Without dashes; every name is taken with one dash or with two.
+    /// Without dashes; every name is accepted with one dash or two.
     pub names: &'static [&'static str],
     pub takes: Takes,
     pub group: Group,
@@ -98,7 +98,7 @@ impl Flag {
     }
 }
 
-/// A name as people write it: one letter with one dash, more with two.
+/// A name as users write it: one dash before one letter, two before more.
 pub fn dashed(name: &str) -> String {
     if name.len() == 1 || name == "np" { format!("-{name}") } else { format!("--{name}") }
 }
@@ -411,7 +411,7 @@ pub const FLAGS: &[Flag] = &[
         "Show where the time of the start went; write a trace for https://ui.perfetto.dev to FILE.",
     ),
     flag(Id::Record, &["record"], Word("DIR"), Insight, "Record what every agent is told, for wireup replay."),
-    // For measurements: frames of collectives leave that much later.
+    // For measurements. `inject-link-delay` delays every frame of a collective by this much.
     flag(Id::AgentBench, &["agent-bench"], Word("TASK"), Hidden, ""),
     flag(Id::InjectLinkDelay, &["inject-link-delay"], Word("SECONDS"), Hidden, ""),
     flag(Id::Help, &["help", "h"], Nothing, Hidden, ""),

@@ -1,4 +1,4 @@
-//! Words of the command line as numbers, times, choices.
+//! Parses words of the command line as numbers, times, choices.
 
 use super::error::FlagError;
 use super::nearest::nearest;
@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Longest time that a flag takes: a year, far below what 64 bits of nanoseconds hold.
+/// Longest time that a flag accepts: a year, far below what 64 bits of nanoseconds can hold.
 const SECONDS_MAX: u32 = 366 * 24 * 3600;
 
-/// The text of a word, for messages; what is not UTF-8 is replaced.
+/// A word as text for messages; invalid UTF-8 is replaced.
 pub fn shown(word: &OsStr) -> String {
     word.to_string_lossy().into_owned()
 }
@@ -24,7 +24,7 @@ pub fn number(flag: &str, word: &OsStr, min: u32, max: u32) -> Result<u32, FlagE
     number.ok_or_else(|| FlagError::NotANumber { flag: flag.to_owned(), value: shown(word), min, max })
 }
 
-/// Seconds, with a decimal point if need be, as nanoseconds.
+/// Seconds, possibly with a fraction, as nanoseconds.
 pub fn seconds_ns(flag: &str, word: &OsStr) -> Result<u64, FlagError> {
     let seconds = word.to_str().and_then(|text| text.parse::<f64>().ok());
     let seconds = seconds.filter(|seconds| (0.0..=f64::from(SECONDS_MAX)).contains(seconds));
@@ -44,7 +44,7 @@ pub fn choice<T: Copy>(
     found.ok_or_else(|| not_a_choice(flag, &typed, list.iter().map(|(name, _)| *name), choices))
 }
 
-/// What to do about a word that is none of a table's: `choose a, b or c`.
+/// The advice for a word that is not in a table: `choose a, b or c`.
 pub fn choose_from<T>(list: &[(&'static str, T)]) -> String {
     let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
     match names.split_last() {

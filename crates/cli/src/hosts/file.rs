@@ -1,8 +1,7 @@
 //! Host files, in the dialects of other launchers.
 //!
-//! A line is a host or a range of hosts, then how much room it has: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI),
-//! `n0 ppn=4`, `n0 4` (batch systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends do not
-//! matter.
+//! A line is a host or a range of hosts, then its slots: `n0`, `n0:4`, `n0 slots=4 max_slots=8` (Open MPI), `n0 ppn=4`, `n0 4` (batch
+//! systems). `#` begins a comment; blanks around `=`, empty lines and Windows line ends are ignored.
 
 use super::problem::HostsError;
 use super::{Entry, HostProblem, expand};
@@ -12,7 +11,7 @@ use std::io::Read;
 use std::path::Path;
 use wireup_node::hosts::{Pattern, words};
 
-/// Longest host file. Chosen: a million hosts with names of a usual length.
+/// Longest host file. Chosen: a million hosts with names of ordinary length.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
 const SLOTS: [&str; 5] = ["slots", "ppn", "cpu", "cpus", "count"];
@@ -73,7 +72,7 @@ fn parse_line(entries: &mut Vec<Entry>, line: &str) -> Result<(), HostProblem> {
     Ok(())
 }
 
-/// The words of a line; blanks around `=` are no ends of words.
+/// The words of a line; blanks around `=` do not separate words.
 fn tokens(line: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     for word in line.split_whitespace() {
@@ -85,7 +84,7 @@ fn tokens(line: &str) -> Vec<String> {
     tokens
 }
 
-/// What a word says about the room on a host, and where that belongs.
+/// The number of slots that a word states, with the field that it belongs to.
 fn room_of<'a>(
     word: &str,
     slots: &'a mut Option<u32>,

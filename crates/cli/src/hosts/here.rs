@@ -1,8 +1,7 @@
-//! Which of the hosts is the machine that the launcher runs on. No name is looked up.
+//! Finds the hosts that are the launcher's own machine, without looking up names.
 //!
-//! Taking this machine for another one costs a log-in to itself; taking another one for this machine would start its
-//! ranks in the wrong place. So a full name counts as this machine's short one only if it is the only such name in the
-//! list.
+//! Taking this machine for another one costs a log-in to itself; taking another one for this machine would start its ranks in the wrong
+//! place. So a full name counts as this machine's short name only if it is the only such name in the list.
 
 use super::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +11,7 @@ use wireup_os::interfaces;
 pub struct Names {
     own: String,
     addresses: Vec<IpAddr>,
-    /// Some full name of the list may be this machine's.
+    /// Whether full names in the list that begin with this machine's short name count as this machine.
     full_names: bool,
 }
 
@@ -25,8 +24,7 @@ impl Names {
         Names { own: own.to_owned(), addresses, full_names }
     }
 
-    /// Whether a name, as the user wrote it, is this machine's. With a user before it, it is not: that is another
-    /// log-in.
+    /// Whether a name, as the user wrote it, is this machine's. A name with `user@` is not: it means another log-in.
     pub fn is_here(&self, name: &str) -> bool {
         if let Ok(address) = name.parse::<IpAddr>() {
             let loopback = address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST;
@@ -39,12 +37,12 @@ impl Names {
     }
 }
 
-/// Whether `full` is `short` with a domain.
+/// Whether `full` is `short` followed by a domain.
 fn extends(full: &str, short: &str) -> bool {
     !short.is_empty() && full.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// The addresses of this machine's interfaces; none where the kernel does not tell.
+/// The addresses of this machine's interfaces; empty if they cannot be read.
 pub fn addresses() -> Vec<IpAddr> {
     interfaces::addresses().unwrap_or_default().into_iter().map(|own| own.ip).collect()
 }

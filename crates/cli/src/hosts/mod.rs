@@ -1,8 +1,8 @@
-//! The hosts that a job runs on: from `--hosts` and host files to a list of nodes with their slots.
+//! The hosts of a job: from `--hosts` and host files to a list of nodes with their slots.
 //!
-//! One rule for slots: there is no limit unless the user stated one, by a number or by naming a host more than once.
-//! Where one is stated, a host without a number has one slot for each time that it is named (or `--slots`). So a file
-//! that names each host once a cpu, as batch systems write it, works as people expect.
+//! There is one rule for slots: the number of ranks is limited only if the user states a number of slots or names a host more than once.
+//! Then a host without a number has one slot for each mention (or `--slots`). So files that name each host once per cpu, as batch systems
+//! write them, work as users expect.
 
 pub mod allocation;
 mod file;
@@ -20,13 +20,13 @@ use wireup_node::hosts::{HOSTS_MAX, Pattern, words};
 /// One mention of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// For the remote shell: `user@` may stand before it.
+    /// Passed to the remote shell: it may begin with `user@`.
     pub name: String,
     pub slots: Option<u32>,
     pub slots_max: Option<u32>,
 }
 
-/// A host with the room it offers.
+/// A host with its slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
     /// As first mentioned.
@@ -34,7 +34,7 @@ pub struct Host {
     pub slots: u32,
     /// A limit that `--oversubscribe` does not lift.
     pub slots_max: Option<u32>,
-    /// It is the machine that the launcher runs on.
+    /// It is the launcher's own machine.
     pub here: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct Host {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hosts {
     pub list: Vec<Host>,
-    /// The user said how many slots there are.
+    /// Whether the user stated a number of slots.
     pub stated: bool,
 }
 
@@ -71,7 +71,7 @@ fn expand(
 }
 
 impl Hosts {
-    /// Adds up what was said about each host. `slots` is for those without a number.
+    /// Sums up what was stated about each host. `slots` is the default for hosts without a number.
     pub fn new(entries: Vec<Entry>, slots: Option<u32>, names: &Names) -> Result<Hosts, HostsError> {
         let mut sums: Vec<Sum> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
@@ -96,13 +96,13 @@ impl Hosts {
         if list.is_empty() { Err(HostsError::NoSlots) } else { Ok(Hosts { list, stated }) }
     }
 
-    /// The slots of all hosts together.
+    /// The total number of slots.
     pub fn slots(&self) -> u64 {
         self.list.iter().map(|host| u64::from(host.slots)).sum()
     }
 }
 
-/// What was said about one host.
+/// What was stated about one host.
 #[derive(Default)]
 struct Sum {
     name: String,
@@ -130,7 +130,7 @@ impl Sum {
             (None, Some(default)) => default,
             (None, None) => self.bare,
         };
-        // A mention without a limit must not make less room than there are slots.
+        // The limit is never less than the slots, for example when another mention has no limit.
         let slots_max = self.slots_max.map(|max| max.max(slots));
         Host { name: self.name, slots, slots_max, here: self.here }
     }

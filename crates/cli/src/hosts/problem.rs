@@ -1,4 +1,4 @@
-//! What can be wrong with a list of hosts, wherever it stands, each with the cure.
+//! What can be wrong with a list of hosts, each with what to do about it.
 
 use super::allocation::{AllocationError, Refused};
 use thiserror::Error;

@@ -1,14 +1,13 @@
-//! The exchange of MPI start-up: put, fence, get, measured.
+//! The exchange at MPI start-up (put, fence, get), measured.
 //!
-//! Each round puts one key a rank, fences, and gets keys of other ranks, the right neighbour's first so that not
-//! all ask for the same one at once. What each rank measured goes through the kvs too, in a last fence, and rank 0
-//! prints the slowest rank's times, the mean of all rounds.
+//! In each round every rank puts one key, fences, and gets keys of other ranks, beginning with its right neighbour's so that the ranks do
+//! not all ask for the same key at once. The measurements go through the kvs too, in a last fence; rank 0 prints the slowest rank's times
+//! as the mean over all rounds.
 
 use super::flags::{Flags, Gets, number};
-use super::session::Session;
+use super::session::{Outcome, Session};
 use super::{Failed, milliseconds, say, text_of};
 use std::fmt::Write;
-use wireup_client::Event;
 use wireup_os::clock::monotonic_ns;
 use wireup_wire::pmi::{Dialect, Excerpt};
 
@@ -20,10 +19,10 @@ pub struct Exchange<'s> {
     size: u32,
 }
 
-/// One rank's measurements of one round, or of a round's slowest ranks.
+/// One rank's measurements of one round, or the slowest times of all ranks in a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Times {
-    /// Names the clock: ranks of one machine have the same.
+    /// Identifies the clock: equal for ranks on one machine.
     clock: u64,
     init_ns: u64,
     put_ns: u64,
@@ -34,7 +33,7 @@ struct Times {
 }
 
 impl Times {
-    /// Of one length, so that two runs exchange the same number of bytes.
+    /// Text of constant length, so that all runs exchange the same number of bytes.
     fn to_text(self) -> String {
         let Times { clock, init_ns, put_ns, in_ns, out_ns, get_ns } = self;
         format!("{clock:020},{init_ns:020},{put_ns:020},{in_ns:020},{out_ns:020},{get_ns:020}")
@@ -55,7 +54,7 @@ impl Times {
     }
 }
 
-/// A round over all ranks.
+/// The result of one round over all ranks.
 #[derive(Default)]
 struct Round {
     slowest: Times,
@@ -64,7 +63,7 @@ struct Round {
 }
 
 impl Round {
-    /// `None` without ranks.
+    /// `None` if there are no ranks.
     fn of(ranks: &[Times]) -> Option<Round> {
         let first = ranks.first()?;
         let one_clock = ranks.iter().all(|times| times.clock == first.clock);
@@ -72,7 +71,7 @@ impl Round {
         let fence_ns = if one_clock {
             max(|times| times.out_ns).saturating_sub(max(|times| times.in_ns))
         } else {
-            // The rank that came last has waited the least.
+            // Without a common clock: the rank that entered last waited least.
             ranks.iter().map(|times| times.out_ns - times.in_ns).min().unwrap_or(0)
         };
         let slowest = Times {
@@ -87,7 +86,7 @@ impl Round {
 
 impl<'s> Exchange<'s> {
     pub fn new(session: &'s mut Session, flags: &'s Flags, init_ns: u64) -> Self {
-        let (rank, size) = (session.link.rank(), session.link.size());
+        let (rank, size) = (session.rank(), session.size());
         Exchange { session, flags, init_ns, rank, size }
     }
 
@@ -128,7 +127,7 @@ impl<'s> Exchange<'s> {
         Ok(Times { clock, init_ns: self.init_ns, put_ns: in_ns - started_ns, in_ns, out_ns, get_ns })
     }
 
-    /// What `rank` puts in that round: printable, without blanks, all bytes of the value in use.
+    /// The value that `rank` puts in a round: printable, without blanks, `value_len` bytes long.
     fn value(&self, round: u32, rank: u32) -> Vec<u8> {
         let mut value = format!("{rank}.{round}.").into_bytes();
         value.truncate(self.flags.value_len);
@@ -141,41 +140,35 @@ impl<'s> Exchange<'s> {
     }
 
     fn get_and_compare(&mut self, key: &str, of: u32, expected: &[u8]) -> Result<(), Failed> {
-        let wrong = self.session.ask(
-            |link, out| link.get(key.as_bytes(), Some(of), out),
-            |event| match event {
-                Event::Value(value) if value == expected => None,
-                Event::Value(value) => Some(difference(value, expected)),
-                other => Some(text_of(other)),
-            },
-        )?;
+        let wrong = self.session.get(key, Some(of), |outcome| match outcome {
+            Outcome::Value(value) if value == expected => None,
+            Outcome::Value(value) => Some(difference(value, expected)),
+            other => Some(text_of(other)),
+        })?;
         match wrong {
             None => Ok(()),
             Some(got) => Err(Failed::Wrong(format!("get of {key}, put by rank {of}: {got}"))),
         }
     }
 
-    /// What a plain exchange does not touch.
+    /// Tests what a plain exchange does not cover.
     fn check(&mut self) -> Result<(), Failed> {
-        let dialect = self.session.link.dialect();
-        // Hydra takes backslashes away in PMI-1, and ends a PMI-2 value at the first ";".
+        let dialect = self.session.dialect();
+        // Hydra removes backslashes in PMI-1 and ends a PMI-2 value at the first ";".
         let disputed = if dialect == Dialect::Pmi2 { b';' } else { b'\\' };
         let every_byte: Vec<u8> = (33..=126).filter(|byte| *byte != disputed).collect();
         self.session.put(&format!("wireup-bytes-{}", self.rank), &every_byte)?;
         self.session.fence()?;
         let neighbour = (self.rank + 1) % self.size;
         self.get_and_compare(&format!("wireup-bytes-{neighbour}"), neighbour, &every_byte)?;
-        let absent = self.session.ask(
-            |link, out| link.get(b"wireup-nobody-put-this", None, out),
-            |event| match event {
-                Event::NotFound => None,
-                other => Some(text_of(other)),
-            },
-        )?;
+        let absent = self.session.get("wireup-nobody-put-this", None, |outcome| match outcome {
+            Outcome::NotFound => None,
+            other => Some(text_of(other)),
+        })?;
         if let Some(got) = absent {
             return Err(Failed::Wrong(format!("a key that nobody put was answered by {got}")));
         }
-        let mapping = self.session.ask(|link, out| link.job_attr(b"PMI_process_mapping", out), text_of)?;
+        let mapping = self.session.job_attr("PMI_process_mapping", text_of)?;
         if !mapping.starts_with("(vector,") {
             return Err(Failed::Wrong(format!("PMI_process_mapping is no mapping: {mapping}")));
         }
@@ -188,7 +181,7 @@ impl<'s> Exchange<'s> {
             let mut ranks = Vec::new();
             for rank in 0..self.size {
                 let key = format!("wireup-times-{round}-{rank}");
-                let text = self.session.ask(|link, out| link.get(key.as_bytes(), Some(rank), out), text_of)?;
+                let text = self.session.get(&key, Some(rank), text_of)?;
                 let times = Times::from_text(&text);
                 ranks.push(times.ok_or_else(|| Failed::Wrong(format!("{key} holds no times: {text}")))?);
             }
@@ -203,7 +196,7 @@ impl<'s> Exchange<'s> {
         let mut line = format!(
             "exchange ranks={} dialect={} value_bytes={} rounds={rounds}",
             self.size,
-            number(self.session.link.dialect()),
+            number(self.session.dialect()),
             self.flags.value_len
         );
         let gets = match self.flags.gets {
@@ -228,7 +221,7 @@ fn key(round: u32, rank: u32) -> String {
     format!("wireup-{round}-{rank}")
 }
 
-/// Where a value that came differs from the one that was put.
+/// Describes where a received value differs from the one that was put.
 fn difference(got: &[u8], put: &[u8]) -> String {
     let at = got.iter().zip(put).take_while(|(got, put)| got == put).count();
     let (got_len, put_len) = (got.len(), put.len());
@@ -236,10 +229,10 @@ fn difference(got: &[u8], put: &[u8]) -> String {
     format!("{got_len} bytes came, {put_len} were put; from byte {at} on {got}, it should be {put}")
 }
 
-/// A number that is the same for all processes that share a monotonic clock: the machine's boot.
+/// A hash of the machine's boot id, hence equal for all processes that share a monotonic clock.
 fn clock_name() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    // FNV-1a: any spread will do.
+    // FNV-1a: any well-spread hash will do.
     id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

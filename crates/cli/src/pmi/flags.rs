@@ -14,7 +14,7 @@ pub enum Action {
     Help,
 }
 
-/// How many ranks' keys each rank gets.
+/// How many other ranks' keys each rank gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gets {
     All,
@@ -31,7 +31,7 @@ pub struct Flags {
     pub check: bool,
 }
 
-/// Reads the arguments behind `pmi`.
+/// Parses the arguments after `pmi`.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Flags, lexopt::Error> {
     let mut parser = lexopt::Parser::from_args(args);
     let mut flags =
@@ -66,7 +66,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Flags, lexopt::Erro
     Ok(flags)
 }
 
-/// The number that names the dialect on the command line.
+/// The dialect's number on the command line.
 pub fn number(dialect: Dialect) -> u8 {
     match dialect {
         Dialect::Pmi1 => 1,

@@ -1,19 +1,19 @@
-//! The libraries of a program, found as the loader will find them.
+//! The shared libraries of a program, found as the loader will find them.
 //!
-//! For a library that an object names: the `RPATH` of the object and of those that brought it in (each only where it has no
-//! `RUNPATH`), `LD_LIBRARY_PATH`, the object's `RUNPATH`, the system's list, the system's folders. What the C library and the language
-//! runtimes need is known and not looked into. Each file is read once; their number is bounded.
+//! The search order for a library that an object names: the `RPATH` of the object and of the objects that needed it (each only if it has no
+//! `RUNPATH`), `LD_LIBRARY_PATH`, the object's `RUNPATH`, the system's list, the system's folders. The C library and the language runtimes
+//! are known and not examined. Each file is read once; their number is bounded.
 
 use super::elf::{Content, Dynamic};
 use super::ld_cache::LdCache;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-/// Objects that are looked into; a program with more is taken for what is known by then (chosen: four times what Open MPI's need).
+/// Objects that are examined; for a program with more, the result covers those (chosen: four times what Open MPI needs).
 const OBJECTS_MAX: usize = 256;
-/// The system's folders where there is no list, or an outdated one.
+/// The system's folders, for systems whose list is missing or out of date.
 const FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
-/// Libraries that start programs or load libraries for reasons of their own, by the beginning of their names.
+/// Libraries that start programs or load libraries for their own purposes, by the beginning of their names.
 const RUNTIMES: [&str; 16] = [
     "ld-linux",
     "libc.",
@@ -33,25 +33,25 @@ const RUNTIMES: [&str; 16] = [
     "linux-vdso",
 ];
 
-/// A name in a program's closure.
+/// One library in a program's closure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Library {
     pub name: String,
-    /// Who names it: the program, or the file name of a library.
+    /// The object that needs it: the program, or the file name of a library.
     pub by: String,
-    /// `None`: it is not where the loader looks; the program will not start here.
+    /// `None` if the loader will not find it, so that the program does not start here.
     pub path: Option<PathBuf>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Closure {
-    /// In the order in which the loader would meet them, each name once.
+    /// In the order in which the loader finds them, each name once.
     pub libraries: Vec<Library>,
     /// The program or one of its libraries may start other programs or load further libraries.
     pub starts_others: bool,
 }
 
-/// Where the loader looks besides what objects say.
+/// Where the loader looks, apart from the paths in the objects.
 pub struct Search<'a> {
     /// `LD_LIBRARY_PATH` and `LD_PRELOAD` of the ranks.
     pub library_path: Vec<PathBuf>,
@@ -59,11 +59,11 @@ pub struct Search<'a> {
     pub cache: &'a LdCache,
 }
 
-/// An object whose names are to be looked up.
+/// An object whose libraries are still to be found.
 struct Object {
     name: String,
     dynamic: Dynamic,
-    /// Own, then of who brought it in; `$ORIGIN` is replaced.
+    /// Its own, then that of the objects that needed it; `$ORIGIN` is replaced.
     rpath: Vec<PathBuf>,
     runpath: Vec<PathBuf>,
 }
@@ -74,7 +74,7 @@ impl Object {
         let expand =
             |paths: &[String]| -> Vec<PathBuf> { paths.iter().filter_map(|path| expand(path, origin)).collect() };
         let runpath = expand(&dynamic.runpath);
-        // An object with a RUNPATH has no RPATH, and none is inherited through it.
+        // The `RPATH` of an object with a `RUNPATH` is ignored, also for the objects that it needs.
         let mut rpath = if runpath.is_empty() { expand(&dynamic.rpath) } else { Vec::new() };
         rpath.extend(inherited.iter().cloned());
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -82,14 +82,14 @@ impl Object {
     }
 }
 
-/// `$ORIGIN` and `${ORIGIN}` are the object's folder. Nothing for what only the loader knows (`$LIB`, `$PLATFORM`).
+/// Replaces `$ORIGIN` and `${ORIGIN}` by the object's folder. `None` for variables that only the loader knows (`$LIB`, `$PLATFORM`).
 fn expand(path: &str, origin: &Path) -> Option<PathBuf> {
     let origin = origin.to_str()?;
     let path = path.replace("${ORIGIN}", origin).replace("$ORIGIN", origin);
     (!path.contains('$')).then(|| path.into())
 }
 
-/// All libraries of the program at `path`, which is `dynamic`.
+/// All libraries of the program at `path`, whose dynamic section is `dynamic`.
 pub fn closure(path: &Path, dynamic: Dynamic, search: &Search) -> Closure {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let mut found = Closure { starts_others: dynamic.starts_others, ..Closure::default() };

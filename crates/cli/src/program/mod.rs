@@ -1,7 +1,7 @@
-//! What a program needs, read from its file before it starts: which PMI, and whose PMIx library.
+//! What a program needs, read from its file before it starts: which PMI, and which PMIx library.
 //!
-//! `elf` reads one file, `closure` follows its libraries as the loader will (`ld_cache` is the system's list of them), `families`
-//! knows the libraries of MPI by name, `flavour` decides what the ranks are offered.
+//! `elf` reads one file, `closure` finds its libraries as the loader will (`ld_cache` is the system's list of them), `families` recognizes
+//! MPI libraries by name, `flavour` decides what the ranks are offered.
 
 pub mod closure;
 pub mod elf;
@@ -26,7 +26,7 @@ pub fn path(app: &AppSpec, job_env: &[Vec<u8>]) -> Option<PathBuf> {
     directories.find_map(|directory| Some(directory.join(program)).filter(|path| path.is_file()))
 }
 
-/// A variable as the ranks of a program will have it.
+/// A variable as the ranks of a program will see it.
 pub fn variable<'a>(name: &str, app: &'a AppSpec, job_env: &'a [Vec<u8>]) -> Option<&'a [u8]> {
     let value = |variable: &'a Vec<u8>| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=");
     app.env.iter().chain(job_env).find_map(value)

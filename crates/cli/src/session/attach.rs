@@ -1,7 +1,7 @@
-//! `wireup attach`: the output of a detached job, from its beginning to its end, and its exit code.
+//! `wireup attach`: shows a detached job's output from beginning to end and returns its exit code.
 //!
-//! It shows a file: the job does not notice it. Ctrl-C is for the job, as where it runs in the foreground; other signals are for
-//! this process alone.
+//! It reads a file, so the job is not affected. Ctrl-C is passed on to the job, as in a foreground run; other signals affect only this
+//! process.
 
 use super::kill::{job, kill};
 use super::{SESSION, attach_to, detach, name};
@@ -31,7 +31,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     show(reader, &name, job).map_err(|error| format!("showing job {job}: {error}"))
 }
 
-/// Why there is nothing to show.
+/// The reason why there is no output to show.
 fn no_spool(name: &str, job: JobId) -> String {
     let known = attach_to(name).and_then(|mut session| super::jobs::list(&mut session));
     match known {
@@ -75,7 +75,7 @@ fn show(mut reader: Reader, session: &str, job: JobId) -> std::io::Result<u8> {
     }
 }
 
-/// The first one is passed on, the second one ends the job.
+/// The first Ctrl-C is passed on; the second one ends the job.
 fn interrupt(session: &str, job: JobId, again: bool) {
     let signal = (!again).then_some(SIGINT);
     let result = attach_to(session).and_then(|mut session| kill(&mut session, job, signal, "Ctrl-C in wireup attach"));

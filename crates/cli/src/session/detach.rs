@@ -1,9 +1,9 @@
-//! `wireup run --detach`: the launcher goes on in the background, with the job's output in a file of the session.
+//! `wireup run --detach`: the launcher continues in the background, with the job's output in a file of the session.
 //!
 //! ```text
 //!   foreground ──fork──► launcher: no terminal, output to the spool
-//!   says the job's number
-//!   waits        ◄─────  "started", or the exit code of a job that never did
+//!   prints the job's number
+//!   waits        ◄─────  "started", or the exit code of a job that did not start
 //!   shows what went wrong
 //! ```
 
@@ -24,23 +24,23 @@ use wireup_wire::peer::Cause;
 const STARTED: u8 = b's';
 const ENDED: u8 = b'e';
 
-/// The launcher in the background, as the one in the foreground knows it.
+/// The background launcher's end of the connection to the foreground process.
 pub struct Background {
     pub spool: Arc<Spool>,
     word: Option<File>,
     failed: bool,
 }
 
-/// Where [`detach`] returned.
+/// The process in which [`detach`] returned.
 pub enum Side {
-    /// All is done here.
+    /// Everything is done; the process exits with this code.
     Foreground {
         code: u8,
     },
     Background(Background),
 }
 
-/// Divides the launcher in two. To be called while the process has one thread.
+/// Forks the launcher into two processes. Must be called while the process has one thread.
 pub fn detach(session: &str, job: JobId, program: &str) -> Result<Side, String> {
     let place = Place::find(session).map_err(|error| error.to_string())?;
     let place = place.ok_or_else(|| super::nobody(session))?;
@@ -71,17 +71,17 @@ fn leave_terminal() -> std::io::Result<()> {
 }
 
 impl Background {
-    /// Something that the foreground may wait for.
+    /// A notice that the foreground may be waiting for.
     pub fn on_notice(&mut self, notice: &Notice) {
         match notice {
             Notice::Failed(failure) if failure.rank.is_some() && !matches!(failure.cause, Cause::Spawn(_)) => {
-                // A rank has run, and ended before all were told of.
+                // A rank has run, and ended before all ranks were reported as started.
                 self.tell(&[STARTED]);
             }
-            // All the others may be told to have started where one program is not found.
+            // If one program is not found, the others may still be reported as started.
             Notice::Failed(_) => self.failed = true,
             Notice::Started { .. } if !self.failed => self.tell(&[STARTED]),
-            // A short job ends before it was told to have started.
+            // A short job ends before it is reported as started.
             Notice::Ended(ended) if ended.failure.is_none() => self.tell(&[STARTED]),
             _ => {}
         }
@@ -89,28 +89,28 @@ impl Background {
 
     fn tell(&mut self, word: &[u8]) {
         if let Some(mut pipe) = self.word.take() {
-            // Whoever waited may have been killed.
+            // The waiting process may have been killed.
             let _ = pipe.write_all(word);
         }
     }
 
-    /// The job could not even be asked for.
+    /// The job could not be launched at all.
     pub fn fail(self, problem: &str) -> u8 {
-        // Who waits is told at least that it failed.
+        // The waiting process reads at least that the job failed.
         let _ = self.spool.note(&[IoSlice::new(format!("wireup: {problem}\n").as_bytes())]);
         self.end(OURS)
     }
 
     /// The job is over.
     pub fn end(mut self, code: u8) -> u8 {
-        // A full disk was told of when it became one.
+        // An error, such as a full disk, was reported when it first occurred.
         let _ = self.spool.end(code);
         self.tell(&[ENDED, code]);
         code
     }
 }
 
-/// Says the job's number and waits until it has started; or shows why it never did. Ctrl-C ends the waiting alone.
+/// Prints the job's number and waits until the job has started, or shows why it did not. Ctrl-C ends only the waiting.
 fn await_start(mut pipe: File, session: &str, job: JobId) -> u8 {
     out::print(&format!("{job}\n"));
     let mut word = Vec::new();
@@ -134,7 +134,7 @@ fn await_start(mut pipe: File, session: &str, job: JobId) -> u8 {
     }
 }
 
-/// All that a job that is over has said.
+/// Shows the whole output of a finished job.
 fn show(session: &str, job: JobId) {
     let Ok(Some(mut reader)) = Reader::open(session, job) else { return };
     while let Ok(Piece::Bytes(stream, bytes)) = reader.next_piece() {
@@ -143,7 +143,7 @@ fn show(session: &str, job: JobId) {
     reader.remove();
 }
 
-/// Where the job's output belongs.
+/// Writes bytes to the matching standard stream.
 pub fn write(stream: Stream, bytes: &[u8]) -> bool {
     match stream {
         Stream::Out => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()).is_ok(),

@@ -1,4 +1,4 @@
-//! `wireup down`: a session ends.
+//! `wireup down`: ends a session.
 
 use super::{SESSION, name, nobody};
 use crate::flags::command::{Command, Own, Typed};
@@ -12,10 +12,10 @@ const KILL: Own = Own { name: "kill", value: None };
 
 pub const COMMAND: Command = Command { name: "down", shared: &[], own: &[KILL, SESSION], words: &[] };
 
-/// For the agents, which end what runs and wait for each other; and for the session's own process after that.
+/// The time for the agents to end what runs and to wait for each other; then the time for the session's own process to exit.
 const AGENTS_MAX: Duration = Duration::from_secs(30);
 const PROCESS_MAX: Duration = Duration::from_secs(10);
-/// Between two looks whether its process is gone.
+/// Pause between two checks whether the process has exited.
 const LOOK: Duration = Duration::from_millis(2);
 
 pub fn run(typed: &Typed) -> Result<u8, String> {
@@ -29,7 +29,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     let place = Place::find(&name).map_err(|error| error.to_string())?;
     let pid = session.pid();
     let mut jobs = 0;
-    // Whether there are jobs its root alone can tell: others may be launched at this very moment.
+    // Only the root knows whether there are jobs: others may be launched at this very moment.
     let granted = session.ask(&Control::EndSession { kill: typed.has(KILL.name) }, None, |answer| match answer {
         Control::JobList(listed) => {
             jobs = listed.len();
@@ -41,7 +41,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     });
     match granted {
         Ok(false) => return Err(still_there(jobs)),
-        // Somebody else has ended it.
+        // Somebody else has already ended it.
         Ok(true) | Err(CallError::Ended { .. }) => {}
         Err(error) => return Err(error.to_string()),
     }
@@ -84,7 +84,7 @@ fn is_gone(place: &Place) -> bool {
     true
 }
 
-/// There is no session; there may be what one has left that was killed.
+/// There is no session; removes what a killed one may have left behind.
 fn tidy(name: &str) -> Result<u8, String> {
     if Place::find(name).map_err(|error| error.to_string())?.is_none() {
         return Err(nobody(name));

@@ -1,4 +1,4 @@
-//! Which session a run goes to, if any.
+//! Finds the session that a run goes to, if any.
 
 use crate::flags::FlagError;
 use crate::flags::ground::{Ground, GroundError, Told};
@@ -8,11 +8,11 @@ use crate::here::Here;
 use crate::out;
 use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError};
 
-/// What was found.
+/// The result of the search.
 pub enum Found {
-    /// No session is meant.
+    /// The run does not use a session.
     None,
-    /// One has been called.
+    /// A session has been contacted.
     Session(Box<Calling>),
 }
 
@@ -42,8 +42,8 @@ pub fn find(low: &Low) -> Result<Found, String> {
     }
 }
 
-/// Nobody has asked for a session, and there is none that could be meant: somebody else may have taken its place on purpose, to be in
-/// the way.
+/// Used if the user did not name a session: whether this error counts as "no session". Another user may have taken the session's place on
+/// purpose, to disturb us.
 fn is_as_good_as_none(error: &CallError) -> bool {
     match error {
         CallError::Crashed { .. } => true,
@@ -52,10 +52,10 @@ fn is_as_good_as_none(error: &CallError) -> bool {
     }
 }
 
-/// What the job gets there; nothing if it is to run by itself, with the reason.
+/// The nodes that the job gets in the session; the inner error is the reason why it is to run on its own instead.
 pub fn ground(low: &Low, here: &Here, session: &Attached) -> Result<Result<Ground, String>, String> {
     let name = low.session.as_deref().unwrap_or(DEFAULT_NAME);
-    // Without them a session is as good as one without slots.
+    // If the facts cannot be read, the session is treated as one without stated slots.
     let facts = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()).unwrap_or_default();
     let told = Told { slots_stated: facts.slots_stated, slots_max: facts.slots_max };
     match Ground::new(low, here, &session.welcome, &told) {

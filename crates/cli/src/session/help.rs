@@ -88,7 +88,7 @@ pub fn of(command: &str) -> String {
         "jobs" => JOBS.to_owned(),
         "kill" => KILL.to_owned(),
         "attach" => ATTACH.to_owned(),
-        other => panic!("{other} is no command of sessions"),
+        other => panic!("{other} is not a command for sessions"),
     }
 }
 

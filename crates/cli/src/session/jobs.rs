@@ -1,4 +1,4 @@
-//! `wireup jobs`: what runs in a session.
+//! `wireup jobs`: lists the jobs of a session.
 
 use super::{JSON, SESSION, attach_to, name};
 use crate::flags::command::{Command, Typed};
@@ -81,7 +81,7 @@ fn state(state: JobState) -> &'static str {
     }
 }
 
-/// Columns as wide as what they hold; the last one ends where it ends.
+/// Each column is as wide as its widest cell; the last one is not padded.
 fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = head.map(str::len);
     for row in rows {

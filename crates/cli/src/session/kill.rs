@@ -1,4 +1,4 @@
-//! `wireup kill`: a job gets a signal, or ends, whoever started it.
+//! `wireup kill`: sends a signal to a job, or ends it, whichever user command started it.
 
 use super::{SESSION, attach_to, name};
 use crate::flags::command::{Command, Own, Typed};
@@ -28,7 +28,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     Ok(0)
 }
 
-/// Sends a signal to a job, or ends it.
+/// Sends a signal to a job; without a signal, ends the job.
 pub fn kill(
     session: &mut wireup_node::session::Attached,
     job: JobId,
@@ -44,7 +44,7 @@ pub fn kill(
     answer.map_err(|error| error.to_string())?
 }
 
-/// The job that is meant.
+/// The job that the command names.
 pub fn job(typed: &Typed) -> Result<JobId, String> {
     let word = typed.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     word.parse().map(JobId).map_err(|_| format!("{word} is no number of a job; wireup jobs lists them"))

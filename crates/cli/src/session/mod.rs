@@ -19,11 +19,11 @@ use crate::out;
 use std::ffi::OsString;
 use wireup_node::session::{Attached, Calling, DEFAULT_NAME};
 
-/// Which session is meant.
+/// The flag that names the session.
 const SESSION: Own = Own { name: "session", value: Some("NAME") };
 const JSON: Own = Own { name: "json", value: None };
 
-/// Runs one of the commands; `args` stand behind its name.
+/// Runs one of the commands; `args` are the words after its name.
 pub fn main(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
     let run: fn(&Typed, u64) -> Result<u8, String> = match command {
         "up" => up::run,
@@ -32,7 +32,7 @@ pub fn main(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "jobs" => |typed, _| jobs::run(typed),
         "kill" => |typed, _| kill::run(typed),
         "attach" => |typed, _| attach::run(typed),
-        other => panic!("{other} is no command of sessions"),
+        other => panic!("{other} is not a command for sessions"),
     };
     let Some(line) = [up::COMMAND, down::COMMAND, status::COMMAND, jobs::COMMAND, kill::COMMAND, attach::COMMAND]
         .into_iter()
@@ -50,19 +50,19 @@ pub fn main(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
     }
 }
 
-/// The name of the session that is meant.
+/// The name of the session.
 fn name(typed: &Typed) -> Result<String, FlagError> {
     Ok(typed.text(SESSION.name)?.unwrap_or_else(|| DEFAULT_NAME.to_owned()))
 }
 
-/// The session that is meant, which must be there.
+/// Connects to the session, which must exist.
 fn attach_to(name: &str) -> Result<Attached, String> {
     let calling = Calling::begin(name).map_err(|error| error.to_string())?;
     let calling = calling.ok_or_else(|| nobody(name))?;
     calling.finish().map_err(|error| error.to_string())
 }
 
-/// There is no session of that name.
+/// The error message if there is no session of that name.
 fn nobody(name: &str) -> String {
     let others = wireup_node::session::Place::names();
     let hint = match others.iter().map(String::as_str).filter(|other| *other != name).collect::<Vec<_>>()[..] {

@@ -1,4 +1,4 @@
-//! `wireup status`: the nodes of a session, or of all.
+//! `wireup status`: shows the nodes of one session or of all sessions.
 
 use super::{JSON, SESSION, attach_to, nobody};
 use crate::flags::command::{Command, Typed};
@@ -13,10 +13,10 @@ use wireup_wire::session::{JobEntry, NodeState, Presence};
 
 pub const COMMAND: Command = Command { name: "status", shared: &[], own: &[JSON, SESSION], words: &[] };
 
-/// Some node is lost, or a session cannot be spoken to.
+/// Exit code if a node is lost or a session cannot be contacted.
 const NOT_ALL: u8 = 1;
 
-/// What is told of one session.
+/// The reported state of one session.
 struct Status {
     name: String,
     pid: u32,

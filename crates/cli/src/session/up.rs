@@ -1,4 +1,4 @@
-//! `wireup up`: a session begins, or its lost nodes come back.
+//! `wireup up`: starts a session, or restarts its lost nodes.
 
 use super::{SESSION, attach_to};
 use crate::flags::chosen::may_name_hosts;
@@ -45,12 +45,12 @@ pub const COMMAND: Command = Command {
     words: &[],
 };
 
-/// Some node is not there; the session is.
+/// Exit code if the session runs but some node is missing.
 const NOT_ALL: u8 = 1;
-/// The root tells after the start time who is missing; this is for the telling.
+/// Time in addition to the start time: the root reports missing nodes only after that.
 const TELLING: Duration = Duration::from_secs(30);
 
-/// For a session that another `wireup up` begins at this very moment: its process listens within milliseconds.
+/// The time to wait for a session that another `wireup up` is starting: its process listens within milliseconds.
 const BEGINNING_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -92,16 +92,16 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     report(session, &name, &spec, begun, typed.low.verbose)
 }
 
-/// The variable of the allocation whose end is that of the session's agents.
+/// The variable of the allocation whose end also ends the session's agents.
 fn allocation(spec: &SessionSpec) -> Option<String> {
     let name = spec.remote_shell.starter().batch?.job_variable;
     Some(format!("{name}={}", std::env::var(name).ok()?))
 }
 
-/// Somebody else may just be beginning the session.
+/// Attaches to a session that somebody else may be starting.
 fn attach_when_begun(name: &str) -> Result<Attached, String> {
     let until = Instant::now() + BEGINNING_MAX;
-    // The socket of the one before may be there still.
+    // The socket of a previous session may still exist.
     let is_on_its_way = |called| matches!(called, Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }));
     while is_on_its_way(Calling::begin(name)) && Instant::now() < until {
         std::thread::sleep(LOOK);
@@ -109,7 +109,7 @@ fn attach_when_begun(name: &str) -> Result<Attached, String> {
     attach_to(name)
 }
 
-/// A session stands: it is asked for its lost nodes, not for others, nor to be another one.
+/// Checks that an existing session is only asked for its lost nodes, not for other hosts or settings.
 fn names_nothing_new(typed: &Typed, name: &str) -> Result<(), String> {
     let nothing = Low { verbose: typed.low.verbose, ..Low::default() };
     match *typed.low != nothing || typed.section != Section::default() || typed.has(LINGER.name) {
@@ -121,7 +121,7 @@ fn names_nothing_new(typed: &Typed, name: &str) -> Result<(), String> {
     }
 }
 
-/// Waits until all nodes are there or known to be missing; says so in one line.
+/// Waits until every node is up or known to be missing; reports the result on one line.
 fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, verbose: bool) -> Result<u8, String> {
     let had_lost = session.welcome.nodes.iter().filter(|node| is_lost(node)).count();
     let mut setting = Setting::of_session(spec);
@@ -129,7 +129,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     setting.local = session.welcome.shared || setting.agents.len() == 1;
     setting.verbose = verbose;
     let mut start_timeout_ns = spec.start_timeout_ns;
-    // What this call was told is not how the session was begun.
+    // The session may have been started with other settings than this command's.
     if let Some(facts) = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()) {
         (setting.shell, start_timeout_ns) = (facts.shell, facts.start_timeout_ns);
     }

@@ -1,9 +1,9 @@
-//! What ended a job, where, and what to do about it, in one line.
+//! What ended a job, where, and what to do about it, on one line.
 
 use super::{Setting, missing, one_line, signals};
 use wireup_wire::peer::{Cause, Failure, SpawnError, SpawnStep};
 
-/// The line, without `wireup: ` in front. What others wrote (a rank's abort message) cannot break it.
+/// The line, without the prefix `wireup: `. Foreign text, such as a rank's abort message, cannot break it.
 pub fn line(failure: &Failure, setting: &Setting) -> String {
     one_line(&sentence(failure, setting))
 }
@@ -31,7 +31,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             let exit = exit.map(|code| format!(" with exit code {code}")).unwrap_or_default();
             let how = if *finalized { "after PMI finalize" } else { "without PMI finalize" };
             let waiting = match waiting {
-                // Of those at other nodes nobody keeps count.
+                // Ranks that wait on other nodes are not counted.
                 0 => "others wait".to_owned(),
                 1 => "1 rank waits".to_owned(),
                 count => format!("{count} ranks wait"),
@@ -107,7 +107,7 @@ fn lost_advice(problem: &str, setting: &Setting) -> &'static str {
     match () {
         () if problem.contains(" CANCELLED AT ") => "scancel has ended the step of its agents, or a limit of the job",
         () if setting.local => "out of memory? dmesg tells",
-        // As srun says it; what the whole step died of may come later.
+        // The wording of srun; the reason why the whole step died may be reported later.
         () if problem.ends_with("; Killed") => "out of memory, or scancel? dmesg tells, there",
         () if ["Killed", "code 137", "signal 9"].iter().any(|word| problem.contains(word)) => {
             "out of memory? dmesg tells, there"

@@ -1,36 +1,35 @@
-//! Hosts where no agent started: all of them in one sentence, those with one problem together, with advice for each
-//! problem.
+//! Hosts on which no agent started: all of them in one sentence, grouped by problem, with advice for each problem.
 
 use super::Setting;
 use crate::hosts::collapse_short;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::MissingAgent;
 
-/// Problems that are told before the rest is only counted.
+/// Problems that are shown; the rest is only counted.
 const PROBLEMS_SHOWN: usize = 6;
 
-/// What is behind a problem, as far as its words tell.
+/// The kind of a problem, as far as its text shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Denied,
     HostKey,
-    /// The host shows another key than it did.
+    /// The host's key differs from the known one.
     HostKeyChanged,
     NoName,
     Refused,
     Unreachable,
-    /// A remote shell that brought nothing, with no reason in its words, or an agent that could not link.
+    /// A remote shell that started no agent without giving a reason, or an agent that could not link.
     NotLinked,
     Busy,
     NoRoom,
-    /// The remote shell itself is not there.
+    /// The remote shell's program does not exist.
     NoShell,
-    /// The problem's own words hold the cure.
+    /// The problem's own text says what to do.
     Told,
     Other,
 }
 
-/// Agents with one problem.
+/// Agents with the same problem.
 struct Group<'a> {
     kind: Kind,
     problem: String,
@@ -57,16 +56,16 @@ pub fn sentence(missing: &[MissingAgent], setting: &Setting) -> String {
     format!("no agent on {} of {nodes}: {}", missing.len(), told.join("; "))
 }
 
-/// Hosts with one problem, and what helps.
+/// Hosts with the same problem, and advice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Told {
-    /// Positions in what was given.
+    /// Positions in the list of missing agents.
     pub agents: Vec<AgentId>,
     pub problem: String,
     pub cure: Option<String>,
 }
 
-/// A line for each problem instead of a sentence for all.
+/// A separate entry for each problem, instead of one sentence for all.
 pub fn lines(missing: &[MissingAgent], setting: &Setting) -> Vec<Told> {
     let told = |group: &Group| Told {
         agents: group.agents.clone(),
@@ -76,7 +75,7 @@ pub fn lines(missing: &[MissingAgent], setting: &Setting) -> Vec<Told> {
     groups(missing, setting).iter().map(told).collect()
 }
 
-/// The largest group first.
+/// Sorted by size, the largest group first.
 fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a>> {
     let mut groups: Vec<Group> = Vec::new();
     let mut sorted: Vec<&MissingAgent> = missing.iter().collect();
@@ -84,7 +83,7 @@ fn groups<'a>(missing: &'a [MissingAgent], setting: &'a Setting) -> Vec<Group<'a
     for MissingAgent { agent, problem } in sorted {
         let host = setting.host(*agent);
         let kind = kind(problem, setting);
-        // Each host's own name is no difference.
+        // Problems that differ only in the host's own name are equal.
         let general = replace_word(problem, bare(host), "HOST");
         let alike = |group: &&mut Group| group.kind == kind && (kind != Kind::Other || group.problem == general);
         match groups.iter_mut().find(alike) {
@@ -117,7 +116,7 @@ impl Group<'_> {
     }
 }
 
-/// Replaces `word` where it stands alone: a host named `c` is not meant in `code`.
+/// Replaces `word` where it is a word of its own: host `c` does not match inside `code`.
 fn replace_word(text: &str, word: &str, by: &str) -> String {
     let joins = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '-';
     let (mut replaced, mut rest) = (String::new(), text);
@@ -132,7 +131,7 @@ fn replace_word(text: &str, word: &str, by: &str) -> String {
     replaced + rest
 }
 
-/// A host without its user, as messages of ssh name it.
+/// A host without the user name, as ssh's messages name it.
 fn bare(host: &str) -> &str {
     host.rsplit_once('@').map_or(host, |(_, host)| host)
 }
@@ -162,7 +161,7 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
         }
         () if says(&["(finding the program)"]) => Kind::NoShell,
         () if says(&["no space left", "quota exceeded", "read-only file system"]) => Kind::NoRoom,
-        // The reason, where there is one, stands behind these words.
+        // If ssh gives a reason, it follows these words.
         () if says(&["did not bring an agent", "did not link back"]) => Kind::NotLinked,
         () => Kind::Other,
     }

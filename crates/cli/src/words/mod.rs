@@ -1,4 +1,4 @@
-//! What a person at the terminal is told while a job runs: each notice as one line, or none.
+//! What the user at the terminal is told while a job runs: at most a few lines for each notice.
 
 mod failure;
 mod missing;
@@ -21,18 +21,18 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Failure, RemoteShell, SessionSpec};
 
-/// What the words depend on besides the notice itself.
+/// What the texts depend on besides the notice itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
     pub job_size: u32,
     pub node_count: u32,
     pub label: bool,
     pub verbose: bool,
-    /// Agents are children of this machine, not reached by a remote shell.
+    /// Agents are children of this machine's launcher, not reached by a remote shell.
     pub local: bool,
-    /// The remote shell as one would type it.
+    /// The remote shell as a user would type it.
     pub shell: String,
-    /// Hosts by agent.
+    /// Host names by agent.
     pub agents: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Setting {
         }
     }
 
-    /// Where there is no job.
+    /// The setting if there is no job.
     pub fn of_session(session: &SessionSpec) -> Setting {
         Setting {
             job_size: 0,
@@ -67,7 +67,7 @@ impl Setting {
     }
 }
 
-/// As one would type it: our own options for ssh and steps are no news.
+/// The remote shell as a user would type it, without the options that we add for ssh and steps.
 pub fn shell(remote_shell: &RemoteShell) -> String {
     let (starter, words) = (remote_shell.starter(), remote_shell.words());
     let is_own = starter.by_step() || words.iter().eq(SSH.iter());
@@ -78,7 +78,7 @@ pub fn shell(remote_shell: &RemoteShell) -> String {
     }
 }
 
-/// What one would type before a host and a command.
+/// What a user would type before a host and a command.
 pub fn shell_for_host(remote_shell: &RemoteShell) -> String {
     match remote_shell.starter().host_option {
         "" => shell(remote_shell),
@@ -86,12 +86,12 @@ pub fn shell_for_host(remote_shell: &RemoteShell) -> String {
     }
 }
 
-/// What others wrote cannot break a line of ours.
+/// Replaces control characters, so that foreign text cannot break our lines.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// Says things once and in order.
+/// Turns notices into lines, each only once and in order.
 pub struct Voice {
     setting: Setting,
     failed: bool,
@@ -105,12 +105,12 @@ impl Voice {
         Voice { setting, failed: false, stalls, notes: Notes::default() }
     }
 
-    /// What to write to standard error; empty: nothing.
+    /// The text to write to standard error; may be empty.
     pub fn say(&mut self, notice: &Notice) -> String {
         self.lines(notice).iter().map(|line| format!("wireup: {line}\n")).collect()
     }
 
-    /// The lines for a notice, without `wireup: ` in front.
+    /// The lines for a notice, without the prefix `wireup: `.
     fn lines(&mut self, notice: &Notice) -> Vec<String> {
         match notice {
             Notice::Started { ranks } => {
@@ -125,13 +125,13 @@ impl Voice {
             Notice::Interrupt { signal, again } => vec![signals::interrupt(*signal, *again)],
             Notice::Ended(ended) => match &ended.failure {
                 Some(failure) => self.first_failure(failure),
-                // A short job ends before it was told to have started.
+                // A short job ends before it is reported as started.
                 None => self.notes.summary(&self.setting),
             },
         }
     }
 
-    /// What ended the job is said once; what follows from it is not news.
+    /// Reports the first failure; later ones follow from it and are not reported.
     fn first_failure(&mut self, failure: &Failure) -> Vec<String> {
         if std::mem::replace(&mut self.failed, true) {
             return Vec::new();
@@ -147,7 +147,7 @@ pub fn count(number: u32, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// How long ago, in the largest unit that says something.
+/// A duration, roughly, in the largest suitable unit.
 pub fn since(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -159,7 +159,7 @@ pub fn since(seconds: u64) -> String {
 
 #[cfg(test)]
 impl Setting {
-    /// Two virtual nodes.
+    /// A setting with two virtual nodes.
     fn example() -> Setting {
         Setting {
             job_size: 4,

@@ -1,4 +1,4 @@
-//! What agents tell about their start: summed up, never a line per node.
+//! Summarizes what agents report about their start; never one line per node.
 
 use super::{Setting, count};
 use crate::hosts::collapse_short;
@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Note;
 
-/// Agents started by others than their parents that are told one by one.
+/// How many agents that were started by another agent than their parent are reported one by one.
 const STARTED_FOR_SHOWN: u32 = 3;
-/// Pairs without a link that are told.
+/// How many pairs without a direct link are reported.
 const ROUTED_SHOWN: u32 = 3;
-/// PMIx server processes whose words are shown.
+/// How many PMIx server processes have their messages shown.
 const SAID_SHOWN: u32 = 4;
-/// Networks of links that are told.
+/// How many networks of links are reported.
 const NETWORKS_SHOWN: usize = 4;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct Notes {
     said: u32,
 }
 
-/// A child dialled its parent here.
+/// A link from a child to its parent at this address.
 struct Link {
     agent: AgentId,
     address: IpAddr,
@@ -34,7 +34,7 @@ struct Link {
 }
 
 impl Notes {
-    /// The lines that a note leads to at once.
+    /// The lines that a note produces immediately.
     pub fn lines(&mut self, note: &Note, setting: &Setting) -> Vec<String> {
         match note {
             Note::Linked { agent, address, .. } => {
@@ -50,7 +50,7 @@ impl Notes {
                 Vec::new()
             }
             Note::NoPmix { host, problem, .. } => {
-                // Only where the ranks may do without.
+                // This note comes only if the ranks can do without PMIx.
                 let line = format!("node {host} offers no PMIx: {problem}");
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
@@ -71,7 +71,7 @@ impl Notes {
                 let who = names(&mut agents.clone(), setting);
                 vec![format!("waiting for {who}: not up yet; wireup status says more, Ctrl-C ends the job")]
             }
-            // For `wireup bench`, which reads it.
+            // Read by `wireup bench`.
             Note::Measured { bytes, iterations, total_ns, median_ns, least_ns, .. } => {
                 vec![format!("measured {bytes} {iterations} {total_ns} {median_ns} {least_ns}")]
             }
@@ -94,7 +94,7 @@ impl Notes {
         }
     }
 
-    /// What a PMIx server process has said: each line with its node.
+    /// The message of a PMIx server process, each line with its node.
     fn said(&mut self, host: &str, text: &str, setting: &Setting) -> Vec<String> {
         self.said += 1;
         if !setting.verbose || self.said > SAID_SHOWN {
@@ -108,7 +108,7 @@ impl Notes {
         lines
     }
 
-    /// What is left to tell when the start is over; told once.
+    /// The lines that remain when the start is over; returned once.
     pub fn summary(&mut self, setting: &Setting) -> Vec<String> {
         let mut lines = Vec::new();
         let more = self.started_for.saturating_sub(STARTED_FOR_SHOWN);
@@ -125,7 +125,7 @@ impl Notes {
     }
 }
 
-/// The network that most links use by number, the exceptions by name.
+/// The network that most links use with their number, the exceptions by name.
 fn links(linked: Vec<Link>, setting: &Setting) -> Vec<String> {
     let mut networks: BTreeMap<IpAddr, Vec<Link>> = BTreeMap::new();
     for link in linked {
@@ -149,7 +149,7 @@ fn links(linked: Vec<Link>, setting: &Setting) -> Vec<String> {
     lines
 }
 
-/// `eth0 (10.77.0.0/24)`: as much as the links of a network have in common.
+/// `eth0 (10.77.0.0/24)`: what the links of a network have in common.
 fn way(network: IpAddr, links: &[Link]) -> String {
     let alike = |same: fn(&Link, &Link) -> bool| links.windows(2).all(|pair| same(&pair[0], &pair[1]));
     let interface = links.first().and_then(|link| link.interface.as_deref());
@@ -170,14 +170,14 @@ fn names(agents: &mut [AgentId], setting: &Setting) -> String {
     collapse_short(agents.iter().map(|agent| setting.host(*agent)))
 }
 
-/// The address and the interface of `10.0.0.1 (eth0)`.
+/// Parses the address and the interface from `10.0.0.1 (eth0)`.
 fn place(text: &str) -> Option<(IpAddr, Option<String>)> {
     let (address, interface) = text.split_once(' ').unwrap_or((text, ""));
     let interface = interface.strip_prefix('(').and_then(|text| text.strip_suffix(')')).map(str::to_owned);
     Some((address.parse().ok()?, interface))
 }
 
-/// Addresses in one such network are told as one.
+/// The network of an address; addresses in the same network are reported together.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) => IpAddr::V4((u32::from(address) & !0xff).into()),
@@ -257,7 +257,7 @@ mod tests {
         let lines = ["node n1: its PMIx server said: one", "node n1: its PMIx server said: two"];
         assert_eq!(notes.lines(&note(1), &setting), lines);
         let told: usize = (2..20).map(|node| notes.lines(&note(node), &setting).len()).sum();
-        assert_eq!(told, 2 * (SAID_SHOWN as usize - 1) + 1, "and that others are not shown");
+        assert_eq!(told, 2 * (SAID_SHOWN as usize - 1) + 1, "a limited number and one summary");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Where the time of a start went: a nested table from the time stamps of all agents.
+//! Where the time of a start went: a nested table made from the time stamps of all agents.
 //!
-//! A phase begins with the first who enters it and ends with the last who leaves it, so phases of different nodes
-//! overlap and do not add up to the total; `from` is the time since the launcher's start. All stamps are on the
-//! launcher's clock. Where nothing happened (no PMI, one agent), there is no row.
+//! A phase begins when the first participant enters it and ends when the last one leaves it, so phases of different nodes overlap and do
+//! not add up to the total. `from` is the time since the launcher's start. All stamps are on the launcher's clock. A phase that did not
+//! happen (no PMI, one agent) has no row.
 
 use super::count;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use wireup_node::launcher::Stamps;
 use wireup_wire::collective::Collective;
 use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
 
-/// Fences shown one by one; later ones are summed up.
+/// Fences shown one by one; later ones are summarized.
 const FENCES_SHOWN: usize = 8;
 
-/// The table, one row a line.
+/// The table, one row per line.
 pub fn table(stamps: &Stamps, parts: &[TracePart]) -> String {
     let mut table = Table { zero_ns: stamps.process_ns, text: String::new() };
     let Stamps { process_ns, resolved_ns, left_ns: end_ns, .. } = *stamps;
@@ -48,7 +48,7 @@ pub fn table(stamps: &Stamps, parts: &[TracePart]) -> String {
     table.text
 }
 
-/// The last of many.
+/// The end of a phase, with the participant that ended it last.
 struct Phase {
     end_ns: u64,
     count: u32,
@@ -56,7 +56,7 @@ struct Phase {
 }
 
 impl Phase {
-    /// Over (stamp, where, number); stamps of 0 never happened.
+    /// From tuples (stamp, node, number); a stamp of 0 means that it did not happen.
     fn of<'a>(stamps: impl Iterator<Item = (u64, &'a TracePart, u32)>) -> Option<Phase> {
         let mut count = 0;
         let happened = stamps.filter(|&(at, ..)| at > 0).inspect(|_| count += 1);
@@ -76,7 +76,7 @@ struct Table {
 }
 
 impl Table {
-    /// How well the nodes' clocks were brought together, where there were several.
+    /// How exactly the nodes' clocks were aligned, if there are several nodes.
     fn clocks(&mut self, parts: &[TracePart]) {
         if let Some(worst) = parts.iter().filter(|part| part.clock_error_ns > 0).max_by_key(|part| part.clock_error_ns)
         {
@@ -101,7 +101,7 @@ impl Table {
         writeln!(self.text, "{}", line.trim_end()).expect("a string takes every text");
     }
 
-    /// From the launcher's decision to a tree of agents that know the job.
+    /// From the launcher's decision until every agent of the tree knows the job.
     fn agents(&mut self, parts: &[TracePart], resolved_ns: u64) {
         let others: Vec<&TracePart> = parts.iter().filter(|part| part.agent.0 != 0).collect();
         let mut phase = |name: &str, parts: &[&TracePart], from: u64, stamp: fn(&TracePart) -> u64| {
@@ -118,7 +118,7 @@ impl Table {
         phase("send job", &all, resolved_ns, |part| part.job_ns);
     }
 
-    /// The fences; gives the end of the last one.
+    /// The fences; returns the end of the last one.
     fn exchange(&mut self, parts: &[TracePart]) -> Option<u64> {
         let fences = fences(parts);
         let from = fences.iter().map(|fence| fence.first_in_ns).min()?;
@@ -155,7 +155,7 @@ struct Fence {
     bytes: u64,
 }
 
-/// All fences that were completed, by epoch.
+/// All completed fences, by epoch.
 fn fences(parts: &[TracePart]) -> Vec<Fence> {
     let mut fences: Vec<Fence> = Vec::new();
     let all = parts.iter().enumerate().flat_map(|(at, part)| part.fences.iter().map(move |fence| (at, fence)));

@@ -36,7 +36,7 @@ const NAMES: [&str; 31] = [
     "SIGSYS",
 ];
 
-/// `SIGSEGV` for 11; real-time and unknown ones by number.
+/// `SIGSEGV` for 11; real-time and unknown signals by number.
 pub fn name(signal: i32) -> String {
     let known = usize::try_from(signal).ok().and_then(|number| NAMES.get(number.checked_sub(1)?));
     known.map_or_else(|| format!("signal {signal}"), |name| (*name).to_owned())
@@ -52,7 +52,7 @@ pub fn number(text: &str) -> Option<i32> {
     NAMES.iter().position(|name| &name[3..] == bare).map(|at| at as i32 + 1)
 }
 
-/// What to do about a rank that a signal killed.
+/// Advice about a rank that was killed by a signal.
 pub fn advice(signal: i32, core_dumped: bool) -> Option<&'static str> {
     match (name(signal).as_str(), core_dumped) {
         ("SIGKILL", _) => Some("out of memory? dmesg tells"),
@@ -65,7 +65,7 @@ pub fn advice(signal: i32, core_dumped: bool) -> Option<&'static str> {
     }
 }
 
-/// A signal came to the launcher.
+/// The line for a signal that the launcher received.
 pub fn interrupt(signal: i32, again: bool) -> String {
     let name = name(signal);
     let by_hand = if signal == 2 { "press Ctrl-C again" } else { "send it again" };

@@ -1,13 +1,13 @@
-//! Who has not arrived: reports of many nodes, told as they come and summed up when all have answered.
+//! Ranks that have not arrived: reports of many nodes, shown as they come and summarized when all nodes have answered.
 
 use super::{count, ranges};
 use wireup_wire::ids::Rank;
 use wireup_wire::peer::{GroupStall, StallReport};
 
-/// Nodes that are named in one round; the summary counts the others.
+/// Nodes that are named in one round; the summary counts the rest.
 const NODES_SHOWN: u32 = 16;
 
-/// The answers to one question.
+/// The answers of one round.
 pub struct Stalls {
     node_count: u32,
     heard: Vec<bool>,
@@ -16,7 +16,7 @@ pub struct Stalls {
     arrived: u64,
     missing: u64,
     nodes_missing: u32,
-    /// Somebody waits in the barrier of a group.
+    /// Some rank waits in the barrier of a group.
     groups: bool,
 }
 
@@ -34,11 +34,11 @@ impl Stalls {
         }
     }
 
-    /// The lines that one more answer leads to.
+    /// The lines that one more answer produces.
     pub fn lines(&mut self, report: &StallReport) -> Vec<String> {
         let Some(heard) = self.heard.get(report.node.index()) else { return Vec::new() };
         if *heard {
-            // The same node again: somebody asked anew, and not all had answered before.
+            // A second answer of the same node: a new round began before all nodes had answered the last one.
             *self = Stalls::new(self.node_count);
         }
         self.heard[report.node.index()] = true;
@@ -81,7 +81,7 @@ impl Stalls {
     }
 }
 
-/// `allgather 3`; where nobody is known to wait, it may be a fence that comes next.
+/// `allgather 3`; if no rank is known to wait, the next collective may be a fence.
 fn name(report: &StallReport) -> String {
     format!("{} {}", report.collective.unwrap_or_default(), report.epoch)
 }

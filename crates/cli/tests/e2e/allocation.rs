@@ -1,4 +1,4 @@
-//! Inside allocations of the real Slurm: no host list, agents by one step, and every way in which that ends.
+//! Runs inside allocations of a real Slurm: no host list, agents started by one step, and every way in which that ends.
 
 use crate::harness::machines::{self, Machines};
 use crate::harness::peers::program;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use xtask::programs::Flavour;
 
 const WHERE: &str = "echo $(uname -n) $WIREUP_RANK $WIREUP_SIZE";
-/// Ranks that say so and then do nothing.
+/// A script for ranks that print "ready" and then wait.
 const WAIT: &str = "echo ready; exec sleep 1000";
 
-/// Node, rank and size of all ranks.
+/// Node, rank and size of every rank.
 fn placed(outcome: &Outcome) -> String {
     outcome.sorted_lines().join(", ")
 }
@@ -61,7 +61,7 @@ fn inside_of_a_step() {
     outcome.expect_err_line(&["this is one of 3 tasks of a Slurm step", "start wireup run once"]);
 }
 
-/// What ranks find in their environment that speaks of Slurm: the job, and nothing of any task.
+/// The Slurm variables of ranks describe the job, but no task.
 #[test]
 fn ranks_know_the_job_and_no_step() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -69,7 +69,7 @@ fn ranks_know_the_job_and_no_step() {
     let said = machines.batch("-N 3 -n 3", script);
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
     for line in lines.iter().filter(|line| !line.starts_with("code") && !line.contains("PMI_JOBID")) {
-        assert!(line.starts_with("6 "), "{line}: not of all ranks: {said}");
+        assert!(line.starts_with("6 "), "{line}: not from all ranks: {said}");
     }
     for known in ["6 SLURM_JOB_NODELIST=n[0-2]", "6 SLURM_NTASKS=3", "6 PMI_SIZE=3"] {
         assert!(lines.contains(&known), "{known}: {said}");
@@ -81,7 +81,7 @@ fn ranks_know_the_job_and_no_step() {
     }
 }
 
-/// What a node's part of the allocation is told holds for its ranks: here by a script that stands for Slurm's own plugin.
+/// The variables that a step sets on each node apply to that node's ranks; a task prolog plays the part of Slurm's own plugin.
 #[test]
 fn devices_are_those_of_each_node() {
     let Some(machines) = machines::own(2, |spec| {
@@ -110,10 +110,10 @@ fn programs_that_know_nothing_of_us() {
         let outcome = machines.allocated("-N 4 -n 16", "--pmi auto").arg(program).succeed().expect_quiet();
         assert_eq!(outcome.out(), "allreduce over 16 ranks: 4096 sums are right\n");
     }
-    // Open MPI 4 takes a rank in an allocation that no step of Slurm's own has started for a job by itself, unless it is told otherwise.
+    // Unless it is told otherwise, Open MPI 4 takes a rank in an allocation for a job of its own if no Slurm step has started it.
     for flavour in [Flavour::OpenMpi4, Flavour::OpenMpi5] {
         let Some(program) = program(flavour, "allreduce") else { continue };
-        // The hosts have a second interface of the same address each, which Open MPI takes for one network.
+        // Each host has a second interface with the same address on every host; Open MPI would take these for one network.
         let only = [("OMPI_MCA_btl_tcp_if_include", "eth0".to_owned())];
         let run = machines.allocated("-N 2 -n 4", "--pmi auto").arg(program).envs(only.into());
         let outcome = run.succeed();
@@ -121,7 +121,7 @@ fn programs_that_know_nothing_of_us() {
     }
 }
 
-/// No node sees the program: it is sent by a step.
+/// No node sees the program, so that it is sent by a step.
 #[test]
 fn a_program_that_no_node_has_is_sent() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -134,17 +134,17 @@ fn a_program_that_no_node_has_is_sent() {
     }
 }
 
-/// Says so once, though ranks hear of an end from Slurm and from their agent.
+/// Prints "bye" only once, although ranks get the signal both from Slurm and from their agent.
 const SAYS_BYE: &str = r#"trap 'trap "" TERM; echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done"#;
 
-/// A job of four nodes whose ranks wait; on the hub, so that no rank is the launcher's neighbour.
+/// A job on four nodes whose ranks wait. The launcher is on the hub, so that no rank shares its host.
 fn waiting(machines: &Machines, name: &str) -> Running {
     let mut running = machines.allocated(&format!("-N 4 -n 4 --job-name={name}"), "").sh(WAIT).start();
     running.await_out("ready\n", 4);
     running
 }
 
-/// `wireup run`, a child of `salloc`.
+/// The process of `wireup run`, a child of `salloc`.
 fn launcher(running: &Running) -> Pid {
     let salloc = running.pid().as_raw_pid();
     running.processes().iter().find(|process| process.parent == salloc).expect("wireup runs").pid
@@ -170,14 +170,14 @@ fn a_cancelled_step_is_told_and_leaves_nothing() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "cancelled-step");
     machines.cancel(&steps(&machines));
-    // Whichever is heard first: "STEP .. CANCELLED AT", "n0: task 0: Killed", or of a rank that was killed before its agent.
+    // The line depends on what arrives first: "STEP .. CANCELLED AT", "n0: task 0: Killed", or a rank that was killed before its agent.
     let outcome = running.finish();
     assert!([125, 137].contains(&outcome.code()), "{outcome}");
     let line = outcome.expect_err_line(&["the other ranks were ended"]);
     assert!(line.contains("scancel") || line.contains("SIGKILL"), "{line}");
 }
 
-/// Slurm kills agent, keeper and PMIx server of a node at once. Who comes next removes what they had made.
+/// Slurm kills agent, keeper and PMIx server of a node at once. The next job removes the files that they leave.
 #[test]
 fn a_cancelled_step_is_tidied_by_the_next() {
     if program(Flavour::Pmix, "exchange").is_none() {
@@ -191,11 +191,11 @@ fn a_cancelled_step_is_tidied_by_the_next() {
         wait $!; echo ended $?
         $WIREUP run --pmi pmix --ppn 1 sh -c 'ls -d /tmp/wireup-* | wc -l'";
     let outcome = machines.salloc("-N 4").args(["sh", "-c", script]).finish();
-    // Which process of a node Slurm kills first is its own affair: all four are left most often, and the code is that of the step or of a
-    // rank that was killed before its agent.
+    // Slurm may kill the processes of a node in any order. Usually all four directories are left. The exit code is that of the step, or of
+    // a rank that was killed before its agent.
     let lines = outcome.sorted_lines();
     assert!(["ended 125", "ended 137"].contains(&&*lines[4]), "{outcome}");
-    // Each node has that of the new job alone. What is left after that is found by the harness.
+    // Each node has only the directory of the new job. Anything left after that is found by the harness.
     assert_eq!(lines[..4], ["1", "1", "1", "1"], "{outcome}");
 }
 
@@ -230,7 +230,7 @@ fn a_cancelled_job_leaves_nothing() {
     assert_ne!(running.finish().code(), 0);
 }
 
-/// Slurm looks at time limits every half a minute, and the least is a minute: on request, `WIREUP_LARGE=1`.
+/// Slurm checks time limits every half a minute and the shortest limit is a minute, so this runs only with `WIREUP_LARGE=1`.
 #[test]
 fn a_time_limit_ends_it_cleanly() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -243,7 +243,7 @@ fn a_time_limit_ends_it_cleanly() {
     outcome.expect_err_line(&["the batch system has told it to end (SIGTERM)", "its time limit was reached"]);
 }
 
-/// Ends the process on host `i` whose command holds these words.
+/// Kills the process on host `i` whose command line contains these words.
 fn kill_on(machines: &Machines, i: usize, words: &str) {
     let found = machines.all_processes()[i]
         .iter()
@@ -251,7 +251,7 @@ fn kill_on(machines: &Machines, i: usize, words: &str) {
         .map(|process| process.pid)
         .min();
     let pid = found.unwrap_or_else(|| panic!("no {words} on n{i}"));
-    kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("kill it");
+    kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("send the signal");
 }
 
 #[test]
@@ -266,16 +266,16 @@ fn a_killed_agent_is_named() {
 fn a_killed_launcher_or_srun_leaves_nothing() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "launcher");
-    kill_process(launcher(&running), Signal::KILL).expect("kill it");
+    kill_process(launcher(&running), Signal::KILL).expect("send the signal");
     running.finish();
     let running = waiting(&machines, "srun");
     let all = running.processes();
     let srun = all.iter().find(|process| process.command.starts_with("srun ")).expect("srun runs");
-    kill_process(srun.pid, Signal::KILL).expect("kill it");
+    kill_process(srun.pid, Signal::KILL).expect("send the signal");
     running.finish().expect_code(125).expect_err_line(&["its step was killed by signal 9"]);
 }
 
-/// Slurm itself takes ten seconds to find out.
+/// Slurm itself takes ten seconds to notice.
 #[test]
 fn a_node_without_its_daemon_is_named() {
     let Some(machines) = machines::own(4, |spec| spec.slurm = true) else { return };
@@ -283,12 +283,12 @@ fn a_node_without_its_daemon_is_named() {
         machines.salloc("-N 4 -n 4").args(["sh", "-c", "sleep 2; exec $WIREUP run --pmi simple sleep 1000"]).start();
     let slurmd = machines.daemons(2).last().copied().expect("slurmd is the last");
     std::thread::sleep(Duration::from_secs(1));
-    kill_process(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL).expect("kill it");
+    kill_process(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL).expect("send the signal");
     let outcome = running.finish().expect_code(125);
     outcome.expect_err_line(&["no agent on 1 of 4 nodes: n2: Communication connection failure"]);
 }
 
-/// Agents of a standing session come by a step too, and a node that was lost by another one.
+/// A step also starts the agents of a standing session; another step restarts a lost node.
 #[test]
 fn a_session_in_an_allocation() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -302,7 +302,7 @@ fn a_session_in_an_allocation() {
     assert_eq!(outcome.out().replace("session default", "").matches(twice).count(), 2, "{outcome}");
 }
 
-/// It ends with what the allocation was made for, long before the log-in does.
+/// The session ends when the command of the allocation ends, long before the log-in shell does.
 #[test]
 fn a_session_ends_with_its_allocation() {
     let Some(machines) = machines::with_slurm() else { return };
@@ -312,5 +312,5 @@ fn a_session_ends_with_its_allocation() {
     let said = outcome.out();
     let (place, nodes) = said.split_once('\n').expect("a place");
     assert_eq!(nodes, "n0\nn1\nn2\nn3\n");
-    std::fs::remove_dir(place).expect("it is empty");
+    std::fs::remove_dir(place).expect("the directory is empty");
 }

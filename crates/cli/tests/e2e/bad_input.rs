@@ -1,4 +1,4 @@
-//! What users and programs do wrong: one line, which names the node and the next step.
+//! Mistakes of users and programs: each gives one line that names the node and the next step.
 
 use crate::harness::peers::{plain, skip};
 use crate::harness::{Outcome, Run};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 const PLACEMENTS: [&str; 2] = ["-n 2", "-n 4 --virtual-nodes 2"];
 
-/// One line on stderr, which holds all of `words`.
+/// Expects exactly one line on stderr, containing all of `words`.
 fn one_line(outcome: Outcome, code: i32, words: &[&str]) {
     let outcome = outcome.expect_code(code);
     let line = outcome.expect_err_line(words);
@@ -67,7 +67,7 @@ fn a_wrong_interpreter() {
     }
 }
 
-/// Run by the shell, as the shell itself would do.
+/// The shell runs it, as a shell would do itself.
 #[test]
 fn a_script_without_an_interpreter() {
     let file = Script::new("no-interpreter", "echo from $WIREUP_RANK\n", 0o755);
@@ -96,7 +96,7 @@ fn unknown_words() {
     one_line(Run::job("-n 1 true : -n 1").finish(), 125, &["program"]);
 }
 
-/// Only an error where the user has limited the slots.
+/// This is an error only if the user has limited the slots.
 #[test]
 fn more_ranks_than_slots() {
     Run::job("-n 40 true").succeed();
@@ -113,7 +113,7 @@ fn a_folder_that_is_not_there() {
     }
 }
 
-/// Runs `script` as root of a mount namespace of its own, with an overfull /tmp; the product and `spew` lie in /mnt.
+/// Runs `script` as root of its own mount namespace, with a full /tmp; the product and `spew` are in /mnt.
 fn with_a_full_tmp(script: &str) -> Option<Outcome> {
     if Run::shell("unshare -rm true").finish().code() != 0 {
         return skip("no user namespaces here");
@@ -148,8 +148,8 @@ fn output_files_without_permission() {
     outcome.expect_err_line(&["/proc/no"]);
 }
 
-/// The soft limit is raised; the hard one, when it is too low, is said before anything starts. Root could raise that
-/// one as well: a user namespace takes the right away.
+/// The soft limit is raised; a hard limit that is too low is reported before anything starts. Root could raise the hard limit as well,
+/// hence the user namespace, in which it cannot.
 #[test]
 fn too_few_descriptors_for_the_job() {
     let unprivileged = if Run::shell("unshare -r true").finish().code() == 0 { "unshare -r" } else { "" };
@@ -160,7 +160,7 @@ fn too_few_descriptors_for_the_job() {
     outcome.expect_err_line(&["ulimit"]);
 }
 
-/// `badpmi HOW`: the job ends cleanly with a line about rank 1, unless the bad client alone had an error.
+/// Runs `badpmi HOW`: the job ends cleanly with a line about rank 1.
 fn bad_client(how: &str, placement: &str) -> Outcome {
     let outcome = Run::job(placement).arg(plain("badpmi")).arg(how).finish();
     assert!(!outcome.err().contains("panic"), "{outcome}");
@@ -204,7 +204,7 @@ fn a_client_that_promises_more_than_it_sends() {
     }
 }
 
-/// It had arrived, so the others get through; it has said nothing wrong before it left.
+/// It had entered the fence, so the others may pass; it made no mistake before it left.
 #[test]
 fn a_client_that_closes_in_a_fence() {
     for placement in PLACEMENTS {
@@ -214,7 +214,7 @@ fn a_client_that_closes_in_a_fence() {
     }
 }
 
-/// That client alone gets an error; the job goes on.
+/// Only that client gets an error; the job continues.
 #[test]
 fn a_request_that_no_one_knows() {
     for placement in PLACEMENTS {
@@ -225,7 +225,7 @@ fn a_request_that_no_one_knows() {
     }
 }
 
-/// The soft limit is the ranks' own; the launcher and its keeper take what the hard one allows.
+/// Ranks keep the soft limit; the launcher and its keeper raise theirs up to the hard one.
 #[test]
 fn a_low_soft_limit_of_descriptors() {
     let outcome = Run::shell("ulimit -Sn 40; $WIREUP run -n 64 sh -c 'ulimit -Sn'").succeed();

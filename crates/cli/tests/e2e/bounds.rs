@@ -1,9 +1,9 @@
-//! Waits that must end, and readers that must not starve others.
+//! Waits that must end, and slow readers that must not block others.
 
 use crate::harness::Run;
 use rustix::process::{Signal, kill_process};
 
-/// More than any window and pipe on the way holds.
+/// Writes more than all windows and pipes on the way can hold.
 const ENDLESS: &str = "exec cat /dev/zero";
 
 #[test]
@@ -26,7 +26,7 @@ fn a_stopped_agent_does_not_hold_the_prompt_back() {
     let mut running = Run::job("-n 2 --virtual-nodes 2").sh("echo up; exec sleep 100").start();
     running.await_out("up", 2);
     let agent = running.processes().into_iter().find(|one| one.command.contains("wireup agent "));
-    kill_process(agent.expect("an agent of its own").pid, Signal::STOP).expect("it is ours");
+    kill_process(agent.expect("an agent of its own").pid, Signal::STOP).expect("send the signal");
     running.signal(Signal::INT);
     running.signal(Signal::TERM);
     let outcome = running.finish();
@@ -50,7 +50,7 @@ fn a_terminal_ends_in_the_middle_of_a_line() {
 
 #[test]
 fn a_slow_reader_of_a_terminal_loses_nothing() {
-    // More than the credit and the pipes hold, so that bytes are still in the terminal when the rank is gone.
+    // More than the credit and the pipes can hold, so that some bytes are still in the terminal when the rank has exited.
     let script =
         "$WIREUP run -n 1 --pty 0 sh -c 'head -c 600000 /dev/zero | tr \"\\0\" x' </dev/null | (sleep 1; wc -c)";
     let wireup = crate::harness::wireup();

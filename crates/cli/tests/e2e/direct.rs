@@ -1,10 +1,10 @@
-//! Links beside the tree: between hosts, encrypted or not, where one cannot be had, and across virtual nodes.
+//! Direct links between agents: between hosts, encrypted or not, where a link is impossible, and across virtual nodes.
 
 use crate::harness::machines::{self, Machines};
 use crate::harness::{Run, wireup};
 use std::ffi::OsString;
 
-/// Ranks that exchange values and look at each of them.
+/// A program whose ranks exchange values and check each of them.
 fn exchange() -> [OsString; 4] {
     [wireup().into(), "pmi".into(), "exchange".into(), "--check".into()]
 }
@@ -31,13 +31,13 @@ fn virtual_nodes_do_too() {
     }
 }
 
-/// A host's own.
+/// The host's own address.
 fn address(machines: &Machines, host: u16) -> String {
     let said = machines.ask(host, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
     said.trim().to_owned()
 }
 
-/// Packets from `from` to `to` find no way, in their own network alone.
+/// Makes packets from `from` to `to` unroutable, in their common network only.
 fn wall(machines: &Machines, from: u16, to: u16) {
     machines.ask(from, &format!("ip route add unreachable {}/32", address(machines, to)));
 }
@@ -47,7 +47,7 @@ const SEVEN: &str = "--hosts n[0-6] --fanout 2 --interface 10.77.0.0/16 --exchan
 #[test]
 fn where_no_link_can_be_made_the_job_goes_on_and_both_ends_are_named() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
-    // 3 and 4 are siblings in a tree of fan-out 2, and neighbours in the ring.
+    // Agents 3 and 4 are siblings in a tree of fan-out 2, and neighbours in the ring.
     wall(&machines, 3, 4);
     wall(&machines, 4, 3);
     let outcome = machines.job(SEVEN).args(exchange()).succeed();
@@ -56,21 +56,21 @@ fn where_no_link_can_be_made_the_job_goes_on_and_both_ends_are_named() {
     assert!(!outcome.err().contains("no direct link"), "{outcome}");
 }
 
-/// Packets vanish, as behind a firewall: nobody is told anything.
+/// Packets are dropped silently, as by a firewall.
 #[test]
 fn behind_a_firewall_that_says_nothing_frames_do_not_wait() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
     for (from, to) in [(3, 4), (4, 3)] {
-        // Nobody has this address in Ethernet's terms.
+        // No interface has this Ethernet address.
         let nowhere = "lladdr 02:00:5e:00:53:99 nud permanent dev eth0";
         machines.ask(from, &format!("ip neighbour replace {} {nowhere}", address(&machines, to)));
     }
     let outcome = machines.job(SEVEN).args(exchange()).succeed();
-    // A dialled connection is given up after 30 s, with a warning: the job was over by then.
+    // The dialling agent would give up after 30 s and warn, but the job has ended by then.
     assert!(!outcome.err().contains("no direct link"), "{outcome}");
 }
 
-/// Refuses connections that `from` begins, and lets through those to it.
+/// Refuses connections that `from` opens, and accepts those to it.
 fn firewall(machines: &Machines, from: u16, at: u16) {
     let rules = "add table ip firewall; add chain ip firewall in { type filter hook input priority 0; }; \
         add rule ip firewall in ip saddr";
@@ -78,7 +78,7 @@ fn firewall(machines: &Machines, from: u16, at: u16) {
     machines.ask(at, &format!("PATH=$PATH:/usr/sbin nft '{rules} {} {begins}'", address(machines, from)));
 }
 
-/// Whoever cannot dial is dialled. (Both ways closed bring a warning: see below.)
+/// An agent that cannot dial is dialled by the other one. If both directions are blocked there is a warning: see below.
 #[test]
 fn through_a_firewall_of_one_way_the_other_end_makes_the_link() {
     for (from, at) in [(3, 4), (4, 3)] {
@@ -112,7 +112,7 @@ fn every_way_leads_there() {
     }
 }
 
-/// Whether the library is here, and where.
+/// The path of the library, if it is installed.
 fn libucp() -> Option<String> {
     let list = std::process::Command::new("/sbin/ldconfig").arg("-p").output().ok()?;
     let list = String::from_utf8_lossy(&list.stdout).into_owned();
@@ -135,7 +135,7 @@ fn all_go_by_ucx_or_all_by_tcp() {
     assert_eq!(outcome.err().matches("UCX").count(), 1, "{outcome}");
 }
 
-/// What ranks are given is the same, whatever their agents use.
+/// Ranks get the same environment and descriptors, whatever transport their agents use.
 #[test]
 fn ranks_see_nothing_of_their_agents_ucx() {
     let script = "env | grep -c ^UCX_; ls /proc/self/fd | wc -l";

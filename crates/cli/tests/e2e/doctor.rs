@@ -1,4 +1,4 @@
-//! `wireup doctor` on hosts that are well, and on hosts that are not.
+//! `wireup doctor` on healthy hosts and on hosts with problems.
 
 use crate::harness;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 use wireup_testbed::{Spec, Testbed};
 
-/// Far beyond what anything here takes.
+/// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Hosts `n0` to `n4` with sshd, which see the product.
@@ -33,7 +33,7 @@ fn command(testbed: &Testbed, program: &Path, line: &str) -> Command {
 }
 
 fn doctor_of(program: &Path, testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
-    let Output { status, stdout, stderr } = command(testbed, program, line).output().expect("it runs");
+    let Output { status, stdout, stderr } = command(testbed, program, line).output().expect("start the program");
     let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert_eq!(status.code(), Some(code), "{line}: {said}");
     for part in parts {
@@ -43,7 +43,7 @@ fn doctor_of(program: &Path, testbed: &Testbed, line: &str, code: i32, parts: &[
     said
 }
 
-/// Runs `wireup doctor LINE` on the hub; returns what it says, which has all `parts`.
+/// Runs `wireup doctor LINE` on the hub and returns its output, which must contain all `parts`.
 fn doctor(testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
     doctor_of(&harness::wireup(), testbed, line, code, parts)
 }
@@ -57,14 +57,14 @@ fn hosts_that_are_well_and_odd_ones() {
     doctor(&testbed, "--remote-shell plainsh --hosts n[0-3]", 0, &["4 hosts: 4 ok\n"]);
     doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
-    // The hub and the hosts call it differently.
+    // The interface exists on the hub, but the hosts have no interface of that name.
     let named = ["n[0-1]: no address there matches --interface br0", "cure: name an interface", "2 with problems"];
     doctor(&testbed, "--hosts n[0-1] --interface br0", 1, &named);
     let directory = ["n[0-1]: working directory /no/such: does not exist", "cure: run with --wdir"];
     doctor(&testbed, "--hosts n[0-1] --wdir /no/such", 1, &directory);
 
-    // Without ssh no way leads onward, and a run starts all the same.
-    testbed.shadow(1, "/usr/bin/ssh", "#!/bin/sh\necho forbidden here >&2\nexit 255\n", 0o755).expect("shadowed");
+    // Without ssh the host cannot start others, but a run works nevertheless.
+    testbed.shadow(1, "/usr/bin/ssh", "#!/bin/sh\necho forbidden here >&2\nexit 255\n", 0o755).expect("replace a file");
     let onward = ["remark   n1: it cannot reach n2 by ssh (forbidden here)", "3 hosts: 2 ok, 1 with remarks"];
     doctor(&testbed, "--hosts n[0-2]", 0, &onward);
 
@@ -78,9 +78,9 @@ fn hosts_that_are_well_and_odd_ones() {
 #[test]
 fn hosts_that_do_not_answer_are_named_in_one_go() {
     let Some(testbed) = machines() else { return };
-    testbed.cut(3).expect("cut");
+    testbed.cut(3).expect("cut a node off");
     let sshd = rustix::process::Pid::from_raw(testbed.daemons(4)[1] as i32).expect("a pid");
-    rustix::process::kill_process(sshd, rustix::process::Signal::KILL).expect("killed");
+    rustix::process::kill_process(sshd, rustix::process::Signal::KILL).expect("send the signal");
     let parts = [
         "n0  ok ",
         "n2  ok ",
@@ -90,27 +90,27 @@ fn hosts_that_do_not_answer_are_named_in_one_go() {
         "6 hosts: 3 ok, 3 with problems\n",
     ];
     let said = doctor(&testbed, "--hosts n[0-4],n9 --start-timeout 3", 1, &parts);
-    assert!(!said.contains("cannot reach"), "others need not be blamed: {said}");
+    assert!(!said.contains("cannot reach"), "another host is blamed as well: {said}");
 }
 
 #[test]
 fn a_signal_ends_all_that_was_called() {
     let Some(testbed) = machines() else { return };
-    testbed.cut(3).expect("cut");
+    testbed.cut(3).expect("cut a node off");
     let mut child = command(&testbed, &harness::wireup(), "--hosts n[0-3] --start-timeout 60")
         .stdout(Stdio::null())
         .spawn()
-        .expect("it runs");
-    // n2 hangs on its way to n3.
+        .expect("start the program");
+    // n2 hangs while it connects to n3.
     let end = Instant::now() + LIMIT;
     while !testbed.processes(2).iter().any(|process| process.command.contains("ssh") && process.command.contains("n3"))
     {
-        assert!(Instant::now() < end, "n2 never calls n3: {:?}", testbed.processes(2));
+        assert!(Instant::now() < end, "n2 does not connect to n3: {:?}", testbed.processes(2));
         thread::sleep(Duration::from_millis(10));
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
-        .expect("sent");
-    child.wait().expect("it ends");
+        .expect("send the signal");
+    child.wait().expect("wait for the child");
     assert!(testbed.await_idle(LIMIT), "left behind: {:?}", testbed.all_processes());
 }
 
@@ -126,7 +126,7 @@ fn a_missing_program_is_told_and_sent_on_request() {
     assert!(!said.contains("sent"), "{said}");
 }
 
-/// A copy of the product where no host sees it.
+/// A copy of the product in a folder that no host sees.
 struct Hidden(PathBuf);
 
 impl Hidden {

@@ -1,4 +1,4 @@
-//! How a job ends: exit codes, the line that says why, time limits.
+//! How a job ends: exit codes, the line with the reason, time limits.
 
 use crate::harness::Run;
 use crate::harness::peers::{plain, program};
@@ -55,7 +55,7 @@ fn all_that_fail_still_give_one_code() {
     assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
 }
 
-/// A rank that takes its time after the gentle signal is given the time; its last words arrive.
+/// A rank that needs some time after the first signal gets it; its last output arrives.
 #[test]
 fn others_are_ended_gently_first() {
     let script = "test $WIREUP_RANK = 1 && { sleep 0.5; exit 6; }; trap 'echo bye; exit 0' TERM; \
@@ -88,7 +88,7 @@ fn a_rank_that_leaves_a_fence_ends_the_job() {
     }
 }
 
-/// An MPI program that never speaks on the link offered to it.
+/// An MPI program that does not use the PMI link offered to it.
 #[test]
 fn singletons_are_noticed() {
     for flavour in [Flavour::Mpich4, Flavour::Mpich5] {

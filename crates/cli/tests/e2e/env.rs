@@ -1,10 +1,10 @@
-//! What a rank finds around itself: variables, folder, limits.
+//! The environment of a rank: variables, folder, limits.
 
 use crate::harness::Run;
 use crate::harness::peers::plain;
 use std::env::temp_dir;
 
-/// `variables` of each rank, one line a rank, sorted.
+/// The values of `variables` in each rank, one line per rank, sorted.
 fn of_each_rank(line: &str, variables: &[&str]) -> Vec<String> {
     let words: Vec<String> = variables.iter().map(|name| format!("${{{name}-unset}}")).collect();
     Run::job(line).sh(&format!("echo {}", words.join(" "))).succeed().sorted_lines()
@@ -79,7 +79,7 @@ fn umask_and_file_limit_are_the_users() {
     }
 }
 
-/// The soft limit is raised by the launcher for itself, not for its ranks.
+/// The launcher raises the soft limit for itself, not for its ranks.
 #[test]
 fn a_low_soft_limit_of_files_is_no_obstacle() {
     let script = format!("ulimit -Sn 64; exec $WIREUP run -n 100 {}", plain("limits").display());
@@ -87,7 +87,7 @@ fn a_low_soft_limit_of_files_is_no_obstacle() {
     assert_eq!(outcome.out().matches("nofile 64 ").count(), 100, "{outcome}");
 }
 
-/// One descriptor more than the launcher was given: the link that PMI_FD names.
+/// A rank has exactly one descriptor more than the launcher got: the link that PMI_FD names.
 #[test]
 fn no_descriptor_leaks_into_ranks() {
     let fds = |line: &str| line.split(" fds").nth(1).map(|fds| fds.split_whitespace().count());
@@ -97,7 +97,7 @@ fn no_descriptor_leaks_into_ranks() {
         let outcome = Run::job(placement).arg(&limits).succeed();
         for line in outcome.out().lines() {
             let fds = fds(line).expect("limits prints them");
-            assert!(fds == given + 1 || fds == 1, "{fds} and not {} as given, or 1: {outcome}", given + 1);
+            assert!(fds == given + 1 || fds == 1, "{fds} descriptors instead of {} or 1: {outcome}", given + 1);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The startup extensions of libpmi2: as requests of our own server, and built from what others have.
+//! The startup extensions of libpmi2: as requests to our own server, and emulated with other servers' requests.
 
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
 use crate::harness::peers::{program, skip, tool};
 use crate::harness::{Outcome, Run};
 use xtask::programs::Flavour;
 
-/// What every rank is to say of itself: many outstanding, many fences, all lengths, all calls.
+/// Programs in which every rank reports success: many outstanding requests, many fences, all lengths, all calls.
 const PROGRAMS: [&str; 4] = ["outstanding", "store", "lengths", "extensions"];
 
 fn run(placement: &str, name: &str, ranks: usize) -> Outcome {
@@ -23,7 +23,7 @@ fn on_every_placement() {
     }
 }
 
-/// Nodes with different numbers of ranks, one of them with one.
+/// Nodes with different numbers of ranks, one node with a single rank.
 #[test]
 fn on_uneven_nodes() {
     for name in PROGRAMS {
@@ -57,7 +57,7 @@ fn built_from_what_hydra_has() {
     }
 }
 
-/// The programs of docs/guides/middleware.md.
+/// The programs in docs/guides/middleware.md.
 #[test]
 fn the_examples_do_what_they_say() {
     let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");

@@ -1,8 +1,8 @@
-//! Faults across machines, at random moments: whatever dies, falls silent or is full, the job ends within a bound, says
-//! who it was, and leaves nothing.
+//! Fault injection across machines, at random moments: whatever is killed, falls silent or is full, the job ends within a time bound, names
+//! the fault, and leaves nothing behind.
 //!
-//! `WIREUP_FAULT_TRIALS` and `WIREUP_FAULT_SEED` set number and seed; every trial prints its own. Silence is noticed after
-//! `--node-timeout`, a host that does not start after `--start-timeout`; all else at once.
+//! `WIREUP_FAULT_TRIALS` and `WIREUP_FAULT_SEED` set the number of trials and the seed; every trial prints its own seed. A silent node is
+//! noticed after `--node-timeout`, a host that does not start after `--start-timeout`; everything else at once.
 
 mod fixed;
 mod names;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trial::{Report, trial, typical_lengths};
 
 const TRIALS: u64 = 72;
-/// Sites of each kind, side by side.
+/// Sites of each kind that run in parallel.
 const PLAIN_SITES: usize = 3;
 const SSH_SITES: usize = 2;
 pub const NODES: u16 = 6;
@@ -59,12 +59,12 @@ fn at_one_site(shell: Shell, seed: u64, trials: u64, next: &AtomicU64, all: &Mut
         println!("{report} [{:.1} s]", begun.elapsed().as_secs_f64());
         all.lock().expect("no reporter panics").push(report);
         if !intact {
-            site = fresh().expect("there was one before");
+            site = fresh().expect("a testbed, as before");
         }
     }
 }
 
-/// By kind of fault: how many, the longest until the launcher left, the longest until nothing was left.
+/// For each kind of fault: the number of trials, the longest time until the launcher ended, and until nothing was left.
 fn show_worst(all: &[Report]) {
     let mut kinds: BTreeMap<String, (usize, Duration, Duration, Duration)> = BTreeMap::new();
     for report in all {
@@ -102,7 +102,7 @@ impl Dice {
         &all[self.below(all.len() as u64) as usize]
     }
 
-    /// Anything up to `longest`.
+    /// A random time up to `longest`.
     pub fn time(&mut self, longest: Duration) -> Duration {
         Duration::from_micros(self.below(longest.as_micros() as u64 + 1))
     }

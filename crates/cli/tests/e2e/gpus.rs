@@ -1,4 +1,4 @@
-//! `--gpus-per-rank`, told by the variables alone: no machine of the tests has any.
+//! `--gpus-per-rank`, tested with variables only: no test machine has GPUs.
 
 use crate::harness::Run;
 

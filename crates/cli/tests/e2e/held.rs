@@ -1,4 +1,4 @@
-//! What agents and ranks hold of shared memory: no more after two hundred rounds than after twenty.
+//! Shared memory held by agents and ranks does not grow: it is the same after two hundred rounds as after twenty.
 
 use crate::harness::Run;
 use crate::harness::peers::program;

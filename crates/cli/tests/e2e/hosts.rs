@@ -1,4 +1,4 @@
-//! Jobs on several hosts: who runs where, whatever the tree, and what a job on one machine can do holds there too.
+//! Jobs on several hosts: which rank runs where, for trees of any shape, and that everything works as on one machine.
 
 use crate::harness::Run;
 use crate::harness::machines::{self, Machines};
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 const WHERE: &str = "echo $WIREUP_RANK $WIREUP_NODE $(hostname)";
 
-/// Each of `ranks` ranks on host `rank / ppn`, and as many lines as ranks.
+/// The expected lines if each rank is on host `rank / ppn`.
 fn block(ranks: usize, ppn: usize) -> Vec<String> {
     let mut lines: Vec<String> = (0..ranks).map(|rank| format!("{rank} {0} n{0}", rank / ppn)).collect();
     lines.sort();
@@ -21,7 +21,7 @@ fn first(count: usize) -> String {
 #[test]
 fn trees_of_every_depth() {
     let Some(machines) = machines::plain() else { return };
-    // One level, two, three, and a chain.
+    // One level, two levels, three levels, and a chain.
     for (hosts, flags) in
         [(16, "--start ssh-flat"), (16, ""), (16, "--fanout 4"), (13, "--fanout 2"), (5, "--fanout 1"), (1, "")]
     {
@@ -123,7 +123,7 @@ fn a_terminal_for_a_rank_elsewhere() {
     assert_eq!(outcome.out().replace('\r', ""), "terminal of 3 on n3\n", "{outcome}");
 }
 
-/// Three levels below the launcher.
+/// A chain of five levels below the launcher.
 fn deep(machines: &Machines) -> Run {
     machines.job("--hosts n[0-4] --fanout 1")
 }
@@ -163,7 +163,7 @@ fn a_stopped_job_stops_everywhere_and_goes_on() {
     running.finish().expect_code(130);
 }
 
-/// A launcher that does not read has no room for more, which is no sign of death, however long it takes.
+/// A launcher that does not read leaves no room for more data. That must never count as a lost node, however long it takes.
 #[test]
 fn a_launcher_stopped_for_longer_than_the_node_timeout_goes_on() {
     let Some(machines) = machines::plain() else { return };
@@ -177,7 +177,7 @@ fn a_launcher_stopped_for_longer_than_the_node_timeout_goes_on() {
     assert_eq!(outcome.out().lines().count(), 3 * 60_000);
 }
 
-/// A program that puts something in order before it is stopped is given the time.
+/// A program that does something before it is stopped gets the time for it.
 #[test]
 fn a_handler_of_the_terminals_stop_runs_before_the_stop() {
     let Some(machines) = machines::plain() else { return };

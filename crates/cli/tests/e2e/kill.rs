@@ -1,6 +1,6 @@
-//! SIGKILL of any one process of a job, at any moment, leaves nothing: neither process nor file.
+//! SIGKILL of any one process of a job, at any moment, leaves neither processes nor files.
 //!
-//! What is left is looked for by the harness at the end of every run.
+//! The harness checks this at the end of every run.
 
 use crate::harness::libraries::{library_path, own};
 use crate::harness::marked::{self, Process};
@@ -9,14 +9,14 @@ use rustix::process::{Signal, kill_process};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Ranks with a child, and a grandchild that has left for a session of its own.
+/// Ranks with a child, and with a grandchild in a session of its own.
 const RANK: &str = "setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & sleep 1000 & echo ready; wait";
 
 fn job(offered: &str) -> Running {
     Run::job(&format!("-n 4 --virtual-nodes 2 --pmi {offered}")).sh(RANK).start()
 }
 
-/// A job in full swing.
+/// A job with all of its processes running.
 fn full() -> Running {
     let mut running = job("simple");
     running.await_out("ready\n", 4);
@@ -28,12 +28,12 @@ fn count(running: &Running, command: &str) -> usize {
     running.processes().iter().filter(|process| process.command.trim() == command).count()
 }
 
-/// Ours, not a rank's: launcher, agents, keepers.
+/// Whether it is one of wireup's processes (launcher, agent, keeper) and not a rank.
 fn is_ours(process: &Process) -> bool {
     process.command.split(' ').next().is_some_and(|program| program.ends_with("wireup")) || process.name == "wireup"
 }
 
-/// Ours, and ranks; not what ranks have started.
+/// wireup's processes and the ranks, but not processes started by ranks.
 fn victims(running: &Running) -> Vec<Process> {
     let all = running.processes();
     let ours: Vec<i32> = all.iter().filter(|p| is_ours(p)).map(|p| p.pid.as_raw_nonzero().get()).collect();
@@ -82,11 +82,11 @@ fn an_agent_is_named() {
     outcome.expect_err_line(&["node1"]);
 }
 
-/// From the first fork to full swing.
+/// At any moment from the first fork until everything runs.
 #[test]
 fn anyone_at_any_moment() {
     let mut dice = Dice::new("WIREUP_KILL_SEED");
-    // Also a PMIx server, and others while there is one. With `both` a node may do without a server that dies before it is ready.
+    // Every third turn has a PMIx server that may be killed. With `both` a node can continue without a server that dies before it is ready.
     for turn in 0..30 {
         let running = if turn % 3 == 0 { job("pmix") } else { job("simple") };
         thread::sleep(Duration::from_micros(dice.below(if turn % 3 == 0 { 200_000 } else { 60_000 })));
@@ -98,7 +98,7 @@ fn anyone_at_any_moment() {
         println!("killed: {victim:?}\nof: {}", marked::list(&all));
         let killed = kill_process(victim.pid, Signal::KILL);
         if killed.is_err() {
-            // It was on its way out (a remote shell between two programs): end the job in the ordinary way.
+            // The process was exiting already (a remote shell between two programs): end the job in the usual way.
             running.signal(Signal::KILL);
         }
         let outcome = running.finish();
@@ -106,7 +106,7 @@ fn anyone_at_any_moment() {
     }
 }
 
-/// While collectives go on, several under way, by every scheme: a rank, an agent, anyone.
+/// Kills a rank, an agent or any process while several collectives are in progress, with every scheme.
 #[test]
 fn in_the_middle_of_exchanges() {
     let mut dice = Dice::new("WIREUP_KILL_SEED");
@@ -153,7 +153,7 @@ fn shared_memory() -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// A few random numbers from a seed that is printed, or given by a variable.
+/// A few random numbers; the seed is printed, or taken from a variable.
 struct Dice(u64);
 
 impl Dice {

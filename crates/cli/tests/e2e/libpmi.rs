@@ -1,4 +1,4 @@
-//! The C libraries: what they export, and what they answer under our launcher, under Hydra, alone, and beside Slurm's library.
+//! The C libraries: what they export, and what they answer under our launcher, under Hydra, alone, and compared with Slurm's library.
 
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, folder, hydras, library_path, own, under};
 use crate::harness::peers::{program, skip};
@@ -13,7 +13,7 @@ use std::{env, fs};
 use xtask::libraries;
 use xtask::programs::{Flavour, environment};
 
-/// Most bytes of a library: what every rank loads.
+/// Largest size of a library, which every rank loads.
 const LIBRARY_BYTES_MAX: u64 = 64 << 10;
 
 fn sorted(text: &str) -> Vec<String> {
@@ -22,7 +22,7 @@ fn sorted(text: &str) -> Vec<String> {
     lines
 }
 
-/// The first line that differs is enough to read.
+/// Compares lines; reports only the first difference.
 pub fn expect_same(got: &[String], wanted: &[String], what: &str) {
     let differs = got.iter().zip(wanted).find(|(got, wanted)| got != wanted);
     assert!(differs.is_none() && got.len() == wanted.len(), "{what}: {differs:?}, {} of {}", got.len(), wanted.len());
@@ -47,7 +47,7 @@ fn barriers_of_groups_on_every_placement() {
     }
 }
 
-/// The others say goodbye, one of them first: that is no failure as such.
+/// The other ranks finalize, one of them early: that is not an error.
 #[test]
 fn a_member_that_leaves_fails_the_barrier_of_its_group() {
     for placement in ["-n 2", "-n 4 --virtual-nodes 4", "-n 6 --virtual-nodes 3 --map-by node --fanout 1"] {
@@ -57,7 +57,7 @@ fn a_member_that_leaves_fails_the_barrier_of_its_group() {
     }
 }
 
-/// The descriptor of `PMI_FD` was closed at the end: its number is the program's.
+/// The library has closed the descriptor of `PMI_FD` at the end, so the program may use its number.
 #[test]
 fn an_initialisation_after_the_end_touches_no_file_of_the_program() {
     let again = own("again");
@@ -81,7 +81,7 @@ fn alone() {
     }
 }
 
-/// One binary, made with Slurm's header, on both libraries; one made with ours on ours.
+/// One binary, built with Slurm's header, runs on both libraries; another one, built with our header, runs on ours.
 #[test]
 fn the_answers_of_slurms_library() {
     let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
@@ -104,7 +104,7 @@ fn programs_for_slurms_library_run_on_ours() {
     assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{outcome}");
 }
 
-/// Intel MPI opens the library that it is told to.
+/// Intel MPI loads the library that a variable names.
 #[test]
 fn intel_mpi_on_our_libraries() {
     let Some(allreduce) = program(Flavour::Intel, "allreduce") else { return };
@@ -132,7 +132,7 @@ fn under_hydra() {
     }
 }
 
-/// Debian's Hydra, since the newer one refuses what Slurm's library sends at its start.
+/// Debian's Hydra, since the newer one refuses the first request of Slurm's library.
 #[test]
 fn the_answers_of_slurms_library_under_hydra() {
     let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
@@ -154,10 +154,21 @@ fn an_abort_ends_the_job() {
         let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
         let outcome = run.arg(own("stop")).arg(library).finish().expect_code(code);
         outcome.expect_err_line(&["rank 1", "abort", "one has had enough"]);
+        assert!(!outcome.err().contains("the handler ran"), "{outcome}");
     }
 }
 
-/// What a library's dynamic section and symbols say.
+#[test]
+fn a_forked_child_is_told_that_it_has_not_joined() {
+    let forks = own("forks");
+    for library in ["pmi", "pmi2"] {
+        let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = run.arg(&forks).arg(library).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    }
+}
+
+/// The contents of a library's dynamic section and symbol table.
 struct Library {
     soname: String,
     needed: Vec<String>,
@@ -215,7 +226,7 @@ fn the_libraries_are_small_and_export_what_the_headers_say() {
         let library = read(&path);
         assert_eq!(library.soname, format!("lib{name}.so.0"));
         assert_eq!(library.needed, ["libc.so.6"]);
-        assert!(!library.starts, "{name}: something runs when it is loaded");
+        assert!(!library.starts, "{name}: code runs when it is loaded");
         let wanted: BTreeSet<_> = headers.iter().flat_map(|header| declared(header)).collect();
         assert!(wanted.len() >= 30, "{wanted:?}");
         let wanted: BTreeSet<_> = wanted.into_iter().map(|symbol| (symbol, version.to_owned())).collect();
@@ -226,7 +237,7 @@ fn the_libraries_are_small_and_export_what_the_headers_say() {
     }
 }
 
-/// Every function that the headers declare is called by the programs above.
+/// The programs above call every function that the headers declare.
 #[test]
 fn every_function_is_called() {
     let sources = xtask::layout::sources().join("libpmi");
@@ -247,7 +258,7 @@ fn an_installed_tree_compiles_and_runs() {
     let program = program_folder.join("wireup");
     fs::copy(wireup(), &program).expect("copy the program");
 
-    // Without the libraries nothing is done.
+    // Nothing is installed if the libraries are missing.
     let install = |program: &Path, prefix: &Path| {
         Command::new(program).arg("install").arg("--prefix").arg(prefix).output().expect("start wireup")
     };
@@ -262,7 +273,7 @@ fn an_installed_tree_compiles_and_runs() {
     }
     let done = install(&program, &prefix);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    // From the installed program once more, elsewhere and over itself.
+    // Installs once more from the installed program: to another place, and over itself.
     let again = prefix.join("bin/wireup");
     for target in [&place.join("second"), &prefix] {
         let done = install(&again, target);
@@ -273,7 +284,7 @@ fn an_installed_tree_compiles_and_runs() {
     let source = xtask::layout::sources().join("libpmi/extensions.c");
     cc.arg(&source).arg("-o").arg(place.join("extensions")).arg("-I").arg(prefix.join("include"));
     cc.arg("-L").arg(prefix.join("lib")).arg("-lpmi2").arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
-    assert!(cc.status().expect("cc").success());
+    assert!(cc.status().expect("run cc").success());
     let outcome = Run::job("-n 3").arg(place.join("extensions")).succeed();
     assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{outcome}");
     let pc = fs::read_to_string(prefix.join("lib/pkgconfig/wireup-pmi2.pc")).expect("the pkg-config file");

@@ -1,10 +1,10 @@
-//! `wireup bench p2p | coll` with few sizes: every way is there; no time is asserted.
+//! `wireup bench p2p | coll` with few sizes: every transport and scheme is measured; times are not checked.
 
 use crate::harness::Run;
 use std::fs;
 use std::path::PathBuf;
 
-/// A folder for what a benchmark writes; removed when dropped.
+/// A folder for the output of a benchmark; removed when dropped.
 struct Results(PathBuf);
 
 impl Results {
@@ -14,7 +14,7 @@ impl Results {
         Results(folder)
     }
 
-    /// Runs the benchmark and gives the names and sizes that its CSV file has.
+    /// Runs the benchmark and returns the names and sizes in its CSV file.
     fn run(&self, words: &str, figure: &str) -> Vec<(String, String)> {
         let at = |name: &str| self.0.join(name).display().to_string();
         let files = ["--json", &at("out.json"), "--csv", &at("out.csv"), "--svg", &self.0.display().to_string()]

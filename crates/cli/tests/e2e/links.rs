@@ -1,4 +1,4 @@
-//! What agents talk over: addresses, encryption, strangers at the door.
+//! The links of agents: addresses, encryption, foreign connections.
 
 use crate::harness::Running;
 use crate::harness::machines::{self, Machines};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Every host has a docker0 with one and the same address, the hub too.
+/// Every host has a docker0 with the same address, and so has the hub.
 #[test]
 fn the_address_is_told_and_is_never_the_bridge_of_containers() {
     let Some(machines) = machines::by_ssh() else { return };
@@ -34,12 +34,12 @@ fn an_interface_that_is_not_there_is_answered_with_those_that_are() {
         let outcome = machines.job(&format!("--hosts n[0-3] --fanout 1 --interface {which} hostname")).finish();
         outcome.expect_code(125).expect_err_line(&[which, "10.77.0."]);
     }
-    // The hub has it, the nodes do not: it is for both ends of every link.
+    // The hub has the interface, the nodes do not; both ends of a link need it.
     let far = machines.job("--hosts n[0-3] --start ssh-flat --interface br0 hostname").finish().expect_code(125);
     far.expect_err_line(&["--interface br0", "eth0 10.77.0.1"]);
 }
 
-/// Counts packets on the hub that hold a text, until its standard input ends.
+/// Counts packets on the hub that contain a text, until its standard input ends.
 const WATCH: &str = "
 import select, socket, sys
 packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -55,14 +55,14 @@ while True:
 print(count)
 ";
 
-/// How many packets hold what a rank elsewhere has written, which no command line holds.
+/// How many packets contain text that a remote rank has written and no command line contains.
 fn readable_packets(machines: &Machines, flags: &str) -> usize {
     let mut watch = Command::new(PYTHON);
     machines.enter(watch.args(["-c", WATCH, "NEEDLE-42-"]).stdin(Stdio::piped()).stdout(Stdio::piped()));
     let mut watch = watch.spawn().expect("python3");
     let mut said = BufReader::new(watch.stdout.take().expect("piped"));
     let mut line = String::new();
-    said.read_line(&mut line).expect("it says ready");
+    said.read_line(&mut line).expect("read a line");
     let script = "for i in $(seq 500); do echo NEEDLE-$((6 * 7))-$i; done; cat";
     let outcome = machines.job(&format!("--hosts n0,n1 --fanout 1 --stdin 1 {flags}")).sh(script);
     let outcome = outcome.stdin(format!("{}\n", "NEEDLE-42-".repeat(500))).succeed();
@@ -70,14 +70,14 @@ fn readable_packets(machines: &Machines, flags: &str) -> usize {
     drop(watch.stdin.take());
     line.clear();
     said.read_to_string(&mut line).expect("a number");
-    watch.wait().expect("it ends");
+    watch.wait().expect("wait for the child");
     line.trim().parse().expect("a number")
 }
 
 #[test]
 fn encrypted_links_hide_what_the_job_says() {
     let Some(machines) = machines::plain() else { return };
-    assert_ne!(readable_packets(&machines, ""), 0, "packets are looked at");
+    assert_ne!(readable_packets(&machines, ""), 0, "no packets were captured");
     assert_eq!(readable_packets(&machines, "--encrypt"), 0);
 }
 
@@ -93,7 +93,7 @@ fn encrypted_links_carry_all_else() {
     failed.finish().expect_code(5).expect_err_line(&["rank 6", "n6"]);
 }
 
-/// Opens connections and says so; each does one of the things that strangers do.
+/// Opens connections and reports when they are open; each behaves in one of the ways of a foreign program.
 const STRANGER: &str = "
 import os, socket, sys, time
 host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -114,18 +114,18 @@ print('held', flush=True)
 time.sleep(1000)
 ";
 
-/// A stranger on host `from`, once all of its connections are open.
+/// Starts that program on host `from` and waits until all of its connections are open.
 fn strangers(machines: &Machines, from: u16, host: &str, port: u16) -> Child {
     let mut command = machines.in_node(from, PYTHON);
     command.args(["-c", STRANGER, host, &port.to_string(), "200"]).stdout(Stdio::piped());
     let mut child = command.spawn().expect("python3");
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says so");
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("read a line");
     assert_eq!(line, "held\n");
     child
 }
 
-/// Ports above the system's own on which somebody listens where the process runs.
+/// Ports above the reserved ones that are listened on in the network of the process.
 fn listening(pid: u32) -> Vec<u16> {
     let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(Path::new("/proc").join(format!("{pid}/net/{table}"))));
     let tables: Vec<String> = tables.into_iter().map(|table| table.expect("a table of sockets")).collect();
@@ -140,7 +140,7 @@ fn listening(pid: u32) -> Vec<u16> {
 /// The first port that the launcher's own agent listens on.
 fn port_of(running: &mut Running, pid: u32) -> u16 {
     let mut port = None;
-    running.await_that("it listens", |_| {
+    running.await_that("the agent listens", |_| {
         port = listening(pid).first().copied();
         port.is_some()
     });
@@ -150,16 +150,16 @@ fn port_of(running: &mut Running, pid: u32) -> u16 {
 #[test]
 fn strangers_disturb_neither_the_start_nor_the_job() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
-    // n1's remote shell hangs until the strangers have come.
+    // n1's remote shell hangs until the foreign connections are open.
     let shell = rustix::process::Pid::from_raw(machines.daemons(1)[0].cast_signed()).expect("a pid");
-    rustix::process::kill_process(shell, rustix::process::Signal::STOP).expect("it is ours");
+    rustix::process::kill_process(shell, rustix::process::Signal::STOP).expect("send the signal");
     let run = machines.job("--hosts n0,n1 --start ssh-flat --stdin all").sh("echo up; wc -c");
     let mut running = run.stdin_open().start();
     running.await_out("up\n", 1);
     let launcher = running.pid().as_raw_nonzero().get().cast_unsigned();
     let port = port_of(&mut running, launcher);
     let mut early = strangers(&machines, 2, "hub", port);
-    rustix::process::kill_process(shell, rustix::process::Signal::CONT).expect("it is ours");
+    rustix::process::kill_process(shell, rustix::process::Signal::CONT).expect("send the signal");
     running.await_out("up\n", 2);
     let mut late = strangers(&machines, 2, "hub", port);
     for _ in 0..100 {
@@ -168,8 +168,8 @@ fn strangers_disturb_neither_the_start_nor_the_job() {
     running.close_stdin();
     running.await_out("1000000\n", 2);
     for child in [&mut early, &mut late] {
-        child.kill().expect("it is ours");
-        child.wait().expect("killed");
+        child.kill().expect("kill the child");
+        child.wait().expect("wait for the child");
     }
     running.finish().expect_code(0).expect_quiet();
 }

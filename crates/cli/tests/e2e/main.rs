@@ -1,4 +1,4 @@
-//! End to end: the product's binary, real processes, real MPI libraries; one subject a file.
+//! End to end: the product's binary, real processes, real MPI libraries; one subject per file.
 
 mod allocation;
 mod bad_input;

@@ -6,13 +6,13 @@ use crate::harness::{Outcome, Run};
 use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
-/// `wireup run PLACEMENT PROGRAM`; nothing if the peer is not here.
+/// `wireup run PLACEMENT PROGRAM`; `None` if the peer is not installed.
 fn run(flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
     let program = program(flavour, name)?;
     Some(Run::job(placement).arg(program).envs(environment(flavour)).succeed())
 }
 
-/// The four programs with `ranks` ranks, placed by each of `placements`.
+/// The four programs with `ranks` ranks, placed in each of the ways in `placements`.
 fn all_four(flavour: Flavour, ranks: usize, placements: &[&str]) {
     for nodes in placements {
         let placement = format!("-n {ranks} {nodes}");
@@ -65,7 +65,7 @@ fn intel_across_nodes() {
     all_four(Flavour::Intel, 4, &["--virtual-nodes 2"]);
 }
 
-/// Answers to fences come before all are in; what is got waits.
+/// Fences are answered before all ranks have entered them; a get waits for its value.
 #[test]
 fn lazy_fences() {
     let placements = ["--pmi-fence=lazy", "--pmi-fence=lazy --virtual-nodes 2"];
@@ -74,7 +74,7 @@ fn lazy_fences() {
     }
 }
 
-/// MPICH then sends all requests under a lock of its own and reads answers for whoever they are.
+/// With PMI 1.2 MPICH sends all requests under a lock of its own; one thread may read the answers for others.
 #[test]
 fn mpich_5_by_pmi_1_2() {
     let placements = ["--pmi-version=1.2", "--pmi-version=1.2 --virtual-nodes 2"];
@@ -129,7 +129,7 @@ fn under_python() {
     outcome.expect_out("ring of 2: token 1, expected 1\n");
 }
 
-/// A whole job inside one rank of another: what the outer one offers its ranks must not reach the inner ones.
+/// Runs a whole job inside one rank of another job: the inner ranks must not see what the outer job offers its ranks.
 #[test]
 fn a_run_inside_a_run() {
     let Some(program) = program(Flavour::Mpich5, "allreduce") else { return };
@@ -138,7 +138,7 @@ fn a_run_inside_a_run() {
     assert_eq!(outcome.out(), "allreduce over 3 ranks: 4096 sums are right\n".repeat(2), "{outcome}");
 }
 
-/// As left over by another launcher around this one.
+/// Variables as another launcher would leave them.
 #[test]
 fn variables_of_an_outer_launcher_are_removed() {
     let names = ["PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "PMI_ID", "PMI_CONTROL_FD", "PMIX_NAMESPACE"];
@@ -170,7 +170,7 @@ fn abort_gives_its_code() {
     }
 }
 
-/// Rank 1 leaves with 0 and without MPI_Finalize while the others wait for it.
+/// Rank 1 exits with 0 without calling MPI_Finalize while the others wait for it.
 #[test]
 fn leaving_without_finalize_ends_the_job() {
     let Some(program) = program(Flavour::Mpich5, "earlyexit") else { return };
@@ -179,7 +179,7 @@ fn leaving_without_finalize_ends_the_job() {
     outcome.expect_err_line(&["rank 1", "MPI_Finalize"]);
 }
 
-/// `wireup run PLACEMENT PROGRAM` on hosts that ssh reaches; nothing if the peer is not here.
+/// `wireup run PLACEMENT PROGRAM` on hosts reached by ssh; `None` if the peer is not installed.
 fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, placement: &str) -> Option<Outcome> {
     let program = program(flavour, name)?;
     Some(machines.job(placement).arg(program).envs(environment(flavour)).succeed())

@@ -1,4 +1,4 @@
-//! PMI-1 and PMI-2 as programs meet them.
+//! PMI-1 and PMI-2 as programs use them.
 
 use crate::harness::peers::{plain, program};
 use crate::harness::{Run, wireup};
@@ -25,7 +25,7 @@ fn the_test_client_starts_and_ends() {
     }
 }
 
-/// Which PMI-1 a client that asks for 1.1 is answered.
+/// The PMI-1 version that is given to a client that asks for 1.1.
 #[test]
 fn the_version_of_pmi_1_is_the_users_choice() {
     for (flag, subversion) in [("", "1"), ("--pmi-version=1.1", "1"), ("--pmi-version=1.2", "2")] {
@@ -36,7 +36,8 @@ fn the_version_of_pmi_1_is_the_users_choice() {
     outcome.expect_err_line(&["--pmi-version 1.3", "1.1"]);
 }
 
-/// A rank that has put something goes on while another has not entered the fence, and never will if it does not.
+/// A rank that has put something continues while another rank has not entered the fence, and will not enter it unless the first one
+/// continues.
 #[test]
 fn a_lazy_fence_is_answered_at_once() {
     let place = std::env::temp_dir().join(format!("wireup-lazy-{}", std::process::id()));
@@ -57,7 +58,7 @@ fn compressed_exchanges() {
     }
 }
 
-/// By PMI-2 too: the test client, and Slurm's client library, unmodified.
+/// Lazy fences work for PMI-2 clients as well: the test client, and Slurm's unmodified client library.
 #[test]
 fn lazy_fences_of_other_clients() {
     for placement in PLACEMENTS {
@@ -71,7 +72,7 @@ fn lazy_fences_of_other_clients() {
     }
 }
 
-/// Slurm's client library, unmodified.
+/// Slurm's unmodified client library.
 #[test]
 fn the_pmi_2_library() {
     let Some(attrs) = program(Flavour::Pmi2, "attrs") else { return };

@@ -1,6 +1,6 @@
-//! Unmodified Open MPI, OpenSHMEM and PMIx programs; what is offered to whom, and how that is told.
+//! Unmodified Open MPI, OpenSHMEM and PMIx programs; which programs are offered PMIx, and how that is reported.
 //!
-//! Their ranks poll without end, so there are few of them.
+//! Their ranks poll continuously, so the tests use few of them.
 
 mod faults;
 mod offered;
@@ -11,17 +11,17 @@ use crate::harness::{Outcome, Run};
 use xtask::programs::Flavour;
 
 const BOTH: [Flavour; 2] = [Flavour::OpenMpi4, Flavour::OpenMpi5];
-/// Clients of Debian's libpmix and of Open MPI 5's.
+/// Clients of Debian's libpmix and of the one in Open MPI 5.
 const CLIENTS: [Flavour; 2] = [Flavour::Pmix, Flavour::Pmix5];
 const PLACEMENTS: [&str; 2] = ["-n 4", "-n 4 --virtual-nodes 2"];
 
-/// `wireup run LINE PROGRAM ARGS`; nothing if the peer is not here.
+/// `wireup run LINE PROGRAM ARGS`; `None` if the peer is not installed.
 fn run(flavour: Flavour, name: &str, line: &str, args: &str) -> Option<Run> {
     let program = program(flavour, name)?;
     Some(Run::job(line).arg(program).args(args.split_whitespace()))
 }
 
-/// Its output, nothing else being said.
+/// Checks its output and that there is nothing on stderr.
 fn says(flavour: Flavour, name: &str, line: &str, args: &str, expected: &str) {
     let Some(run) = run(flavour, name, line, args) else { return };
     let outcome = run.succeed();
@@ -59,13 +59,13 @@ fn open_mpi_on_one_node_and_on_virtual_ones() {
     }
 }
 
-/// Debian's version 4 is set up without any means for it between nodes.
+/// Debian's version 4 is built without one-sided communication between nodes.
 #[test]
 fn one_sided() {
     says(Flavour::OpenMpi4, "onesided", "-n 3", "", "one-sided over 3 ranks: right\n");
     for placement in PLACEMENTS {
         let Some(run) = run(Flavour::OpenMpi5, "onesided", placement, "") else { return };
-        // It complains of a part of its own, under its own launcher as well.
+        // It warns about one of its own components, under its own launcher as well.
         run.succeed().expect_out("one-sided over 4 ranks: right\n");
     }
 }
@@ -124,7 +124,7 @@ fn openshmem() {
 
 fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, line: &str) -> Option<Outcome> {
     let program = program(flavour, name)?;
-    // Hosts may have addresses in common by which they do not reach each other; Open MPI tries them all.
+    // Hosts may share addresses by which they cannot reach each other; Open MPI tries all addresses.
     Some(machines.job(line).arg(program).env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16").succeed())
 }
 
@@ -151,7 +151,7 @@ fn open_mpi_on_hosts() {
 
 #[test]
 fn clients_exchange_what_they_have() {
-    // Version 5 of the library hands longer texts to local ranks as it has compressed them, under its own launcher as well.
+    // Version 5 of the library passes longer texts to local ranks in its compressed form, under its own launcher as well.
     for client in CLIENTS {
         for line in ["-n 5", "-n 6 --virtual-nodes 3", "-n 5 --virtual-nodes 2 --map-by node"] {
             let Some(many) = run(client, "exchange", line, "4 2000") else { return };
@@ -217,7 +217,7 @@ fn names_groups_events_and_questions() {
     }
 }
 
-/// Where Open MPI's own launchers hang now and then.
+/// Open MPI's own launchers occasionally hang here.
 #[test]
 fn short_lived_ranks() {
     for client in CLIENTS {
@@ -230,7 +230,7 @@ fn short_lived_ranks() {
     }
 }
 
-/// Nothing is left of any of them; the harness looks.
+/// Nothing is left of any of the jobs; the harness checks that.
 #[test]
 fn one_launch_after_the_other() {
     let count = if std::env::var_os("WIREUP_LARGE").is_some() { 1000 } else { 25 };

@@ -1,8 +1,8 @@
-//! `--profile` across hosts whose clocks disagree.
+//! `--profile` across hosts whose clocks differ.
 
 use crate::harness::machines;
 
-/// Hosts are hundreds of seconds ahead of each other.
+/// The hosts' clocks differ by hundreds of seconds.
 #[test]
 fn clocks_of_all_hosts_are_brought_together() {
     let Some(machines) = machines::own(4, |spec| spec.clock_offsets = true) else { return };
@@ -16,7 +16,7 @@ fn clocks_of_all_hosts_are_brought_together() {
         events.iter().filter_map(|event| Some((number(event, "ts")?, number(event, "dur").unwrap_or(0.0)))).collect();
     assert!(times.len() > 8, "{outcome}");
     for (begin, took) in times {
-        // The guard of a run, in microseconds; the first offset is more than twice that.
+        // The time limit of a run, in microseconds; the smallest clock offset is more than twice that.
         assert!((-1e6..40e6).contains(&begin) && (0.0..40e6).contains(&took), "{begin} {took}: {outcome}");
     }
     outcome.expect_err_line(&["clocks of the nodes", "off by", "ms"]);

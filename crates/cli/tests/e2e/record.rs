@@ -1,10 +1,10 @@
-//! `--record` and `replay`: a real run's inputs give the same outputs again.
+//! `--record` and `replay`: the recorded inputs of a real run give the same outputs again.
 
 use crate::harness::{Run, wireup};
 use rustix::process::Signal;
 use std::path::PathBuf;
 
-/// A folder of its own, gone at the end.
+/// A folder for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -14,7 +14,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// Plays every recording; each must be the same as recorded.
+    /// Replays every recording; each must give the recorded outputs.
     fn replay(&self, agents: usize) {
         let files = (0..agents).map(|agent| self.0.join(format!("agent-{agent}.rec")).into_os_string());
         let outcome = Run::wireup(std::iter::once("replay".into()).chain(files)).finish();
@@ -24,7 +24,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Left to the system's own cleaning if it cannot be removed.
+        // If it cannot be removed, the system cleans it up later.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

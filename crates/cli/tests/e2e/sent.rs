@@ -1,8 +1,8 @@
-//! Hosts without wireup get it over ssh, once, into a place of the user's own.
+//! wireup is sent by ssh to hosts that lack it, once, into a private folder of the user.
 
 use crate::harness::machines::{self, HiddenCopy, Machines};
 
-/// The shared hosts, with nothing in their caches.
+/// The shared hosts with empty caches.
 fn fresh() -> Option<Machines> {
     let machines = machines::by_ssh()?;
     forget(&machines);
@@ -53,16 +53,16 @@ fn several_names_of_one_host_do_not_disturb_each_other() {
 fn a_full_disk_is_named() {
     let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
     let home = machines.ask(1, "echo ~");
-    machines.small_disk(1, &format!("{}/.cache", home.trim()), 1 << 20).expect("a small disk");
+    machines.small_disk(1, &format!("{}/.cache", home.trim()), 1 << 20).expect("mount a small disk");
     let hidden = HiddenCopy::new("full");
     for flags in ["", "--fanout 1"] {
         let outcome = machines.job_of(&hidden.program(), &format!("--hosts n0,n1 {flags} true")).finish();
         outcome.expect_code(125).expect_err_line(&["no agent on 1 of 2 nodes: n1", "No space left", "make room"]);
-        assert_eq!(machines.ask(1, "find ~/.cache -type f"), "", "nothing half is kept");
+        assert_eq!(machines.ask(1, "find ~/.cache -type f"), "", "a partial file was kept");
     }
 }
 
-/// What somebody else could have put there in the place of ours: it must not run.
+/// Replaces the cached program as another user could have done: the replacement must not run.
 const PLANTED: &str = "cd ~/.cache/wireup/*/ && printf '#!/bin/sh\\ntouch /run/planted-ran\\nexit 3\\n' >wireup";
 
 #[test]
@@ -70,7 +70,7 @@ fn a_place_of_somebody_else_is_not_looked_into() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new("else");
     let line = "--hosts n0 hostname";
-    // The whole cache, one build's folder in it, the program itself.
+    // The owner is changed for the whole cache, for one build's folder in it, for the program itself.
     for theirs in ["~/.cache/wireup", "~/.cache/wireup/*", "~/.cache/wireup/*/wireup"] {
         machines.job_of(&hidden.program(), line).succeed();
         machines.ask(0, &format!("{PLANTED}; chown -R nobody {theirs}; chmod -R 777 ~/.cache/wireup"));
@@ -95,7 +95,7 @@ fn a_place_where_others_may_write_is_refused() {
     forget(&machines);
 }
 
-/// As an older release, and as a program that has nothing to do with us but the name.
+/// The program in the way is an older release, or an unrelated program with the same name.
 #[test]
 fn another_program_of_that_name_is_passed_by() {
     let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
@@ -109,7 +109,7 @@ fn another_program_of_that_name_is_passed_by() {
     ] {
         std::fs::write(&place, fake).expect("a program on the hosts' PATH");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&place, mode).expect("it is ours");
+        std::fs::set_permissions(&place, mode).expect("set the mode");
         let outcome = machines.job_of(&hidden.program(), "--hosts n0,n1 --fanout 1 --verbose hostname").succeed();
         assert_eq!(outcome.sorted_lines(), ["n0", "n1"], "{outcome}");
         outcome.expect_err_line(&["wireup was sent to n[0-1]"]);

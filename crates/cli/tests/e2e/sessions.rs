@@ -1,4 +1,4 @@
-//! Standing sessions: what a user does with them, one subject a file.
+//! Standing sessions as users use them, one subject per file.
 
 mod basics;
 mod detached;

@@ -3,7 +3,7 @@
 use crate::harness::Run;
 use rustix::process::Signal;
 
-/// Ranks that wait for a signal, say that it came and leave with `code`.
+/// Ranks that wait for a signal, print its name and exit with `code`.
 fn trapping(name: &str, code: i32) -> String {
     format!("trap 'echo got {name}; exit {code}' {name}; echo ready; while :; do sleep 0.02; done")
 }
@@ -62,7 +62,7 @@ fn ctrl_c_twice_kills() {
     running.await_out("ready\n", 2);
     running.signal(Signal::INT);
     std::thread::sleep(std::time::Duration::from_millis(200));
-    assert!(!running.has_ended(), "the first interrupt is the program's to handle");
+    assert!(!running.has_ended(), "the first interrupt ended the job");
     running.signal(Signal::INT);
     assert_ne!(running.finish().code(), 0);
 }
@@ -84,7 +84,7 @@ fn stop_and_continue() {
     running.finish();
 }
 
-/// The kernel stops it like that only where somebody else in its session could continue it.
+/// The kernel lets a rank stop itself like this only if another process in its session could continue it.
 #[test]
 fn a_rank_that_stops_itself_stops_and_goes_on() {
     let mut running = Run::job("-n 2").sh("echo ready; kill -TSTP $$; echo through").start();
@@ -98,7 +98,7 @@ fn a_rank_that_stops_itself_stops_and_goes_on() {
     assert_eq!(running.finish().expect_code(0).out().matches("through\n").count(), 2);
 }
 
-/// A hang can be asked who has not arrived.
+/// When a job hangs, the user can ask which ranks have not arrived.
 #[test]
 fn a_fence_that_waits_names_who_has_not_arrived() {
     let badpmi = crate::harness::peers::plain("badpmi");
@@ -106,7 +106,7 @@ fn a_fence_that_waits_names_who_has_not_arrived() {
         format!("test $WIREUP_RANK = 2 && {{ echo late; exec sleep 1000; }}; exec {} unknown 99", badpmi.display());
     let mut running = Run::job("-n 4 --virtual-nodes 2").sh(&script).start();
     running.await_out("late\n", 1);
-    // Asked again until the fence stands: the others may still be on their way to it.
+    // Asked repeatedly until the report names the rank: the others may still be on their way to the fence.
     running.await_that("the missing rank is named", |running| {
         running.signal(STALL_REPORT);
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -119,7 +119,7 @@ fn a_fence_that_waits_names_who_has_not_arrived() {
 /// The signal that asks for a report.
 const STALL_REPORT: Signal = Signal::ALARM;
 
-/// `nohup`: the job outlives the terminal, its ranks as well as its launcher.
+/// `nohup`: the job's ranks and its launcher outlive the terminal.
 #[test]
 fn a_hangup_that_was_ignored_stays_ignored() {
     let script = "trap '' HUP; exec $WIREUP run -n 2 --virtual-nodes 2 sh -c \

@@ -1,4 +1,4 @@
-//! Under the real Slurm: what our libraries answer to `srun --mpi=pmi2`, and that nothing is left of its jobs.
+//! Under a real Slurm: what our libraries answer with `srun --mpi=pmi2`, and that nothing is left of its jobs.
 
 use crate::harness::libraries::{ALL_RIGHT, library_path, own};
 use crate::harness::machines::{self, Machines};
@@ -7,12 +7,12 @@ use crate::harness::{Outcome, Run};
 use crate::libpmi::expect_same;
 use xtask::programs::Flavour;
 
-/// Four ranks on each of four nodes; the first that fails ends all.
+/// Four ranks on each of four nodes; the first failing rank ends all.
 const STEP: &str = "--mpi=pmi2 --kill-on-bad-exit -N 4 -n 16";
 const JOB: &str = "--hosts n[0-3] -n 16 --ppn 4";
 
-/// What `same` says of the server more than of the library: Slurm's gives no number to an application, knows every
-/// attribute of the job, and has names; ranks under ours know who of a node is to put its attribute.
+/// Lines of `same` that depend on the server rather than the library: Slurm's server gives no application number, knows every job
+/// attribute, and supports names; ranks under our server know which rank of a node puts its attribute.
 const OF_THE_SERVER: [&str; 6] = [" appnum ", " no job attr ", " publish ", " lookup ", " unpublish ", " put attr "];
 
 fn with_our_libraries(run: Run) -> Run {
@@ -72,7 +72,7 @@ fn an_abort_ends_the_step() {
     }
 }
 
-/// Waits until ranks of a step run `name`.
+/// Whether exactly `count` ranks of a step run `name`.
 fn await_ranks(machines: &Machines, name: &str, count: usize) -> bool {
     machines.all_processes().iter().flatten().filter(|process| process.command.contains(name)).count() == count
 }
@@ -92,7 +92,7 @@ fn a_cancelled_step_leaves_no_rank() {
     assert_ne!(outcome.code(), 0, "{outcome}");
 }
 
-/// Programs that know nothing of us: the hosts are a Slurm as programs find it.
+/// Unmodified MPI programs see the hosts as an ordinary Slurm cluster.
 #[test]
 fn mpich_5() {
     let Some(machines) = machines::with_slurm() else { return };

@@ -1,4 +1,4 @@
-//! Agents by real ssh: trees, hosts that forbid or throttle it, hosts that are not there, all named at once.
+//! Agents started by real ssh: trees; hosts that forbid or throttle it; unreachable hosts, which are all named in one message.
 
 use crate::harness::machines::{self, Machines};
 use crate::harness::{Outcome, wireup};
@@ -25,7 +25,7 @@ fn trees_of_every_depth() {
 #[test]
 fn the_launcher_may_run_on_a_host_of_the_job() {
     let Some(machines) = machines::by_ssh() else { return };
-    // Its temporary folder is another machine's, as that of this test is.
+    // Its temporary folder is on another machine than this test's.
     for flags in ["--fanout 2", "--fanout 1 --interface eth0 --verbose", "--pmi pmix", "--pmi auto"] {
         let outcome = machines.job_from(2, &format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
         assert_eq!(outcome.sorted_lines(), EACH_ONE, "{flags}: {outcome}");
@@ -34,7 +34,7 @@ fn the_launcher_may_run_on_a_host_of_the_job() {
 
 #[test]
 fn a_host_that_may_not_call_others_is_helped_from_above() {
-    // Log-ins are taken from the hub alone.
+    // Log-ins are accepted only from the hub.
     let rule = (None, "AllowUsers=root@10.77.0.254".to_owned());
     let Some(machines) = machines::own(4, |spec| (spec.ssh, spec.sshd_options) = (true, vec![rule])) else { return };
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
@@ -59,7 +59,7 @@ fn a_host_without_keys_is_helped_by_the_nearest_that_has_them() {
     assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
 }
 
-/// A folder with a host key that nobody knows; gone in the end.
+/// A folder with an unknown host key; removed at the end.
 struct OtherKey(PathBuf);
 
 impl OtherKey {
@@ -80,7 +80,7 @@ impl Drop for OtherKey {
     }
 }
 
-/// Hosts with a fault each: n1 refuses, n2 is cut off, n3 has another key, n4 denies, n5 is another kind of machine.
+/// Hosts with one fault each: n1 refuses, n2 is cut off, n3 has another key, n4 denies, n5 is another kind of machine.
 fn broken(key: &OtherKey) -> Option<Machines> {
     let machines = machines::own(7, |spec| {
         spec.ssh = true;
@@ -88,16 +88,16 @@ fn broken(key: &OtherKey) -> Option<Machines> {
         spec.sshd_options.push((Some(4), "AllowUsers=nobody".into()));
     })?;
     signal_sshd(&machines, 1, Signal::KILL);
-    machines.cut(2).expect("cut off");
-    machines.shadow(5, "/usr/bin/uname", "#!/bin/sh\necho s390x\n", 0o755).expect("another machine");
-    let product = wireup().canonicalize().expect("it is there");
-    machines.shadow(5, &product.display().to_string(), "", 0o644).expect("without wireup");
+    machines.cut(2).expect("cut a node off");
+    machines.shadow(5, "/usr/bin/uname", "#!/bin/sh\necho s390x\n", 0o755).expect("replace a file");
+    let product = wireup().canonicalize().expect("the product");
+    machines.shadow(5, &product.display().to_string(), "", 0o644).expect("replace a file");
     Some(machines)
 }
 
 fn signal_sshd(machines: &Machines, host: u16, signal: Signal) {
     let pid = Pid::from_raw(machines.daemons(host)[1].cast_signed()).expect("a pid");
-    kill_process(pid, signal).expect("it is ours");
+    kill_process(pid, signal).expect("send the signal");
 }
 
 fn names_all_faults(outcome: Outcome) {
@@ -119,7 +119,7 @@ fn names_all_faults(outcome: Outcome) {
     }
 }
 
-/// Those behind others in the tree, too.
+/// Including hosts below others in the tree.
 #[test]
 fn all_hosts_that_are_not_there_are_named_in_one_message() {
     let key = OtherKey::new();
@@ -131,7 +131,7 @@ fn all_hosts_that_are_not_there_are_named_in_one_message() {
     }
 }
 
-/// It takes the connection and says nothing; so does the one behind it in the tree.
+/// It accepts the connection and then says nothing; so does the host below it in the tree.
 #[test]
 fn hosts_that_hang_are_given_up_in_time() {
     let Some(machines) = machines::own(4, |spec| spec.ssh = true) else { return };
@@ -139,7 +139,7 @@ fn hosts_that_hang_are_given_up_in_time() {
     signal_sshd(&machines, 3, Signal::STOP);
     let outcome = machines.job("--hosts n[0-3] --fanout 1 --start-timeout 4").sh("exec sleep 1000").finish();
     let line = outcome.expect_code(125).expect_err_line(&["no agent on ", "did not ", " within 4 s"]);
-    // On a busy machine others may be late, too, and be named together with these.
+    // On a busy machine other hosts may also be late and be named together with these.
     for host in ['1', '3'] {
         let named = line.split(": ").any(|part| part.rsplit(' ').next().is_some_and(|name| name.contains(host)));
         assert!(named, "n{host}: {line}");

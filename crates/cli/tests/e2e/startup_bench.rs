@@ -1,4 +1,4 @@
-//! `wireup bench exchange | init | overlap` on tiny jobs: everything is there, every value right; no time is asserted.
+//! `wireup bench exchange | init | overlap` on tiny jobs: all results are present and every value is right; times are not checked.
 
 use crate::harness::Run;
 use crate::harness::libraries::folder;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use xtask::programs::Flavour;
 
-/// A folder for what a benchmark writes; removed when dropped.
+/// A folder for the output of a benchmark; removed when dropped.
 struct Results(PathBuf);
 
 impl Results {
@@ -17,7 +17,7 @@ impl Results {
         Results(folder)
     }
 
-    /// Runs the benchmark and gives the lines of its CSV file.
+    /// Runs the benchmark and returns the lines of its CSV file.
     fn run(&self, words: &str) -> Vec<String> {
         let library = folder().join(xtask::libraries::file("pmi2"));
         let at = |name: &str| self.0.join(name).display().to_string();
@@ -44,7 +44,7 @@ impl Drop for Results {
     }
 }
 
-/// The counted value of a metric, which must be there.
+/// The value of a metric, which must exist.
 fn value(lines: &[String], head: &str, metric: &str) -> f64 {
     let found = lines.iter().rev().find(|line| line.starts_with(head) && line.contains(&format!(",{metric},")));
     let line = found.unwrap_or_else(|| panic!("no {metric} of {head}: {lines:#?}"));
@@ -76,7 +76,7 @@ fn every_scheme_of_an_exchange() {
             assert!(value(&lines, &head, "time") > 0.0 && value(&lines, &head, "agent-cpu") > 0.0);
         }
     }
-    // What comes into a node by direct links is the other nodes' values with a byte of length each, and a few bytes beside.
+    // By direct links a node receives the values of the other nodes, each with a length of one byte, and a few further bytes.
     for exchange in ["ring", "log"] {
         let head = format!("exchange,16,4,4,{exchange} bytes,18,9,allgather,0");
         let bytes = value(&lines, &head, "direct-in-per-value");
@@ -109,7 +109,7 @@ fn initialisation_by_every_scheme_and_of_a_real_mpi() {
 fn overlap_of_sleeping_and_spinning_ranks() {
     let results = Results::of("overlap");
     let lines = results.run("overlap --ranks 8 --ppn 4 --rounds 1 --delay-ms 2");
-    // The figure is what the three times of its round say; how large it is is the machine's affair.
+    // The figure must follow from the three times of its round; its size depends on the machine.
     for (later, blocking) in [("ifence", "fence"), ("iallgather", "allgather")] {
         let figure = |scheme: &str, metric| value(&lines, &format!("overlap,8,2,4,auto,18,9,{scheme},1"), metric);
         let [blocking, alone, both] = [blocking, &format!("sleep for {later}"), &format!("{later}+sleep")]
@@ -121,7 +121,7 @@ fn overlap_of_sleeping_and_spinning_ranks() {
     }
     let spinning = |line: &&String| line.contains("auto spin") && line.contains("fence,1,time");
     let blocking = lines.iter().find(spinning).unwrap_or_else(|| panic!("{lines:#?}"));
-    // Up and down one link that holds every frame up for 2 ms; the clock starts with the last rank.
+    // Up and down over one link that delays every frame by 2 ms; the time starts when the last rank enters.
     assert!(blocking.rsplit(',').next().unwrap().parse::<f64>().unwrap() >= 2e-3, "{blocking}");
     results.has_figure("overlap.svg");
 }

@@ -22,7 +22,7 @@ fn input_goes_to_whom_one_names() {
     }
 }
 
-/// Through pipes on both sides; `targets` as for `--stdin`.
+/// Through pipes on both sides; `line` may hold `--stdin`.
 fn large_input(megabytes: u64, line: &str) {
     let script = format!(
         "spew='{} bytes {}'; $spew | sha256sum; $spew | $WIREUP run {line} sh -c 'cat | sha256sum'",
@@ -46,7 +46,7 @@ fn a_large_input_to_all() {
     large_input(20, "-n 4 --virtual-nodes 2 --stdin all");
 }
 
-/// A gigabyte, on request: `WIREUP_LARGE=1`.
+/// A gigabyte, only with `WIREUP_LARGE=1`.
 #[test]
 fn a_gigabyte_of_input() {
     if std::env::var_os("WIREUP_LARGE").is_some() {
@@ -54,7 +54,7 @@ fn a_gigabyte_of_input() {
     }
 }
 
-/// In a loop over lines, a launcher whose ranks read nothing must leave the loop its input.
+/// In a shell loop over lines, a launcher whose ranks read nothing must not consume the loop's input.
 #[test]
 fn input_that_nobody_reads_is_left_alone() {
     let script = "printf 'a\\nb\\nc\\n' >list; while read x; do $WIREUP run -n 2 echo $x; done <list; rm list";
@@ -79,7 +79,7 @@ fn typed_input_arrives_at_once() {
     running.finish().expect_code(0);
 }
 
-/// Lines of `ranks` x `lines`, all there, none torn.
+/// Expects `ranks` x `lines` lines, complete and not torn.
 fn whole_lines(placement: &str, prefix: bool, ranks: usize, lines: usize, length: usize) {
     let line = format!("-n {ranks} {placement}");
     let program = plain("spew");
@@ -124,7 +124,7 @@ fn a_last_line_without_an_end_is_shown() {
     assert_eq!(outcome.sorted_lines(), ["[0] no end", "[1] no end"]);
 }
 
-/// A prompt without a newline must be seen while the program waits for its answer.
+/// A prompt without a newline must be visible while the program waits for the answer.
 #[test]
 fn a_prompt_is_seen_at_once() {
     let mut running = Run::job("-n 1").sh("printf 'name? '; read x; echo hello $x").stdin_open().start();
@@ -193,7 +193,7 @@ fn files_by_rank() {
     assert_eq!(files.len(), 6, "one file for each rank's stdout and stderr: {outcome}");
 }
 
-/// It holds stdout and ignores SIGTERM and SIGHUP; the job ends all the same, and takes it along.
+/// The daemon holds stdout open and ignores SIGTERM and SIGHUP; the job ends nevertheless, and ends the daemon.
 #[test]
 fn a_daemon_that_holds_the_output_does_not_keep_the_job() {
     for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
@@ -202,7 +202,7 @@ fn a_daemon_that_holds_the_output_does_not_keep_the_job() {
     }
 }
 
-/// A job whose rank 0 writes without end to a stdout that nobody reads, until all buffers on the way are full.
+/// A job whose rank 0 writes endlessly to an unread stdout, until all buffers on the way are full.
 fn with_a_stopped_reader(others: &str) -> Running {
     let spew = plain("spew");
     let script = format!("test $WIREUP_RANK = 0 && exec {} zeros; echo ready >&2; {others}", spew.display());
@@ -217,7 +217,7 @@ fn with_a_stopped_reader(others: &str) -> Running {
     running
 }
 
-/// Every rank is gone, though not one byte more can be shown; then a reader comes, and the launcher ends as well.
+/// All ranks exit although no further byte can be shown; then reading resumes, and the launcher ends as well.
 fn ends_without_a_reader(mut running: Running) -> Outcome {
     running.await_that("all ranks are gone", |running| !running.processes().iter().any(is_rank));
     running.read_stdout();
@@ -235,7 +235,7 @@ fn a_stopped_reader_does_not_delay_an_interrupt() {
     ends_without_a_reader(running).expect_code(130);
 }
 
-/// Who gives up on the terminal can still get out.
+/// A user who gives up on the terminal can still end the job.
 #[test]
 fn a_second_interrupt_ends_even_without_a_reader() {
     let mut running = with_a_stopped_reader("exec sleep 1000");
@@ -252,7 +252,7 @@ fn a_stopped_reader_does_not_delay_the_end_of_a_job() {
     outcome.expect_err_line(&["rank 2", "9"]);
 }
 
-/// The writer is a grandchild that ignores the interrupt, and writes on while its rank is in the fence.
+/// The writer is a grandchild that ignores the interrupt and keeps writing while its rank is in the fence.
 #[test]
 fn a_stopped_reader_does_not_delay_a_fence() {
     let (spew, fence) = (plain("spew"), plain("badpmi"));
@@ -262,12 +262,12 @@ fn a_stopped_reader_does_not_delay_a_fence() {
         fence.display()
     );
     let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&script).stdout_unread().start();
-    running.await_that("all are through", |running| running.err_text().matches(" through\n").count() == 3);
+    running.await_that("the ranks are through", |running| running.err_text().matches(" through\n").count() == 3);
     running.signal(Signal::INT);
     assert_ne!(ends_without_a_reader(running).code(), 0);
 }
 
-/// A stack larger than the address space: no thread can be made, as at the limit of processes.
+/// A stack larger than the address space: no thread can be created, as at the limit of processes.
 #[test]
 fn output_arrives_without_a_thread_to_write_it() {
     let run = Run::job("-n 2 --virtual-nodes 2 --label").env("RUST_MIN_STACK", (1u64 << 50).to_string());
@@ -276,7 +276,7 @@ fn output_arrives_without_a_thread_to_write_it() {
     assert_eq!(outcome.err().matches("] err\n").count(), 2, "{outcome}");
 }
 
-/// As any other program in front of `head`.
+/// Like any other program before `head`.
 #[test]
 fn a_reader_that_leaves_is_no_news() {
     for redirect in ["", "2>&1"] {
@@ -294,7 +294,7 @@ fn a_second_run_does_not_mix_its_files_with_the_firsts() {
     assert_eq!(outcome.out(), "second\nmore\nsecond\n");
 }
 
-/// Without any of the three, no other file is taken for one of them; nothing is there to be read.
+/// If the standard streams are closed, no other file may take their place; reading gives nothing.
 #[test]
 fn closed_standard_streams() {
     let script = "cd $TMPDIR; $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 1 && exec sleep 1000; \

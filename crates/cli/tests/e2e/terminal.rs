@@ -1,4 +1,4 @@
-//! `--pty`: one rank on a terminal of its own.
+//! `--pty`: one rank on a pseudo-terminal.
 
 use crate::harness::Run;
 
@@ -18,18 +18,18 @@ fn one_rank_gets_one() {
     }
 }
 
-/// Under a real terminal, as `script` makes one.
+/// Under a real terminal, made by `script`.
 #[test]
 fn its_size_is_that_of_the_users_terminal() {
     let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };
     let inner = "stty rows 33 cols 77; $WIREUP run -n 1 --pty stty size";
-    // An input that ends would make `script` type the end of file, whenever it comes to it.
+    // If the input ended, `script` would send the end of file at some moment.
     let running = Run::shell(&format!("{} -qec '{inner}' /dev/null", script.display())).stdin_open().start();
     let outcome = running.finish_with_open_stdin().expect_code(0);
     assert_eq!(outcome.out().replace('\r', ""), "33 77\n", "{outcome}");
 }
 
-/// `wireup run … &` and then `fg`: no signal tells that the terminal is ours.
+/// `wireup run … &` and then `fg`: no signal tells the launcher that it is in the foreground now.
 #[test]
 fn what_is_typed_arrives_once_a_background_job_is_in_the_foreground() {
     let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };

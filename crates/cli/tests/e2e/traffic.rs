@@ -1,7 +1,8 @@
-//! What agents' links carry for collectives is the same in a real run and in the simulator: frames and payload bytes, by way
-//! and direction, of each agent.
+//! The links of agents carry the same frames and payload bytes for collectives in a real run and in the simulator, counted for each agent,
+//! link and direction.
 //!
-//! The same agents run in both; here this is held against everything around them: how programs ask, how agents' drivers send.
+//! The same agent code runs in both; this test compares everything around it: how programs send requests, how the agents' drivers send
+//! frames.
 
 use crate::harness::libraries::{library_path, own};
 use crate::harness::{Run, wireup};
@@ -17,11 +18,11 @@ use wireup_wire::peer::Traffic;
 
 const NODES: u32 = 4;
 const PPN: u32 = 4;
-/// The last node has one rank.
+/// The last node has only one rank.
 const RANKS: u32 = 13;
 const FANOUT: u32 = 2;
 
-/// By agent: up, down and direct.
+/// For each agent: up, down and direct.
 type Counts = BTreeMap<u32, [Traffic; 3]>;
 
 fn real(scheme: &str, program: &Path, args: &str) -> Counts {
@@ -70,16 +71,16 @@ fn simulated(exchange: ExchangeScheme, script: Script) -> Counts {
 
 fn expect_same((name, scheme): (&str, ExchangeScheme), program: &Path, args: &str, script: Script) {
     let (real, simulated) = (real(name, program, args), simulated(scheme, script));
-    assert_eq!(real.len(), NODES as usize, "every agent tells");
-    assert!(real.values().flatten().map(|way| way.bytes_in).sum::<u64>() > 0, "something was exchanged");
-    assert_eq!(real, simulated, "{name}: real run, simulation");
+    assert_eq!(real.len(), NODES as usize, "not every agent reported");
+    assert!(real.values().flatten().map(|way| way.bytes_in).sum::<u64>() > 0, "nothing was exchanged");
+    assert_eq!(real, simulated, "{name}: the real run differs from the simulation");
 }
 
 /// `wireup pmi exchange`: puts and fences in both dialects.
 #[test]
 fn text_clients() {
     let round = |name| [Step::PutAs { name, value_bytes: 100 }, Step::Fence];
-    // What was measured goes through a last fence.
+    // The measurements go through one last fence.
     let times = |name| Step::PutAs { name, value_bytes: 125 };
     let mut steps = vec![Step::Init];
     steps.extend(round("wireup-0-"));
@@ -92,8 +93,8 @@ fn text_clients() {
     }
 }
 
-/// Our library: fences, allgathers and rings, several under way, with few bytes and with so many that even the scheme of choice
-/// leaves the tree.
+/// Our library: fences, allgathers and rings, several in progress at once, with few bytes and with so many that even `auto` leaves the
+/// tree.
 #[test]
 fn clients_of_our_own() {
     let put = |name, value_bytes| Step::PutAs { name, value_bytes };

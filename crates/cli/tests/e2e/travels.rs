@@ -1,4 +1,4 @@
-//! What travels with a job to other hosts: variables, folder, umask, limits; and what does not.
+//! What a job takes to other hosts (variables, folder, umask, limits), and what it does not.
 
 use crate::harness::machines;
 use crate::harness::peers::plain;
@@ -37,7 +37,7 @@ fn odd_values_arrive_unchanged() {
     assert_eq!(outcome.out().matches(&format!("{value}it's \"$HOME\" \\!")).count(), 2, "{outcome}");
 }
 
-/// The log-in that brought an agent is not the ranks' affair.
+/// Ranks do not see the variables of the log-in that started their agent.
 #[test]
 fn the_agents_log_in_does_not_show() {
     let Some(machines) = machines::by_ssh() else { return };
@@ -47,7 +47,7 @@ fn the_agents_log_in_does_not_show() {
     }
 }
 
-/// Command lines and environments of everything on the hosts, ranks left out.
+/// Command lines and environments of all processes on the hosts except ranks.
 fn seen_by_others(machines: &machines::Machines) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     for process in machines.all_processes().into_iter().flatten() {
@@ -64,7 +64,7 @@ fn seen_by_others(machines: &machines::Machines) -> BTreeSet<String> {
 fn neither_secret_nor_job_is_in_a_command_line() {
     let Some(machines) = machines::by_ssh() else { return };
     let run = machines.job("--hosts n[0-3] --fanout 1").env("JOBS_OWN_VARIABLE", "jobs-own-value");
-    // The rank closes its own environment: what is looked for can only be in agents and remote shells.
+    // The rank clears its own environment, so that the texts can only be found in agents and remote shells.
     let script = "echo ready; read line; : jobs-own-argument; exit 0";
     let mut running = run.args(["-env", "OF_PROGRAM", "jobs-own-value", "--stdin", "all"]).args(["env", "-i", "sh"]);
     running = running.args(["-c", script]).stdin_open();
@@ -75,7 +75,7 @@ fn neither_secret_nor_job_is_in_a_command_line() {
     assert!(seen.iter().any(|word| word.contains("wireup") && word.contains("agent")), "{seen:#?}");
     for word in &seen {
         assert!(!word.contains("jobs-own"), "{word}");
-        // 256 bits in any notation are 32 bytes at least.
+        // 256 bits take at least 32 characters in any notation.
         let digits = word.split(|letter: char| !letter.is_ascii_alphanumeric()).map(str::len).max().unwrap_or(0);
         assert!(digits < 41, "a long number or word, perhaps a secret: {word}");
         assert!(word.is_ascii(), "binary: {word}");

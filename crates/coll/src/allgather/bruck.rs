@@ -1,18 +1,18 @@
-//! Doubles what each peer holds in every round, for any number of peers (Bruck's allgather).
+//! Doubles the number of blocks that each peer holds in every round, for any number of peers (Bruck's allgather).
 //!
 //! ```text
-//! round i: send the first min(2^i, n - 2^i) blocks that I hold to peer me - 2^i,
-//!          receive as many from peer me + 2^i                              (all modulo n)
+//! round i: send the first min(2^i, n - 2^i) blocks held to peer me - 2^i,
+//!          receive the same number from peer me + 2^i                     (all modulo n)
 //!
-//! n = 5, me = 0     holds 0 | 1 | 2 3 | 4       after rounds 0, 1 and 2; `|` is where one message ends
+//! n = 5, me = 0     holds 0 | 1 | 2 3 | 4       after rounds 0, 1 and 2; `|` marks the end of a message
 //! ```
 //!
-//! Before round i a peer holds the blocks of peers `me .. me + 2^i`, in that order. They are kept as they came, own
-//! block first, then a part a round; what a round sends is the list of the parts, in the last one only the first blocks of
-//! them, cut by a walk over the block headers. A message of a later round than the one waited for is kept.
+//! Before round i a peer holds the blocks of peers `me .. me + 2^i`, in that order. It keeps them as they arrived: its own block first,
+//! then one part per round. A round sends a list of these parts; the last round sends only their first blocks, found by a walk over the
+//! block headers. A message for a later round than the one awaited is kept.
 //!
-//! Cost of a peer: `ceil(log2 n)` messages in and out; in: every other peer's block once; out: `n - 1` blocks. No byte is
-//! copied. Latency: `ceil(log2 n)` hops.
+//! Cost per peer: `ceil(log2 n)` messages in and out; in: every other peer's block once; out: `n - 1` blocks. No bytes are copied. Latency:
+//! `ceil(log2 n)` hops.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -26,11 +26,11 @@ use super::{Message, Refused, Rounds, Step};
 pub struct Bruck {
     me: u32,
     n: u32,
-    /// The own block, then the messages of rounds `0..joined`; empty before the start and after the end.
+    /// This peer's own block, then the messages of rounds `0..joined`; empty before the start and after the end.
     parts: Vec<Rope>,
     started: bool,
     joined: usize,
-    /// By round: messages that came before those ahead of them.
+    /// By round: messages that arrived before those of earlier rounds.
     kept: Vec<Option<Rope>>,
 }
 
@@ -49,7 +49,7 @@ impl Rounds for Bruck {
     }
 
     fn start(&mut self, own: Rope) -> Step {
-        assert!(!self.started, "an exchange is started once");
+        assert!(!self.started, "an exchange must be started only once");
         self.started = true;
         let mut step = Step::default();
         self.add(own, &mut step);
@@ -85,7 +85,7 @@ impl Rounds for Bruck {
 }
 
 impl Bruck {
-    /// Joins what has come, round by round, until one is missing or all are there.
+    /// Appends the parts that have arrived, round by round, until one is missing or all are there.
     fn advance(&mut self, step: &mut Step) {
         while let Some(part) = self.kept.get_mut(self.joined).and_then(Option::take) {
             self.joined += 1;
@@ -96,7 +96,7 @@ impl Bruck {
         }
     }
 
-    /// One part more, which opens the next round's send if there is a next round.
+    /// Appends one part and, if there is a next round, sends its message.
     fn add(&mut self, part: Rope, step: &mut Step) {
         self.parts.push(part);
         let round = self.joined;
@@ -112,7 +112,7 @@ impl Bruck {
         for (index, part) in self.parts.iter().enumerate() {
             let holds = if index == 0 { 1 } else { self.blocks_in(index - 1) };
             if blocks < holds {
-                first.push(block::first(part, blocks).expect("the blocks of a part were counted when it came"));
+                first.push(block::first(part, blocks).expect("the blocks of a part were counted when it arrived"));
                 break;
             }
             first.push(part.clone());
@@ -127,7 +127,7 @@ impl Bruck {
         distance.min(self.n - distance) as usize
     }
 
-    /// Whom the message of `round` comes from.
+    /// The peer that sends the message of `round`.
     fn source(&self, round: usize) -> u32 {
         (self.me + self.distance(round)) % self.n
     }

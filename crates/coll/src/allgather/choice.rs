@@ -1,9 +1,9 @@
-//! Picks an allgather's algorithm by the number of nodes and the bytes of all of them.
+//! Picks the allgather algorithm from the number of nodes and the total number of bytes.
 //!
 //! Measured by `wireup bench coll` among 16 and 64 agents of one machine with two cores, latency of an allgather (ms):
 //!
 //! ```text
-//!   bytes a node              64     1 Ki    4 Ki   16 Ki   64 Ki
+//!   bytes per node            64     1 Ki    4 Ki   16 Ki   64 Ki
 //!   16 nodes   tree          0.24    0.26    0.46    2.3     5.6
 //!              ring          0.62    0.52    1.3     2.0     4.4
 //!              log           0.71    0.87    1.2     1.9     8.7
@@ -12,19 +12,19 @@
 //!              log           4.6     6.6    13      54     216
 //! ```
 //!
-//! There a hop costs CPU time; across a network it costs latency, which the ring has `N - 1` times. Not measured there.
+//! On one machine a hop costs CPU time; across a network it costs latency, which the ring pays `N - 1` times. The latter was not measured.
 
 use wireup_wire::collective::Algorithm;
 
-/// Up to so many nodes the tree has one level, and its root sends everything to everybody.
+/// With at most this many nodes the tree has one level, and its root sends all blocks to every node.
 const FEW_NODES: u32 = 16;
-/// The most bytes of all nodes together that the tree carries best: among few nodes, and among many.
+/// The tree is fastest up to this many bytes of all nodes together: with few nodes, and with many.
 const TREE_BYTES_MAX_FEW: u64 = 128 << 10;
 const TREE_BYTES_MAX_MANY: u64 = 4 << 20;
-/// Beyond so many bytes a node the copies that Bruck makes of each byte cost more than the ring's hops.
+/// Above this many bytes per node the copies that Bruck makes of each byte cost more than the ring's hops.
 const BRUCK_NODE_BYTES_MAX: u64 = 16 << 10;
 
-/// The algorithm for `bytes` of blocks from `nodes` nodes together; `None`: broadcast down the tree what was gathered up it.
+/// The algorithm for `bytes` of blocks from `nodes` nodes together; `None`: broadcast the gathered blocks down the tree.
 pub fn choose(nodes: u32, bytes: u64) -> Option<Algorithm> {
     let tree_max = match nodes {
         0..=2 => u64::MAX,
@@ -34,7 +34,7 @@ pub fn choose(nodes: u32, bytes: u64) -> Option<Algorithm> {
     (bytes > tree_max).then(|| direct(nodes, bytes))
 }
 
-/// The same where the bytes are not at the root, so that the tree is not to be had.
+/// The algorithm when the root does not hold the bytes, so that the tree cannot broadcast them.
 pub fn direct(nodes: u32, bytes: u64) -> Algorithm {
     if bytes / u64::from(nodes.max(1)) <= BRUCK_NODE_BYTES_MAX { Algorithm::BRUCK } else { Algorithm::RING }
 }

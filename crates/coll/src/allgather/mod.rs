@@ -1,16 +1,16 @@
-//! All peers' blocks to all peers of a set; one algorithm per file.
+//! Brings every peer's block to every peer of a set; one algorithm per file.
 //!
 //! ```text
-//!            messages a peer      after    bytes into a peer       for
-//! tree       1 up, k down         2 log_k  up: its subtree's,      few bytes: the links are there already
+//!            messages per peer    after    bytes into a peer       for
+//! tree       1 up, k down         2 log_k  up: its subtree's,      few bytes: the links exist already
 //!                                          down: all
 //! ring       N-1                  N-1      all but its own, once   many bytes: each crosses each link once
-//! bruck      ceil(log2 N)         log2 N   all but its own, once   between: few messages, no byte twice
+//! bruck      ceil(log2 N)         log2 N   all but its own, once   in between: few messages, no byte twice
 //! ```
 //!
-//! [`Allgather`] is one of them as a whole, by whatever scheme: sizes and few bytes go up the session's tree; many go over links
-//! of their own between peers `0..n`, by an algorithm of the table [`DIRECT`]. [`choice`] picks by peers and bytes. Who peers are is the
-//! caller's: it gives their number and a place among them.
+//! [`Allgather`] is one complete allgather, whatever its scheme: sizes and small data go up the session's tree; large data goes over direct
+//! links between peers `0..n`, by an algorithm of the table [`DIRECT`]. [`choice`] picks one from the numbers of peers and bytes. The
+//! caller decides who the peers are: it passes their number and each peer's index.
 //!
 //! No block is copied: a message is a list of shared slices ([`Rope`](wireup_wire::rope::Rope)), and each slice holds whole
 //! blocks.
@@ -31,15 +31,15 @@ pub use whole::Allgather;
 
 use wireup_wire::collective::{Algorithm, ExchangeScheme};
 
-/// The algorithms over direct links. A new one is a file with a [`Rounds`], and a line here: what `--exchange` calls it, and a
-/// number that no other has.
+/// The algorithms over direct links. To add one, add a file with a [`Rounds`] and a line here: its name for `--exchange` and a unique
+/// number.
 pub const DIRECT: &[Direct] = &[
-    // A number is below `Algorithm::COUNT_MAX`, or this does not compile.
+    // A number of `Algorithm::COUNT_MAX` or more does not compile.
     Direct::of::<ring::Ring>("ring", Algorithm::RING),
     Direct::of::<bruck::Bruck>("log", Algorithm::BRUCK),
 ];
 
-/// What `--exchange` takes, with what that means.
+/// The values of `--exchange` and their meaning.
 pub fn schemes() -> impl Iterator<Item = (&'static str, ExchangeScheme)> {
     let direct = DIRECT.iter().map(|direct| (direct.name, ExchangeScheme::Direct(direct.algorithm)));
     [("auto", ExchangeScheme::Auto), ("tree", ExchangeScheme::Tree)].into_iter().chain(direct)

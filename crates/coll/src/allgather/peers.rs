@@ -1,52 +1,52 @@
-//! The peers of an allgather, and what they say to each other.
+//! The peers of an allgather, and the messages between them.
 
 use alloc::vec::Vec;
 use wireup_wire::collective::{ExchangeScheme, RoundTag, Tag};
 use wireup_wire::rope::Rope;
 
-/// A peer set as one of those sees it that its tree holds.
+/// A peer set as seen by one agent of its tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerSet {
     /// The peers are `0..count`.
     pub count: u32,
-    /// This one among them, if it is one.
+    /// This agent's index among the peers, if it is one.
     pub me: Option<u32>,
-    /// The way up the tree ends here.
+    /// This agent is the root: the gather up the tree ends here.
     pub root: bool,
-    /// Children in the tree with peers below them, or peers themselves.
+    /// Children that are peers or have peers below them.
     pub children: usize,
 }
 
-/// How a peer set exchanges its blocks: the same at each peer.
+/// How a peer set exchanges its blocks: the same for every peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     pub scheme: ExchangeScheme,
-    /// Where the root may choose: more bytes of all peers together stay where they are.
+    /// Where the root may choose: if all peers together have more bytes than this, the blocks are not distributed.
     pub collect_max: Option<u64>,
 }
 
-/// Whom a message comes from.
+/// Who sent a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sender {
     Parent(Tag),
-    /// By its index.
+    /// The child's index.
     Child(usize, Tag),
     Peer(u32, RoundTag),
 }
 
-/// Whom a message is for.
+/// Who receives a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receiver {
     Parent(Tag),
-    /// Each child.
+    /// Every child.
     Children(Tag),
     Peer(u32, RoundTag),
 }
 
-/// What a start or a message leads to.
+/// The result of a start or of a message.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     pub sends: Vec<(Receiver, Rope)>,
-    /// All blocks, those of no bytes perhaps left out; the parts in any order. Given once.
+    /// All blocks, possibly without the empty ones; the parts are in any order. Returned once.
     pub done: Option<Vec<Rope>>,
 }

@@ -1,10 +1,10 @@
-//! What no peer should have sent.
+//! Errors for messages that no correct peer sends.
 
 use thiserror::Error;
 use wireup_wire::block;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 
-/// Another peer sent what cannot be right, or there is more than a message holds.
+/// Another peer sent an invalid message, or the data does not fit into a message.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     #[error("peer {from} sent for round {round}, expected one of {rounds} rounds")]

@@ -1,16 +1,16 @@
-//! Passes every block around a ring: each peer sends its own to the right, then on what comes from the left.
+//! Passes every block around a ring: each peer sends its own block to the right, then forwards what arrives from the left.
 //!
 //! ```text
-//! round     0        1        2          4 peers; peer 0 sends to peer 1, which passes on to peer 2
+//! round     0        1        2          4 peers; peer 0 sends to peer 1, which forwards to peer 2
 //! 0 -> 1    block 0  block 3  block 2
 //! 1 -> 2    block 1  block 0  block 3
 //! ```
 //!
-//! A round's message is passed on the moment it comes, whether this peer has started or not and whichever rounds are
-//! missing: nothing waits for anything but the block itself. Only the end waits for all of them.
+//! A message is forwarded as soon as it arrives, whether or not this peer has started and whichever rounds are missing: forwarding waits
+//! for nothing but the block itself. Only the result waits for all blocks.
 //!
-//! Cost of a peer: `n - 1` messages in and out; in: every other peer's block once, out: every block but the right
-//! neighbour's once. No byte is copied. Latency: `n - 1` hops.
+//! Cost per peer: `n - 1` messages in and out; in: every other peer's block once, out: every block but the right neighbour's once. No bytes
+//! are copied. Latency: `n - 1` hops.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub struct Ring {
     me: u32,
     n: u32,
     started: bool,
-    /// Which rounds' messages have come.
+    /// The rounds whose messages have arrived.
     seen: Vec<bool>,
     parts: Vec<Rope>,
 }
@@ -32,7 +32,7 @@ pub struct Ring {
 impl Rounds for Ring {
     fn new(me: u32, n: u32) -> Self {
         let rounds = Self::rounds(n);
-        assert!(rounds <= 1 << 16, "the rounds of a ring are counted by u16");
+        assert!(rounds <= 1 << 16, "a ring has at most 65,536 rounds: they are numbered by a u16");
         Ring { me, n, started: false, seen: vec![false; rounds as usize], parts: Vec::with_capacity(n as usize) }
     }
 
@@ -45,7 +45,7 @@ impl Rounds for Ring {
     }
 
     fn start(&mut self, own: Rope) -> Step {
-        assert!(!self.started, "an exchange is started once");
+        assert!(!self.started, "an exchange must be started only once");
         self.started = true;
         self.add(own, 0)
     }
@@ -72,12 +72,12 @@ impl Rounds for Ring {
 }
 
 impl Ring {
-    /// One more block, which goes to the right in `round` if that one exists.
+    /// Adds a block and sends it to the right in `round`, if that round exists.
     fn add(&mut self, block: Rope, round: u32) -> Step {
         let mut step = Step::default();
         if round < self.n - 1 {
             let to = (self.me + 1) % self.n;
-            // Fits: `new` has bounded the number of rounds.
+            // Fits: `new` has limited the number of rounds.
             step.sends.push(Message { to, round: round as u16, payload: block.clone() });
         }
         self.parts.push(block);

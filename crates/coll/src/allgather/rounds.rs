@@ -1,4 +1,4 @@
-//! What an algorithm over direct links is to those who use it.
+//! The interface of an algorithm over direct links.
 
 use super::{DIRECT, Refused};
 use alloc::boxed::Box;
@@ -16,54 +16,53 @@ pub struct Message {
     pub payload: Rope,
 }
 
-/// What a start or a message leads to.
+/// The result of a start or of a message.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Step {
     pub sends: Vec<Message>,
-    /// The blocks of all peers, one of each, the own included; the parts in any order. Given once: nothing is sent after it, and
-    /// no message comes.
+    /// The blocks of all peers, one of each, including this peer's; the parts are in any order. Returned once: afterwards nothing is sent
+    /// and no message arrives.
     pub done: Option<Vec<Rope>>,
 }
 
-/// One peer's part in one allgather among peers `0..n`. Messages may come before the start, and a round's before those of the
-/// rounds ahead of it. Each peer contributes exactly one block: one of no bytes where it has nothing, so that contributions can be
-/// counted.
+/// One peer's part in one allgather among peers `0..n`. Messages may arrive before the start, and in any order of rounds. Each peer
+/// contributes exactly one block, an empty one if it has no data, so that contributions can be counted.
 pub trait Rounds: Send {
-    /// The part of peer `me`, which is one of `0..n`.
+    /// Creates the part of peer `me`, which is one of `0..n`.
     fn new(me: u32, n: u32) -> Self
     where
         Self: Sized;
 
-    /// How many rounds it has among `n` peers: messages have numbers below that.
+    /// The number of rounds among `n` peers: messages have round numbers below it.
     fn rounds(n: u32) -> u32
     where
         Self: Sized;
 
-    /// The peers that peer `me` of `0..n` sends to, each once, in the order of its rounds.
+    /// The peers to which peer `me` of `0..n` sends, each once, in the order of its rounds.
     fn receivers(me: u32, n: u32) -> Vec<u32>
     where
         Self: Sized;
 
-    /// This peer's own block.
+    /// Starts with this peer's own block.
     ///
     /// # Panics
     /// If called twice.
     fn start(&mut self, own: Rope) -> Step;
 
-    /// The message of peer `from` for `round`. Whose blocks they are is for the reader of all of them to check; their number is
-    /// checked here.
+    /// The message of peer `from` for `round`. The number of blocks is checked here; whether they are from the right nodes is checked by
+    /// the reader of the result.
     ///
     /// # Errors
-    /// [`Refused`]: no peer sends that.
+    /// [`Refused`]: no correct peer sends this.
     fn on_message(&mut self, from: u32, round: u16, payload: Rope) -> Result<Step, Refused>;
 
-    /// The peers whose messages are missing, each once: whom this peer waits for.
+    /// The peers whose messages are missing, each once.
     fn awaited(&self) -> Vec<u32>;
 }
 
 /// A line of the table [`DIRECT`].
 pub struct Direct {
-    /// What `--exchange` calls it.
+    /// Its name for `--exchange`.
     pub name: &'static str,
     pub algorithm: Algorithm,
     pub new: fn(me: u32, n: u32) -> Box<dyn Rounds>,
@@ -78,16 +77,16 @@ impl Direct {
     }
 }
 
-/// The line of an algorithm.
+/// Looks up an algorithm's line in the table.
 ///
 /// # Errors
-/// [`Refused::NoSuchAlgorithm`]: there is none, in this version.
+/// [`Refused::NoSuchAlgorithm`]: this version has no such algorithm.
 pub fn find(algorithm: Algorithm) -> Result<&'static Direct, Refused> {
     let found = DIRECT.iter().find(|direct| direct.algorithm == algorithm);
     found.ok_or(Refused::NoSuchAlgorithm(algorithm.number()))
 }
 
-/// The algorithm that `n` peers use where `wanted` is asked for: Bruck's, if the rounds of that are more than frames can number.
+/// The algorithm that `n` peers use when `wanted` is requested: Bruck's if `wanted` has more rounds than frames can number.
 ///
 /// # Errors
 /// As [`find`].
@@ -96,7 +95,7 @@ pub fn fitting(collective: Collective, wanted: Algorithm, n: u32) -> Result<&'st
     if (direct.rounds)(n) < RoundTag::rounds_max(collective, wanted) { Ok(direct) } else { find(Algorithm::BRUCK) }
 }
 
-/// Refuses a payload of another number of blocks than `expected`.
+/// Refuses a payload whose number of blocks is not `expected`.
 pub fn check_blocks(from: u32, round: u16, payload: &Rope, expected: usize) -> Result<(), Refused> {
     let found = block::count(payload)?;
     if found == expected { Ok(()) } else { Err(Refused::Blocks { from, round, found, expected }) }

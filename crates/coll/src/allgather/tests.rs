@@ -1,5 +1,5 @@
-//! Every peer of an allgather on a bench: messages are delivered in an order drawn from a seed. What holds for any algorithm is
-//! tried with each line of the table; `whole` does the same with each scheme.
+//! Simulates every peer of an allgather, delivering messages in an order drawn from a seed. Properties of any algorithm are tested with
+//! each line of the table; `whole` does the same with each scheme.
 
 mod whole;
 
@@ -16,7 +16,7 @@ use wireup_wire::collective::{Collective, RoundTag};
 use wireup_wire::ids::NodeId;
 use wireup_wire::rope::Rope;
 
-/// A few bits of noise at a time (xorshift).
+/// A pseudo-random generator (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-/// What peers give: as blocks, and as they travel.
+/// The blocks that the peers contribute: as blocks, and encoded.
 struct Own {
     blocks: Vec<Block>,
     encoded: Vec<Bytes>,
@@ -49,7 +49,7 @@ impl Own {
         self.encoded.iter().map(Bytes::len).sum()
     }
 
-    /// Each slice lies where its first peer has made it.
+    /// Asserts that every slice still points into the buffer where its peer created it.
     #[track_caller]
     fn expect_shared(&self, rope: &Rope) {
         let places: Vec<Range<*const u8>> = self.encoded.iter().map(|own| own.as_ptr_range()).collect();
@@ -60,18 +60,18 @@ impl Own {
         }
     }
 
-    /// All of the blocks, each once; those of no bytes count where `with_bare`.
+    /// Asserts that all of the blocks are there, each once; empty ones count only if `with_bare`.
     #[track_caller]
     fn expect_all(&self, parts: &[Rope], with_bare: bool) {
         let slices = parts.iter().flat_map(Rope::slices).cloned();
         let mut seen: Vec<Block> = slices.flat_map(block::blocks).map(Result::unwrap).collect();
         seen.sort_by_key(|block| block.node);
         let counts = |block: &&Block| with_bare || !block.bytes.is_empty();
-        assert!(seen.iter().filter(counts).eq(self.blocks.iter().filter(counts)), "blocks are missing, or came twice");
+        assert!(seen.iter().filter(counts).eq(self.blocks.iter().filter(counts)), "a block is missing or duplicated");
     }
 }
 
-/// What a bench of peers saw.
+/// The observations of a simulated run.
 struct Run {
     /// By peer.
     peers: Vec<Box<dyn Rounds>>,
@@ -87,18 +87,18 @@ enum Event {
     Deliver { from: u32, message: Message },
 }
 
-/// How messages travel.
+/// How messages are delivered.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Travel {
     /// As lists of slices.
     Listed,
-    /// In one piece, as in a frame.
+    /// As one contiguous buffer, as in a frame.
     Framed,
 }
 
-/// What no peer may say, said just before what one does say.
+/// Checks that a peer refuses invalid variants of `message` before it receives the valid one.
 fn expect_refused(direct: &Direct, peer: &mut dyn Rounds, n: u32, from: u32, message: &Message) {
-    let mut refused = |round, payload| peer.on_message(from, round, payload).expect_err("it is refused");
+    let mut refused = |round, payload| peer.on_message(from, round, payload).expect_err("a refusal");
     let rounds = (direct.rounds)(n);
     let beyond = Refused::NoSuchRound { from, round: rounds as u16, rounds };
     assert_eq!(refused(rounds as u16, message.payload.clone()), beyond);
@@ -141,7 +141,7 @@ fn run(direct: &Direct, own: &Own, travel: Travel, lost: Option<u32>, seed: u64)
                 step
             }
         };
-        assert!(run.done[at as usize].is_none(), "nothing comes after the end");
+        assert!(run.done[at as usize].is_none(), "a peer sends nothing after its result");
         for mut message in step.sends {
             assert!(u32::from(message.round) < (direct.rounds)(n as u32));
             run.sent_to[at as usize].push(message.to);
@@ -170,7 +170,7 @@ fn check(direct: &Direct, own: &Own, travel: Travel, seed: u64) -> Run {
         assert_eq!(run.peers[at].awaited(), []);
         let told = (direct.receivers)(me, n);
         let unique: BTreeSet<u32> = told.iter().copied().collect();
-        assert_eq!(told.len(), unique.len(), "{}: peer {me} of {n} is told of each once", direct.name);
+        assert_eq!(told.len(), unique.len(), "{}: the receivers of peer {me} of {n} are listed once each", direct.name);
         assert_eq!(unique, run.sent_to[at].iter().copied().collect(), "{}: peer {me} of {n}", direct.name);
     }
     run
@@ -202,10 +202,10 @@ proptest! {
         for direct in DIRECT {
             let run = run(direct, &own, Travel::Framed, Some(lost), seed);
             let others = || (0..n as usize).filter(|peer| *peer != lost as usize);
-            prop_assert!(others().all(|peer| run.done[peer].is_none()), "nobody ends without it");
+            prop_assert!(others().all(|peer| run.done[peer].is_none()), "no peer completes without the lost one");
             let awaited: Vec<_> = others().map(|peer| run.peers[peer].awaited()).collect();
-            prop_assert!(awaited.iter().all(|awaited| !awaited.is_empty()), "{}: each waits", direct.name);
-            prop_assert!(n == 1 || awaited.iter().flatten().any(|peer| *peer == lost), "{}: for it in the end", direct.name);
+            prop_assert!(awaited.iter().all(|awaited| !awaited.is_empty()), "{}: every peer waits", direct.name);
+            prop_assert!(n == 1 || awaited.iter().flatten().any(|peer| *peer == lost), "{}: some peer waits for the lost one", direct.name);
         }
     }
 }
@@ -238,7 +238,7 @@ fn what_has_too_many_rounds_goes_by_bruck() {
     }
 }
 
-/// Messages of a peer, as each algorithm's file tells; every other peer's bytes come in once.
+/// The number of messages per peer is as each algorithm's file documents; every other peer's bytes arrive once.
 #[test]
 fn the_costs_are_as_told() {
     for n in 1..40_usize {
@@ -254,7 +254,7 @@ fn the_costs_are_as_told() {
     }
 }
 
-/// The bound asked of an allgather: 1.05 x (value + 1 byte) for 16 values of 18 bytes a node.
+/// The required bound for an allgather: 1.05 x (value + 1 byte) for 16 values of 18 bytes per node.
 #[test]
 fn headers_are_a_twentieth_at_most() {
     let (values, value) = (16, 18);

@@ -1,13 +1,13 @@
-//! Gathers blocks up a tree: the way up of every exchange, and with a broadcast of all of them the sources' baseline
-//! (S1 I, fig. 2).
+//! Gathers blocks up a tree: the first half of every exchange. Followed by a broadcast of all blocks it is the sources' baseline (S1 I,
+//! fig. 2).
 //!
-//! Each peer waits for its own part and one of each child and sends the list of them, untouched, to its parent.
-//! While the bytes of a subtree are few they travel along ([`Part::Data`]); beyond a bound, or where somebody below
-//! sent no bytes, only their number does ([`Part::Size`]), and the bytes take another way. The root's result is that of
-//! all. No peer parses another's bytes. One object is one epoch.
+//! Each peer waits for its own part and one from each child, and sends the list of them, unchanged, to its parent. A subtree with few bytes
+//! sends the blocks themselves ([`Part::Data`]); above a limit, or if a peer below sent only a size, it sends the number of bytes
+//! ([`Part::Size`]), and the blocks take another route. The root's result covers all peers. No peer parses another peer's bytes. One object
+//! serves one epoch.
 //!
-//! Cost of a peer: 1 message in a child, 1 out. Up: the bytes of its subtree, or 8. The broadcast down: one message a
-//! link with the bytes of all.
+//! Cost per peer: 1 message in per child, 1 out. Up: the bytes of its subtree, or 8. The broadcast down: one message per link with the
+//! bytes of all peers.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ use super::Refused;
 pub enum Part {
     /// Its blocks.
     Data(Rope),
-    /// How many bytes its blocks are.
+    /// The number of bytes of its blocks.
     Size(u64),
 }
 
@@ -34,12 +34,12 @@ impl Part {
         }
     }
 
-    /// Whether it is a size alone, which the frame's header says.
+    /// Whether this is only a size; the frame's header says so.
     pub fn is_size(&self) -> bool {
         matches!(self, Part::Size(_))
     }
 
-    /// As the payload of a frame: the blocks as they are, a size as u64 LE.
+    /// As the payload of a frame: the blocks themselves, or the size as u64 LE.
     pub fn into_payload(self) -> Rope {
         match self {
             Part::Data(blocks) => blocks,
@@ -63,14 +63,14 @@ pub struct TreeGather {
     eager_max: usize,
     own: bool,
     children: Vec<bool>,
-    /// Bytes of all that has come.
+    /// Bytes of everything that has arrived.
     size: u64,
-    /// All that has come, if it may travel along.
+    /// Everything that has arrived, while it is small enough to send.
     data: Option<Vec<Rope>>,
 }
 
 impl TreeGather {
-    /// Of a peer with so many children. Up to `eager_max` bytes travel along: `usize::MAX` for all, whatever they are.
+    /// For a peer with this many children. The blocks themselves are sent up to `eager_max` bytes; `usize::MAX`: always.
     pub fn new(children: usize, eager_max: usize) -> Self {
         TreeGather {
             eager_max,
@@ -81,7 +81,8 @@ impl TreeGather {
         }
     }
 
-    /// This peer's own part. `Some` is the part of the subtree, complete now: for the parent; at the root that of all.
+    /// Adds this peer's own part. Returns the part of the whole subtree once that is complete: it is to be sent to the parent; at the root
+    /// it covers all peers.
     pub fn own(&mut self, part: Part) -> Result<Option<Part>, Refused> {
         if core::mem::replace(&mut self.own, true) {
             return Err(Refused::OwnTwice);
@@ -89,7 +90,7 @@ impl TreeGather {
         Ok(self.add(part))
     }
 
-    /// The part of the subtree of child `index`; `Some` as for [`TreeGather::own`].
+    /// Adds the part of the subtree of child `index`; returns the same as [`TreeGather::own`].
     ///
     /// # Panics
     /// If there is no such child.

@@ -1,22 +1,22 @@
-//! One allgather of a peer set as a whole: up the tree, the choice at its root, the way that the blocks take.
+//! One complete allgather of a peer set: the gather up the tree, the choice at its root, the exchange of the blocks.
 //!
 //! ```text
 //!   own block ──► gather up the tree ──► at the root:
 //!      │             data or size          │
-//!      │ scheme of                         │ tree: all blocks
+//!      │ scheme over                       │ tree: all blocks
 //!      │ direct links                      ▼
-//!      │                  "go ring", …  way down
+//!      │                  "go ring", …  down the tree
 //!      ▼        ◄───────────────────────── │
 //!   rounds among peers 0..n                │
 //!      └──────────► all blocks ◄───────────┘
 //! ```
 //!
-//! The tree may hold peers that are not in the set: they pass on what goes up and down, and have nothing of their own. Sizes go up
-//! also where the blocks go straight, so that the root knows who waits.
+//! The tree may contain agents that are not in the set: they forward messages up and down and contribute nothing. Sizes go up the tree even
+//! when the blocks use direct links, so that the root knows which peers wait.
 //!
-//! Cost of the tree: a message up and one down for each link, every byte once into each peer. Of a direct way: its algorithm's
-//! messages, one up with 8 bytes for each link of the tree, and, where the root chose it, one down without payload. Source: S1 V;
-//! the choice at the root is ours.
+//! Cost of the tree: one message up and one down per link, every byte once into each peer. Cost of direct links: the algorithm's messages,
+//! one message up with 8 bytes per link of the tree, and, if the root chose, one down without payload. Source: S1 V; the choice at the root
+//! is ours.
 
 use super::choice::{choose, direct};
 use super::tree::{Part, TreeGather};
@@ -30,7 +30,7 @@ use wireup_wire::collective::{Algorithm, Collective, ExchangeScheme, Form, Round
 use wireup_wire::limits::{EAGER_BYTES_MAX, FRAME_PAYLOAD_MAX};
 use wireup_wire::rope::Rope;
 
-/// One peer's part in one allgather. Messages may come before [`Allgather::start`].
+/// One peer's part in one allgather. Messages may arrive before [`Allgather::start`].
 pub struct Allgather {
     collective: Collective,
     peers: PeerSet,
@@ -39,7 +39,7 @@ pub struct Allgather {
     /// This peer's block, until it goes over direct links.
     own: Option<Bytes>,
     gathered: bool,
-    /// The parent has said what comes of it.
+    /// The parent has sent the outcome or an algorithm.
     told: bool,
     route: Route,
 }
@@ -47,7 +47,7 @@ pub struct Allgather {
 /// How the blocks reach this peer.
 enum Route {
     Open,
-    /// Peers that are ahead may begin before this one does.
+    /// Peers that are ahead may start the rounds before this one does.
     Direct {
         algorithm: Algorithm,
         rounds: Box<dyn Rounds>,
@@ -66,11 +66,11 @@ impl Allgather {
         Allgather { collective, peers, rules, tree, own: None, gathered: false, told: false, route: Route::Open }
     }
 
-    /// This peer's own block, with its header also where it has no bytes. One that is not in the set has nothing to give, and need
-    /// not start.
+    /// Starts with this peer's own block, which includes its header even if it is empty. An agent that is not in the set contributes
+    /// nothing and need not start.
     ///
     /// # Errors
-    /// [`Refused`]: it has started, or there is too much.
+    /// [`Refused`]: it has already started, or there is too much data.
     pub fn start(&mut self, own: Bytes) -> Result<Progress, Refused> {
         let mut progress = Progress::default();
         let given = if block::is_bare(&own) { Bytes::new() } else { own.clone() };
@@ -83,7 +83,7 @@ impl Allgather {
     }
 
     /// # Errors
-    /// [`Refused`]: nobody of this set sends that.
+    /// [`Refused`]: no correct member of this set sends this.
     ///
     /// # Panics
     /// If there is no such child.
@@ -100,12 +100,12 @@ impl Allgather {
         Ok(progress)
     }
 
-    /// Whether all of the subtree are known to have given what they have.
+    /// Whether the whole subtree is known to have contributed.
     pub fn is_gathered(&self) -> bool {
         self.gathered
     }
 
-    /// Of one that is not in the set: what came down has gone on, or nothing comes down.
+    /// For an agent that is not in the set: the message from above has been forwarded, or none will arrive.
     pub fn is_passed_on(&self) -> bool {
         matches!(self.rules.scheme, ExchangeScheme::Direct(_)) || matches!(self.route, Route::Done)
     }
@@ -129,7 +129,7 @@ impl Allgather {
         Ok(())
     }
 
-    /// The subtree is complete, if `part` says so.
+    /// Handles the completed subtree, if `part` is its result.
     fn on_part(&mut self, part: Option<Part>, progress: &mut Progress) -> Result<(), Refused> {
         let Some(part) = part else { return Ok(()) };
         self.gathered = true;
@@ -141,7 +141,7 @@ impl Allgather {
         let stays = self.rules.collect_max.is_some_and(|max| part.size() > max);
         match (self.rules.scheme, part) {
             (ExchangeScheme::Direct(_), _) => {}
-            // Whoever wants some of it asks for that.
+            // More than `collect_max`: peers request the blocks that they need.
             (ExchangeScheme::Auto | ExchangeScheme::Tree, _) if stays => self.broadcast(Rope::default(), progress),
             (ExchangeScheme::Tree, Part::Size(bytes)) => return Err(Refused::TooLong(bytes)),
             (ExchangeScheme::Tree, Part::Data(blocks)) => self.broadcast(blocks, progress),
@@ -156,7 +156,7 @@ impl Allgather {
         Ok(())
     }
 
-    /// All blocks, or how they come, from above.
+    /// All blocks, or the algorithm to use, from the parent.
     fn on_down(&mut self, form: Form, payload: Rope, progress: &mut Progress) -> Result<(), Refused> {
         if !self.gathered || core::mem::replace(&mut self.told, true) {
             return Err(Refused::EarlyOutcome);
@@ -169,13 +169,13 @@ impl Allgather {
         Ok(())
     }
 
-    /// All blocks are here, and for those below.
+    /// Finishes with all blocks and sends them to the children.
     fn broadcast(&mut self, blocks: Rope, progress: &mut Progress) {
         self.send_down(Form::Data, blocks.clone(), progress);
         self.finish(vec![blocks], progress);
     }
 
-    /// The blocks go straight, here and below.
+    /// Tells the children to exchange over direct links, and does so here.
     fn tell(&mut self, algorithm: Algorithm, progress: &mut Progress) -> Result<(), Refused> {
         self.send_down(Form::Go(algorithm), Rope::default(), progress);
         if self.peers.me.is_some() {
@@ -195,14 +195,14 @@ impl Allgather {
         Tag::new(self.collective, form)
     }
 
-    /// Begins this peer's rounds.
+    /// Starts this peer's rounds.
     fn go(&mut self, algorithm: Algorithm, progress: &mut Progress) -> Result<(), Refused> {
         let own = self.own.take().ok_or(Refused::EarlyGo)?;
         let step = self.rounds(algorithm)?.start(own.into());
         self.on_step(step, progress)
     }
 
-    /// The rounds, made with the first that is heard of them.
+    /// The rounds, created at the first message for them.
     fn rounds(&mut self, wanted: Algorithm) -> Result<&mut dyn Rounds, Refused> {
         let PeerSet { me, count, .. } = self.peers;
         let me = me.ok_or(Refused::NoRounds)?;

@@ -8,7 +8,7 @@ fn block(first_node: u32, nodes: u32, ppn: u32) -> Block {
 
 fn text(blocks: &[Block], job_size: u32, nodes: u32) -> String {
     let mapping = Mapping::new(blocks, job_size, nodes).expect("test blocks are valid");
-    String::from_utf8(mapping.process_mapping().expect("fits")).expect("ASCII")
+    String::from_utf8(mapping.process_mapping().expect("the text fits into a value")).expect("ASCII")
 }
 
 /// Reads a mapping as MPICH does: triples in order, then again from the first one at node 0.

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use wireup_wire::job::Block;
 
-/// `(vector,(first_node,nodes,ppn),…)`. The reader applies the triples again from the first one at node 0 while ranks
-/// remain, hence a repeated beginning is written once.
+/// `(vector,(first_node,nodes,ppn),…)`. While ranks remain, the reader applies the triples again from the first one at node 0, so a
+/// repeated prefix is written only once.
 pub fn process_mapping(blocks: &[Block], job_size: u32) -> Vec<u8> {
     let round_ranks = blocks.iter().fold(0u64, |sum, block| sum.saturating_add(block_ranks(block)));
     let starts_over = u64::from(job_size) > round_ranks;
@@ -16,13 +16,13 @@ pub fn process_mapping(blocks: &[Block], job_size: u32) -> Vec<u8> {
     let shown = if wraps { period(&blocks, starts_over) } else { blocks.len() };
     let mut text = String::from("(vector");
     for block in &blocks[..shown] {
-        write!(text, ",({},{},{})", block.first_node, block.nodes, block.ppn).expect("a string takes every text");
+        write!(text, ",({},{},{})", block.first_node, block.nodes, block.ppn).expect("writing to a string cannot fail");
     }
     text.push(')');
     text.into_bytes()
 }
 
-/// The blocks that still place ranks in the first pass.
+/// The blocks that place ranks in the first pass.
 fn needed(blocks: &[Block], job_size: u32) -> &[Block] {
     let mut placed = 0u64;
     let used = blocks.iter().take_while(|block| {
@@ -33,7 +33,7 @@ fn needed(blocks: &[Block], job_size: u32) -> &[Block] {
     &blocks[..used.count()]
 }
 
-/// Neighbouring blocks with the same ranks per node made one.
+/// Joins adjacent blocks with the same number of ranks per node.
 fn joined(blocks: &[Block]) -> Vec<Block> {
     let mut joined: Vec<Block> = Vec::with_capacity(blocks.len());
     for block in blocks {
@@ -47,8 +47,8 @@ fn joined(blocks: &[Block]) -> Vec<Block> {
     joined
 }
 
-/// Length of the shortest beginning whose repetition gives the same ranks: it may end in the middle, unless the list
-/// itself starts over and would do so in the wrong place.
+/// Length of the shortest prefix whose repetition gives the same ranks. The last repetition may be incomplete, unless the list itself is
+/// applied again: then the second pass would start in the wrong place.
 fn period(blocks: &[Block], starts_over: bool) -> usize {
     let repeats = |length: usize| blocks.chunks(length).all(|chunk| blocks.starts_with(chunk));
     let fits = |length: usize| !starts_over || blocks.chunks_exact(length).remainder().is_empty();

@@ -1,10 +1,10 @@
-//! The scan on trees of any shape against a list of all processes, and messages that are none.
+//! The scan on trees of any shape compared with a list of all processes; malformed messages.
 
 use super::*;
 use alloc::format;
 use proptest::prelude::*;
 
-/// A peer: processes and children.
+/// A peer: its processes and its children.
 #[derive(Clone, Debug)]
 struct Peer {
     local_size: usize,
@@ -20,7 +20,7 @@ fn tree() -> impl Strategy<Value = Peer> {
     })
 }
 
-/// The scan of a whole tree; values are numbers in the order of the walk.
+/// The scan of a whole tree; values are numbers in the order of a depth-first walk.
 struct Run {
     scan: RingScan,
     children: Vec<Run>,
@@ -37,7 +37,7 @@ fn up(peer: &Peer, next_value: &mut usize) -> (Run, Up) {
         children.push(run);
         ups.push(Up::decode(&up.encode()).unwrap());
     }
-    // Children come from last to first, the own processes in between: the order must not matter.
+    // Children arrive from last to first, the own processes in between: the order must not matter.
     let mut total = None;
     for (index, up) in ups.into_iter().enumerate().rev() {
         if index == 0 {
@@ -53,7 +53,7 @@ fn up(peer: &Peer, next_value: &mut usize) -> (Run, Up) {
         assert_eq!(scan.missing_children().collect::<Vec<_>>(), [0]);
         total = scan.child(0, first.scan.total.clone().unwrap()).unwrap();
     }
-    (Run { scan, children, places: Vec::new() }, total.expect("all have come"))
+    (Run { scan, children, places: Vec::new() }, total.expect("all contributions have arrived"))
 }
 
 fn down(run: &mut Run, down_here: Down, places: &mut Vec<Place>) {
@@ -76,7 +76,7 @@ proptest! {
         let mut places = Vec::new();
         let all = run.scan.root();
         down(&mut run, all, &mut places);
-        // The walk gave out the values in the ring's order.
+        // The walk assigned the values in the ring's order.
         let value = |index: usize| Bytes::from(format!("value {}", index % size));
         let expected: Vec<_> = (0..size)
             .map(|index| Place { position: index as u32, left: value(index + size - 1), right: value(index + 1) })

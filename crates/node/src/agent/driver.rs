@@ -1,7 +1,7 @@
-//! One turn after the other: wait, read what is ready, tell the machine, do what it asks.
+//! The agent's main loop: wait, read what is ready, pass it to the state machine, perform its outputs.
 //!
-//! The turn works in batches: all ready descriptors are read (`waiting`, `events`), then every keeper and every link is written once
-//! (`perform`). Only PMI replies leave at once, since somebody waits for each of them.
+//! Each turn works in batches: all ready descriptors are read (`waiting`, `events`), then every keeper and every link is written once
+//! (`perform`). Only PMI replies are sent at once, since a rank waits for each of them.
 
 mod events;
 mod orphans;
@@ -32,39 +32,39 @@ use wireup_wire::frame::Frame;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Secret, SessionSpec};
 
-/// Bytes of one read; large fences arrive in pieces of this size.
+/// Most bytes per read; large fences arrive in pieces of this size.
 const READ_BYTES_MAX: usize = 256 << 10;
 
 pub struct AgentDriver {
-    /// Cpus that ranks here may run on.
+    /// CPUs that ranks on this node may use.
     cpus: usize,
     agent: Agent,
     reactor: Reactor,
     links: LinkSet,
     jobs: Jobs,
-    /// Keepers that wait for a job.
+    /// Keepers without a job.
     keepers: Keepers,
-    /// What ranks map.
+    /// Memory that ranks map.
     memory: RankMemory,
     shells: Option<Shells>,
     recorder: Option<Recorder>,
     inputs: Vec<Input>,
-    /// For every read; the kernel gives its pages when they are touched.
+    /// Used for every read; the kernel allocates its pages when they are first touched.
     buffer: Box<[u8]>,
     /// Frames for the launcher in this process.
     for_launcher: Vec<Frame>,
-    /// Frames wait on a link.
+    /// Frames are waiting on some link.
     unsent: bool,
     left: bool,
-    /// The machine knows where others dial in.
+    /// The state machine knows the addresses at which others dial in.
     listening: bool,
     spin: Spin,
-    /// The deadline at the last look.
+    /// The deadline as of the last call of `deadline_ns`.
     due_ns: Option<u64>,
     orphans: Orphans,
 }
 
-/// Why an agent cannot begin.
+/// Why an agent cannot start.
 #[derive(thiserror::Error, Debug)]
 pub enum BeginError {
     #[error("making an epoll instance: {0}")]
@@ -116,7 +116,7 @@ impl AgentDriver {
         })
     }
 
-    /// A keeper forked beforehand, for the first job.
+    /// Adds a keeper that was forked beforehand, for the first job.
     pub fn set_spare_keeper(&mut self, keeper: Keeper) {
         self.keepers.add(keeper);
     }
@@ -129,7 +129,7 @@ impl AgentDriver {
         &self.reactor
     }
 
-    /// Takes in a launcher that has said which version it speaks, and what came behind that.
+    /// Adopts a launcher whose version exchange is done, with the bytes that it sent after that.
     ///
     /// # Errors
     /// Its socket cannot be watched.
@@ -139,18 +139,18 @@ impl AgentDriver {
         Ok(())
     }
 
-    /// Why the parent cannot be reached: the agent cannot be one.
+    /// Why the parent cannot be reached; the agent must then exit.
     pub fn unreachable(&self) -> Option<&str> {
         self.links.unreachable()
     }
 
-    /// Dials the parent; `by_parent` as in the bootstrap message.
+    /// Dials the parent; `by_parent` is the field of the bootstrap message.
     pub fn dial(&mut self, parent: &[String], by_parent: bool) -> Result<(), BeginError> {
         self.links.dial(parent, by_parent, &self.reactor).map_err(BeginError::Dial)
     }
 
-    /// Begins a standing session's agent: others are started, keepers wait for jobs. To be called once, before all else;
-    /// does nothing in the session of a single job.
+    /// Starts the agent of a standing session: other agents are started, and keepers are forked ahead for jobs. Call it once, before
+    /// anything else; it does nothing in the session of a single job.
     pub fn begin_standing(&mut self) {
         if self.agent.session().standing.is_none() {
             return;
@@ -161,7 +161,7 @@ impl AgentDriver {
         self.keepers.stand(now.0);
     }
 
-    /// A job that came with the bootstrap message.
+    /// Launches a job that came with the bootstrap message.
     pub fn launch(&mut self, job: JobSpec) {
         let now = Instant(monotonic_ns());
         self.record(|| Entry::Launch(now, Box::new(job.clone())));
@@ -174,17 +174,17 @@ impl AgentDriver {
         self.agent.handle(now, input);
     }
 
-    /// Whether the machine has nothing left to do.
+    /// Whether the state machine has finished.
     pub fn has_left(&self) -> bool {
         self.left
     }
 
-    /// Frames for the launcher in this process, in order.
+    /// Takes the frames for the launcher in this process, in order.
     pub fn take_for_launcher(&mut self) -> Vec<Frame> {
         std::mem::take(&mut self.for_launcher)
     }
 
-    /// Does what the machine asks until it asks for nothing more.
+    /// Performs the state machine's outputs until there are none left.
     pub fn settle(&mut self) {
         loop {
             self.perform_all(None);
@@ -202,7 +202,7 @@ impl AgentDriver {
         }
     }
 
-    /// Ends all keepers, with whatever they still hold, and waits until they are gone.
+    /// Ends all keepers, with all processes that they still hold, and waits until they are gone.
     pub fn end(mut self) {
         self.flush_recording();
         if let Some(shells) = &mut self.shells {
@@ -213,7 +213,7 @@ impl AgentDriver {
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
         let keepers: Vec<Keeper> = jobs.chain(keepers.into_keepers(&reactor)).chain(shells).collect();
         for keeper in keepers {
-            // Reaped already or not: it is gone.
+            // An error means that it was already reaped.
             let _ = keeper.close();
         }
         orphans.end();
@@ -224,7 +224,7 @@ impl AgentDriver {
         for input in inputs.drain(..) {
             self.handle(input);
         }
-        // The allocation serves the next event too.
+        // The allocation is reused for the next event.
         self.inputs = inputs;
     }
 
@@ -244,10 +244,10 @@ impl AgentDriver {
         }
     }
 
-    /// A full disk ends the recording, not the job.
+    /// If the disk is full, the recording ends but the job goes on.
     fn stop_recording(&mut self) {
         self.recorder = None;
-        // Whoever held the other end may be gone: nothing to die of.
+        // Nothing can be done if the reader of standard error is gone.
         let _ = writeln!(io::stderr(), "wireup: the recording could not be written and ends here");
     }
 }

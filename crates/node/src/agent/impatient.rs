@@ -1,11 +1,11 @@
-//! Standard input, for as long as something comes: of whoever was called by a remote shell.
+//! Standard input with a timeout between bytes, for a process called by a remote shell.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How long the next byte is waited for. It comes right behind the command; if the network has fallen silent in between, sshd
-/// would hold on for hours.
+/// Longest wait for the next byte. The bytes follow directly behind the command; if the network has failed in between, sshd would hold
+/// the connection for hours.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 pub struct Impatient<F> {
@@ -18,7 +18,7 @@ impl<F: AsFd> Impatient<F> {
         Impatient::with(input, SILENCE_MAX)
     }
 
-    /// For whoever is not called by a remote shell.
+    /// For a process that a remote shell did not call.
     pub fn with(input: F, silence_max: Duration) -> Self {
         Impatient { input, silence_max }
     }
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(&read, b"abc");
         assert_eq!(input.read(&mut read).unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(writer);
-        // A process that another test forks may hold the other end for a moment.
+        // A process forked by another test may hold the other end for a moment.
         input.silence_max = SILENCE_MAX;
         assert_eq!(input.read(&mut read).unwrap(), 0);
     }

@@ -1,7 +1,7 @@
 //! The jobs that have ranks on this node, by number and by seat.
 //!
-//! A seat is the job's short name in the reactor's tokens: a session may see more jobs than these have bits for. A seat is not
-//! given again before all others were.
+//! A seat is the job's short name in the reactor's tokens: a session may see more jobs than tokens have bits for. A seat is not
+//! reused before all others have been used.
 
 use super::keepers::Keepers;
 use super::ranks::JobRanks;
@@ -27,12 +27,12 @@ impl Jobs {
         self.ranks.get_mut(job)
     }
 
-    /// The job that an event is about.
+    /// The job that an event concerns.
     pub fn at(&mut self, seat: Seat) -> Option<&mut JobRanks> {
         self.ranks.get_mut(self.seats.get(&seat)?)
     }
 
-    /// The ranks of a job, with a keeper that is there from now on.
+    /// The ranks of a job; a new job gets a keeper first.
     pub fn ranks_of(
         &mut self,
         job: JobId,
@@ -48,7 +48,7 @@ impl Jobs {
             self.next = self.next.following();
             self.ranks.insert(job, ranks);
         }
-        Ok(self.ranks.get_mut(&job).expect("it is there, or was just put there"))
+        Ok(self.ranks.get_mut(&job).expect("it was there or has just been inserted"))
     }
 
     pub fn remove(&mut self, job: &JobId) -> Option<JobRanks> {
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(seats, [Seat(1), Seat::LAST, Seat(0)]);
         jobs.next = Seat::LAST;
         assert_eq!(jobs.ranks_of(JobId(9), &mut keepers, &reactor).unwrap().seat(), Seat(2));
-        let gone = jobs.remove(&JobId(7)).expect("it was there");
+        let gone = jobs.remove(&JobId(7)).expect("the job was there");
         assert!(gone.seat() == Seat::LAST && jobs.at(Seat::LAST).is_none() && jobs.at(Seat(0)).is_some());
         jobs.into_values().chain([gone]).for_each(|ranks| {
             let _ = ranks.into_keeper().into_keeper(&reactor).close();

@@ -1,4 +1,4 @@
-//! An agent's end of a keeper: requests are written when there are any, the reactor is told only of changes.
+//! An agent's end of a keeper: requests are written in batches, and the reactor is called only on changes.
 
 use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
@@ -13,12 +13,12 @@ pub struct KeeperLink {
     dirty: bool,
     blocked: bool,
     gone: bool,
-    /// When the keeper was born, in clock ticks: what it leaves behind is younger.
+    /// When the keeper was started, in clock ticks: processes that it leaves behind were started later.
     born: u64,
 }
 
 impl KeeperLink {
-    /// Forks a keeper, or takes the one that was forked beforehand, and watches its socket.
+    /// Forks a keeper, or takes one that was forked beforehand, and watches its socket.
     pub fn begin(spare: Option<Keeper>, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
         let keeper = match spare {
             Some(keeper) => keeper,
@@ -41,7 +41,7 @@ impl KeeperLink {
         self.dirty = true;
     }
 
-    /// Writes what is asked of the keeper. A broken keeper says so by its end of file.
+    /// Writes the queued requests. A broken keeper is noticed by its end of file.
     pub fn flush(&mut self, reactor: &Reactor) {
         if !self.dirty || self.gone {
             return;
@@ -55,10 +55,10 @@ impl KeeperLink {
         }
     }
 
-    /// What the keeper said; `false`: it is gone, told once.
+    /// Receives the keeper's events; `false`: it has ended, reported once.
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>, reactor: &Reactor) -> bool {
-        // An error is a lack of descriptors: some are lost, and so is what would be told with them. The keeper is let go
-        // with all that it holds as soon as the job is over, which is now.
+        // An error means that descriptors ran out: some are lost, and with them the events that they belong to. The keeper is
+        // given up with all that it holds, and the job ends.
         let alive = self.keeper.receive(events).unwrap_or(Alive::Gone);
         if alive == Alive::Gone && !std::mem::replace(&mut self.gone, true) {
             self.born = start_ticks(self.keeper.pid()).unwrap_or(0);
@@ -68,12 +68,12 @@ impl KeeperLink {
         true
     }
 
-    /// Whether the keeper died on its own, and when it was born.
+    /// If the keeper died on its own: when it was started.
     pub fn lost(&self) -> Option<u64> {
         self.gone.then_some(self.born)
     }
 
-    /// Under another name for the reactor.
+    /// Moves it to another token of the reactor.
     pub fn moved(mut self, token: Token, reactor: &Reactor) -> KeeperLink {
         let interest = if self.blocked { Interest::BOTH } else { Interest::READABLE };
         let _ = reactor.modify(self.keeper.fd(), token.pack(), interest);
@@ -81,7 +81,7 @@ impl KeeperLink {
         self
     }
 
-    /// Lets the keeper go; it kills what is left and leaves.
+    /// Releases the keeper, which kills its remaining processes and exits.
     pub fn into_keeper(mut self, reactor: &Reactor) -> Keeper {
         self.flush(reactor);
         if !self.gone {

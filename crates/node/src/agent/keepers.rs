@@ -1,14 +1,13 @@
-//! Keepers without a job: in a standing session they serve one job after the other.
+//! Keepers without a job: in a standing session each serves one job after another.
 //!
 //! ```text
-//!   forked ahead ──► idle ──► a job's ──► renewing ──► idle …
-//!                                            │ cannot, too many: let go
+//!   forked ahead ──► idle ──► with a job ──► renewing ──► idle …
+//!                                              │ fails, or too many: ended
 //! ```
 //!
-//! A job takes an idle one, so that no fork is on the way to its ranks. When its ranks are gone the keeper is asked to be as
-//! new: what the job has left is killed, then it waits for the next. Idle ones are watched: one that was killed serves
-//! nobody. Their number follows the jobs that were under way at once, up to a bound; where nothing has happened for a while all but
-//! a few are let go.
+//! A job takes an idle keeper, so that its ranks need not wait for a fork. When its ranks are gone the keeper is asked to renew itself:
+//! it kills leftovers of the job and returns to the pool. Idle keepers are watched, so that a killed one is not used. Their number
+//! follows the number of concurrent jobs, up to a bound; after a quiet time all but a few are ended.
 
 use super::keeper_link::KeeperLink;
 use super::token::Token;
@@ -18,39 +17,39 @@ use std::io;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Interest, Reactor};
 
-/// Kept for a burst of jobs. Chosen: as many jobs at once as a launcher's user starts by a script.
+/// Most idle keepers kept after a burst of jobs. Chosen: as many concurrent jobs as a user starts by a script.
 const IDLE_MAX: usize = 32;
-/// Kept when nothing happens.
+/// Idle keepers kept after a quiet time.
 const IDLE_MIN: usize = 2;
-/// How long nothing must have happened for that (ns).
+/// The length of that quiet time (ns).
 const QUIET_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
     /// Keepers serve more than one job.
     standing: bool,
-    /// Ready, by pid.
+    /// Idle keepers, by pid.
     idle: BTreeMap<u32, Keeper>,
-    /// Asked to be as new.
+    /// Keepers that are renewing themselves, by pid.
     renewing: BTreeMap<u32, KeeperLink>,
-    /// When to look for too many, or too few.
+    /// When to check for too many or too few.
     settle_ns: Option<u64>,
 }
 
 impl Keepers {
-    /// A keeper forked beforehand, for the first job.
+    /// Adds a keeper forked beforehand, for the first job.
     pub fn add(&mut self, keeper: Keeper) {
         self.idle.insert(keeper.pid(), keeper);
     }
 
-    /// From now on keepers are kept; some are forked with the next tick.
+    /// From now on keepers are kept; the next tick forks the first ones.
     pub fn stand(&mut self, now_ns: u64) {
-        assert!(self.idle.is_empty(), "a standing session's agent is not given keepers");
+        assert!(self.idle.is_empty(), "the agent of a standing session gets no keepers beforehand");
         self.standing = true;
         self.settle_ns = Some(now_ns);
     }
 
-    /// One that is ready, if there is one.
+    /// Takes an idle keeper, if there is one.
     pub fn take(&mut self, reactor: &Reactor) -> Option<Keeper> {
         let (_, keeper) = self.idle.pop_first()?;
         if self.standing {
@@ -60,10 +59,10 @@ impl Keepers {
         Some(keeper)
     }
 
-    /// Its job is over. What is left of that ends now or, in a standing session, soon.
+    /// Its job is over. Leftovers of the job end now or, in a standing session, soon.
     pub fn give_back(&mut self, link: KeeperLink, reactor: &Reactor) {
         if !self.standing || link.lost().is_some() {
-            // It has nothing left, or is given up: reaped or not, it is gone for us.
+            // It has nothing left, or has died. An error means that it was already reaped.
             let _ = link.into_keeper(reactor).close();
             return;
         }
@@ -75,10 +74,10 @@ impl Keepers {
         self.settle_ns = Some(monotonic_ns() + QUIET_NS);
     }
 
-    /// Such a keeper has said something, or is gone.
+    /// An idle or renewing keeper has sent something, or has ended.
     pub fn on_event(&mut self, pid: u32, reactor: &Reactor) {
         if self.idle.contains_key(&pid) {
-            // It has nothing to say.
+            // An idle keeper sends nothing, so it has ended.
             return self.forget(pid, reactor);
         }
         let Some(link) = self.renewing.get_mut(&pid) else { return };
@@ -93,7 +92,7 @@ impl Keepers {
             if alive && self.idle.len() < IDLE_MAX && watch(&keeper, reactor).is_ok() {
                 self.idle.insert(pid, keeper);
             } else {
-                // It has nothing left to do: this takes a moment.
+                // It has nothing left to do, so closing it does not take long.
                 let _ = keeper.close();
             }
         }
@@ -111,7 +110,7 @@ impl Keepers {
         self.settle_ns
     }
 
-    /// Forks keepers ahead, or lets some go, if nothing has happened for a while.
+    /// Forks keepers ahead, or ends some, if nothing has happened for a while.
     pub fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
         if self.settle_ns.is_none_or(|at| now_ns < at) {
             return;
@@ -123,7 +122,7 @@ impl Keepers {
             let _ = reactor.remove(keeper.fd());
             let _ = keeper.close();
         }
-        // Where none can be had a job will say so.
+        // If none can be forked, the next job reports it.
         let _ = self.fill(reactor);
     }
 
@@ -141,7 +140,7 @@ impl Keepers {
         self.idle.keys().chain(self.renewing.keys()).copied()
     }
 
-    /// All of them, to be let go.
+    /// All of them, to be ended.
     pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
         self.idle.into_values().chain(self.renewing.into_values().map(|link| link.into_keeper(reactor)))
     }

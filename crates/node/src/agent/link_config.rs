@@ -1,4 +1,4 @@
-//! What an agent's links depend on: parts of the session, and how the agent was started.
+//! The settings of an agent's links: parts of the session, and how the agent was started.
 
 use crate::transport::addresses::SshConnection;
 use std::net::{IpAddr, SocketAddr};
@@ -10,22 +10,22 @@ use wireup_wire::peer::{Caller, SessionSpec};
 pub struct LinkConfig {
     /// All agents are on this machine.
     pub local: bool,
-    /// The agent that this one dials; the root's value is of no use.
+    /// The agent that this one dials; not used at the root.
     pub parent: AgentId,
     /// The incarnation of this agent.
     pub life: u32,
-    /// What was left of the time to link back when this agent was called.
+    /// The time left to link back when this agent was called.
     pub start_timeout_ns: u64,
-    /// A link that is silent for so long is lost; 0: never.
+    /// A link that is silent for this long is lost; 0: never.
     pub node_timeout_ns: u64,
     pub encrypt: bool,
-    /// Frames of collectives wait so long before they leave.
+    /// Delay of frames of collectives before they are sent.
     pub delay_ns: u64,
-    /// `--interface`, as it was written.
+    /// `--interface`, as the user wrote it.
     pub interface: Option<String>,
-    /// How this agent was started, by `SSH_CONNECTION`; the root was not, whatever its environment says.
+    /// `SSH_CONNECTION` of the remote shell that started this agent. `None` for the root, whatever its environment says.
     pub ssh: Option<SshConnection>,
-    /// The session's remote shell is ssh, so that `ssh` is fresh. Others may have passed on what they found.
+    /// The session's remote shell is ssh, so that `SSH_CONNECTION` is current. Other remote shells may have passed on an older value.
     pub by_ssh: bool,
 }
 
@@ -51,13 +51,13 @@ impl LinkConfig {
         }
     }
 
-    /// The address that this agent was reached by.
+    /// This agent's address, as used by the remote shell that started it.
     pub fn reached_at(&self) -> Option<IpAddr> {
         self.ssh.map(|ssh| ssh.server)
     }
 
-    /// The addresses of a parent that has called this agent's remote shell, with the one that this came from first: where others
-    /// below reach it as well.
+    /// The addresses of a parent that has called this agent's remote shell, starting with the one that the call came from: other agents
+    /// below the parent can reach it there as well.
     pub fn with_caller(&self, parent: &[String]) -> Vec<String> {
         let offered: Vec<SocketAddr> = parent.iter().filter_map(|text| text.parse().ok()).collect();
         let caller = self.called_from(&offered).zip(offered.first());
@@ -66,7 +66,7 @@ impl LinkConfig {
         caller.iter().chain(others).cloned().collect()
     }
 
-    /// Where this agent's remote shell was called from, as far as that can be believed: ssh says it, or the parent offers
+    /// The address from which this agent's remote shell was called, if it can be trusted: ssh reports it, or the parent offers
     /// that address too.
     pub fn called_from(&self, offered: &[SocketAddr]) -> Option<IpAddr> {
         let client = self.ssh?.client;

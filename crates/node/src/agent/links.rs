@@ -1,10 +1,10 @@
-//! One agent's links: dialling the parent and other agents, taking in whoever dials, moving frames.
+//! One agent's links: dials the parent and other agents, accepts incoming connections, moves frames.
 //!
-//! What carries the bytes of a link is a transport's (`super::transports`); all here is the same for each of them.
+//! The bytes of a link are carried by a transport (`super::transports`); everything here is the same for all transports.
 //!
-//! Whoever dials is a guest until its handshake is done. There is room for a fixed number of guests; when it is full, the
-//! oldest that has not even sent a hello makes room for the next, so that strangers who hold connections open do not keep
-//! children out, who need no more than a round trip.
+//! An incoming connection is a guest until its handshake is done. The number of guests is bounded. At the bound the oldest one that has
+//! not even sent a hello is closed in favour of the next. So strangers that hold connections open cannot keep children out, which need
+//! no more than a round trip.
 
 mod delay;
 mod dialling;
@@ -34,7 +34,7 @@ use wireup_wire::limits::HANDSHAKE_NS_MAX;
 use wireup_wire::peer::{AgentTransport, Role, Secret};
 use wireup_wire::route::Point;
 
-/// The launcher in this very process: a link without a socket.
+/// The link to the launcher in this same process: a link without a socket.
 pub const IN_MEMORY: LinkId = LinkId(0);
 
 pub struct LinkSet {
@@ -43,19 +43,19 @@ pub struct LinkSet {
     secret: Option<Secret>,
     transports: Transports,
     links: BTreeMap<LinkId, Entry>,
-    /// Links that were accepted and have not proved anything, hence the oldest first.
+    /// Accepted links that have not proved the secret yet; in order of their ids, so the oldest first.
     guests: BTreeSet<LinkId>,
-    /// The ways to the parent and to other agents, until there is a link with each.
+    /// The dials to the parent and to other agents, each until there is a link.
     dials: BTreeMap<AgentId, Dial>,
     next: u32,
-    /// The link that last had something.
+    /// The link that last received something.
     hot: Option<LinkId>,
     /// Links with frames to flush.
     dirty: Vec<LinkId>,
     unreachable: Option<String>,
-    /// When to look whether bytes under way are answered; only while there may be some.
+    /// When to check whether unacknowledged bytes are answered; set only while there may be some.
     look_ns: Option<u64>,
-    /// Where links are to seem slower than they are.
+    /// Present if links should seem slower than they are.
     delay: Option<DelayLine>,
 }
 
@@ -64,17 +64,17 @@ struct Entry {
     kind: Kind,
     interest: Interest,
     closing: bool,
-    /// The last look found bytes without an answer for too long. The next one decides: a probe may just have left.
+    /// The last check found bytes unanswered for too long. The next check decides, since a probe may only just have been sent.
     suspect: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Dialled; must have shown itself by then.
+    /// Dialled; must complete its handshake by `until_ns`.
     Dialled { target: AgentId, role: Role, attempt: Attempt, limit_ns: u64, until_ns: u64 },
-    /// Accepted; must have shown itself by then.
+    /// Accepted; must complete its handshake by `until_ns`.
     Guest { until_ns: u64 },
-    /// Both ends have proved the secret, and the machine was told.
+    /// Both ends have proved the secret, and the state machine has been told.
     Up,
 }
 
@@ -97,7 +97,7 @@ impl LinkSet {
         }
     }
 
-    /// The session's secret; the root makes it when it is first needed.
+    /// The session's secret; the root generates it on first use.
     pub fn secret(&mut self) -> io::Result<Secret> {
         if let Some(secret) = &self.secret {
             return Ok(secret.clone());
@@ -113,12 +113,12 @@ impl LinkSet {
         self.next += 1;
         link.watch(Token::Link(id).pack(), interest, reactor)?;
         self.links.insert(id, Entry { link, kind, interest, closing: false, suspect: false });
-        // It may have something to say, and nobody may tell that there is room.
+        // It may have bytes to send, and no event may report that there is room.
         self.dirty.push(id);
         Ok(id)
     }
 
-    /// Takes a launcher in, whose greeting is over.
+    /// Adopts a launcher whose version exchange is done.
     ///
     /// # Errors
     /// It cannot be watched.
@@ -133,7 +133,7 @@ impl LinkSet {
         Ok(())
     }
 
-    /// Closes links whose other end took too long to show itself; dials further addresses.
+    /// Closes links whose handshake took too long; dials further addresses.
     pub fn on_tick(&mut self, turn: &mut Turn<'_>) {
         let now_ns = turn.now_ns;
         let late = |(id, entry): (&LinkId, &Entry)| {
@@ -161,7 +161,7 @@ impl LinkSet {
 
     pub fn deadline_ns(&self) -> Option<u64> {
         let until_ns = |entry: &Entry| Some(entry.kind.limit_ns()?.1);
-        // Guests are given the same time each: the oldest is the first whose time is over.
+        // All guests are given the same time, so the oldest one's time ends first.
         let guest = self.guests.first().and_then(|id| until_ns(self.links.get(id)?));
         let under_way = || self.links.values().filter_map(until_ns).min();
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
@@ -171,15 +171,15 @@ impl LinkSet {
         dials.chain(transports).chain(under_way).chain(guest).chain(self.look_ns).chain(delayed).min()
     }
 
-    /// Opens the transport that all agents are to have, and says where others reach this agent by it.
+    /// Opens the transport that all agents must have, and returns the point at which others reach this agent by it.
     ///
     /// # Errors
-    /// Why it cannot be used, in words.
+    /// Why it cannot be used.
     pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
         self.transports.open_agreed(transport, reactor)
     }
 
-    /// Closes a link that nobody was told of.
+    /// Closes a link that the state machine does not know.
     fn forget(&mut self, id: LinkId, reactor: &Reactor) {
         self.guests.remove(&id);
         if let Some(mut entry) = self.links.remove(&id) {
@@ -193,7 +193,7 @@ impl LinkSet {
         };
         self.forget(id, reactor);
         match kind {
-            // Strangers are not worth a word: whoever can reach the port could fill the terminal.
+            // Strangers are not reported: anyone who can reach the port could flood the terminal.
             Kind::Guest { .. } => {}
             Kind::Dialled { target, attempt, .. } => {
                 if let Some(dial) = self.dials.get_mut(&target) {
@@ -212,7 +212,7 @@ impl LinkSet {
 }
 
 impl Kind {
-    /// The time that the handshake has, and when that is over.
+    /// The time allowed for the handshake, and when it ends.
     fn limit_ns(self) -> Option<(u64, u64)> {
         match self {
             Kind::Dialled { limit_ns, until_ns, .. } => Some((limit_ns, until_ns)),

@@ -1,4 +1,4 @@
-//! An agent's own process: `wireup agent`, started by a remote shell, told everything on standard input.
+//! An agent's own process, `wireup agent`: started by a remote shell, it gets all its data on standard input.
 
 use super::driver::{AgentDriver, BeginError};
 use super::impatient::Impatient;
@@ -31,7 +31,7 @@ enum AgentError {
     Wait(io::Error),
 }
 
-/// Runs an agent until its session ends. Returns the exit code. `args` stand behind the word `agent`.
+/// Runs an agent until its session ends. Returns the exit code. `args` are the arguments after the word `agent`.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     let words: Vec<&str> = args.iter().filter_map(|word| word.to_str()).collect();
@@ -40,7 +40,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
         [word, "report"] if word == remote::version() => return crate::doctor::serve(),
         ["verify", digest] => return verify(digest),
         _ => {
-            // Whoever calls another version brings their own.
+            // A caller of another version will send its own program.
             eprintln!("{NEEDED_WORDS} {}", std::env::consts::ARCH);
             return NEEDED;
         }
@@ -48,14 +48,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match run(process_ns) {
         Ok(()) => 0,
         Err(error) => {
-            // The remote shell may be gone: nobody to tell.
+            // Nothing can be done if the remote shell is gone.
             let _ = writeln!(io::stderr(), "wireup agent: {error}");
             125
         }
     }
 }
 
-/// Whether this very program arrived as it was sent; old ones beside it are removed.
+/// Checks that this program arrived as it was sent; then removes old ones beside it.
 fn verify(digest: &str) -> u8 {
     let own = wireup_os::files::own_program().and_then(|file| remote::digest(&mut File::from(file)));
     match own {
@@ -75,7 +75,7 @@ fn verify(digest: &str) -> u8 {
 }
 
 fn run(process_ns: u64) -> Result<(), AgentError> {
-    // What can be done without these is done: fewer ranks fit, orphans of a killed keeper stay.
+    // Failure is tolerated: fewer ranks fit, and orphans of a killed keeper are not collected.
     let _ = wireup_os::process::raise_open_files();
     let _ = wireup_os::process::set_subreaper();
     let program = std::env::current_exe().map_err(AgentError::Read)?;
@@ -97,13 +97,13 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
     serve(bootstrap, me, false, born)
 }
 
-/// Is an agent until its session ends. `by_step`: a batch system has brought it.
+/// Runs an agent until its session ends. `by_step`: a batch system has started it.
 fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
     let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, kin } = bootstrap;
     let start_timeout_ns = session.start_timeout_ns;
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
     let links = LinkConfig::new(&session, me, ssh_connection.as_deref());
-    // What those below this agent are told of its parent.
+    // The parent's addresses as passed on to the agents below this one.
     let known = if by_parent { links.with_caller(&parent) } else { parent.clone() };
     let new_parent = kin.place(me).map(|place| place.parent);
     let config = AgentConfig { parent: known, kin, ..AgentConfig::new(me, session, born) };
@@ -144,7 +144,7 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
     Ok(())
 }
 
-/// `None`: it was only asked whether an agent could begin here.
+/// `None`: the call only asked whether an agent could start here (a probe).
 fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
     let mut stdin = match starters::is_in_step() {
         true => Impatient::with(io::stdin(), step::SILENCE_MAX),

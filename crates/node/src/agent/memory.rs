@@ -1,7 +1,7 @@
-//! Memory that the agent's ranks map: sealed, known by its descriptor.
+//! Sealed memory that the agent's ranks map, each piece identified by its descriptor.
 //!
-//! What the machine asks for is made and written here, and kept by its number as long as the machine may name it. A reply holds the
-//! descriptors that it takes along.
+//! Memory is made and written here on request of the state machine, and kept under its number as long as the machine may refer to it. A
+//! reply holds the descriptors that it sends.
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -12,17 +12,17 @@ use wireup_proto::io::Input;
 use wireup_proto::memory::{Array, Content, ShareId};
 use wireup_wire::ids::JobId;
 
-/// What `/proc/*/fd` calls it.
+/// The name shown in `/proc/*/fd`.
 const NAME: &str = "wireup";
 
-/// The memory of all jobs here.
+/// The memory of all jobs on this node.
 #[derive(Default)]
 pub struct RankMemory(BTreeMap<JobId, JobMemory>);
 
 #[derive(Default)]
 struct JobMemory {
     pieces: BTreeMap<ShareId, Piece>,
-    /// A slot could not be written: ranks that were told of it would read what was there before.
+    /// A slot could not be written: ranks that were told of it would read old data.
     is_stale: bool,
 }
 
@@ -39,7 +39,7 @@ struct Arena {
     shared: Shared,
 }
 
-/// One piece of memory, for whoever sends its descriptor.
+/// One piece of memory, for sending its descriptor.
 #[derive(Clone)]
 pub struct Shared(Rc<Region>);
 
@@ -49,7 +49,7 @@ enum Region {
 }
 
 impl RankMemory {
-    /// Makes memory. What the machine is to know of it.
+    /// Makes memory. Returns the input for the state machine, if any.
     pub fn share(&mut self, job: JobId, share: ShareId, content: &Content) -> Option<Input> {
         match Piece::new(content) {
             Err(error) => Some(failed(job, share, content.byte_len(), &error)),
@@ -61,21 +61,21 @@ impl RankMemory {
         }
     }
 
-    /// Writes an array into a slot. What the machine is to know of it.
+    /// Writes an array into a slot. Returns the input for the state machine, if any.
     ///
     /// # Panics
-    /// If there is no such arena: the machine was told which there are.
+    /// If there is no such arena: the state machine was told which exist.
     pub fn write(&mut self, job: JobId, share: ShareId, slot: u32, array: &Array) -> Option<Input> {
         let memory = self.0.entry(job).or_default();
         let Some(Piece::Arena(arena)) = memory.pieces.get_mut(&share) else {
-            panic!("the machine writes only to an arena that it was told of");
+            panic!("the state machine may write only to an arena that exists");
         };
         let error = arena.write(slot, array).err()?;
         memory.is_stale = true;
         Some(failed(job, share, array.byte_len(), &error))
     }
 
-    /// Keeps memory no longer.
+    /// Drops a piece of memory.
     pub fn unshare(&mut self, job: JobId, share: ShareId) {
         if let Some(memory) = self.0.get_mut(&job) {
             memory.pieces.remove(&share);
@@ -86,7 +86,7 @@ impl RankMemory {
         self.0.remove(&job);
     }
 
-    /// What goes along with a reply. `None`: the reply is not to be sent, since what it speaks of is not there.
+    /// The memory to send with a reply. `None`: the reply must not be sent, since it refers to memory that does not exist.
     pub fn for_reply(&self, job: JobId, shares: &[ShareId]) -> Option<Vec<Shared>> {
         let Some(memory) = self.0.get(&job) else {
             return shares.is_empty().then(Vec::new);
@@ -145,7 +145,7 @@ fn failed(job: JobId, share: ShareId, len: usize, error: &ShmError) -> Input {
     Input::ShareFailed { job, share, problem }
 }
 
-/// What a person can do about it.
+/// Advice for the user.
 fn next_step(error: &ShmError) -> &'static str {
     match Errno::from_io_error(&error.error) {
         Some(Errno::MFILE) => {

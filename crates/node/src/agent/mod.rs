@@ -1,4 +1,4 @@
-//! The agent's driver: joins the machine of `proto` to this machine's clock, sockets and processes.
+//! The agent's driver: connects the state machine of `proto` to this machine's clock, sockets and processes.
 
 mod crowd;
 pub mod driver;

@@ -1,4 +1,4 @@
-//! What goes into one rank: its standard input, or replies on its PMI socket with the memory that they share.
+//! Writes to one rank: its standard input, or replies on its PMI socket with the memory that they share.
 
 use super::memory::Shared;
 use bytes::{Buf, Bytes};
@@ -7,29 +7,29 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::socket;
 
-/// Descriptors of one message: what our clients have room for in one read.
+/// Most descriptors in one message: as many as our clients accept in one read.
 pub const SHARES_PER_SEND_MAX: usize = 32;
 
-/// Bytes on their way into a rank.
+/// Bytes to be written to a rank.
 #[derive(Default)]
 pub struct Outgoing {
     pub fd: Option<OwnedFd>,
     queue: VecDeque<Piece>,
     /// Close when the queue is empty.
     pub closing: bool,
-    /// The reactor tells when there is room.
+    /// The reactor is watching for room.
     pub watched: bool,
     /// The other end is gone for good: bytes for it count as written.
     gone: bool,
 }
 
-/// Bytes, and memory whose descriptors go with the first of them.
+/// Bytes, and memory whose descriptors are sent with the first of them.
 struct Piece {
     bytes: Bytes,
     shares: Vec<Shared>,
 }
 
-/// What writing came to.
+/// The result of writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wrote {
     pub bytes: usize,
@@ -38,18 +38,18 @@ pub struct Wrote {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// All is out.
+    /// Everything has been written.
     Idle,
     /// The other end must read first.
     Full,
-    /// The user has too many descriptors under way; there will be room, but nobody tells when.
+    /// The user has too many descriptors in flight; nothing signals when there is room again.
     Crowded,
-    /// The other end is gone, or all is out and the end was asked for; what was queued counts as written.
+    /// The other end is gone, or everything is written and closing was requested; queued bytes count as written.
     Closed,
 }
 
 impl Piece {
-    /// Writes what fits. Nothing is left when the bytes are empty.
+    /// Writes what fits. When the bytes are empty, the piece is done.
     fn write(&mut self, fd: &OwnedFd) -> Result<usize, Errno> {
         if self.shares.is_empty() {
             let written = rustix::io::write(fd, &self.bytes)?;
@@ -58,8 +58,8 @@ impl Piece {
         }
         let count = self.shares.len().min(SHARES_PER_SEND_MAX);
         let fds: Vec<BorrowedFd<'_>> = self.shares[..count].iter().map(AsFd::as_fd).collect();
-        // More descriptors than one message takes: a byte for each message but the last. They are there in time then,
-        // since a reply is longer than that.
+        // If there are more descriptors than one message takes, each message but the last carries one byte. A reply is long
+        // enough for that, so the descriptors arrive in time.
         let bytes = if count < self.shares.len() { &self.bytes[..1] } else { &self.bytes[..] };
         let sent = socket::send(fd, bytes, &fds);
         let written = sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -70,7 +70,7 @@ impl Piece {
 }
 
 impl Outgoing {
-    /// One whose other end is gone for good.
+    /// For a rank whose other end is gone for good.
     pub fn vanished() -> Self {
         Outgoing { gone: true, ..Outgoing::default() }
     }
@@ -79,7 +79,7 @@ impl Outgoing {
         self.queue.push_back(Piece { bytes, shares: Vec::new() });
     }
 
-    /// Writes `bytes` at once if nothing waits, and queues what does not fit; `true`: all is out.
+    /// Writes `bytes` at once if nothing is queued, and queues what does not fit; `true`: everything is written.
     pub fn write_now(&mut self, bytes: Bytes, shares: Vec<Shared>) -> bool {
         let mut piece = Piece { bytes, shares };
         if self.queue.is_empty()
@@ -89,12 +89,12 @@ impl Outgoing {
         {
             return true;
         }
-        // Full, or gone: the flush that follows finds out.
+        // Full or gone: the next flush finds out which.
         self.queue.push_back(piece);
         false
     }
 
-    /// Writes what fits. Before there is a descriptor everything waits; after it everything vanishes.
+    /// Writes what fits. Before there is a descriptor everything is queued; after `gone` everything is discarded.
     pub fn flush(&mut self) -> Wrote {
         let mut bytes = 0;
         if self.gone {

@@ -1,33 +1,33 @@
-//! What comes out of one rank: its output, and its PMI requests.
+//! Reads from one rank: its output and its PMI requests.
 
 use bytes::Bytes;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// One read of a rank's output; `cat` of a large file fills it.
+/// Bytes per read of a rank's output; `cat` of a large file fills it.
 pub const READ_BYTES: usize = 64 << 10;
-/// Reads of one stream in one turn, so that one loud rank does not silence the others.
+/// Reads of one stream per turn, so that one loud rank does not delay the others.
 const READS_PER_TURN: usize = 4;
 
 /// A rank's standard output or error.
 pub struct OutputPipe {
     pub fd: OwnedFd,
-    /// A pseudo-terminal ends by `EIO`, and says late how much it holds.
+    /// A pseudo-terminal ends with `EIO`, and does not report reliably how many bytes it holds.
     pub terminal: bool,
-    /// The rank is gone: what it left in the pipe, in bytes; a grandchild that holds the pipe is not read.
+    /// The rank is gone: the number of bytes that it left in the pipe. Output of a grandchild that still holds the pipe is not read.
     pub left: Option<usize>,
-    /// Taken out of the reactor until the job's stream is read again.
+    /// Removed from the reactor until the job's stream is read again.
     pub parked: bool,
 }
 
-/// What reading a pipe came to.
+/// The result of reading a pipe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pumped {
-    /// Its share is read; there may be more.
+    /// The turn's share has been read; there may be more.
     More,
-    /// Nothing is left for now; the reactor will say when there is more.
+    /// The pipe is empty for now; the reactor reports more.
     Later,
-    /// The stream is over.
+    /// The stream has ended.
     Closed,
 }
 
@@ -36,7 +36,7 @@ impl OutputPipe {
         OutputPipe { fd, terminal, left: None, parked: false }
     }
 
-    /// The rank is gone: from now on only what it left is read.
+    /// The rank is gone: from now on only what it left in the pipe is read.
     pub fn on_exit(&mut self) {
         if !self.terminal {
             self.left = Some(waiting_bytes(&self.fd));
@@ -69,12 +69,12 @@ impl OutputPipe {
     }
 }
 
-/// Bytes that wait in a socket or pipe.
+/// The number of bytes waiting in a socket or pipe.
 pub fn waiting_bytes(fd: &OwnedFd) -> usize {
     rustix::io::ioctl_fionread(fd).map_or(0, |bytes| bytes as usize)
 }
 
-/// Reads a rank's PMI requests; `None`: nothing now; empty: closed.
+/// Reads a rank's PMI requests; `None`: nothing available; empty: closed.
 pub fn read_requests(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
     match rustix::io::read(fd, &mut buffer[..READ_BYTES]) {
         Ok(length) => Ok(Some(Bytes::copy_from_slice(&buffer[..length]))),

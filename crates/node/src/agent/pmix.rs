@@ -1,7 +1,7 @@
-//! The PMIx server process of one job on this node: its socket, its standard error. Its directory is `directory`.
+//! The PMIx server process of one job on this node: its socket and its standard error. Its directory is in `directory`.
 //!
-//! The job's keeper holds the process, beside the ranks. The program is this one, so what is said over the socket never meets
-//! another version of itself.
+//! The job's keeper holds the process, beside the ranks. It runs this same program, so both ends of the socket always have
+//! the same version.
 
 mod directory;
 
@@ -22,13 +22,13 @@ use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::pmix::{Begin, ToServer, pack};
 
-/// How much of its standard error is kept for a message: its last lines.
+/// How much of its standard error is kept for a message: the last lines.
 const ERROR_BYTES_MAX: usize = 4096;
 
-/// Bytes of one read.
+/// Bytes per read.
 const READ_BYTES: usize = 256 << 10;
 
-/// Nobody else may look into what it makes.
+/// Other users must not read its files.
 const UMASK: u32 = 0o077;
 
 pub struct PmixServer {
@@ -36,15 +36,15 @@ pub struct PmixServer {
     seat: Seat,
     pub directory: Directory,
     out: Outgoing,
-    /// The reactor watches for room too.
+    /// The reactor is watching for room too.
     blocked: bool,
-    /// It has closed its socket, and is not reaped yet.
+    /// It has closed its socket, and has not been reaped yet.
     dying: bool,
     errors: Tail,
 }
 
 impl PmixServer {
-    /// Its place, and the batch that starts it.
+    /// The server's data, and the batch that starts it.
     pub fn prepare(plan: &PmixPlan, seat: Seat) -> Result<(PmixServer, Batch), SpawnError> {
         let failed = |step, what: String| {
             move |error: io::Error| SpawnError { step, what, errno: error.raw_os_error().unwrap_or(0) }
@@ -85,7 +85,7 @@ impl PmixServer {
         Ok((server, batch))
     }
 
-    /// To be called when somebody is there to remove it, whatever happens.
+    /// Call it only after the keeper was asked to remove the directory.
     pub fn make_directory(&mut self) -> Result<(), SpawnError> {
         self.directory.make().map_err(|error| SpawnError {
             step: SpawnStep::Cwd,
@@ -94,7 +94,7 @@ impl PmixServer {
         })
     }
 
-    /// It runs.
+    /// The process has started.
     pub fn adopt(&mut self, fds: ProcessFds, reactor: &Reactor) {
         self.errors.follow(Stream::watched(fds.stderr, Token::PmixError(self.seat).pack(), reactor));
         self.out.fd =
@@ -111,7 +111,7 @@ impl PmixServer {
     pub fn flush(&mut self, reactor: &Reactor) {
         let state = self.out.flush().state;
         let Some(fd) = &self.out.fd else { return };
-        // A process that is gone is told of by the keeper.
+        // If the process is gone, the keeper reports that.
         let blocked = state == WriteState::Full;
         if blocked != std::mem::replace(&mut self.blocked, blocked) {
             let interest = if blocked { Interest::BOTH } else { Interest::READABLE };
@@ -123,7 +123,7 @@ impl PmixServer {
         self.dying
     }
 
-    /// It has said something. Returns false when nothing more will come.
+    /// It has sent something. Returns false when nothing more is available now.
     pub fn on_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(fd) = &self.out.fd else { return false };
         let length = turn.buffer.len().min(READ_BYTES);
@@ -148,7 +148,7 @@ impl PmixServer {
         self.errors.read(reactor, |_| ());
     }
 
-    /// It was reaped: what it had said comes first.
+    /// It was reaped. Its last output is processed first.
     pub fn on_exited(&mut self, status: ExitStatus, turn: &mut Turn<'_>) {
         while self.on_bytes(turn) {}
         self.on_error_text(turn.reactor);
@@ -161,7 +161,7 @@ impl PmixServer {
         turn.inputs.push(Input::PmixGone { job: self.job, status, stderr: self.errors.text() });
     }
 
-    /// Its keeper is gone: nobody else removes the directory.
+    /// Its keeper is gone, so the agent must remove the directory.
     pub fn remove_directory(&self) {
         self.directory.remove();
     }

@@ -1,7 +1,7 @@
 //! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
 //!
-//! Turns what the keeper and the descriptors say into the machine's inputs, and its outputs into requests to the
-//! keeper and writes. This file follows the ranks' lives; `output`, `stdin` and `pmi` move their bytes.
+//! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to the
+//! keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes.
 
 mod output;
 mod pmi;
@@ -27,7 +27,7 @@ use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Str
 use wireup_wire::ids::{JobId, LocalRank, NodeId};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// A pseudo-terminal is read this long after its rank is gone, then left (ns): a grandchild may hold it for ever.
+/// How long a pseudo-terminal is read after its rank is gone (ns): a grandchild may hold it open for ever.
 const TERMINAL_NS_MAX: u64 = 200_000_000;
 
 pub struct JobRanks {
@@ -35,17 +35,17 @@ pub struct JobRanks {
     seat: Seat,
     keeper: KeeperLink,
     ranks: Vec<RankIo>,
-    /// Streams that are not read for now, and the ranks whose pipes were taken out of the reactor for it.
+    /// Streams that are not read for now, and the ranks whose pipes were therefore removed from the reactor.
     paused: [bool; 2],
     parked: [Vec<LocalRank>; 2],
-    /// Ranks gone whose pseudo-terminal has not ended, with the time to give up.
+    /// Ranks that are gone but whose pseudo-terminal has not ended, with the time to give up.
     terminals: Vec<(u64, LocalRank)>,
     pmix: Option<PmixServer>,
-    /// Ends of ranks that are told after that of the server.
+    /// Exits of ranks to be reported after that of the server.
     deferred: Vec<(u32, ExitStatus)>,
-    /// Ranks whose descriptors must wait because too many are under way.
+    /// Ranks whose descriptors must wait because too many are in flight.
     crowd: Crowd,
-    /// Requests of ranks that were just released are not read before then.
+    /// Requests of ranks that were just released are not read before this time.
     rest_until_ns: Option<u64>,
 }
 
@@ -58,12 +58,12 @@ struct RankIo {
     pmi: Outgoing,
     pmi_blocked: bool,
     terminal: bool,
-    /// The last byte of standard input was not the end of a line.
+    /// The last byte of standard input was not a newline.
     line_open: bool,
 }
 
 impl JobRanks {
-    /// With a keeper: `spare`, or one forked now. It has nothing to do yet.
+    /// Starts with a keeper: `spare`, or one forked now. The keeper has nothing to do yet.
     pub fn begin(job: JobId, seat: Seat, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
         let keeper = KeeperLink::begin(spare, Token::Keeper(seat), reactor)
             .map_err(|error| failed("the keeper of the ranks", &error))?;
@@ -82,7 +82,7 @@ impl JobRanks {
         })
     }
 
-    /// Hands the plan to the keeper. `own_devices`: the GPUs that this process was given are those of the ranks.
+    /// Passes the plan to the keeper. `own_devices`: the ranks use the GPUs that this process was given.
     pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool) -> Result<(), SpawnError> {
         let mut batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", &error))?;
         devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
@@ -99,14 +99,14 @@ impl JobRanks {
     pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
         let (mut server, batch) = PmixServer::prepare(plan, self.seat)?;
         let directory = server.directory.path().as_os_str().as_bytes().to_vec();
-        // Said before it is there: the next moment may be this agent's last one.
+        // Requested before the directory exists: this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory });
         self.keeper.flush(reactor);
         server.make_directory()?;
         self.keeper.request(&Request::Spawn(batch));
         self.keeper.flush(reactor);
         self.pmix = Some(server);
-        // One of several agents on a machine is enough; the process takes its time to begin.
+        // On a shared machine one agent is enough. This runs while the server process starts.
         if !plan.begin.shared || plan.begin.node == NodeId(0) {
             pmix::remove_left();
         }
@@ -117,12 +117,12 @@ impl JobRanks {
         self.pmix.as_mut()
     }
 
-    /// The server process has said something. False: it has nothing more to say for now.
+    /// The server process has sent something. False: nothing more is available now.
     pub fn on_pmix_bytes(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(pmix) = &mut self.pmix else { return false };
         let (was_dying, more) = (pmix.is_dying(), pmix.on_bytes(turn));
         if pmix.is_dying() && !was_dying {
-            // Whoever has no socket any more is of no use, and its end is waited for.
+            // A server without its socket is useless; its exit is awaited.
             self.stop_pmix();
         }
         more
@@ -132,7 +132,7 @@ impl JobRanks {
         self.keeper.request(&Request::Signal { slot: Some(SERVER_SLOT), signal: SIGKILL });
     }
 
-    /// Writes what the keeper is asked to do.
+    /// Writes the queued requests to the keeper.
     pub fn flush_keeper(&mut self, reactor: &Reactor) {
         self.keeper.flush(reactor);
     }
@@ -161,7 +161,7 @@ impl JobRanks {
         self.keeper.request(&Request::Sweep);
     }
 
-    /// The keeper has something to say.
+    /// The keeper has sent something.
     pub fn on_keeper(&mut self, turn: &mut Turn<'_>) {
         let mut events = Vec::new();
         let alive = self.keeper.receive(&mut events, turn.reactor);
@@ -206,10 +206,10 @@ impl JobRanks {
             }
             KeeperEvent::Exited { slot, status } => {
                 let local = LocalRank(slot as u16);
-                // What the server had said about the rank, a goodbye for one, comes before its end.
+                // The server's messages about the rank, such as its finalize, come before its exit.
                 while self.on_pmix_bytes(turn) {}
                 if self.pmix.as_ref().is_some_and(PmixServer::is_dying) {
-                    // The rank may have died of that: the server's end, which says why, comes first.
+                    // The rank may have died because of the server: the server's exit, with its cause, is reported first.
                     return self.deferred.push((slot, status));
                 }
                 self.on_exited(local, turn);
@@ -219,7 +219,7 @@ impl JobRanks {
         }
     }
 
-    /// Takes the rank's descriptors on.
+    /// Takes over the rank's descriptors.
     fn adopt(&mut self, local: LocalRank, fds: ProcessFds, turn: &mut Turn<'_>) {
         let (job, seat) = (self.job, self.seat);
         let Some(rank) = self.ranks.get_mut(local.index()) else {
@@ -253,7 +253,7 @@ impl JobRanks {
         if self.ranks.get(local.index()).is_none() {
             return;
         }
-        // Requests that a dying rank sent still count: an abort, for one.
+        // Requests that a dying rank sent, such as an abort, still count.
         self.on_last_pmi(local, turn);
         let stdin = &mut self.ranks[local.index()].stdin;
         if let Some(fd) = stdin.fd.take().filter(|_| stdin.watched) {
@@ -274,7 +274,7 @@ impl JobRanks {
         }
     }
 
-    /// The ranks die with their keeper; what they had written by now is read.
+    /// The ranks die with their keeper; their output up to now is read.
     fn read_what_is_left(&mut self, turn: &mut Turn<'_>) {
         self.paused = [false; 2];
         for index in 0..self.ranks.len() {
@@ -302,7 +302,7 @@ impl JobRanks {
         self.crowd.settle(!crowd.is_empty());
     }
 
-    /// Gives pseudo-terminals up whose ranks are gone for long. While nobody reads them they have all the time.
+    /// Gives up pseudo-terminals whose ranks have been gone for long. There is no time limit while the stream is paused.
     fn give_terminals_up(&mut self, turn: &mut Turn<'_>) {
         let job = self.job;
         let due: Vec<(u64, LocalRank)> = self.terminals.extract_if(.., |(until, _)| *until <= turn.now_ns).collect();
@@ -321,7 +321,7 @@ impl JobRanks {
         terminals.chain(self.crowd.due_ns()).chain(self.rest_until_ns).min()
     }
 
-    /// Closes all that the job has open here; its keeper remains.
+    /// Closes everything that the job has open here; only its keeper remains.
     pub fn into_keeper(self) -> KeeperLink {
         self.keeper
     }

@@ -1,14 +1,14 @@
-//! The command that a remote shell is given: how a node finds wireup's program, or gets it.
+//! The command given to a remote shell: how a node finds wireup's program, or receives it.
 //!
 //! ```text
-//!   plain   PROGRAM agent VERSION                 the place where the launcher's lies; a path that needs quotes: as look
-//!   look    exec /bin/sh -c '…'                   in the user's cache, at that place, on the PATH; else 89, "wireup-needed ARCH"
+//!   plain   PROGRAM agent VERSION                 the path of the launcher's program; a path that needs quotes: as look
+//!   look    exec /bin/sh -c '…'                   in the user's cache, at that path, on the PATH; else 89, "wireup-needed ARCH"
 //!   send    exec /bin/sh -c '…' < program         into the cache: private, verified, renamed into place
 //! ```
 //!
-//! The lines are for whatever log-in shell the user has (sh, csh, fish), so they hold no single quote, no `!`, no line end;
-//! all else is the business of `/bin/sh`. `[ -O … ]`: what another user put there, is not looked into or run; nor is a cache
-//! that is a symbolic link. Who may write there besides, the program itself looks at once it runs.
+//! The lines must work in any log-in shell (sh, csh, fish), so they contain no single quote, no `!` and no line end; `/bin/sh`
+//! interprets the rest. `[ -O … ]`: files of another user are not read or run, and neither is a cache
+//! that is a symbolic link. The program itself checks, once it runs, who else may write there.
 
 use std::ffi::OsString;
 use std::fs::DirEntry;
@@ -20,22 +20,22 @@ use wireup_proto::io::How;
 use wireup_proto::{NEEDED, NEEDED_WORDS};
 use wireup_wire::peer::PROTOCOL_VERSION;
 
-/// Exit code of a node that could not take the program.
+/// Exit code of a node that could not store the program.
 const NOT_TAKEN: u8 = 88;
-/// `$XDG_CACHE_HOME` and the home directory are the node's own.
+/// `$XDG_CACHE_HOME` and the home directory are evaluated on the node.
 const CACHE: &str = "h=\"${XDG_CACHE_HOME:-$HOME/.cache}\"/wireup";
 
-/// What an agent is called with, so that another version says so before it reads anything.
+/// The version with which an agent is called, so that a program of another version says so before it reads anything.
 pub fn version() -> String {
     format!("{}-{PROTOCOL_VERSION}", env!("CARGO_PKG_VERSION"))
 }
 
-/// This very program's name among others: what its folder in the cache is called.
+/// The build id of this program, which names its folder in the cache.
 pub fn own_build() -> String {
     wireup_os::build_id::build_id().unwrap_or_else(version)
 }
 
-/// This very program as others are called with it: its name among others, and a digest of its file, which is read when it is sent.
+/// Identifies this program: its build id, and a digest of its file, which is read when the program is sent.
 #[derive(Default)]
 pub struct Own {
     build: Option<String>,
@@ -43,7 +43,7 @@ pub struct Own {
 }
 
 impl Own {
-    /// The words behind `… host`, with these behind `agent`.
+    /// The words after `… host`, with `asked` after `agent`.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -63,25 +63,25 @@ impl Own {
     }
 }
 
-/// What remote shells are started with: this process' own variables.
+/// The environment for remote shells: this process's own variables.
 pub fn environment() -> Vec<Vec<u8>> {
     std::env::vars_os().map(variable).collect()
 }
 
-/// As an environment has it: `NAME=VALUE`.
+/// In the form of an environment: `NAME=VALUE`.
 pub fn variable((name, value): (OsString, OsString)) -> Vec<u8> {
     [name.into_vec(), value.into_vec()].join(&b'=')
 }
 
-/// The words behind `… host`, with these behind `agent`, the version first, which need no quotes. `build` names this very program
-/// among others of its version; `digest` is that of its file.
+/// The words after `… host`, with `asked` after `agent`: the version first; they need no quotes. `build` is this program's build id,
+/// `digest` that of its file.
 fn command_with(how: How, program: &str, build: &str, digest: Option<&str>, asked: &[&str]) -> Vec<Vec<u8>> {
     let words = match how {
         How::Plain if is_plain(program) => {
             let asked = asked.iter().map(|&word| word.to_owned());
             [program.to_owned(), "agent".into()].into_iter().chain(asked).collect()
         }
-        // A path that a log-in shell could take for something else is given to none.
+        // A path that a log-in shell could interpret is not given to one.
         How::Plain | How::Look => vec![in_shell(&look(program, build, &asked.join(" ")))],
         How::Send => vec![in_shell(&send(build, digest.unwrap_or_default()))],
     };
@@ -114,12 +114,12 @@ fn send(build: &str, digest: &str) -> String {
     )
 }
 
-/// Whether a shell takes a path for one word that means itself.
+/// Whether a shell takes a path as one word, unchanged.
 fn is_plain(path: &str) -> bool {
     path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@%,:=".contains(&byte))
 }
 
-/// A digest of a program's file: what was sent is what arrived.
+/// A digest of a program's file, to check that it arrived as it was sent.
 pub fn digest(program: &mut impl std::io::Read) -> std::io::Result<String> {
     use blake2::Digest;
     let mut hasher = blake2::Blake2s256::new();
@@ -127,8 +127,8 @@ pub fn digest(program: &mut impl std::io::Read) -> std::io::Result<String> {
     Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether a program that lies in the cache, in the folder named after its own build, is safe there: nobody but the user
-/// (or root) may have put it there.
+/// Whether a program that is in the cache, in the folder named after its build id, is safe there: no one but the user
+/// (or root) can have put it there.
 pub fn check_place(program: &Path, build: &str, user: u32) -> Result<(), String> {
     match (program.parent(), program.ancestors().nth(2)) {
         (Some(folder), Some(cache)) if folder.ends_with(build) => {
@@ -139,7 +139,7 @@ pub fn check_place(program: &Path, build: &str, user: u32) -> Result<(), String>
     }
 }
 
-/// Whether a folder is one that only the user writes to.
+/// Checks that only the user can write to a folder.
 pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
     let shown = folder.display();
     let meta = std::fs::symlink_metadata(folder).map_err(|error| format!("{shown}: {error}"))?;
@@ -155,22 +155,22 @@ pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Programs of other builds that nobody brought anew for this long are removed from the cache.
+/// Programs of other builds that have not been sent again for this long are removed from the cache.
 const OLD: Duration = Duration::from_secs(30 * 24 * 3600);
-/// What a transfer has left for this long is not going to be completed.
+/// Temporary files older than this belong to transfers that will not be completed.
 const LEFT_OVER: Duration = Duration::from_secs(24 * 3600);
 
-/// Removes old builds beside the program that is running from the cache, and what interrupted transfers left.
+/// Removes old builds and leftovers of interrupted transfers from the cache in which this program lies.
 pub fn forget_old() {
     let Ok(program) = std::env::current_exe() else { return };
     let Some(cache) = program.ancestors().nth(2).filter(|cache| cache.ends_with("wireup")) else { return };
     forget_old_in(cache);
 }
 
-/// What cannot be removed stays.
+/// Files that cannot be removed stay.
 fn forget_old_in(cache: &Path) {
     for build in std::fs::read_dir(cache).into_iter().flatten().flatten() {
-        // No links: what they lead to is not the cache's.
+        // Links are skipped: what they point to is not part of the cache.
         if !build.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
@@ -184,7 +184,7 @@ fn forget_old_in(cache: &Path) {
             };
             may_be_empty |= old && std::fs::remove_file(file.path()).is_ok();
         }
-        // A folder that is not empty stays. A younger empty one may be about to get its program.
+        // Removing fails for a folder that is not empty. A younger empty one may be about to get its program.
         if may_be_empty {
             let _ = std::fs::remove_dir(build.path());
         }
@@ -217,7 +217,7 @@ mod tests {
             Place(home)
         }
 
-        /// As a log-in shell would run it, with `stdin` from a file.
+        /// Runs the words as a log-in shell would, with `stdin` from a file.
         fn run(&self, shell: &str, words: &[Vec<u8>], stdin: &str) -> Output {
             let line = String::from_utf8(words.join(&b' ')).unwrap();
             let input = self.0.join("input");
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// A program that knows `agent verify DIGEST` and `agent VERSION`.
+    /// A program that accepts `agent verify DIGEST` and `agent VERSION`.
     const PROGRAM: &str =
         "#!/bin/sh\n[ \"$2\" = verify ] && exit $(test \"$3\" = right; echo $?)\necho \"$0\" \"$@\"\n";
 
@@ -250,7 +250,7 @@ mod tests {
             let wrong = home.run(shell, &command(How::Send, "/nowhere/wireup", BUILD, Some("wrong")), PROGRAM);
             assert_eq!(wrong.status.code(), Some(i32::from(NOT_TAKEN)));
             let kept = home.0.join(".cache/wireup").join(BUILD);
-            assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0, "nothing unverified is kept");
+            assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0, "an unverified program must not be kept");
 
             let right = home.run(shell, &command(How::Send, "/nowhere/wireup", BUILD, Some("right")), PROGRAM);
             assert!(right.status.success(), "{right:?}");
@@ -321,7 +321,7 @@ mod tests {
                 assert!(check(user + 1).unwrap_err().contains("another user"));
             }
             std::fs::remove_dir(&build).unwrap();
-            assert!(check(user).is_err(), "what cannot be looked at is not trusted");
+            assert!(check(user).is_err(), "a folder that cannot be examined is not trusted");
             assert_eq!(check_place(&build.join("wireup"), "another-build", user), Ok(()), "not in the cache");
         }
         assert_eq!(check_place(Path::new("/usr/bin/wireup"), BUILD, 1), Ok(()));
@@ -343,7 +343,7 @@ mod tests {
         let out = home.run("sh", &command(How::Send, "/nowhere/wireup", "4567", Some("right")), PROGRAM);
         assert_eq!(out.status.code(), Some(i32::from(NOT_TAKEN)), "{out:?}");
         assert!(String::from_utf8_lossy(&out.stderr).contains("a symbolic link") && !elsewhere.join("4567").exists());
-        // The folder that holds the cache may be one.
+        // The parent folder of the cache may be a link.
         std::fs::remove_file(home.0.join(".cache/wireup")).unwrap();
         std::fs::rename(home.0.join(".cache"), home.0.join("big")).unwrap();
         std::os::unix::fs::symlink("big", home.0.join(".cache")).unwrap();

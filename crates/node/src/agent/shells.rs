@@ -1,4 +1,4 @@
-//! The remote shells and steps that this agent called, and the keeper that holds them.
+//! The remote shells and steps that this agent has called, and the keeper that holds them.
 
 pub mod child;
 pub mod remote_shell;
@@ -21,16 +21,16 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{Bootstrap, SessionSpec, SpawnError, SpawnStep, probe};
 
-/// How much of a remote shell's standard error is kept for a message: its last lines.
+/// How much of a remote shell's standard error is kept for a message: the last lines.
 const ERROR_BYTES_MAX: usize = 2048;
 
-/// What an agent writes (recordings) is its owner's alone.
+/// Files that an agent writes (recordings) are private to their owner.
 const AGENT_UMASK: u32 = 0o077;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// Chosen: Slurm takes a tenth of a second for it, a busy controller more.
+/// How long a step may take to end. Chosen: Slurm takes a tenth of a second, more if its controller is busy.
 const STEP_END_MAX: Duration = Duration::from_secs(2);
 
 pub struct Shells {
@@ -46,8 +46,8 @@ impl Shells {
         Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), own: Own::default() })
     }
 
-    /// Calls the session's remote shell for an agent, with its bootstrap message on standard input, or nothing but the
-    /// question whether it answers.
+    /// Calls the session's remote shell for an agent, with the bootstrap message on standard input, or with an empty one as a
+    /// probe whether the host answers.
     pub fn start(
         &mut self,
         shell: ShellId,
@@ -69,7 +69,7 @@ impl Shells {
         Ok(())
     }
 
-    /// Calls the batch system for agents, with their bootstrap message on the standard input of all.
+    /// Calls the batch system for several agents, with their bootstrap message on every task's standard input.
     pub fn start_step(
         &mut self,
         shell: ShellId,
@@ -104,13 +104,13 @@ impl Shells {
         }
     }
 
-    /// What is executed on a host.
+    /// The command to execute on a host.
     fn command(&mut self, how: How, session: &SessionSpec) -> Result<Vec<Vec<u8>>, SpawnError> {
         let command = self.own.command(how, &session.program, &[&remote::version()]);
         command.map_err(|error| own_program(&error))
     }
 
-    /// Ends a remote shell, at once.
+    /// Kills a remote shell.
     pub fn stop(&mut self, shell: ShellId) {
         self.keeper.request(&Request::Signal { slot: Some(shell.0), signal: SIGKILL });
     }
@@ -156,7 +156,7 @@ impl Shells {
         }
     }
 
-    /// The shells die with their keeper. Agents that had linked are missed there; those on their way are missed here.
+    /// The shells die with their keeper. Agents that have linked are missed by their links; the others are reported here.
     fn on_keeper_lost(&self, inputs: &mut Vec<Input>) {
         let status = ExitStatus::Signalled { signal: SIGKILL, core_dumped: false };
         inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited {
@@ -174,7 +174,7 @@ impl Shells {
         }
     }
 
-    /// Steps end by themselves when their agents have left, which takes a moment; one that does not is ended.
+    /// Waits for steps to end: they do so when their agents have left, which takes a moment. A step that takes too long is ended.
     pub fn end_steps(&mut self, reactor: &Reactor) {
         for (signal, patience) in [(None, STEP_END_MAX), (Some(SIGTERM), STEP_END_MAX)] {
             for shell in self.steps.shells() {
@@ -201,14 +201,14 @@ impl Shells {
     }
 }
 
-/// A remote shell could not be called: the machine passes on what `what` says.
+/// The input for a remote shell that could not be called: the state machine passes on the text in `what`.
 pub fn shell_failed(shell: ShellId, error: SpawnError) -> Input {
-    // What this agent itself lacks is told in words already.
+    // A problem of this agent itself is already described in words.
     let error = if error.step == SpawnStep::Stdio { error } else { in_words(error) };
     Input::ShellFailed { shell, error }
 }
 
-/// The same error whose `what` says all of it to a person.
+/// The same error with a complete message in `what`.
 pub fn in_words(mut error: SpawnError) -> SpawnError {
     let reason = io::Error::from_raw_os_error(error.errno);
     error.what = format!("{}: {reason} ({})", error.what, error.step.words());

@@ -1,4 +1,4 @@
-//! Which code starts agents in each of the ways of [`RemoteShell`]: the one place that maps a way to its file.
+//! Maps each kind of [`RemoteShell`] to the code that starts agents with it; the only place that does.
 
 use super::remote;
 use super::shells::child::Child;
@@ -10,49 +10,49 @@ use std::ffi::OsString;
 use std::io;
 use wireup_wire::peer::RemoteShell;
 
-/// A way by which each agent is called for itself.
+/// A starter that calls each agent separately.
 pub trait EachCall: Sync {
-    /// The command line that starts an agent on `host`; `command` is what is executed there.
+    /// The command line that starts an agent on `host`, where `command` is executed.
     ///
     /// # Errors
-    /// This very program is not found.
+    /// This program's path cannot be found.
     fn argv(&self, words: &[String], host: &str, command: Vec<Vec<u8>>) -> io::Result<Vec<Vec<u8>>>;
 }
 
-/// A batch system, which starts a step: one task with an agent on each of many hosts, by one call.
+/// A batch system, which starts a step by one call: one task with an agent on each of many hosts.
 pub trait BatchSystem: Sync {
-    /// Options that come before the user's own.
+    /// Options placed before the user's own.
     fn options(&self) -> &'static [&'static str];
 
-    /// The words that name the hosts, each for one task.
+    /// The arguments that name the hosts, each for one task.
     fn placement(&self, hosts: &[String]) -> Vec<String>;
 
-    /// Whether a variable of this process' environment is for the call, and for the tasks; ranks get none of these.
+    /// Whether to pass a variable of this process's environment to the call and its tasks; ranks get none of these.
     fn keeps(&self, variable: &str) -> bool;
 
-    /// Whether this process is a task of a step, or below one.
+    /// Whether this process is a task of a step, or a descendant of one.
     fn is_here(&self) -> bool;
 
-    /// The name of the node that this process is a task on, as hosts are named.
+    /// The node on which this process runs as a task, named as in the host list.
     ///
     /// # Errors
-    /// It is no task, in words.
+    /// This process is not a task.
     fn own_node(&self) -> Result<String, String>;
 
-    /// What a line of the call's standard error says of tasks; `None`: nothing that is known to name a node.
+    /// What a line of the call's standard error says about tasks; `None`: nothing that is known to name a node.
     fn complaint(&self, line: &str) -> Option<Complaint>;
 }
 
-/// What a batch system says of a step.
+/// A batch system's message about a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Complaint {
     About {
         nodes: Vec<String>,
         problem: String,
     },
-    /// The whole step, with its words.
+    /// About the whole step, with the message.
     Cancelled(String),
-    /// The whole step, as not all of its tasks could be launched; they were named before.
+    /// About the whole step: not all tasks could be launched. Earlier lines have named those.
     GivenUp,
 }
 
@@ -77,7 +77,7 @@ pub fn batch_system(shell: &RemoteShell) -> Option<&'static dyn BatchSystem> {
     }
 }
 
-/// Whether this process is a task of a step, or below one, of any batch system.
+/// Whether this process is a task of a step, or a descendant of one, of any batch system.
 pub fn is_in_step() -> bool {
     RemoteShell::all(&[]).iter().filter_map(batch_system).any(BatchSystem::is_here)
 }
@@ -85,7 +85,7 @@ pub fn is_in_step() -> bool {
 /// The program to call so that `command` is executed on one host.
 ///
 /// # Errors
-/// This very program is not found.
+/// This program's path cannot be found.
 pub fn program_for(shell: &RemoteShell, host: &str, command: Vec<Vec<u8>>) -> io::Result<Program> {
     match way(shell) {
         Way::EachCall(way) => {
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn one_host_is_called_by_a_step_as_many_are() {
         let srun = RemoteShell::Srun(vec!["srun".into(), "-v".into()]);
-        let program = program_for(&srun, "n1", vec![b"exec it".to_vec()]).expect("nothing is looked for");
+        let program = program_for(&srun, "n1", vec![b"exec it".to_vec()]).expect("it needs no look-up");
         let argv: Vec<&str> = program.argv.iter().map(|word| std::str::from_utf8(word).expect("ASCII")).collect();
         assert_eq!(argv, ["srun", "-v", "--nodes=1-1", "--ntasks=1", "--nodelist=n1", "/bin/sh", "-c", "exec it"]);
     }

@@ -1,11 +1,11 @@
-//! What a process writes to a stream: all of it as it comes, or its last lines.
+//! Reads what a process writes to a stream: all of it as it comes, or its last lines.
 
 use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Interest, Reactor};
 
-/// Bytes of one read.
+/// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
-/// Reads of one stream before everything else has its turn: more than a pipe holds.
+/// Reads of one stream before other descriptors get a turn: more than a pipe holds.
 const READS_MAX: usize = 16;
 
 /// The reading end of a stream.
@@ -15,12 +15,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Watched by the reactor from now on; what cannot be watched is not read.
+    /// The reactor watches it from now on; if it cannot be watched, it is not read.
     pub fn watched(fd: Option<OwnedFd>, token: u64, reactor: &Reactor) -> Stream {
         Stream { fd: fd.filter(|fd| reactor.add(fd, token, Interest::READABLE).is_ok()) }
     }
 
-    /// Reads what is there.
+    /// Reads what is available.
     pub fn read(&mut self, reactor: &Reactor, mut take: impl FnMut(&[u8])) {
         let mut buffer = [0; READ_BYTES];
         for _ in 0..READS_MAX {
@@ -34,7 +34,7 @@ impl Stream {
         }
     }
 
-    /// Nothing more is read.
+    /// Stops reading.
     pub fn close(&mut self, reactor: &Reactor) {
         if let Some(fd) = self.fd.take() {
             let _ = reactor.remove(&fd);
@@ -42,7 +42,7 @@ impl Stream {
     }
 }
 
-/// The last that came from a stream.
+/// The last bytes of a stream.
 pub struct Tail {
     stream: Stream,
     bytes: Vec<u8>,
@@ -51,7 +51,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Of nothing yet.
+    /// Starts empty.
     pub fn new(bytes_max: usize) -> Tail {
         Tail { stream: Stream::default(), bytes: Vec::new(), bytes_max, is_cut: false }
     }
@@ -60,7 +60,7 @@ impl Tail {
         self.stream = stream;
     }
 
-    /// Reads what is there; `see` is shown all of it.
+    /// Reads what is available; `see` gets all of it.
     pub fn read(&mut self, reactor: &Reactor, mut see: impl FnMut(&[u8])) {
         let Tail { stream, bytes, bytes_max, is_cut } = self;
         stream.read(reactor, |piece| {
@@ -76,7 +76,7 @@ impl Tail {
         self.stream.close(reactor);
     }
 
-    /// What is kept; from its first whole line, where the beginning is not.
+    /// The kept text; if its beginning was cut off, it starts at the first whole line.
     pub fn text(&self) -> String {
         let line_end = self.bytes.iter().position(|byte| *byte == b'\n').filter(|_| self.is_cut);
         let begin = line_end.map_or(0, |end| end + 1);
@@ -106,6 +106,6 @@ mod tests {
         tail.read(&reactor, |piece| seen.extend_from_slice(piece));
         assert_eq!(seen, b"the third line\nthe last");
         assert_eq!(tail.text(), "the last");
-        assert!(tail.stream.fd.is_none(), "it was over");
+        assert!(tail.stream.fd.is_none(), "the stream has ended");
     }
 }

@@ -1,7 +1,7 @@
-//! What a descriptor is for, packed into the reactor's 64-bit token.
+//! The purpose of a descriptor, packed into the reactor's 64-bit token.
 //!
 //! ```text
-//! bits 63..56 what | 55..32 seat of a job | 31..0 local rank, link or nothing
+//! bits 63..56 kind | 55..32 seat of a job | 31..0 local rank, link or nothing
 //! ```
 
 use super::transports::Which;
@@ -10,7 +10,7 @@ use wireup_wire::ids::LocalRank;
 
 const SEAT_MAX: u32 = 0xff_ffff;
 
-/// A job with ranks here, as long as it has any.
+/// The short number of a job with ranks here, for as long as it has any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Seat(pub u32);
 
@@ -25,7 +25,7 @@ impl Seat {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Token {
-    /// Somebody dials by this transport, or it has something for links without a descriptor of their own.
+    /// A transport: incoming connections, or events for links without a descriptor of their own.
     Transport(Which),
     Link(LinkId),
     /// The keeper of a job's ranks.
@@ -43,11 +43,11 @@ pub enum Token {
     /// The standard input and output of a step.
     StepIn(ShellId),
     StepOut(ShellId),
-    /// Something that belongs to whoever holds the driver, by number.
+    /// For the owner of the driver, by number.
     Launcher(u32),
     /// A keeper without a job, by pid.
     IdleKeeper(u32),
-    /// Who has called at the session's socket and not said its version, by number.
+    /// A client of the session's socket that has not yet sent its version, by number.
     Caller(u32),
 }
 

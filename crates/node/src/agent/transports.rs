@@ -1,18 +1,18 @@
 //! The transports of links between agents, behind one interface.
 //!
-//! A transport knows the ways to a peer, makes carriers of bytes by them, and takes in the carriers of those who dial. All else is the
-//! same for each of them and lies elsewhere: when which way is tried, guests, frames (`links`), the handshake and sealing
-//! (`crate::transport`).
+//! A transport knows the ways to reach a peer, makes carriers of bytes by them, and accepts the carriers of incoming connections.
+//! Everything else is the same for all transports and is elsewhere: the order in which ways are tried, guests, frames (`links`), the
+//! handshake and encryption (`crate::transport`).
 //!
 //! ```text
 //!   Output::Dial ─► Offer ─► ways() ─► Way::open() ─► Carrier ─┐
 //!                                                              ├─► Link: handshake, frames by class
-//!   somebody dials ─────────► take_in() ────────────► Carrier ─┘
+//!   incoming connection ────► take_in() ────────────► Carrier ─┘
 //!   bytes of a link: its own descriptor in the reactor, or take_in() and then ready()
 //! ```
 //!
-//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in the table below. If people choose it, it has a
-//! row in [`AgentTransport`] too. The link to a launcher in this process is none of them: it has frames, and no bytes to carry.
+//! A new transport is a file with its [`Transport`] and its [`Carrier`], and a line in the table below. If users can choose it, it also
+//! has a row in [`AgentTransport`]. The link to a launcher in this process is not a transport: it passes frames, not bytes.
 
 mod tcp;
 mod ucx;
@@ -37,7 +37,7 @@ macro_rules! table {
         pub enum Which { $($(#[$doc])* $name,)* }
 
         impl Which {
-            /// All, in the order in which they are tried.
+            /// All transports, in the order in which they are tried.
             pub const ALL: &'static [Which] = &[$(Which::$name,)*];
         }
 
@@ -45,15 +45,15 @@ macro_rules! table {
         pub struct Transports { $($slot: Option<$transport>,)* }
 
         impl Transports {
-            /// Those that need nothing of other agents.
+            /// Opens those that need no agreement with other agents.
             pub fn new(config: &LinkConfig) -> Transports {
                 Transports { $($slot: <$transport>::begin(config),)* }
             }
 
-            /// Opens the transport that all agents are to have; where it is reached.
+            /// Opens the transport that all agents must have; returns the point at which it is reached.
             ///
             /// # Errors
-            /// Why it cannot be used, in words.
+            /// Why it cannot be used.
             pub fn open_agreed(&mut self, transport: AgentTransport, reactor: &Reactor) -> Result<Point, String> {
                 $(if <$transport>::AGREED == Some(transport) {
                     let (opened, point) = <$transport>::open(reactor)?;
@@ -70,7 +70,7 @@ macro_rules! table {
                 }
             }
 
-            /// All that are open.
+            /// All open transports.
             pub fn each(&self) -> impl Iterator<Item = &dyn Transport> {
                 let all = [$(self.$slot.as_ref().map(|transport| transport as &dyn Transport),)*];
                 all.into_iter().flatten()
@@ -80,14 +80,14 @@ macro_rules! table {
 }
 
 table! {
-    /// Where all agents have its library.
+    /// Used if all agents have its library.
     Ucx ucx: Ucx,
-    /// Always there. Links of the tree are made by it too.
+    /// Always available. It also carries the links of the tree.
     Tcp tcp: Tcp,
 }
 
 impl Transports {
-    /// The addresses where others can dial in, best first; each transport that has some listens from the first call on.
+    /// The addresses where others can dial in, best first. The first call makes each transport with addresses listen.
     ///
     /// # Errors
     /// One of them cannot listen.
@@ -107,12 +107,12 @@ impl Transports {
     }
 }
 
-/// What is known of an agent that is to be dialled.
+/// The ways in which an agent to be dialled can be reached.
 #[derive(Clone, Default)]
 pub struct Offer {
-    /// Best first. `ip:port`, or what another transport listens at, which begins with `NAME://`.
+    /// Best first: `ip:port`, or the address of another transport, which begins with `NAME://`.
     pub addresses: Vec<String>,
-    /// Where the transport is that all agents have agreed on.
+    /// Its point for the transport that all agents have agreed on.
     pub point: Option<Point>,
     /// It has called this agent's remote shell itself.
     pub called_us: bool,
@@ -123,7 +123,7 @@ type Open = Box<dyn FnOnce() -> io::Result<Box<dyn Carrier>>>;
 
 /// One way to a peer.
 pub struct Way {
-    /// What a person is told of it: an address, most often.
+    /// Its description for error messages, usually an address.
     pub words: String,
     /// Time for a handshake (ns).
     pub limit_ns: u64,
@@ -136,27 +136,27 @@ impl fmt::Display for Way {
     }
 }
 
-/// How an agent comes by its end of a transport: with its other links, or when all agents have agreed.
+/// How an agent's end of a transport is opened: together with its other links, or once all agents have agreed.
 pub trait Begin: Transport + Sized {
-    /// What people ask for when they mean it, if all agents must have it.
+    /// The user's choice that requires it, if all agents must have it.
     const AGREED: Option<AgentTransport> = None;
 
-    /// With the agent's other links, if it needs nothing else.
+    /// Opens it together with the agent's other links, if it needs nothing else.
     fn begin(_config: &LinkConfig) -> Option<Self> {
         None
     }
 
-    /// When all agents are to have it; where others reach this one.
+    /// Opens it because all agents must have it; returns the point at which others reach this agent.
     ///
     /// # Errors
-    /// Why it cannot be used here, in words.
+    /// Why it cannot be used here.
     fn open(_reactor: &Reactor) -> Result<(Self, Point), String> {
         Err("it needs no agreement".into())
     }
 }
 
 pub trait Transport {
-    /// Where others can dial in, if it is reached at addresses; listens from the first call on.
+    /// The addresses where others can dial in, if it uses addresses. The first call starts to listen.
     ///
     /// # Errors
     /// It cannot listen.
@@ -164,26 +164,26 @@ pub trait Transport {
         Ok(Vec::new())
     }
 
-    /// The ways to a peer that offers this, best first. None: it cannot be reached by this transport.
+    /// The ways to a peer with this offer, best first. None: the peer cannot be reached by this transport.
     ///
     /// # Errors
-    /// Something is wrong with what it offers, or on this side; in words for a person.
+    /// The offer is faulty, or something is wrong on this side; a message for the user.
     fn ways(&mut self, offer: &Offer) -> Result<Vec<Way>, String>;
 
-    /// Takes in who has dialled, and what has come for links without a descriptor of their own; a bounded share of it.
+    /// Takes incoming connections, and data for links without a descriptor of their own; a bounded share per call.
     fn take_in(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<Box<dyn Carrier>>;
 
-    /// The tokens of links that have got something, or room, since the last call.
+    /// The tokens of links that have received data, or got room to send, since the last call.
     fn ready(&mut self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Whether its links have no descriptors of their own: what comes is found by `take_in`, asked for or not.
+    /// Whether its links have no descriptors of their own: `take_in` must then be called without an event, too.
     fn is_polled(&self) -> bool {
         false
     }
 
-    /// Before a wait. `false`: there is something to take in.
+    /// Call before a wait. `false`: there is something to take in first.
     fn arm(&mut self) -> bool {
         true
     }

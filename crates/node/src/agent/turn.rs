@@ -1,14 +1,14 @@
-//! What the parts of an agent's driver share while one event is handled.
+//! The state shared by the parts of an agent's driver while one event is handled.
 
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::Input;
 
 pub struct Turn<'a> {
-    /// The monotonic clock when the event was taken up.
+    /// The monotonic clock when handling of the event began.
     pub now_ns: u64,
     pub reactor: &'a Reactor,
-    /// For every read.
+    /// The buffer for every read.
     pub buffer: &'a mut [u8],
-    /// What the machine is to be told.
+    /// Inputs for the state machine.
     pub inputs: &'a mut Vec<Input>,
 }

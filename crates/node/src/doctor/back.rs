@@ -1,7 +1,7 @@
-//! Dials the doctor as a child dials its parent: the same addresses in the same order, the first that answers counts.
+//! Dials the doctor as a child dials its parent: the same addresses in the same order; the first answer wins.
 //!
-//! The node shows its half of the token, the doctor answers with the other half. Without that, whoever listens on the same
-//! port of an address that every machine has (`docker0`) would count as the doctor.
+//! The node sends its half of the token, and the doctor answers with the other half. Otherwise any process listening on the same
+//! port of an address that every machine has (`docker0`) would be mistaken for the doctor.
 
 use super::report::{Ask, Back, HALF, Token};
 use crate::transport::addresses::{SshConnection, dial_order, source_for};
@@ -34,7 +34,7 @@ struct Attempt {
 }
 
 impl Dialling {
-    /// Its events carry tokens below `calls::TOKENS`, from 1 on.
+    /// The events use tokens below `calls::TOKENS`, from 1 on.
     pub fn new(ask: &Ask, ssh: Option<SshConnection>, now_ns: u64) -> Dialling {
         let own = interfaces::addresses().unwrap_or_default();
         let filter = ask.interface.as_deref().and_then(|text| Filter::parse(text).ok());
@@ -54,7 +54,7 @@ impl Dialling {
         }
     }
 
-    /// Dials what is due. An answer is the last of it.
+    /// Starts the dials that are due. An answer is the end of it.
     pub fn step(&mut self, now_ns: u64, reactor: &Reactor) -> Option<Result<Back, String>> {
         while let Some((number, address)) = self.attempts.next(now_ns) {
             let source = source_for(address.ip(), &self.own, self.filter.as_ref());
@@ -110,11 +110,11 @@ impl Dialling {
 }
 
 impl Attempt {
-    /// `Ok(true)`: it is the doctor.
+    /// `Ok(true)`: the other end is the doctor.
     fn go_on(&mut self, token: &Token, number: u64, reactor: &Reactor) -> Result<bool, String> {
         if !self.shown {
             socket::dial_result(&self.socket).map_err(|error| error.to_string())?;
-            // So few bytes fit into any new connection's buffer.
+            // So few bytes always fit into a new connection's buffer.
             socket::send(&self.socket, &token.node, &[]).map_err(|error| error.to_string())?;
             self.shown = true;
             reactor.modify(&self.socket, number, Interest::READABLE).map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
-//! Calls remote shells for several hosts at once, as a run would, and listens to what they write.
+//! Calls remote shells for several hosts at once, as in a run, and reads their output.
 //!
-//! `proto`'s machine says who is called when, how, and what an end means; here are the processes. A keeper holds them, so
-//! that they end with this process, however that ends.
+//! The state machine of `proto` decides which host is called when and how, and what an exit means; this file handles the processes. A
+//! keeper holds them, so that they end with this process, however that ends.
 
 use crate::agent::remote::Own;
 use crate::agent::starters;
@@ -16,60 +16,60 @@ use wireup_proto::starts::{Outcome, Purpose, Starts, Wish};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Note, RemoteShell};
 
-/// What is kept of one stream of a remote shell, besides lines that were taken.
+/// The longest unfinished line that is kept of a remote shell's standard output.
 const STREAM_BYTES_MAX: usize = 256 << 10;
-/// What is kept of its standard error for a message: its end.
+/// How much of its standard error is kept for a message: the end.
 const ERROR_BYTES_MAX: usize = 2048;
 const UMASK: u32 = 0o077;
 const SIGKILL: i32 = 9;
 
-/// Tokens from here on are the calls'; the lower ones are the owner's.
+/// Tokens from here on belong to the calls; the lower ones to their owner.
 pub const TOKENS: u64 = 1 << 32;
 const KEEPER: u64 = TOKENS;
-/// Two for each shell from here on: standard output, standard error.
+/// Two tokens for each shell from here on: standard output, standard error.
 const STREAMS: u64 = 2 << 32;
 
-/// What is asked of one host.
+/// A call of one host.
 pub struct Call {
     pub host: String,
-    /// For the standard input of what is called.
+    /// For the standard input of the called program.
     pub stdin: Vec<u8>,
 }
 
-/// What calls have in common.
+/// Settings common to all calls.
 pub struct Common {
     pub remote_shell: RemoteShell,
-    /// Where this program lies; hosts look there first.
+    /// The path of this program; hosts look there first.
     pub program: String,
-    /// Words behind `agent`.
+    /// Arguments after `agent`.
     pub asked: Vec<String>,
-    /// An answer is all that is wanted, whether a program is there or not.
+    /// Any answer is enough, whether the program is installed there or not.
     pub probe: bool,
-    /// Hosts without this program get it.
+    /// Send the program to hosts that lack it.
     pub send: bool,
     pub at_once: u32,
-    /// For each host, from when it is first called.
+    /// Time limit for each host, from its first call.
     pub timeout_ns: u64,
 }
 
-/// What came of calling a host.
+/// The result of calling a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The program ran there and left.
+    /// The program ran there and exited successfully.
     Answered,
-    /// It is not there, or of another version, and was not sent.
+    /// The program is missing or of another version, and was not sent.
     Missing,
     Lost(String),
 }
 
 pub enum Heard {
-    /// It is called now, for the first time or again.
+    /// The host is being called, for the first time or again.
     Called,
     Line(Vec<u8>),
     Sent,
     /// Its sshd is busy.
     Retried(String),
-    /// The last of a host.
+    /// The last event of a host.
     End(End),
 }
 
@@ -80,7 +80,7 @@ pub struct Calls {
     keeper_blocked: bool,
     starts: Starts,
     running: BTreeMap<u32, Running>,
-    /// When each host's time is over, once it was called; `None`: nothing more comes of it.
+    /// The deadline of each host, once it was called; `None`: it is finished.
     until: Vec<Option<u64>>,
     own: Own,
     heard: Vec<(usize, Heard)>,
@@ -90,13 +90,13 @@ struct Running {
     call: usize,
     how: How,
     out: Stream,
-    /// The beginning of a line.
+    /// The beginning of an unfinished line.
     line: Vec<u8>,
     err: Tail,
 }
 
 impl Calls {
-    /// Forks the keeper: to be called while the process has one thread.
+    /// Forks the keeper: call it while the process has one thread.
     ///
     /// # Errors
     /// No process or descriptor is left.
@@ -124,7 +124,7 @@ impl Calls {
         })
     }
 
-    /// Does what is due; returns what was heard since, each with the index of its host.
+    /// Does what is due; returns the events since the last call, each with the index of its host.
     pub fn step(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<(usize, Heard)> {
         self.expire(now_ns);
         while let Some((shell, wish, how)) = self.starts.next(Instant(now_ns)) {
@@ -144,7 +144,7 @@ impl Calls {
         std::mem::take(&mut self.heard)
     }
 
-    /// Whether something is still to come.
+    /// Whether some host is not finished.
     pub fn is_busy(&self) -> bool {
         self.until.iter().any(Option::is_some)
     }
@@ -154,9 +154,9 @@ impl Calls {
         ends.chain(self.starts.deadline().map(|due| due.0)).min()
     }
 
-    /// Ends what is left and waits for it.
+    /// Ends the remaining processes and waits for them.
     pub fn close(self) {
-        // A shell that cannot be killed now is the keeper's affair.
+        // The keeper also handles a shell that cannot be killed now.
         let _ = self.keeper.close();
     }
 
@@ -212,7 +212,7 @@ impl Calls {
     }
 
     fn flush(&mut self, reactor: &Reactor) {
-        // A broken keeper says so by its end of file.
+        // A broken keeper is noticed by its end of file.
         let all_out = self.keeper.flush().unwrap_or(true);
         if self.keeper_blocked == all_out {
             self.keeper_blocked = !all_out;
@@ -221,7 +221,7 @@ impl Calls {
         }
     }
 
-    /// Something happened on a descriptor of ours.
+    /// There is an event on one of our descriptors.
     pub fn on_event(&mut self, now_ns: u64, event: Event, reactor: &Reactor) {
         if event.token == KEEPER {
             return self.on_keeper(now_ns, reactor);
@@ -268,7 +268,7 @@ impl Calls {
         running.err.close(reactor);
         let call = running.call;
         if status == ExitStatus::Exited(0) && running.how != How::Send && !self.common.probe {
-            // It did what it was called for: to the machine that is an agent that linked.
+            // It succeeded; the state machine treats that like an agent that has linked.
             self.starts.on_linked(AgentId(call as u32));
             self.end(call, End::Answered);
         }

@@ -1,4 +1,4 @@
-//! The doctor's side: calls all hosts, takes their answers and their connections.
+//! The doctor's side: calls all hosts and collects their answers and connections.
 
 use super::calls::{Call, Calls, Common, End, Heard, TOKENS};
 use super::facts;
@@ -15,26 +15,26 @@ use wireup_os::interfaces;
 use wireup_os::reactor::Reactor;
 use wireup_wire::peer::{Caller, RemoteShell};
 
-/// Remote shells at once. Chosen: as many as a run has under way at its root.
+/// Most remote shells at once. Chosen: as many as a run has in progress at its root.
 const AT_ONCE: u32 = 64;
 
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// For the remote shell; each is also asked to reach the next one, the last one the first.
+    /// Names for the remote shell. Each host is also asked to reach the next one, and the last one the first.
     pub hosts: Vec<String>,
     pub remote_shell: RemoteShell,
-    /// Where this program lies.
+    /// The path of this program.
     pub program: String,
     pub interface: Option<String>,
     /// The directory that ranks would work in.
     pub cwd: Vec<u8>,
-    /// For each host.
+    /// Time limit for each host.
     pub timeout_ns: u64,
-    /// Hosts without this program get it.
+    /// Send the program to hosts that lack it.
     pub send: bool,
 }
 
-/// What was learnt about one host.
+/// The findings about one host.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Seen {
     pub host: String,
@@ -42,13 +42,13 @@ pub struct Seen {
     pub facts: Option<Facts>,
     /// This machine's wall clock (ns): before the host read its own, and after.
     pub clock_ns: (u64, u64),
-    /// `None`: it has not said so in time.
+    /// Whether the host reached the doctor. `None`: it did not report that in time.
     pub back: Option<Result<Back, String>>,
     pub onward: Option<Result<(), String>>,
-    /// The host that it was to reach.
+    /// The host that it was asked to reach.
     pub neighbour: Option<String>,
     pub sent: bool,
-    /// What its sshd said when it took no more log-ins.
+    /// The message of its sshd when it refused more log-ins.
     pub retried: Option<String>,
 }
 
@@ -66,13 +66,13 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> ExamineError {
     move |error| ExamineError::Io { what, error }
 }
 
-/// Asks all hosts. Takes at most `timeout_ns` for each batch of hosts that are called at once. To be called while the process
+/// Examines all hosts. Takes at most `timeout_ns` for each batch of hosts that are called at once. Call it while the process
 /// has one thread.
 ///
 /// # Errors
-/// No question could be asked.
+/// The examination could not be started.
 pub fn examine(plan: &Plan) -> Result<Vec<Seen>, ExamineError> {
-    // With fewer, fewer connections are taken at once.
+    // If this fails, fewer connections are accepted at once.
     let _ = wireup_os::process::raise_open_files();
     let own = interfaces::addresses().map_err(failed("listing this machine's interfaces"))?;
     let filter = plan.interface.as_deref().map(Filter::parse).transpose()?;
@@ -121,14 +121,14 @@ fn ask(plan: &Plan, index: usize, token: &Token, listener: &Listener) -> Ask {
         interface: plan.interface.clone(),
         by_ssh: plan.remote_shell.starter().caller == Caller::Told,
         cwd: plan.cwd.clone(),
-        // So that what it has to say about a wait in vain arrives.
+        // Half of the time, so that a report of failure still arrives.
         time_ns: plan.timeout_ns / 2,
         onward: neighbour(plan, index).map(onward),
     }
 }
 
 fn neighbour(plan: &Plan, index: usize) -> Option<String> {
-    // Where one step starts all agents, none of them calls another.
+    // Where one step starts all agents, agents do not call each other.
     (plan.hosts.len() > 1 && !plan.remote_shell.starter().by_step())
         .then(|| plan.hosts[(index + 1) % plan.hosts.len()].clone())
 }

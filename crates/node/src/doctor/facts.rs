@@ -1,4 +1,4 @@
-//! Reads what matters about this machine.
+//! Reads the facts about this machine that matter to a run.
 
 use super::report::{Address, Cache, Facts, Limits, LimitsOf, Space};
 use crate::agent::remote;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wireup_os::interfaces::{self, InterfaceAddress};
 
-/// Facts about this machine for a job whose ranks work in `cwd`. `interface` is `--interface` as it was written; `ssh` how
+/// Facts about this machine for a job whose ranks work in `cwd`. `interface` is `--interface` as the user wrote it; `ssh` tells how
 /// this process was reached.
 pub fn read(interface: Option<&str>, ssh: Option<SshConnection>, cwd: &Path) -> Facts {
     let own = interfaces::addresses().unwrap_or_default();
@@ -84,7 +84,7 @@ fn limits() -> Limits {
     }
 }
 
-/// The tightest bound of the control group and those around it; `None`: there is none.
+/// The tightest bound of the control group and its ancestors; `None`: there is none.
 fn pids_max(groups: &str, mount: &Path) -> Option<u64> {
     let group = groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -111,7 +111,7 @@ fn space(path: &Path) -> Option<Space> {
     Some(Space { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
 }
 
-/// The place that `remote` keeps programs in.
+/// The cache in which `remote` stores programs.
 fn cache() -> Cache {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));

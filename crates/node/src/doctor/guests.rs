@@ -1,6 +1,6 @@
-//! Those who dial the doctor: each may show half a token, and is answered with the other half if that is one of ours.
+//! Connections from nodes to the doctor: each sends half a token and, if it is one of ours, gets the other half.
 //!
-//! A guest is worth 16 bytes, a descriptor and 5 s to us, whoever it is.
+//! A connection costs at most 16 bytes, a descriptor and 5 s, whoever made it.
 
 use super::report::{HALF, Token};
 use crate::transport::listener::{Accepted, Listener};
@@ -11,12 +11,12 @@ use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_os::socket;
 
-/// Guests at once; the oldest makes room. Chosen: more than hosts are called at once.
+/// Most guests at once; a new one replaces the oldest. Chosen: more than the number of hosts called at once.
 const GUESTS_MAX: usize = 256;
-/// How long one may take to show its token.
+/// How long a guest may take to send its token.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods.
+/// Most guests accepted per turn. Chosen: during a flood a guest is kept for four turns at least.
 const ACCEPTS_A_TURN_MAX: usize = GUESTS_MAX / 4;
 
 pub const LISTENER: u64 = 0;
@@ -36,7 +36,7 @@ struct Guest {
 }
 
 impl Guests {
-    /// Its events carry [`LISTENER`] and tokens below `calls::TOKENS`.
+    /// The events use [`LISTENER`] and tokens below `calls::TOKENS`.
     pub fn new(listener: Listener, tokens: Vec<Token>, reactor: &Reactor) -> io::Result<Guests> {
         reactor.add(listener.fd(), LISTENER, Interest::READABLE)?;
         Ok(Guests { listener, tokens, next: LISTENER + 1, guests: BTreeMap::new(), pause: Pause::default() })
@@ -56,13 +56,13 @@ impl Guests {
                 Ok(Accepted::Guest(socket)) => self.welcome(now_ns, socket, reactor),
                 Ok(Accepted::TurnedAway) => {}
                 Ok(Accepted::Nobody) => return,
-                // Out of descriptors, most likely.
+                // Most likely no descriptor is left.
                 Err(_) => return self.pause.begin(self.listener.fd(), LISTENER, now_ns, reactor),
             }
         }
     }
 
-    /// Dismisses those who take too long; listens again after a pause.
+    /// Closes guests that take too long; listens again after a pause.
     pub fn expire(&mut self, now_ns: u64, reactor: &Reactor) {
         while let Some((&number, _)) = self.guests.first_key_value().filter(|(_, guest)| guest.until_ns <= now_ns) {
             self.dismiss(number, reactor);
@@ -96,7 +96,7 @@ impl Guests {
 }
 
 impl Guest {
-    /// True if there is nothing left to do with it.
+    /// True if the guest can be closed.
     fn go_on(&mut self, tokens: &[Token]) -> bool {
         let mut buffer = [0; HALF];
         match rustix::io::read(&self.socket, &mut buffer[self.shown.len()..]) {
@@ -107,7 +107,7 @@ impl Guest {
                     return false;
                 }
                 if let Some(token) = tokens.iter().find(|token| self.shown == token.node) {
-                    // So few bytes fit into any new connection's buffer.
+                    // So few bytes always fit into a new connection's buffer.
                     let _ = socket::send(&self.socket, &token.doctor, &[]);
                 }
                 true

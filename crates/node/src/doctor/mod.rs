@@ -1,13 +1,13 @@
-//! `wireup doctor`: whether a run could start on these machines, and what would be odd about it.
+//! `wireup doctor`: checks whether a run could start on these machines, and what problems it would have.
 //!
 //! ```text
-//!   doctor ── remote shell, as a run would call it ──► wireup agent VERSION report     asked on standard input
-//!          ◄── lines on standard output: facts, then whether it got back, then whether it gets onward
-//!          ◄── a TCP connection to where a parent would listen, as a child would dial it
+//!   doctor ── remote shell, as in a run ──► wireup agent VERSION report     the question is on its standard input
+//!          ◄── lines on standard output: facts, then whether it reached the doctor, then whether it reached its neighbour
+//!          ◄── a TCP connection to the addresses of a parent, dialled as by a child
 //!                                                      node ── remote shell ──► its neighbour
 //! ```
 //!
-//! What the answers mean is for others to say. Two messages and a connection a host, one probe between neighbours.
+//! The answers are interpreted elsewhere. Cost: two messages and a connection per host, one probe between neighbours.
 
 mod back;
 mod calls;

@@ -1,4 +1,4 @@
-//! Asks, from a node, whether another one can be reached by the same remote shell: a tree's agents start each other.
+//! Tests from a node whether the same remote shell can reach another node, since the agents of a tree start each other.
 
 use super::calls::{Call, Calls, Common, End, Heard};
 use super::report::Onward;
@@ -7,7 +7,7 @@ use std::io;
 use wireup_os::reactor::Reactor;
 use wireup_wire::peer::probe;
 
-/// Calls for one neighbour, with nothing but the question whether it answers.
+/// Calls a neighbour with an empty bootstrap message, only to see whether it answers.
 pub fn calls(onward: Onward, timeout_ns: u64, reactor: &Reactor) -> io::Result<Calls> {
     let common = Common {
         remote_shell: onward.remote_shell,
@@ -21,7 +21,7 @@ pub fn calls(onward: Onward, timeout_ns: u64, reactor: &Reactor) -> io::Result<C
     Calls::new(common, vec![Call { host: onward.host, stdin: probe() }], reactor)
 }
 
-/// What was heard, as an answer.
+/// The answer for an event, if it has one.
 pub fn answer(heard: Heard) -> Option<Result<(), String>> {
     match heard {
         Heard::End(End::Answered | End::Missing) => Some(Ok(())),

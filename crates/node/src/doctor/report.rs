@@ -1,21 +1,21 @@
-//! What the doctor asks of a node, and what the node answers.
+//! The doctor's question to a node, and the node's answers.
 //!
 //! The question is a length (u32, little-endian) and a `postcard` body on standard input. Each answer is a line on standard
-//! output, the mark and the body in hexadecimal digits, since a user's shell may print there too.
+//! output: a mark and the body in hexadecimal digits, since a user's shell may print there too.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{self, Read};
 use std::net::IpAddr;
 use wireup_wire::peer::RemoteShell;
 
-/// Begins a line of ours.
+/// The prefix of our lines.
 const MARK: &str = "wireup-report ";
-/// Longest question. Chosen: addresses, a path, a command.
+/// Longest question. Chosen: enough for addresses, a path and a command.
 const ASK_BYTES_MAX: u32 = 1 << 20;
-/// Half of a host's token is shown by the node, the other half by the doctor.
+/// Bytes in each half of a host's token: the node sends one half, the doctor the other.
 pub const HALF: usize = 16;
 
-/// Two halves of random bytes: who shows the first one was asked by the doctor, who shows the second one is the doctor.
+/// Two halves of random bytes: the first one proves that the sender was asked by the doctor, the second that it is the doctor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     pub node: [u8; HALF],
@@ -31,16 +31,16 @@ impl std::fmt::Debug for Token {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ask {
     pub token: Token,
-    /// Where the doctor listens, `ip:port`, best first.
+    /// The doctor's addresses, `ip:port`, best first.
     pub addresses: Vec<String>,
     pub interface: Option<String>,
-    /// The remote shell is ssh, whose `SSH_CONNECTION` is fresh.
+    /// The remote shell is ssh, so `SSH_CONNECTION` is current.
     pub by_ssh: bool,
     /// The directory that ranks would work in.
     pub cwd: Vec<u8>,
-    /// For everything.
+    /// Time limit for everything.
     pub time_ns: u64,
-    /// A host to be reached by the same remote shell from there.
+    /// A host to be reached from there by the same remote shell.
     pub onward: Option<Onward>,
 }
 
@@ -59,39 +59,39 @@ pub enum Said {
     Onward(Result<(), String>),
 }
 
-/// The doctor was reached.
+/// The node has reached the doctor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Back {
-    /// The doctor's address that was dialled.
+    /// The address at which it reached the doctor.
     pub address: IpAddr,
     /// From the first attempt to the doctor's answer.
     pub took_ns: u64,
-    /// Addresses that were tried in vain before.
+    /// Addresses that failed before.
     pub failed: Vec<String>,
 }
 
-/// One machine as wireup finds it there.
+/// Facts about one machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Facts {
     pub version: String,
-    /// This build's name among others of its version.
+    /// The build id, which tells builds of one version apart.
     pub build: String,
     pub arch: String,
     /// Name and release of the kernel.
     pub kernel: String,
     pub host: String,
     pub user: u32,
-    /// Cpus that may be used.
+    /// CPUs that may be used.
     pub cpus: u32,
     pub limits: Limits,
-    /// Room in `/dev/shm`; `None`: it is not there.
+    /// Room in `/dev/shm`; `None`: there is no `/dev/shm`.
     pub shm: Option<Space>,
     pub memory_free: Option<u64>,
     /// Addresses that children would be offered, best first.
     pub offered: Vec<Address>,
-    /// The others, each with the reason.
+    /// The other addresses, each with the reason.
     pub left_out: Vec<(Address, String)>,
-    /// Why none is offered.
+    /// Why no address is offered.
     pub nothing_offered: Option<String>,
     pub cache: Cache,
     /// The wall clock, ns since 1970.
@@ -100,7 +100,7 @@ pub struct Facts {
     pub cwd_problem: Option<String>,
 }
 
-/// `None` in a limit: there is none.
+/// `None` in a limit: unlimited.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Limits {
     pub open_files: LimitsOf,
@@ -118,7 +118,7 @@ pub struct LimitsOf {
     pub hard: Option<u64>,
 }
 
-/// Of a file system, in bytes.
+/// Sizes of a file system, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Space {
     pub total: u64,
@@ -131,12 +131,12 @@ pub struct Address {
     pub ip: IpAddr,
 }
 
-/// Where a program that is sent would lie.
+/// The place where a program that is sent would be stored.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cache {
     pub path: String,
     pub free: Option<u64>,
-    /// Why nothing could be kept there.
+    /// Why nothing could be stored there.
     pub problem: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Ask {
     }
 
     /// # Errors
-    /// The stream ends too early, or holds no question.
+    /// The stream ends too early, or does not contain a question.
     pub fn read(mut from: impl Read) -> io::Result<Ask> {
         let mut length = [0; 4];
         from.read_exact(&mut length)?;
@@ -170,7 +170,7 @@ impl Said {
         format!("{MARK}{digits}\n")
     }
 
-    /// `None`: the line is not ours.
+    /// `None`: not one of our lines.
     pub fn parse(line: &[u8]) -> Option<Said> {
         let digits = std::str::from_utf8(line).ok()?.trim_end().strip_prefix(MARK)?.as_bytes();
         let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
@@ -181,7 +181,7 @@ impl Said {
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {
-    // These types hold nothing that postcard refuses.
+    // These types contain nothing that postcard refuses.
     postcard::to_allocvec(message).expect("plain structs are encoded")
 }
 

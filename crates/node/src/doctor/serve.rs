@@ -1,4 +1,4 @@
-//! `wireup agent VERSION report`, at a node: reads the question, tells the facts, dials back, asks a neighbour.
+//! `wireup agent VERSION report`, on a node: reads the question, reports the facts, dials back, probes a neighbour.
 
 use super::back::Dialling;
 use super::calls::{Calls, TOKENS};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Event, Interest, Reactor};
 
-/// The token of standard output, whose reader may leave.
+/// The token of standard output, watched because its reader may leave.
 const STDOUT: u64 = 0;
 
 /// Answers one question. Returns the exit code.
@@ -40,7 +40,7 @@ fn run() -> io::Result<()> {
         Some(onward) => Some(onward::calls(onward, ask.time_ns, &reactor)?),
         None => None,
     };
-    // A file, as in tests, cannot be watched and has no reader that leaves.
+    // A file, as in tests, cannot be watched, and has no reader that could leave.
     let _ = reactor.add(io::stdout(), STDOUT, Interest::NONE);
     let dialling = Some(Dialling::new(&ask, ssh, monotonic_ns()));
     Serving { reactor, dialling, calls, until_ns }.serve()
@@ -64,7 +64,7 @@ impl Serving {
             let wait = self.due_ns().map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(now_ns)));
             for event in self.reactor.wait(wait)?.to_vec() {
                 if event.token == STDOUT {
-                    // Nobody listens any more. The remote shell ends with its keeper.
+                    // No reader is left. The remote shell ends with its keeper.
                     return Ok(());
                 }
                 self.on_event(event)?;
@@ -73,7 +73,7 @@ impl Serving {
     }
 
     fn due_ns(&self) -> Option<u64> {
-        // Only dialling is given up then; calls have a time of their own, and may outlast it.
+        // At `until_ns` only dialling is given up; calls have a time limit of their own, which may be later.
         let until = self.dialling.as_ref().map(|_| self.until_ns);
         let dials = self.dialling.as_ref().and_then(Dialling::deadline_ns);
         let calls = self.calls.as_ref().and_then(Calls::deadline_ns);

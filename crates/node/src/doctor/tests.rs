@@ -1,4 +1,4 @@
-//! A node that dials and a doctor that listens, in one process.
+//! Tests with a node that dials and a doctor that listens, in one process.
 
 use super::back::Dialling;
 use super::guests::Guests;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Reactor;
 
-/// Far more than anything here needs.
+/// Far more than any of these tests needs.
 const TURNS_MAX: u32 = 10_000;
 
 fn token(seed: u8) -> Token {
@@ -24,7 +24,7 @@ fn listener() -> Listener {
     Listener::remote(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], true).unwrap()
 }
 
-/// What a node finds that was asked so.
+/// The result on a node that was asked this.
 fn dial(ask: &Ask, listener: Listener, tokens: Vec<Token>) -> Result<Back, String> {
     let (mut at_doctor, mut at_node) = (Reactor::new().unwrap(), Reactor::new().unwrap());
     let mut guests = Guests::new(listener, tokens, &at_doctor).unwrap();
@@ -46,7 +46,7 @@ fn dial(ask: &Ask, listener: Listener, tokens: Vec<Token>) -> Result<Back, Strin
     Err(dialling.give_up())
 }
 
-/// A port where nobody listens.
+/// A port on which no process listens.
 fn closed() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }

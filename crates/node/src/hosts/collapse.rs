@@ -1,13 +1,13 @@
-//! Names of hosts as short text: `n[2-5,7],gpu[01-04]-ib`, which `--hosts` takes again.
+//! Writes host names as short text, `n[2-5,7],gpu[01-04]-ib`, which `--hosts` accepts again.
 //!
-//! One pass: a name joins the one before it if both differ in one number only. The order stays.
+//! One pass: a name joins the previous one if they differ in only one number. The order is kept.
 
-/// Groups that are shown before the rest is only counted.
+/// Groups shown before the rest is only counted.
 const GROUPS_SHOWN: usize = 8;
 
 /// Names that differ in one number.
 struct Group<'a> {
-    /// Its first name, and where in it the number stands once a second name has told.
+    /// Its first name, and the position of the number in it, known once there is a second name.
     first: &'a str,
     number: Option<(usize, usize)>,
     /// Runs of numbers: the first one's digits, the first, the last.
@@ -20,7 +20,7 @@ pub fn collapse<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     groups.join(",")
 }
 
-/// The first groups of names, then how many there are in all.
+/// The first groups of names, then the total count.
 pub fn collapse_short<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut count = 0;
     let groups = groups(names.into_iter().inspect(|_| count += 1));
@@ -43,7 +43,7 @@ fn groups<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Group<'a>> {
 }
 
 impl<'a> Group<'a> {
-    /// Whether `name` belongs to the group; if so it is in it now.
+    /// Adds `name` if it belongs to the group; returns whether it does.
     fn take(&mut self, name: &'a str) -> bool {
         let Some((start, end)) = self.number.or_else(|| place_of_difference(self.first, name)) else { return false };
         let (before, behind) = (&self.first[..start], &self.first[end..]);
@@ -72,7 +72,7 @@ fn shown_run((digits, first, last): &(&str, u64, u64)) -> String {
     if first == last { (*digits).to_owned() } else { format!("{digits}-{}", written(*last, digits.len())) }
 }
 
-/// An IPv6 address gets its brackets back.
+/// A single name. An IPv6 address gets its brackets back.
 fn alone(name: &str) -> String {
     match name.rsplit_once('@') {
         _ if !name.contains(':') => name.to_owned(),
@@ -81,7 +81,7 @@ fn alone(name: &str) -> String {
     }
 }
 
-/// The number in which two names begin to differ: its place in the first one. Names with colons are addresses.
+/// The first number in which two names differ: its position in the first one. Names with colons are addresses and have none.
 fn place_of_difference(left: &str, right: &str) -> Option<(usize, usize)> {
     if left.contains(':') || right.contains(':') {
         return None;
@@ -94,7 +94,7 @@ fn place_of_difference(left: &str, right: &str) -> Option<(usize, usize)> {
     (end > start).then_some((start, end))
 }
 
-/// As the list syntax reads it.
+/// Parses a number as the list syntax does.
 fn number(digits: &str) -> Option<u64> {
     let plain = (1..=18).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| plain)

@@ -1,4 +1,4 @@
-//! Names of hosts as people and batch systems write them: `n[2-5,7],gpu[01-04]-ib`.
+//! Host lists in the syntax of users and batch systems: `n[2-5,7],gpu[01-04]-ib`.
 
 mod collapse;
 mod pattern;
@@ -8,10 +8,10 @@ pub use collapse::{collapse, collapse_short};
 pub use pattern::Pattern;
 pub use problem::HostProblem;
 
-/// Hosts of one job. Chosen: more than any machine has, few enough to be held while the command line is read.
+/// Most hosts of one job. Chosen: more than any machine has, and few enough to expand while the command line is parsed.
 pub const HOSTS_MAX: u64 = 1_000_000;
 
-/// The words between commas that stand outside brackets.
+/// The words between commas outside of brackets.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0i64;
     text.split(move |letter| {
@@ -23,7 +23,7 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
 /// All names of a list.
 ///
 /// # Errors
-/// A word names no host; there are too many.
+/// A word does not name a host, or there are too many hosts.
 pub fn expand(text: &str) -> Result<Vec<String>, HostProblem> {
     let mut names = Vec::new();
     for word in words(text) {

@@ -1,22 +1,22 @@
-//! One host as people write it: `n[2-5]:8`, `gpu[01-04,07]-ib`, `user@n1`, `[fd00::1]:2`.
+//! Parses one host: `n[2-5]:8`, `gpu[01-04,07]-ib`, `user@n1`, `[fd00::1]:2`.
 //!
-//! Brackets have two uses, told apart by what they hold: with a colon it is an IPv6 address, which is the whole name (a
-//! user may stand before it); else it is a list of numbers and ranges, any number of such lists in one name. A number
-//! is written with as many digits as the first of its range, so leading zeros stay.
+//! Brackets have two uses, told apart by their content. With a colon it is an IPv6 address, which is the whole name (possibly after a
+//! user). Otherwise it is a list of numbers and ranges; a name may contain any number of such lists. A number
+//! is written with as many digits as the first of its range, so leading zeros are kept.
 
 use super::problem::HostProblem;
 use std::net::Ipv6Addr;
 
-/// Digits of a number in a range: any more would not fit 64 bits.
+/// Most digits of a number in a range: more might not fit into 64 bits.
 const DIGITS_MAX: usize = 18;
-/// What no name of a host has, because shells, ssh's own configuration or this syntax give it a meaning.
+/// Characters not allowed in host names, because they mean something to shells, to ssh's configuration or in this syntax.
 const FORBIDDEN: &str = "\"'`$&|;<>(){}*?!\\/#=,~^";
 
-/// A host or several, as one word.
+/// One word that stands for one host or several.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
     parts: Vec<Part>,
-    /// Behind the last colon.
+    /// The number after the last colon.
     pub slots: Option<u32>,
 }
 
@@ -34,7 +34,7 @@ struct Range {
 }
 
 impl Pattern {
-    /// Reads one word.
+    /// Parses one word.
     pub fn parse(word: &str) -> Result<Pattern, HostProblem> {
         let (name, slots) = cut_slots(word)?;
         if name.is_empty() || name.ends_with('@') {
@@ -43,7 +43,7 @@ impl Pattern {
         Ok(Pattern { parts: parts(name)?, slots })
     }
 
-    /// How many names it stands for.
+    /// The number of names that it stands for.
     pub fn count(&self) -> u64 {
         self.parts.iter().fold(1, |count, part| match part {
             Part::Text(_) => count,
@@ -53,7 +53,7 @@ impl Pattern {
         })
     }
 
-    /// All names, the last bracket's numbers in turn first. The caller has looked at [`Pattern::count`].
+    /// All names; the numbers of the last bracket vary fastest. The caller must check [`Pattern::count`] first.
     pub fn names(&self) -> Vec<String> {
         let mut names = vec![String::new()];
         for part in &self.parts {
@@ -89,7 +89,7 @@ impl Range {
     }
 }
 
-/// The name, and the slots behind its last colon outside brackets.
+/// The name, and the slots after its last colon outside brackets.
 fn cut_slots(word: &str) -> Result<(&str, Option<u32>), HostProblem> {
     let (mut depth, mut colon) = (0, None);
     for (at, letter) in word.char_indices() {
@@ -149,7 +149,7 @@ fn push_text(parts: &mut Vec<Part>, text: &str, name: &str) -> Result<(), HostPr
     Ok(())
 }
 
-/// The address without brackets, as remote shells take it. It may end in a zone: `fe80::1%eth0`.
+/// The address without brackets, as remote shells accept it. It may end in a zone: `fe80::1%eth0`.
 fn ipv6(text: &str, alone: bool) -> Result<String, HostProblem> {
     let (address, zone) = text.split_once('%').unwrap_or((text, "0"));
     let zone_fits =

@@ -1,9 +1,9 @@
-//! What can be wrong with a name of a host, each with the cure.
+//! Errors in host names, each with its remedy.
 
 use super::HOSTS_MAX;
 use thiserror::Error;
 
-/// One word or line that names no host.
+/// A word or line that is not a valid host.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum HostProblem {
     #[error("a host's name is missing; remove the comma too many, or name a host")]

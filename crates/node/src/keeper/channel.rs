@@ -1,8 +1,8 @@
-//! Messages with descriptors over a Unix stream socket, without ever blocking.
+//! Messages with descriptors over a Unix stream socket, without blocking.
 //!
-//! A message is its length (u32, little-endian) and its body in `postcard`. Descriptors travel with the first
-//! byte of the chunk that holds their message, so they are there when the message is complete; the messages say
-//! how many are theirs. Many messages share a chunk: a thousand exits cost a few system calls.
+//! A message is its length (u32, little-endian) and its body in `postcard`. Descriptors are sent with the first
+//! byte of the chunk that contains their message, so they have arrived when the message is complete; each message tells
+//! how many belong to it. Many messages share a chunk: a thousand exits cost a few system calls.
 
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use wireup_os::socket;
 
-/// A chunk of this many bytes takes no further message.
+/// A chunk with more bytes than this takes no further message.
 const CHUNK_BYTES: usize = 64 << 10;
 const LENGTH_BYTES: usize = 4;
 
@@ -28,13 +28,13 @@ struct Chunk {
     fds: Vec<OwnedFd>,
 }
 
-/// How far a flush came.
+/// The result of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flushed {
     All,
     /// The socket is full: wait until it is writable.
     Full,
-    /// The kernel carries too many descriptors for this user: nothing will tell, try again a little later.
+    /// This user has too many descriptors in flight: no event will report room, so try again a little later.
     Later,
 }
 
@@ -43,13 +43,13 @@ impl Outbox {
         self.chunks.is_empty()
     }
 
-    /// Descriptors that wait here.
+    /// The number of queued descriptors.
     pub fn fds(&self) -> usize {
         self.fds
     }
 
     /// # Panics
-    /// More than [`socket::FDS_MAX`] descriptors.
+    /// If there are more than [`socket::FDS_MAX`] descriptors.
     pub fn push(&mut self, message: &impl Serialize, fds: Vec<OwnedFd>) {
         let body = postcard::to_allocvec(message).expect("plain structs always encode");
         self.fds += fds.len();
@@ -93,12 +93,12 @@ impl Outbox {
 
 const ETOOMANYREFS: i32 = rustix::io::Errno::TOOMANYREFS.raw_os_error();
 
-/// Messages that were read.
+/// Messages that have been read.
 pub(super) struct Inbox {
     bytes: Vec<u8>,
     /// Where the next message begins.
     start: usize,
-    /// Descriptors that have arrived, in the order of the messages that they belong to.
+    /// Descriptors that have arrived, in the order of their messages.
     pub fds: VecDeque<OwnedFd>,
     space: Box<[u8]>,
 }
@@ -108,10 +108,10 @@ impl Inbox {
         Inbox { bytes: Vec::new(), start: 0, fds: VecDeque::new(), space: vec![0; CHUNK_BYTES].into() }
     }
 
-    /// Reads what is there. `false`: the other side is gone, nothing will follow.
+    /// Reads what is available. `false`: the other side is gone and nothing will follow.
     ///
     /// # Errors
-    /// Descriptors were lost (`EMFILE`); the channel is of no use any more.
+    /// Descriptors were lost (`EMFILE`); the channel must not be used any more.
     pub fn fill(&mut self, socket: impl AsFd) -> io::Result<bool> {
         loop {
             match socket::receive(&socket, &mut self.space, &mut self.fds) {
@@ -127,7 +127,7 @@ impl Inbox {
     /// The next complete message.
     ///
     /// # Panics
-    /// It does not decode: the other side is this very program, so that is a fault of ours.
+    /// If it does not decode: the other side is a copy of this same process, so that is a bug of ours.
     pub fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
         let rest = &self.bytes[self.start..];
         let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>().unwrap_or((&[0xff; LENGTH_BYTES], &[]));
@@ -138,7 +138,7 @@ impl Inbox {
             return None;
         }
         self.start += LENGTH_BYTES + length;
-        Some(postcard::from_bytes(&rest[..length]).expect("a message of our own twin"))
+        Some(postcard::from_bytes(&rest[..length]).expect("the other side runs the same program"))
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
         assert!(fulls > 1);
         assert!(received.into_iter().eq([1000].into_iter().chain(0..1000)));
         assert_eq!((outbox.fds(), inbox.fds.len()), (0, 0));
-        // Not by dropping: another test may have forked with a copy.
+        // Not by dropping `here`: another test may have forked with a copy of it.
         rustix::net::shutdown(&here, rustix::net::Shutdown::Write).unwrap();
         assert!(!inbox.fill(&there).unwrap());
     }

@@ -1,4 +1,4 @@
-//! What a keeper removes when no process is left that could want it.
+//! Directories that a keeper removes once no process that might need them is left.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::ffi::OsStr;
@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 use wireup_os::files;
 
-/// What is kept of a log (bytes). Chosen: the message of a panic, and some lines before it.
+/// How much of a log is kept (bytes). Chosen: enough for a panic's message and some lines before it.
 const LAST_WORDS_BYTES_MAX: u64 = 4 << 10;
-/// Whoever had claimed the directory may be about to end: looked at so often, with a pause in between.
+/// Most tries to lock the directory, since the process that has claimed it may be about to end; below, the pause between them.
 const LOOKS_MAX: u32 = 100;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -23,7 +23,7 @@ pub(super) struct Directories {
     unclaimed: Vec<Unclaimed>,
 }
 
-/// What lies at the path by then may be another one.
+/// The open descriptor identifies the directory, since another one may have taken its path by then.
 struct Unclaimed {
     path: Vec<u8>,
     directory: OwnedFd,
@@ -36,19 +36,19 @@ impl Directories {
         self.at_end.push(directory);
     }
 
-    /// Unless somebody has claimed it by then; but for the end of its log.
+    /// At the end, removes everything except the end of its log, unless another process has claimed the directory by then.
     pub fn remove_unclaimed(&mut self, path: Vec<u8>, log: String, last_words: String) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // What is not there need not be removed.
+        // A missing directory need not be removed.
         if let Ok(directory) = rustix::fs::open(OsStr::from_bytes(&path), flags, Mode::empty()) {
             self.unclaimed.push(Unclaimed { path, directory, log, last_words });
         }
     }
 
-    /// The processes that came so far are gone.
+    /// All processes that used the directories so far are gone.
     pub fn remove(&mut self) {
         for directory in std::mem::take(&mut self.at_end) {
-            // It may be gone, or on a file server that is.
+            // It may already be gone, or be on a file server that does not respond.
             let _ = fs::remove_dir_all(OsStr::from_bytes(&directory));
         }
     }
@@ -63,14 +63,14 @@ impl Directories {
 }
 
 impl Unclaimed {
-    /// Somebody who has begun to use it anew keeps it.
+    /// If another process has taken the directory into use again, it stays.
     fn remove(&self) {
         let path = Path::new(OsStr::from_bytes(&self.path));
         for _ in 0..LOOKS_MAX {
             if !files::is_at(&self.directory, path) {
                 return;
             }
-            // Nobody takes it away, and puts another one there, while it is locked.
+            // While it is locked, no process removes it and puts another one there.
             if rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 if files::is_at(&self.directory, path) && !self.keep_last_words(path).unwrap_or(false) {
                     let _ = fs::remove_dir_all(path);
@@ -81,7 +81,7 @@ impl Unclaimed {
         }
     }
 
-    /// Removes all but the end of the log; `false`: there is none.
+    /// Removes everything except the end of the log; `false`: there is no log, and nothing was removed.
     fn keep_last_words(&self, path: &Path) -> io::Result<bool> {
         let words = end_of(&path.join(&self.log)).unwrap_or_default();
         if words.is_empty() {
@@ -104,10 +104,10 @@ fn end_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// Removes all that is in a directory.
+/// Removes the contents of a directory.
 ///
 /// # Errors
-/// The first thing that cannot be removed.
+/// The first entry that cannot be removed.
 pub fn clear(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! The processes of a keeper that were made and not yet reaped.
+//! The processes of a keeper that have been created and not yet reaped.
 
 use super::protocol::ProcessFds;
 use super::starts::Prepared;
@@ -6,10 +6,10 @@ use std::rc::Rc;
 use wireup_os::process::{self, Ended};
 use wireup_proto::io::ExitStatus;
 
-/// A process that was made and not yet reaped.
+/// A process that has been created and not yet reaped.
 pub(super) struct Living {
     pub pid: u32,
-    /// Until it runs its program.
+    /// Present until it executes its program.
     pub start: Option<Start>,
 }
 
@@ -20,12 +20,12 @@ pub(super) struct Start {
 }
 
 impl Living {
-    /// A signal for the process and what it has forked.
+    /// Sends a signal to the process and its process group.
     pub fn signal(&self, signal: i32) {
         match self.start {
-            // Its group may not be there yet. The signal waits until all is ready for the program.
+            // Its group may not exist yet. The signal stays blocked until the program is about to be executed.
             Some(_) => drop(process::kill(self.pid, signal)),
-            // An error means that the group is gone: it has ended, which will be told.
+            // An error means that the group is gone: it has ended, which will be reported.
             None => drop(process::kill_group(self.pid, signal)),
         }
     }

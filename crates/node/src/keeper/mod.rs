@@ -1,29 +1,30 @@
-//! The keeper: a small process that forks the ranks of a job, reaps them, and never outlives its agent.
+//! The keeper: a small process that forks the ranks of a job, reaps them, and never outlives its agent for long.
 //!
-//! It is forked from the agent without `exec`, while that has one thread. It is child subreaper and leads a
-//! session of its own; every process that it starts is killed by the kernel if the keeper dies, and swept by the
-//! keeper if the agent dies (end of file on their socket): killed with all that descends from it, whether it
-//! called `setsid` or forked twice, and reaped until nothing is left.
+//! It is forked from the agent without `exec`, while the agent has one thread. It is a child subreaper and leads a
+//! session of its own. If the keeper dies, the kernel kills every process that it started. If the agent dies (end of file on their
+//! socket), the keeper sweeps: it kills these processes and all of their descendants, even after `setsid` or a double fork, and reaps
+//! until none is left.
 //!
-//! A job's ranks share the keeper's session (but for one with a terminal), each leads a process group. With Linux' autogroups a session
-//! is a scheduling group. In one group `sched_yield` lets the other ranks run; where each rank has a group of its own it does nothing,
-//! and ranks that poll for each other come to a crawl as soon as anything else wants the cpus. A job has a group of its own, for the
-//! same reason: ranks of another job that compute would be what those that poll yield to. Agents have sessions of their own.
+//! A job's ranks share the keeper's session (except for one with a terminal), and each leads a process group. With Linux's autogroups a
+//! session is a scheduling group. Within one group, `sched_yield` lets the other ranks run. If each rank had a group of its own, it would
+//! have no effect, and ranks that poll for each other would slow to a crawl as soon as anything else used the CPUs. Each job has a group
+//! of its own for the same reason: otherwise polling ranks would yield to computing ranks of another job. Agents have their own sessions.
 //!
-//! Where several nodes share a machine each rank has a session of its own. With one session for each node's ranks, the agent's group
-//! weighs as much as the group of all its ranks: it gets the cpu for each single request at once, and every request costs a context
-//! switch. Among many groups it runs less often and then finds several requests. (16 nodes of 16 ranks on 2 cpus, fence and gets: one
-//! session for each node's ranks takes 1.2 x the time.)
+//! Where several nodes share a machine, each rank has a session of its own. With one session for each node's ranks, the agent's group
+//! would have the same weight as the group of all its ranks: the agent would get the CPU at once for each single request, and every
+//! request would cost a context switch. Among many groups it runs less often and then finds several requests. (16 nodes of 16 ranks on 2
+//! CPUs, fence and gets: one session for each node's ranks takes 1.2 x the time.)
 //!
-//! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it where nobody else in the session could continue it.
+//! `SIGTSTP` stops a rank that shares the keeper's session; the kernel ignores it if no other process in the session could continue the
+//! rank.
 //!
-//! Such ranks, their keepers and agents have a short time slice: where there are no autogroups (containers, the cgroups of a batch
-//! system or of systemd) all share a group with whatever else is busy.
+//! Such ranks, their keepers and agents have a short time slice, because without autogroups (in containers, or in cgroups of a batch
+//! system or of systemd) they share a group with any other busy process.
 //!
-//! It owns processes and nothing else. Pipes, PMI sockets and pseudo-terminals are made here, since they must be
-//! there before the process, but the agent's ends travel to the agent as soon as the process runs.
+//! The keeper owns only processes. It creates pipes, PMI sockets and pseudo-terminals, since they must exist before the process, but it
+//! sends the agent's ends to the agent as soon as the process runs.
 //!
-//! Messages: one request for a whole batch; one report for each start and each exit, many in one system call.
+//! Messages: one request for a whole batch; one report for each start and each exit, many of them in one system call.
 
 mod channel;
 mod directories;
@@ -50,11 +51,11 @@ use wireup_os::process::{self, Fork};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
 
-/// A keeper that was told to leave is given this long: it needs milliseconds, and up to 2 s where processes belong to
+/// How long to wait for a keeper that was told to leave: it needs milliseconds, and up to 2 s if processes belong to
 /// another user and cannot be killed.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
 
-/// The agent's side of a keeper. Dropping it is the agent's death to the keeper: it sweeps and leaves.
+/// The agent's side of a keeper. Dropping it closes the socket, and the keeper sweeps and leaves.
 pub struct Keeper {
     pid: u32,
     socket: OwnedFd,
@@ -62,22 +63,22 @@ pub struct Keeper {
     inbox: Inbox,
 }
 
-/// Whether the keeper is still there.
+/// Whether the keeper process still runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alive {
     Yes,
-    /// Its processes are being killed by the kernel; what they had forked comes to the agent, a subreaper too.
+    /// The kernel kills its processes; their descendants are reparented to the agent, which is also a subreaper.
     Gone,
 }
 
 impl Keeper {
-    /// Forks a keeper. To be called while the process has one thread.
+    /// Forks a keeper. Call it while the process has one thread.
     ///
     /// # Errors
     /// No process, descriptor or memory is left.
     pub fn fork() -> io::Result<Keeper> {
         let (socket, far) = socket::pair()?;
-        // Read here: afterwards the agent may be faster to change them than the keeper to look. Most often there is no
+        // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
         // terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
         match process::fork_with_signals_blocked()? {
@@ -86,12 +87,12 @@ impl Keeper {
         }
     }
 
-    /// Readable: call [`Keeper::receive`]. Writable, after a flush that was not complete: [`Keeper::flush`].
+    /// Readable: call [`Keeper::receive`]. Writable, after an incomplete flush: call [`Keeper::flush`].
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// The keeper is a child of the agent, which reaps it.
+    /// The keeper's pid. It is a child of the agent, which reaps it.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -104,15 +105,15 @@ impl Keeper {
     /// Writes requests without blocking. `Ok(false)`: call again when the socket is writable.
     ///
     /// # Errors
-    /// The keeper is gone; [`Keeper::receive`] has what it had still to say.
+    /// The keeper is gone; [`Keeper::receive`] returns its last messages.
     pub fn flush(&mut self) -> io::Result<bool> {
         Ok(self.outbox.flush(&self.socket)? == Flushed::All)
     }
 
-    /// Appends what the keeper has told, without blocking.
+    /// Appends the events that the keeper has sent, without blocking.
     ///
     /// # Errors
-    /// `EMFILE`: this process may not hold as many descriptors as the job needs; some are lost.
+    /// `EMFILE`: the job needs more descriptors than this process may hold; some are lost.
     pub fn receive(&mut self, events: &mut Vec<KeeperEvent>) -> io::Result<Alive> {
         let open = self.inbox.fill(&self.socket)?;
         while let Some(report) = self.inbox.next::<Report>() {
@@ -121,19 +122,19 @@ impl Keeper {
         Ok(if open { Alive::Yes } else { Alive::Gone })
     }
 
-    /// Lets the keeper sweep and leave, and waits for that, but not for ever: a process that sleeps in the kernel (a
-    /// dead file server) cannot be killed now. The keeper needs nobody for its work. It goes on killing as an orphan
+    /// Tells the keeper to sweep and leave, and waits for that, but for a limited time: a process that sleeps in the kernel (because of
+    /// a dead file server) cannot be killed now. The keeper works independently: it goes on killing as an orphan
     /// and leaves when the last of its processes is gone.
     ///
     /// # Errors
-    /// It was reaped already; it has not left in time (`TimedOut`).
+    /// It was already reaped, or it has not left in time (`TimedOut`).
     pub fn close(self) -> io::Result<()> {
         self.close_within(LEAVE_MAX)
     }
 
     fn close_within(self, limit: Duration) -> io::Result<()> {
         drop(self.socket);
-        // Without descriptors for processes (Linux before 5.3) there is only the unbounded wait.
+        // If no pidfd is available (Linux before 5.3), the wait is unbounded.
         if let Ok(pid) = process::open_pid(self.pid)
             && !socket::wait(&pid, true, false, Some(limit))?
         {

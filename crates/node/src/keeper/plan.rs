@@ -1,4 +1,4 @@
-//! From the agent machine's plan of a node's ranks to a batch for the keeper: the cpus, the streams.
+//! Turns the state machine's plan of a node's ranks into a batch for the keeper: their CPUs and streams.
 
 use super::protocol::{Batch, OutKind, Process, Program, StdinKind};
 use std::io;
@@ -11,7 +11,7 @@ impl Batch {
     /// The batch of a plan; a slot is a local rank.
     ///
     /// # Errors
-    /// The ranks are to be bound to cores or sockets and the machine does not tell where they are.
+    /// The ranks should be bound to cores or sockets, but the machine does not report them.
     pub fn from_plan(plan: &SpawnPlan) -> io::Result<Batch> {
         let shares = shares(plan.bind_to, plan.ranks.len())?;
         let process = |(index, rank): (usize, &RankPlan)| Process {
@@ -40,10 +40,10 @@ impl Batch {
     }
 }
 
-/// The cpus of each rank as the kernel writes them, `0-3,8`; `None`: it is not bound.
+/// The CPUs of each rank in the kernel's list format, `0-3,8`; `None`: not bound.
 ///
 /// # Errors
-/// As [`Batch::from_plan`].
+/// Those of [`Batch::from_plan`].
 pub fn cpus_of_ranks(bind_to: BindTo, ranks: usize) -> io::Result<Vec<Option<String>>> {
     let shares = shares(bind_to, ranks)?;
     let share = |index: usize| (!shares.is_empty()).then(|| shares[index % shares.len()].to_string());
@@ -59,12 +59,12 @@ fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
     }
 }
 
-/// The cpu sets to hand out in turn; none: leave the ranks unbound.
+/// The CPU sets to assign in turn; none: leave the ranks unbound.
 fn shares(bind_to: BindTo, ranks: usize) -> io::Result<Vec<CpuSet>> {
     let directory = Path::new(CPU_DIRECTORY);
     match bind_to {
         BindTo::None => Ok(Vec::new()),
-        // A single rank's share is all that it has anyway.
+        // A single rank's share would be all CPUs.
         BindTo::Even if ranks == 1 => Ok(Vec::new()),
         BindTo::Even => Ok(bind::even_shares(&bind::allowed()?, ranks).unwrap_or_default()),
         BindTo::Thread => Ok(bind::threads(&bind::allowed()?)),

@@ -1,7 +1,7 @@
-//! What an agent asks of its keeper, and what it hears.
+//! The requests of an agent to its keeper, and the keeper's events.
 //!
-//! Both are one process image apart: the keeper is forked from the agent, so the encoding never meets another
-//! version of itself. A [`KeeperEvent`] carries descriptors, which travel beside the bytes (see `channel`).
+//! The keeper is forked from the agent, so both ends of the encoding always have the same version. A [`KeeperEvent`] carries
+//! descriptors, which are sent beside the bytes (see `channel`).
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -10,28 +10,28 @@ use wireup_proto::io::ExitStatus;
 use wireup_wire::job::Limit;
 use wireup_wire::peer::SpawnError;
 
-/// The slot of a process that serves the others.
+/// The slot of a process that serves the others (the PMIx server).
 pub const SERVER_SLOT: u32 = u32::MAX;
 
-/// Something for the keeper to do.
+/// A request to the keeper.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Start processes. Each is answered by `Started`, later `Exited`, or by `StartFailed`.
+    /// Start processes. Each is answered by `Started` and later `Exited`, or by `StartFailed`.
     Spawn(Batch),
-    /// Send a signal to the process group of one slot, or of all but [`SERVER_SLOT`]. Processes that are not started yet get it
-    /// before their first instruction; with `SIGKILL` to all they are not started (`StartFailed`, `ECANCELED`).
+    /// Send a signal to the process group of one slot, or to all except [`SERVER_SLOT`]. Processes that are not started yet get it
+    /// before their first instruction; `SIGKILL` to all cancels their start instead (`StartFailed`, `ECANCELED`).
     Signal { slot: Option<u32>, signal: i32 },
-    /// Kill all descendants, however they hide; then `Swept`.
+    /// Kill all descendants, even after `setsid` or double forks; then send `Swept`.
     Sweep,
-    /// Remove this directory, with all that is in it, when no process is left and the agent lets the keeper go, or dies.
+    /// Remove this directory and its contents when no process is left and the agent releases the keeper, or dies.
     RemoveAtEnd { directory: Vec<u8> },
-    /// The same at the keeper's own end, unless somebody has claimed (`flock`) the directory by then. If anything was written to the
-    /// file `log` in it the end of that stays, as the file `last_words`.
+    /// The same when the keeper itself ends, unless another process has claimed (`flock`) the directory by then. If the file `log` in it
+    /// is not empty, its end is kept as the file `last_words`.
     RemoveUnclaimed { directory: Vec<u8>, log: String, last_words: String },
-    /// Kill all descendants and remove what is to be removed at the end; then be as new, and say `Renewed`. If that cannot be had,
-    /// the keeper leaves.
+    /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that fails, the keeper
+    /// leaves.
     Renew,
-    /// If the agent dies, give standard input, a terminal, the modes back that it had when the keeper was forked.
+    /// If the agent dies, restore the modes that standard input, a terminal, had when the keeper was forked.
     RestoreTerminalOnDeath,
 }
 
@@ -41,44 +41,44 @@ pub struct Batch {
     pub programs: Vec<Program>,
     pub processes: Vec<Process>,
     pub umask: u32,
-    /// Soft limits, as far as the hard ones here allow.
+    /// Soft limits, capped at this process's hard limits.
     pub limits: Vec<Limit>,
 }
 
-/// What several processes have in common.
+/// What several processes share.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
-    /// Never empty. The program is looked up in the `PATH` of `env`.
+    /// Not empty. The program is looked up in the `PATH` of `env`.
     pub argv: Vec<Vec<u8>>,
     /// Empty: the keeper's own directory.
     pub cwd: Vec<u8>,
-    /// `NAME=VALUE`; the last of a name wins.
+    /// `NAME=VALUE`; the last entry for a name takes precedence.
     pub env: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {
-    /// The agent's name for it; free again after `Exited` or `StartFailed`.
+    /// The agent's number for it; free for reuse after `Exited` or `StartFailed`.
     pub slot: u32,
     /// Index into the batch's programs.
     pub program: u16,
-    /// Its own variables; they win over the program's.
+    /// Its own variables; they take precedence over the program's.
     pub env: Vec<Vec<u8>>,
-    /// The cpus that it may use, 64 a word.
+    /// The CPUs that it may use, 64 per word.
     pub cpus: Option<Vec<u64>>,
     pub stdin: StdinKind,
     pub stdout: OutKind,
     pub stderr: OutKind,
-    /// It waits for others, often by polling, and shares the keeper's session with them.
+    /// It waits for other ranks, often by polling, and shares the keeper's session with them.
     pub shares_session: bool,
-    /// Whether it gets a PMI socket, with its number in `PMI_FD`.
+    /// Whether it gets a PMI socket; its number is in `PMI_FD`.
     pub pmi: bool,
-    /// A pseudo-terminal of this size (rows, columns) instead of all three streams.
+    /// If present: a pseudo-terminal of this size (rows, columns) instead of all three streams.
     pub pty: Option<(u16, u16)>,
 }
 
 impl Process {
-    /// A process of the batch's first program with pipes for output and nothing to read.
+    /// A process of the batch's first program with pipes for output and no input.
     pub fn new(slot: u32) -> Process {
         Process {
             slot,
@@ -103,9 +103,9 @@ pub enum StdinKind {
     Pipe,
     /// One end of a socket pair; the other is the agent's `stdin`.
     Socket,
-    /// Exactly these bytes. They are never in a file, an argument or a variable.
+    /// Exactly these bytes. They are never put into a file, an argument or a variable.
     Bytes(Vec<u8>),
-    /// The file of our own program.
+    /// The file of this program.
     Program,
 }
 
@@ -115,7 +115,7 @@ pub enum OutKind {
     Null,
 }
 
-/// The agent's ends of a process' streams: close-on-exec, non-blocking.
+/// The agent's ends of a process's streams: close-on-exec, non-blocking.
 #[derive(Debug, Default)]
 pub struct ProcessFds {
     /// Only for `StdinKind::Pipe` and `StdinKind::Socket`.
@@ -123,14 +123,14 @@ pub struct ProcessFds {
     pub stdout: Option<OwnedFd>,
     pub stderr: Option<OwnedFd>,
     pub pmi: Option<OwnedFd>,
-    /// The controlling end of the pseudo-terminal; then the three streams are none.
+    /// The controlling end of the pseudo-terminal; the three streams are then absent.
     pub pty: Option<OwnedFd>,
 }
 
-/// Something that the keeper tells.
+/// An event reported by the keeper.
 #[derive(Debug)]
 pub enum KeeperEvent {
-    /// The process runs its program.
+    /// The process has executed its program.
     Started {
         slot: u32,
         pid: u32,
@@ -142,18 +142,18 @@ pub enum KeeperEvent {
         slot: u32,
         error: SpawnError,
     },
-    /// The process was reaped. Comes after its `Started`.
+    /// The process was reaped. Follows its `Started`.
     Exited {
         slot: u32,
         status: ExitStatus,
     },
-    /// No descendant is left (or only such as belong to another user and cannot be killed).
+    /// No descendant is left (except those that belong to another user and cannot be killed).
     Swept,
-    /// Nothing is left of all that came before.
+    /// Nothing of the previous job is left.
     Renewed,
 }
 
-/// A [`KeeperEvent`] without its descriptors: which there are is a bit each, in the order of [`ProcessFds`].
+/// A [`KeeperEvent`] without its descriptors: one bit for each that is present, in the order of [`ProcessFds`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     Started { slot: u32, pid: u32, spawn_ns: u64, exec_ns: u64, present: u8 },
@@ -164,7 +164,7 @@ pub(super) enum Report {
 }
 
 impl Report {
-    /// Joins the report with its descriptors, the next ones of `fds`.
+    /// Combines the report with its descriptors, which are the next ones in `fds`.
     pub fn into_event(self, fds: &mut VecDeque<OwnedFd>) -> KeeperEvent {
         match self {
             Report::Started { slot, pid, spawn_ns, exec_ns, present } => {
@@ -179,7 +179,7 @@ impl Report {
 }
 
 impl ProcessFds {
-    /// The bits of those that are there, and they themselves.
+    /// The bits of the descriptors that are present, and these descriptors.
     pub(super) fn split(self) -> (u8, Vec<OwnedFd>) {
         let all = [self.stdin, self.stdout, self.stderr, self.pmi, self.pty];
         let present = all.iter().enumerate().fold(0, |bits, (bit, fd)| bits | u8::from(fd.is_some()) << bit);

@@ -1,8 +1,8 @@
-//! The keeper's own process: one loop that starts, signals, reaps and reports.
+//! The keeper's own process: a loop that starts, signals, reaps and reports.
 //!
-//! A turn waits for the agent, for an ended child, or not at all while there is something to start; then it
-//! serves requests, reaps, fills the free seats of the spawner, and reports. So a batch of thousands delays a
-//! signal by a few starts at most. Descriptors that wait to be sent are few: `clone` copies and `exec` closes the
+//! Each turn waits for the agent or for an ended child, or does not wait while there are processes to start. Then it
+//! handles requests, reaps, starts as many processes as the spawner has room for, and reports. So a batch of thousands delays a
+//! signal by a few starts at most. Few descriptors wait to be sent at any time, because `clone` copies and `exec` closes the
 //! whole table.
 
 use super::channel::{Flushed, Inbox, Outbox};
@@ -27,27 +27,27 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
 use wireup_os::{bind, files};
 
-/// Starts under way per cpu. Measured: 1 leaves cpus idle, above 4 nothing is gained.
+/// Starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
 const STARTS_PER_CPU: usize = 4;
 const STARTS_MAX: usize = 64;
-/// Descriptors that are sent as soon as there are so many: a dozen processes a message.
+/// Descriptors are sent as soon as there are this many: about a dozen processes per message.
 const FREIGHT: usize = 48;
-/// Descriptors with which nothing more is started until the agent takes some.
+/// With this many unsent descriptors, starts wait until the agent takes some.
 const FREIGHT_MAX: usize = 128;
-/// How long to look at a start under way, or to leave a full kernel alone, before the next look at all else:
-/// first, and after it doubled in vain for a while.
+/// How long to wait for a start in progress, or for descriptors in flight to be received, before everything else is checked again:
+/// the first wait, and the maximum after doubling.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(32);
-/// Reports wait for others while there is something to start, but no longer than this.
+/// While there are processes to start, reports wait to be joined by others, but no longer than this.
 const REPORT_NS: u64 = 4_000_000;
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
 
-/// The life of a keeper, from just after the fork with all signals blocked to its exit.
+/// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
-/// `terminal`: the modes of standard input, if that is one.
+/// `terminal`: the modes of standard input, if it is a terminal.
 pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>) -> ! {
-    // A panic must not unwind into the agent's frames, which this process has a copy of.
+    // A panic must not unwind into the agent's stack frames, of which this process has a copy.
     let served = std::panic::catch_unwind(move || Serve::new(socket, terminal).and_then(Serve::run));
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
 }
@@ -74,7 +74,7 @@ struct Serve {
     patience: Duration,
     agent_gone: bool,
     directories: Directories,
-    /// When the sweep is done, all is as it was at first.
+    /// When the sweep is done, the keeper returns to its initial state.
     renewing: bool,
 }
 
@@ -93,10 +93,10 @@ impl Serve {
         process::set_subreaper()?;
         let low = socket;
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
-        // Closed with all the others.
+        // `settle` closes it together with all others.
         mem::forget(low);
         let lent = Lent::settle(&socket)?;
-        // For the keeper alone: each start says what its process gets. If it fails, fewer processes fit.
+        // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = Reactor::new()?;
         let signals = SignalFd::new(&[SIGCHLD])?;
@@ -157,7 +157,7 @@ impl Serve {
         } else if let Some(sweep) = &self.sweep {
             Some(sweep.until_next())
         } else if self.spawner.under_way() > 0 {
-            // Nothing but this word tells that a program runs.
+            // Only the word in shared memory shows that the program has been executed; no event does.
             self.spawner.wait_oldest(self.patience);
             Some(Duration::ZERO)
         } else if !(self.outbox.is_empty() || self.watches_room) {
@@ -216,10 +216,10 @@ impl Serve {
     fn on_agent_gone(&mut self) {
         self.agent_gone = true;
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.restore_terminal) {
-            // The terminal may be gone as well.
+            // The terminal may be gone too.
             let _ = terminal.restore(rustix::stdio::stdin());
         }
-        // Nobody hears of them any more.
+        // No agent is left to receive reports.
         let _ = self.reactor.remove(&self.socket);
         self.outbox = Outbox::default();
         self.begin_sweep(true);
@@ -302,7 +302,7 @@ impl Serve {
         Ok(())
     }
 
-    /// Collects the dead; reports starts before ends.
+    /// Reaps ended children; reports starts before exits.
     fn reap(&mut self) {
         let mut dead = Vec::new();
         let left = loop {
@@ -312,10 +312,10 @@ impl Serve {
                 Reaped::NoChildren => break false,
             }
         };
-        // The word of a child that was reaped is cleared, so its start is told here at the latest.
+        // The word of a reaped child is cleared, so its start is reported here at the latest.
         self.collect_starts();
         for (pid, ended) in dead {
-            // Others are orphans of our processes.
+            // Unknown pids are adopted orphans of our processes.
             let Some(slot) = self.slots.remove(&pid) else { continue };
             self.living.remove(&slot);
             self.outbox.push(&Report::Exited { slot, status: status(ended) }, Vec::new());
@@ -335,7 +335,7 @@ impl Serve {
     fn on_executed(&mut self, Executed { token: slot, pid, result }: Executed) {
         let Some(start) = self.living.get_mut(&slot).and_then(|living| living.start.take()) else { return };
         if let Err(failure) = result {
-            // The slot is free again; the end of this process is no news.
+            // The slot is free again; the exit of this process is not reported.
             self.living.remove(&slot);
             self.slots.remove(&pid);
             self.outbox.push(&Report::StartFailed { slot, error: start.program.error(failure) }, Vec::new());
@@ -353,7 +353,7 @@ impl Serve {
 
     fn kill_again(&mut self) {
         if self.sweep.as_mut().is_some_and(Sweep::kill_again) {
-            // With what is left of the last job it is of no use for another one.
+            // Leftovers of the last job make this keeper unfit for another one.
             self.agent_gone |= self.renewing;
             self.renewing = false;
             self.on_childless();
@@ -376,7 +376,7 @@ impl Serve {
         }
     }
 
-    /// Sends reports, unless more of them will join soon.
+    /// Sends reports, unless more of them are expected soon.
     fn report(&mut self) -> io::Result<()> {
         let now = monotonic_ns();
         let more = !self.queue.is_empty() && self.outbox.fds() < FREIGHT && now - self.flushed_ns < REPORT_NS;
@@ -398,7 +398,7 @@ impl Serve {
     }
 }
 
-/// The module `keeper` says why. A controlling terminal belongs to one session.
+/// See the module `keeper` for the reasons. A controlling terminal needs a session of its own.
 fn session(process: &Process) -> Session {
     match (process.pty, process.shares_session) {
         (Some(_), _) => Session::OwnWithTerminal,
@@ -407,7 +407,7 @@ fn session(process: &Process) -> Session {
     }
 }
 
-/// What the user's shell has ignored, as by `nohup`, the ranks ignore too.
+/// If the user's shell ignores these signals, as under `nohup`, so do the ranks.
 const IGNORABLE: [i32; 3] = [Signal::HUP.as_raw(), Signal::INT.as_raw(), Signal::QUIT.as_raw()];
 const SIGCHLD: i32 = Signal::CHILD.as_raw();
 const SIGKILL: i32 = Signal::KILL.as_raw();

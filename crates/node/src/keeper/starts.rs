@@ -1,4 +1,4 @@
-//! The processes of a keeper that wait to be started, with the signals that came too early for them.
+//! The processes that a keeper has yet to start, with the signals that arrived before their start.
 
 use super::limits;
 use super::protocol::{Batch, Process, Program};
@@ -10,24 +10,24 @@ use std::{ffi::OsStr, io};
 use wireup_os::spawn::{self, EXTRA_TARGET, Failure, Limits, Step, check_directory, find_program};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// A process to start.
+/// A process to be started.
 pub(super) struct Waiting {
     pub process: Process,
     pub program: Result<Rc<Prepared>, SpawnError>,
     pub umask: u32,
     pub limits: Rc<Limits>,
-    /// To be sent as soon as there is a process.
+    /// Signals to be sent as soon as the process exists.
     pub signals: Vec<i32>,
 }
 
-/// A program that was found.
+/// A program that has been found.
 pub(super) struct Prepared {
     pub path: Vec<u8>,
     cwd: Vec<u8>,
     pub program: Rc<spawn::Program>,
 }
 
-/// Adds a batch to the queue. Programs are looked up once each, not per process.
+/// Adds a batch to the queue. Each program is looked up once, not once per process.
 pub(super) fn enqueue(batch: Batch, queue: &mut VecDeque<Waiting>) {
     let programs: Vec<_> = batch.programs.iter().map(prepare).collect();
     let limits = Rc::new(limits::of_children(&batch.limits));
@@ -57,7 +57,7 @@ fn prepare(program: &Program) -> Result<Rc<Prepared>, SpawnError> {
 }
 
 impl Prepared {
-    /// What to tell about a start that failed.
+    /// The error to report for a failed start.
     pub fn error(&self, failure: Failure) -> SpawnError {
         let (step, what): (SpawnStep, &[u8]) = match failure.step {
             Step::Group | Step::Clone => (SpawnStep::Fork, &self.path),
@@ -75,11 +75,11 @@ impl Prepared {
 
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
-/// A process that was not started because its job ended first.
+/// The error of a process that was not started because its job ended first.
 const ECANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
 
 impl Waiting {
-    /// What to tell if it is not to be started any more.
+    /// The error to report if the process will not be started any more.
     pub fn cancelled(&self) -> SpawnError {
         let what = self.program.as_ref().map_or(&b""[..], |prepared| &prepared.path);
         error(SpawnStep::Fork, what, ECANCELED)

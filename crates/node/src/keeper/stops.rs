@@ -1,20 +1,20 @@
-//! Stopping processes as a terminal's `^Z` does.
+//! Stops processes as a terminal's `^Z` does.
 //!
-//! `SIGTSTP` alone does not stop everybody: a program may handle it, and the kernel lets it stop no process group that nobody else in
-//! its session could continue, such as a rank with a terminal of its own. So `SIGSTOP` follows, late enough for a program that wants
-//! to put something in order first; `SIGCONT` takes it back.
+//! `SIGTSTP` alone does not stop every process: a program may handle it, and the kernel ignores it for a process group that no other
+//! process in its session could continue, such as a rank with a terminal of its own. So `SIGSTOP` follows, with a delay for programs that
+//! prepare for the stop; `SIGCONT` cancels it.
 
 const SIGCONT: i32 = 18;
 pub(super) const SIGSTOP: i32 = 19;
 const SIGTSTP: i32 = 20;
 
-/// From `SIGTSTP` to `SIGSTOP`. Chosen: a handler needs microseconds; whoever pressed `^Z` does not notice.
+/// Delay from `SIGTSTP` to `SIGSTOP`. Chosen: a handler needs microseconds, and a user who presses `^Z` does not notice the delay.
 const GRACE_NS: u64 = 50_000_000;
 
-/// Stops that are due later.
+/// Pending `SIGSTOP`s.
 #[derive(Default)]
 pub(super) struct Stops {
-    /// Whom (`None`: all), and when.
+    /// The slot (`None`: all) and the time.
     due: Vec<(Option<u32>, u64)>,
 }
 
@@ -29,7 +29,7 @@ impl Stops {
         }
     }
 
-    /// Who is to be stopped now.
+    /// Takes the slots to be stopped now.
     pub fn take(&mut self, now_ns: u64) -> Vec<Option<u32>> {
         let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(_, at)| *at <= now_ns);
         self.due = later;

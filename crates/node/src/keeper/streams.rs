@@ -1,4 +1,4 @@
-//! The descriptors of one process: its own ends, the agent's ends.
+//! The descriptors of one process: its own ends and the agent's ends.
 
 use super::protocol::{OutKind, Process, ProcessFds, StdinKind};
 use std::io;
@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use wireup_os::spawn::LOWEST_SOURCE;
 use wireup_os::{files, pty, socket};
 
-/// What the keeper lends to its children.
+/// Descriptors that the keeper lends to its children.
 pub(super) struct Lent {
     pub null: OwnedFd,
 }
 
-/// Both sides of a process that is about to start. The process' own ends are closed once it was made.
+/// Both sides of a process that is about to start. The process's own ends are closed here once it has been created.
 pub(super) struct Streams {
     stdin: ChildEnd,
     stdout: ChildEnd,
@@ -89,11 +89,11 @@ impl Streams {
 }
 
 impl Lent {
-    /// Closes what the agent had open, but for `socket` and standard input. Takes the low numbers, so that no
-    /// descriptor of a child stands in the way of another.
+    /// Closes everything that the agent had open, except `socket` and standard input. Occupies the low numbers, so that no source
+    /// descriptor of a child has the number of a target.
     ///
     /// # Errors
-    /// `/dev/null` is not there.
+    /// `/dev/null` cannot be opened.
     pub fn settle(socket: &OwnedFd) -> io::Result<Lent> {
         files::close_all_but(&[rustix::stdio::stdin(), socket.as_fd()]);
         loop {
@@ -101,7 +101,7 @@ impl Lent {
             if null.as_raw_fd() >= LOWEST_SOURCE {
                 return Ok(Lent { null });
             }
-            // Stays for ever.
+            // Kept open for ever.
             mem::forget(null);
         }
     }

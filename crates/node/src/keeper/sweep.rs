@@ -1,10 +1,10 @@
-//! A sweep: all descendants are killed, round after round, until none is left.
+//! A sweep: kills all descendants, round after round, until none is left.
 //!
-//! One listing may miss what is forked while it is read, and orphans come to the keeper only when their parents
-//! are gone, so rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
+//! A listing may miss processes that are forked while it is read, and orphans are reparented to the keeper only when their parents
+//! are gone. So rounds repeat at growing intervals; the keeper's own loop reaps meanwhile.
 //!
-//! Where the agent is gone, agents and keepers below this one have noticed as well: they end what is theirs and remove their
-//! directories, which nobody else knows. They get a moment for that.
+//! If the agent is gone, agents and keepers below this one have noticed that too: they end their own processes and remove
+//! directories that only they know. They get a moment for that.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,25 +12,25 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{descendants, kill_descendants};
 
-/// Between the rounds of a sweep.
+/// Pause between the rounds of a sweep.
 const PAUSE_NS_MIN: u64 = 1_000_000;
 const PAUSE_NS_MAX: u64 = 32_000_000;
 /// A sweep gives up on processes of another user after this time.
 const DENIED_NS: u64 = 2_000_000_000;
-/// For processes of wireup that end by themselves. Chosen: they need milliseconds, a busy machine some ten of them.
+/// Time for wireup processes to end by themselves. Chosen: they need milliseconds, tens of milliseconds on a busy machine.
 const FELLOWS_NS: u64 = 500_000_000;
 
-/// When the next round is due.
+/// The state of a sweep.
 pub(super) struct Sweep {
     since_ns: u64,
     next_round_ns: u64,
     pause_ns: u64,
-    /// Until then processes of wireup are left alone.
+    /// Until then wireup processes are left alone.
     patient_until_ns: u64,
 }
 
 impl Sweep {
-    /// `patient`: processes of wireup are about to end by themselves.
+    /// `patient`: wireup processes are about to end by themselves.
     pub fn begin(patient: bool) -> Sweep {
         let now = monotonic_ns();
         let patient_until_ns = if patient { now + FELLOWS_NS } else { now };
@@ -41,7 +41,7 @@ impl Sweep {
         Duration::from_nanos(self.next_round_ns.saturating_sub(monotonic_ns()))
     }
 
-    /// Kills, if it is time. `true`: what is left belongs to someone else and cannot be killed.
+    /// Kills if a round is due. `true`: the remaining processes belong to another user and cannot be killed.
     pub fn kill_again(&mut self) -> bool {
         let now = monotonic_ns();
         if now < self.next_round_ns {

@@ -1,4 +1,4 @@
-//! Keepers with real processes, driven as an agent drives them.
+//! Tests of keepers with real processes; the test acts as the agent.
 
 mod renewal;
 mod sessions;
@@ -14,14 +14,14 @@ use wireup_proto::io::ExitStatus;
 use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
-/// Long enough for a loaded machine; only a failing test waits so long.
+/// Long enough for a loaded machine; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 const SIGSTOP: i32 = 19;
 const SIGCONT: i32 = 18;
 
-/// A keeper, and what it has told by slot.
+/// A keeper, and its reports by slot.
 struct Bench {
     keeper: Keeper,
     told: BTreeMap<u32, Told>,
@@ -53,7 +53,7 @@ impl Told {
         let fd = self.fds.stdout.take().or(self.fds.pty.take()).expect("a pipe or a terminal");
         wireup_os::files::set_nonblocking(&fd, false).unwrap();
         let mut output = Vec::new();
-        // The end of a terminal is an error, and what was read before it stays.
+        // A terminal ends with an error; what was read before is kept.
         let _ = std::fs::File::from(fd).read_to_end(&mut output);
         String::from_utf8(output).unwrap()
     }
@@ -73,7 +73,7 @@ impl Bench {
 
     fn turn(&mut self) {
         let writing = !self.keeper.outbox.is_empty();
-        assert!(socket::wait(self.keeper.fd(), true, writing, Some(PATIENCE)).unwrap(), "the keeper is silent");
+        assert!(socket::wait(self.keeper.fd(), true, writing, Some(PATIENCE)).unwrap(), "the keeper does not answer");
         let mut events = Vec::new();
         self.alive = self.keeper.receive(&mut events).unwrap();
         events.into_iter().for_each(|event| self.note(event));
@@ -105,7 +105,7 @@ impl Bench {
         }
     }
 
-    /// Starts a batch and waits until all of it is over.
+    /// Starts a batch and waits until all of its processes have ended.
     fn run(&mut self, batch: Batch) {
         let slots: Vec<u32> = batch.processes.iter().map(|process| process.slot).collect();
         self.request(&Request::Spawn(batch));
@@ -119,7 +119,7 @@ impl Bench {
     }
 
     fn exit_of(&self, slot: u32) -> ExitStatus {
-        self.told[&slot].exited.expect("it is over")
+        self.told[&slot].exited.expect("the process has ended")
     }
 }
 
@@ -135,7 +135,7 @@ fn batch(argv: &[&str], processes: Vec<Process>) -> Batch {
     Batch { programs: vec![program(argv)], processes, umask: 0o27, limits: open_files(77) }
 }
 
-/// One process that runs a shell script: its exit status and standard output.
+/// Runs a shell script as one process; returns its exit status and standard output.
 fn shell(script: &str, change: impl FnOnce(&mut Process)) -> (ExitStatus, String) {
     let mut bench = Bench::new();
     let mut process = Process::new(4);
@@ -149,14 +149,14 @@ fn shell(script: &str, change: impl FnOnce(&mut Process)) -> (ExitStatus, String
 }
 
 fn gone(pid: u32) -> bool {
-    // A zombie of someone else's child is as good as gone.
+    // A zombie that another process must reap counts as gone.
     start_ticks(pid).is_none() || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| s.contains(") Z"))
 }
 
 fn wait_until_gone(pid: u32) {
     let start = std::time::Instant::now();
     while !gone(pid) {
-        assert!(start.elapsed() < PATIENCE, "{pid} lives");
+        assert!(start.elapsed() < PATIENCE, "{pid} is still alive");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -190,8 +190,8 @@ fn an_agent_that_reads_late_misses_nothing() {
 fn exit_codes_and_signals_are_reported() {
     assert_eq!(shell("exit 7", |_| {}).0, ExitStatus::Exited(7));
     assert_eq!(shell("kill -9 $$", |_| {}).0, ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
-    // Rust's start-up code ignores SIGPIPE; a rank must not inherit that, nor our blocked signals. What a shell ignores for all that
-    // it puts into the background, this test run perhaps, stays ignored.
+    // Rust's start-up code ignores SIGPIPE; a rank must not inherit that, nor our blocked signals. But signals that a shell ignores
+    // for background processes, which this test may be, stay ignored.
     assert_eq!(shell("kill -13 $$", |_| {}).0, ExitStatus::Signalled { signal: 13, core_dumped: false });
     let (_, masks) = shell("grep -E 'Sig(Blk|Ign)' /proc/self/status", |_| {});
     let ignored =
@@ -212,7 +212,7 @@ fn umask_limits_environment_group_and_affinity_are_as_asked() {
     assert_eq!(shell("grep Cpus_allowed_list /proc/self/status | cut -f2", bound).1, format!("{cpu}\n"));
 }
 
-/// A keeper starts the ranks of one job after the other, and what serves them.
+/// A keeper starts the ranks of several jobs in sequence, and the processes that serve them.
 #[test]
 fn limits_of_a_batch_do_not_bind_the_next_one() {
     let own = |resource| rustix::process::getrlimit(resource).current;
@@ -284,7 +284,7 @@ fn standard_input_is_bytes_or_a_pipe_or_nothing() {
 
 #[test]
 fn a_rank_sees_its_streams_and_its_pmi_socket_and_nothing_else() {
-    // The descriptor that `ls` reads the directory with is the next one.
+    // The next descriptor is the one with which `ls` reads the directory.
     let (_, list) = shell("ls /proc/self/fd; echo $PMI_FD; echo hi >&3", |process| process.pmi = true);
     assert_eq!(list, "0\n1\n2\n3\n4\n3\n");
     assert_eq!(shell("ls /proc/self/fd; echo $PMI_FD", |_| {}).1, "0\n1\n2\n3\n\n");
@@ -314,20 +314,20 @@ fn signals_reach_one_or_all_groups_also_early_ones() {
     bench.request(&Request::Signal { slot: Some(7), signal: SIGTERM });
     bench.until(|bench| bench.told[&7].exited.is_some());
     assert!(bench.told.values().filter(|told| told.exited.is_some()).count() == 1);
-    // In one write with the batch: most of it is not started when the signal is read.
+    // Sent in one write with the batch: most of it has not been started when the signal is read.
     bench.keeper.request(&Request::Spawn(sleepers(100)));
     bench.request(&Request::Signal { slot: None, signal: SIGTERM });
     bench.until(|bench| bench.told.len() == 80 && bench.told.values().all(Told::over));
     let terminated = ExitStatus::Signalled { signal: SIGTERM, core_dumped: false };
     assert!(bench.told.values().all(|told| told.exited == Some(terminated)));
-    // With SIGKILL the rest is not even started.
+    // With SIGKILL the rest is not started at all.
     bench.keeper.request(&Request::Spawn(sleepers(200)));
     bench.request(&Request::Signal { slot: None, signal: SIGKILL });
     bench.until(|bench| bench.told.len() == 120 && bench.told.values().all(Told::over));
     assert!(bench.told[&239].failed.as_ref().is_some_and(|error| error.errno == 125));
 }
 
-/// Forks a grandchild out of sight: another session, another parent. Prints its pid.
+/// Forks a grandchild with another session and another parent, which is hard to find. Prints its pid.
 const HIDE: &str =
     "setsid sh -c 'sh -c \"echo \\$\\$; exec sleep 1000\" & ' </dev/null; exec sleep 1000 >/dev/null 2>&1";
 
@@ -406,10 +406,10 @@ fn a_dead_agent_leaves_a_usable_terminal() {
     let Fork::Parent { child: agent } = process::fork().unwrap() else {
         rustix::stdio::dup2_stdin(&slave).unwrap();
         let mut bench = Bench::new();
-        // At once: what the keeper gives back was read before it was forked.
+        // At once, since the keeper restores modes that were read before it was forked.
         saved.set_raw(&slave).unwrap();
         bench.request(&Request::RestoreTerminalOnDeath);
-        // An answer proves that the request was read.
+        // The answer to a later request proves that this one was read.
         bench.run(batch(&["true"], vec![Process::new(0)]));
         leave(0);
     };
@@ -429,7 +429,7 @@ fn a_start_that_the_kernel_refuses_leaves_the_keeper_at_work() {
     let programs = vec![Program { argv, ..program(&["true"]) }, program(&["true"])];
     let processes = vec![Process::new(0), Process { program: 1, ..Process::new(1) }];
     bench.run(Batch { programs, processes, umask: 0, limits: open_files(64) });
-    // One argument may have 128 KiB.
+    // A single argument is limited to 128 KiB.
     assert_eq!(bench.told[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
 }
@@ -442,7 +442,7 @@ fn nobody_waits_for_ever_for_a_keeper() {
     kill(pid, SIGSTOP).unwrap();
     let closed = bench.keeper.close_within(Duration::from_millis(20));
     assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::TimedOut);
-    // It does its work all the same.
+    // Once continued, it still does its work.
     kill(pid, SIGCONT).unwrap();
     wait_until_gone(rank);
     assert_eq!(process::wait_for(pid).unwrap(), process::Ended::Exited(0));

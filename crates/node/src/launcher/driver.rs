@@ -1,4 +1,4 @@
-//! The launcher's turns: its root agent's events, signals, standard input and output.
+//! The launcher's main loop: its root agent's events, signals, standard input and output.
 
 use super::root::Root;
 use super::stdin::Stdin;
@@ -30,7 +30,7 @@ const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 const SIGTSTP: i32 = 20;
 const SIGWINCH: i32 = 28;
-/// Signals for the job.
+/// Signals that are passed on to the job.
 const SIGNALS: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGWINCH];
 
 const SIGNAL_TOKEN: Token = Token::Launcher(0);
@@ -38,14 +38,14 @@ const STDIN_TOKEN: Token = Token::Launcher(1);
 const STDOUT_TOKEN: Token = Token::Launcher(2);
 const STDERR_TOKEN: Token = Token::Launcher(3);
 
-/// Descriptors of a rank in its agent, and those that an agent needs besides.
+/// Descriptors per rank in its agent, and those that an agent needs besides.
 const FILES_PER_RANK: u64 = 4;
 const FILES_BESIDES: u64 = 64;
 
-/// After an interrupt our own last words wait for a stopped terminal at most this long.
+/// After an interrupt, the last messages wait at most this long for a stopped terminal.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(200);
 
-/// The exit code of a program that `SIGPIPE` ends.
+/// The exit code of a program killed by `SIGPIPE`.
 const READER_GONE: u8 = 128 + 13;
 
 pub struct LauncherDriver<'w> {
@@ -59,7 +59,7 @@ pub struct LauncherDriver<'w> {
     traces: Vec<TracePart>,
     ended: Option<Ended>,
     interrupted: bool,
-    /// Nobody reads our standard output or error any more: the writer's words for it.
+    /// The reader of our standard output or error is gone: the writer's error text.
     reader_gone: Option<String>,
     ended_by_reader: bool,
     stamps: Stamps,
@@ -89,8 +89,8 @@ impl<'w> LauncherDriver<'w> {
             }
         };
         let reactor = root.reactor();
-        // What our caller has ignored, as by `nohup`, stays so: a signal that is blocked would be kept for us all the
-        // same.
+        // Signals that our caller has made us ignore, as under `nohup`, stay ignored: a blocked signal would be delivered to the
+        // descriptor even so.
         let heeded: Vec<i32> = SIGNALS.into_iter().filter(|&signal| !wireup_os::process::is_ignored(signal)).collect();
         let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
@@ -152,7 +152,7 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Lets the launcher and its root work until neither has anything to say.
+    /// Lets the launcher and its root work until neither has any output left.
     fn settle(&mut self) {
         loop {
             self.root.settle();
@@ -209,7 +209,7 @@ impl<'w> LauncherDriver<'w> {
         self.output[Stream::Err as usize - 1].notice(text);
     }
 
-    /// Whether the job ended because whoever read its output has left, as `head` does. That is no news to anyone.
+    /// Whether the job ended because the reader of its output has left, as `head` does. That is not reported.
     fn is_readers_end(&self, notice: &Notice) -> bool {
         let failure = match notice {
             Notice::Failed(failure) => Some(failure),
@@ -258,7 +258,7 @@ impl<'w> LauncherDriver<'w> {
 
     fn on_written(&mut self, stream: Stream) {
         let news = self.output[stream as usize - 1].take_news();
-        // A failure first: once everything counts as written, the launcher may leave.
+        // A failure first: the launcher may leave as soon as everything counts as written.
         if let Some(Problem { text, reader_gone }) = news.failed {
             if reader_gone {
                 self.reader_gone.get_or_insert_with(|| text.clone());
@@ -279,13 +279,13 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    /// Stops as `^Z` would have stopped us; goes on here when somebody sends `SIGCONT`.
+    /// Stops this process as `^Z` would have done; it goes on here after a `SIGCONT`.
     fn suspend(&mut self) {
         self.root.settle();
         if let Some(terminal) = &self.terminal {
             terminal.restore();
         }
-        // Our own pid: cannot fail.
+        // Cannot fail for our own pid.
         let _ = wireup_os::process::kill(wireup_os::process::own_pid(), 19);
     }
 
@@ -307,13 +307,13 @@ impl<'w> LauncherDriver<'w> {
     }
 }
 
-/// Raises the limit of open files as far as it goes; an error if the ranks of this node need more.
+/// Raises the limit of open files as far as possible; an error if the ranks of this node need more.
 fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
     let limits = wireup_os::process::raise_open_files()
         .map_err(|error| RunError::System { what: "raising the limit of open files", error })?;
     let limit = limits.soft_now;
     let Ok(mapping) = Mapping::new(&job.blocks, job.job_size(), job.nodes.len() as u32) else {
-        // The root agent says what is wrong with it.
+        // The root agent reports the error in the mapping.
         return Ok(());
     };
     let ranks = (0..job.nodes.len() as u32).map(|node| mapping.local_size(NodeId(node))).max().unwrap_or(0);
@@ -324,7 +324,7 @@ fn check_open_files(job: &JobSpec) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Passes single keys on if a rank gets a pseudo-terminal and this one is a terminal; gives the rank its size.
+/// If a rank gets a pseudo-terminal and standard input is a terminal: switches it to raw mode and gives the rank its size.
 fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     let pty = job.options.pty.as_mut()?;
     let stdin = rustix::stdio::stdin();
@@ -336,12 +336,12 @@ fn prepare_terminal(job: &mut JobSpec) -> Option<RawTerminal> {
     Some(RawTerminal(saved))
 }
 
-/// The user's terminal in raw mode; whoever drops this puts it back.
+/// The user's terminal in raw mode; dropping it restores the modes.
 struct RawTerminal(SavedTerminal);
 
 impl RawTerminal {
     fn set_raw(&self) {
-        // A terminal that is gone needs nothing.
+        // Failure means that the terminal is gone, and does not matter.
         let _ = self.0.set_raw(rustix::stdio::stdin());
     }
 

@@ -1,4 +1,4 @@
-//! The launcher's driver: a job's run from this process, with the root agent inside or in a standing session.
+//! The launcher's driver: runs a job from this process, with the root agent inside it or in a standing session.
 
 mod driver;
 mod root;
@@ -14,36 +14,36 @@ use wireup_proto::launcher_io::Notice;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
 
-/// All that a run needs to know.
+/// The settings of a run.
 pub struct RunConfig {
     pub job: JobSpec,
     pub reach: Reach,
     pub timeout_ns: Option<u64>,
-    /// Files `rank.N.out` and `rank.N.err` instead of standard output and error.
+    /// Write files `rank.N.out` and `rank.N.err` here instead of to standard output and error.
     pub output_dir: Option<PathBuf>,
-    /// Instead of standard output and error, where the job is detached.
+    /// Used instead of standard output and error if the job is detached.
     pub spool: Option<Arc<Spool>>,
-    /// `CLOCK_MONOTONIC` when the program began, and when its command line was understood (ns).
+    /// `CLOCK_MONOTONIC` when the program began, and when its command line had been parsed (ns).
     pub process_start_ns: u64,
     pub resolved_ns: u64,
 }
 
-/// Where the root agent is.
+/// Where the root agent runs.
 pub enum Reach {
-    /// In this very process: the session is the job's, and ends with it.
+    /// In this same process: the session serves only this job and ends with it.
     OneShot {
         session: Box<SessionSpec>,
-        /// Forked at the very beginning, so that it gets ready while the command line is read.
+        /// Forked at the very beginning, so that it gets ready while the command line is parsed.
         keeper: Option<crate::keeper::Keeper>,
     },
-    /// A standing session's.
+    /// In a standing session.
     Session(Box<Attached>),
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// What a shell script sees.
+    /// The exit code for the shell.
     pub code: u8,
     pub ended: Ended,
     pub traces: Vec<TracePart>,
@@ -51,7 +51,7 @@ pub struct RunOutcome {
     pub stamps: Stamps,
 }
 
-/// The launcher's own moments (`CLOCK_MONOTONIC`, ns; 0: never).
+/// Time stamps of the launcher itself (`CLOCK_MONOTONIC`, ns; 0: never).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stamps {
     pub process_ns: u64,
@@ -76,7 +76,7 @@ pub enum RunError {
     OpenFiles { ranks: u32, needed: u64, limit: u64 },
 }
 
-/// Runs a job to its end. `words` turns what happens into lines for standard error (empty: nothing to say).
+/// Runs a job to its end. `words` turns notices into lines for standard error (empty: nothing to print).
 pub fn run(config: RunConfig, words: &mut dyn FnMut(&Notice) -> String) -> Result<RunOutcome, RunError> {
     driver::LauncherDriver::new(config, words)?.run()
 }

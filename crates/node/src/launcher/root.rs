@@ -1,4 +1,4 @@
-//! The launcher's root agent: inside this process, with frames in memory, or a standing session's, behind a socket.
+//! The launcher's root agent: inside this process, with frames in memory, or in a standing session, behind a socket.
 
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
@@ -13,9 +13,9 @@ use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::{Input, Peer};
 use wireup_wire::frame::Frame;
 
-/// The launcher's own numbers stand before it.
+/// The launcher's own tokens have lower numbers.
 const SOCKET_TOKEN: Token = Token::Launcher(u32::MAX);
-/// One read: what a session may have under way for a job's output, and more.
+/// Bytes per read: more than a session may have in flight for a job's output.
 const READ_BYTES_MAX: usize = 256 << 10;
 
 pub enum Root {
@@ -29,7 +29,7 @@ pub struct Within {
     up: bool,
 }
 
-/// The link to a session's.
+/// The link to the root of a standing session.
 pub struct Session {
     link: Link,
     reactor: Reactor,
@@ -41,7 +41,7 @@ pub struct Session {
 
 enum End {
     NotYet,
-    /// Why, in words; told when what came before is.
+    /// Why it ended; reported after everything that was received before.
     New(String),
     Told,
 }
@@ -66,7 +66,7 @@ impl Root {
         Ok(Root::Session(Box::new(Session { link, reactor, interest, buffer, received, end: End::NotYet })))
     }
 
-    /// The launcher is there.
+    /// The launcher is ready.
     pub fn begin(&mut self) {
         if let Root::Within(within) = self {
             within.agent.handle(Input::LinkUp { link: IN_MEMORY, peer: Peer::Launcher, local: String::new() });
@@ -112,7 +112,7 @@ impl Root {
         }
     }
 
-    /// Does what there is to do now.
+    /// Does all work that is possible now.
     pub fn settle(&mut self) {
         match self {
             Root::Within(within) => within.agent.settle(),
@@ -120,7 +120,7 @@ impl Root {
         }
     }
 
-    /// What came for the launcher, in order.
+    /// Takes the bytes received for the launcher, in order.
     pub fn take_bytes(&mut self) -> Vec<Bytes> {
         match self {
             Root::Within(within) => {
@@ -131,7 +131,7 @@ impl Root {
         }
     }
 
-    /// Why there is no root agent any more, once.
+    /// Why the root agent is gone, once.
     pub fn take_end(&mut self) -> Option<String> {
         match self {
             Root::Within(within) if within.agent.has_left() => {
@@ -160,7 +160,7 @@ impl Root {
         }
     }
 
-    /// Ends what is the launcher's own.
+    /// Ends the root agent if it is in this process.
     pub fn end(self) {
         if let Root::Within(within) = self {
             within.agent.end();
@@ -181,7 +181,7 @@ impl Session {
         if !matches!(self.end, End::NotYet) {
             return;
         }
-        // What is broken says so when it is read, after what it still has to say.
+        // A write error is ignored: the next read reports the problem, after the last data received.
         let all_out = self.link.flush().unwrap_or(true);
         let interest = if all_out { Interest::READABLE } else { Interest::BOTH };
         if std::mem::replace(&mut self.interest, interest) != interest {

@@ -1,4 +1,4 @@
-//! The launcher's standard input: read only while the job may take more, and only while the terminal is ours.
+//! The launcher's standard input: read only while the job can take more, and only while we are in the terminal's foreground.
 
 use crate::agent::token::Token;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Interest, Reactor};
 
-/// In the background, how often to ask whose the terminal is.
+/// While in the background, how often to check whether we are in the foreground.
 const ASK_NS: u64 = 250_000_000;
 
 pub struct Stdin {
@@ -16,18 +16,18 @@ pub struct Stdin {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nobody wants bytes.
+    /// No bytes are wanted.
     Idle,
-    /// The reactor tells when there are bytes; this many are wanted.
+    /// The reactor watches for bytes; at most this many are wanted.
     Watched {
         bytes_max: usize,
     },
-    /// A regular file: always ready, not for the reactor.
+    /// A regular file: always ready, so the reactor cannot watch it.
     File {
         bytes_max: usize,
     },
-    /// A terminal that belongs to another process group now. Nothing tells when it is ours again: a shell that takes a
-    /// running job to the foreground sends no signal.
+    /// Another process group is in the terminal's foreground. No event tells when we are: a shell that moves a running job to
+    /// the foreground sends no signal.
     Background {
         bytes_max: usize,
         ask_ns: u64,
@@ -40,7 +40,7 @@ impl Stdin {
         Stdin { token, state: State::Idle }
     }
 
-    /// The job may take `bytes_max` bytes; 0: none for now.
+    /// The job can take `bytes_max` bytes; 0: none for now.
     pub fn want(&mut self, bytes_max: usize, reactor: &Reactor) {
         if self.state == State::Ended {
             return;
@@ -56,14 +56,14 @@ impl Stdin {
         };
     }
 
-    /// The process goes on after a stop: the terminal may be ours again.
+    /// The process continues after a stop, perhaps in the foreground.
     pub fn on_continue(&mut self, reactor: &Reactor) {
         if let State::Background { bytes_max, .. } = self.state {
             self.want(bytes_max, reactor);
         }
     }
 
-    /// When [`Stdin::on_tick`] has something to do.
+    /// When [`Stdin::on_tick`] is due.
     pub fn deadline_ns(&self) -> Option<u64> {
         match self.state {
             State::File { .. } => Some(0),
@@ -72,7 +72,7 @@ impl Stdin {
         }
     }
 
-    /// Asks again whose the terminal is, if it is time.
+    /// Checks again whether we are in the foreground, if it is time.
     pub fn on_tick(&mut self, reactor: &Reactor) {
         if let State::Background { bytes_max, ask_ns } = self.state
             && monotonic_ns() >= ask_ns
@@ -81,7 +81,7 @@ impl Stdin {
         }
     }
 
-    /// Whether `read` has something to do without the reactor's word.
+    /// Whether `read` should be called without an event.
     pub fn is_file(&self) -> bool {
         matches!(self.state, State::File { .. })
     }
@@ -99,7 +99,7 @@ impl Stdin {
         let length = match rustix::io::read(fd(), buffer.as_mut_slice()) {
             Ok(length) => length,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return None,
-            // A closed or broken input has no bytes.
+            // A closed or broken input counts as ended.
             Err(_) => 0,
         };
         self.want(0, reactor);
@@ -115,11 +115,11 @@ fn fd() -> BorrowedFd<'static> {
     rustix::stdio::stdin()
 }
 
-/// Reading a terminal from the background would stop us.
+/// Whether we may read: reading a terminal from the background would stop this process.
 fn in_foreground() -> bool {
     match rustix::termios::tcgetpgrp(fd()) {
         Ok(group) => group == rustix::process::getpgrp(),
-        // No terminal, or not our controlling one: nobody stops us.
+        // Not a terminal, or not our controlling one: reading does not stop us.
         Err(_) => true,
     }
 }

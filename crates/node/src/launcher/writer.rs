@@ -1,8 +1,8 @@
-//! Writes what the ranks wrote, on a thread of its own, so that a stopped terminal stops nobody else.
+//! Writes the ranks' output on a thread of its own, so that a stopped terminal blocks nothing else.
 //!
-//! The terminal, pipe or file behind descriptor 1 or 2 is shared with the user's shell: it cannot be made non-blocking.
-//! The thread starts with the first byte. It takes all that waits and writes it in one call. Where no thread can be
-//! had, everything is written in place.
+//! The terminal, pipe or file behind descriptor 1 or 2 is shared with the user's shell, so it cannot be made non-blocking.
+//! The thread starts with the first byte. It takes everything that waits and writes it in one call. If no thread can be
+//! started, the caller writes directly.
 
 use crate::session::spool::Spool;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wireup_proto::io::Stream;
 
-/// Pieces of one `writev`.
+/// Most pieces in one `writev`.
 const PIECES_MAX: usize = 256;
 
 pub struct Writer {
@@ -25,7 +25,7 @@ pub struct Writer {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Nothing was written yet.
+    /// Nothing has been written yet.
     Idle,
     Thread,
     /// The limit of processes is reached: the caller writes.
@@ -33,11 +33,11 @@ enum Mode {
 }
 
 struct Shared {
-    /// Locked by whoever writes, which is one thread only.
+    /// Locked by the thread that writes; there is only one.
     target: Mutex<Target>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Readable when `written` or `failed` has news.
+    /// Readable when `written` or `failed` has changed.
     news: OwnedFd,
 }
 
@@ -45,9 +45,9 @@ struct Target {
     stream: Stream,
     /// `--output-dir`: one file for each rank and stream.
     directory: Option<PathBuf>,
-    /// Instead of the descriptor, where the job is detached.
+    /// Used instead of the descriptor if the job is detached.
     spool: Option<Arc<Spool>>,
-    /// The ranks whose files were begun: a file of an earlier run is emptied first.
+    /// The ranks whose files have been opened. At the first opening a file of an earlier run is emptied.
     begun: HashSet<u32>,
 }
 
@@ -56,12 +56,12 @@ struct State {
     waiting: VecDeque<Piece>,
     /// The thread is writing.
     busy: bool,
-    /// Job bytes written and not yet told.
+    /// Bytes of the job that have been written and not yet reported.
     written: u64,
     failed: Option<Problem>,
 }
 
-/// Why something could not be written.
+/// Why a write failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     pub text: String,
@@ -72,11 +72,11 @@ pub struct Problem {
 struct Piece {
     rank: Option<u32>,
     bytes: Bytes,
-    /// The job's own bytes count; our notices do not.
+    /// The job's own bytes are counted; our notices are not.
     counts: bool,
 }
 
-/// What a writer has to tell.
+/// Changes to report.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct News {
     pub written: u64,
@@ -96,12 +96,12 @@ impl Writer {
         self.shared.news.as_fd()
     }
 
-    /// Bytes of the job.
+    /// Writes bytes of the job.
     pub fn write(&mut self, rank: Option<u32>, bytes: Bytes) {
         self.push(Piece { rank, bytes, counts: true });
     }
 
-    /// Words of our own, in order with the job's.
+    /// Writes a message of our own, in order with the job's bytes.
     pub fn notice(&mut self, text: String) {
         if !text.is_empty() {
             self.push(Piece { rank: None, bytes: Bytes::from(text), counts: false });
@@ -125,10 +125,10 @@ impl Writer {
         self.shared.changed.notify_all();
     }
 
-    /// What happened since the last call.
+    /// Takes the changes since the last call.
     pub fn take_news(&self) -> News {
         let mut counter = [0; 8];
-        // Empty is as good as read.
+        // The counter may already be empty.
         let _ = rustix::io::read(&self.shared.news, &mut counter);
         let mut state = lock(&self.shared.state);
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
@@ -173,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// Writes pieces and tells how it went.
+    /// Writes pieces and reports the result.
     fn write(&self, pieces: &[Piece]) {
         let result = lock(&self.target).write(pieces);
         let mut state = lock(&self.state);
@@ -189,13 +189,13 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What they hold is valid between any two statements, so a panic elsewhere leaves it usable.
+    // The data are valid between any two statements, so they stay usable after a panic of another thread.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Target {
-    /// Writes all that can be written: what fails for one file, or for the job's bytes, may go well for another and for
-    /// our own words. The first problem is told.
+    /// Writes all that can be written: if one file fails, or the job's bytes do, other files and our own messages may still
+    /// succeed. The first problem is returned.
     fn write(&mut self, mut pieces: &[Piece]) -> Result<(), Problem> {
         let mut result = Ok(());
         while let Some(first) = pieces.first() {
@@ -252,7 +252,7 @@ impl Target {
     }
 }
 
-/// One write; waits where somebody has made the descriptor non-blocking.
+/// Writes once; waits if another process has made the descriptor non-blocking.
 fn write_waiting(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     loop {
         match rustix::io::writev(fd, slices) {

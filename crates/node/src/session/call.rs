@@ -1,10 +1,10 @@
-//! A call at a standing session's socket, from the launcher's side.
+//! Calls a standing session at its socket, for the launcher.
 //!
 //! ```text
-//!   connect, header ──► │ what a run has to find out meanwhile │ ──► header, Welcome ──► requests, or a job
+//!   connect, header ──► │ other work of the run meanwhile │ ──► header, Welcome ──► requests, or a job
 //! ```
 //!
-//! Every wait is bounded: a session that is stopped, or overrun, is named.
+//! Every wait is bounded; the error for a stopped or overloaded session names it.
 
 use super::last_words;
 use super::place::{Place, PlaceError};
@@ -21,15 +21,15 @@ use wireup_wire::ids::JobId;
 use wireup_wire::peer::{self, Control};
 use wireup_wire::session::Welcome;
 
-/// The name of the socket in a session's place.
+/// The name of the socket in a session's directory.
 pub const SOCKET: &str = "socket";
-/// How long a session may take to answer. Chosen: it answers within a millisecond, on a machine that swaps within seconds.
+/// How long a session may take to answer. Chosen: it answers within a millisecond, or within seconds on a machine that swaps.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Between two tries where too many others wait.
+/// Pause between two tries if too many others wait.
 const CROWDED_PAUSE: Duration = Duration::from_millis(5);
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Why a session cannot be spoken to, with the next step.
+/// Why a session cannot be used, with the next step.
 #[derive(thiserror::Error, Debug)]
 pub enum CallError {
     #[error(transparent)]
@@ -60,7 +60,7 @@ pub enum CallError {
     System { path: String, error: io::Error },
 }
 
-/// What to do about a process that may be stopped; of another name space, it has no number here.
+/// Advice about a process that may be stopped. Pid 0: it is in another PID namespace and has no number here.
 fn if_stopped(pid: &u32) -> String {
     match pid {
         0 => "is its process, which cannot be seen from here, stopped? ".to_owned(),
@@ -72,22 +72,22 @@ fn by_kill(pid: &u32) -> String {
     if *pid == 0 { String::new() } else { format!(" (kill {pid})") }
 }
 
-/// A call that has not been answered.
+/// A call that has not been answered yet.
 pub struct Calling {
     call: Call,
 }
 
-/// An open line to a session.
+/// An open connection to a session.
 pub struct Call {
     name: String,
     pid: u32,
     socket: OwnedFd,
     reader: FrameReader,
-    /// Read and not looked at.
+    /// Bytes that have been read but not parsed.
     bytes: Bytes,
 }
 
-/// A session that has said who it is.
+/// A session that has answered.
 pub struct Attached {
     pub welcome: Welcome,
     call: Call,
@@ -102,7 +102,7 @@ impl Calling {
         }
     }
 
-    /// The same at a place that was found; `None`: nobody has ever listened there.
+    /// The same at a place that was found; `None`: there has never been a socket.
     pub fn at(name: &str, place: &Place) -> Result<Option<Calling>, CallError> {
         let path = || place.path().join(SOCKET).display().to_string();
         let until = Instant::now() + ANSWER_MAX;
@@ -168,12 +168,12 @@ impl Calling {
 }
 
 impl Attached {
-    /// The session's process.
+    /// The pid of the session's process.
     pub fn pid(&self) -> u32 {
         self.call.pid
     }
 
-    /// Asks for something, and waits for the first answer that `take` has a use for.
+    /// Sends a request and waits for the first answer that `take` accepts.
     pub fn ask<T>(
         &mut self,
         message: &Control,
@@ -190,7 +190,7 @@ impl Attached {
         }
     }
 
-    /// Waits for the session's end.
+    /// Waits until the session has ended.
     pub fn await_end(&mut self, limit: Duration) -> Result<(), CallError> {
         let until = Instant::now() + limit;
         loop {
@@ -202,10 +202,10 @@ impl Attached {
         }
     }
 
-    /// The line, for a job.
+    /// Turns the connection into a link for a job.
     ///
     /// # Errors
-    /// Not for an open descriptor.
+    /// Does not fail for an open descriptor.
     pub(crate) fn into_link(self) -> io::Result<Link> {
         files::set_nonblocking(&self.call.socket, true)?;
         Ok(Link::local(self.call.socket, self.call.bytes))
@@ -223,7 +223,7 @@ impl Call {
                         return Err(self.silent());
                     }
                 }
-                // What it had to say before it left is read first.
+                // The session's last messages are read first.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 Err(error) => return Err(self.system(error)),
             }
@@ -231,7 +231,7 @@ impl Call {
         Ok(())
     }
 
-    /// Some bytes.
+    /// Reads some bytes.
     fn read(&self, until: Instant) -> Result<Bytes, CallError> {
         let left = until.saturating_duration_since(Instant::now());
         if !socket::wait(&self.socket, true, false, Some(left)).map_err(|error| self.system(error))? {
@@ -283,7 +283,7 @@ impl Call {
 mod tests {
     use super::*;
 
-    /// `kill 0` ends whoever types it.
+    /// `kill 0` would end the shell of the user who types it.
     #[test]
     fn a_process_without_a_number_is_not_to_be_killed() {
         let words = |pid| {

@@ -1,7 +1,7 @@
-//! Who calls at a standing session's socket: launchers, until both ends know that they speak one version.
+//! Connections to a standing session's socket, until both ends know that they speak the same version.
 //!
-//! A caller of another user is not heard. Others send their header at once, most often before they are taken in, and are passed on
-//! with what came behind it; who is slow waits here, a bounded number of them, for a bounded time.
+//! Connections of other users are refused. A launcher sends its header at once, usually before it is accepted, and is then passed on
+//! with the bytes that followed. Slow ones wait here, a bounded number of them, for a bounded time.
 
 use crate::agent::token::Token;
 use crate::transport::pause::Pause;
@@ -14,11 +14,11 @@ use wireup_os::local;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_wire::attach::{ATTACH_LEN, Spoken};
 
-/// Callers that have not said their versions.
+/// Most callers that have not sent their versions.
 const GUESTS_MAX: usize = 128;
-/// The header is one write of a process of this machine.
+/// Time limit for the header, which a process of this machine sends in one write.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// Taken in before anything else has its turn.
+/// Most callers accepted per turn.
 const ACCEPTS_A_TURN_MAX: usize = 32;
 
 pub struct Callers {
@@ -29,10 +29,10 @@ pub struct Callers {
     pause: Pause,
 }
 
-/// A launcher that can be understood.
+/// A launcher with a compatible version.
 pub struct Caller {
     pub socket: OwnedFd,
-    /// What came behind its header.
+    /// The bytes after its header.
     pub early: Bytes,
 }
 
@@ -42,11 +42,11 @@ struct Guest {
     until_ns: u64,
 }
 
-/// What is known of a caller.
+/// The state of a caller's header.
 enum Heard {
     All(Caller),
     Part(Guest),
-    /// It left, or speaks another version, which it has been told.
+    /// It has left, or speaks another version; it has been sent ours.
     Nothing,
 }
 
@@ -58,14 +58,14 @@ impl Callers {
         Ok(Callers { listener, token, guests: BTreeMap::new(), next: 0, pause: Pause::default() })
     }
 
-    /// Somebody calls.
+    /// There are incoming connections.
     pub fn on_listener(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<Caller> {
         let mut ready = Vec::new();
         for _ in 0..ACCEPTS_A_TURN_MAX {
             match local::accept(&self.listener) {
                 Ok(socket) => ready.extend(self.take_in(socket, now_ns, reactor)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Out of descriptors, most likely.
+                // Most likely no descriptor is left.
                 Err(_) => {
                     self.pause.begin(&self.listener, self.token.pack(), now_ns, reactor);
                     break;
@@ -80,7 +80,7 @@ impl Callers {
         if local::peer(&socket).ok()?.user != user {
             return None;
         }
-        // An empty socket has room for eight bytes.
+        // A new socket has room for eight bytes.
         rustix::io::write(&socket, &Spoken::OURS.encode()).ok()?;
         let guest = match (Guest { socket, heard: Vec::new(), until_ns: now_ns + PATIENCE_NS }).listen() {
             Heard::All(caller) => return Some(caller),
@@ -97,7 +97,7 @@ impl Callers {
         None
     }
 
-    /// A caller has said something.
+    /// A caller has sent bytes.
     pub fn on_guest(&mut self, number: u32, reactor: &Reactor) -> Option<Caller> {
         let guest = self.guests.remove(&number)?;
         match guest.listen() {
@@ -114,7 +114,7 @@ impl Callers {
     }
 
     pub fn deadline_ns(&self) -> Option<u64> {
-        // All are given the same time: the first is the oldest.
+        // All are given the same time, so the first one's ends first.
         let oldest = self.guests.values().map(|guest| guest.until_ns).next();
         oldest.into_iter().chain(self.pause.deadline_ns()).min()
     }

@@ -1,14 +1,14 @@
-//! The process of a standing session: its root agent, and the socket where launchers call.
+//! The process of a standing session: its root agent, and the socket to which launchers connect.
 //!
 //! ```text
 //!   wireup up                                    the session's process
-//!   claims the place, forks ───────────────────► a kernel session of its own, nothing open but its own
-//!   waits for a word on a pipe ◄──── "" or why ── listens
-//!   calls, as every launcher does ─────────────► …
-//!                                                ends when asked to, by SIGTERM, or with its owner's log-in
+//!   claims the directory, forks ───────────────► a kernel session of its own, with only its own descriptors open
+//!   waits for a result on a pipe ◄── ok or why ── listens
+//!   connects, as every launcher does ──────────► …
+//!                                                ends when asked to, by SIGTERM, or when its owner's log-in ends
 //! ```
 //!
-//! Its place is removed by itself; where it is killed or fails, by a keeper that has nothing else to do, but for its last words.
+//! It removes its directory itself. If it is killed or fails, a keeper that exists only for this does so, but keeps the end of its log.
 
 use super::call::SOCKET;
 use super::callers::{Caller, Callers};
@@ -32,7 +32,7 @@ use wireup_proto::{AgentConfig, Born};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
 
-/// Launchers that wait to be taken in: a script that starts hundreds at once.
+/// Launchers that may wait to be accepted: a script may start hundreds at once.
 const BACKLOG: i32 = 1024;
 
 const SIGHUP: i32 = 1;
@@ -48,7 +48,7 @@ pub enum DaemonError {
     System { what: &'static str, error: io::Error },
     #[error(transparent)]
     Begin(#[from] BeginError),
-    /// In the words of the session's process.
+    /// The error text of the session's process.
     #[error("{0}")]
     Told(String),
 }
@@ -57,12 +57,12 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> DaemonError {
     move |error| DaemonError::System { what, error }
 }
 
-/// Begins a session in a process of its own, in a place that this process has claimed. It listens when this returns.
+/// Starts a session in a process of its own, in a directory that this process has claimed. When this returns, the session listens.
 ///
-/// To be called while the process has one thread.
+/// Call it while the process has one thread.
 ///
 /// # Errors
-/// Why there is no session; then nothing of it is left.
+/// Why the session could not start; it has then been cleaned up.
 pub fn begin(
     place: &Place,
     session: SessionSpec,
@@ -70,14 +70,14 @@ pub fn begin(
     owner: Option<Owner>,
     process_ns: u64,
 ) -> Result<(), DaemonError> {
-    // What a session that was killed has left.
+    // Removes leftovers of a session that was killed.
     place.clear().map_err(system("clearing the session's directory"))?;
     facts.write(place).map_err(system("writing into the session's directory"))?;
     let (reader, writer) = files::pipe().map_err(system("making a pipe"))?;
     match process::fork().map_err(system("creating the session's process"))? {
         Fork::Child => {
             drop(reader);
-            // A panic must not unwind into frames that this process has a copy of.
+            // A panic must not unwind into stack frames of which this process has a copy.
             let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 serve(place, session, owner, File::from(writer), process_ns)
             }));
@@ -86,7 +86,7 @@ pub fn begin(
         Fork::Parent { .. } => {
             drop(writer);
             let mut told = String::new();
-            // What cannot be read is as good as no word.
+            // A failed read counts as no message.
             let _ = File::from(reader).read_to_string(&mut told);
             match told.strip_prefix(READY) {
                 Some(_) => Ok(()),
@@ -97,7 +97,7 @@ pub fn begin(
     }
 }
 
-/// All is well.
+/// The message of success.
 const READY: &str = "ready";
 
 fn serve(
@@ -122,11 +122,11 @@ fn serve(
     }
 }
 
-/// Leaves the terminal, the directory, and all that the caller had open.
+/// Detaches from the terminal, the working directory, and everything that the caller had open.
 fn detach(place: &Place, owner: Option<&Owner>, word: &File) -> Result<(), DaemonError> {
     process::new_session().map_err(system("beginning a kernel session"))?;
     process::set_name(c"wireup-session");
-    // What `wireup up &` has ignored the ranks of later runs are to heed.
+    // `wireup up &` may have been started with signals ignored; the ranks of later runs must not ignore them.
     process::reset_dispositions(&[]);
     process::ignore_broken_pipes();
     let log = File::create(place.inside(LOG)).map_err(system("making the session's log"))?;
@@ -140,7 +140,7 @@ fn detach(place: &Place, owner: Option<&Owner>, word: &File) -> Result<(), Daemo
     let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     let own = [place.as_fd(), word.as_fd()].into_iter().chain(owner.map(AsFd::as_fd));
     files::close_all_but(&standard.into_iter().chain(own).collect::<Vec<_>>());
-    // It may be on a file server that goes, or is to be removed.
+    // The working directory may be on a file server that goes away, or may have to be removed.
     std::env::set_current_dir("/").map_err(system("leaving the working directory"))
 }
 
@@ -150,7 +150,7 @@ struct Daemon<'p> {
     callers: Callers,
     signals: SignalFd,
     owner: Option<Owner>,
-    /// Removes the place where nobody else can.
+    /// Removes the session's directory if this process cannot.
     warden: Keeper,
 }
 
@@ -161,7 +161,7 @@ impl<'p> Daemon<'p> {
         owner: Option<Owner>,
         process_ns: u64,
     ) -> Result<Daemon<'p>, DaemonError> {
-        // Without these fewer ranks fit, and orphans of a killed keeper stay.
+        // If these fail, fewer ranks fit, and orphans of a killed keeper are not collected.
         let _ = process::raise_open_files();
         let _ = process::set_subreaper();
         let mut warden = Keeper::fork().map_err(system("creating a process"))?;
@@ -189,7 +189,7 @@ impl<'p> Daemon<'p> {
 
     fn run(mut self) -> Result<(), DaemonError> {
         let result = self.turns();
-        // Nobody is to call at a session that ends.
+        // New launchers must not connect to a session that is ending.
         let _ = std::fs::remove_file(self.place.inside(SOCKET));
         self.agent.end();
         match &result {
@@ -199,7 +199,7 @@ impl<'p> Daemon<'p> {
             }
             Err(error) => {
                 eprintln!("{error}");
-                // It does its work when this process is gone.
+                // The warden does its work when this process is gone.
                 std::mem::forget(self.warden);
             }
         }
@@ -244,7 +244,7 @@ impl<'p> Daemon<'p> {
     }
 
     fn take_in(&mut self, caller: Caller) {
-        // Who cannot be watched is let go.
+        // If it cannot be watched, its socket is closed.
         let _ = self.agent.adopt_launcher(caller.socket, caller.early);
     }
 

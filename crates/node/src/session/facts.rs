@@ -1,4 +1,4 @@
-//! What `wireup up` was told, for those who come later: beside the socket, and of no use to agents.
+//! The options given to `wireup up`, stored beside the socket for later commands; agents do not need them.
 
 use super::place::Place;
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ const FILE: &str = "facts";
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
-    /// The user said how many slots there are.
+    /// The user stated the number of slots.
     pub slots_stated: bool,
     /// Limits that `--oversubscribe` does not lift, by agent.
     pub slots_max: Vec<Option<u32>>,
-    /// What one would type to reach a node, before its name.
+    /// The command to reach a node, without its name.
     pub shell: String,
     /// How long agents may take to start.
     pub start_timeout_ns: u64,
@@ -21,7 +21,7 @@ pub struct Facts {
     pub owner: Option<u32>,
     /// Seconds since 1970.
     pub since_s: u64,
-    /// Of wireup.
+    /// The version of wireup.
     pub version: String,
 }
 
@@ -30,10 +30,10 @@ impl Facts {
         std::fs::write(place.inside(FILE), peer::encode(self))
     }
 
-    /// To be read after the session has said which version it speaks.
+    /// Read it after the session has told its version.
     ///
     /// # Errors
-    /// They cannot be read, or another wireup wrote them.
+    /// The file cannot be read, or another version of wireup wrote it.
     pub fn read(place: &Place) -> io::Result<Facts> {
         let bytes = std::fs::read(place.inside(FILE))?;
         peer::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))

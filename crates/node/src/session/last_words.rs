@@ -1,20 +1,20 @@
-//! What a session's process had said when it was killed or crashed: all that is kept of it, until the next one of that name begins.
+//! The last output of a session's process that was killed or crashed. It is kept until the next session of that name starts.
 //!
-//! A keeper keeps it (`keeper/directories`), since the process cannot.
+//! A keeper saves it (`keeper/directories`), since the process itself cannot.
 
 use super::place::Place;
 
-/// The name of what its process says where nobody listens.
+/// The file that receives the process's standard error.
 pub const LOG: &str = "log";
-/// The name of what is kept of that.
+/// The file with the kept end of it.
 pub const LAST_WORDS: &str = "last-words";
 
-/// Lines that are told of it.
+/// Lines that are shown.
 const LINES_MAX: usize = 3;
-/// The first line of what a panic says.
+/// Marks the first line of a panic's message.
 const PANICKED: &str = "panicked at";
 
-/// On one line: the last that the session's process said, if it crashed and nobody has removed that since.
+/// The last output of the session's process on one line, if it crashed and the file still exists.
 pub fn read(place: &Place) -> Option<String> {
     let bytes = std::fs::read(place.inside(LAST_WORDS)).ok()?;
     Some(shorten(&String::from_utf8_lossy(&bytes)))

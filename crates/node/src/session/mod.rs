@@ -1,7 +1,7 @@
-//! Standing sessions: agents that wait for jobs, and the launchers that bring them.
+//! Standing sessions: agents that wait for jobs, and the launchers that submit them.
 //!
-//! `place` is where a session is found, `daemon` its process, `callers` who calls there, `call` the call; `owner` is whose end
-//! ends it. `spool` keeps what a detached job writes, `last_words` what a process that crashed had to say.
+//! `place` is a session's directory, `daemon` its process, `callers` the connections to it, `call` the launcher's side of one; `owner` is
+//! the process whose end ends it. `spool` stores the output of a detached job, `last_words` that of a crashed session's process.
 
 pub mod call;
 mod callers;

@@ -1,14 +1,14 @@
-//! Whose end ends a session: the log-in that it was made in.
+//! The owner of a session: the log-in in which it was started, and whose end ends it.
 //!
-//! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch script. Where
-//! the leader is gone, or is a container's first process or outside of it, it is the script furthest up that has called the caller,
-//! not the subshell next to it. Where the caller leads its session itself (`setsid wireup up`), it is whoever started it. Inside a batch
-//! system's allocation, which a log-in may have many of, one after the other, it is what was started for that: a shell, a script.
+//! That is the leader of the caller's kernel session: the shell of the terminal, of the ssh connection, of the batch script. If
+//! the leader is gone, or is outside of this container or its first process, it is the highest script that has called the caller,
+//! not the nearest subshell. If the caller leads its session itself (`setsid wireup up`), it is the caller's parent. Inside a batch
+//! system's allocation, of which a log-in may have many in sequence, it is the process started for the allocation: a shell or a script.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wireup_os::process;
 
-/// A process whose end is waited for: readable when it is gone.
+/// A process whose end is awaited: its descriptor becomes readable when it has ended.
 #[derive(Debug)]
 pub struct Owner {
     pid: u32,
@@ -16,14 +16,14 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner of what this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation that it is started in. `None`:
-    /// there is nobody to watch (a container's first process, a kernel before 5.3).
+    /// The owner of what this process starts. `allocation`: the variable (`NAME=VALUE`) of the allocation in which it is started. `None`:
+    /// there is no process to watch (only a container's first process, or a kernel before 5.3).
     pub fn of_caller(allocation: Option<&str>) -> Option<Owner> {
         let own = process::own_pid();
-        // Else the allocation was made for this very process.
+        // If no ancestor has the variable, the allocation was made for this same process.
         let allocated = allocation.and_then(|variable| process::eldest_with(variable.as_bytes()).or(process::parent()));
         let candidates = [allocated, process::session_leader(), process::eldest_of_session(), process::parent()];
-        // The machine's first process is nobody's log-in.
+        // The machine's first process does not belong to a log-in.
         let mut others = candidates.into_iter().flatten().filter(|&pid| pid != own && pid > 1);
         others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))
     }

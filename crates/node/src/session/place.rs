@@ -1,14 +1,14 @@
-//! Where the sessions of a user are found: a directory for each, which nobody else can enter.
+//! The directories of a user's sessions: one for each, which no other user can enter.
 //!
 //! ```text
-//! $WIREUP_RUNTIME_DIR           /NAME     where it is set, nowhere else
-//! $XDG_RUNTIME_DIR      /wireup /NAME     or /run/user/UID, as long as it is the user's
-//! /tmp/wireup-UID               /NAME     where there is no such directory, or it may go before the session does
+//! $WIREUP_RUNTIME_DIR           /NAME     if it is set, the only place
+//! $XDG_RUNTIME_DIR      /wireup /NAME     or /run/user/UID, if it belongs to the user
+//! /tmp/wireup-UID               /NAME     if there is no such directory, or it may be removed before the session ends
 //! ```
 //!
-//! Below the first directory nothing is believed: each step is opened without following links, and must be a directory of
-//! ours with no rights for others. What lies in it is reached through the descriptor, so that nobody can put another one in
-//! its place meanwhile.
+//! Below the first directory nothing is trusted: each component is opened without following links, and must be a directory of
+//! ours without rights for others. Its contents are accessed through the descriptor, so that no other directory can be
+//! substituted in the meantime.
 
 use crate::keeper;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -19,14 +19,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Takes the place of all others; for tests, and for machines without a usable one.
+/// Replaces all other places; for tests, and for machines without a usable one.
 pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
-/// The session that is meant where none is named.
+/// The name of the session if none is given.
 pub const DEFAULT_NAME: &str = "default";
 /// Longest name of a session.
 pub const NAME_LEN_MAX: usize = 64;
 
-/// A session that ends is removed while the next one begins: tried again so often.
+/// Most tries, since a session that ends may remove its directory while the next one starts.
 const RACES_MAX: usize = 16;
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -54,17 +54,17 @@ pub struct Place {
     directory: OwnedFd,
 }
 
-/// What came of the attempt to have a place for oneself.
+/// The result of a claim.
 #[derive(Debug)]
 pub enum Claim {
-    /// Until the descriptor is closed, in every process that has inherited it.
+    /// Claimed until the descriptor is closed in every process that has inherited it.
     Ours,
-    /// A session lives there.
+    /// Another session is running there.
     Taken,
 }
 
 impl Place {
-    /// The place of a session, if there is one.
+    /// The place of a session, if it exists.
     pub fn find(name: &str) -> Result<Option<Place>, PlaceError> {
         check_name(name)?;
         for base in bases() {
@@ -77,13 +77,13 @@ impl Place {
         Ok(None)
     }
 
-    /// The place of a session, made if need be, and claimed if nobody else has. `lasting`: it outlives log-ins.
+    /// The place of a session: created if necessary, and claimed unless it is taken. `lasting`: the session outlives log-ins.
     pub fn claim(name: &str, lasting: bool) -> Result<(Place, Claim), PlaceError> {
         for _ in 0..RACES_MAX {
             let place = match Place::find(name)? {
                 Some(place) => place,
                 None => match Place::make(name, lasting) {
-                    // The last session of all has removed the directory above meanwhile.
+                    // The end of another session has removed the parent directory in the meantime.
                     Err(PlaceError::System { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
                     made => made?,
                 },
@@ -91,7 +91,7 @@ impl Place {
             match rustix::fs::flock(&place.directory, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => return Ok((place, Claim::Taken)),
                 Err(error) => return Err(system(&place.path, error)),
-                // Else its session has removed it meanwhile.
+                // Otherwise its session has removed it in the meantime, and the loop goes on.
                 Ok(()) if place.is_there() => return Ok((place, Claim::Ours)),
                 Ok(()) => {}
             }
@@ -102,15 +102,15 @@ impl Place {
     fn make(name: &str, lasting: bool) -> Result<Place, PlaceError> {
         let bases = bases();
         let fits = |base: &&Base| base.lasts || !lasting;
-        let base = bases.iter().find(fits).or(bases.last()).expect("there is always one");
-        // Made where it was not there.
+        let base = bases.iter().find(fits).or(bases.last()).expect("`bases` is never empty");
+        // `open(true)` creates it if it is missing.
         let above = base.open(true)?.ok_or_else(|| system(&base.path, Errno::NOENT))?;
         let directory = enter(&above, &base.path, name, true)?;
         let path = base.path.join(name);
         Ok(Place { directory: directory.ok_or_else(|| system(&path, Errno::NOENT))?, path })
     }
 
-    /// The names of all places that there are, in order.
+    /// The names of all existing places, sorted.
     pub fn names() -> Vec<String> {
         let mut names = Vec::new();
         for base in bases() {
@@ -126,7 +126,7 @@ impl Place {
         &self.path
     }
 
-    /// Whether no session lives in it.
+    /// Whether no session is running in it.
     pub fn is_free(&self) -> bool {
         match rustix::fs::flock(&self.directory, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
@@ -145,33 +145,33 @@ impl Place {
 
     #[cfg(test)]
     pub fn at(path: &Path) -> Place {
-        let directory = rustix::fs::open(path, OPEN, Mode::empty()).expect("it is there");
+        let directory = rustix::fs::open(path, OPEN, Mode::empty()).expect("the directory exists");
         Place { path: path.to_owned(), directory }
     }
 
-    /// A path to something in it that leads nowhere else, for as long as this lives: for system calls that take no
-    /// descriptor, and no long names (a socket's has 107 bytes).
+    /// A path to an entry of the directory that cannot be redirected, for as long as this lives. For system calls that take neither
+    /// descriptors nor long paths (a socket's has at most 107 bytes).
     pub fn inside(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
     }
 
-    /// Whether the path leads here still.
+    /// Whether the path still leads to this directory.
     fn is_there(&self) -> bool {
         wireup_os::files::is_at(&self.directory, &self.path)
     }
 
-    /// Removes all that is in it, and itself. For whoever has claimed it.
+    /// Removes the directory with its contents. For the process that has claimed it.
     pub fn remove(&self) {
-        // What cannot be removed is told by the next session of that name.
+        // The next session of that name reports what cannot be removed.
         let _ = self.clear();
         let _ = std::fs::remove_dir(&self.path);
-        // The directory above is shared by all sessions: it goes with the last one.
+        // The parent directory is shared by all sessions, so this fails until the last one is gone.
         if let Some(above) = self.path.parent().filter(|above| Some(*above) != given_base().as_deref()) {
             let _ = std::fs::remove_dir(above);
         }
     }
 
-    /// Removes all that a session that did not end properly has left.
+    /// Removes everything left by a session that did not end properly.
     pub fn clear(&self) -> io::Result<()> {
         keeper::clear(&self.inside(""))
     }
@@ -186,16 +186,16 @@ impl AsFd for Place {
 /// A directory that may hold sessions.
 struct Base {
     path: PathBuf,
-    /// The part of the path that is not ours to make, nor to judge beyond its owner.
+    /// The part of the path that we do not create, and of which only the owner is checked.
     given: PathBuf,
     lasts: bool,
 }
 
 impl Base {
-    /// `None`: it is not there.
+    /// `None`: it does not exist.
     fn open(&self, make: bool) -> Result<Option<OwnedFd>, PlaceError> {
         if make && self.given == self.path {
-            // It is there, most often.
+            // It usually exists.
             let _ = rustix::fs::mkdir(&self.given, Mode::RWXU);
         }
         let given = match rustix::fs::open(&self.given, OPEN, Mode::empty()) {
@@ -210,7 +210,7 @@ impl Base {
     }
 }
 
-/// In the order in which they are looked at.
+/// The candidates, in order of preference.
 fn bases() -> Vec<Base> {
     let user = rustix::process::geteuid().as_raw();
     if let Some(given) = given_base() {
@@ -218,7 +218,7 @@ fn bases() -> Vec<Base> {
     }
     let named = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let candidates = named.into_iter().chain([PathBuf::from(format!("/run/user/{user}"))]);
-    // Another user's, where `su` has kept the variable, is not meant for us.
+    // If `su` has kept another user's variable, that directory is not for us.
     let is_own = |path: &PathBuf| rustix::fs::stat(path).is_ok_and(|stat| stat.st_uid == user);
     let own = candidates.into_iter().find(is_own);
     let tmp = PathBuf::from("/tmp");
@@ -228,12 +228,12 @@ fn bases() -> Vec<Base> {
         .collect()
 }
 
-/// What the user has given is not ours to remove.
+/// The directory given by the user, which we do not remove.
 fn given_base() -> Option<PathBuf> {
     env::var_os(RUNTIME_DIR).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// Opens a directory in another one.
+/// Opens a directory inside another one.
 fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<OwnedFd>, PlaceError> {
     let path = path.join(name);
     if make {
@@ -246,7 +246,7 @@ fn enter(above: &OwnedFd, path: &Path, name: &str, make: bool) -> Result<Option<
         Ok(directory) => check(&directory, &path).map(|()| Some(directory)),
         Err(Errno::NOENT) => Ok(None),
         Err(Errno::LOOP | Errno::NOTDIR) => Err(PlaceError::NoDirectory { path: shown(&path) }),
-        // Ours could be opened.
+        // A directory of ours could be opened, so it may belong to another user.
         Err(Errno::ACCESS) => match rustix::fs::lstat(&path) {
             Ok(stat) if stat.st_uid != rustix::process::geteuid().as_raw() => {
                 Err(PlaceError::Foreign { path: shown(&path), owner: stat.st_uid })
@@ -299,7 +299,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// A directory of this test's own.
+    /// A directory of this test.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -335,7 +335,7 @@ mod tests {
         let folder = Folder::new("made");
         let above = folder.open();
         assert!(enter(&above, &folder.0, "s", false).unwrap().is_none());
-        let made = enter(&above, &folder.0, "s", true).unwrap().expect("it was made");
+        let made = enter(&above, &folder.0, "s", true).unwrap().expect("it was just created");
         assert_eq!(rustix::fs::fstat(&made).unwrap().st_mode & 0o7777, 0o700);
         assert!(enter(&above, &folder.0, "s", true).unwrap().is_some());
     }

@@ -1,4 +1,4 @@
-//! What a detached job has written: a file in its session's place, shown by `wireup attach`.
+//! The output of a detached job: a file in its session's directory, shown by `wireup attach`.
 //!
 //! ```text
 //! byte  0      1        5
@@ -8,8 +8,8 @@
 //!       +------+--------+---------+
 //! ```
 //!
-//! Two threads of one launcher append to it, a record a write. The launcher holds a lock on it as long as it lives; who waits
-//! for more sleeps until the file changes or its writer closes it.
+//! Two threads of the launcher append to it, one record per write. The launcher holds a lock on it for as long as it lives. A reader
+//! that waits for more sleeps until the file changes or its writer closes it.
 
 use super::place::{Place, PlaceError};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -24,11 +24,11 @@ use std::sync::{Mutex, PoisonError};
 use wireup_proto::io::Stream;
 use wireup_wire::ids::JobId;
 
-/// What is kept of one job's output (bytes). Chosen: days of progress lines; the directory often lies in memory.
+/// Most output kept of one job (bytes). Chosen: days of progress lines; the directory is often in memory.
 const SPOOL_BYTES_MAX: u64 = 32 << 20;
-/// Files of jobs that are over and that nobody has looked at; the oldest go first.
+/// Most files kept of finished jobs that have not been shown; the oldest are removed first.
 const OVER_MAX: usize = 32;
-/// What is read at once.
+/// Bytes read at once.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 const DIRECTORY: &str = "jobs";
 const HEADER_LEN: usize = 5;
@@ -36,7 +36,7 @@ const HEADER_LEN: usize = 5;
 const PROGRAM: u8 = 0;
 const END: u8 = 3;
 
-/// What is told where the rest is left out.
+/// The message in place of output that is not kept.
 const FULL: &str = "wireup: the output of this detached job beyond 32 MiB is not kept; --output-dir keeps all\n";
 
 /// The writing end.
@@ -47,20 +47,20 @@ pub struct Spool {
 
 #[derive(Default)]
 struct Kept {
-    /// Of the job's output, also what was left out.
+    /// Bytes of the job's output, including those not kept.
     bytes: u64,
-    /// Of the file: whole records.
+    /// Length of the file in whole records.
     length: u64,
 }
 
-/// A spool, from outside.
+/// A spool as listed for users.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
     pub job: JobId,
     pub program: String,
-    /// `None`: it is not over, or its launcher was killed.
+    /// `None`: the job is not over, or its launcher was killed.
     pub code: Option<u8>,
-    /// Its launcher lives.
+    /// Its launcher is alive.
     pub lives: bool,
 }
 
@@ -73,7 +73,7 @@ pub struct Reader {
     _place: Place,
 }
 
-/// What comes next.
+/// The next piece of a spool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Piece {
     Bytes(Stream, Vec<u8>),
@@ -82,15 +82,15 @@ pub enum Piece {
     },
     /// Nothing for now.
     Later,
-    /// Nothing ever: the launcher was killed.
+    /// Nothing more will come: the launcher was killed.
     Lost,
 }
 
 impl Spool {
-    /// The spool of a new job; old ones that nobody has looked at make room.
+    /// The spool of a new job; the oldest ones that have not been shown are removed to make room.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn create(place: &Place, job: JobId, program: &str) -> io::Result<Spool> {
         let directory = place.inside(DIRECTORY);
         match fs::create_dir(&directory) {
@@ -101,14 +101,14 @@ impl Spool {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create_new(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(directory.join(job.to_string()))?;
-        // Who looks at it right now, as `wireup jobs` does, lets go at once.
+        // A process that holds the lock for a check, such as `wireup jobs`, releases it at once.
         retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
         let spool = Spool { file, kept: Mutex::default() };
         spool.record(&mut spool.kept(), PROGRAM, &[IoSlice::new(program.as_bytes())])?;
         Ok(spool)
     }
 
-    /// Output of the job.
+    /// Writes output of the job.
     ///
     /// # Errors
     /// There is no room.
@@ -123,7 +123,7 @@ impl Spool {
         }
     }
 
-    /// Words of our own about the job: kept however much the job has written.
+    /// Writes a message of our own about the job: kept however much the job has written.
     ///
     /// # Errors
     /// There is no room.
@@ -131,7 +131,7 @@ impl Spool {
         self.record(&mut self.kept(), Stream::Err as u8, pieces)
     }
 
-    /// The job is over.
+    /// Records the end of the job.
     ///
     /// # Errors
     /// There is no room.
@@ -140,7 +140,7 @@ impl Spool {
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        // Numbers, valid at any time.
+        // The numbers are valid at any time.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,7 +154,7 @@ impl Spool {
         let written = (&self.file).write_all(&record);
         match written {
             Ok(()) => kept.length += record.len() as u64,
-            // Part of a record would hide all that come behind it.
+            // A partial record would hide all later ones.
             Err(_) => drop(self.file.set_len(kept.length)),
         }
         written
@@ -184,10 +184,10 @@ fn make_room(place: &Place) {
 }
 
 impl Reader {
-    /// `None`: there is no such job, or it is not a detached one.
+    /// `None`: there is no such job, or it is not detached.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// The file cannot be opened.
     pub fn open(name: &str, job: JobId) -> Result<Option<Reader>, PlaceError> {
         let Some(place) = Place::find(name)? else { return Ok(None) };
         let path = place.path().join(DIRECTORY).join(job.to_string());
@@ -217,13 +217,13 @@ impl Reader {
         (kind == PROGRAM).then(|| Listed { job, program: String::from_utf8_lossy(&program).into_owned(), code, lives })
     }
 
-    /// The next piece; never blocks. After `Later` the reader's descriptor is readable when there may be more.
+    /// The next piece; never blocks. After `Later` the reader's descriptor becomes readable when there may be more.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn next_piece(&mut self) -> io::Result<Piece> {
         loop {
-            // Asked before the last look: what the launcher wrote before it left is there by then.
+            // Checked before the read, so that everything that the launcher wrote before it ended is read.
             let abandoned = self.is_abandoned();
             match self.record()? {
                 Some((1, bytes)) => return Ok(Piece::Bytes(Stream::Out, bytes)),
@@ -266,7 +266,7 @@ impl Reader {
         }
     }
 
-    /// Whether nobody writes any more.
+    /// Whether the writer is gone.
     fn is_abandoned(&self) -> bool {
         match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
@@ -277,7 +277,7 @@ impl Reader {
         }
     }
 
-    /// Whether something has changed since the last time.
+    /// Whether the file has changed since the last call.
     fn take_changes(&self) -> bool {
         let mut buffer = [0; 4096];
         let mut changed = false;
@@ -289,9 +289,9 @@ impl Reader {
         }
     }
 
-    /// It was shown to its end.
+    /// Removes the spool, once it was shown to its end.
     pub fn remove(self) {
-        // Another one that shows it goes on with what it has open.
+        // Another process that shows it goes on with its open descriptor.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -312,7 +312,7 @@ mod tests {
         [IoSlice::new(text.as_bytes())]
     }
 
-    /// A place of this test's own.
+    /// A place for this test.
     fn place(name: &str) -> (Place, PathBuf) {
         let path = std::env::temp_dir().join(format!("wireup-spool-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -379,7 +379,7 @@ mod tests {
             listed.sort_by_key(|listed| listed.job);
             listed.iter().map(|listed| listed.job.0).collect()
         };
-        // The one that lives stays, however old.
+        // The one whose launcher is alive stays, however old it is.
         assert_eq!((numbers[0], numbers.len()), (0, OVER_MAX + 1));
         drop(spool);
         fs::remove_dir_all(path).unwrap();

@@ -1,12 +1,12 @@
 //! Chooses addresses: those that an agent offers to its children, and the order in which a child dials them.
 //!
-//! An agent offers the address that it was itself reached by, since that one is known to work, then its others. A child
-//! first dials the address that its remote shell was called from, then addresses on a network that it shares with its
-//! parent, then the rest; the families take turns (RFC 8305, 4), so that a broken one costs one wait and not many.
+//! An agent first offers the address at which it was itself reached, since that one is known to work, then its others. A child
+//! first dials the address from which its remote shell was called, then addresses on a network that it shares with its
+//! parent, then the rest. The address families alternate (RFC 8305, 4), so that a broken one costs one wait, not many.
 //!
-//! Bridges and tunnels that containers and virtual machines bring along have addresses that lead nowhere from another
-//! machine, often the same ones on each. They count only if the agent was reached by one, `--interface` names it, or the
-//! machine has nothing else. Loopback is the very last resort.
+//! Bridges and tunnels of containers and virtual machines have addresses that other machines cannot reach, often the same
+//! ones on each machine. They are used only if the agent was reached at one, `--interface` names it, or the
+//! machine has nothing else. Loopback is the last resort.
 
 use super::filter::{Filter, Network};
 use std::fmt::Write as _;
@@ -14,10 +14,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use thiserror::Error;
 use wireup_os::interfaces::InterfaceAddress;
 
-/// Most addresses offered. Chosen: each that leads nowhere costs a child 250 ms; hypervisors have hundreds.
+/// Most addresses offered. Chosen: each unreachable one costs a child 250 ms; hypervisors have hundreds.
 pub const OFFERED_MAX: usize = 16;
 
-/// Names of interfaces that do not lead to other machines, by their beginnings.
+/// Prefixes of interface names that do not lead to other machines.
 const VIRTUAL_PREFIXES: [&str; 26] = [
     "docker",
     "virbr",
@@ -55,7 +55,7 @@ pub struct NothingMatches {
     have: String,
 }
 
-/// The two ends of the ssh connection that an agent was started by.
+/// The two ends of the ssh connection by which an agent was started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SshConnection {
     pub client: IpAddr,
@@ -63,8 +63,8 @@ pub struct SshConnection {
 }
 
 impl SshConnection {
-    /// Reads `SSH_CONNECTION`: client address, client port, server address, server port. `None` for anything else, and
-    /// for addresses that mean something on one interface only.
+    /// Parses `SSH_CONNECTION`: client address, client port, server address, server port. `None` for anything else, and
+    /// for addresses that are valid on one interface only.
     pub fn parse(text: &str) -> Option<SshConnection> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let [client, _, server, _] = words[..] else {
@@ -75,11 +75,11 @@ impl SshConnection {
     }
 }
 
-/// The addresses that an agent offers to its children, best first. `reached_at` is the address that the agent was itself
-/// reached by; it counts only if it is one of this machine's.
+/// The addresses that an agent offers to its children, best first. `reached_at` is the address at which the agent itself was
+/// reached; it is used only if it belongs to this machine.
 ///
 /// # Errors
-/// The filter leaves nothing.
+/// No address matches the filter.
 pub fn offered(
     own: &[InterfaceAddress],
     filter: Option<&Filter>,
@@ -112,7 +112,7 @@ pub fn offered(
     Ok(ips)
 }
 
-/// Ordinary interfaces and the one that was reached; else virtual ones; else loopback.
+/// Ordinary interfaces and the one at which the agent was reached; if none, virtual ones; if none, loopback.
 fn unfiltered<'a>(usable: &[&'a InterfaceAddress], reached_at: Option<IpAddr>) -> Vec<&'a InterfaceAddress> {
     let pick = |wanted: &dyn Fn(&InterfaceAddress) -> bool| -> Vec<&'a InterfaceAddress> {
         usable.iter().copied().filter(|own| wanted(own)).collect()
@@ -126,7 +126,7 @@ fn unfiltered<'a>(usable: &[&'a InterfaceAddress], reached_at: Option<IpAddr>) -
     if virtual_ones.is_empty() { pick(&|own| own.loopback) } else { virtual_ones }
 }
 
-/// The addresses that a child dials, best first. `ssh_client` is where its remote shell was called from, if the parent
+/// The addresses that a child dials, best first. `ssh_client` is the address from which its remote shell was called, if the parent
 /// itself called it.
 pub fn dial_order(
     parent: &[SocketAddr],
@@ -159,7 +159,7 @@ pub fn dial_order(
     order
 }
 
-/// Appends addresses so that the families alternate as long as both have some.
+/// Appends addresses so that the families alternate while both have some left.
 fn take_turns(order: &mut Vec<SocketAddr>, addresses: Vec<SocketAddr>) {
     let first_is_v4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
     let mut v4_next = order.last().map_or(first_is_v4, |last| !last.is_ipv4());
@@ -171,8 +171,8 @@ fn take_turns(order: &mut Vec<SocketAddr>, addresses: Vec<SocketAddr>) {
     }
 }
 
-/// The address that a link should come from, where `--interface` says so and the interface leads straight to
-/// `destination`; elsewhere the routes decide.
+/// The source address for a link, if `--interface` is given and a matching interface is on the same network as
+/// `destination`; otherwise the routes decide.
 pub fn source_for(destination: IpAddr, own: &[InterfaceAddress], filter: Option<&Filter>) -> Option<IpAddr> {
     let filter = filter?;
     let straight = |own: &&InterfaceAddress| {
@@ -189,7 +189,7 @@ pub fn interface_of(ip: IpAddr, own: &[InterfaceAddress]) -> Option<&str> {
     own.iter().find(|own| own.ip == ip).map(|own| own.interface.as_str())
 }
 
-/// Whether the address means the same on every interface, and one machine.
+/// Whether the address identifies one machine, independently of the interface.
 pub fn leads_out(ip: IpAddr) -> bool {
     let link_local_v6 = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     !link_local_v6 && !ip.is_unspecified() && !ip.is_multicast()
@@ -199,14 +199,14 @@ fn is_dialable(address: SocketAddr) -> bool {
     address.port() != 0 && leads_out(address.ip())
 }
 
-/// Bridges and tunnels of this machine's own, and networks without configuration: a server's own little network to its
-/// management controller is one, with the same addresses everywhere.
+/// Bridges and tunnels of this machine, and link-local IPv4 networks: a server's network to its
+/// management controller, for example, has the same addresses on every machine.
 pub fn is_accidental(own: &InterfaceAddress) -> bool {
     is_virtual(&own.interface) || matches!(own.ip, IpAddr::V4(ip) if ip.is_link_local())
 }
 
 fn is_virtual(interface: &str) -> bool {
-    // Docker's own networks are `br-` and 12 hexadecimal digits; other names after `br-` are chosen by people.
+    // Docker names its networks `br-` and 12 hexadecimal digits; other names after `br-` are chosen by people.
     let docker = interface
         .strip_prefix("br-")
         .is_some_and(|rest| rest.len() == 12 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()));

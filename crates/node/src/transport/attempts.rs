@@ -1,22 +1,22 @@
-//! When to try which of several ways to a peer: happy eyeballs (RFC 8305, 5).
+//! Schedules attempts at several ways to reach a peer: happy eyeballs (RFC 8305, 5).
 //!
-//! The first way, most often an address, is tried at once; the next one when the one before has failed or is 250 ms old. All attempts
-//! stay under way; whoever owns them takes the first that succeeds and closes the others. Holds no socket and no clock.
+//! The first way, usually an address, is tried at once; the next one when the previous one has failed or is 250 ms old. All attempts
+//! stay in progress; the owner takes the first that succeeds and closes the others. This holds no socket and no clock.
 
 use std::collections::VecDeque;
 use std::fmt::{Display, Write as _};
 
-/// How long an attempt is alone: RFC 8305's "Connection Attempt Delay".
+/// Time until the next attempt starts beside one in progress: RFC 8305's "Connection Attempt Delay".
 const STAGGER_NS: u64 = 250_000_000;
 
 pub struct Attempts<W> {
     waiting: VecDeque<W>,
-    /// When the next way is due, whatever becomes of those before it.
+    /// When the next way is due, even if none has failed.
     next_ns: u64,
     under_way: usize,
-    /// Each way that was tried, in words for a person.
+    /// Description of each way that was tried.
     tried: Vec<String>,
-    /// What was wrong with it, in the order of failing.
+    /// Its problem, in the order of failing.
     failures: Vec<String>,
 }
 
@@ -29,12 +29,12 @@ impl<W: Display> Attempts<W> {
         Attempts { waiting: ways.into(), next_ns: 0, under_way: 0, tried: Vec::new(), failures: Vec::new() }
     }
 
-    /// Ways to try when all before have failed.
+    /// Adds ways to try when all previous ones have failed.
     pub fn extend(&mut self, ways: Vec<W>) {
         self.waiting.extend(ways);
     }
 
-    /// The next way if it is due. It is under way from then on, until `on_failure`.
+    /// The next way if one is due. It counts as in progress until `on_failure`.
     pub fn next(&mut self, now_ns: u64) -> Option<(Attempt, W)> {
         if self.under_way > 0 && now_ns < self.next_ns {
             return None;
@@ -46,29 +46,29 @@ impl<W: Display> Attempts<W> {
         Some((Attempt(self.tried.len() - 1), way))
     }
 
-    /// An attempt is over; the next one is due.
+    /// An attempt has failed; the next one is due.
     pub fn on_failure(&mut self, attempt: Attempt, problem: &str) {
         self.under_way = self.under_way.saturating_sub(1);
         self.next_ns = 0;
         self.failures.push(format!("{}: {problem}", self.tried[attempt.0]));
     }
 
-    /// There are no ways of some kind: why.
+    /// Some kind of way does not exist, for this reason.
     pub fn on_no_way(&mut self, problem: String) {
         self.failures.push(problem);
     }
 
-    /// When `next` has a way, if nothing fails before.
+    /// When the next way is due, if nothing fails before.
     pub fn deadline_ns(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.next_ns)
     }
 
-    /// Whether nothing is left to hope for.
+    /// Whether all ways have failed.
     pub fn is_over(&self) -> bool {
         self.under_way == 0 && self.waiting.is_empty()
     }
 
-    /// Once nothing is left to hope for: every way tried, with its problem.
+    /// If all ways have failed: every way tried, with its problem.
     pub fn over(&self) -> Option<String> {
         if !self.is_over() {
             return None;
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(attempts.next(1_001 + STAGGER_NS), Some((Attempt(2), c)));
         assert_eq!(attempts.deadline_ns(), None);
         attempts.on_failure(Attempt(0), "no answer");
-        assert_eq!(attempts.over(), None, "the last is under way");
+        assert_eq!(attempts.over(), None, "the last attempt is in progress");
         attempts.on_failure(Attempt(2), "no route");
         let over = "[fd00::1]:7: refused; 10.0.0.1:7: no answer; 10.0.0.2:7: no route";
         assert_eq!(attempts.over().as_deref(), Some(over));

@@ -1,7 +1,7 @@
-//! What moves the bytes of one link: a connected socket, two endpoints of UCX.
+//! Carries the bytes of one link: a connected socket, or two endpoints of UCX.
 //!
-//! A carrier keeps the order of bytes and loses none, or fails. It never waits. It knows neither secrets nor frames: [`super::link`]
-//! brings both, the same on every carrier.
+//! A carrier keeps bytes in order and loses none, or fails. It never blocks. It knows neither secrets nor frames: [`super::link`]
+//! handles both, in the same way on every carrier.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -11,18 +11,18 @@ use std::time::Duration;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::Unacknowledged;
 
-/// What came.
+/// The result of a read.
 pub enum Came<'b> {
-    /// In the buffer of the reader.
+    /// In the caller's buffer.
     Read(&'b [u8]),
     /// In a buffer of its own.
     Whole(Bytes),
-    /// The other end has said that nothing follows.
+    /// The other end has closed the link properly.
     End,
 }
 
 impl Came<'_> {
-    /// Nothing for an end.
+    /// Empty for an end.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Came::Read(bytes) => bytes,
@@ -41,48 +41,48 @@ impl Came<'_> {
 }
 
 pub trait Carrier {
-    /// From now on the link is known by `token` to whoever waits: to the reactor, or to the transport that the carrier is of. Called
+    /// From now on events for the link carry `token`, from the reactor or from the carrier's transport. Called
     /// again when the interest changes.
     ///
     /// # Errors
     /// It cannot be watched.
     fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()>;
 
-    /// Nobody is told of it any more.
+    /// Stops events for the link.
     fn unwatch(&mut self, reactor: &Reactor);
 
     /// There may be room, or the attempt to connect has ended.
     ///
     /// # Errors
-    /// It has not led to a connection.
+    /// The connection attempt failed.
     fn on_writable(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Sends the first of these bytes; how many.
+    /// Sends as many of these bytes as possible; returns how many.
     ///
     /// # Errors
-    /// `WouldBlock`: there is no room now, and the link is told of when there is. Others end the link.
+    /// `WouldBlock`: there is no room now; an event follows when there is. Other errors end the link.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Sends the first of these pieces and takes away what was sent.
+    /// Sends as many of these pieces as possible and removes what was sent.
     ///
     /// # Errors
-    /// As for `write`.
+    /// Those of `write`.
     fn write_pieces(&mut self, pieces: &mut VecDeque<Bytes>) -> io::Result<()>;
 
-    /// What has come, once.
+    /// Reads once.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing. Others end the link.
+    /// `WouldBlock`: nothing is available. Other errors end the link.
     fn read<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Came<'b>>;
 
-    /// Whether `read` is to be called again before anything else is waited for: nobody tells of what has come already.
+    /// Whether `read` must be called again before a wait, because no event reports data that has already arrived.
     fn has_more(&self) -> bool {
         false
     }
 
-    /// What both ends know of this link beforehand, besides the terms: the handshake proves that it is the same.
+    /// Data known to both ends of the link beforehand, besides the terms: the handshake proves that they agree on it.
     fn binding(&self) -> &[u8] {
         &[]
     }
@@ -90,10 +90,10 @@ pub trait Carrier {
     /// The other end has proved that it knows the secret.
     fn on_proved(&mut self) {}
 
-    /// From now on the link fails if the other end answers nothing for so long.
+    /// From now on the link fails if the other end answers nothing for this long.
     ///
     /// # Errors
-    /// That cannot be had.
+    /// The option cannot be set.
     fn keep_alive(&mut self, _patience: Duration) -> io::Result<()> {
         Ok(())
     }
@@ -103,7 +103,7 @@ pub trait Carrier {
         false
     }
 
-    /// How the bytes fare that were written, where that is known.
+    /// Whether the bytes written are being acknowledged, if that is known.
     fn silence(&self) -> Unacknowledged {
         Unacknowledged::Nothing
     }

@@ -1,11 +1,11 @@
-//! Which addresses of a machine links may use: `--interface`.
+//! The addresses of a machine that links may use: `--interface`.
 
 use std::fmt;
 use std::net::IpAddr;
 use thiserror::Error;
 use wireup_os::interfaces::InterfaceAddress;
 
-/// What `--interface` names.
+/// The value of `--interface`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Filter {
     /// An interface, `ib0`.
@@ -31,10 +31,10 @@ pub enum FilterError {
 }
 
 impl Filter {
-    /// What has a slash is a network, what reads as an address is one, everything else is a name.
+    /// A text with a slash is a network, one that parses as an address is an address, anything else is a name.
     ///
     /// # Errors
-    /// It is empty, or a network that is none.
+    /// It is empty, or not a valid network.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         let text = text.trim();
         if text.is_empty() {
@@ -56,7 +56,7 @@ impl Filter {
         }
     }
 
-    /// Whether links may lead to this address of another machine, as seen from one with these addresses.
+    /// Whether links may connect to this address of another machine; `own` are the addresses of this one.
     pub fn takes_remote(&self, ip: IpAddr, own: &[InterfaceAddress]) -> bool {
         match self {
             Filter::Interface(_) => own.iter().any(|own| self.takes(own) && Network::of(own).contains(ip)),
@@ -83,7 +83,7 @@ impl Network {
     }
 
     pub fn contains(&self, ip: IpAddr) -> bool {
-        // A shift by all bits has no value: a network of no leading bits contains everything.
+        // A shift by all bits has no value: a network with prefix length 0 contains everything.
         match (self.base, ip) {
             (IpAddr::V4(base), IpAddr::V4(ip)) => {
                 (base.to_bits() ^ ip.to_bits()).checked_shr(32 - u32::from(self.prefix_len.min(32))).unwrap_or(0) == 0

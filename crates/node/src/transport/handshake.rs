@@ -1,22 +1,22 @@
-//! Proves the session's secret both ways before any other byte of a link is parsed.
+//! Proves the session's secret in both directions before any other byte of a link is parsed.
 //!
-//! `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` with the secret as pre-shared key, and one message more:
+//! `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` with the secret as pre-shared key, and one more message:
 //!
 //! ```text
 //!   child (dials)                                parent, or any other pair of agents
-//!     ── hello: psk, e, {who dials} ──────────────►   learns nothing without the secret
-//!     ◄─ answer: e, ee, {version} ─────────────────   the child knows: the parent has the secret, now
+//!     ── hello: psk, e, {who dials} ──────────────►   can be read only with the secret
+//!     ◄─ answer: e, ee, {version} ─────────────────   the child now knows that the parent has the secret
 //!     ── confirm: {} under the transport key ──────►   the parent knows the same of the child
 //! ```
 //!
-//! Without `confirm` a recorded hello could be played again. Each message is a 2-byte little-endian length with that
-//! many bytes behind it. What follows are frames: plain, or sealed with the handshake's keys (`super::sealed`). Messages of
+//! Without `confirm` a recorded hello could be replayed. Each message is a 2-byte little-endian length followed by that
+//! many bytes. After the handshake come frames: plain, or encrypted with its keys (`super::sealed`). Messages of
 //! an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
 //!
-//! Both sides mix the [`Terms`] of the link into the handshake, so that it ends at the first message where they disagree:
-//! an address may lead to another agent of the same session than the one that was meant.
+//! Both sides mix the [`Terms`] of the link into the handshake, so that it fails at the first message if they differ:
+//! an address may lead to an agent of the same session other than the target.
 //!
-//! The messages are the same on every carrier, and cut anywhere: in a stream of TCP, or each in a message of UCX.
+//! The messages are the same on every carrier and may be split anywhere: in a TCP stream, or each in a UCX message.
 
 use bytes::{Buf, BytesMut};
 use thiserror::Error;
@@ -24,19 +24,19 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Secret};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// First bytes of the prologue. The protocol's version is not among them: another one is told apart by name.
+/// First bytes of the prologue. The protocol's version is not part of it, so that another version can be named in the error.
 const PROLOGUE_MAGIC: &[u8] = b"wireup link\n";
-/// Longest message taken before the peer has proved the secret: a hello with a host name is far shorter.
+/// Longest message accepted before the peer has proved the secret: a hello with a host name is far shorter.
 pub const MESSAGE_LEN_MAX: usize = 1024;
 
-/// What both sides know of a link beforehand.
+/// Facts about a link that both sides know beforehand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms<'a> {
-    /// Whether frames are sealed.
+    /// Whether frames are encrypted.
     pub encrypt: bool,
     /// The agent that listens.
     pub listener: AgentId,
-    /// What the link's carrier adds.
+    /// Data added by the link's carrier.
     pub binding: &'a [u8],
 }
 
@@ -54,7 +54,7 @@ pub enum HandshakeError {
     Setup(snow::Error),
 }
 
-/// One side of a handshake under way. Holds no socket.
+/// One side of a handshake in progress. Holds no socket.
 pub struct Handshake {
     state: State,
     input: BytesMut,
@@ -69,17 +69,17 @@ enum State {
     Answered(Box<snow::TransportState>, Hello),
 }
 
-/// Where a handshake stands after some bytes.
+/// The state of a handshake after some bytes.
 pub enum Progress {
     /// More bytes are needed.
     Wait(Handshake),
-    /// Both sides know. `rest` came behind the handshake; `noise` is for what follows, if it is sealed. The listener learns
-    /// who dialled.
+    /// Both sides have proved the secret. `rest` are the bytes after the handshake; `noise` encrypts what follows, if that is agreed. On
+    /// the listening side `peer` is the dialler's hello.
     Done { peer: Option<Hello>, rest: BytesMut, noise: Box<snow::TransportState> },
 }
 
 impl Handshake {
-    /// Begins as the child; the first message is put into `output`.
+    /// Starts as the child; the first message is appended to `output`.
     pub fn dial(
         secret: &Secret,
         terms: Terms<'_>,
@@ -92,22 +92,22 @@ impl Handshake {
         Ok(Handshake { state: State::Dialled(Box::new(noise)), input: BytesMut::new() })
     }
 
-    /// Begins as the parent.
+    /// Starts as the parent.
     pub fn listen(secret: &Secret, terms: Terms<'_>) -> Result<Self, HandshakeError> {
         let prologue = terms.prologue();
         let noise = builder(secret, &prologue)?.build_responder().map_err(HandshakeError::Setup)?;
         Ok(Handshake { state: State::Listening(Box::new(noise)), input: BytesMut::new() })
     }
 
-    /// Whether the peer has shown that it knows the secret, or has recorded somebody who does.
+    /// Whether the peer has sent a valid hello: it knows the secret, or replays a recorded hello.
     pub fn has_heard(&self) -> bool {
         matches!(self.state, State::Answered(..))
     }
 
-    /// Takes bytes of the peer; replies go to `output`.
+    /// Handles bytes of the peer; replies are appended to `output`.
     ///
     /// # Errors
-    /// The peer is not one of this session: close the link.
+    /// The peer does not belong to this session: close the link.
     pub fn on_bytes(mut self, bytes: &[u8], output: &mut Vec<u8>) -> Result<Progress, HandshakeError> {
         self.input.extend_from_slice(bytes);
         while let Some(message) = self.next_message()? {
@@ -125,7 +125,7 @@ impl Handshake {
                     let length = noise.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
                     let hello: Hello = peer::decode(&payload[..length]).map_err(|_| HandshakeError::Secret)?;
                     let version = peer::encode(&PROTOCOL_VERSION);
-                    // Another version is refused at its confirmation: the answer must leave, so that its user is told.
+                    // Another version is refused only at its confirmation: the answer must be sent, so that its user gets the error.
                     write(&version, output, |payload, message| noise.write_message(payload, message))?;
                     let transport = noise.into_transport_mode().map_err(HandshakeError::Setup)?;
                     self.state = State::Answered(Box::new(transport), hello);
@@ -201,7 +201,7 @@ mod tests {
     fn wait(progress: Progress) -> Handshake {
         match progress {
             Progress::Wait(handshake) => handshake,
-            Progress::Done { .. } => panic!("done too early"),
+            Progress::Done { .. } => panic!("the handshake must not be done yet"),
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
                         child_done = true;
                         break;
                     }
-                    Progress::Done { .. } => panic!("the child learns no more than that"),
+                    Progress::Done { .. } => panic!("the child gets no hello and no frames here"),
                 }
             }
             assert!(child_done);
@@ -233,7 +233,7 @@ mod tests {
                 Progress::Done { peer: Some(peer), rest, .. } => {
                     assert_eq!((peer, &rest[..]), (hello(PROTOCOL_VERSION), &b"frames"[..]));
                 }
-                _ => panic!("the confirmation ends it"),
+                _ => panic!("the confirmation completes the handshake"),
             }
         }
     }
@@ -281,7 +281,7 @@ mod tests {
         let (mut to_parent, mut to_child, mut confirm) = (Vec::new(), Vec::new(), Vec::new());
         let child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
         let parent = wait(Handshake::listen(&secret, TERMS).unwrap().on_bytes(&to_parent, &mut to_child).unwrap());
-        // A child that does not mind the answer.
+        // A child that ignores the version in the answer.
         child.on_bytes(&to_child, &mut confirm).unwrap();
         let refused = parent.on_bytes(&confirm, &mut to_child);
         assert!(matches!(refused, Err(HandshakeError::Version { theirs }) if theirs == PROTOCOL_VERSION + 1));

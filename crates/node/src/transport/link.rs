@@ -1,8 +1,8 @@
-//! One link, whatever carries its bytes: its handshake, then frames, queued by class.
+//! One link on any carrier: its handshake, then frames, queued by class.
 //!
-//! A frame that has begun is finished first; after that the lowest class with something to say goes next, so a fence or
-//! an abort waits for one stdio chunk at most. Everything ready leaves at once. On an encrypted link the bytes of frames that have
-//! begun are sealed in between, no more at once than leave in one go.
+//! A frame that has begun is finished first; then the lowest class with a frame goes next, so a fence or
+//! an abort waits for at most one stdio chunk. Everything that is ready is sent at once. On an encrypted link the bytes of frames that
+//! have begun are encrypted in between, no more at once than is written at once.
 
 mod error;
 mod waiting;
@@ -27,15 +27,15 @@ use wireup_wire::peer::Hello;
 pub struct Link {
     carrier: Box<dyn Carrier>,
     stage: Stage,
-    /// Bytes on their way out: the handshake's, or what is left of frames that have begun.
+    /// Bytes being sent: the handshake's, or the rest of frames that have begun.
     begun: VecDeque<Bytes>,
     waiting: Waiting,
-    /// Where small frames are put together; kept for its allocation.
+    /// A buffer for joining small frames; kept for its allocation.
     joined: Vec<u8>,
-    /// Frames that came right behind the handshake.
+    /// Frames that arrived directly after the handshake.
     early: Bytes,
     encrypt: bool,
-    /// On an encrypted link, once the handshake is done.
+    /// Present on an encrypted link once the handshake is done.
     sealed: Option<Sealed>,
     /// How long the other end may be silent.
     patience: Option<Duration>,
@@ -47,18 +47,18 @@ enum Stage {
     Open,
 }
 
-/// What reading a link gave.
+/// The result of reading a link.
 pub enum Received {
     /// Bytes of frames.
     Bytes(Bytes),
-    /// The handshake is done; who dialled, if this side listened. More may follow at once.
+    /// The handshake is done; the hello of the other end, if it dialled. More may follow at once.
     Up(Option<Hello>),
     /// Nothing more for now.
     Nothing,
 }
 
 impl Link {
-    /// A link whose handshake has begun with these bytes; none where this side listens. `encrypt`: as in the handshake's terms.
+    /// A link whose handshake has begun with the bytes `first`; empty if this side listens. `encrypt`: as in the handshake's terms.
     pub fn begun(carrier: Box<dyn Carrier>, handshake: Handshake, first: Vec<u8>, encrypt: bool) -> Link {
         let mut link = Link::new(carrier, Stage::Handshake(Box::new(handshake)));
         link.encrypt = encrypt;
@@ -66,8 +66,8 @@ impl Link {
         link
     }
 
-    /// A link to a process of the same user on this machine, behind a Unix socket that nobody else can reach. `early`: what came
-    /// behind its greeting.
+    /// A link to a process of the same user on this machine, over a Unix socket that no other user can reach. `early`: the bytes
+    /// after its version header.
     pub fn local(socket: OwnedFd, early: Bytes) -> Link {
         Link { early, local: true, ..Link::new(Box::new(Socket::local(socket)), Stage::Open) }
     }
@@ -87,7 +87,7 @@ impl Link {
         }
     }
 
-    /// From now on whoever waits knows the link by this token, and is told of it as far as `interest` goes.
+    /// From now on events for the link carry this token, as far as `interest` goes.
     pub fn watch(&mut self, token: u64, interest: Interest, reactor: &Reactor) -> io::Result<()> {
         self.carrier.watch(token, interest, reactor)
     }
@@ -104,7 +104,7 @@ impl Link {
         matches!(self.stage, Stage::Open)
     }
 
-    /// Whether the other end, which dialled, has sent a hello that only this session can make.
+    /// Whether the other end, which dialled, has sent a hello that only a member of this session can make.
     pub fn has_heard(&self) -> bool {
         matches!(&self.stage, Stage::Handshake(handshake) if handshake.has_heard())
     }
@@ -114,7 +114,7 @@ impl Link {
         self.carrier.local_address()
     }
 
-    /// From now on the link fails if the other end answers nothing for so long, to probes as to bytes.
+    /// From now on the link fails if the other end answers nothing for this long, neither to probes nor to bytes.
     pub fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         self.patience = Some(patience);
         self.carrier.keep_alive(patience)
@@ -125,7 +125,7 @@ impl Link {
         self.carrier.is_kept_alive()
     }
 
-    /// How the bytes fare that were written.
+    /// Whether the bytes written are being acknowledged.
     pub fn silence(&self) -> Unacknowledged {
         self.carrier.silence()
     }
@@ -135,7 +135,7 @@ impl Link {
         self.waiting.push(frame);
     }
 
-    /// Bytes of frames that have not begun to leave.
+    /// Bytes of frames that have not begun to be sent.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.bytes()
     }
@@ -146,12 +146,12 @@ impl Link {
         !self.begun.is_empty() || (self.is_open() && (sealing || !self.waiting.is_empty()))
     }
 
-    /// There may be room, or the attempt to connect has ended, well or not.
+    /// There may be room, or the attempt to connect has ended, successfully or not.
     pub fn on_writable(&mut self) -> Result<(), LinkError> {
         Ok(self.carrier.on_writable()?)
     }
 
-    /// Sends until everything is out or there is no room; `true`: everything is out.
+    /// Sends until everything is sent or there is no room; `true`: everything is sent.
     pub fn flush(&mut self) -> Result<bool, LinkError> {
         loop {
             if self.begun.is_empty() && self.is_open() && self.sealed.is_none() && !self.write_small()? {
@@ -169,8 +169,8 @@ impl Link {
         }
     }
 
-    /// Sends the next frames from one buffer as long as they are small: that is cheaper than to keep account of their pieces.
-    /// `false`: there is no more room, and what is left of them has begun.
+    /// Sends the next frames from one buffer as long as they are small: that is cheaper than tracking their pieces.
+    /// `false`: there is no more room, and the rest of them has been queued as begun.
     fn write_small(&mut self) -> Result<bool, LinkError> {
         let mut joined = std::mem::take(&mut self.joined);
         let has_room = loop {
@@ -213,7 +213,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads once; whoever waits is told when there is more, unless `has_more`.
+    /// Reads once; an event follows when there is more, unless `has_more`.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Received, LinkError> {
         let came = match self.carrier.read(buffer) {
             Ok(Came::End) => return Err(self.ended()),
@@ -251,17 +251,17 @@ impl Link {
         }
     }
 
-    /// Whether `receive` is to be called again, although nobody tells.
+    /// Whether `receive` must be called again without an event.
     pub fn has_more(&self) -> bool {
         self.carrier.has_more()
     }
 
-    /// Frames that came right behind the handshake, once.
+    /// Frames that arrived directly after the handshake, once.
     pub fn receive_early(&mut self) -> Received {
         received(std::mem::take(&mut self.early))
     }
 
-    /// The other end said that nothing follows.
+    /// The other end has closed the link.
     fn ended(&self) -> LinkError {
         match &self.sealed {
             _ if !self.is_open() => LinkError::Refused,
@@ -270,11 +270,11 @@ impl Link {
         }
     }
 
-    /// The kernel gave the connection up.
+    /// The kernel has closed the connection with an error.
     fn broken(&self, error: io::Error) -> LinkError {
         use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
         match self.patience {
-            // Where a router or the neighbour look-up had something to say, the kernel tells that and not the time.
+            // If a router or the neighbour look-up reported a problem, the kernel returns that error instead of a timeout.
             Some(patience) if matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable) => {
                 LinkError::Silent { patience, error }
             }

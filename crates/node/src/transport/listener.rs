@@ -1,4 +1,4 @@
-//! Where an agent's children dial in: one TCP socket, and the guests that have not proved anything yet.
+//! The TCP socket at which an agent's children dial in, and its guests, which have not authenticated yet.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,14 +11,14 @@ const BACKLOG: i32 = 512;
 pub struct Listener {
     socket: OwnedFd,
     offered: Vec<SocketAddr>,
-    /// Guests that came in at other addresses than the offered ones are turned away.
+    /// Guests that connected to an address other than those offered are refused.
     restricted: bool,
 }
 
-/// What came of looking for a guest.
+/// The result of accepting.
 pub enum Accepted {
     Guest(OwnedFd),
-    /// One left by itself, or came in where none may. There may be others.
+    /// A connection was aborted, or came to an address that is not offered. There may be others.
     TurnedAway,
     Nobody,
 }
@@ -31,7 +31,7 @@ impl Listener {
         Ok(Listener { socket, offered: vec![address], restricted: false })
     }
 
-    /// Listens for children on other machines, which are told the addresses `offered`. If `restricted`, they may use no
+    /// Listens for children on other machines, which are told the addresses `offered`. If `restricted`, they may not use any
     /// other.
     pub fn remote(offered: &[IpAddr], restricted: bool) -> io::Result<Listener> {
         let (socket, restricted) = match offered {
@@ -71,7 +71,7 @@ impl Listener {
     }
 }
 
-/// At all addresses of both families, or of the only family that the kernel has.
+/// Listens at all addresses of both families, or of the only family that the kernel has.
 fn listen_everywhere() -> io::Result<OwnedFd> {
     let everywhere = |ip: IpAddr| socket::listen(SocketAddr::new(ip, 0), BACKLOG);
     everywhere(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| everywhere(Ipv4Addr::UNSPECIFIED.into()))
@@ -81,7 +81,7 @@ fn listen_everywhere() -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    /// Whether a guest that dials this address is let in.
+    /// Whether a guest that dials this address is accepted.
     fn takes(listener: &Listener, to: IpAddr) -> Option<bool> {
         let port = listener.offered[0].port();
         let dialled = socket::dial(SocketAddr::new(to, port), None).ok()?;
@@ -91,7 +91,7 @@ mod tests {
         match listener.accept().unwrap() {
             Accepted::Guest(_) => Some(true),
             Accepted::TurnedAway => Some(false),
-            Accepted::Nobody => panic!("somebody waits"),
+            Accepted::Nobody => panic!("a connection is waiting"),
         }
     }
 
@@ -111,9 +111,9 @@ mod tests {
         let elsewhere = "127.0.0.3".parse().unwrap();
         let one = Listener::remote(&ips[..1], true).unwrap();
         assert_eq!(takes(&one, ips[0]), Some(true));
-        assert_eq!(takes(&one, elsewhere), None, "nobody listens there");
+        assert_eq!(takes(&one, elsewhere), None, "no process listens there");
         let two = Listener::remote(&ips, true).unwrap();
         assert_eq!(takes(&two, ips[1]), Some(true));
-        assert_eq!(takes(&two, elsewhere), Some(false), "turned away");
+        assert_eq!(takes(&two, elsewhere), Some(false), "it must be refused");
     }
 }

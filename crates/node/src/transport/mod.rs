@@ -1,4 +1,4 @@
-//! Links between agents: a Noise handshake before any byte is parsed, then frames, on whatever carries bytes.
+//! Links between agents: a Noise handshake before any other byte is parsed, then frames, over any carrier of bytes.
 
 pub mod addresses;
 pub mod attempts;

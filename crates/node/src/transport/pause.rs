@@ -1,9 +1,9 @@
-//! A listener that is left alone for a while: most likely no descriptor is left for those who call.
+//! Pauses a listener for a while, most likely because no descriptor is left for new connections.
 
 use std::os::fd::AsFd;
 use wireup_os::reactor::{Interest, Reactor};
 
-/// How long. Chosen: somebody else's descriptors may be closed by then, and nobody has noticed the wait.
+/// Length of a pause. Chosen: other descriptors may have been closed by then, and the delay is not noticeable.
 pub const PAUSE_NS: u64 = 100_000_000;
 
 /// Until when the reactor does not watch the listener.
@@ -19,7 +19,7 @@ impl Pause {
         }
     }
 
-    /// Watches the listener again when it is time.
+    /// Watches the listener again if the pause is over.
     pub fn end_if_due(&mut self, listener: impl AsFd, token: u64, now_ns: u64, reactor: &Reactor) {
         if self.until_ns.is_some_and(|until_ns| until_ns <= now_ns)
             && reactor.modify(listener, token, Interest::READABLE).is_ok()

@@ -1,9 +1,9 @@
-//! The bytes of an encrypted link: Noise transport messages, one direction of the counter each.
+//! The bytes of an encrypted link: Noise transport messages, with a separate counter for each direction.
 //!
-//! A message is a 2-byte little-endian length with that many bytes behind it: up to [`PLAIN_LEN_MAX`] bytes of frames,
-//! encrypted, with a tag of 16 bytes. Frames and messages know nothing of each other's ends. The counter that each message
-//! is sealed with begins at 0 (1 where the handshake's confirmation took 0) and cannot come back: after 2^64 - 1 messages
-//! the link would end. A message left out, sent again, changed or put elsewhere does not open, and the link ends.
+//! A message is a 2-byte little-endian length followed by that many bytes: up to [`PLAIN_LEN_MAX`] bytes of frames,
+//! encrypted, and a tag of 16 bytes. Boundaries of frames and of messages are independent. The counter used for each message
+//! begins at 0 (1 where the handshake's confirmation took 0) and never repeats: after 2^64 - 1 messages
+//! the link would end. A message that was omitted, repeated, changed or reordered fails to decrypt, which ends the link.
 
 use bytes::{Bytes, BytesMut};
 use snow::TransportState;
@@ -33,9 +33,9 @@ pub enum SealError {
 pub struct Sealed {
     noise: Box<TransportState>,
     pieces: VecDeque<Bytes>,
-    /// What has come of a message that is not complete.
+    /// The received part of an incomplete message.
     partial: BytesMut,
-    /// Where small pieces are joined before they are sealed.
+    /// A buffer for joining small pieces before they are encrypted.
     joined: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl Sealed {
         Sealed { noise, pieces: VecDeque::new(), partial: BytesMut::new(), joined: Vec::new() }
     }
 
-    /// Pieces of frames that have begun and are not sealed yet.
+    /// Pieces of frames that have begun and are not encrypted yet.
     pub fn pieces(&mut self) -> &mut VecDeque<Bytes> {
         &mut self.pieces
     }
@@ -54,12 +54,12 @@ impl Sealed {
         !self.pieces.is_empty()
     }
 
-    /// Seals pieces, in order, into as few messages as can be; stops when those are `limit` bytes long or longer.
+    /// Encrypts pieces, in order, into as few messages as possible; stops when these are `limit` bytes long or longer.
     ///
-    /// A piece that fills a message of its own is sealed from where it lies; only smaller ones and ends are joined first.
+    /// A piece that fills a message by itself is encrypted without a copy; only smaller pieces and remainders are joined first.
     ///
     /// # Errors
-    /// No message can be sealed any more: close the link.
+    /// The counter is exhausted: close the link.
     pub fn seal(&mut self, limit: usize) -> Result<Bytes, SealError> {
         let mut sealed = Vec::new();
         self.joined.clear();
@@ -87,10 +87,10 @@ impl Sealed {
         Ok(sealed.into())
     }
 
-    /// Takes bytes of the link, cut anywhere; returns the bytes of frames in the messages that they complete.
+    /// Takes bytes of the link, split anywhere; returns the bytes of frames in the messages that they complete.
     ///
     /// # Errors
-    /// A message does not open: close the link.
+    /// A message cannot be decrypted: close the link.
     pub fn open(&mut self, mut bytes: &[u8]) -> Result<Bytes, SealError> {
         let mut plain = Vec::with_capacity(bytes.len());
         while !bytes.is_empty() {
@@ -116,7 +116,7 @@ impl Sealed {
         Ok(plain.into())
     }
 
-    /// Whether the link may end here: not within a message.
+    /// Checks that the link may end here, which is not within a message.
     ///
     /// # Errors
     /// It may not.
@@ -125,7 +125,7 @@ impl Sealed {
     }
 }
 
-/// The length of the message that these bytes begin with, if it is there to its end.
+/// The length of the message at the beginning of these bytes, if it is complete.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let length = LENGTH_LEN + usize::from(u16::from_le_bytes(*bytes.first_chunk()?));
     (bytes.len() >= length).then_some(length)
@@ -276,7 +276,7 @@ mod tests {
             wire.extend_from_slice(&sealed(&mut here, [Bytes::from(second)]));
             let at = at.index(wire.len());
             wire[at] ^= 1 << bit;
-            // A length that got longer may wait for more: nothing wrong is handed out, and the end is one within a message.
+            // If the length grew, `open` may wait for more bytes: no wrong bytes are returned, and the end is within a message.
             let mut plain = Vec::new();
             let mut error = None;
             for piece in wire.chunks(step) {

@@ -1,4 +1,4 @@
-//! A link's bytes on a socket: TCP between machines, a Unix socket on this one.
+//! Carries a link's bytes over a socket: TCP between machines, a Unix socket on this one.
 
 use super::carrier::{Came, Carrier};
 use bytes::{Buf, Bytes};
@@ -11,29 +11,29 @@ use std::time::Duration;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::{self, Unacknowledged};
 
-/// Pieces of one `writev`. Chosen: above this the system call is a small part of the cost.
+/// Most pieces in one `writev`. Chosen: above this the system call is a small part of the cost.
 const WRITE_PIECES_MAX: usize = 64;
 
 pub struct Socket {
     fd: OwnedFd,
     connecting: bool,
     watched: bool,
-    /// There is no network in between.
+    /// Both ends are on this machine.
     local: bool,
 }
 
 impl Socket {
-    /// One that was dialled and is not connected yet.
+    /// For a socket that was dialled and is not connected yet.
     pub fn dialled(fd: OwnedFd) -> Socket {
         Socket { connecting: true, ..Socket::accepted(fd) }
     }
 
-    /// One that was accepted.
+    /// For a socket that was accepted.
     pub fn accepted(fd: OwnedFd) -> Socket {
         Socket { fd, connecting: false, watched: false, local: false }
     }
 
-    /// One to a process on this machine.
+    /// For a socket to a process on this machine.
     pub fn local(fd: OwnedFd) -> Socket {
         Socket { local: true, ..Socket::accepted(fd) }
     }
@@ -94,7 +94,7 @@ impl Carrier for Socket {
 
     fn keep_alive(&mut self, patience: Duration) -> io::Result<()> {
         if self.local {
-            // The other end cannot go without the kernel's saying so.
+            // The kernel always reports when the other end is gone.
             return Ok(());
         }
         socket::keep_alive(&self.fd, patience)
@@ -109,7 +109,7 @@ impl Carrier for Socket {
         if self.local {
             return Unacknowledged::Nothing;
         }
-        // What the kernel does not tell is no reason to end a link.
+        // If the kernel does not report the state, the link is not ended.
         socket::silence(&self.fd).unwrap_or(Unacknowledged::Answered)
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut socket = Socket::local(ours.into());
-        socket.keep_alive(Duration::from_secs(1)).expect("what only TCP has is not asked of a Unix socket");
+        socket.keep_alive(Duration::from_secs(1)).expect("keepalive is not set on a Unix socket");
         let sizes = [3, 0, 300_000, 1, 2_000_000];
         let whole: Vec<u8> = (0..sizes.iter().sum()).map(|byte: usize| (byte % 251) as u8).collect();
         let mut rest = Bytes::from(whole.clone());

@@ -1,12 +1,12 @@
-//! The arguments that C's `main` is given.
+//! The arguments passed to C's `main`.
 //!
-//! Rust's library knows them only where the C library hands them to initialisers, as glibc does, or where Rust's own
-//! `main` runs. The program has C's `main`, and with musl it would see none.
+//! Rust's standard library knows them only where the C library passes them to initialisers, as glibc does, or where Rust's own
+//! `main` runs. This program defines C's `main`, so with musl the standard library would see no arguments.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
 
-/// `argv` of `main`, to be named as the type of that parameter; nobody else can make one.
+/// `argv` of `main`: declare that parameter with this type. No other code can construct one.
 #[repr(transparent)]
 pub struct Argv(*const *const c_char);
 
@@ -15,8 +15,8 @@ impl Argv {
     pub fn arguments(self) -> impl Iterator<Item = OsString> {
         let mut next = self.0;
         std::iter::from_fn(move || {
-            // SAFETY: the C library, the only maker of this type outside of the tests, made an array of pointers to
-            // strings with a null pointer behind the last; all live as long as the process. `next` never goes past
+            // SAFETY: outside of the tests only the C library makes this type: an array of pointers to strings, followed by
+            // a null pointer, all of which live as long as the process. `next` never goes past
             // the null pointer.
             unsafe {
                 if (*next).is_null() {

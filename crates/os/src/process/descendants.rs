@@ -1,21 +1,21 @@
 //! Finds all descendants of this process through `/proc`, and kills them.
 //!
-//! A subreaper keeps them in its tree however they were forked: `setsid` and double forks change neither. A
-//! listing is a snapshot: what is forked meanwhile is found by the next one, so that killing means repeating
-//! until nothing is left. Cost: one file per thread of each process below us (`children`), or one per process of the
-//! machine where the kernel has no such files; and one or two for each that is killed.
+//! A subreaper keeps its descendants in its tree however they were forked: neither `setsid` nor a double fork removes them. A
+//! listing is a snapshot: the next one finds what was forked in the meantime, so killing means repeating
+//! until nothing is left. Cost: one file per thread of each descendant (`children`), or one per process of the
+//! machine where the kernel has no such files; and one or two more for each process that is killed.
 
 use super::{kill, open_pid, own_pid};
 use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
 use std::{fs, io};
 
-/// The pids of all descendants of this process, parents before children; zombies are among them.
+/// The pids of all descendants of this process, zombies included, parents before children.
 pub fn descendants() -> Vec<u32> {
     descendants_without(&[])
 }
 
-/// As [`descendants`], without the children in `spare` and what descends from them.
+/// Like [`descendants`], without the children in `spare` and their descendants.
 fn descendants_without(spare: &[u32]) -> Vec<u32> {
     let own = own_pid();
     if fs::exists(format!("/proc/{own}/task/{own}/children")).unwrap_or(false) {
@@ -26,17 +26,17 @@ fn descendants_without(spare: &[u32]) -> Vec<u32> {
     }
 }
 
-/// What one round of [`kill_descendants`] met.
+/// The result of one round of [`kill_descendants`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Killed {
-    /// Descendants that got `SIGKILL` (or have ended and wait to be reaped).
+    /// Descendants that got `SIGKILL` (including zombies not yet reaped).
     pub killed: usize,
-    /// Descendants that belong to someone else and cannot be killed.
+    /// Descendants that belong to another user and cannot be killed.
     pub denied: usize,
 }
 
-/// Sends `SIGKILL` to every descendant, or only to those born at `born_from` or later (see [`start_ticks`]).
-/// The processes in `spare` and what descends from them are left alone.
+/// Sends `SIGKILL` to every descendant, or only to those started at `born_from` or later (see [`start_ticks`]).
+/// The processes in `spare` and their descendants are left alone.
 pub fn kill_descendants(born_from: Option<u64>, spare: &[u32]) -> Killed {
     let mut round = Killed::default();
     let listed = descendants_without(spare);
@@ -45,14 +45,15 @@ pub fn kill_descendants(born_from: Option<u64>, spare: &[u32]) -> Killed {
         match kill_one(pid, &ours, born_from) {
             Ok(true) => round.killed += 1,
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => round.denied += 1,
-            // Gone since it was listed.
+            // It has ended since it was listed.
             Ok(false) | Err(_) => {}
         }
     }
     round
 }
 
-/// Kills a process that is a child of one of ours. Another one may have its number by now: so the process is held first, then looked at.
+/// Kills a process whose parent is this process or one of its descendants. The pid may have been reused since it was listed, so the
+/// process is held by a pidfd first and checked afterwards.
 fn kill_one(pid: u32, ours: &HashSet<u32>, born_from: Option<u64>) -> io::Result<bool> {
     let held = open_pid(pid);
     let is_ours = parent(pid).is_some_and(|parent| ours.contains(&parent));
@@ -62,13 +63,13 @@ fn kill_one(pid: u32, ours: &HashSet<u32>, born_from: Option<u64>) -> io::Result
     match held {
         Ok(held) => rustix::process::pidfd_send_signal(held, Signal::KILL)?,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
-        // It cannot be held: by Linux before 5.3, or for want of descriptors.
+        // No pidfd: Linux before 5.3, or no descriptor is left.
         Err(_) => kill(pid, libc::SIGKILL)?,
     }
     Ok(true)
 }
 
-/// When a process was started, in clock ticks since the machine's start. `None`: there is no such process.
+/// When a process was started, in clock ticks since the machine's start. `None`: no such process.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
@@ -88,7 +89,7 @@ fn closure(root: u32, spare: &[u32], children_of: impl Fn(u32) -> Vec<u32>) -> V
     }
 }
 
-/// Children are listed by the thread that forked them.
+/// Reads the children of every thread: the kernel lists a child under the thread that forked it.
 fn children_files(pid: u32) -> Vec<u32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -107,12 +108,12 @@ fn children_by_scan() -> HashMap<u32, Vec<u32>> {
     by_parent
 }
 
-/// Who started a process, or took it over.
+/// The parent of a process: the one that started it, or the reaper that adopted it.
 pub(super) fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 4).map(|parent| parent as u32)
 }
 
-/// A process' session, by its leader's pid; 0 where that is elsewhere.
+/// The session of a process, as its leader's pid; 0 if the leader is outside this PID namespace.
 pub(super) fn session(pid: u32) -> Option<u64> {
     stat_field(pid, 6)
 }
@@ -120,7 +121,7 @@ pub(super) fn session(pid: u32) -> Option<u64> {
 /// Field `number` of `/proc/PID/stat`, counted from 1 as in proc(5), at least 3.
 fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name (field 2) may hold anything, also parentheses and blanks: count from its last parenthesis.
+    // The name (field 2) may hold anything, also parentheses and blanks: count from the last closing parenthesis.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
@@ -156,10 +157,10 @@ mod tests {
     fn a_stranger_that_has_the_number_of_one_of_ours_is_left_alone() {
         let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
         let (pid, own) = (sleeper.id(), HashSet::from([own_pid()]));
-        assert!(!kill_one(pid, &HashSet::from([pid]), None).unwrap(), "its parent is none of these");
-        assert!(!kill_one(pid, &own, start_ticks(pid).map(|born| born + 1)).unwrap(), "it is too old");
+        assert!(!kill_one(pid, &HashSet::from([pid]), None).unwrap(), "its parent is not in the set");
+        assert!(!kill_one(pid, &own, start_ticks(pid).map(|born| born + 1)).unwrap(), "it started before the limit");
         assert!(kill_one(pid, &own, start_ticks(pid)).unwrap());
         assert!(!sleeper.wait().unwrap().success());
-        assert!(kill_one(pid, &own, None).is_ok_and(|killed| !killed), "it is gone");
+        assert!(kill_one(pid, &own, None).is_ok_and(|killed| !killed), "it has ended");
     }
 }

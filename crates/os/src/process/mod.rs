@@ -1,4 +1,4 @@
-//! What a process sets about itself, how it finds and ends its descendants.
+//! Settings of the own process; finding and ending its descendants.
 
 mod arguments;
 mod descendants;
@@ -18,12 +18,12 @@ use std::io;
 use std::iter;
 use std::os::fd::OwnedFd;
 
-/// The bounds of open files: before, and after it was raised.
+/// Limits on open files, before and after the soft limit was raised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFiles {
-    /// Soft limit as the process was started with; [`u64::MAX`]: none.
+    /// The soft limit at the start of the process; [`u64::MAX`]: none.
     pub soft_before: u64,
-    /// Soft limit now: the hard one.
+    /// The soft limit now, equal to the hard limit.
     pub soft_now: u64,
 }
 
@@ -38,7 +38,7 @@ pub fn raise_open_files() -> io::Result<OpenFiles> {
     Ok(OpenFiles { soft_before: number(limit.current), soft_now: number(limit.maximum) })
 }
 
-/// Orphaned descendants become children of this process.
+/// Makes orphaned descendants children of this process.
 ///
 /// # Errors
 /// Linux before 3.4.
@@ -46,9 +46,9 @@ pub fn set_subreaper() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// Names the calling thread (15 bytes are kept) as `ps` shows it.
+/// Sets the calling thread's name (15 bytes are kept), which `ps` shows.
 pub fn set_name(name: &std::ffi::CStr) {
-    // A process without a name works as well.
+    // The name is only for people, so failure does not matter.
     let _ = rustix::thread::set_name(name);
 }
 
@@ -57,20 +57,20 @@ pub fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
-/// The leader of this process' session (its log-in shell, most often), which may be gone; `None`: it cannot be seen from
-/// this name space.
+/// The leader of this process's session (usually its log-in shell), which may have ended; `None`: the leader is outside this PID
+/// namespace.
 pub fn session_leader() -> Option<u32> {
-    // SAFETY: `getsid` touches no memory. (rustix' own takes no 0 for an answer, which stands for a leader elsewhere.)
+    // SAFETY: `getsid` touches no memory. (rustix's version does not accept 0, which means a leader in another namespace.)
     u32::try_from(unsafe { libc::getsid(0) }).ok().filter(|&pid| pid > 0)
 }
 
-/// The process furthest up that has started this one and is of its session still, most often a script; for a session whose leader
-/// is gone, or cannot be seen.
+/// The highest ancestor of this process that is in the same session, usually a script. For a session whose leader has ended or is not
+/// visible.
 pub fn eldest_of_session() -> Option<u32> {
     let own = own_pid();
     let own_session = descendants::session(own)?;
     let is_of_it = |&pid: &u32| pid > 0 && descendants::session(pid) == Some(own_session);
-    // A process that ends meanwhile cannot make it longer than this.
+    // The bound ends the walk even if processes end, or pids are reused, in the meantime.
     iter::successors(Some(own), |&pid| descendants::parent(pid).filter(is_of_it))
         .take(ANCESTORS_MAX)
         .skip(1)
@@ -78,7 +78,8 @@ pub fn eldest_of_session() -> Option<u32> {
         .last()
 }
 
-/// The process furthest up that has started this one and began, as all in between, with this `NAME=VALUE` in its environment.
+/// The highest ancestor of this process in an unbroken line of ancestors that were all started with this `NAME=VALUE` in their
+/// environment.
 pub fn eldest_with(variable: &[u8]) -> Option<u32> {
     let has_it = |&pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -90,15 +91,15 @@ pub fn eldest_with(variable: &[u8]) -> Option<u32> {
         .last()
 }
 
-/// Deeper than anybody nests shells.
+/// More than any real nesting of shells.
 const ANCESTORS_MAX: usize = 4096;
 
-/// Who started this process, or took it over; `None`: it cannot be seen from this name space.
+/// The parent of this process: the one that started it, or the reaper that adopted it. `None`: not visible in this PID namespace.
 pub fn parent() -> Option<u32> {
     rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32)
 }
 
-/// Where [`fork`] returned.
+/// In which process [`fork`] returned.
 pub enum Fork {
     Parent { child: u32 },
     Child,
@@ -106,13 +107,13 @@ pub enum Fork {
 
 /// Forks without `exec`.
 ///
-/// The caller holds no other thread: locks that others held would stay locked in the child for ever. (glibc makes
-/// its own allocator usable in the child even so.)
+/// The caller must have no other threads: a lock held by one would stay locked in the child for ever. (glibc makes
+/// its own allocator usable in the child anyway.)
 ///
 /// # Errors
 /// The limit of processes is reached or no memory is left.
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: `fork` is safe in a process of one thread, which the caller upholds; the child gets copies of all
+    // SAFETY: `fork` is safe in a process with one thread, which the caller guarantees; the child gets copies of all
     // memory and of all descriptors, and both sides go on with what they own.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
@@ -121,10 +122,10 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// As [`fork`], but the child starts with all signals blocked: none ends it before it has looked around.
+/// Like [`fork`], but the child starts with all signals blocked, so that none ends it before it has set up its own handling.
 ///
 /// # Errors
-/// As [`fork`].
+/// Those of [`fork`].
 pub fn fork_with_signals_blocked() -> io::Result<Fork> {
     let before = block_all_signals();
     let forked = fork();
@@ -137,13 +138,13 @@ pub fn fork_with_signals_blocked() -> io::Result<Fork> {
 /// Makes this process the leader of a new session without a controlling terminal.
 ///
 /// # Errors
-/// It leads a process group already.
+/// It already leads a process group.
 pub fn new_session() -> io::Result<()> {
     rustix::process::setsid()?;
     Ok(())
 }
 
-/// Leaves at once: no exit handlers, no flushing, no destructors.
+/// Exits at once: no exit handlers, no flushing, no destructors.
 pub fn leave(code: i32) -> ! {
     // SAFETY: `_exit` only ends the process.
     unsafe { libc::_exit(code) }
@@ -152,7 +153,7 @@ pub fn leave(code: i32) -> ! {
 /// Sends a signal to one process.
 ///
 /// # Errors
-/// `ESRCH`: it is gone. `EPERM`: it belongs to someone else.
+/// `ESRCH`: no such process. `EPERM`: it belongs to another user.
 pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
     kill_raw(pid as i32, signal)
 }
@@ -160,13 +161,13 @@ pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
 /// Sends a signal to a process group.
 ///
 /// # Errors
-/// As [`kill`].
+/// Those of [`kill`].
 pub fn kill_group(group: u32, signal: i32) -> io::Result<()> {
     kill_raw(-(group as i32), signal)
 }
 
 fn kill_raw(target: i32, signal: i32) -> io::Result<()> {
-    assert!(target.unsigned_abs() > 1, "signals go to one process or one group, never to all or to init");
+    assert!(target.unsigned_abs() > 1, "a signal needs one process or one group, not all processes or init");
     // SAFETY: `kill` touches no memory.
     match unsafe { libc::kill(target, signal) } {
         0 => Ok(()),
@@ -194,7 +195,7 @@ pub enum Reaped {
     NoChildren,
 }
 
-/// Collects one child that has ended, without waiting.
+/// Reaps one child that has ended, without waiting.
 pub fn reap() -> Reaped {
     match retry_on_intr(|| rustix::process::wait(WaitOptions::NOHANG)) {
         Ok(Some((pid, status))) => Reaped::Child { pid: pid.as_raw_nonzero().get() as u32, ended: ended(status) },
@@ -207,10 +208,10 @@ pub fn reap() -> Reaped {
 /// Waits for one child to end.
 ///
 /// # Errors
-/// `ECHILD`: it is no child of this process, or was reaped already.
+/// `ECHILD`: it is not a child of this process, or was already reaped.
 pub fn wait_for(pid: u32) -> io::Result<Ended> {
     let pid = Pid::from_raw(pid as i32).ok_or(Errno::CHILD)?;
-    // Without NOHANG there is always a status.
+    // Without NOHANG a status is always returned.
     let (_, status) =
         retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()))?.ok_or(Errno::CHILD)?;
     Ok(ended(status))
@@ -223,13 +224,13 @@ fn ended(status: WaitStatus) -> Ended {
     }
 }
 
-/// The bit of a wait status that says so (`WCOREFLAG`).
+/// The bit of a wait status that marks a core dump (`WCOREFLAG`).
 const CORE_DUMPED: i32 = 0x80;
 
-/// A descriptor that becomes readable when the process is gone.
+/// A descriptor (pidfd) that becomes readable when the process has ended.
 ///
 /// # Errors
-/// Linux before 5.3, or the process is gone and reaped.
+/// Linux before 5.3, or the process has ended and been reaped.
 pub fn open_pid(pid: u32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
     Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 /// Largest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
 
-/// A descriptor that becomes readable when one of its signals has arrived.
+/// A descriptor that becomes readable when one of its signals is pending.
 pub struct SignalFd {
     fd: OwnedFd,
 }
@@ -21,7 +21,7 @@ impl SignalFd {
     pub fn new(signals: &[i32]) -> io::Result<SignalFd> {
         let set = set_of(signals);
         // SAFETY: `set` is initialised and outlives the calls; a null old mask is allowed; the descriptor is new
-        // and owned by no one else.
+        // and has no other owner.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
@@ -31,12 +31,12 @@ impl SignalFd {
         }
     }
 
-    /// The number of the next signal that has arrived. Equal signals may have been joined.
+    /// The number of the next pending signal. Several equal signals may be reported as one.
     pub fn read(&self) -> Option<i32> {
         const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
         let mut info = [0u8; INFO_BYTES];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut info[..])) {
-            // The number is the first field.
+            // The signal number is the first field.
             Ok(INFO_BYTES) => Some(u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32),
             Ok(_) | Err(_) => None,
         }
@@ -49,14 +49,14 @@ impl AsFd for SignalFd {
     }
 }
 
-/// The signals that were blocked before.
+/// The signals that were blocked before a change of the mask.
 #[must_use = "or say that the mask stays with `let _ =`"]
 pub struct SavedMask {
     before: libc::sigset_t,
 }
 
 impl SavedMask {
-    /// Blocks these again and no others.
+    /// Restores this mask.
     pub fn restore(self) {
         // SAFETY: the set was filled by the kernel; a null old mask is allowed.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
@@ -76,8 +76,8 @@ pub fn block_all_signals() -> SavedMask {
     }
 }
 
-/// Whether this process ignores `signal`, as `nohup` and the background jobs of scripts arrange it for the programs
-/// that they start.
+/// Whether this process ignores `signal`. `nohup` and the background jobs of scripts start programs with such
+/// signals ignored.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: a null new action changes nothing; the call fills the old one unless it fails, and it is read only then.
@@ -87,7 +87,7 @@ pub fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Lets this process ignore these signals, as its descendants will, unless they get the defaults back.
+/// Ignores these signals, in this process and in descendants that do not reset them.
 pub fn ignore(signals: &[i32]) {
     for &signal in signals {
         // SAFETY: ignoring a signal installs no handler.
@@ -95,10 +95,10 @@ pub fn ignore(signals: &[i32]) {
     }
 }
 
-/// Gives every signal its default disposition back, but for those in `but` (`SIGPIPE` is ignored by this program;
-/// others may have been inherited).
+/// Resets every signal except those in `but` to its default disposition. (This program ignores `SIGPIPE`;
+/// others may have been inherited as ignored.)
 pub fn reset_dispositions(but: &[i32]) {
-    // The kernel's own `struct sigaction` has four words on every architecture, all zero here: default, no flags.
+    // The kernel's own `struct sigaction` has four words on every architecture. All zero means: default, no flags.
     let default = [0u64; 4];
     for signal in (1..=SIGNAL_MAX).filter(|signal| !but.contains(signal)) {
         // SAFETY: the kernel reads the structure only; the default disposition runs no code of ours. The C
@@ -110,7 +110,7 @@ pub fn reset_dispositions(but: &[i32]) {
 
 fn set_of(signals: &[i32]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: `sigemptyset` initialises the set; `sigaddset` refuses numbers that are no signals.
+    // SAFETY: `sigemptyset` initialises the set; `sigaddset` refuses invalid signal numbers.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for &signal in signals {
@@ -120,8 +120,8 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Writes to a closed pipe fail instead of ending this process. A spawned program starts with the default again, if
-/// [`reset_dispositions`] came before.
+/// Makes writes to a closed pipe fail instead of ending this process. A spawned program gets the default disposition, if
+/// [`reset_dispositions`] was called before.
 pub fn ignore_broken_pipes() {
     ignore(&[libc::SIGPIPE]);
 }

@@ -1,8 +1,8 @@
-//! Tests of what a process sets about itself, each in a forked child.
+//! Tests of process settings, each in a forked child.
 
 use super::*;
 
-/// Runs `body` in a forked child; its answer must be true.
+/// Runs `body` in a forked child; it must return true.
 fn in_child(body: impl FnOnce() -> bool) {
     match fork().unwrap() {
         Fork::Child => {
@@ -128,7 +128,7 @@ fn closed_standard_streams_are_filled_and_open_ones_left() {
 
 #[test]
 fn who_began_with_a_variable_is_found_above() {
-    // A forked child finds this process' own in its parent.
+    // In a forked child, the variable is found in its parent, which is this process.
     let environment = std::fs::read("/proc/self/environ").unwrap();
     let known = environment.split(|byte| *byte == 0).find(|pair| !pair.is_empty()).expect("some variable").to_vec();
     in_child(|| {

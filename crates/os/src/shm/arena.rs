@@ -1,36 +1,36 @@
-//! Memory that this process writes again and again while others read it, and that they cannot change.
+//! Memory that this process writes repeatedly; other processes can read it but not change it.
 
 use super::{Mapping, ShmError, failed, memory_file};
 use rustix::fs::{FallocateFlags, SealFlags};
 use rustix::io::retry_on_intr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A memory file whose only writable mapping is this process's.
+/// A memory file whose only writable mapping is in this process.
 #[derive(Debug)]
 pub struct ArenaMemory {
     fd: OwnedFd,
     mapping: Mapping,
-    /// Where memory was never asked for.
+    /// Pages from this offset on have not been allocated.
     untouched: usize,
 }
 
 impl ArenaMemory {
-    /// Room for `len` bytes; memory is taken as it is written.
+    /// Reserves `len` bytes of address space; pages are allocated when they are written.
     ///
     /// # Errors
     /// No descriptor or address space is left, or the kernel is older than 5.1.
     pub fn new(name: &str, len: usize) -> Result<Self, ShmError> {
-        assert!(len > 0, "no empty memory is shared");
+        assert!(len > 0, "shared memory must not be empty");
         let fd = memory_file(name).map_err(failed("making a memory file"))?;
         retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(failed("making it long enough"))?;
         let mapping = Mapping::arena(&fd, len).map_err(failed("mapping it"))?;
-        // From here on nobody else gets a mapping to write, nor writes through the descriptor.
+        // From here on no process gets another writable mapping or writes through the descriptor.
         let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(failed("sealing it"))?;
         Ok(ArenaMemory { fd, mapping, untouched: 0 })
     }
 
-    /// For the descriptor's other owners, who keep it from now on.
+    /// A duplicate of the descriptor, for another owner.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -38,18 +38,18 @@ impl ArenaMemory {
         self.fd.try_clone()
     }
 
-    /// The bytes from `at` on, to be written.
+    /// The `len` bytes from `at` on, for writing.
     ///
     /// # Errors
-    /// There is no memory for them.
+    /// No memory is left for them.
     ///
     /// # Panics
-    /// If they are beyond the end.
+    /// If they extend beyond the end.
     pub fn bytes_mut(&mut self, at: usize, len: usize) -> Result<&mut [u8], ShmError> {
         let end = at + len;
-        assert!(end <= self.mapping.len, "an arena is written within its length");
+        assert!(end <= self.mapping.len, "a write must stay within the arena");
         if end > self.untouched {
-            // Asked for here, where it can fail: a page that cannot be had later is a SIGBUS.
+            // Allocated here, where failure can be reported: a page that cannot be allocated later causes SIGBUS.
             let from = self.untouched.min(at) as u64;
             let allocate = || rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), from, end as u64 - from);
             retry_on_intr(allocate).map_err(failed("allocating its pages"))?;

@@ -8,13 +8,13 @@ fn sealed(text: &[u8]) -> SealedMemory {
     SealedMemory::new("test", text.len(), |bytes| bytes.copy_from_slice(text)).unwrap()
 }
 
-/// The descriptor as another process would hold it.
+/// The descriptor as another process would receive it.
 fn received(memory: &SealedMemory) -> OwnedFd {
     let (left, right) = socket::pair().unwrap();
     assert_eq!(socket::send(&left, b"x", &[memory.as_fd()]).unwrap(), 1);
     let mut fds = VecDeque::new();
     assert_eq!(socket::receive(&right, &mut [0; 8], &mut fds).unwrap(), 1);
-    fds.pop_front().expect("a descriptor came along")
+    fds.pop_front().expect("a descriptor was received")
 }
 
 #[test]
@@ -28,14 +28,14 @@ fn what_was_filled_in_is_read_by_all() {
     }
     assert_eq!(memory.byte_len(), 10_000);
     drop(memory);
-    assert!(client.bytes().ends_with(b"ab"), "it lives as long as a reader");
+    assert!(client.bytes().ends_with(b"ab"), "it lives as long as a reader maps it");
 }
 
 #[test]
 fn a_client_cannot_change_it() {
     let memory = sealed(&[7; 8192]);
     let fd = received(&memory);
-    // Reopened, in case the descriptor itself were what keeps from writing.
+    // Also reopened, in case only the mode of the received descriptor prevents writing.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let reopened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
     for fd in [&fd, &reopened] {
@@ -51,7 +51,7 @@ fn a_client_cannot_change_it() {
         assert_eq!(rustix::fs::fallocate(fd, FallocateFlags::empty(), 8192, 4096), Err(Errno::PERM));
         assert_eq!(rustix::fs::fcntl_add_seals(fd, SealFlags::FUTURE_WRITE), Err(Errno::PERM), "seals are final");
     }
-    // What a reader writes into its own mapping is its own.
+    // A reader may change its own private mapping; nothing else sees that.
     let mut own = Mapping::new(&fd, 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).unwrap();
     own.bytes_mut().fill(9);
     assert_eq!(memory.bytes(), [7; 8192]);

@@ -1,7 +1,7 @@
 //! The child's steps between `clone` and `exec`.
 //!
-//! The child runs on a stack of its own, in the memory of its parent, beside it. It reads its [`Task`], writes
-//! two words of it, makes raw system calls: nothing else. All signals are blocked until its last step but one.
+//! The child runs on a stack of its own, in its parent's memory, at the same time as the parent. It only reads its [`Task`],
+//! writes two words of it and makes raw system calls. All signals are blocked until its last step but one.
 
 use super::limits::One;
 use super::raw::syscall;
@@ -9,28 +9,28 @@ use super::{Session, Step};
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Targets 0, 1, 2 and the extra one.
+/// Target descriptors: 0, 1, 2 and the extra one.
 pub(super) const TARGETS: usize = 4;
 
-/// All that a child needs, in memory that stays as it is until `running` is 0.
+/// Everything that a child needs, in memory that does not change until `running` is 0.
 pub(super) struct Task {
-    /// 1 until the child runs another program or is dead; then the kernel writes 0.
+    /// 1 until the child executes another program or dies; then the kernel writes 0.
     pub running: AtomicU32,
-    /// A failed [`Step`], or 0, and why.
+    /// The [`Step`] that failed, or 0; below, its error number.
     pub step: AtomicU32,
     pub errno: AtomicI32,
     pub parent: c_int,
     pub path: *const c_char,
     pub argv: *const *const c_char,
-    /// The arguments for `/bin/sh`, if `path` is a script without `#!`.
+    /// The arguments for `/bin/sh`, used if `path` is a script without `#!`.
     pub shell_argv: *const *const c_char,
     pub envp: *const *const c_char,
-    /// Null: stay.
+    /// Null: keep the parent's directory.
     pub cwd: *const c_char,
-    /// (source, target); a negative source: none.
+    /// (source, target); a negative source means none.
     pub fds: [(c_int, c_int); TARGETS],
     pub session: Session,
-    /// Null: as the parent.
+    /// Null: keep the parent's CPUs.
     pub cpus: *const u64,
     pub cpus_bytes: usize,
     pub umask: libc::mode_t,
@@ -38,9 +38,9 @@ pub(super) struct Task {
     pub limit_count: usize,
 }
 
-/// The entry of the child.
+/// The child's entry point.
 pub(super) extern "C" fn run(task: *mut Task) -> ! {
-    // SAFETY: the spawner passes a task that it keeps alive and unchanged (but for its atomics) while `running`.
+    // SAFETY: the spawner passes a task that it keeps alive and unchanged (except for its atomics) while `running` is 1.
     let task = unsafe { &*task.cast_const() };
     let (step, errno) = match prepare(task) {
         Ok(()) => execute(task),
@@ -77,7 +77,7 @@ fn prepare(task: &Task) -> Result<(), Failure> {
         call(Step::Affinity, libc::SYS_sched_setaffinity, [0, task.cpus_bytes, task.cpus as usize, 0])?;
     }
     for index in 0..task.limit_count {
-        // SAFETY: the task has so many, and keeps them.
+        // SAFETY: the task has `limit_count` entries and keeps them alive.
         let limit = unsafe { &*task.limits.add(index) };
         let bounds: *const libc::rlimit64 = &limit.bounds;
         call(Step::Limit, libc::SYS_prlimit64, [0, limit.resource as usize, bounds as usize, 0])?;
@@ -92,7 +92,7 @@ fn prepare(task: &Task) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns only if it failed.
+/// Returns only if `exec` failed.
 fn execute(task: &Task) -> Failure {
     let mut errno = execve(task.path, task.argv, task.envp);
     if errno == libc::ENOEXEC {
@@ -105,7 +105,7 @@ fn execute(task: &Task) -> Failure {
     (Step::Execute, errno)
 }
 
-/// Who runs a script without `#!`, as `execvp` has it.
+/// Runs scripts without `#!`, as in `execvp`.
 pub(super) const SHELL: &std::ffi::CStr = c"/bin/sh";
 
 fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
@@ -124,7 +124,7 @@ fn call(step: Step, number: libc::c_long, arguments: [usize; 4]) -> Result<usize
 
 fn leave() -> ! {
     loop {
-        // SAFETY: ends this process; nothing of the parent is touched.
+        // SAFETY: ends this process; the parent's memory is not touched.
         unsafe { syscall(libc::SYS_exit_group, [127, 0, 0, 0]) };
     }
 }

@@ -5,15 +5,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::{ffi::OsStr, io};
 
-/// The search path where the environment has none: glibc's, without the working directory.
+/// The search path if the environment has none: glibc's, without the working directory.
 const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 
 /// Why a program cannot be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FindError {
-    /// There is none.
+    /// There is no such file.
     NotFound,
-    /// There is a file that must not be executed, or a directory.
+    /// There is only a directory, or a file without execute permission.
     NotExecutable,
 }
 
@@ -27,11 +27,11 @@ impl FindError {
     }
 }
 
-/// The path to execute for `name`, for a process that works in `directory`: `name` itself if it holds a slash,
-/// else its first executable match in `search` (the value of `PATH`; `None`: it is not set).
+/// The path to execute for `name`, for a process that works in `directory`: `name` itself if it contains a slash,
+/// else its first executable match in `search` (the value of `PATH`; `None`: not set).
 ///
 /// # Errors
-/// An executable file was not found. A file that may not be executed is passed over for a later one that may,
+/// No executable file was found. A file without execute permission is skipped in favour of a later match
 /// and reported only if there is none.
 pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Result<Vec<u8>, FindError> {
     if name.contains(&b'/') {
@@ -54,7 +54,7 @@ pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Res
     Err(error)
 }
 
-/// Whether this process could work in `directory`.
+/// Checks that this process could use `directory` as its working directory.
 ///
 /// # Errors
 /// Why not.

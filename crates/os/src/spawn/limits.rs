@@ -1,8 +1,8 @@
-//! Soft resource limits of children: each takes them on itself, so that they never bind the process that starts it.
+//! Soft resource limits of children. Each child sets its own, so that they never apply to the process that starts it.
 
 use rustix::process::{Resource, getrlimit};
 
-/// Those that differ from this process's own: a child that inherits what it should have makes no system call.
+/// Only the limits that differ from this process's own: for the others a child makes no system call.
 #[derive(Clone, Default, Debug)]
 pub struct Limits(Vec<One>);
 
@@ -13,7 +13,7 @@ pub(super) struct One {
 }
 
 impl Limits {
-    /// Each as far as the hard limit here allows; `u64::MAX`: none.
+    /// Each limit is capped at the hard limit of this process; `u64::MAX`: none.
     pub fn new(soft: impl IntoIterator<Item = (Resource, u64)>) -> Limits {
         Limits(soft.into_iter().filter_map(|(resource, soft)| One::new(resource, soft)).collect())
     }

@@ -1,19 +1,19 @@
-//! Starts programs, several at once, without copying the parent and without waiting for `exec`.
+//! Starts programs, several at once, without copying the parent's memory and without waiting for `exec`.
 //!
 //! A child is made by `clone` with `CLONE_VM` but without `CLONE_VFORK`: it shares the parent's memory until it
-//! executes its program, and both run meanwhile. It has a stack of its own from a pool. The kernel clears one
+//! executes its program, while both keep running. It has a stack of its own from a pool. The kernel clears one
 //! word of the shared memory when the child has left it, by `exec` or by death (`CLONE_CHILD_CLEARTID`), so the
-//! parent sees that without a system call, or waits for it as for a futex. A child that fails writes step and
-//! `errno` into its task before it leaves.
+//! parent can see that without a system call, or wait for it with a futex. A child that fails writes the step and
+//! `errno` into its task before it exits.
 //!
-//! Measured on 2 cpus, 1,024 processes of an empty static program: 50 to 60 ms for `vfork` one after the other
-//! without any descriptors; 47 ms with 4 or more at once including two pipes and a socket pair each (`fork`-like
-//! order costs 80 ms there). The `clone` copies the table of descriptors and `exec` closes what is
-//! close-on-exec, so a caller keeps its table small while it spawns.
+//! Measured on 2 CPUs, 1,024 processes of an empty static program: 50 to 60 ms for `vfork` one after the other
+//! without any descriptors; 47 ms with 4 or more at once including two pipes and a socket pair each (one at a time, as with
+//! `fork`, takes 80 ms). `clone` copies the descriptor table and `exec` closes what is
+//! close-on-exec, so a caller should keep its table small while it spawns.
 //!
-//! Duties of the caller, none of them about memory: signals are blocked and dispositions are default (the child
+//! Requirements on the caller (none concerns memory safety): signals are blocked and dispositions are default (the child
 //! empties the mask as its last step, and a handler must never run in it); descriptors are close-on-exec; the
-//! spawner stays on one thread, whose end is the children's parent death.
+//! spawner stays on one thread, whose end triggers the children's parent-death signal.
 
 mod child;
 mod find;
@@ -45,9 +45,9 @@ pub enum Step {
     /// Working directory.
     Directory = 5,
     Execute = 6,
-    /// The file is there; what would interpret it (`#!` or the loader of the ELF file) is not.
+    /// The file exists, but its interpreter (`#!` or the loader of the ELF file) does not.
     Interpreter = 7,
-    /// The process could not even be made.
+    /// The process could not be created.
     Clone = 8,
 }
 
@@ -65,7 +65,7 @@ pub struct Failure {
     pub errno: i32,
 }
 
-/// The session of a child, and so, with Linux' autogroups, whom it shares a scheduling group with. It always leads a process group.
+/// The session of a child, which with Linux's autogroups also sets its scheduling group. A child always leads a process group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Session {
     /// The spawner's.
@@ -76,14 +76,14 @@ pub enum Session {
     OwnWithTerminal,
 }
 
-/// One child to start. The descriptors are only borrowed for the call.
+/// One child to start. The descriptors are borrowed only for the call.
 pub struct Command<'a> {
     pub program: &'a Rc<Program>,
-    /// The child's own variables, `NAME=VALUE`; they win over the program's.
+    /// The child's own variables, `NAME=VALUE`; they take precedence over the program's.
     pub environment: &'a [Vec<u8>],
-    /// Standard input, output, error. A descriptor numbered below [`LOWEST_SOURCE`] must be at its own place.
+    /// Standard input, output, error. A descriptor numbered below [`LOWEST_SOURCE`] must already have its target number.
     pub stdio: [BorrowedFd<'a>; 3],
-    /// A descriptor that the child gets as [`EXTRA_TARGET`].
+    /// A descriptor that the child gets as number [`EXTRA_TARGET`].
     pub extra: Option<BorrowedFd<'a>>,
     pub session: Session,
     pub cpus: Option<&'a CpuSet>,
@@ -91,9 +91,9 @@ pub struct Command<'a> {
     pub limits: &'a Limits,
 }
 
-/// The number of [`Command::extra`] in the child.
+/// The number that [`Command::extra`] has in the child.
 pub const EXTRA_TARGET: i32 = 3;
-/// Sources of a child's descriptors have at least this number: no target overwrites a source.
+/// The lowest number for sources of a child's descriptors, so that no target overwrites a source.
 pub const LOWEST_SOURCE: i32 = 4;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The children under way: a stack and a task for each.
+//! The children being started, with a stack and a task for each.
 
 use super::child::{TARGETS, Task, run};
 use super::limits::One;
@@ -15,25 +15,25 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Bytes of a child's stack. The steps need less than one KiB; unoptimised code a few.
+/// Bytes of a child's stack. The steps need less than 1 KiB; in unoptimised code a few KiB.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Starts programs; a fixed number of them may be on their way at once.
+/// Starts programs; a fixed number of starts may be in progress at once.
 pub struct Spawner {
     seats: Vec<Seat>,
     free: Vec<usize>,
-    /// Seats of the children under way, oldest first.
+    /// Seats of the children being started, oldest first.
     flying: VecDeque<usize>,
     own_pid: i32,
 }
 
-/// A child that runs its program, or never will.
+/// The result of a start: the child runs its program, or it failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Executed {
-    /// As given to [`Spawner::start`].
+    /// The token passed to [`Spawner::start`].
     pub token: u32,
     pub pid: u32,
-    /// `Ok` also for a child that was killed on its way: its end tells.
+    /// Also `Ok` for a child that was killed before `exec`: its exit status shows that.
     pub result: Result<(), Failure>,
 }
 
@@ -42,7 +42,7 @@ struct Seat {
     task: Box<Task>,
     token: u32,
     pid: u32,
-    /// What the task points into.
+    /// The task points into these fields.
     program: Option<Rc<Program>>,
     environment: Environment,
     cpus: Vec<u64>,
@@ -50,7 +50,7 @@ struct Seat {
 }
 
 impl Spawner {
-    /// A spawner for this process with `at_once` seats; about four per cpu keep all cpus busy.
+    /// A spawner for this process with `at_once` seats; about four per CPU keep all CPUs busy.
     ///
     /// # Errors
     /// No memory is left for the stacks.
@@ -69,21 +69,21 @@ impl Spawner {
         !self.free.is_empty()
     }
 
-    /// Children that have been started and not yet been polled.
+    /// The number of children that have been started and not yet polled.
     pub fn under_way(&self) -> usize {
         self.flying.len()
     }
 
-    /// Starts a child and returns its pid. [`Spawner::poll`] will say, under `token`, how it went; the caller may
+    /// Starts a child and returns its pid. [`Spawner::poll`] later reports the result under `token`; the caller may
     /// close the child's descriptors at once.
     ///
     /// # Errors
-    /// No process can be made ([`Step::Clone`]); a variable holds a zero byte (`EINVAL`).
+    /// The process cannot be created ([`Step::Clone`]); a variable contains a zero byte (`EINVAL`).
     ///
     /// # Panics
     /// There is no room; a descriptor breaks the rule of [`Command::stdio`].
     pub fn start(&mut self, command: &Command<'_>, token: u32) -> Result<u32, Failure> {
-        let index = self.free.pop().expect("the caller has asked for room");
+        let index = self.free.pop().expect("the caller has checked has_room()");
         let started = self.start_in(index, command, token);
         match started {
             Ok(_) => self.flying.push_back(index),
@@ -92,7 +92,7 @@ impl Spawner {
         started
     }
 
-    /// The next child that has left our memory.
+    /// The next child that no longer uses our memory.
     pub fn poll(&mut self) -> Option<Executed> {
         let gone = |&index: &usize| self.seats[index].task.running.load(Ordering::Acquire) == 0;
         let place = self.flying.iter().position(gone)?;
@@ -106,15 +106,15 @@ impl Spawner {
         Some(Executed { token: seat.token, pid: seat.pid, result })
     }
 
-    /// Waits at most `timeout` for the oldest child under way to leave our memory.
+    /// Waits at most `timeout` until the oldest child being started no longer uses our memory.
     pub fn wait_oldest(&self, timeout: Duration) {
         let Some(&index) = self.flying.front() else { return };
         let timeout = rustix::time::Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()) as _,
         };
-        // Not a private futex: the kernel wakes this word as a shared one. All errors (the word has changed, a
-        // signal, the time is over) mean: look again.
+        // Not a private futex: the kernel wakes this word as a shared one. Every error (the word has changed, a
+        // signal, the timeout) means the same: check again.
         let _ = futex::wait(&self.seats[index].task.running, futex::Flags::empty(), 1, Some(&timeout));
     }
 
@@ -208,11 +208,11 @@ impl Seat {
         let flags = libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD;
         let task: *mut Task = &mut *self.task;
         // SAFETY: the stack belongs to this seat alone and the seat is free, so no other child uses it. The task
-        // and all that it points into (program, environment, cpus, limits, in this seat) is neither changed, moved nor
-        // dropped before `running` is 0: a seat under way is not in `free`, and `Spawner::drop` waits. The child
+        // and all that it points into (program, environment, CPUs, limits, in this seat) is neither changed, moved nor
+        // dropped before `running` is 0: a seat in use is not in `free`, and `Spawner::drop` waits. The child
         // shares our memory without being a thread of ours; `child::run` reads the task, writes only its
-        // atomics, calls neither the allocator nor the C library, and never returns. `running` lies in the task
-        // and is what CLEARTID clears.
+        // atomics, calls neither the allocator nor the C library, and never returns. `running` is in the task
+        // and is the word that CLEARTID clears.
         let pid = unsafe {
             let cleared = (&raw mut (*task).running).cast::<u32>();
             clone(flags, self.stack.top(), run, task, cleared)
@@ -225,7 +225,7 @@ impl Seat {
     }
 }
 
-/// Memory for a child's stack with a page below that must not be touched.
+/// Memory for a child's stack, with an inaccessible guard page below.
 struct Stack {
     base: *mut c_void,
     bytes: usize,
@@ -236,8 +236,8 @@ impl Stack {
         let page = rustix::param::page_size();
         let bytes = STACK_BYTES + page;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; its lowest page is taken away again before
-        // anyone knows it.
+        // SAFETY: a new mapping at an address of the kernel's choice; its lowest page is made inaccessible before
+        // any other code knows the address.
         unsafe {
             let base = mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE)?;
             let stack = Stack { base, bytes };
@@ -246,7 +246,7 @@ impl Stack {
         }
     }
 
-    /// Its end, where a stack begins.
+    /// The highest address, where a stack begins.
     fn top(&self) -> *mut u8 {
         self.base.wrapping_byte_add(self.bytes).cast()
     }

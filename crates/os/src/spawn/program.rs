@@ -1,27 +1,27 @@
-//! What several children have in common: path, arguments, directory, environment.
+//! What several children share: path, arguments, directory, environment.
 
 use super::child::SHELL;
 use libc::c_char;
 use std::collections::HashMap;
 use std::ffi::{CString, NulError};
 
-/// A program with its arguments, prepared once and started many times.
+/// A program with its arguments, prepared once and started any number of times.
 pub struct Program {
     path: CString,
     arguments: Strings,
     shell_arguments: Strings,
     directory: Option<CString>,
     environment: Strings,
-    /// Where each variable stands in `environment`.
+    /// The index of each variable in `environment`.
     names: HashMap<Vec<u8>, usize>,
 }
 
 impl Program {
     /// `path` is executed with `arguments` (the first is the program's own name) after a change to `directory`.
-    /// `environment` holds `NAME=VALUE`; the last of a name wins.
+    /// `environment` holds `NAME=VALUE`; the last entry for a name takes precedence.
     ///
     /// # Errors
-    /// A zero byte in any of them.
+    /// One of them contains a zero byte.
     pub fn new(
         path: &[u8],
         arguments: &[Vec<u8>],
@@ -58,7 +58,7 @@ impl Program {
     }
 }
 
-/// The environment of one child: the program's, with the child's own variables in place of or behind it.
+/// The environment of one child: the program's, where the child's own variables replace those of the same name and the rest is appended.
 #[derive(Default)]
 pub(super) struct Environment {
     own: Strings,
@@ -66,14 +66,14 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// The pointers stay valid as long as both `self` is not changed and `program` is alive.
+    /// The pointers stay valid while `self` is unchanged and `program` is alive.
     pub fn set(&mut self, program: &Program, own: &[Vec<u8>]) -> Result<(), NulError> {
         self.own = Strings::new(own.iter().map(Vec::as_slice))?;
         self.pointers.clear();
-        // The program's strings without the closing null.
+        // The program's strings without the terminating null pointer.
         self.pointers.extend(&program.environment.pointers[..program.environment.count()]);
         for (index, variable) in own.iter().enumerate() {
-            // A rank's own variables are a dozen: looking through them costs less than a table would.
+            // A rank has about a dozen variables of its own: scanning them is cheaper than a table.
             if own[index + 1..].iter().any(|later| name(later) == name(variable)) {
                 continue;
             }
@@ -91,10 +91,10 @@ impl Environment {
     }
 }
 
-/// C strings in one block, with the array of pointers (null at its end) that `exec` wants.
+/// C strings in one block, with the null-terminated array of pointers that `exec` needs.
 #[derive(Default)]
 struct Strings {
-    /// Keeps what `pointers` point to.
+    /// Owns the bytes that `pointers` point to.
     _bytes: Box<[u8]>,
     pointers: Vec<*const c_char>,
 }

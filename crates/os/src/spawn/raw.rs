@@ -1,12 +1,12 @@
-//! System calls without a C library: what a child may do while it shares its parent's memory.
+//! System calls without the C library, for a child that shares its parent's memory.
 //!
-//! The C library would write `errno` into thread-local storage that parent and child have in common here, and
-//! may take locks, and musl's `clone` refuses the flags used here. These calls touch registers only.
+//! The C library would write `errno` into thread-local storage that parent and child share here, and
+//! may take locks; musl's `clone` also refuses the flags used here. These calls touch registers only.
 
 use super::child::Task;
 use libc::{c_int, c_long};
 
-/// Where a child begins; it never returns.
+/// The child's entry point; it never returns.
 pub(super) type Entry = extern "C" fn(*mut Task) -> !;
 
 #[cfg(target_arch = "x86_64")]
@@ -33,17 +33,17 @@ pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
 }
 
 #[cfg(target_arch = "x86_64")]
-/// Starts a process of our memory that calls `entry(task)` on a stack that ends at `top`; its pid, or an errno below
-/// zero. The kernel clears `cleared` when it has left our memory, if `flags` say so.
+/// Starts a process in our memory that calls `entry(task)` on a stack that ends at `top`. Returns its pid, or a negated
+/// errno. The kernel clears `cleared` when the process no longer uses our memory, if `flags` request that.
 ///
 /// # Safety
-/// The flags contain `CLONE_VM` and not `CLONE_SETTLS`. `top` ends a stack that nobody else uses, aligned to 16 bytes.
-/// `entry` never returns. What `entry` needs of the task, and the stack, stay until the process has left our memory.
+/// The flags contain `CLONE_VM` and not `CLONE_SETTLS`. `top` ends a stack that nothing else uses, aligned to 16 bytes.
+/// `entry` never returns. What `entry` needs of the task, and the stack, stay valid until the process no longer uses our memory.
 #[inline(never)]
 pub(super) unsafe fn clone(flags: c_int, top: *mut u8, entry: Entry, task: *mut Task, cleared: *mut u32) -> isize {
     let result;
-    // SAFETY: the parent only makes a system call. The child has its registers but for `rax` and the stack, and goes
-    // into `entry` from there, with a return address that is never used. `rcx` and `r11`, which the kernel clobbers,
+    // SAFETY: the parent only makes a system call. The child has the same registers except `rax` and the stack pointer, and
+    // calls `entry` from there, with a return address that is never used. `rcx` and `r11`, which the kernel clobbers,
     // hold nothing.
     unsafe {
         core::arch::asm!(
@@ -93,15 +93,15 @@ pub(super) unsafe fn syscall(number: c_long, arguments: [usize; 4]) -> isize {
 }
 
 #[cfg(target_arch = "aarch64")]
-/// As that for x86-64.
+/// Like the version for x86-64.
 ///
 /// # Safety
-/// As that for x86-64.
+/// As for x86-64.
 #[inline(never)]
 pub(super) unsafe fn clone(flags: c_int, top: *mut u8, entry: Entry, task: *mut Task, cleared: *mut u32) -> isize {
     let result;
-    // SAFETY: the parent only makes a system call. The child has its registers but for `x0` and the stack, and goes
-    // into `entry` from there.
+    // SAFETY: the parent only makes a system call. The child has the same registers except `x0` and the stack pointer, and
+    // calls `entry` from there.
     unsafe {
         core::arch::asm!(
             "svc 0",

@@ -1,4 +1,4 @@
-//! Tests of the spawner with real programs. Signals stay as the test harness has them.
+//! Tests of the spawner with real programs. The signal mask and dispositions are those of the test harness.
 
 use super::*;
 use crate::files::{null, pipe};
@@ -30,7 +30,7 @@ fn finish(spawner: &mut Spawner) -> Executed {
     }
 }
 
-/// Runs one program to its end: (what it wrote, how it started, how it ended).
+/// Runs one program to its end: (its output, the result of its start, how it ended).
 fn run(program: &Rc<Program>, change: impl FnOnce(&mut Command<'_>)) -> (String, Executed, Ended) {
     let null = high(null().unwrap());
     let (reader, writer) = pipe().unwrap();
@@ -86,7 +86,7 @@ fn a_session_is_shared_or_a_childs_own() {
     assert_eq!((group, session), (pid, pid));
 }
 
-/// This process must stay as it is: other children do not have these limits.
+/// The limits must not apply to this process.
 #[test]
 fn limits_bind_the_child_alone() {
     let before = [Resource::Nofile, Resource::Fsize, Resource::Core].map(getrlimit);
@@ -97,7 +97,7 @@ fn limits_bind_the_child_alone() {
         (Resource::Stack, getrlimit(Resource::Stack).current.unwrap_or(u64::MAX)),
     ])));
     assert_eq!(shell("ulimit -n; ulimit -f", |command| command.limits = limits), "99\n0");
-    assert!(limits.list().iter().all(|limit| limit.resource != Resource::Stack as u32), "what it has anyway");
+    assert!(limits.list().iter().all(|limit| limit.resource != Resource::Stack as u32), "already at that limit");
     assert_eq!([Resource::Nofile, Resource::Fsize, Resource::Core].map(getrlimit), before);
 }
 

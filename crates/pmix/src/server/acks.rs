@@ -1,10 +1,10 @@
-//! Clients' bytes are acknowledged soon.
+//! Acknowledges clients' bytes early, which avoids a delay of 40 ms.
 //!
-//! The library's clients write each message by itself over TCP, with Nagle's algorithm on, and say several things in a row that nobody
-//! answers: the kernel holds the last of them back until the first ones are acknowledged, and the server's kernel lets that wait for
-//! 40 ms. Every `MPI_Finalize` of Open MPI 4 and 5 stands still for so long, as may a fence that follows a commit. Nothing can be
-//! set at the clients, nor at the server once and for all; so whenever a client's bytes come, its socket is told to acknowledge what
-//! it has (`TCP_QUICKACK`, which the kernel soon forgets again). Many clients at once cost one look each [`PAUSE`].
+//! The library's clients write each message separately over TCP with Nagle's algorithm on, and send several in a row that get no
+//! reply. The client's kernel then holds the last one back until the first ones are acknowledged, and the server's kernel delays that
+//! acknowledgement by 40 ms. This delays every `MPI_Finalize` of Open MPI 4 and 5, and sometimes a fence that follows a commit. No
+//! permanent setting prevents it, on either side. So whenever bytes from a client arrive, its socket is told to acknowledge them
+//! (`TCP_QUICKACK`, which the kernel soon clears again). With many clients this costs one pass over their sockets per [`PAUSE`].
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -14,19 +14,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// From the first bytes to the acknowledgement. Chosen: short beside the 40 ms, long beside what a look costs (some microseconds).
+/// Delay from the first bytes to the acknowledgement. Chosen: short compared with 40 ms, long compared with one pass (some microseconds).
 const PAUSE: Duration = Duration::from_micros(200);
-/// Free numbers above the highest known descriptor that are looked at: the library opens few at once.
+/// How many unused numbers above the highest known descriptor are checked: the library opens few at once.
 const AHEAD: usize = 64;
-/// Sockets of one look; the others have the next.
+/// Most events taken at once.
 const EVENTS_MAX: usize = 256;
 
-/// Set by the library's thread.
+/// The number of new clients. Set by the library's thread.
 #[derive(Default)]
 pub struct Newcomers(AtomicUsize);
 
 impl Newcomers {
-    /// A client has connected: its socket is to be found.
+    /// A client has connected; its socket must be found.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
@@ -36,11 +36,11 @@ impl Newcomers {
     }
 }
 
-/// The main thread's part.
+/// The main thread's half.
 pub struct Acks {
-    /// Tells of each arrival once, whoever reads it (edge-triggered).
+    /// Reports each arrival once, whether or not the bytes have been read (edge-triggered).
     epoll: OwnedFd,
-    /// Connections that are watched, by number; some may be gone.
+    /// Watched connections, by descriptor number; some may be closed by now.
     known: Vec<bool>,
     due: Option<Instant>,
     events: Vec<epoll::Event>,
@@ -54,27 +54,27 @@ impl Acks {
         Ok(Acks { epoll, known: Vec::new(), due: None, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Readable when bytes have come; to be waited for unless a look is due anyway.
+    /// Readable when bytes have arrived. Wait for it unless a pass is already due.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Bytes have come.
+    /// Bytes have arrived.
     pub fn on_bytes(&mut self) {
         self.due.get_or_insert_with(|| Instant::now() + PAUSE);
     }
 
-    /// How long until the next look, if one is due.
+    /// Time until the next pass, if one is due.
     pub fn timeout(&self) -> Option<Timespec> {
         let left = self.due?.saturating_duration_since(Instant::now());
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 
-    /// Finds new clients' sockets and acknowledges what has come, if it is time.
+    /// Finds the sockets of new clients and, if a pass is due, acknowledges what has arrived.
     pub fn settle(&mut self, newcomers: &Newcomers) {
         let count = newcomers.take();
         if count > 0 && self.watch_unknown() < count {
-            // A number is in use again.
+            // A known number must have been closed and used again.
             self.known.clear();
             self.watch_unknown();
         }
@@ -89,7 +89,7 @@ impl Acks {
             self.events.clear();
             let found = epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&Timespec::default()));
             for event in &self.events {
-                // A socket that is gone meanwhile needs none; a number that is another's now does it no harm.
+                // A socket closed meanwhile needs no acknowledgement; if its number has been reused, the option does no harm.
                 let _ = sockopt::set_tcp_quickack(borrow(event.data.u64() as RawFd), true);
             }
             if found.is_err() || self.events.len() < EVENTS_MAX {
@@ -98,7 +98,7 @@ impl Acks {
         }
     }
 
-    /// Watches connections that are not watched yet; how many.
+    /// Watches connections that are not watched yet; returns their number.
     fn watch_unknown(&mut self) -> usize {
         let (mut found, mut end, mut number) = (0, self.known.len() + AHEAD, 0);
         while number < end {
@@ -115,25 +115,25 @@ impl Acks {
         found
     }
 
-    /// Watches a TCP connection, which sends at once from now on; `false` if this number is none.
+    /// Watches a TCP connection and turns off Nagle's algorithm on it; `false` if this number is not one.
     fn watch(&self, number: RawFd) -> bool {
         let fd = borrow(number);
         if rustix::net::getpeername(fd).is_err() || sockopt::set_tcp_nodelay(fd, true).is_err() {
             return false;
         }
         let data = epoll::EventData::new_u64(number as u64);
-        // The library may have read what came before we look: then only `OUT`, which is always true, lets the arrival be told.
+        // The library may have read the bytes before we watch the socket. `OUT`, which is always true, reports the arrival even then.
         let arrivals = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        // It may be watched already, or closed this moment.
+        // It may already be watched, or have been closed just now.
         let _ = epoll::add(&self.epoll, fd, data, arrivals);
         true
     }
 }
 
-/// A descriptor of the library's, by its number.
+/// A descriptor of the library, by its number.
 fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the number goes to the kernel in one call and no further: the kernel says if it is none, and on a socket that is not a
-    // client's the options that we set change nothing that anybody reads.
+    // SAFETY: the number is used in one system call only. The kernel reports an error if it is not open, and on a socket that is not a
+    // client's the options that we set change no data.
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    /// A client with Nagle's algorithm, and the server's end.
+    /// A client's end, with Nagle's algorithm on, and the server's end.
     fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (client, listener.accept().unwrap().0)
@@ -160,23 +160,23 @@ mod tests {
             std::thread::sleep(PAUSE);
             acks.settle(&newcomers);
             assert!(acks.timeout().is_none());
-            // What was said once is not said again.
+            // The same arrival is not reported twice.
             assert!(!heard(acks, Duration::ZERO));
         };
         for _ in 0..3 {
-            // The second round has the numbers of the first again.
+            // Later rounds reuse the descriptor numbers of the first.
             let (mut client, mut server) = connection(&listener);
-            // Both ends are this process': the server's may have a number that is known, and the client's a new one.
+            // Both ends belong to this process: the server's may get a known number, and the client's a new one.
             newcomers.add();
             newcomers.add();
             acks.settle(&newcomers);
-            assert_eq!(newcomers.take(), 0, "it is looked for once");
-            // What came before is not known: it counts as bytes.
+            assert_eq!(newcomers.take(), 0, "new clients are searched for once");
+            // Bytes that arrived earlier cannot be told apart, so a new socket is reported once.
             assert!(heard(&acks, Duration::from_secs(5)));
             look(&mut acks);
             for _ in 0..2 {
                 client.write_all(b"x").unwrap();
-                // Read before anybody looked, and heard of all the same.
+                // Read before the acknowledgement, and still reported.
                 server.read_exact(&mut [0]).unwrap();
                 assert!(heard(&acks, Duration::from_secs(5)));
                 look(&mut acks);

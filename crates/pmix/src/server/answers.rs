@@ -1,4 +1,4 @@
-//! The agent's messages, turned into calls of the library and into its callbacks.
+//! Turns the agent's messages into calls of the library and into its callbacks.
 
 use super::state::{Callback, Server, Waiting};
 use crate::infos::{Infos, c_array, c_text, proc_name};
@@ -13,7 +13,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::pmix::{Answer, Event, Item, Set, Status, ToServer};
 
-/// What the nodes of a fence gave, one behind the other: the library reads its own packing on.
+/// The blocks of a fence's nodes, concatenated: the library's format allows that.
 fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
     let parts = blocks.into_iter().map(|part| block::plain(part, FRAME_PAYLOAD_MAX)).collect::<Result<Vec<_>, _>>();
     let mut parts = parts.map_err(|error| format!("the outcome of a fence: {error}"))?;
@@ -24,10 +24,10 @@ fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
 }
 
 impl Server {
-    /// Takes any message but the first and the last.
+    /// Handles any message except the first and the last.
     ///
     /// # Errors
-    /// The agent breaks the rules.
+    /// The agent violates the protocol.
     pub fn take(&'static self, message: ToServer) -> Result<(), String> {
         match message {
             ToServer::Begin(_) | ToServer::End => return Err("a second Begin".into()),
@@ -47,7 +47,7 @@ impl Server {
         Ok(())
     }
 
-    /// Hands an answer to whoever waits for it. On the library's thread.
+    /// Passes an answer to the callback that waits for it. Runs on the library's thread.
     fn finish(&'static self, waiting: Waiting, answer: Answer) {
         let code = match &answer {
             Answer::Status(status) => to_library(*status),
@@ -71,7 +71,7 @@ impl Server {
     fn found(&self, callback: Callback<LookupCallback>, items: Vec<(Rank, Item)>) {
         let functions = &self.library.functions;
         let mut pairs = Vec::new();
-        // They own what the pairs point to until the callback is over.
+        // They own what the pairs point to, until the callback has returned.
         let mut values = Vec::new();
         for (from, item) in items {
             let Some(unpacked) = unpack_value(functions, &item.value) else { continue };
@@ -86,7 +86,7 @@ impl Server {
         callback.pairs(code, pairs);
     }
 
-    /// Members, context and the nodes' data, one behind the other: a packing of the library may be continued by another.
+    /// Members, context and the nodes' data, concatenated: packed data of the library may be appended to other packed data.
     fn group_infos(&self, ranks: Set, context: Option<u64>, data: &[Bytes]) -> Infos {
         let mut infos = Infos::new();
         if let Some(context) = context.and_then(|context| usize::try_from(context).ok()) {
@@ -106,7 +106,7 @@ impl Server {
         infos
     }
 
-    /// Tells ranks here of an event.
+    /// Notifies ranks on this node of an event.
     fn tell(
         &'static self,
         code: Event,
@@ -137,14 +137,14 @@ impl Server {
             eprintln!("wireup: an event from another node does not unpack: do all nodes open the same PMIx library?");
             return;
         };
-        // A source that is not the server itself: the library would hand its own events back to us.
+        // Names a source other than the server itself: the library would pass its own events back to us.
         let source = match from {
             Some(from) => self.name_of(from),
             None => proc_name(&format!("{}.agents", self.job.nspace), rank::UNDEF),
         };
         let mut all: Vec<PmixInfo> = carried.values.iter().filter(|info| !is_address(info)).copied().collect();
         all.extend_from_slice(told.as_slice());
-        // SAFETY: the library copies the infos before the call is over.
+        // SAFETY: the library copies the infos before the call returns.
         let code = unsafe {
             (self.library.functions.notify_event)(code, &source, range, all.as_ptr(), all.len(), None, null_mut())
         };
@@ -154,17 +154,17 @@ impl Server {
     }
 }
 
-/// What we say ourselves of an event; and the library's mark that it has seen it, which would keep it from others.
+/// Infos about an event that we add ourselves, and the library's mark that it has seen the event, which would stop it from delivering it.
 fn is_address(info: &PmixInfo) -> bool {
     let name = crate::read::text_in(&info.key);
     [key::EVENT_AFFECTED_PROC, key::EVENT_CUSTOM_RANGE, key::SERVER_INTERNAL_NOTIFY].contains(&name)
 }
 
 impl Callback<ModexCallback> {
-    /// Lends a blob to the library until it says that it has done with it.
+    /// Lends a blob to the library until it calls `release`.
     fn blob(self, code: Code, data: Bytes) {
         let data = Box::into_raw(Box::new(data));
-        // SAFETY: the library's own pair, on its thread, once; it calls `release` once, and the bytes live until then.
+        // SAFETY: the library's own function and data, used once, on its thread; it calls `release` once, and the bytes live until then.
         unsafe {
             let bytes: &Bytes = &*data;
             let first = if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() };
@@ -174,25 +174,25 @@ impl Callback<ModexCallback> {
 }
 
 /// # Safety
-/// Called once with what [`Callback::blob`] has lent.
+/// Called once, with the pointer that [`Callback::blob`] lent.
 unsafe extern "C" fn release(data: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { Box::from_raw(data.cast::<Bytes>()) });
 }
 
 impl Callback<LookupCallback> {
     fn pairs(self, code: Code, mut pairs: Vec<PmixPdata>) {
-        // SAFETY: the library's own pair, on its thread, once; it copies what it keeps.
+        // SAFETY: the library's own function and data, used once, on its thread; it copies what it keeps.
         unsafe { (self.function)(code, pairs.as_mut_ptr(), pairs.len(), self.data) };
     }
 }
 
-/// An answer that does not fit the question is none.
+/// An answer of the wrong type counts as an error.
 fn failed(code: Code) -> Code {
     if code == status::SUCCESS { status::ERROR } else { code }
 }
 
-/// The library's number for what came of a request.
+/// The library's code for a result.
 fn to_library(status: Status) -> Code {
     match status {
         Status::Ok => status::SUCCESS,

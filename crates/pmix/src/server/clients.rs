@@ -1,4 +1,4 @@
-//! Ranks made known to the library, and what leads them to it.
+//! Registers ranks with the library, and makes the variables that lead their clients to this server.
 
 use super::state::Server;
 use crate::sys::constants::status;
@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex, PoisonError};
 use wireup_wire::ids::Rank;
 
-/// All of them at once: one wait instead of two changes of thread for each.
+/// Registers all of them at once: one wait instead of two thread switches for each.
 pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     let outcomes = Outcomes::default();
     let data = std::ptr::from_ref(&outcomes).cast_mut().cast();
@@ -17,8 +17,8 @@ pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     let mut refused = status::SUCCESS;
     for &rank in locals {
         let name = server.name_of(rank);
-        // SAFETY: the library copies the name; `outcomes` lives until all callbacks have come, which is waited for below. Ranks
-        // run as we do: anybody else's connection the library refuses.
+        // SAFETY: the library copies the name; `outcomes` lives until all callbacks have run, which is waited for below. Ranks run as
+        // the same user as we do: the library refuses connections of any other user.
         let code =
             unsafe { (server.library.functions.register_client)(&name, user, group, null_mut(), Some(outcome), data) };
         match code {
@@ -31,7 +31,7 @@ pub fn register(server: &Server, locals: &[Rank]) -> Result<(), String> {
     done(server, "PMIx_server_register_client", if refused == status::SUCCESS { code } else { refused })
 }
 
-/// Counts callbacks.
+/// Counts callbacks and keeps their last error.
 #[derive(Default)]
 struct Outcomes {
     seen: Mutex<(usize, Status)>,
@@ -39,7 +39,7 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// Waits for so many; gives the last error, if there is any.
+    /// Waits for that many callbacks; returns the last error, if any.
     fn wait(&self, count: usize) -> Status {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.changed.wait_while(seen, |seen| seen.0 < count).unwrap_or_else(PoisonError::into_inner);
@@ -48,11 +48,11 @@ impl Outcomes {
 }
 
 /// # Safety
-/// `data` leads to an `Outcomes` that waits for this call.
+/// `data` points to an `Outcomes` that waits for this call.
 unsafe extern "C" fn outcome(code: Status, data: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     let outcomes = unsafe { &*data.cast_const().cast::<Outcomes>() };
-    // Notified with the lock held: the waiter cannot leave before we let go of it.
+    // Notified with the lock held: the waiter cannot return and free `outcomes` before we release the lock.
     let mut seen = outcomes.seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.0 += 1;
     if code != status::SUCCESS && code != status::OPERATION_SUCCEEDED {
@@ -61,11 +61,11 @@ unsafe extern "C" fn outcome(code: Status, data: *mut c_void) {
     outcomes.changed.notify_all();
 }
 
-/// The variables that lead a rank's client to us.
+/// The environment variables that lead a rank's client to this server.
 pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, String> {
     let name = server.name_of(rank);
     let mut variables: *mut *mut c_char = null_mut();
-    // SAFETY: the library appends to the array, which ends with a null pointer; all of it is malloc's.
+    // SAFETY: the library appends to the array, which ends with a null pointer; array and strings are allocated with `malloc`.
     let code = unsafe { (server.library.functions.setup_fork)(&name, &mut variables) };
     done(server, "PMIx_server_setup_fork", code)?;
     // SAFETY: as above.
@@ -73,7 +73,7 @@ pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, Strin
     let texts: Vec<(Vec<u8>, *const c_char)> =
         texts.iter().map(|text| (text.to_bytes().to_vec(), text.as_ptr())).collect();
     let env = texts.into_iter().map(|(text, memory)| {
-        // SAFETY: each text is malloc's and ours; nobody reads it after this.
+        // SAFETY: each string was allocated with `malloc` and belongs to us; it is not read after this.
         unsafe { libc::free(memory.cast_mut().cast()) };
         text
     });
@@ -83,12 +83,12 @@ pub fn environment_of(server: &Server, rank: Rank) -> Result<Vec<Vec<u8>>, Strin
     Ok(env)
 }
 
-/// A blocking call's code: these say "operation succeeded" when they are done.
+/// Checks the code of a blocking call: such calls return "operation succeeded" when they are done.
 pub fn done(server: &Server, call: &str, code: Status) -> Result<(), String> {
     if code == status::SUCCESS || code == status::OPERATION_SUCCEEDED {
         return Ok(());
     }
-    // SAFETY: the library gives a text that lives as long as it does.
+    // SAFETY: the library returns a string that lives as long as the library.
     let words = unsafe { CStr::from_ptr((server.library.functions.error_string)(code)) };
     Err(format!("{call}: {}", words.to_string_lossy()))
 }

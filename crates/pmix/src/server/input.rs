@@ -1,12 +1,12 @@
-//! The agent's socket is moved away from standard input before anybody reads from there.
+//! Moves the agent's socket away from standard input before any other code reads from there.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The socket on standard input; `/dev/null` takes its place.
+/// Takes the socket on standard input and puts `/dev/null` in its place.
 ///
 /// # Errors
-/// There is none.
+/// Standard input is not a socket, or no descriptor is left.
 pub fn take_standard_input() -> io::Result<OwnedFd> {
     let input = rustix::stdio::stdin();
     rustix::net::sockopt::socket_type(input)?;

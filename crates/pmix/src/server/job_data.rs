@@ -1,7 +1,7 @@
-//! What the library is told of the job: derived here from the blocks, never sent.
+//! The job data registered with the library: derived here from the blocks, never sent.
 //!
-//! O(ranks of the job) in time and, while it is registered, memory: an info is 552 bytes. Widths are the ones that clients
-//! expect; with others a value is silently ignored.
+//! O(ranks of the job) in time and, during registration, in memory: an info is 552 bytes. The integer widths are those that clients
+//! expect; a value of another width is silently ignored.
 
 use super::state::{Job, Server};
 use crate::infos::Infos;
@@ -14,11 +14,11 @@ use std::ptr::null_mut;
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::pmix::Begin;
 
-/// Where Open MPI looks for the programs of a job with several.
+/// Variables from which Open MPI reads the programs of a job with several.
 const OMPI_APP_SIZES: &CStr = c"OMPI_APP_SIZES";
 const OMPI_FIRST_RANKS: &CStr = c"OMPI_FIRST_RANKS";
 
-/// Everything about the job that the library takes at once.
+/// All data about the job, which the library takes in one call.
 pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality) -> Infos {
     let nodes = Nodes::new(job);
     let mut infos = Infos::new();
@@ -43,7 +43,7 @@ pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality) -> Infos {
     infos
 }
 
-/// This node, as flat keys.
+/// Data of this node, as flat keys.
 fn add_node(infos: &mut Infos, begin: &Begin, job: &Job, nodes: &Nodes) {
     let locals: Vec<Rank> = job.mapping.ranks_of(job.node).collect();
     let first = locals.first().map_or(0, |rank| rank.0);
@@ -70,7 +70,7 @@ fn add_programs(infos: &mut Infos, begin: &Begin) {
             .text(key::WDIR, &app.cwd);
         infos.list(key::APP_INFO_ARRAY, program);
         let separator = if number == 0 { "" } else { " " };
-        // A string takes every text.
+        // Writing to a string cannot fail.
         let _ = write!(sizes, "{separator}{}", app.ranks);
         let _ = write!(firsts, "{separator}{first}");
         first += app.ranks;
@@ -80,7 +80,7 @@ fn add_programs(infos: &mut Infos, begin: &Begin) {
     }
 }
 
-/// Each rank of the job; those here with where they are bound.
+/// Data of every rank of the job; for ranks of this node also their binding.
 fn add_ranks(infos: &mut Infos, begin: &Begin, job: &Job, nodes: &Nodes, locality: &Locality) {
     let (mut program, mut first) = (0, 0);
     for rank in (0..job.size).map(Rank) {
@@ -111,7 +111,7 @@ fn add_ranks(infos: &mut Infos, begin: &Begin, job: &Job, nodes: &Nodes, localit
     }
 }
 
-/// The nodes that have ranks: only these are in the library's maps.
+/// The nodes that have ranks: the library's maps contain only these.
 struct Nodes {
     used: Vec<NodeId>,
 }
@@ -127,7 +127,7 @@ impl Nodes {
         self.used.partition_point(|&used| used < node) as u32
     }
 
-    /// Plain lists instead of the library's compressed ones: every version takes them, and they stay here.
+    /// Plain lists, not the library's compressed ones: every version accepts them, and they are not sent anywhere.
     fn names(&self, job: &Job) -> String {
         let names: Vec<&str> = self.used.iter().map(|node| job.nodes[node.index()].as_str()).collect();
         names.join(",")
@@ -143,21 +143,21 @@ fn joined(ranks: impl Iterator<Item = Rank>) -> String {
     let mut text = String::new();
     for rank in ranks {
         let separator = if text.is_empty() { "" } else { "," };
-        // A string takes every text.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{separator}{rank}");
     }
     text
 }
 
-/// Which parts of the machine ranks are bound to, in the library's words.
+/// The parts of the machine that ranks are bound to, as locality strings of the library.
 pub struct Locality {
     bound: HashMap<String, String>,
-    /// What a rank that is bound to nothing is confined to.
+    /// The locality of ranks that are not bound.
     unbound: Option<String>,
 }
 
 impl Locality {
-    /// Asks the library, once for each different list of cpus.
+    /// Asks the library, once for each different CPU list.
     pub fn find(server: &Server, cpus: &[Option<String>]) -> Locality {
         let mut bound = HashMap::new();
         for list in cpus.iter().flatten() {
@@ -184,8 +184,8 @@ impl Locality {
     }
 }
 
-/// Of the parts that a set of cpus touches (`SK0:L30:CR0-3`, in some versions behind `hwloc:`), those that hold all of it: two
-/// ranks that may run anywhere share the socket that there is, but not each of its cores.
+/// Of the parts that a CPU set touches (`SK0:L30:CR0-3`, in some versions after `hwloc:`), those that contain the whole set: two
+/// ranks that may run anywhere share the only socket, but not each of its cores.
 fn confining(place: &str) -> String {
     let single: Vec<&str> = place.split(':').filter(|part| !part.contains(['-', ','])).collect();
     single.join(":")
@@ -196,8 +196,8 @@ fn locality_of(server: &Server, cpus: &str) -> Option<String> {
     let text = CString::new(format!("hwloc:{cpus}")).ok()?;
     let mut set = PmixCpuset { source: null_mut(), bitmap: null_mut() };
     let mut place: *mut c_char = null_mut();
-    // SAFETY: text and set are as the header wants them; the set's memory is the library's, a few hundred bytes that it
-    // gives no function to free in 4.2; the place is malloc's and ours.
+    // SAFETY: text and set are as the header requires. The library owns the set's memory, a few hundred bytes that 4.2 has no function to
+    // free; the locality string is allocated with `malloc` and belongs to us.
     unsafe {
         if succeeded((functions.parse_cpuset)(text.as_ptr(), &mut set))
             && succeeded((functions.generate_locality)(&set, &mut place))

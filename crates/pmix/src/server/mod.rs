@@ -1,4 +1,4 @@
-//! The process: two threads, ours and the library's.
+//! The server process with its two threads, ours and the library's.
 //!
 //! ```text
 //!   agent's socket ──► main thread ── answer ──► library's thread: callback
@@ -6,8 +6,8 @@
 //!        └────────────── outbox ◄────── upcall ────────┘
 //! ```
 //!
-//! Whatever touches the library's requests runs on the library's thread ([`state::Server::on_library_thread`]): in some versions
-//! its callbacks may be called from nowhere else.
+//! All work on the library's requests runs on the library's thread ([`state::Server::on_library_thread`]): some versions allow their
+//! callbacks to be called only from there.
 
 mod acks;
 mod answers;
@@ -27,12 +27,12 @@ use state::Server;
 use std::os::fd::OwnedFd;
 use wireup_wire::pmix::{Begin, FromServer, PmixError, ToServer, Unpacker, pack};
 
-/// Bytes read at once: a fence's outcome of a small job in one piece.
+/// Bytes per read: enough for a small job's fence result in one piece.
 const READ_BYTES: usize = 256 << 10;
-/// What a process says that must not go on (as the agent knows it from other processes of ours).
+/// Exit code after a fatal error (the agent knows it from other wireup processes).
 const FAILED: u8 = 89;
 
-/// The process from its first line to its last; its exit code. Standard input is the agent's socket.
+/// Runs the whole process; returns its exit code. Standard input is the agent's socket.
 pub fn main() -> u8 {
     wireup_os::process::ignore(&SIGNALS);
     match input::take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve)
@@ -45,11 +45,11 @@ pub fn main() -> u8 {
     }
 }
 
-/// What a batch system, or a user by it, sends to all processes of a step and means for ranks: HUP, INT, QUIT, USR1, USR2,
-/// ALRM, TERM, TSTP. The end of this process is its agent's affair.
+/// Signals to ignore, because a batch system or a user may send them to all processes of a step when they are meant for ranks: HUP, INT,
+/// QUIT, USR1, USR2, ALRM, TERM, TSTP. Only the agent ends this process.
 const SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 14, 15, 20];
 
-/// From `Begin` to `End`, or until the agent is gone.
+/// Runs from `Begin` to `End`, or until the agent has disconnected.
 fn serve(socket: OwnedFd) -> Result<(), String> {
     let mut link = Link { unpacker: Unpacker::default(), buffer: vec![0; READ_BYTES] };
     let Some(begin) = link.first(&socket)? else { return Ok(()) };
@@ -57,18 +57,18 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
     let outcome = match setup::start(begin, socket) {
         Ok(server) => converse(server, &mut link),
         Err((socket, problem)) => {
-            // An agent that is gone needs no words.
+            // If the agent has disconnected, the message does not matter.
             let _ = wireup_os::files::set_nonblocking(&socket, false);
             let _ = write_all(&socket, &pack(&FromServer::Failed { problem }));
             Ok(())
         }
     };
-    // The library has removed its own files, or never will: a directory that is gone is what is wanted.
+    // The library has removed its own files, or never will. The directory may already be gone.
     let _ = std::fs::remove_dir_all(&directory);
     outcome
 }
 
-/// Reads the agent's messages until the last one. An agent that is gone ends the process at once.
+/// Reads the agent's messages up to the last one. If the agent disconnects, the process ends at once.
 fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
     let mut unsent = false;
     let mut acks = Acks::new().map_err(|error| format!("making an epoll instance: {error}"))?;
@@ -114,7 +114,7 @@ struct Link {
 }
 
 impl Link {
-    /// Waits for the first message. `None`: the agent is gone.
+    /// Waits for the first message. `None`: the agent has disconnected.
     fn first(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
         loop {
             if let Some(message) = self.unpacker.next::<ToServer>().map_err(malformed)? {
@@ -131,7 +131,7 @@ impl Link {
         }
     }
 
-    /// Reads what is there. `false`: the agent is gone.
+    /// Reads what is available. `false`: the agent has disconnected.
     fn read(&mut self, socket: impl std::os::fd::AsFd) -> Result<bool, String> {
         match rustix::io::read(socket, &mut self.buffer) {
             Ok(0) | Err(Errno::CONNRESET) => Ok(false),

@@ -1,8 +1,8 @@
-//! What a rank here has committed, wanted by a rank elsewhere.
+//! Requests from other nodes for data that a rank on this node has committed.
 //!
-//! The library keeps such a request until the rank commits. A rank that has left without doing so never will: its requests are
-//! answered here. The library's thread does one thing after the other, so that a request of a rank that has left is
-//! answered by the library before our next piece of work runs there, or never.
+//! The library holds such a request until the rank commits. A rank that has left without committing never will, so its requests are
+//! answered here. The library's thread works sequentially: by the time our next piece of work runs there, the library has either
+//! answered a request for a rank that has left, or never will.
 
 use super::state::Server;
 use crate::outbox::DATA_LEN_MAX;
@@ -14,18 +14,18 @@ use std::ffi::{c_char, c_void};
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{FromServer, Status};
 
-/// Requests of other nodes.
+/// Open requests of other nodes.
 #[derive(Default)]
 pub struct Tickets {
-    /// By a number of our own, which the library hands back as a pointer: the agent's number and the rank that it is about.
+    /// By a number of our own, which the library passes back as a pointer: the agent's ticket and the rank concerned.
     open: HashMap<usize, (u64, Rank)>,
     next: usize,
-    /// Ranks here that commit no more.
+    /// Ranks of this node that will not commit any more.
     left: HashSet<Rank>,
 }
 
 impl Server {
-    /// Asks the library for what a rank here has committed.
+    /// Asks the library for the data that a rank of this node has committed.
     pub fn modex_wanted(&'static self, ticket: u64, rank: Rank) {
         if !self.is_local(rank) {
             self.outbox.send(&FromServer::Modex { ticket, status: Status::BadParam, blob: Bytes::new() });
@@ -39,7 +39,7 @@ impl Server {
             (number, tickets.left.contains(&rank))
         };
         let name = self.name_of(rank);
-        // SAFETY: the library copies the name, and calls us back once, or never.
+        // SAFETY: the library copies the name, and calls us back at most once.
         let code = unsafe { (self.library.functions.dmodex_request)(&name, Some(committed), number as *mut c_void) };
         if code != status::SUCCESS {
             self.refuse(number, super::answers::from_library(code));
@@ -48,7 +48,7 @@ impl Server {
         }
     }
 
-    /// A rank here commits no more: who waits for it is told.
+    /// A rank of this node will not commit any more: requests that wait for it are answered.
     pub fn has_left(&'static self, rank: Rank) {
         let waiting: Vec<usize> = {
             let mut tickets = self.tickets();
@@ -64,7 +64,7 @@ impl Server {
         }
     }
 
-    /// Answers a request that has not been answered.
+    /// Refuses a request, if it is still open.
     fn refuse(&self, number: usize, status: Status) {
         self.close(number, status, Bytes::new());
     }
@@ -78,9 +78,9 @@ impl Server {
 }
 
 /// # Safety
-/// The library calls it with what it has found, which stays its own.
+/// Called by the library with the data found, which the library keeps.
 unsafe extern "C" fn committed(code: crate::sys::types::Status, data: *mut c_char, len: usize, number: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     let blob = unsafe { Bytes::copy_from_slice(slice(data.cast_const().cast::<u8>(), len)) };
     let (status, blob) = if blob.len() > DATA_LEN_MAX {
         (Status::Library(status::OUT_OF_RESOURCE), Bytes::new())

@@ -1,20 +1,20 @@
-//! What only Open MPI asks of the environment and not of PMIx.
+//! Settings that Open MPI reads from the environment instead of PMIx.
 
 use std::ffi::OsStr;
 use wireup_wire::pmix::Begin;
 
-/// Where its parts make files that the ranks of a node share. Their names tell job and local rank, not the node: nodes that share a
-/// machine would take each other's.
+/// Directories in which its components make files shared by the ranks of a node. The file names contain job and local rank but not the
+/// node, so nodes on one machine would use each other's files.
 const SHARED_FILES: [&str; 4] = [
     "OMPI_MCA_btl_vader_backing_directory",
     "OMPI_MCA_btl_sm_backing_directory",
     "OMPI_MCA_osc_rdma_backing_directory",
     "OMPI_MCA_osc_sm_backing_directory",
 ];
-/// Version 4 polls without end where ranks outnumber the cpus, unless its launcher says so; version 5 asks.
+/// Version 4 polls without yielding when ranks outnumber the CPUs, unless its launcher sets this; version 5 asks through PMIx.
 const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 
-/// `NAME=VALUE` for every rank; what the user has set stays. `is_set` looks at the job's environment.
+/// `NAME=VALUE` for every rank, except variables that the user has set. `is_set` checks the job's environment.
 pub fn variables(begin: &Begin, is_set: impl Fn(&OsStr) -> bool) -> Vec<Vec<u8>> {
     let mut wanted = Vec::new();
     if begin.shared {

@@ -1,4 +1,4 @@
-//! Begin and end: the library is opened, told of the job and of each rank here, and taken down again.
+//! Begin and end: opens the library, registers the job and each rank of this node, and finalizes it again.
 
 use super::clients::{self, done};
 use super::job_data::{Locality, job_infos};
@@ -18,7 +18,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Begin, FromServer};
 
-/// Registers the job and says `Ready`. What fails is given back with the socket to say it on.
+/// Registers the job and sends `Ready`. An error is returned with the socket, on which to report it.
 pub fn start(begin: Begin, socket: OwnedFd) -> Result<&'static Server, (OwnedFd, String)> {
     match prepare(&begin) {
         Err(problem) => Err((socket, problem)),
@@ -66,13 +66,13 @@ fn prepare(begin: &Begin) -> Result<(Library, Job), String> {
     Ok((library, job))
 }
 
-/// What the library reads from the environment: nothing that an outer job has left, and our parameters where the user
+/// Prepares the environment for the library: removes variables left by an outer job and sets our parameters where the user
 /// has set none.
 fn set_environment(begin: &Begin) {
     let foreign = |name: &str| name.starts_with("PMIX_") && !name.starts_with("PMIX_MCA_") || name == "PMIX_MCA_ptl";
     let names: Vec<_> =
         std::env::vars_os().map(|(name, _)| name).filter(|name| foreign(&name.to_string_lossy())).collect();
-    // SAFETY: there is one thread yet; the library has not been opened.
+    // SAFETY: the process has only one thread so far; the library has not been opened.
     unsafe {
         for name in names {
             std::env::remove_var(name);
@@ -84,17 +84,17 @@ fn set_environment(begin: &Begin) {
     }
 }
 
-/// What hwloc, below the library, looks at: the cpus and caches as Linux tells them. Not by running on each of them (`x86`),
-/// not PCI and other devices (phases 0x18; reading a configuration space takes milliseconds in a virtual machine, a big node
-/// takes seconds), and not through plug-ins, one of which asks for X servers. Measured here: 9 ms until a server is ready, 24 ms
-/// with devices, 37 ms with plug-ins. Whoever sets any variable of hwloc's decides alone.
+/// The components of hwloc (used by the library): CPUs and caches as reported by Linux. Excluded: probing by running on each CPU (`x86`);
+/// PCI and other devices (phases 0x18; reading a configuration space takes milliseconds in a virtual machine, and seconds on a big
+/// node); plug-ins, one of which contacts X servers. Measured: 9 ms until a server is ready, 24 ms with devices, 37 ms with plug-ins.
+/// If the user sets any variable of hwloc, none of ours is set.
 const HWLOC_COMPONENTS: &str = "-x86,-linux:0x18";
 
 fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let functions = &server.library.functions;
     let mut module = upcalls::module();
     let mut infos = server_infos(server);
-    // SAFETY: the module's functions are as the header wants them; the library copies module and infos.
+    // SAFETY: the module's functions have the types of the header; the library copies module and infos.
     let code = unsafe { (functions.server_init)(&mut module, infos.as_mut_ptr(), infos.len()) };
     done(server, "PMIx_server_init", code)?;
 
@@ -102,7 +102,7 @@ fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>,
     let mut infos = job_infos(begin, &server.job, &locality);
     let nspace = c_text(&server.job.nspace);
     let locals: Vec<Rank> = server.job.mapping.ranks_of(server.job.node).collect();
-    // SAFETY: name and infos live until the call is over, and it blocks: there is no callback.
+    // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
     let code = unsafe {
         (functions.register_nspace)(
             nspace.as_ptr(),
@@ -117,7 +117,7 @@ fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>,
     drop(infos);
 
     clients::register(server, &locals)?;
-    // This process has the job's environment.
+    // This process has the job's environment, so its own variables show what the user has set.
     let further = open_mpi::variables(begin, |name| std::env::var_os(name).is_some());
     let environment = |&rank: &Rank| {
         clients::environment_of(server, rank).map(|mut variables| {
@@ -128,8 +128,8 @@ fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>,
     locals.iter().map(environment).collect()
 }
 
-/// The topology is found once for a node and shared: a rank of Open MPI 5 then opens 50 files below `/sys` instead of 348, and
-/// reads no PCI device (measured).
+/// Shares the topology, which the server discovers once per node: a rank of Open MPI 5 then opens 50 files below `/sys` instead of 348,
+/// and reads no PCI device (measured).
 fn server_infos(server: &Server) -> Infos {
     let job = &server.job;
     let mut infos = Infos::new();
@@ -147,14 +147,14 @@ fn server_infos(server: &Server) -> Infos {
     infos
 }
 
-/// Longest wait for the library to take itself down: its agent waits two seconds for us.
+/// Longest wait for the library to finalize: the agent waits two seconds for us.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// Takes the library down: it removes its files and lets go of clients that are still there. A library that hangs is left
-/// as it is, since the process ends.
+/// Finalizes the library: it removes its files and disconnects clients that are still there. If the library hangs, it is left
+/// as it is, since the process ends anyway.
 pub fn end(server: &'static Server) {
     let (done, wait) = std::sync::mpsc::channel();
-    // Who waits is told, or gone; without a thread to be had, the process ends as if the library hung.
+    // The receiver may have stopped waiting. If no thread can be started, the process ends as if the library hung.
     let spawned = std::thread::Builder::new().spawn(move || {
         take_down(server);
         let _ = done.send(());
@@ -172,7 +172,7 @@ fn take_down(server: &Server) {
         // SAFETY: without a callback these calls block until they are done.
         unsafe { (functions.deregister_client)(&name, None, null_mut()) };
     }
-    // SAFETY: the same; afterwards nobody calls the library any more.
+    // SAFETY: the same; nothing calls the library afterwards.
     unsafe {
         (functions.deregister_nspace)(nspace.as_ptr(), None, null_mut());
         (functions.server_finalize)();

@@ -1,4 +1,4 @@
-//! What upcalls and answers share: one server in a process, since the library's upcalls carry nothing of ours.
+//! State shared by upcalls and answers: one server per process, since the library's upcalls carry no pointer of ours.
 
 use super::acks::Newcomers;
 use super::modex::Tickets;
@@ -16,22 +16,22 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
-/// The process' only server, from the moment when the library can call us.
+/// The only server of this process. It is set before the library can call us.
 pub static SERVER: OnceLock<Server> = OnceLock::new();
 
 pub struct Server {
     pub library: Library,
     pub outbox: Outbox,
     pub job: Job,
-    /// The agent has been told that ranks here may wait for events.
+    /// The agent has been told that ranks of this node may be waiting for events.
     pub watches: AtomicBool,
-    /// Clients whose sockets the main thread does not know yet.
+    /// Clients whose sockets the main thread has not found yet.
     pub newcomers: Newcomers,
     asked: Mutex<Asked>,
     tickets: Mutex<Tickets>,
 }
 
-/// What has to be known of the job after it is registered.
+/// Facts about the job that are needed after registration.
 pub struct Job {
     pub nspace: String,
     pub size: u32,
@@ -40,34 +40,34 @@ pub struct Job {
     pub nodes: Vec<String>,
     /// Programs with their number of ranks, in rank order.
     pub programs: Vec<(u32, String)>,
-    /// The process' own, which goes with it.
+    /// The directory of this process, removed when it ends.
     pub directory: String,
 }
 
 impl Job {
-    /// Where ranks make directories of theirs. Apart from what the server and the ranks share: version 4 of the library removes all of
-    /// it when the first rank of the node finalizes, while others use theirs.
+    /// The directory in which ranks make their own directories. It is separate from what the server and the ranks share: version 4 of the
+    /// library removes all of it when the first rank of the node finalizes, while other ranks still use theirs.
     pub fn ranks_directory(&self) -> String {
         format!("{}/ranks", self.directory)
     }
 }
 
-/// Most requests that wait for the agent at once: some hundred of each rank of a full node (chosen).
+/// Most requests that wait for the agent at once: some hundred for each rank of a full node (chosen).
 const REQUESTS_MAX: usize = 1 << 16;
 
-/// Requests that the agent has not answered.
+/// Requests that the agent has not answered yet.
 #[derive(Default)]
 struct Asked {
     next: u64,
     waiting: HashMap<u64, Waiting>,
 }
 
-/// What a request's answer goes to.
+/// The receiver of a request's answer.
 pub enum Waiting {
     Op(Callback<OpCallback>),
     Modex(Callback<ModexCallback>),
     Lookup(Callback<LookupCallback>),
-    /// An operation of the kind that may give something back, with nothing to give.
+    /// An operation whose callback could return infos, but returns none.
     Control(Callback<InfoCallback>),
     Group {
         callback: Callback<InfoCallback>,
@@ -77,17 +77,17 @@ pub enum Waiting {
     Query(super::upcalls::query::Query),
 }
 
-/// A function of the library to call, and what to call it with.
+/// A function of the library to call, with its argument.
 pub struct Callback<F> {
     pub function: F,
     pub data: *mut c_void,
 }
 
-// SAFETY: the pointer is the library's own token; we only hand it back, on the library's thread.
+// SAFETY: the pointer is the library's own token; we only pass it back, on the library's thread.
 unsafe impl<F> Send for Callback<F> {}
 
 impl<F> Callback<F> {
-    /// None if the library does not want to hear of it.
+    /// `None` if the library wants no callback.
     pub fn new(function: Option<F>, data: *mut c_void) -> Option<Callback<F>> {
         function.map(|function| Callback { function, data })
     }
@@ -106,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Sends a request to the agent and keeps what its answer is for. What an upcall returns.
+    /// Sends a request to the agent and remembers who waits for its answer. Returns the result of the upcall.
     pub fn ask(&self, ask: Ask, waiting: Waiting) -> Status {
         if data_len(&ask) > DATA_LEN_MAX {
             eprintln!("wireup: a rank's data exceed {DATA_LEN_MAX} bytes, the most that one exchange carries");
@@ -129,7 +129,7 @@ impl Server {
         status::OUT_OF_RESOURCE
     }
 
-    /// What waits for the answer to a request.
+    /// Takes the receiver of a request's answer.
     pub fn answered(&self, id: u64) -> Option<Waiting> {
         self.asked().waiting.remove(&id)
     }
@@ -142,19 +142,19 @@ impl Server {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a piece of work on the library's thread, after what was given to it before.
+    /// Runs a piece of work on the library's thread, after the work queued before it.
     pub fn on_library_thread(&self, work: impl FnOnce() + Send + 'static) {
         let work: Box<Work> = Box::new(Box::new(work));
         let data = Box::into_raw(work).cast::<c_void>();
         // SAFETY: an empty list of resources changes nothing; the library calls `run` once with `data`, on its thread.
         let taken = unsafe { (self.library.functions.register_resources)(std::ptr::null_mut(), 0, Some(run), data) };
         if taken != status::SUCCESS {
-            // SAFETY: the library has refused, so that nobody else has `data`. It is shutting down: nobody waits any more.
+            // SAFETY: the library has refused, so no one else owns `data`. It is shutting down, so no one waits for the work.
             drop(unsafe { Box::from_raw(data.cast::<Work>()) });
         }
     }
 
-    /// The rank of a process of this job.
+    /// The rank of a process, if it belongs to this job.
     pub fn rank_of(&self, proc: &PmixProc) -> Option<Rank> {
         (self.is_ours(proc) && proc.rank < self.job.size).then_some(Rank(proc.rank))
     }
@@ -167,7 +167,7 @@ impl Server {
         proc_name(&self.job.nspace, rank.0)
     }
 
-    /// The set that a list of processes stands for; none if one of them is not of this job.
+    /// The set denoted by a list of processes; `None` if one of them is not of this job.
     pub fn set_of(&self, procs: &[PmixProc]) -> Option<Set> {
         if let [one] = procs
             && one.rank == rank::WILDCARD
@@ -185,7 +185,7 @@ impl Server {
     }
 }
 
-/// How much a request carries besides numbers and names.
+/// The length of a request's variable data, apart from numbers and names.
 fn data_len(ask: &Ask) -> usize {
     match ask {
         Ask::Fence { data, .. } | Ask::Group { data, .. } => data.len(),
@@ -198,15 +198,15 @@ fn data_len(ask: &Ask) -> usize {
 type Work = Box<dyn FnOnce() + Send>;
 
 /// # Safety
-/// Called once with what [`Server::on_library_thread`] gave away.
+/// Called once, with the pointer passed by [`Server::on_library_thread`].
 unsafe extern "C" fn run(_: Status, data: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     let work = unsafe { Box::from_raw(data.cast::<Work>()) };
     work();
 }
 
-/// For upcalls: they cannot come before the server is there.
+/// For upcalls, which cannot come before the server is set.
 pub fn server() -> &'static Server {
     // Set before `PMIx_server_init`, see `setup::start`.
-    SERVER.get().expect("the library calls nobody before it is initialized")
+    SERVER.get().expect("SERVER is set before the library can make upcalls")
 }

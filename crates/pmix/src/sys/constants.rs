@@ -4,7 +4,7 @@
 macro_rules! numbers {
     ($table:ident: $type:ty { $($name:ident = $value:expr, $c:literal;)* }) => {
         $(pub const $name: $type = $value;)*
-        /// Each with the header's name for it.
+        /// Each constant with its name in the header.
         #[cfg(test)]
         pub const $table: &[(&str, i64)] = &[$(($c, $value as i64)),*];
     };
@@ -63,7 +63,7 @@ pub mod kind {
     }}
 }
 
-/// Ranks that are no ranks.
+/// Special rank numbers.
 pub mod rank {
     numbers! { TABLE: u32 {
         UNDEF = u32::MAX, "PMIX_RANK_UNDEF";
@@ -114,7 +114,7 @@ pub mod key {
     macro_rules! keys {
         ($($name:ident = $value:literal;)*) => {
             $(pub const $name: &CStr = $value;)*
-            /// Each with the header's name for it, less `PMIX_`.
+            /// Each key with its name in the header, without `PMIX_`.
             #[cfg(test)]
             pub const TABLE: &[(&str, &CStr)] = &[$((stringify!($name), $value)),*];
         };

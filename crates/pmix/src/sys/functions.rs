@@ -1,4 +1,4 @@
-//! The library's functions, found by name in an open library.
+//! The library's functions, looked up by name in an open library.
 
 use super::types::{
     DmodexCallback, OpCallback, PmixCpuset, PmixDataBuffer, PmixInfo, PmixProc, PmixValue, ServerModule, Status,
@@ -8,17 +8,17 @@ use std::ffi::{c_char, c_int, c_void};
 
 macro_rules! functions {
     ($($name:ident = $symbol:literal: fn($($type:ty),*) $(-> $result:ty)?;)*) => {
-        /// What `pmix_server.h` and `pmix.h` (4.2) declare. Each is to be called as the header says.
+        /// Functions declared in `pmix_server.h` and `pmix.h` (4.2). Each must be called as the header says.
         pub struct Functions {
             $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
         }
 
         impl Functions {
             /// # Errors
-            /// A symbol is missing: this is no PMIx library, or one older than 4.2.
+            /// A symbol is missing: not a PMIx library, or one older than 4.2.
             pub fn find(library: &Library) -> Result<Functions, libloading::Error> {
                 Ok(Functions {
-                    // SAFETY: the types are the header's, which the ABI test compares for the structures; a PMIx library keeps
+                    // SAFETY: the types are the header's; the ABI test compares the structures. A PMIx library keeps
                     // its functions' signatures within its ABI (`libpmix.so.2`). The library is never closed.
                     $($name: unsafe { *library.get($symbol)? },)*
                 })

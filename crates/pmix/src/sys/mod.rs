@@ -1,4 +1,4 @@
-//! The PMIx server library's ABI: types, constants and the table of its functions. Nothing here has behaviour.
+//! The PMIx server library's ABI: types, constants and the table of its functions. It contains no logic.
 
 pub mod constants;
 pub mod functions;

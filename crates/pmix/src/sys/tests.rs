@@ -1,4 +1,4 @@
-//! A C compiler with the real headers says where everything lies and what every constant is.
+//! Compares layouts and constants with the real headers, by means of a C compiler.
 
 use super::constants::{group, key, kind, persist, range, rank, state, status};
 use super::types::*;
@@ -33,7 +33,7 @@ fn layouts() -> Vec<(String, usize)> {
         base = "base_ptr", pack = "pack_ptr", unpack = "unpack_ptr", bytes_allocated = "bytes_allocated",
         bytes_used = "bytes_used",
     });
-    // Ours may be longer than the module of a version.
+    // Our module may be longer than that of a version.
     macro_rules! module {
         ($($field:ident)*) => {
             $(all.push((
@@ -51,7 +51,7 @@ fn numbers() -> Vec<(&'static str, i64)> {
     [status::TABLE, kind::TABLE, rank::TABLE, range::TABLE, persist::TABLE, state::TABLE, group::TABLE].concat()
 }
 
-/// Keys of the library's own, which are in none of its public headers.
+/// Keys internal to the library, which are in none of its public headers.
 const PRIVATE: [&str; 1] = ["SERVER_INTERNAL_NOTIFY"];
 
 #[test]
@@ -99,7 +99,7 @@ fn compiled_and_run(program: &str, include: &PathBuf) -> String {
     let status = Command::new("cc").arg("-o").args([&binary, &source]).arg("-I").arg(include).status().unwrap();
     assert!(status.success());
     let output = Command::new(&binary).output().unwrap();
-    // Nothing to keep; a file that is gone is what is wanted.
+    // The files may already be gone.
     let _ = (std::fs::remove_file(source), std::fs::remove_file(binary));
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()

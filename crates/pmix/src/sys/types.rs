@@ -1,13 +1,13 @@
-//! The structures of the PMIx ABI that we touch, as C lays them out (`pmix_common.h`, `pmix_server.h` of 4.2).
+//! The structures of the PMIx ABI that we use, in C layout (`pmix_common.h`, `pmix_server.h` of 4.2).
 //!
-//! They have been the same since 4.0 but for [`ServerModule`], which grows at its end: ours is as long as the longest
-//! that we know, and zero where we have nothing to say. A test compares all of them with a C compiler's view.
+//! They have been the same since 4.0 except for [`ServerModule`], which grows at its end: ours is as long as the longest known
+//! version, and null where we provide nothing. A test compares all of them with a C compiler's view.
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// Longest name of a job, without its end.
+/// Longest name of a job, without the terminating NUL.
 pub const NSPACE_LEN_MAX: usize = 255;
-/// Longest key, without its end.
+/// Longest key, without the terminating NUL.
 pub const KEY_LEN_MAX: usize = 511;
 
 pub type Status = c_int;
@@ -46,7 +46,7 @@ pub struct PmixEnvar {
     pub separator: c_char,
 }
 
-/// What a value may hold, as far as we look into it.
+/// The members of a value that we use.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union PmixData {
@@ -108,7 +108,7 @@ pub struct PmixPdata {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PmixQuery {
-    /// Ends with a null pointer.
+    /// An array that ends with a null pointer.
     pub keys: *mut *mut c_char,
     pub qualifiers: *mut PmixInfo,
     pub qualifier_count: usize,
@@ -163,10 +163,10 @@ pub type InfoCallback = unsafe extern "C" fn(
     release_data: *mut c_void,
 );
 pub type SpawnCallback = unsafe extern "C" fn(Status, nspace: *mut c_char, cbdata: *mut c_void);
-/// Of `PMIx_server_dmodex_request`: the data stay the library's.
+/// Callback of `PMIx_server_dmodex_request`: the library keeps ownership of the data.
 pub type DmodexCallback = unsafe extern "C" fn(Status, data: *mut c_char, len: usize, cbdata: *mut c_void);
 
-/// A function that we leave out.
+/// A function that we do not provide.
 type Unused = Option<unsafe extern "C" fn()>;
 
 /// `pmix_server_module_t`, through `client_connected2` as in 4.2, then room for what later versions append.
@@ -309,7 +309,7 @@ pub struct ServerModule {
             *mut c_void,
         ) -> Status,
     >,
-    /// `session_control` and `resource_block` of 5, `tool_connected2` and `log2` of 6; more to come.
+    /// `session_control` and `resource_block` of 5, `tool_connected2` and `log2` of 6, and room for more.
     pub later: [Unused; 8],
 }
 

@@ -1,4 +1,4 @@
-//! The test's half: an agent with one server process, and the clients.
+//! The test's side: an agent with one server process, and the clients.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,9 +11,9 @@ use wireup_wire::ids::NodeId;
 use wireup_wire::job::Block;
 use wireup_wire::pmix::{Answer, App, Ask, Begin, FromServer, ToServer, Unpacker, pieces};
 
-/// Set in the process that is to be a server process.
+/// Set in the process that should run as the server process.
 pub const SERVER: &str = "WIREUP_TEST_PMIX_SERVER";
-/// Longest wait for a message: a machine under load starts a process in seconds.
+/// Longest wait for a message: a loaded machine needs seconds to start a process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Ranks 0 and 1 of four on the first of two nodes; rank 0 is bound.
@@ -56,14 +56,14 @@ impl Agent {
         agent
     }
 
-    /// A process that has been told nothing.
+    /// Starts a process without sending it anything.
     pub fn raw() -> Agent {
         let (ours, theirs) = wireup_os::socket::pair().unwrap();
         wireup_os::files::set_nonblocking(&theirs, false).unwrap();
         let process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "server_process", "--nocapture", "--test-threads=1"])
             .env(SERVER, "1")
-            // What an outer job would leave.
+            // Variables that an outer job would leave.
             .env("PMIX_NAMESPACE", "outer")
             .stdin(theirs)
             .stdout(Stdio::null())
@@ -83,7 +83,7 @@ impl Agent {
             match rustix::io::write(&self.socket, bytes) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(rustix::io::Errno::AGAIN) => {}
-                Err(error) => panic!("the server process is gone: {error}"),
+                Err(error) => panic!("the server process has ended: {error}"),
             }
         }
     }
@@ -125,7 +125,7 @@ impl Agent {
         }
     }
 
-    /// The variables of each rank.
+    /// Expects `Ready`; returns the variables of each rank.
     pub fn ready(&mut self) -> Vec<Vec<Vec<u8>>> {
         match self.next() {
             FromServer::Ready { env, .. } => env,
@@ -133,7 +133,7 @@ impl Agent {
         }
     }
 
-    /// The next thing is that all ranks here have entered a fence of all.
+    /// Expects that next all ranks of this node have entered a fence of the whole job.
     pub fn fence(&mut self, collects: bool) -> (u64, bytes::Bytes) {
         match self.next_but_comings() {
             FromServer::Ask { id, ask: Ask::Fence { collect, data, .. } } => {
@@ -145,7 +145,7 @@ impl Agent {
         }
     }
 
-    /// Time that its threads have run.
+    /// CPU time used by its threads.
     pub fn ran(&self) -> Duration {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
         let ran = |path: PathBuf| -> u64 {
@@ -166,13 +166,13 @@ impl Agent {
         &self.directory
     }
 
-    /// Lets other users look into the directory.
+    /// Makes the directory accessible to other users.
     pub fn open_directory(&self) {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&self.directory, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
 
-    /// Tells the process to end, and checks that nothing stays.
+    /// Tells the process to end, and checks that it leaves nothing behind.
     pub fn end(mut self) {
         self.send(&ToServer::End);
         while let Some(message) = self.next_within(PATIENCE) {
@@ -184,7 +184,7 @@ impl Agent {
         assert!(!directory.exists(), "{} is still there", directory.display());
     }
 
-    /// Closes the socket, as an agent does that dies.
+    /// Closes the socket, as a dying agent would.
     pub fn abandon(self) -> (Option<i32>, String) {
         let directory = self.directory.clone();
         drop(self.socket);
@@ -211,7 +211,7 @@ fn wait_for(mut process: Child) -> (Option<i32>, String) {
     (process.wait().unwrap().code(), words)
 }
 
-/// Where the headers are, and the directory of the library that they belong to.
+/// The directory of the headers, and that of the library that they belong to.
 pub fn headers() -> Option<(PathBuf, PathBuf)> {
     std::fs::read_dir("/usr/lib").ok()?.flatten().find_map(|entry| {
         let base = entry.path().join("pmix2");
@@ -219,27 +219,27 @@ pub fn headers() -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// A rank. It does not outlive its test.
+/// A rank, killed at the end of its test.
 pub struct Client {
     process: Child,
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It has left, or the test has failed.
+        // It has already ended, or the test has failed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A client with these variables that does these things.
+/// Starts a client with these variables and actions.
 pub fn client(env: &[Vec<u8>], actions: &[&str]) -> Client {
     start_client(program(), env, actions, None)
 }
 
-/// The same as another user, with what it says.
+/// Runs a client as another user and returns its output.
 pub fn said_by(user: u32, env: &[Vec<u8>], actions: &[&str]) -> String {
-    // Where every user may look.
+    // A place that every user can read.
     let copy = std::env::temp_dir().join(format!("wireup-test-client-{}", std::process::id()));
     std::fs::copy(program(), &copy).unwrap();
     let said = said(start_client(&copy, env, actions, Some(user)));
@@ -261,7 +261,7 @@ fn start_client(program: &Path, env: &[Vec<u8>], actions: &[&str], user: Option<
     Client { process: command.args(actions).stdout(Stdio::piped()).spawn().unwrap() }
 }
 
-/// What a client has printed, when it is over; it exits with the number of its failures.
+/// Waits for a client to end and returns its output; its exit code is the number of its failures.
 pub fn said(mut client: Client) -> String {
     let mut said = String::new();
     client.process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
@@ -270,7 +270,7 @@ pub fn said(mut client: Client) -> String {
     said
 }
 
-/// The client, compiled once.
+/// The client program, compiled once.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -280,11 +280,11 @@ fn program() -> &'static Path {
         let flags = [format!("-I{}", include.display()), format!("-L{library}"), format!("-Wl,-rpath,{library}")];
         let mut command = Command::new("cc");
         command.args(["-O1", "-Wall"]).arg(source).args(flags).arg("-lpmix");
-        built("client", command).expect("headers without a compiler")
+        built("client", command).expect("the headers are installed, so a C compiler should be")
     })
 }
 
-/// A library that gives this as its version and has nothing else.
+/// Builds a library that reports this version and has no other function.
 pub fn library_saying(version: &str) -> Option<PathBuf> {
     let mut command = Command::new("cc");
     command.args(["-shared", "-fPIC", "-x", "c", "-"]).stdin(Stdio::piped());
@@ -295,7 +295,7 @@ fn built(name: &str, command: Command) -> Option<PathBuf> {
     built_from(name, command, "")
 }
 
-/// What a compiler makes, put in its place at once: tests of two processes may build the same.
+/// Compiles a program and moves it into place atomically, since tests of two processes may build the same one.
 fn built_from(name: &str, mut command: Command, source: &str) -> Option<PathBuf> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let made = place.with_extension(std::process::id().to_string());

@@ -1,4 +1,4 @@
-//! Direct modex: when the library asks, and when it knows.
+//! Direct modex: when the library asks for data, and when it uses its cache.
 
 use super::agent::{self, Agent, begin, client, headers};
 use wireup_wire::ids::Rank;
@@ -18,7 +18,7 @@ fn what_was_not_collected_is_asked_for() {
             panic!("no request")
         };
         asked.push(rank);
-        // The answer comes when the rank has committed, or has left without.
+        // The answer comes once the rank has committed, or has left without committing.
         there.send(&ToServer::ModexWanted { ticket: id, rank });
         let FromServer::Modex { ticket, status, blob } = there.next_but_comings() else { panic!("no answer") };
         assert_eq!(ticket, id);
@@ -31,7 +31,7 @@ fn what_was_not_collected_is_asked_for() {
     assert!(said.contains("get-2 string value of 2\nget-3 NOT"), "{said}");
     agent::said(owner);
     agent::said(silent);
-    // A rank that has left and has committed is answered with what it had; one that died, with an error.
+    // For a rank that has committed and left, the answer is its data; for one that died without committing, an error.
     there.send(&ToServer::Gone { rank: Rank(2) });
     there.send(&ToServer::ModexWanted { ticket: 70, rank: Rank(2) });
     let FromServer::Modex { ticket: 70, status: Status::Ok, .. } = there.next_but_comings() else {
@@ -45,14 +45,14 @@ fn what_was_not_collected_is_asked_for() {
     there.end();
 }
 
-/// Two nodes, the test being both agents: ranks 0 and 1 ask, rank 2 has what they want.
+/// Two nodes, with the test as both agents: ranks 0 and 1 ask, rank 2 has the data.
 struct Pair {
     here: Agent,
     there: Agent,
 }
 
 impl Pair {
-    /// Passes requests on until all ranks here have come to the next fence; how often rank 2 was asked for.
+    /// Passes requests on until all ranks of the first node have entered the next fence; returns the number of requests for rank 2.
     fn until_fence(&mut self) -> usize {
         let (mut asked, mut entered) = (0, None);
         let fence = loop {
@@ -74,7 +74,7 @@ impl Pair {
         asked
     }
 
-    /// What rank 2 has committed; the ranks there may come to the fence before.
+    /// The data committed by rank 2. Ranks of its node may enter the fence earlier.
     fn committed(&mut self, entered: &mut Option<u64>) -> Answer {
         loop {
             match self.there.next_but_comings() {
@@ -87,8 +87,9 @@ impl Pair {
     }
 }
 
-/// Two that want the same at once ask once; what came is there for all ranks of the node. What was committed since is asked for when it is missed, or by who wants it
-/// anew (`PMIX_GET_REFRESH_CACHE`, which 5.0 does not heed): an agent that answered for the owner would be wrong.
+/// Two simultaneous requests for the same value cause one request to the owner, and its answer serves all ranks of the node. Data
+/// committed later is requested when it is missing, or when a rank asks for a refresh (`PMIX_GET_REFRESH_CACHE`, which 5.0 ignores). So
+/// an agent that answered in place of the owner would be wrong.
 #[test]
 fn the_library_is_the_cache_of_its_node() {
     need_headers!();
@@ -112,7 +113,7 @@ fn the_library_is_the_cache_of_its_node() {
     let known: Vec<String> = ["zero", "one", "one", "other", "late"].map(value).into();
     let [never, again] = ["get-2-never NOT-FOUND".to_owned(), value("one")];
     assert_eq!(told(&first)[..7], [known, vec![never, again]].concat());
-    assert_eq!(asked[..7], [1, 1, 0, 1, 0, 1, 0], "once a node; again for what is not in it");
+    assert_eq!(asked[..7], [1, 1, 0, 1, 0, 1, 0], "one request per node, and another for data that it lacks");
     let anew = if asked[7] == 1 { "new-2-one string value anew of 2" } else { "new-2-one string value of 2" };
     assert_eq!(told(&first)[7..], [anew]);
     pair.here.end();

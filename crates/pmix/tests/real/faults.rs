@@ -1,4 +1,4 @@
-//! What must not stop a server process, or must.
+//! Faults that must not stop a server process, and faults that must.
 
 use super::agent::{self, Agent, begin, client, headers};
 use wireup_wire::ids::Rank;
@@ -21,7 +21,7 @@ fn a_fence_is_not_held_up_by_a_rank_that_dies_in_it() {
     let mut agent = Agent::start(begin("dying"));
     let env = agent.ready();
     let (waits, dies) = (client(&env[0], &["fence"]), client(&env[1], &["pause", "die"]));
-    // What the agent makes of it is its own: here it knows that rank 1 is gone.
+    // The agent decides how the fence ends: here it knows that rank 1 has died.
     let FromServer::Ask { id, ask: Ask::Fence { set: Set::All, .. } } = agent.next_but_comings() else {
         panic!("no fence")
     };
@@ -57,7 +57,7 @@ fn a_client_of_another_user_is_refused() {
     let env = agent.ready();
     let said = agent::said_by(65534, &env[0], &["put"]);
     assert!(said.starts_with("init "), "{said}");
-    // It has not been taken for a rank.
+    // The client was not accepted as a rank.
     agent.end();
 }
 

@@ -1,6 +1,6 @@
-//! The server process with a real library and real clients; the test is the agent.
+//! Tests of the server process with a real library and real clients; the test acts as the agent.
 //!
-//! Needs `libpmix-dev`; without it nothing is tested, which is said.
+//! They need `libpmix-dev`; without it they are skipped with a message.
 
 macro_rules! need_headers {
     () => {
@@ -23,7 +23,7 @@ use wireup_wire::pmix::{
     Action, Answer, Ask, Event, FromServer, Item, Keep, Proc, ProcState, Range, Set, Status, ToServer,
 };
 
-/// Not a test: the process that the tests start, which is this program again.
+/// Not a test: the server process started by the tests, which run this same program.
 #[test]
 fn server_process() {
     if std::env::var_os(agent::SERVER).is_some() {
@@ -31,7 +31,7 @@ fn server_process() {
     }
 }
 
-/// All of it again, with servers and clients on the library of Open MPI 5.
+/// Runs all tests again, with servers and clients on the library of Open MPI 5.
 #[test]
 fn with_the_library_of_open_mpi_5() {
     const AGAIN: &str = "WIREUP_TEST_PMIX_AGAIN";
@@ -62,7 +62,7 @@ fn clients_find_their_place_and_what_their_peers_have_put() {
             FromServer::Ask { id, ask: Ask::Fence { set, collect, data, timeout_s } } => {
                 assert_eq!((set, collect, timeout_s), (Set::All, true, None));
                 assert!(!data.is_empty());
-                // The other node has put nothing.
+                // The ranks of the other node have put nothing.
                 agent.answer(id, Answer::fenced(&data));
             }
             other => panic!("{other:?}"),
@@ -94,16 +94,16 @@ fn clients_find_their_place_and_what_their_peers_have_put() {
             said.contains(&format!("local-rank u16 {rank}")) && said.contains(&format!("node-rank u16 {rank}")),
             "{said}"
         );
-        // The first is bound, the second is not.
+        // The first rank is bound, the second is not.
         assert_eq!(said.contains("cpus string 0\n"), rank == 0, "{said}");
-        // On a machine with one socket both say so; only the first is confined to a hardware thread.
+        // On a machine with one socket both report it; only the first is confined to a hardware thread.
         assert!(said.contains("place string "), "{said}");
         assert_eq!(said.contains(":HT0"), rank == 0, "{said}");
     }
     agent.end();
 }
 
-/// Two server processes, as on two nodes: what one collects the other stores.
+/// Two server processes, as on two nodes: data collected by one is stored by the other.
 #[test]
 fn data_of_one_node_is_found_on_the_other() {
     need_headers!();
@@ -245,7 +245,7 @@ fn questions_groups_events_and_the_rest() {
     ] {
         assert!(said.contains(line), "no \"{line}\" in {said}");
     }
-    // Version 5 of the library tells one of the ranks of a node alone that a fence has failed.
+    // Version 5 of the library reports a failed fence to only one rank of a node.
     assert!(said.contains("fence TIMEOUT") || agent::said(first).contains("fence TIMEOUT"), "{said}");
     agent.end();
 }

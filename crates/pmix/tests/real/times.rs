@@ -7,7 +7,7 @@ use wireup_wire::ids::NodeId;
 use wireup_wire::job::Block;
 use wireup_wire::pmix::{Answer, Ask, FromServer, ToServer};
 
-/// Not a test but a measurement: from the start of the process to `Ready`, for jobs of 256 ranks.
+/// A measurement, not a test: from the start of the process to `Ready`, for jobs of 256 ranks.
 #[test]
 #[ignore = "prints times"]
 fn how_long_until_ready() {
@@ -33,7 +33,7 @@ fn how_long_until_ready() {
     }
 }
 
-/// Not a test but a measurement: a fence with 32 bytes of each rank, and the value of every rank after it, on 16 nodes of 16
+/// A measurement, not a test: a fence with 32 bytes of each rank, and the value of every rank after it, on 16 nodes of 16
 /// ranks. Set `PMIX_MCA_gds` to compare stores.
 #[test]
 #[ignore = "prints times"]
@@ -68,7 +68,7 @@ fn how_long_a_fence_takes() {
         }
         (bytes, exchange) = (data.len(), started.elapsed());
     }
-    // One more exchange tells that the first is over in every server.
+    // One more exchange shows that the first has completed in every server.
     let entered: Vec<_> = agents.iter_mut().map(|agent| agent.fence(false)).collect();
     let fence_cpu = ran(&agents) - before;
     for (agent, (id, _)) in agents.iter().zip(&entered) {
@@ -88,7 +88,7 @@ fn how_long_a_fence_takes() {
     agents.into_iter().for_each(Agent::end);
 }
 
-/// Not a test but a measurement: the first get of a rank of another node, less what agents and network take.
+/// A measurement, not a test: the first get of a value from another node, without the time of agents and network.
 #[test]
 #[ignore = "prints times"]
 fn how_long_a_direct_get_takes() {

@@ -1,4 +1,4 @@
-//! What an agent does with what its driver and its neighbours tell, one file for each part.
+//! How an agent reacts to its driver and its neighbours; one file per part.
 
 mod direct;
 mod direct_bench;

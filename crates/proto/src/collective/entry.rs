@@ -1,4 +1,4 @@
-//! What goes into a job's collectives on one node, and what comes out of them.
+//! The inputs and outputs of a job's collectives on one node.
 
 use super::ticket::Ticket;
 use bytes::Bytes;
@@ -10,22 +10,22 @@ use wireup_wire::job::ExchangeScheme;
 use wireup_wire::peer::FenceTrace;
 use wireup_wire::rope::Rope;
 
-/// What is the same for all collectives of a job on this node.
+/// The properties that all collectives of a job on this node share.
 #[derive(Clone)]
 pub struct Site {
-    /// The way up ends here.
+    /// This agent is the root: gathers end here.
     pub root: bool,
     pub local_size: u32,
     /// Children in the tree with ranks of the job below them.
     pub children: usize,
     pub scheme: ExchangeScheme,
-    /// A node's part is compressed from so many bytes on; 0: never.
+    /// A node's part is compressed from this size on (bytes); 0: never.
     pub compress_min: u32,
-    /// The nodes that have ranks, ascending: the peers of direct ways.
+    /// The nodes that have ranks, in ascending order: the peers of direct exchanges.
     pub peers: Vec<NodeId>,
-    /// This node among them.
+    /// This node's index among them.
     pub place: Option<u32>,
-    /// Of PMIx fences, where the root may choose: data of more bytes stays where it is.
+    /// For PMIx fences, where the root may choose: a larger amount of data is not distributed.
     pub collect_max: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ impl Site {
     }
 }
 
-/// A rank's part in a collective.
+/// A rank's contribution to a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
     Fence,
@@ -51,7 +51,7 @@ pub enum Entry {
     Ring {
         value: Bytes,
     },
-    /// With the data of the whole node, given by one of its ranks.
+    /// With the data of the whole node, passed by one of its ranks.
     Modex {
         data: Bytes,
     },
@@ -65,39 +65,39 @@ pub struct Entering {
     pub ticket: Ticket,
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Do {
     /// A frame to the parent.
     Up { epoch: Epoch, tag: Tag, payload: Rope },
     /// A frame to one child, or to all.
     Down { epoch: Epoch, child: Option<usize>, tag: Tag, payload: Rope },
-    /// A frame to a node, straight.
+    /// A direct frame to a node.
     Direct { epoch: Epoch, node: NodeId, tag: RoundTag, payload: Rope },
-    /// A collective is over: its ranks here are told.
+    /// A collective is complete: answer its local ranks.
     Finish(Box<Finished>),
-    /// The job cannot go on.
+    /// The job cannot continue.
     Fail { problem: String },
 }
 
-/// A collective that is over everywhere this node must know of.
+/// A collective that is complete as far as this node is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finished {
     pub epoch: Epoch,
-    /// The ranks here, in the order of their coming, and how each is to be answered.
+    /// The local ranks, in order of arrival, and how to answer each of them.
     pub waiting: Vec<(LocalRank, Ticket)>,
     pub outcome: Outcome,
     pub trace: FenceTrace,
 }
 
-/// What a collective brought.
+/// The result of a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Blocks of packed pairs; of a PMIx fence: of what its library gave.
+    /// Blocks of packed pairs; for a PMIx fence, of the library's data.
     Pairs(Vec<Bytes>),
-    /// Blocks of values. `shared`: somebody here wants rows.
+    /// Blocks of values. `shared`: some local rank wants rows.
     Values { max_len: u32, shared: bool, blocks: Vec<Bytes> },
-    /// For each local rank.
+    /// One place per local rank.
     Places(Vec<Place>),
 }
 

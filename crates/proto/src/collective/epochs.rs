@@ -1,23 +1,23 @@
-//! One job's collectives on one node: which are under way, who is in which, what each needs next.
+//! One job's collectives on one node: which are in progress, which ranks have entered them, and what each needs next.
 //!
-//! They are keyed by peer set and epoch: a [`Site`] is this node's place in the one set that there is, the nodes of the job that have
-//! ranks, and one [`Exchanges`] is all of its collectives.
+//! They are keyed by peer set and epoch: a [`Site`] is this node's position in the only set, the nodes of the job that have ranks, and one
+//! [`Exchanges`] contains all of its collectives.
 //!
-//! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever it is. Any number may be
-//! under way. What belongs to an epoch is in `exchange`; this file numbers them, keeps them in order and forgets them:
+//! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever its kind. Any number may be in
+//! progress. The state of an epoch is in `exchange`; this file numbers them, keeps them in order and forgets them:
 //!
 //! ```text
-//!   base ─► 4 fence      in: 0 1 2 3   way up done    waits for the way down
-//!           5 allgather  in: 0 . 2 .   a child's part is there
-//!           6 (nobody here; a node that is ahead has sent its first round)
+//!   base ─► 4 fence      in: 0 1 2 3   way up done    waits for the outcome from above
+//!           5 allgather  in: 0 . 2 .   a child's part has arrived
+//!           6 (no local rank yet; a node that is ahead has sent its first round)
 //! ```
 //!
-//! An epoch is forgotten when its outcome was handed to the ranks here and the way up is done; what comes for it later comes from
-//! no agent of ours. Outcomes of fences are handed out in the order of epochs, since later pairs win over earlier ones.
+//! An epoch is forgotten when its outcome was delivered to the local ranks and the gather up the tree is complete; no correct agent sends
+//! frames for it after that. The outcomes of fences are delivered in the order of epochs, since later pairs override earlier ones.
 //!
-//! A rank that has departed (exited or finalized) makes every later epoch impossible: whoever sees both a departure and somebody
-//! waiting for such an epoch says so, so that no job hangs on a rank that will never come. That is why sizes travel up the tree
-//! also where the data takes another way.
+//! A rank that has departed (exited or finalized) makes every later epoch impossible: an agent that knows of a departure and of a rank
+//! waiting for such an epoch reports it, so that no job hangs because of a rank that will never enter. That is why sizes go up the tree
+//! even when the data takes another route.
 
 use super::entry::{Do, Entering, Site};
 use super::exchange::Exchange;
@@ -54,7 +54,7 @@ impl Exchanges {
         }
     }
 
-    /// The nodes that an exchange by this algorithm sends to from here.
+    /// The nodes to which this node sends in an exchange by this algorithm.
     pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
         let Site { place: Some(place), peers, .. } = &self.site else { return Vec::new() };
         let count = peers.len() as u32;
@@ -62,17 +62,17 @@ impl Exchanges {
         receivers.unwrap_or_default().into_iter().map(|peer| peers[peer as usize]).collect()
     }
 
-    /// The first epoch that is not over here.
+    /// The first epoch that is not complete here.
     pub fn base(&self) -> Epoch {
         self.base
     }
 
-    /// How many are not over here.
+    /// The number of epochs that are not complete here.
     pub fn open(&self) -> usize {
         self.live.iter().flatten().count()
     }
 
-    /// What the first collective under way is.
+    /// The kind of the first collective in progress.
     pub fn first(&self) -> Option<Collective> {
         self.live.iter().flatten().next().map(Exchange::collective)
     }
@@ -82,22 +82,22 @@ impl Exchanges {
         self.next[local.index()]
     }
 
-    /// Whether a rank has entered the first epoch that is not over.
+    /// Whether a rank has entered the first epoch that is not complete.
     pub fn has_arrived(&self, local: LocalRank) -> bool {
         self.next[local.index()] > self.base
     }
 
-    /// How many local ranks have.
+    /// How many local ranks have entered it.
     pub fn arrived(&self) -> u32 {
         self.next.iter().filter(|next| **next > self.base).count() as u32
     }
 
-    /// A local rank starts its next collective. `pending` gives the pairs put on this node so far.
+    /// A local rank starts its next collective. `pending` returns the pairs put on this node so far.
     pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Vec<Do>) {
         let Entering { local, rank, .. } = entering;
         let epoch = self.next[local.index()];
         let collective = entering.entry.collective();
-        // Also where it is refused: what the rank starts next is not taken for it.
+        // Also advances if it is refused: the rank's next collective must not be taken for this one.
         self.next[local.index()] = Epoch(epoch.0 + 1);
         let Some((site, exchange)) = self.at(epoch, collective) else {
             let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
@@ -114,19 +114,19 @@ impl Exchanges {
         self.settle(now, out);
     }
 
-    /// A frame of a child.
+    /// Handles a frame from a child.
     pub fn on_up(&mut self, now: Instant, child: usize, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
             exchange.on_up(site, child, tag, payload, out)
         });
     }
 
-    /// A frame of the parent.
+    /// Handles a frame from the parent.
     pub fn on_down(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| exchange.on_down(site, tag, payload, out));
     }
 
-    /// A frame of another node, straight.
+    /// Handles a direct frame from another node.
     pub fn on_direct(
         &mut self,
         now: Instant,
@@ -171,7 +171,7 @@ impl Exchanges {
         self.settle(now, out);
     }
 
-    /// The exchange of an epoch, made if it is new; `None` for one that is over or too far ahead.
+    /// The exchange of an epoch, created if it is new; `None` if the epoch has ended or is too far ahead.
     fn at(&mut self, epoch: Epoch, collective: Collective) -> Option<(&Site, &mut Exchange)> {
         let index = epoch.0.checked_sub(self.base.0)? as usize;
         if index >= EXCHANGES_MAX {
@@ -185,7 +185,7 @@ impl Exchanges {
         Some((site, exchange))
     }
 
-    /// Hands out what is complete, forgets what is over.
+    /// Delivers complete outcomes and forgets finished epochs.
     fn settle(&mut self, now: Instant, out: &mut Vec<Do>) {
         let mut fences_before = false;
         for exchange in self.live.iter_mut().flatten() {
@@ -205,13 +205,13 @@ impl Exchanges {
         }
     }
 
-    /// Whether nothing of an epoch is known to be over here: it may still be given up.
+    /// Whether the epoch may still be given up: it has no outcome here.
     pub fn is_open(&self, epoch: Epoch) -> bool {
         let Some(index) = epoch.0.checked_sub(self.base.0) else { return false };
         self.live.get(index as usize).and_then(Option::as_ref).is_none_or(Exchange::is_open)
     }
 
-    /// An epoch is over without an outcome: nobody is answered here, and what still comes for it is not to be told.
+    /// Ends an epoch without an outcome: local ranks get no answer, and late frames for it are not errors.
     pub fn give_up(&mut self, now: Instant, epoch: Epoch, collective: Collective, out: &mut Vec<Do>) {
         if let Some((_, exchange)) = self.at(epoch, collective) {
             exchange.give_up();
@@ -219,13 +219,13 @@ impl Exchanges {
         self.settle(now, out);
     }
 
-    /// A local rank comes to an epoch that was given up.
+    /// A local rank reaches an epoch that was given up.
     pub fn pass(&mut self, local: LocalRank) {
         self.next[local.index()].0 += 1;
     }
 
-    /// A rank of the subtree will never enter `departed.epoch`. True if that is news: no earlier epoch is known to be
-    /// impossible, or it is the first deserter.
+    /// A rank of the subtree will never enter `departed.epoch`. Returns whether that is new information: no earlier epoch is known to be
+    /// impossible, or it is the first rank to leave without finalizing.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
         let is_first_deserter = departed.deserted && !self.deserter_known;
         self.deserter_known |= departed.deserted;
@@ -236,20 +236,20 @@ impl Exchanges {
         is_earlier || is_first_deserter
     }
 
-    /// The departure that makes a collective under way impossible, with that epoch and what it is.
+    /// The departure that makes a collective in progress impossible, with that collective's epoch and kind.
     pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
         let departed = self.departed?;
         let first = self.live.iter().flatten().find(|exchange| departed.epoch <= exchange.epoch())?;
         Some((departed, first.epoch(), first.collective()))
     }
 
-    /// When a wait of `after_ns` is over; `None` if nobody waits or the question was asked.
+    /// When a wait of `after_ns` expires; `None` if no rank waits or the missing ranks were already requested.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let first = self.live.iter().flatten().next()?;
         (after_ns > 0 && self.asked != Some(first.epoch())).then(|| first.since() + after_ns)
     }
 
-    /// The question who is missing was asked for the first epoch under way.
+    /// The missing ranks of the first epoch in progress were requested.
     pub fn on_asked(&mut self) {
         self.asked = self.live.iter().flatten().next().map(Exchange::epoch);
     }

@@ -1,22 +1,23 @@
-//! Barriers of groups (PMI 1.2): who is in, who is waited for, what their puts were.
+//! Barriers of groups (PMI 1.2): which members have entered, which are awaited, and the pairs that they have put.
 //!
-//! A barrier is known by its ranks and a tag; several may be under way, and one may be entered anew while its last round is not
-//! over everywhere. Nothing numbers the rounds: each member enters them in order, and links keep the order.
+//! A barrier is identified by its ranks and a tag; several may be in progress, and one may be entered again before its last round has ended
+//! everywhere. Rounds have no numbers: each member enters them in order, and links keep the order.
 //!
 //! ```text
-//!   member enters ─► all members below are in ─► up ─► … ─► apex: all are in
-//!   member told   ◄────────────────────────────── down ◄─────────┘
+//!   member enters ─► all members below have entered ─► up ─► … ─► apex: all have entered
+//!   member answered ◄───────────────────────────────── down ◄───────┘
 //! ```
 //!
-//! The apex is the lowest agent that has all members below it: a barrier of one node's ranks causes no message, others go as
-//! high as they must and down to the agents of members alone. The puts of the members' nodes travel along, since members may
-//! get each other's pairs afterwards.
+//! The apex is the lowest agent that has all members below it: a barrier of one node's ranks needs no message; others go only as high as
+//! necessary, and down only to the agents of members. The puts of the members' nodes travel along, since members may get each other's pairs
+//! afterwards.
 //!
-//! A member that has departed would be waited for for ever. Its agent knows it, but may not know that somebody waits: whoever
-//! waits for long asks those below who are missing; where one has departed, the job fails. `seen`, how many frames of the child
-//! had come by then, tells an old question from a new one. Of a child that has said that all below it are gone nobody will come.
+//! A member that has departed would be awaited for ever. Its agent knows of the departure but may not know that a rank waits. So an agent
+//! that waits for long asks the agents below for the missing members; if one has departed, the job fails. `seen`, the number of the child's
+//! frames that had arrived by then, distinguishes an old question from a new one. If a child has reported that no rank is left in its
+//! subtree, no member will come from there.
 //!
-//! Cost: a frame up and one down for each link between the members' agents and the apex.
+//! Cost: one frame up and one down per link between the members' agents and the apex.
 
 pub mod spread;
 #[cfg(test)]
@@ -31,37 +32,37 @@ use wireup_wire::group::{Group, Members};
 use wireup_wire::ids::LocalRank;
 use wireup_wire::peer::Departed;
 
-/// A wait of this length (ns) makes an agent ask. Chosen: far above a barrier's time, short for a person.
+/// How long an agent waits before it asks (ns). Chosen: far longer than a barrier takes, short for a person.
 pub const ASK_AFTER_NS: u64 = 500_000_000;
 
-/// Sets of ranks whose marks are kept; with more all are forgotten, and pairs are sent again.
+/// Number of rank sets whose marks are kept; above it all marks are dropped, and pairs are sent again.
 const MARKS_MAX: usize = 256;
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Do {
-    /// All members below are in.
+    /// All members below have entered.
     Up { group: Group, pairs: Bytes },
-    /// The barrier is over.
+    /// The barrier is complete.
     Down { group: Group, child: usize, pairs: Bytes },
-    /// Members below this child are waited for.
+    /// Members below this child are awaited.
     Ask { group: Group, child: usize, seen: u32 },
-    /// The barrier is over: these wait here. What the members' nodes have put comes first.
+    /// The barrier is complete: answer these local ranks. The pairs from the members' nodes come first.
     Over { group: Group, waiting: Vec<LocalRank>, pairs: Bytes },
-    /// The job cannot go on.
+    /// The job cannot continue.
     Fail { problem: String },
 }
 
-/// A member that will not come.
+/// A member that will not enter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
     /// A rank of this node.
     Here(Departed),
-    /// One below this child, where nobody is left.
+    /// A member below this child, in whose subtree no rank is left.
     Below(usize),
 }
 
-/// The members on this node.
+/// A barrier's members on this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stall {
     pub group: Group,
@@ -72,42 +73,42 @@ pub struct Stall {
 pub struct Groups {
     live: BTreeMap<Group, Barrier>,
     marks: BTreeMap<Members, Mark>,
-    /// Local ranks that will enter nothing any more.
+    /// Local ranks that will enter no more barriers.
     departed: BTreeMap<LocalRank, Departed>,
-    /// Children below whom nobody is left.
+    /// Children with no rank left in their subtrees.
     done: Vec<bool>,
-    /// Frames that said of a round that all are in: of each child, and to the parent.
+    /// Number of frames that reported a completed round: from each child, and to the parent.
     ups_in: Vec<u32>,
     ups_out: u32,
 }
 
 struct Barrier {
     spread: Spread,
-    /// The oldest first; never empty.
+    /// Oldest first; never empty.
     rounds: VecDeque<Round>,
 }
 
 struct Round {
-    /// Since when somebody waits.
+    /// When the wait started.
     since: Instant,
-    /// In the order of their coming.
+    /// In order of arrival.
     waiting: Vec<LocalRank>,
-    /// By place in the spread.
+    /// By index in the spread.
     locals_in: Vec<bool>,
     children_in: Vec<bool>,
-    /// How many of both are missing.
+    /// Number of local members and children that are missing.
     left: usize,
     pairs: Vec<Bytes>,
-    /// The number of the frame up.
+    /// The number of the frame to the parent, once it was sent.
     up: Option<u32>,
-    /// Who is missing below was asked.
+    /// The missing members below were requested.
     asked: bool,
-    /// It was in a stall report.
+    /// It was included in a stall report.
     reported: bool,
 }
 
 impl Groups {
-    /// `children`: how many the job has at this agent.
+    /// `children`: the number of the job's children at this agent.
     pub fn new(children: usize) -> Self {
         Groups {
             live: BTreeMap::new(),
@@ -119,7 +120,7 @@ impl Groups {
         }
     }
 
-    /// Up to where these ranks have seen what is put on this node.
+    /// How far these ranks have seen the pairs put on this node.
     pub fn mark(&mut self, members: &Members) -> &mut Mark {
         if self.marks.len() >= MARKS_MAX && !self.marks.contains_key(members) {
             self.marks.clear();
@@ -127,7 +128,7 @@ impl Groups {
         self.marks.entry(members.clone()).or_default()
     }
 
-    /// A rank here, a member, comes; `pairs` are what was put here and the group has not seen.
+    /// A local rank, which is a member, enters; `pairs` are those put on this node that the group has not seen.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -138,7 +139,7 @@ impl Groups {
         out: &mut Vec<Do>,
     ) {
         let barrier = self.live.entry(group.clone()).or_insert_with(|| Barrier::new(spread()));
-        let place = barrier.spread.locals.binary_search(&local).expect("its link has looked that the rank is a member");
+        let place = barrier.spread.locals.binary_search(&local).expect("its connection has checked that");
         let round = barrier.round(now, |round| !round.locals_in[place]);
         round.locals_in[place] = true;
         round.waiting.push(local);
@@ -147,7 +148,7 @@ impl Groups {
         self.settle(group, out);
     }
 
-    /// All members below a child are in.
+    /// All members below a child have entered.
     pub fn on_up(
         &mut self,
         now: Instant,
@@ -169,7 +170,7 @@ impl Groups {
         self.settle(group, out);
     }
 
-    /// The parent says that a round is over.
+    /// The parent reports that a round is complete.
     pub fn on_down(&mut self, group: Group, pairs: Bytes, out: &mut Vec<Do>) {
         let barrier = self.live.get_mut(&group);
         let Some(barrier) = barrier.filter(|barrier| barrier.rounds.front().is_some_and(|round| round.up.is_some()))
@@ -180,7 +181,7 @@ impl Groups {
         self.settle(group, out);
     }
 
-    /// The parent waits for members of this subtree, and had `seen` so many of its frames.
+    /// The parent waits for members of this subtree; when it asked it had received `seen` frames from this agent.
     pub fn on_ask(
         &mut self,
         now: Instant,
@@ -201,7 +202,7 @@ impl Groups {
         }
     }
 
-    /// Asks where a wait became long.
+    /// Asks for the missing members of rounds that have waited for long.
     pub fn on_tick(&mut self, now: Instant, out: &mut Vec<Do>) {
         for (group, Barrier { spread, rounds }) in &mut self.live {
             for round in rounds.iter_mut().filter(|round| round.ask_at().is_some_and(|at| now >= at)) {
@@ -214,17 +215,17 @@ impl Groups {
         self.rounds().filter_map(|(_, _, round)| round.ask_at()).min()
     }
 
-    /// A rank here will enter nothing any more.
+    /// A local rank will enter no more barriers.
     pub fn on_departed(&mut self, local: LocalRank, departed: Departed) {
         self.departed.insert(local, departed);
     }
 
-    /// Nobody is left below a child.
+    /// No rank is left in a child's subtree.
     pub fn on_child_done(&mut self, child: usize) {
         self.done[child] = true;
     }
 
-    /// Who has left that others wait for, and in which group.
+    /// A departed member for which others wait, and its group.
     pub fn broken(&self) -> Option<(Left, &Group)> {
         self.rounds().find_map(|(group, spread, round)| {
             let here = round.missing(spread).find_map(|local| self.departed.get(&local)).map(|one| Left::Here(*one));
@@ -233,12 +234,12 @@ impl Groups {
         })
     }
 
-    /// Whether a rank here will enter nothing any more.
+    /// Whether a local rank will enter no more barriers.
     pub fn has_departed(&self, local: LocalRank) -> bool {
         self.departed.contains_key(&local)
     }
 
-    /// Goes on without the members that have left: `instead` is what the others hear for one.
+    /// Continues without the departed members: the others get `instead` in place of each one's data.
     pub fn excuse(&mut self, instead: impl Fn(Left) -> Bytes, out: &mut Vec<Do>) {
         let Groups { live, departed, done, .. } = self;
         let mut changed = Vec::new();
@@ -269,7 +270,7 @@ impl Groups {
         }
     }
 
-    /// When a wait of `after_ns` is over that was not reported.
+    /// When the wait of an unreported round exceeds `after_ns`.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let waits = self.rounds().filter(|(_, _, round)| after_ns > 0 && !round.reported);
         waits.map(|(_, _, round)| round.since + after_ns).min()
@@ -280,7 +281,7 @@ impl Groups {
         self.live.values_mut().flat_map(|barrier| &mut barrier.rounds).for_each(|round| round.reported = true);
     }
 
-    /// The barriers that members on this node wait in or are waited for.
+    /// The barriers in which members on this node wait or are awaited.
     pub fn stalls(&self) -> impl Iterator<Item = Stall> {
         let here = self.rounds().filter(|(_, spread, _)| !spread.locals.is_empty());
         here.map(|(group, spread, round)| Stall {
@@ -290,7 +291,7 @@ impl Groups {
         })
     }
 
-    /// Rounds that are not over here.
+    /// Number of rounds that are not complete here.
     pub fn open(&self) -> usize {
         self.rounds().count()
     }
@@ -301,7 +302,7 @@ impl Groups {
             .flat_map(|(group, Barrier { spread, rounds })| rounds.iter().map(move |round| (group, spread, round)))
     }
 
-    /// Says what is complete, forgets what is over.
+    /// Reports completed rounds to the parent or ends them, and forgets barriers without rounds.
     fn settle(&mut self, group: Group, out: &mut Vec<Do>) {
         let Some(barrier) = self.live.get_mut(&group) else {
             return;
@@ -329,7 +330,7 @@ impl Barrier {
         Barrier { spread, rounds: VecDeque::new() }
     }
 
-    /// The oldest round that `is_open` to the one who comes, or a new one.
+    /// The oldest round for which `is_open` holds, or a new one.
     fn round(&mut self, now: Instant, is_open: impl FnMut(&Round) -> bool) -> &mut Round {
         let at = self.rounds.iter().position(is_open).unwrap_or_else(|| {
             let Spread { locals, children, .. } = &self.spread;
@@ -349,7 +350,7 @@ impl Barrier {
         &mut self.rounds[at]
     }
 
-    /// The oldest round is over.
+    /// Completes the oldest round.
     fn finish(&mut self, group: &Group, pairs: Bytes, out: &mut Vec<Do>) {
         for &child in &self.spread.children {
             out.push(Do::Down { group: group.clone(), child, pairs: pairs.clone() });
@@ -361,7 +362,7 @@ impl Barrier {
 }
 
 impl Round {
-    /// Members on this node that are not in.
+    /// Members on this node that have not entered.
     fn missing<'a>(&'a self, spread: &'a Spread) -> impl Iterator<Item = LocalRank> + 'a {
         spread.locals.iter().zip(&self.locals_in).filter(|(_, is_in)| !**is_in).map(|(local, _)| *local)
     }

@@ -1,7 +1,7 @@
 //! The collectives of a job on one node.
 //!
-//! `epochs` numbers them and keeps them in order; `exchange` is one of them; `groups` are barriers of some ranks, which have no numbers.
-//! `entry` is what goes in and comes out, `ticket` how a rank is answered. How blocks reach all nodes is `wireup_coll`'s.
+//! `epochs` numbers them and keeps them in order; `exchange` is a single collective; `groups` are barriers of some ranks, which are not
+//! numbered. `entry` has the inputs and outputs, `ticket` says how to answer a rank. How blocks reach all nodes is up to `wireup_coll`.
 
 mod entry;
 mod epochs;

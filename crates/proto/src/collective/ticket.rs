@@ -1,12 +1,12 @@
-//! How a rank's collective is answered when it is over: chosen by whoever starts it, handed back by whoever carries it out.
+//! How to answer a rank when its collective completes: chosen by the code that enters the collective, returned with its outcome.
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ticket {
     /// A text client's fence, with its `thrid`.
     Fence { thread: Option<Vec<u8>> },
-    /// Answered already.
+    /// Already answered.
     Lazy,
-    /// Its node's PMIx server, which has entered for it, is answered.
+    /// The answer goes to the node's PMIx server, which has entered for the rank.
     Server,
     /// A text client's ring.
     Ring { thread: Option<Vec<u8>> },

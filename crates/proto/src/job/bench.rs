@@ -1,8 +1,8 @@
-//! What agents measure among themselves before the ranks start (S3, backup slides 1 and 2).
+//! Benchmarks that agents run before the ranks start (S3, backup slides 1 and 2).
 //!
-//! Between two agents a message goes there and back, as often as asked for each size; among all, allgathers follow each other, each as
-//! soon as the last is over at the node. Frames and collectives are those of any job, so what is measured is what jobs get. A tenth of
-//! each size's iterations goes before those that count. One agent tells: the first of the two, or that of the first node.
+//! Between two agents a message makes round trips, as often as requested for each size; among all agents one allgather follows another,
+//! each starting as soon as the node has the previous result. Frames and collectives are those of any job, so the results are what jobs
+//! get. A tenth of each size's iterations is a warm-up. One agent reports: the first of the two, or that of the first node.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
@@ -24,26 +24,26 @@ pub struct Bench {
     part: Part,
     steps: Vec<BenchStep>,
     step: usize,
-    /// Iterations of the step that are over, those before what counts included.
+    /// Completed iterations of the step, including the warm-up.
     done: u32,
-    /// When the one under way began.
+    /// When the current iteration started.
     begun: Instant,
     times_ns: Vec<u64>,
     message: Bytes,
 }
 
-/// What this node does.
+/// The role of this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
-    /// Sends, and measures how long the answer takes.
+    /// Sends, and measures the time until the answer.
     First { other: AgentId },
-    /// Answers.
+    /// Sends each message back.
     Second { other: AgentId },
-    /// Takes part in allgathers; one node tells how long they take.
+    /// Takes part in allgathers; one node reports the times.
     Among { tells: bool },
 }
 
-/// What comes next.
+/// What follows an iteration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
     Again,
@@ -51,7 +51,7 @@ enum Next {
 }
 
 impl Bench {
-    /// This node's part, if it has one.
+    /// This node's role, if it has one.
     pub fn new(facts: &Facts, site: &Site) -> Option<Bench> {
         let (spec, node) = (&facts.spec, facts.node);
         let AgentBench { task, steps } = spec.options.bench.as_ref()?;
@@ -60,7 +60,7 @@ impl Bench {
             BenchTask::PingPong { first, second } if node == Some(first) => Part::First { other: agent(second)? },
             BenchTask::PingPong { first, second } if node == Some(second) => Part::Second { other: agent(first)? },
             BenchTask::PingPong { .. } => return None,
-            // Alone there is nobody to wait for: one collective would end within the other.
+            // A single node would not wait for anyone: one collective would complete within another.
             BenchTask::Allgather if site.peers.len() < 2 || site.local_size != 1 => return None,
             BenchTask::Allgather => Part::Among { tells: site.place? == 0 },
         };
@@ -86,7 +86,7 @@ impl Bench {
         }
     }
 
-    /// An iteration is over; what is told of its step if it was the last.
+    /// Counts an iteration; returns the report about its step if it was the last one.
     fn on_iteration(&mut self, now: Instant, agent: AgentId) -> (Next, Option<Note>) {
         let BenchStep { bytes, iterations } = self.steps[self.step];
         let before = (iterations / 10).max(1);
@@ -110,7 +110,7 @@ impl Bench {
 }
 
 impl Bench {
-    /// Begins what is to be measured.
+    /// Starts the benchmark.
     pub fn begin(&self, facts: &Facts, out: &mut Effects) {
         match self.part {
             Part::First { other } => self.send_there(facts, other, out),
@@ -123,7 +123,7 @@ impl Bench {
         out.for_agent(other, facts.frame(Kind::Bench, THERE, 0, self.message.clone()));
     }
 
-    /// A message of the other agent.
+    /// A message from the other agent.
     pub fn on_frame(&mut self, now: Instant, facts: &Facts, from: AgentId, frame: Frame, out: &mut Effects) {
         match (self.part, frame.stream) {
             (Part::Second { other }, THERE) if from == other => {
@@ -138,26 +138,26 @@ impl Bench {
         }
     }
 
-    /// The node's only rank, which has not started, enters the next allgather.
+    /// Enters the next allgather for the node's only rank, which has not started.
     fn gather(&self, out: &mut Effects) {
         let value = self.message.clone();
         let entry = Entry::Allgather { max_len: value.len() as u32, shared: false, value };
         out.push(Effect::Enter { local: LocalRank(0), entry, ticket: Ticket::Lazy });
     }
 
-    /// Whether the collectives of the job are being measured.
+    /// Whether the benchmark measures the job's collectives.
     pub fn gathers(&self) -> bool {
         matches!(self.part, Part::Among { .. })
     }
 
-    /// An allgather is over.
+    /// An allgather is complete.
     pub fn on_gathered(&mut self, now: Instant, facts: &Facts, out: &mut Effects) {
         if self.go_on(now, facts, out) == Next::Again {
             self.gather(out);
         }
     }
 
-    /// One more is measured; whether another one follows.
+    /// Records one iteration; returns whether another one follows.
     fn go_on(&mut self, now: Instant, facts: &Facts, out: &mut Effects) -> Next {
         let (next, note) = self.on_iteration(now, facts.me);
         if let Some(note) = note.filter(|_| self.part != Part::Among { tells: false }) {

@@ -1,4 +1,4 @@
-//! The agents below this one in the job's tree, and how far the job is with each.
+//! The agents below this one in the job's tree, and the progress of the job on each.
 
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Done;
@@ -23,7 +23,7 @@ impl std::ops::Deref for Children {
 }
 
 impl Child {
-    /// Nothing more will come of it.
+    /// Nothing more is expected from it.
     fn end(&mut self) {
         self.started.get_or_insert(0);
         self.done.get_or_insert_default();
@@ -51,19 +51,19 @@ impl Children {
         }
     }
 
-    /// A child agent is lost with all its ranks, or was never there and nothing more will be learnt about those behind it.
+    /// A child agent is lost with all its ranks, or is missing and no more reports about its subtree are expected.
     pub fn on_lost(&mut self, agent: AgentId) {
         if let Some(child) = self.get_mut(agent) {
             child.end();
         }
     }
 
-    /// Whether all have said that their ranks run, or will never say it.
+    /// Whether every child has reported that its ranks run, or never will.
     pub fn have_started(&self) -> bool {
         self.iter().all(|child| child.started.is_some())
     }
 
-    /// Ranks that have started below.
+    /// The number of ranks that have started in the children's subtrees.
     pub fn ranks_started(&self) -> u32 {
         self.iter().filter_map(|child| child.started).sum()
     }
@@ -72,7 +72,7 @@ impl Children {
         self.iter().all(|child| child.done.is_some())
     }
 
-    /// Gives up those that are not done and that `which` holds for; says who that was.
+    /// Gives up the unfinished children for which `which` holds; returns them.
     pub fn give_up(&mut self, which: impl Fn(AgentId) -> bool) -> Vec<AgentId> {
         let late = self.0.iter_mut().filter(|child| child.done.is_none() && which(child.agent));
         late.map(|child| {

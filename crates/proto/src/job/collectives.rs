@@ -1,7 +1,7 @@
-//! The collectives of a job as its agent carries them out: frames in and out, who departed, what cannot complete.
+//! Carries out the collectives of a job: sends and receives their frames, tracks departed ranks and impossible collectives.
 //!
-//! The ranks' own epochs are here; those of PMIx servers are the `pmix` part's. What either needs next comes back as
-//! `Effect::Exchange` and becomes frames here.
+//! This part holds the epochs of the ranks; those of PMIx servers belong to the `pmix` part. The next action of either is an
+//! `Effect::Exchange`, which becomes frames here.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
@@ -20,17 +20,17 @@ pub struct Collectives {
     traffic: ExchangeTraffic,
 }
 
-/// A collective's frame, read as far as an agent must to hand it on.
+/// A collective's frame, parsed as far as necessary to forward it.
 pub enum Arrived {
     Tree { child: Option<usize>, epoch: Epoch, tag: Tag, payload: Bytes },
     Direct { node: NodeId, epoch: Epoch, tag: RoundTag, payload: Bytes },
 }
 
 impl Arrived {
-    /// A frame along the tree, of a child or of the parent.
+    /// A frame along the tree, from a child or from the parent.
     ///
     /// # Errors
-    /// In words, with the node that sent it: its kind is none of this version.
+    /// A message that names the sending node: this version does not know the frame's kind.
     pub fn of_tree(facts: &Facts, child: Option<usize>, frame: Frame) -> Result<Arrived, String> {
         let tag = Tag::from_stream(frame.stream).map_err(|unknown| {
             let node = child.and_then(|child| facts.node_of(facts.below[child]));
@@ -40,10 +40,10 @@ impl Arrived {
         Ok(Arrived::Tree { child, epoch: Epoch(frame.arg), tag, payload: frame.payload })
     }
 
-    /// A frame of another node's agent, straight.
+    /// A direct frame from another node's agent.
     ///
     /// # Errors
-    /// The same.
+    /// As for `of_tree`.
     pub fn of_node(node: NodeId, frame: Frame) -> Result<Arrived, String> {
         let tag = RoundTag::from_stream(frame.stream).map_err(|unknown| format!("node {node}: {unknown}"))?;
         Ok(Arrived::Direct { node, epoch: Epoch(frame.arg), tag, payload: frame.payload })
@@ -62,7 +62,7 @@ impl Arrived {
         }
     }
 
-    /// Hands it to the epochs that it belongs to.
+    /// Passes it to the epochs that it belongs to.
     pub fn give_to(self, now: Instant, exchanges: &mut Exchanges) -> Vec<Do> {
         let mut next = Vec::new();
         match self {
@@ -80,18 +80,18 @@ impl Arrived {
     }
 }
 
-/// What exchanges need next, then a look whether something became impossible.
+/// Queues the next actions of exchanges, then a check for impossible collectives.
 pub fn carry(next: Vec<Do>, out: &mut Effects) {
     next.into_iter().for_each(|next| out.push(Effect::Exchange(next)));
     out.push(Effect::CheckBroken);
 }
 
-/// A frame holds its payload in one piece: what lies in several is joined here, once for all who get it.
+/// A frame's payload is contiguous: several slices are joined here, once for all receivers.
 fn frame(facts: &Facts, kind: Kind, stream: u16, epoch: Epoch, payload: Rope) -> Frame {
     facts.frame(kind, stream, epoch.0, payload.into_bytes())
 }
 
-/// What the job's collectives must know of this node.
+/// The properties of this node that the job's collectives need.
 pub fn site(facts: &Facts) -> Site {
     let Facts { spec, mapping, .. } = facts;
     let all = (0..spec.nodes.len() as u32).map(NodeId);
@@ -118,14 +118,14 @@ impl Collectives {
         self.traffic
     }
 
-    /// A rank here starts its next collective. `pending` gives the pairs put on this node so far.
+    /// A local rank starts its next collective. `pending` returns the pairs put on this node so far.
     pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Effects) {
         let mut next = Vec::new();
         self.exchanges.enter(now, entering, pending, &mut next);
         carry(next, out);
     }
 
-    /// The links that the first exchange will want, to be begun while ranks are still starting (S3: early wireup).
+    /// The links that the first exchange needs, to be made while ranks are still starting (S3: early wireup).
     pub fn first_links(&self, facts: &Facts) -> Option<Vec<wireup_wire::ids::AgentId>> {
         let options = &facts.spec.options;
         let algorithm = match (options.early_wireup, options.exchange) {
@@ -137,7 +137,7 @@ impl Collectives {
         Some(receivers.map(|node| facts.agent_of(node)).collect())
     }
 
-    /// Counts what arrived, for the profile.
+    /// Counts a received frame, for the profile.
     pub fn count(&mut self, arrived: &Arrived) {
         match arrived {
             Arrived::Tree { child: Some(_), payload, .. } => self.traffic.up.count_in(payload.len()),
@@ -146,7 +146,7 @@ impl Collectives {
         }
     }
 
-    /// What an exchange needs next.
+    /// Carries out the next action of an exchange.
     pub fn carry_out(&mut self, facts: &Facts, next: Do, out: &mut Effects) {
         match next {
             Do::Up { epoch, tag, payload } => {

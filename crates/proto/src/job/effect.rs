@@ -1,4 +1,4 @@
-//! What the parts of a job want done: by the agent, or by another part. The router (`Job`) carries it out.
+//! The effects that the parts of a job request from the agent or from other parts. The router (`Job`) carries them out.
 
 use super::interface::Act;
 use crate::collective::ticket::Ticket;
@@ -14,73 +14,73 @@ use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::peer::{Cause, Control, Departed, Failure, Note};
 
 pub enum Effect {
-    /// For the agent.
+    /// An act for the agent.
     Act(Act),
     /// A frame towards the launcher, along the job's tree.
     Up(Frame),
     ControlUp(Control),
     /// A control message to all children.
     ControlDown(Control),
-    /// Something for the ranks here, which may not be there yet.
+    /// An output for the local ranks, which may not have been started yet.
     ForRanks(Output),
     /// The first failure ends the job.
     Fail(Failure),
-    /// The same, of this node and of no single rank.
+    /// As `Fail`, for a failure of this node but of no single rank.
     FailHere(Cause),
     FailRank {
         local: LocalRank,
         cause: Cause,
     },
-    /// The same, of a rank that enters no more collectives and that others wait for.
+    /// As `Fail`, for a rank that enters no more collectives and for which others wait.
     FailDeparted {
         departed: Departed,
         cause: Cause,
     },
-    /// Something that is no node's fault ends the job.
+    /// A cause that is not on any node ends the job.
     FailBy(Cause),
-    /// All ranks of the subtree are to end: gently, and by force after that time.
+    /// End all ranks of the subtree: gracefully, and by force after this time.
     Kill {
         grace_ns: u64,
     },
-    /// A signal to all ranks here.
+    /// Send a signal to all local ranks.
     Signal(i32),
-    /// A rank here has said that it takes part.
+    /// A local rank has connected by PMI or PMIx.
     Connected {
         local: LocalRank,
         by_pmix: bool,
     },
-    /// A rank here has said goodbye.
+    /// A local rank has finalized.
     Finalized {
         local: LocalRank,
         by_pmix: bool,
     },
-    /// A rank here is gone.
+    /// A local rank has ended.
     RankGone(LocalRank),
-    /// It has left with exit code 0.
+    /// A local rank has exited with code 0.
     LeftWell(LocalRank),
-    /// The last rank here is gone.
+    /// The last local rank has ended.
     AllGone,
     StreamEnded {
         local: LocalRank,
         stream: Stream,
     },
-    /// What a rank says by PMI cannot be read any more.
+    /// A rank's PMI requests can no longer be parsed.
     ClientUnreadable {
         local: LocalRank,
         problem: String,
     },
     /// A rank's get that waited for its lazy fences can be answered.
     Resume(LocalRank),
-    /// A rank has done with a place in the arena.
+    /// A rank no longer uses a place in the arena.
     Freed {
         local: LocalRank,
         place: u32,
     },
-    /// A rank here enters no more collectives.
+    /// A local rank enters no more collectives.
     Depart(LocalRank),
-    /// A rank of the subtree does not.
+    /// A rank of the subtree enters no more collectives.
     Departed(Departed),
-    /// A rank here starts its next collective.
+    /// A local rank starts its next collective.
     Enter {
         local: LocalRank,
         entry: Entry,
@@ -90,45 +90,45 @@ pub enum Effect {
         local: LocalRank,
         group: Group,
     },
-    /// What a collective, of ranks or of PMIx servers, needs next.
+    /// The next action of a collective, of ranks or of PMIx servers.
     Exchange(collective::Do),
-    /// A collective of ranks is over.
+    /// A collective of ranks is complete.
     Finished(Box<Finished>),
-    /// The barrier of a group is over: these wait here. What the members' nodes have put comes first.
+    /// A group's barrier is complete: answer these local ranks. The pairs from the members' nodes come first.
     GroupOver {
         group: Group,
         waiting: Vec<LocalRank>,
         pairs: Bytes,
     },
-    /// Somebody may wait for a rank that has departed.
+    /// Check whether a rank waits for one that has departed.
     CheckBroken,
-    /// A rank wrote, or something was written for it.
+    /// A rank wrote, or the agent wrote for it.
     Stdio {
         local: LocalRank,
         stream: Stream,
         bytes: Bytes,
     },
-    /// The PMIx server serves, and what it wants in each rank's environment; none: ranks do without it.
+    /// The PMIx server is ready; with the variables for each rank. Empty: the ranks run without it.
     ServerReady(Vec<Vec<Vec<u8>>>),
-    /// Ranks that wait for their server are not started any more: the job is being ended.
+    /// Do not start the ranks that wait for their server: the job is being ended.
     DropHeld,
-    /// The same: their server is of no use.
+    /// As `DropHeld`, because their server failed.
     GiveHeldUp,
-    /// Nothing is left to measure: the ranks start.
+    /// The benchmark has finished: start the ranks.
     BenchOver,
-    /// The kill did not reach everybody in time.
+    /// The kill did not end everything in time.
     GiveUp,
-    /// Who has not arrived is to be told.
+    /// Report the missing ranks.
     Survey(Option<Collective>),
-    /// The next message of the PMIx server is read.
+    /// Read the next message of the PMIx server.
     ReadServer,
-    /// The PMIx server is gone, and no rank that is gone too will still say goodbye to it.
+    /// The PMIx server has ended, and no ended rank will still finalize with it.
     ServerGone,
-    /// For the profile: a collective is over.
+    /// For the profile: a collective is complete.
     Traced(wireup_wire::peer::FenceTrace),
 }
 
-/// What a part wants done, in order.
+/// The effects that a part requests, in order.
 #[derive(Default)]
 pub struct Effects(VecDeque<Effect>);
 
@@ -145,7 +145,7 @@ impl Effects {
         self.push(Effect::Act(Act::ToAgent(agent, frame)));
     }
 
-    /// A note for a person, along the session's tree.
+    /// A note for the user, along the session's tree.
     pub fn note(&mut self, job: JobId, note: Note) {
         self.push(Effect::Act(Act::NoteUp(control_frame(job, &Control::Note(note)))));
     }
@@ -162,7 +162,7 @@ impl Effects {
         self.0.pop_front()
     }
 
-    /// `first` comes before all that is there: what an effect brings about is done before the effects behind it.
+    /// Inserts `first` before all others: what an effect causes is done before the effects after it.
     pub fn put_first(&mut self, first: &mut Effects) {
         for effect in first.0.drain(..).rev() {
             self.0.push_front(effect);

@@ -1,4 +1,4 @@
-//! What one agent knows of a job from its beginning to its end, and what its parts may look at.
+//! What one agent knows about a job for its whole duration, and what its parts may read.
 
 use super::children::Children;
 use super::members::{agents_of, participants};
@@ -17,22 +17,22 @@ use wireup_wire::job::JobSpec;
 #[cfg(test)]
 use wireup_wire::job::PmiFlavour;
 
-/// Never changes.
+/// Constant for the whole job.
 pub struct Facts {
     pub spec: Arc<JobSpec>,
     pub mapping: Arc<Mapping>,
     pub job_size: u32,
     pub me: AgentId,
-    /// This agent's node in the job, if it has ranks of it.
+    /// This agent's node in the job, if it has ranks of the job.
     pub node: Option<NodeId>,
     /// The agent is the root: failures are decided here.
     pub root: bool,
     pub tree: JobTree,
-    /// The agents below that run more of the job, in order.
+    /// The child agents that run more of the job, in ascending order.
     pub below: Vec<AgentId>,
 }
 
-/// What a part may look at while it handles one input.
+/// What a part may read while it handles one input.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     pub now: Instant,
@@ -62,12 +62,12 @@ impl Facts {
         self.spec.job
     }
 
-    /// This node; one without ranks of the job is called 0.
+    /// This node; 0 if it has no ranks of the job.
     pub fn own_node(&self) -> NodeId {
         self.node.unwrap_or_default()
     }
 
-    /// Ranks on this node.
+    /// Number of ranks on this node.
     pub fn local_size(&self) -> u32 {
         self.node.map_or(0, |node| self.mapping.local_size(node))
     }
@@ -85,18 +85,18 @@ impl Facts {
         self.spec.nodes[node.index()].agent
     }
 
-    /// Name of a node; none of one that the job does not have.
+    /// Name of a node; empty if it is not in the job.
     pub fn name_of(&self, node: NodeId) -> String {
         self.spec.nodes.get(node.index()).map(|node| node.name.clone()).unwrap_or_default()
     }
 
-    /// A rank's index on this node, if it is here.
+    /// A rank's index on this node, if it is local.
     pub fn local_of(&self, rank: Rank) -> Option<LocalRank> {
         let (node, local) = self.mapping.place(rank).filter(|_| rank.0 < self.job_size)?;
         (Some(node) == self.node).then_some(local)
     }
 
-    /// The place of a child among those below.
+    /// The index of a child in `below`.
     pub fn child_index(&self, agent: AgentId) -> Option<usize> {
         self.below.iter().position(|child| *child == agent)
     }
@@ -115,7 +115,7 @@ impl Facts {
         Frame { kind, class: Class::Exchange, stream, job: self.id().0, arg, payload }
     }
 
-    /// Where the members of a group are, as seen from here.
+    /// The location of a group's members, from the viewpoint of this agent.
     pub fn spread(&self, members: &Members) -> Spread {
         Spread::of(members, &self.mapping, self.node, self.below.len(), self.root, |node| {
             match self.tree.next_hop(self.agent_of(node)) {
@@ -123,7 +123,7 @@ impl Facts {
                 Hop::Parent => Way::Parent,
                 Hop::Child(agent) => {
                     let place = self.child_index(agent);
-                    Way::Child(place.expect("who has ranks of the job below takes part in it"))
+                    Way::Child(place.expect("a child with ranks below it is in the job"))
                 }
             }
         })
@@ -132,12 +132,12 @@ impl Facts {
 
 #[cfg(test)]
 impl Facts {
-    /// A job on so many nodes of one tree with fan-out 2, as agent `me` knows it.
+    /// A job on this many nodes of one tree with fan-out 2, as known to agent `me`.
     pub fn for_test(nodes: u32, ppn: u32, me: u32) -> Facts {
         Facts::for_test_of(nodes, ppn, me, PmiFlavour::default())
     }
 
-    /// The same, with what its ranks are offered.
+    /// The same, with this interface for its ranks.
     pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: PmiFlavour) -> Facts {
         use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
         let node = |node| NodeSpec { agent: AgentId(node), name: format!("n{node}"), shared: false };
@@ -150,7 +150,7 @@ impl Facts {
             env: Vec::new(),
             options: JobOptions { pmi, ..JobOptions::default() },
         };
-        let mapping = Mapping::new(&spec.blocks, spec.job_size(), nodes).expect("all ranks have a place");
+        let mapping = Mapping::new(&spec.blocks, spec.job_size(), nodes).expect("all ranks are placed");
         let tree = JobTree::whole(AgentId(me), wireup_coll::tree::Tree::new(nodes, 2));
         Facts::new(spec.into(), &mapping, AgentId(me), tree)
     }

@@ -1,4 +1,4 @@
-//! How a job ends: the first failure, the kill with grace and then by force.
+//! How a job ends: the first failure, then the kill, with a grace period and then by force.
 //!
 //! ```text
 //!            kill (grace)            grace over           given up
@@ -7,9 +7,8 @@
 //!                                                     └──── for a reader
 //! ```
 //!
-//! Every agent reports the first failure of its subtree upward and does nothing else about it. The root takes the first
-//! that reaches it as the job's, tells the launcher, and kills the job down the tree. What fails from then on is a
-//! consequence and is not reported.
+//! Every agent reports the first failure of its subtree to its parent and takes no other action. The root takes the first failure that
+//! reaches it as the job's, tells the launcher, and kills the job down the tree. Later failures are consequences and are not reported.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
@@ -22,54 +21,54 @@ const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 
-/// After the grace of a kill, what has not ended is waited for this much longer (ns), then given up: children that never
-/// linked back or do not answer, ranks that the kernel cannot end. Chosen: SIGKILL takes milliseconds, a busy machine a
-/// second; whoever pressed Ctrl-C twice waits for a prompt.
+/// After the grace period of a kill, how long to wait for what has not ended (ns) before giving up: children that never linked or do not
+/// answer, ranks that the kernel cannot kill. Chosen: SIGKILL takes milliseconds, on a busy machine a second; a user who pressed Ctrl-C
+/// twice waits for a prompt.
 const UNENDED_NS_MAX: u64 = 3_000_000_000;
 
-/// A rank that left without finalize is no failure if the whole job is over by then (ns); else others may wait for it for
-/// ever, in a barrier of their own, where nobody can see them. A fence that it breaks says so at once.
+/// A rank that exits without finalize is no failure if the whole job ends within this time (ns); otherwise others may wait for it for ever,
+/// in a barrier of their own that agents do not see. If it breaks a fence, the failure is reported at once.
 const DESERTED_NS_MAX: u64 = 500_000_000;
 
-/// Whoever has killed the keeper of a job's ranks may kill the agent next (a batch system, for one), and then others say more of
-/// that: so long it is waited for (ns). Chosen: as for the last words of an agent.
+/// How long to delay the report of a lost keeper (ns): whatever killed it may kill the agent next (for example the batch system), and then
+/// other agents can report more. Chosen: the same as for the final messages of an agent.
 const KEEPER_NS_MAX: u64 = 200_000_000;
 
-/// Once an agent is missed, how long after the end of the start time the others may be waited for (ns). Chosen: what agents
-/// at the end of their time say needs a few hops.
+/// Once an agent is missing, how long to wait for others after the end of the start time (ns). Chosen: reports that agents send at the end
+/// of their time need a few hops.
 const MISSING_NS_MAX: u64 = 2_000_000_000;
 
 #[derive(Default)]
 pub struct Ends {
     kill: Kill,
-    /// At the root: a rank that left without finalize, and when that counts.
+    /// At the root: a rank that left without finalize, and when that becomes a failure.
     deserter: Option<(Instant, Departed)>,
-    /// At the root: what the job died of. Elsewhere: what was reported.
+    /// At the root: the job's failure. Elsewhere: the failure that was reported.
     failure: Option<Failure>,
-    /// At the root: agents that are not there; told when all are known, and then at the latest.
+    /// At the root: missing agents; reported when all are known, at the latest at `name_missing_at`.
     missing: BTreeMap<AgentId, String>,
     name_missing_at: Option<Instant>,
-    /// The keeper of the ranks here is gone; when that is told.
+    /// When to report that the keeper of the local ranks has ended.
     keeper_lost_at: Option<Instant>,
-    /// An agent of the job was lost: others may hold something of it when it is over.
+    /// An agent of the job was lost: others may still store something of the job after its end.
     is_torn: bool,
-    /// Somebody else than its launcher ended it: its output waits for no reader longer than its ranks for their end.
+    /// Someone other than its launcher ended it: its output waits for a reader no longer than its ranks are given to end.
     is_unwanted: bool,
 }
 
-/// How far the kill is.
+/// The progress of the kill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Kill {
     #[default]
     No,
-    /// Asked to end; by force at `force_at`.
+    /// Asked to end; killed at `force_at`.
     Gentle {
         force_at: Instant,
     },
     Forced {
         give_up_at: Instant,
     },
-    /// Nothing more to wait for.
+    /// No more waiting.
     GivenUp,
 }
 
@@ -101,13 +100,13 @@ impl Ends {
         self.failure.take()
     }
 
-    /// The first failure counts; at the root it ends the job.
+    /// Only the first failure counts; at the root it ends the job.
     pub fn fail(&mut self, facts: &Facts, mut failure: Failure, out: &mut Effects) {
         if self.failure.is_some() || self.is_ending() {
             return;
         }
         if let Some(reason) = self.take_missing(facts) {
-            // Whatever else happened: without these nodes there was no job.
+            // Whatever else happened, the missing nodes are the reason.
             failure = reason;
         }
         out.push(Effect::ControlUp(Control::Failed(failure.clone())));
@@ -117,7 +116,7 @@ impl Ends {
         }
     }
 
-    /// Something that is no node's fault ends the job.
+    /// A cause that is not on any node ends the job.
     pub fn fail_by(&mut self, facts: &Facts, cause: Cause, out: &mut Effects) {
         self.is_unwanted = true;
         self.fail(facts, Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause }, out);
@@ -132,7 +131,7 @@ impl Ends {
         self.fail(facts, Failure { node, host, rank: None, pid: None, cause }, out);
     }
 
-    /// Agents are not there. The root waits until all are known, so that one message names them all.
+    /// Agents are missing. The root waits until all are known, so that one message names them all.
     pub fn on_missing(&mut self, (now, start_by): (Instant, Instant), missing: Vec<MissingAgent>) {
         for MissingAgent { agent, problem } in missing {
             self.missing.entry(agent).or_insert(problem);
@@ -140,7 +139,7 @@ impl Ends {
         self.name_missing_at.get_or_insert(now.max(start_by) + MISSING_NS_MAX);
     }
 
-    /// True if agents are missing, which ends the job.
+    /// Ends the job if agents are missing; returns whether they are.
     pub fn name_missing(&mut self, facts: &Facts, out: &mut Effects) -> bool {
         let failure = self.take_missing(facts);
         let are_missing = failure.is_some();
@@ -164,24 +163,24 @@ impl Ends {
         })
     }
 
-    /// The keeper of the ranks here is gone. Ask `take_lost_keeper` later.
+    /// The keeper of the local ranks has ended. Call `take_lost_keeper` later.
     pub fn on_keeper_lost(&mut self, now: Instant) {
         self.keeper_lost_at = Some(now + KEEPER_NS_MAX);
     }
 
-    /// True once it is time to say so.
+    /// Returns `true` once it is time to report it.
     pub fn take_lost_keeper(&mut self, now: Instant) -> bool {
         self.keeper_lost_at.take_if(|at| *at <= now || self.kill != Kill::No).is_some()
     }
 
-    /// At the root: a rank will enter no more collectives.
+    /// At the root: a rank enters no more collectives.
     pub fn on_departed(&mut self, now: Instant, departed: Departed) {
         if departed.deserted && self.deserter.is_none() {
             self.deserter = Some((now + DESERTED_NS_MAX, departed));
         }
     }
 
-    /// Ends all ranks of the subtree: gently, and by force after `grace_ns`; at once if that is 0.
+    /// Ends all ranks of the subtree: gracefully, and by force after `grace_ns`; immediately if that is 0.
     pub fn kill(&mut self, now: Instant, grace_ns: u64, out: &mut Effects) {
         if self.is_forced() {
             return;
@@ -193,18 +192,18 @@ impl Ends {
         } else if self.kill == Kill::No {
             self.kill = Kill::Gentle { force_at: now + grace_ns };
             out.push(Effect::Signal(SIGTERM));
-            // A stopped rank hears SIGTERM only when it goes on.
+            // A stopped rank handles SIGTERM only when it continues.
             out.push(Effect::Signal(SIGCONT));
         }
     }
 
-    /// The time for it begins now, however late this agent is.
+    /// The time limit starts now, even if this agent is late.
     fn force(&mut self, now: Instant, out: &mut Effects) {
         self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
         out.push(Effect::Signal(SIGKILL));
     }
 
-    /// What a rank gets that starts while the job is being ended.
+    /// The signal for a rank that starts while the job is being ended.
     pub fn signal_for_newcomers(&self) -> Option<i32> {
         match self.kill {
             Kill::No => None,
@@ -213,7 +212,7 @@ impl Ends {
         }
     }
 
-    /// Output that was given up for lost waits for a reader, who may come.
+    /// The output given up still waits for a reader, so wait longer.
     pub fn wait_longer(&mut self, now: Instant) {
         self.kill = Kill::Forced { give_up_at: now + UNENDED_NS_MAX };
     }
@@ -261,7 +260,7 @@ mod tests {
             ends.on_tick(now, &facts, &mut out);
             out.into_vec().iter().any(|effect| matches!(effect, Effect::GiveUp))
         };
-        // It was stopped for that long.
+        // The agent was stopped for that long.
         let late = Instant(10 * UNENDED_NS_MAX);
         assert_eq!([gives_up(late), gives_up(late), gives_up(late + UNENDED_NS_MAX)], [false, false, true]);
     }

@@ -1,6 +1,7 @@
-//! Barriers of groups as this agent carries them out: frames in and out, answers, departed members.
+//! Carries out barriers of groups: frames in and out, answers, departed members.
 //!
-//! Who is in and who is waited for is `crate::collective::groups`. PMIx servers have barriers of their own, told apart by a bit of `stream`.
+//! `crate::collective::groups` tracks which members have entered and which are awaited. PMIx servers have separate barriers, marked by a
+//! bit of `stream`.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
@@ -14,10 +15,10 @@ use wireup_wire::group::{Group, Members};
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 
-/// `stream` of a frame down: the barrier is over; members are waited for.
+/// `stream` of a frame down: the barrier is complete; members are awaited.
 pub const OVER: u16 = 0;
 pub const ASK: u16 = 1;
-/// Bit of a frame's `stream`: the barrier is one of PMIx servers.
+/// Bit of a frame's `stream`: the barrier belongs to PMIx servers.
 pub const OF_SERVERS: u16 = 2;
 
 pub struct Barriers {
@@ -25,9 +26,9 @@ pub struct Barriers {
     traffic: ExchangeTraffic,
 }
 
-/// A frame of a barrier with its group read off; its payload is what follows.
+/// A barrier's frame whose group has been parsed; `frame.payload` is the rest.
 pub struct Arrived {
-    /// The child that sends it; none: the parent.
+    /// The sending child; `None`: the parent.
     pub child: Option<usize>,
     pub group: Group,
     pub frame: Frame,
@@ -35,7 +36,7 @@ pub struct Arrived {
 
 impl Arrived {
     /// # Errors
-    /// In words: no agent of ours sends such a frame.
+    /// A message: no correct agent sends such a frame.
     pub fn read(facts: &Facts, child: Option<usize>, mut frame: Frame) -> Result<Arrived, String> {
         let (group, len) = Group::decode(&frame.payload, facts.job_size).map_err(|malformed| malformed.to_string())?;
         if group.members == Members::Node {
@@ -49,7 +50,7 @@ impl Arrived {
         self.frame.stream & OF_SERVERS != 0
     }
 
-    /// Hands it to the barriers that it belongs to.
+    /// Passes it to the barriers that it belongs to.
     pub fn give_to(self, now: Instant, facts: &Facts, groups: &mut Groups, next: &mut Vec<Do>) {
         let Arrived { child, group, frame } = self;
         let members = group.members.clone();
@@ -62,7 +63,7 @@ impl Arrived {
     }
 }
 
-/// A barrier's frame: the group, then what the members' nodes bring.
+/// A barrier's frame: the group, then the data from the members' nodes.
 pub fn frame(facts: &Facts, kind: Kind, stream: u16, arg: u32, group: &Group, pairs: &[u8]) -> Frame {
     let mut payload = Vec::new();
     group.encode(&mut payload);
@@ -83,12 +84,12 @@ impl Barriers {
         self.groups.open()
     }
 
-    /// Up to where these ranks have seen what is put on this node.
+    /// How far these ranks have seen the pairs put on this node.
     pub fn mark(&mut self, members: &Members) -> &mut Mark {
         self.groups.mark(members)
     }
 
-    /// A rank here enters; `pairs` are what was put here and the group has not seen.
+    /// A local rank enters; `pairs` are those put on this node that the group has not seen.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -126,13 +127,13 @@ impl Barriers {
         self.groups.deadline()
     }
 
-    /// A rank here enters nothing any more.
+    /// A local rank will enter no more barriers.
     pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, departed: Departed, out: &mut Effects) {
         self.groups.on_departed(local, departed);
         self.check_broken(facts, out);
     }
 
-    /// Nobody is left below a child.
+    /// No rank is left in a child's subtree.
     pub fn on_child_done(&mut self, facts: &Facts, child: usize, out: &mut Effects) {
         self.groups.on_child_done(child);
         self.check_broken(facts, out);
@@ -171,7 +172,7 @@ impl Barriers {
         self.check_broken(facts, out);
     }
 
-    /// Members that others wait for and that will not come end the job.
+    /// Ends the job if others wait for members that will not enter.
     fn check_broken(&self, facts: &Facts, out: &mut Effects) {
         let Some((left, group)) = self.groups.broken() else { return };
         let words = words(group);
@@ -182,7 +183,7 @@ impl Barriers {
             }
             Left::Below(child) => {
                 let (rank, node) = member_below(facts, &group.members, child);
-                // Who leaves otherwise has failed the job already.
+                // A rank that left in any other way has already failed the job.
                 let cause = Cause::LeftGroup { group: words, exit: Some(0) };
                 out.push(Effect::Fail(Failure { node, host: facts.name_of(node), rank: Some(rank), pid: None, cause }));
             }
@@ -197,10 +198,10 @@ fn member_below(facts: &Facts, members: &Members, child: usize) -> (Rank, NodeId
     let place = |rank| Some((rank, facts.mapping.place(rank)?.0));
     let is_below = |node: NodeId| facts.tree.next_hop(facts.agent_of(node)) == Hop::Child(agent);
     let found = all.find_map(|rank| place(rank).filter(|(_, node)| is_below(*node)));
-    found.expect("a child that is waited for has members below it")
+    found.expect("an awaited child has members below it")
 }
 
-/// A group, for a person.
+/// A description of a group, for messages.
 pub fn words(group: &Group) -> String {
     format!("{} (tag {})", group.members, group.tag)
 }

@@ -1,4 +1,4 @@
-//! What an agent tells a job, and what a job wants of its agent.
+//! The inputs of a job, and what it requests from its agent.
 
 use crate::clock_offset::ClockOffset;
 use crate::io::{ExitStatus, Output, Stream};
@@ -10,15 +10,15 @@ use wireup_wire::ids::{AgentId, LocalRank};
 use wireup_wire::modex::Between;
 use wireup_wire::peer::{Cause, Control, MissingAgent, SpawnError};
 
-/// One thing that happened to a job.
+/// An event for a job.
 pub enum JobInput {
-    /// It begins; the children were told, except those that were lost before.
+    /// It starts; the children were told, except those that were lost before.
     Begin {
         lost: Vec<MissingAgent>,
     },
     /// The link to the parent is up.
     Linked,
-    /// How far the parent's clock is off may be known now.
+    /// The offset to the parent's clock may be known now.
     ClockTold,
     Tick,
     Started {
@@ -43,7 +43,7 @@ pub enum JobInput {
     ClientGone {
         local: LocalRank,
     },
-    /// Memory of slots is there.
+    /// Memory for slots exists.
     Shared(ShareId),
     ShareFailed {
         share: ShareId,
@@ -68,55 +68,55 @@ pub enum JobInput {
         stderr: String,
     },
     PmixFailed(SpawnError),
-    /// A frame along the job's tree: a child's, or (`None`) from above.
+    /// A frame along the job's tree, from a child or (`None`) from the parent.
     Frame {
         from: Option<AgentId>,
         frame: Frame,
     },
-    /// A control message from above.
+    /// A control message from the parent.
     ControlDown(Control),
-    /// A control message of a child.
+    /// A control message from a child.
     ControlUp {
         from: AgentId,
         message: Control,
     },
-    /// A collective's frame of another node's agent, straight.
+    /// A collective's direct frame from another node's agent.
     Direct {
         from: AgentId,
         frame: Frame,
     },
-    /// What another node's agent wants of PMIx ranks here, or has.
+    /// A request from another node's agent for data of local PMIx ranks, or its answer.
     Between {
         from: AgentId,
         message: Between,
     },
-    /// A message of an agent with which links are measured.
+    /// A benchmark message from another agent.
     Bench {
         from: AgentId,
         frame: Frame,
     },
-    /// Something is wrong with this node.
+    /// A failure of this node.
     FailHere(Cause),
-    /// Something that is no node's fault ends it.
+    /// A cause that is not on any node ends it.
     FailBy(Cause),
     LauncherGone,
-    /// More frames came before the job than may wait.
+    /// More frames arrived before the job than may wait.
     EarlyOverflow(String),
-    /// No link beside the tree could be made, or it broke.
+    /// A link beside the tree could not be made, or broke.
     NoDirectLink {
         agent: AgentId,
         problem: String,
     },
-    /// Agents are not there.
+    /// Agents are missing.
     Missing(Vec<MissingAgent>),
-    /// A child was never there. `settled`: nothing more will be learnt about those behind it. `missing`: it and those behind it
-    /// that are to be named now.
+    /// A child is missing. `settled`: no more reports about its subtree are expected. `missing`: this child and the agents below it that
+    /// must be reported now.
     ChildMissing {
         agent: AgentId,
         settled: bool,
         missing: Vec<MissingAgent>,
     },
-    /// A child that was there is gone, in a session of one run.
+    /// A linked child is gone, in a session of one run.
     ChildLost {
         agent: AgentId,
         cause: Cause,
@@ -126,29 +126,29 @@ pub enum JobInput {
         agent: AgentId,
         cause: Cause,
     },
-    /// The root has said that an agent is lost.
+    /// The root has decided that an agent is lost.
     AgentLost(AgentId),
-    /// Nobody above waits for the job any more.
+    /// No ancestor waits for the job any more.
     Abandon,
 }
 
-/// What a job wants of its agent, in order.
+/// What a job requests from its agent, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Act {
     /// A frame to the job's launcher, which is attached to this agent.
     ToLauncher(Frame),
     /// A frame to another agent.
     ToAgent(AgentId, Frame),
-    /// Towards the root along the session's tree: a note for a person.
+    /// Towards the root along the session's tree: a note for the user.
     NoteUp(Frame),
-    /// Links with these agents will be wanted.
+    /// Links with these agents will be needed.
     Prepare(Vec<AgentId>),
-    /// A child does not answer: its link is of no use any more.
+    /// A child does not answer: close its link.
     DropChild(AgentId),
     Do(Output),
 }
 
-/// The list that a job fills while it handles one input.
+/// The list that a job fills while handling one input.
 #[derive(Default)]
 pub struct Acts(Vec<Act>);
 
@@ -157,16 +157,16 @@ impl Acts {
         self.0.push(act);
     }
 
-    /// All of them; the list keeps its memory.
+    /// Removes and returns all of them; the list keeps its memory.
     pub fn drain(&mut self) -> impl Iterator<Item = Act> {
         self.0.drain(..)
     }
 }
 
-/// What a job may know of its agent while it handles one input.
+/// What a job may know about its agent while handling one input.
 pub struct Turn<'a> {
     pub now: Instant,
-    /// Agents that were not there by then are missed.
+    /// Agents that have not linked by then are missing.
     pub start_by: Instant,
     pub clock: &'a ClockOffset,
     /// The session outlives its jobs.

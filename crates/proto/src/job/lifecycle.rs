@@ -1,4 +1,4 @@
-//! How far a job is at one agent.
+//! The state of a job on one agent.
 //!
 //! ```text
 //!            release           all started             all gone          settled
@@ -8,10 +8,10 @@
 //!                                                          all gone
 //! ```
 //!
-//! *Held*: ranks here wait, for the link to the parent, for what is measured first, for their PMIx server. *Starting*: not all ranks
-//! of the subtree run. *Draining*: the ranks of the subtree are gone; their output, the PMIx server, collectives of others or the
-//! clock are still waited for. A job without ranks here begins as *Starting*. While a job is being ended ranks may still start, and
-//! that is still told.
+//! *Held*: local ranks wait for the link to the parent, a benchmark, or their PMIx server. *Starting*: not all ranks of the subtree are
+//! running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
+//! still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
+//! reported.
 
 use super::effect::Effects;
 use crate::io::{Output, SpawnPlan};
@@ -21,7 +21,7 @@ pub enum Stage {
     Held,
     Starting,
     Running,
-    /// `started`: the start of all ranks was told.
+    /// `started`: the start of all ranks was reported.
     Ending {
         started: bool,
     },
@@ -31,12 +31,12 @@ pub enum Stage {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Nothing holds the ranks here up any more, or they are not started at all.
+    /// Nothing holds the local ranks any more, or they will not be started.
     Release,
     /// All ranks of the subtree have started, or will not.
     AllStarted,
     Kill,
-    /// All ranks of the subtree are gone.
+    /// All ranks of the subtree have ended.
     AllGone,
     /// Nothing is left to wait for.
     Settled,
@@ -71,12 +71,12 @@ impl Stage {
     }
 }
 
-/// What holds ranks up.
+/// What the ranks wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// The link to the parent.
     Link,
-    /// What is measured before they start.
+    /// The benchmark that runs before they start.
     Bench,
     /// Their PMIx server.
     Server,
@@ -88,10 +88,10 @@ pub struct Lifecycle {
     held: Option<Held>,
 }
 
-/// Ranks that wait.
+/// Ranks that have not been started.
 struct Held {
     plan: Box<SpawnPlan>,
-    /// What is for them: it waits as they do.
+    /// Outputs for them, which wait until they are started.
     then: Vec<Output>,
 }
 
@@ -100,7 +100,7 @@ impl Lifecycle {
         Lifecycle { stage: Stage::Starting, waits: Vec::new(), held: None }
     }
 
-    /// There are ranks here: they wait until they are released.
+    /// There are local ranks: they wait until they are released.
     pub fn hold(&mut self, plan: SpawnPlan) {
         self.stage = Stage::Held;
         self.held = Some(Held { plan: Box::new(plan), then: Vec::new() });
@@ -110,7 +110,7 @@ impl Lifecycle {
         self.waits.push(wait);
     }
 
-    /// One thing less holds them up: spawns them if it was the last.
+    /// Removes one thing that they wait for; spawns them if it was the last.
     pub fn release(&mut self, wait: Wait, out: &mut Effects) {
         self.waits.retain(|one| *one != wait);
         self.spawn_if_free(out);
@@ -124,14 +124,14 @@ impl Lifecycle {
         }
     }
 
-    /// What the PMIx server wants in the environment of each rank.
+    /// Adds the PMIx server's variables to the environment of each rank.
     pub fn add_env(&mut self, env: Vec<Vec<Vec<u8>>>) {
         if let Some(held) = &mut self.held {
             held.plan.ranks.iter_mut().zip(env).for_each(|(rank, env)| rank.env.extend(env));
         }
     }
 
-    /// They are not started any more. True if there were some.
+    /// The ranks will not be started. Returns whether there were any.
     pub fn drop_held(&mut self) -> bool {
         let had = self.held.take().is_some();
         if had {
@@ -140,7 +140,7 @@ impl Lifecycle {
         had
     }
 
-    /// Something for the ranks here: they may not be there yet.
+    /// An output for the local ranks, which may not have been started yet.
     pub fn for_ranks(&mut self, output: Output, out: &mut Effects) {
         match &mut self.held {
             Some(held) => held.then.push(output),
@@ -148,7 +148,7 @@ impl Lifecycle {
         }
     }
 
-    /// Moves on; an event that means nothing in this state changes nothing.
+    /// Changes state; an event that is not allowed in this state is ignored.
     fn on(&mut self, event: Event) {
         self.stage = self.stage.next(event).unwrap_or(self.stage);
     }
@@ -157,14 +157,14 @@ impl Lifecycle {
         self.on(Event::Kill);
     }
 
-    /// All ranks of the subtree have started or will not. True if that is to be told.
+    /// All ranks of the subtree have started or will not. Returns whether that must be reported.
     pub fn on_all_started(&mut self) -> bool {
         let next = self.stage.next(Event::AllStarted);
         self.stage = next.unwrap_or(self.stage);
         next.is_ok()
     }
 
-    /// All ranks of the subtree are gone. True if only what they have left behind is waited for.
+    /// All ranks of the subtree have ended. Returns whether only their remains are awaited.
     pub fn on_all_gone(&mut self) -> bool {
         self.on(Event::AllGone);
         self.stage == Stage::Draining
@@ -174,7 +174,7 @@ impl Lifecycle {
         self.on(Event::Settled);
     }
 
-    /// Whether the start of all ranks was told.
+    /// Whether the start of all ranks was reported.
     pub fn has_started(&self) -> bool {
         match self.stage {
             Stage::Held | Stage::Starting | Stage::Ending { started: false } => false,
@@ -187,7 +187,7 @@ impl Lifecycle {
 mod tests {
     use super::*;
 
-    /// Every state, every event: a changed transition is a changed picture.
+    /// All states and all events, so that a changed transition shows up in review.
     #[test]
     fn matrix() {
         use Stage::*;
@@ -231,7 +231,7 @@ mod tests {
         life.release(Wait::Link, &mut out);
         assert!(out.pop().is_none());
         life.release(Wait::Server, &mut out);
-        assert_eq!(out.into_vec().len(), 2, "the ranks, and what was for them");
+        assert_eq!(out.into_vec().len(), 2, "the ranks and the output for them");
         assert_eq!(life.stage, Stage::Starting);
     }
 

@@ -1,4 +1,4 @@
-//! Which agents have ranks of a job, and which nodes of it they are.
+//! Which agents and nodes have ranks of a job.
 
 use super::tree::JobTree;
 use wireup_coll::mapping::Mapping;
@@ -6,7 +6,7 @@ use wireup_coll::tree::Hop;
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::JobSpec;
 
-/// The agents with ranks of a job, in order.
+/// The agents with ranks of a job, in ascending order.
 pub fn agents_of(spec: &JobSpec, mapping: &Mapping) -> Vec<AgentId> {
     let nodes = spec.nodes.iter().enumerate();
     let with_ranks = nodes.filter(|(index, _)| mapping.local_size(NodeId(*index as u32)) > 0);
@@ -16,7 +16,7 @@ pub fn agents_of(spec: &JobSpec, mapping: &Mapping) -> Vec<AgentId> {
     agents
 }
 
-/// The children whose subtrees have ranks of the job: a node without ranks would have to answer for its fences.
+/// The children whose subtrees have ranks of the job. Others are left out: they would have to take part in its fences.
 pub fn participants(spec: &JobSpec, mapping: &Mapping, tree: &JobTree) -> Vec<AgentId> {
     let below = agents_of(spec, mapping).into_iter().filter_map(|agent| match tree.next_hop(agent) {
         Hop::Child(child) => Some(child),

@@ -1,4 +1,4 @@
-//! What is written down of a job here for the profile: stamps, collectives, traffic.
+//! The data recorded here for a job's profile: time stamps, collectives, traffic.
 
 use super::facts::Facts;
 use super::ranks::Process;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::peer::{self, ExchangeTraffic, FenceTrace, TracePart, Traffic};
 
-/// Stamps of the agent's own start.
+/// Time stamps of the agent's own start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Born {
     pub process_ns: u64,
@@ -19,7 +19,7 @@ pub struct Born {
 pub struct Profile(TracePart);
 
 impl Profile {
-    /// Of a job that is to be profiled; `None` for others.
+    /// A profile if the job is profiled, else `None`.
     pub fn new(facts: &Facts, born: Born, now: Instant) -> Option<Box<Profile>> {
         facts.spec.options.profile.then(|| {
             Box::new(Profile(TracePart {
@@ -39,7 +39,7 @@ impl Profile {
         self.0.linked_ns = now.0;
     }
 
-    /// All ranks of the subtree run.
+    /// All ranks of the subtree are running.
     pub fn on_all_started(&mut self, now: Instant) {
         self.0.children_ns = now.0;
     }
@@ -48,7 +48,7 @@ impl Profile {
         self.0.fences.push(trace);
     }
 
-    /// The job is over here: what goes up.
+    /// The job has ended here: returns the frame for the root.
     pub fn finish(
         mut self,
         facts: &Facts,
@@ -66,7 +66,7 @@ impl Profile {
     }
 }
 
-/// A trace on its way up, a child's or this agent's own.
+/// The frame of a trace towards the root: a child's or this agent's own.
 pub fn frame(facts: &Facts, payload: Bytes) -> Frame {
     Frame { kind: Kind::Trace, class: Class::Staging, stream: 0, job: facts.id().0, arg: 0, payload }
 }

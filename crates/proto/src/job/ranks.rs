@@ -1,11 +1,11 @@
-//! The ranks of this node: planned, running, gone; and the ends of their sockets and streams.
+//! The ranks of this node: planned, running, ended; and the closing of their sockets and streams.
 //!
 //! ```text
 //!   Planned ── exec ──► Running ── reaped ──► Gone
 //!      └── could not be started, given up ──────▲
 //! ```
 //!
-//! A rank that is gone is still busy until its output was read to the end. What a rank's end means for others is said by effects.
+//! An ended rank is still busy until its output was read to the end. Effects report what a rank's end means for others.
 
 use super::effect::{Effect, Effects};
 use crate::io::{ExitStatus, Stream};
@@ -14,24 +14,24 @@ use std::collections::VecDeque;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::peer::{Cause, RankTrace, SpawnError};
 
-/// A rank that closed its PMI socket without finalize is dying most of the time; its exit status says more than the
-/// closed socket, so the socket alone counts only after this (ns). Chosen: far above the time from close to reap.
+/// A rank that closes its PMI socket without finalize is usually dying; its exit status says more than the closed socket, so the socket
+/// alone counts only after this time (ns). Chosen: much longer than the time from close to reap.
 const CLOSED_SOCKET_NS_MAX: u64 = 500_000_000;
 
 pub struct Process {
     pub rank: Rank,
     pub pid: u32,
     pub life: Life,
-    /// Standard output and error may still bring bytes.
+    /// Standard output and error that may still deliver bytes.
     open: [bool; 2],
-    /// Which program of the command line it runs.
+    /// The index of its program on the command line.
     pub appnum: u16,
     pub spoke_pmi: bool,
-    /// To its PMIx server.
+    /// It has used its PMIx server.
     pub spoke_pmix: bool,
-    /// It said goodbye by PMI finalize.
+    /// It has called PMI finalize.
     pub finalized: bool,
-    /// The PMI socket closed without finalize; that counts after a while.
+    /// The PMI socket closed without finalize; that counts after some time.
     closed: bool,
     pub trace: RankTrace,
 }
@@ -71,11 +71,11 @@ impl Process {
 /// All ranks of one job on one node, by local rank.
 pub struct Ranks {
     list: Vec<Process>,
-    /// Not gone yet, or with output not read yet.
+    /// Number of ranks that have not ended, or whose output was not read completely.
     busy: usize,
-    /// Not gone yet.
+    /// Number of ranks that have not ended.
     alive: usize,
-    /// Not started yet.
+    /// Number of ranks that have not started.
     unstarted: usize,
     /// PMI sockets that closed without finalize, oldest first.
     closed_sockets: VecDeque<(Instant, LocalRank)>,
@@ -95,7 +95,7 @@ impl Ranks {
         Ranks { list, busy: count, alive: count, unstarted: count, closed_sockets: VecDeque::new() }
     }
 
-    /// Whether some are not gone, or have output that was not read yet.
+    /// Whether some have not ended, or have unread output.
     pub fn are_busy(&self) -> bool {
         self.busy > 0
     }
@@ -104,7 +104,7 @@ impl Ranks {
         self.alive > 0
     }
 
-    /// Whether some are gone.
+    /// Whether some have ended.
     pub fn are_fewer(&self) -> bool {
         self.alive < self.list.len()
     }
@@ -118,7 +118,7 @@ impl Ranks {
         self.list.get_mut(local.index()).filter(|process| process.life == life)
     }
 
-    /// A rank runs. True if that is news.
+    /// A rank is running. Returns whether that is new.
     pub fn on_started(&mut self, local: LocalRank, pid: u32, spawn_ns: u64, exec_ns: u64) -> bool {
         let Some(process) = self.get_mut(local, Life::Planned) else { return false };
         process.life = Life::Running;
@@ -161,8 +161,8 @@ impl Ranks {
         }
     }
 
-    /// A rank has left with exit code 0. `server_listens`: it may have said goodbye to its PMIx server, and its exit is known
-    /// faster than that.
+    /// A rank has exited with code 0. `server_listens`: it may have finalized with its PMIx server, and its exit may be reported before
+    /// that.
     pub fn on_left_well(&mut self, now: Instant, local: LocalRank, server_listens: bool, out: &mut Effects) {
         let process = &mut self.list[local.index()];
         if process.spoke_pmix && !process.finalized && server_listens {
@@ -173,7 +173,7 @@ impl Ranks {
         }
     }
 
-    /// One rank less.
+    /// One rank has ended.
     fn on_gone_one(&mut self, out: &mut Effects) {
         self.alive -= 1;
         if self.alive == 0 {
@@ -181,7 +181,7 @@ impl Ranks {
         }
     }
 
-    /// A rank takes part, by PMI or by PMIx.
+    /// A rank has connected by PMI or by PMIx.
     pub fn on_connected(&mut self, now: Instant, local: LocalRank, by_pmix: bool) {
         let process = &mut self.list[local.index()];
         process.spoke_pmi = true;
@@ -189,7 +189,7 @@ impl Ranks {
         process.trace.init_ns = now.0;
     }
 
-    /// A rank has said goodbye. Of a PMIx client the server says so, perhaps after the rank is gone.
+    /// A rank has finalized. For a PMIx client the server reports it, possibly after the rank has ended.
     pub fn on_finalized(&mut self, now: Instant, local: LocalRank, by_pmix: bool) {
         let process = &mut self.list[local.index()];
         process.finalized = true;
@@ -205,7 +205,7 @@ impl Ranks {
         }
     }
 
-    /// A member's PMI socket closed without finalize.
+    /// The PMI socket of a connected rank closed without finalize.
     pub fn on_socket_closed(&mut self, now: Instant, local: LocalRank) {
         if let Some(process) = self.get_mut(local, Life::Running) {
             process.closed = true;
@@ -213,7 +213,7 @@ impl Ranks {
         }
     }
 
-    /// Whatever the ranks here still do, nobody waits for it any more.
+    /// Stops waiting for the local ranks, whatever they still do.
     pub fn give_up(&mut self, out: &mut Effects) {
         for index in 0..self.list.len() {
             let local = LocalRank(index as u16);
@@ -230,7 +230,7 @@ impl Ranks {
         }
     }
 
-    /// Sockets that stayed closed while their rank lives on count as departures.
+    /// Sockets that were closed while their rank continues count as departures.
     pub fn on_tick(&mut self, now: Instant, out: &mut Effects) {
         while self.deadline().is_some_and(|due| now >= due) {
             let Some((_, local)) = self.closed_sockets.pop_front() else { return };
@@ -244,7 +244,7 @@ impl Ranks {
         self.closed_sockets.front().map(|(at, _)| *at + CLOSED_SOCKET_NS_MAX)
     }
 
-    /// The PMIx server is gone: ranks that are gone too and have not said goodbye will not.
+    /// The PMIx server has ended: ended ranks that have not finalized with it never will.
     pub fn on_server_gone(&mut self, out: &mut Effects) {
         for (index, process) in self.list.iter_mut().enumerate() {
             if process.is_gone() && std::mem::take(&mut process.closed) {
@@ -297,7 +297,7 @@ mod tests {
         ranks.on_exited(Instant(6), LocalRank(0), ExitStatus::Exited(4), &mut out);
         ranks.on_exited(Instant(6), LocalRank(9), ExitStatus::Exited(4), &mut out);
         assert_eq!(names(out), ["gone", "fail"]);
-        assert!(!ranks.on_started(LocalRank(0), 7, 1, 2), "it does not come back");
+        assert!(!ranks.on_started(LocalRank(0), 7, 1, 2), "it does not start again");
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         ranks.on_tick(Instant(1), &mut out);
         assert!(names(std::mem::take(&mut out)).is_empty());
         ranks.on_tick(ranks.deadline().unwrap(), &mut out);
-        assert_eq!(names(out), ["depart"], "that of the rank that lives");
+        assert_eq!(names(out), ["depart"], "only the rank that is still running");
         assert_eq!(ranks.deadline(), None);
     }
 
@@ -324,7 +324,7 @@ mod tests {
         ranks.on_finalized(Instant(3), LocalRank(0), true);
         assert!(out.pop().is_none());
         ranks.on_server_gone(&mut out);
-        assert_eq!(names(out), ["depart"], "only the one that said nothing");
+        assert_eq!(names(out), ["depart"], "only the one that did not finalize");
     }
 
     #[test]

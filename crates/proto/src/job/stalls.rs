@@ -1,11 +1,11 @@
-//! Who has not arrived: the root asks all agents, each answers for its own ranks.
+//! Finds missing ranks: the root asks all agents, each reports about its own ranks.
 //!
 //! ```text
-//!   a wait is long somewhere, or a person asks ──► StallAsk ↑ ──► the root, at most one question in a while ──► StallAsk ↓
-//!                                                                 launcher ◄── Stall ↑ (one of each node) ◄──┘
+//!   a wait is long, or the user asks ──► StallAsk ↑ ──► the root, at most one request per interval ──► StallAsk ↓
+//!                                                       launcher ◄── Stall ↑ (one per node) ◄───────────────┘
 //! ```
 //!
-//! Cost: for each question one message down to each agent and one up from it.
+//! Cost: for each request one message down to each agent and one up from it.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
@@ -19,7 +19,7 @@ use wireup_wire::ids::LocalRank;
 use wireup_wire::limits::{STALL_NAMES_MAX, STALL_PAUSE_NS};
 use wireup_wire::peer::{Control, GroupStall, StallReport};
 
-/// At the root: the question that waits until it may be asked.
+/// At the root: the request that is delayed until the interval has passed.
 #[derive(Default)]
 pub struct Stalls {
     not_before: Instant,
@@ -31,7 +31,7 @@ impl Stalls {
         self.waiting.is_some().then_some(self.not_before)
     }
 
-    /// Somebody wants to know who is missing, in `collective` if that is known. `first`: the first one under way here.
+    /// A request for the missing ranks, of `collective` if that is known. `first`: the first collective in progress here.
     pub fn ask(
         &mut self,
         now: Instant,
@@ -57,7 +57,7 @@ impl Stalls {
     }
 }
 
-/// What this node says of `collective`, whose epochs are `exchanges`; nothing if no ranks are here.
+/// This node's report about `collective`, whose epochs are `exchanges`; `None` if it has no ranks.
 pub fn report(
     facts: &Facts,
     ranks: &[Process],
@@ -70,7 +70,7 @@ pub fn report(
         let all = ranks.iter().enumerate();
         all.filter(|(index, _)| !exchanges.has_arrived(LocalRank(*index as u16))).map(|(_, process)| process)
     };
-    // A node whose ranks have all arrived waits for others: its absent ranks are none.
+    // A node whose ranks have all entered has none missing: it waits for others.
     Some(StallReport {
         node,
         host: facts.host(),
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(surveys(&mut out), 1);
         stalls.ask(Instant(2), &facts, Some(Collective::Fence), None, &mut out);
         assert_eq!(surveys(&mut out), 0, "too soon");
-        let due = stalls.deadline().expect("it is asked later");
+        let due = stalls.deadline().expect("the request is delayed");
         stalls.ask_if_due(due, &mut out);
         assert_eq!((surveys(&mut out), stalls.deadline()), (1, None));
     }

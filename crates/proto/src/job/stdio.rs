@@ -1,7 +1,7 @@
 //! Standard input, output and error of a job through one agent.
 //!
-//! Output of the ranks here and of children goes up as credit allows; input from above goes to whoever reads it. The streams
-//! themselves are `crate::output` and `crate::input`; this part turns them into frames.
+//! Output of local ranks and of children goes up as credit allows; input from above goes to the ranks that read it. The streams themselves
+//! are in `crate::output` and `crate::input`; this part turns them into frames.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
@@ -30,11 +30,11 @@ impl Stdio {
         Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input: InputSpread::new(sinks(facts)) }
     }
 
-    /// A rank here wrote.
+    /// A local rank wrote output.
     pub fn on_bytes(&mut self, now: Instant, facts: &Facts, at: (LocalRank, Rank), stream: Stream, bytes: &Bytes) {
         let (local, rank) = at;
         let options = &facts.spec.options;
-        // Who reads the terminal may prompt; others' lines stay whole.
+        // A rank that reads the terminal may show a prompt; the lines of others are shown whole.
         let prompt = options.stdin == StdinTarget::One(rank) || options.pty.is_some_and(|pty| pty.rank == rank);
         self.stream(stream).on_bytes(now, local, rank, bytes, prompt);
     }
@@ -48,7 +48,7 @@ impl Stdio {
         &mut self.output[stream as usize - 1]
     }
 
-    /// A child's output; a stream that there is not comes from no agent of ours.
+    /// A child's output; no correct agent sends a stream other than 1 or 2.
     pub fn on_child_output(&mut self, child: usize, frame: Frame) {
         if let 1..=2 = frame.stream {
             self.output[frame.stream as usize - 1].on_child(child, frame.arg, frame.payload);
@@ -61,7 +61,7 @@ impl Stdio {
         }
     }
 
-    /// Sends what the credit allows, grants the children what was sent, reads the ranks or leaves them.
+    /// Sends what the credit allows, grants the children credit for it, and starts or stops reading the ranks.
     pub fn flush(&mut self, facts: &Facts, out: &mut Effects) {
         let job = facts.id();
         for output in &mut self.output {
@@ -81,7 +81,7 @@ impl Stdio {
         }
     }
 
-    /// Standard input from above. The root sees to it that all others get no more than a window.
+    /// Standard input from above. The root ensures that no agent gets more than a window.
     pub fn on_input(&mut self, facts: &Facts, frame: Frame, out: &mut Effects) {
         if facts.root && !self.input.has_room(frame.payload.len()) {
             let problem = "it sent more standard input than the ranks had room for".into();
@@ -98,19 +98,19 @@ impl Stdio {
         }
     }
 
-    /// A rank here, or a child's subtree, took some of it.
+    /// A local rank or a child's subtree took some of the input.
     pub fn on_taken(&mut self, facts: &Facts, sink: Sink, bytes: u32, out: &mut Effects) {
         let granted = self.input.on_taken(sink, bytes);
         grant_input(facts, granted, out);
     }
 
-    /// A rank here reads no more.
+    /// A local rank reads no more.
     pub fn on_rank_gone(&mut self, facts: &Facts, local: LocalRank, out: &mut Effects) {
         let granted = self.input.on_gone(Sink::Local(local));
         grant_input(facts, granted, out);
     }
 
-    /// Nobody reads the output any more.
+    /// Nobody reads the output any more: drop it.
     pub fn discard(&mut self) {
         self.output.iter_mut().for_each(OutputStream::discard);
     }
@@ -128,7 +128,7 @@ impl Stdio {
         self.output.iter().filter_map(OutputStream::deadline).min()
     }
 
-    /// Bytes of output held here, for the simulator's checkers.
+    /// Bytes of output buffered here, for the simulator's checkers.
     pub fn held_bytes(&self) -> usize {
         self.output.iter().map(OutputStream::held_bytes).sum()
     }
@@ -144,12 +144,12 @@ fn frame(facts: &Facts, kind: Kind, stream: u16, arg: u32, payload: Bytes) -> Fr
     Frame { kind, class: Class::Stdio, stream, job: facts.id().0, arg, payload }
 }
 
-/// Credit must not wait behind the very bytes that it is about.
+/// Credit must not wait behind the bytes that it is for.
 fn credit(facts: &Facts, kind: Kind, stream: u16, bytes: u32) -> Frame {
     Frame { class: Class::Control, ..frame(facts, kind, stream, bytes, Bytes::new()) }
 }
 
-/// Who takes standard input at this agent.
+/// The receivers of standard input on this agent.
 fn sinks(facts: &Facts) -> Vec<Sink> {
     let options = &facts.spec.options;
     match options.stdin {
@@ -163,7 +163,7 @@ fn sinks(facts: &Facts) -> Vec<Sink> {
     }
 }
 
-/// The way of standard input to the one rank that reads it.
+/// The next hop of standard input to the only rank that reads it.
 fn sink_of(facts: &Facts, rank: Rank) -> Option<Sink> {
     let (node, local) = facts.mapping.place(rank)?;
     let child = |agent: AgentId| facts.child_index(agent).map(Sink::Child);

@@ -1,7 +1,7 @@
-//! The tree of one job: who passes its frames on, as one agent sees it.
+//! The tree of one job, along which its frames travel, as seen by one agent.
 //!
 //! In a session of one run it is the session's tree. In a standing session it is a tree of the same fan-out over the job's own nodes, in
-//! the order of their agents, below the root, which holds the launcher: a node that is not in the job is never on its way.
+//! the order of their agents, below the root, which serves the launcher: nodes outside the job never forward its frames.
 //!
 //! ```text
 //!   session, fan-out 2:       0          job on 3, 4, 6:     0
@@ -9,24 +9,24 @@
 //!                       3   4   5   6                     6
 //! ```
 //!
-//! With all agents in the job both are the same. Cost: a list of the job's agents.
+//! If all agents are in the job, both trees are the same. Cost: a list of the job's agents.
 
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::AgentId;
 
-/// Where a job's frames go from here towards its launcher.
+/// The next hop of a job's frames towards its launcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Up {
     /// This agent is the root.
     Launcher,
     Agent(AgentId),
-    /// The way is lost.
+    /// There is no path any more.
     Nowhere,
 }
 
 pub struct JobTree {
     me: AgentId,
-    /// Over positions in `agents`, if there is a list; else over agents.
+    /// A tree over positions in `agents`, if there is a list; else over agents.
     tree: Tree,
     agents: Option<Vec<AgentId>>,
 }
@@ -56,18 +56,18 @@ impl JobTree {
         self.agents.as_ref().map_or(position, |agents| agents[position.index()])
     }
 
-    /// Where its frames go towards the launcher.
+    /// The next hop of its frames towards the launcher.
     pub fn up(&self) -> Up {
         self.parent().map_or(Up::Launcher, Up::Agent)
     }
 
-    /// Whom this agent's own frames go to; `None` at the root.
+    /// The parent of this agent; `None` at the root.
     pub fn parent(&self) -> Option<AgentId> {
         let parent = self.tree.parent(self.position(self.me)?)?;
         Some(self.agent_at(parent))
     }
 
-    /// The first step of the way to an agent. Those that are not in the tree are nobody's child.
+    /// The next hop towards an agent. Agents outside the tree are in no child's subtree.
     pub fn next_hop(&self, to: AgentId) -> Hop {
         let (Some(me), Some(to)) = (self.position(self.me), self.position(to)) else { return Hop::Parent };
         match self.tree.next_hop(me, to) {

@@ -1,7 +1,7 @@
-//! What agents that are no neighbours in the tree say to each other: through the tree, or over a link of their own.
+//! Frames between agents that are not neighbours in the tree: through the tree, or over a direct link.
 //!
-//! The first frame for a peer goes through the tree and carries the sender's endpoint; the peer dials it, and both use the link
-//! from then on (S3: direct-connect). No frame waits for another's round trip:
+//! The first frame for a peer goes through the tree and carries the sender's endpoint; the peer dials it, and both use the link from then
+//! on (S3: direct-connect). No frame waits for the round trip of another:
 //!
 //! ```text
 //!   sender                        tree                         peer
@@ -11,18 +11,18 @@
 //!     ◄────────── frames 2, 3, … both ways ──────────────►
 //! ```
 //!
-//! Only `ROUTED_BYTES_MAX` go through the tree that way; more waits for the link, half a second at most. If both begin at once, two
-//! endpoints cross: then the lower id is dialled, the higher one answers what it hears, the lower one leaves the other's alone. So
-//! there is one link for each pair.
+//! Only `ROUTED_BYTES_MAX` go through the tree in this way; more frames wait for the link, half a second at most. If both agents start at
+//! once, their endpoints cross: then the agent with the higher id dials the other one, and the agent with the lower id ignores the endpoint
+//! that it receives. So each pair has one link.
 //!
-//! Who cannot dial a peer says so and sends its own endpoint along, to be dialled itself. If that fails too, or the link breaks later,
-//! the tree is the way for as long as the session lasts, with one note for a person; nobody tries again. Numbers keep the frames in
-//! order across all changes and lose none (`window`): what a broken link may have lost goes again. The note comes a moment later and only if a job still uses the way, since mostly
-//! a node is gone when a link breaks, and the tree tells more about that.
+//! An agent that cannot dial a peer says so and sends its own endpoint, so that the peer dials it. If that fails too, or the link breaks
+//! later, the two use the tree for the rest of the session, with one note for the user; neither tries again. Sequence numbers keep the
+//! frames in order across all changes and lose none (`window`): frames that a broken link may have lost are sent again. The note is delayed
+//! and sent only if a job still uses the route: usually a link breaks because a node is gone, and then the tree reports more.
 //!
-//! `peer` is what is known of one, `making` makes links and loses them, `overdue` looks at the clock.
+//! `peer` is the state of one peer, `making` makes and loses links, `overdue` handles timeouts.
 //!
-//! Cost: a message of some hundred bytes, with the first frame, for each hop between the two; then the handshake's round trips.
+//! Cost: a message of a few hundred bytes, with the first frame, per hop between the two; then the handshake's round trips.
 
 mod frames;
 mod making;
@@ -40,44 +40,44 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::AgentTransport;
 use wireup_wire::route::{Point, Routed};
 
-/// How long the tree may explain a lost link before it is told as such (ns). Chosen: an agent that is gone is reported by its
-/// parent after a fifth of a second at most, and then some hops.
+/// How long to wait for an explanation through the tree before a lost link is reported (ns). Chosen: the parent reports a gone agent after
+/// at most a fifth of a second, and the report needs some hops.
 const EXPLAIN_NS: u64 = 500_000_000;
-/// How long what a link may have lost waits to go again (ns): at the end of a session all links go, one after the other, and nobody
-/// needs anything any more. Chosen: agents of one session leave within that.
+/// How long to wait before frames that a link may have lost are sent again (ns): at the end of a session all links close, one after
+/// another, and no frame is needed any more. Chosen: agents of one session leave within this time.
 const AGAIN_NS: u64 = 100_000_000;
-/// Bytes that a peer may keep for us when no job is under way between the two. Chosen: less than a job's own state.
+/// Bytes that a peer may keep for us when no job is in progress between the two. Chosen: less than a job's own state.
 const IDLE_BYTES_MAX: usize = 4 << 10;
-/// All peers of one agent that are no neighbours.
+/// All peers of one agent that are not neighbours.
 pub struct Direct {
     me: AgentId,
     ways: Ways,
-    /// Where this agent can be dialled; none before it listens.
+    /// Where this agent can be dialled; `None` before it listens.
     addresses: Option<Vec<String>>,
-    /// The driver was asked for them.
+    /// The driver was asked to listen.
     asked_to_listen: bool,
-    /// Where it is reached by the transport that all agents have agreed on.
+    /// This agent's address in the transport that all agents have agreed on.
     point: Option<Point>,
-    /// It is not settled yet by what links are made.
+    /// The agents have not agreed on a transport yet.
     is_undecided: bool,
     peers: BTreeMap<AgentId, Peer>,
-    /// What is to go through the tree next.
+    /// Messages to be sent through the tree, in order.
     routed: VecDeque<(JobId, Routed)>,
-    /// Links that are of no use any more.
+    /// Links to be closed.
     closing: Vec<LinkId>,
     now: Instant,
 }
 
-/// How frames reach peers at all.
+/// How frames reach peers in general.
 #[derive(Clone, Copy)]
 struct Ways {
-    /// No links are made.
+    /// No direct links are made.
     tree_only: bool,
-    /// Agents on the way through the tree may be lost while others go on.
+    /// Agents on the path through the tree may be lost while others continue.
     standing: bool,
 }
 
-/// Where a peer that is to be dialled listens.
+/// A peer to be dialled, and its addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dial {
     pub agent: AgentId,
@@ -85,7 +85,7 @@ pub struct Dial {
     pub point: Option<Point>,
 }
 
-/// A peer whose frames cannot be put in order any more, with the jobs that want them.
+/// A peer whose frames can no longer be put in order, with the affected jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Broken {
     pub agent: AgentId,
@@ -109,12 +109,12 @@ impl Direct {
         }
     }
 
-    /// What the clock says.
+    /// Sets the current time.
     pub fn at(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// What is to go through the tree, in order; to be asked after every call.
+    /// The next message to send through the tree; to be called after every other call.
     pub fn next_routed(&mut self) -> Option<(JobId, Routed)> {
         self.routed.pop_front()
     }
@@ -124,7 +124,7 @@ impl Direct {
         std::mem::take(&mut self.closing)
     }
 
-    /// Sends a frame by the way that there is.
+    /// Sends a frame over the link or through the tree, as available.
     pub fn send(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         let (me, now) = (self.me, self.now);
         let peer = peer(&mut self.peers, self.ways, agent);
@@ -140,7 +140,7 @@ impl Direct {
         }
     }
 
-    /// A frame came over a link beside the tree; handed back if it is for this agent and its turn. Ask for `follower`s then.
+    /// A frame arrived over a link beside the tree; returned if it is for this agent and next in order. Call `follower` afterwards.
     pub fn on_frame(&mut self, from: AgentId, link: LinkId, frame: Frame, out: &mut Outbox) -> Option<Frame> {
         let peer = self.peers.get_mut(&from)?;
         if frame.kind == Kind::Pair {
@@ -159,7 +159,7 @@ impl Direct {
         peer.placed(placed)
     }
 
-    /// A frame came through the tree; as above.
+    /// A frame arrived through the tree; as for `on_frame`.
     pub fn on_routed(&mut self, from: AgentId, number: u32, frame: Frame) -> Option<Frame> {
         let peer = peer(&mut self.peers, self.ways, from);
         if frame.kind == Kind::Pair {
@@ -177,16 +177,16 @@ impl Direct {
         peer.placed(placed)
     }
 
-    /// The next frame of those that came before their turn.
+    /// The next frame of those that arrived out of order.
     pub fn follower(&mut self, from: AgentId) -> Option<Frame> {
         self.peers.get_mut(&from)?.window.follower()
     }
 
-    /// A job is over.
+    /// A job has ended.
     pub fn forget(&mut self, job: JobId) {
         for (&agent, peer) in &mut self.peers {
             let was_last = peer.jobs.remove(&job) && peer.jobs.is_empty();
-            // Nothing of a job stays with its sender for long, in a session with other jobs.
+            // In a session with other jobs the sender must not keep frames of an ended job for long.
             if self.ways.standing
                 && was_last
                 && let Some(before) = peer.window.acknowledge_now(IDLE_BYTES_MAX)
@@ -196,13 +196,13 @@ impl Direct {
         }
     }
 
-    /// Bytes that are kept for peers, for the simulator's checkers.
+    /// Bytes kept for peers, for the simulator's checkers.
     pub fn held_bytes(&self) -> usize {
         let waiting = |peer: &Peer| peer.waiting.iter().map(Frame::wire_len).sum::<usize>();
         self.peers.values().map(|peer| peer.window.held_bytes() + waiting(peer)).sum()
     }
 
-    /// Jobs that have something to say to peers, for the same.
+    /// Jobs with traffic to peers, for the simulator's checkers.
     pub fn jobs(&self) -> BTreeSet<JobId> {
         self.peers.values().flat_map(|peer| peer.jobs.iter().copied()).collect()
     }

@@ -1,7 +1,7 @@
-//! The links of one agent: who is at the other end, and the half-read frames of each.
+//! The links of one agent: the peer at the other end of each, and the partially read frames.
 //!
-//! Links beside the tree are made when they are first wanted (`direct`); a neighbour in the tree needs none. Which way a frame goes
-//! to an agent that is not a neighbour is the affair of `session::routes`.
+//! Links beside the tree are made when first needed (`direct`); neighbours in the tree do not need them. `session::routes` determines the
+//! route of a frame to an agent that is not a neighbour.
 
 use super::Neighbours;
 use super::direct::{Dial, Direct};
@@ -25,7 +25,7 @@ pub struct Links {
     open: BTreeMap<LinkId, OpenLink>,
     pub neighbours: Neighbours,
     pub direct: Direct,
-    /// Where other agents can dial in, once this agent listens.
+    /// The addresses at which other agents can dial in, once this agent listens.
     addresses: Vec<String>,
 }
 
@@ -56,31 +56,31 @@ impl Links {
         let waited = match peer {
             Peer::Child { agent, .. } => self.neighbours.on_child_up(agent, link),
             Peer::Parent | Peer::Launcher if !is_one_of_many => self.neighbours.on_up(link),
-            // Launchers come and go; orphans are taken in as children, or not at all.
+            // There may be many launchers; agents without a parent become children when adopted, or are rejected.
             Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => Vec::new(),
             Peer::Direct(agent) => return self.direct.on_up(agent, link, out),
         };
         waited.into_iter().for_each(|frame| out.send(link, frame));
     }
 
-    /// The root is linked, and has not said yet that it is the parent: nothing is sent.
+    /// The root is linked but has not yet confirmed the adoption: nothing is sent.
     pub fn on_reached(&mut self, link: LinkId) {
         self.open.insert(link, OpenLink { peer: Peer::Parent, reader: FrameReader::new() });
     }
 
-    /// It is: what waited for the way up goes.
+    /// The root has confirmed the adoption: sends the frames that waited for a parent.
     pub fn on_taken_in(&mut self, link: LinkId, out: &mut Outbox) {
         self.neighbours.on_up(link).into_iter().for_each(|frame| out.send(link, frame));
     }
 
-    /// Forgets a link; says who was there.
+    /// Forgets a link; returns its peer.
     pub fn on_down(&mut self, link: LinkId) -> Option<Peer> {
         let peer = self.open.remove(&link)?.peer;
         match peer {
             Peer::Child { agent, .. } => drop(self.neighbours.on_child_down(agent)),
             Peer::Launcher if self.policy.has_many_launchers() => {}
             Peer::Parent | Peer::Launcher => self.neighbours.on_up_lost(),
-            // What becomes of a link beside the tree is said with the reason.
+            // The loss of a link beside the tree is handled where its reason is known.
             Peer::Orphan { .. } | Peer::Direct(_) => {}
         }
         Some(peer)
@@ -98,14 +98,14 @@ impl Links {
         }
     }
 
-    /// Towards the parent, now or when there is one; in a session of one run, from the root to its launcher.
+    /// Sends towards the parent, now or when it is linked; in a session of one run, from the root to its launcher.
     pub fn send_up(&mut self, frame: Frame, out: &mut Outbox) {
         if let Some((link, frame)) = self.neighbours.for_parent(frame) {
             out.send(link, frame);
         }
     }
 
-    /// A child is none any more. True if it was linked.
+    /// Removes a child. Returns whether it was linked.
     pub fn cut_child(&mut self, agent: AgentId, out: &mut Outbox) -> bool {
         self.neighbours.forget(agent);
         let link = self.neighbours.on_child_down(agent);
@@ -116,28 +116,28 @@ impl Links {
         link.is_some()
     }
 
-    /// Sends to a child, now or when it has linked back; a lost child gets nothing.
+    /// Sends to a child, now or when it has linked; frames for a lost child are dropped.
     pub fn send_child(&mut self, agent: AgentId, frame: Frame, out: &mut Outbox) {
         if let Some((link, frame)) = self.neighbours.for_child(agent, frame) {
             out.send(link, frame);
         }
     }
 
-    /// To all children that are linked or expected.
+    /// Sends to all children that are linked or expected.
     pub fn send_children(&mut self, frame: &Frame, out: &mut Outbox) {
         for child in self.neighbours.all().collect::<Vec<_>>() {
             self.send_child(child, frame.clone(), out);
         }
     }
 
-    /// Towards these agents, down the session's tree; each child gets it once.
+    /// Sends towards these agents, down the session's tree; each child gets the frame once.
     pub fn pass_on(&mut self, routes: &Routes, agents: &[AgentId], frame: &Frame, out: &mut Outbox) {
         for child in routes.branches_to(agents) {
             self.send_child(child, frame.clone(), out);
         }
     }
 
-    /// Passes a frame on towards an agent, hop by hop.
+    /// Forwards a frame towards an agent, hop by hop.
     pub fn route(&mut self, routes: &Routes, to: AgentId, frame: Frame, out: &mut Outbox) {
         let hop = routes.next_hop(to);
         self.send_hop(hop, frame, out);
@@ -147,12 +147,12 @@ impl Links {
         match hop {
             Hop::Child(child) => self.send_child(child, frame, out),
             Hop::Parent if self.me != AgentId(0) => self.send_up(frame, out),
-            // Nobody here knows it.
+            // This agent does not know the receiver.
             Hop::Parent | Hop::Here => {}
         }
     }
 
-    /// Where other agents can dial in.
+    /// The addresses at which other agents can dial in.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
@@ -163,19 +163,19 @@ impl Links {
         self.settle_direct(routes, out);
     }
 
-    /// Nobody can dial in; a later wish tries it again.
+    /// Listening failed; it is tried again on the next request.
     pub fn on_listen_failed(&mut self, routes: &Routes, problem: &str, out: &mut Outbox) {
         self.direct.on_listen_failed(problem);
         self.settle_direct(routes, out);
     }
 
-    /// By what links are made beside the tree.
+    /// The transport for links beside the tree has been decided.
     pub fn on_decided(&mut self, routes: &Routes, point: Option<Point>, out: &mut Outbox) {
         self.direct.on_decided(point);
         self.settle_direct(routes, out);
     }
 
-    /// Sends to any other agent: on the link of the tree if it is a neighbour, else as `direct` has it.
+    /// Sends to any other agent: on the tree's link if it is a neighbour, otherwise as `direct` decides.
     ///
     /// # Panics
     /// For this agent itself.
@@ -193,7 +193,7 @@ impl Links {
         }
     }
 
-    /// Begins the links that will be wanted for these agents.
+    /// Starts the links that will be needed to these agents.
     pub fn prepare_peers(&mut self, routes: &Routes, agents: Vec<AgentId>, job: JobId, out: &mut Outbox) {
         for agent in agents {
             if !routes.is_neighbour(&self.neighbours, agent) {
@@ -203,7 +203,7 @@ impl Links {
         self.settle_direct(routes, out);
     }
 
-    /// Carries out what `direct` has decided.
+    /// Carries out the decisions of `direct`.
     pub fn settle_direct(&mut self, routes: &Routes, out: &mut Outbox) {
         if self.direct.wants_to_listen() {
             out.push(Output::Listen);
@@ -219,7 +219,7 @@ impl Links {
         }
     }
 
-    /// Another agent says where it listens.
+    /// Another agent sends its endpoint.
     fn on_endpoint(&mut self, routes: &Routes, from: AgentId, endpoint: Endpoint, job: JobId, out: &mut Outbox) {
         if !routes.is_neighbour(&self.neighbours, from) {
             if let Some(Dial { agent, addresses, point }) = self.direct.on_endpoint(from, endpoint, job) {
@@ -229,22 +229,22 @@ impl Links {
         }
     }
 
-    /// An agent was dialled in vain.
+    /// Dialling an agent failed.
     pub fn on_dial_failed(&mut self, routes: &Routes, agent: AgentId, problem: String, out: &mut Outbox) {
         self.direct.on_dial_failed(agent, problem);
         self.settle_direct(routes, out);
     }
 
-    /// A link beside the tree is gone.
+    /// A link beside the tree broke.
     pub fn on_direct_lost(&mut self, routes: &Routes, agent: AgentId, link: LinkId, problem: &str, out: &mut Outbox) {
         self.direct.on_lost(agent, link, problem);
         self.settle_direct(routes, out);
     }
 
-    /// A frame on its way through the tree, to this agent or another. `branch`: the child that passes it on; `None`: from above.
+    /// A frame routed through the tree, to this agent or another. `branch`: the child that forwarded it; `None`: the parent.
     ///
     /// # Errors
-    /// It is no frame of an agent of ours.
+    /// No correct agent sends such a frame.
     pub fn on_routed(
         &mut self,
         routes: &Routes,
@@ -289,7 +289,7 @@ impl Links {
         fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
     }
 
-    /// The next frame of an agent that had waited for the one before it.
+    /// The next frame of an agent that waited for the frame before it.
     pub fn on_followers(&mut self, from: AgentId, fx: &mut Effects) {
         if let Some(frame) = self.direct.follower(from) {
             fx.push(Effect::Early(early::Input::Frame { from, frame }));
@@ -297,7 +297,7 @@ impl Links {
         }
     }
 
-    /// Tells what is due of links beside the tree.
+    /// Handles timeouts and reports of links beside the tree.
     pub fn check_direct(&mut self, routes: &Routes, out: &mut Outbox, fx: &mut Effects) {
         self.direct.on_tick();
         self.settle_direct(routes, out);
@@ -310,7 +310,7 @@ impl Links {
         }
     }
 
-    /// The agent at the other end of a link; the launcher is none.
+    /// The agent at the other end of a link; `None` for a launcher.
     pub fn agent_at(&self, routes: &Routes, peer: Peer) -> Option<AgentId> {
         match peer {
             Peer::Parent => routes.parent(),

@@ -1,7 +1,7 @@
-//! The links of one agent: streams to its neighbours in the tree, and those that are made beside it.
+//! The links of one agent: those to its neighbours in the tree, and those beside it.
 //!
-//! `links` knows who is at the other end of each, `neighbours` who is linked in the tree and what waits for those that are not
-//! yet, `direct` the links beside the tree, `window` the numbers that keep their frames in order.
+//! `links` knows the peer at the other end of each, `neighbours` the linked neighbours in the tree and the frames that wait for the others,
+//! `direct` the links beside the tree, `window` the sequence numbers that keep their frames in order.
 
 mod direct;
 mod links;

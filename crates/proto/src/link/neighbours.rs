@@ -1,7 +1,7 @@
-//! Who is linked to this agent in the tree, who is expected, and what waits for their links.
+//! The neighbours of this agent in the tree that are linked or expected, and the frames that wait for their links.
 //!
-//! The way up (the parent; at the root of one run, the launcher) may come up after there is something to say: frames for it wait
-//! here until then, and so do those for children that were started.
+//! The link up (to the parent; at the root of one run, to the launcher) may be made after there are frames for it: they wait here until
+//! then, and so do frames for children that were started.
 
 use crate::io::LinkId;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use wireup_wire::ids::AgentId;
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Neighbours {
     children: BTreeMap<AgentId, LinkId>,
-    /// Children that were started and have not linked back.
+    /// Children that were started and have not linked.
     expected: BTreeMap<AgentId, Vec<Frame>>,
     up: Option<LinkId>,
     waiting_up: Vec<Frame>,
@@ -43,22 +43,22 @@ impl Neighbours {
         self.children.keys().chain(self.expected.keys()).copied()
     }
 
-    /// Whether nobody is linked or expected below.
+    /// Whether no child is linked or expected.
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty() && self.expected.is_empty()
     }
 
-    /// The way up.
+    /// The link to the parent.
     pub fn up(&self) -> Option<LinkId> {
         self.up
     }
 
-    /// Whether there is a way up.
+    /// Whether the parent is linked.
     pub fn has_up(&self) -> bool {
         self.up.is_some()
     }
 
-    /// A child is linked; what waited for it.
+    /// A child is linked; returns the frames that waited for it.
     pub fn on_child_up(&mut self, agent: AgentId, link: LinkId) -> Vec<Frame> {
         self.children.insert(agent, link);
         self.expected.remove(&agent).unwrap_or_default()
@@ -68,7 +68,7 @@ impl Neighbours {
         self.children.remove(&agent)
     }
 
-    /// The way up is there; what waited for it.
+    /// The parent is linked; returns the frames that waited for it.
     pub fn on_up(&mut self, link: LinkId) -> Vec<Frame> {
         self.up = Some(link);
         std::mem::take(&mut self.waiting_up)
@@ -78,17 +78,17 @@ impl Neighbours {
         self.up = None;
     }
 
-    /// A child was started: what is sent to it waits for its link.
+    /// A child was started: frames for it wait for its link.
     pub fn expect(&mut self, agent: AgentId) {
         self.expected.insert(agent, Vec::new());
     }
 
-    /// A child will not link back; what was for it, in vain.
+    /// A child will not link; returns the frames for it, which are undeliverable.
     pub fn forget(&mut self, agent: AgentId) -> Vec<Frame> {
         self.expected.remove(&agent).unwrap_or_default()
     }
 
-    /// The link that a frame for a child leaves by; without one it waits, if the child is expected, else it is dropped.
+    /// The link by which a frame for a child is sent; without one the frame waits if the child is expected, otherwise it is dropped.
     pub fn for_child(&mut self, agent: AgentId, frame: Frame) -> Option<(LinkId, Frame)> {
         if let Some(link) = self.child(agent) {
             return Some((link, frame));
@@ -99,7 +99,7 @@ impl Neighbours {
         None
     }
 
-    /// The link that a frame for those above leaves by; without one it waits.
+    /// The link by which a frame for the parent is sent; without one the frame waits.
     pub fn for_parent(&mut self, frame: Frame) -> Option<(LinkId, Frame)> {
         if self.up.is_none() {
             self.waiting_up.push(frame);
@@ -127,7 +127,7 @@ mod tests {
     fn frames_wait_for_a_child_that_is_expected_and_for_no_other() {
         let mut neighbours = Neighbours::default();
         assert!(neighbours.for_child(CHILD, frame()).is_none());
-        assert!(neighbours.is_leaf(), "nobody expects it");
+        assert!(neighbours.is_leaf(), "the child is not expected");
         neighbours.expect(CHILD);
         assert!(neighbours.for_child(CHILD, frame()).is_none());
         assert_eq!(neighbours.on_child_up(CHILD, LINK), [frame()]);

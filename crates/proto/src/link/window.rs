@@ -1,18 +1,18 @@
-//! The frames of two agents in both directions, numbered: in order whichever way each takes, none lost with a link.
+//! Sequence numbers for the frames between two agents: they stay in order whatever route each takes, and none is lost with a link.
 //!
 //! ```text
 //!   out:  0 1 2 │ 3 4 5 6 │ 7 …        in:  0 1 2 │ . 4 5
-//!         known │ kept    │ next            given │ waits for 3
-//!         there │         │                 out   │
+//!         acked │ kept    │ next            handed │ wait for 3
+//!               │         │                 out    │
 //! ```
 //!
-//! A frame that goes through the tree carries its number. On the link of the two the first of each side is told (`begin`), the others
-//! count from there, since a link keeps the order; so the switch from the tree to the link, which may overtake, is not to be seen. What
-//! left over the link is kept until the other side says that it came; when the link breaks it goes again, through the tree, and what
-//! had come already is dropped there. In a standing session agents on the way through the tree may be lost while others go on, so
-//! what went that way is kept too.
+//! A frame through the tree carries its number. On a direct link each side sends the number of its first frame (`begin`), and the following
+//! frames count from there, since a link keeps the order; so it does not matter if the link overtakes the tree after the switch. Frames
+//! sent over the link are kept until the other side acknowledges them; when the link breaks they are sent again, through the tree, and
+//! duplicates are dropped there. In a standing session agents on the path through the tree may be lost while others continue, so frames
+//! sent through the tree are kept too.
 //!
-//! Cost: one small frame back for each [`UNACKNOWLEDGED_FRAMES_MAX`] frames or [`UNACKNOWLEDGED_BYTES_MAX`] bytes over a link.
+//! Cost: one small frame back per [`UNACKNOWLEDGED_FRAMES_MAX`] frames or [`UNACKNOWLEDGED_BYTES_MAX`] bytes over a link.
 
 use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::frame::Frame;
@@ -20,20 +20,20 @@ use wireup_wire::limits::{DIRECT_WAITING_BYTES_MAX, UNACKNOWLEDGED_BYTES_MAX, UN
 
 #[derive(Default)]
 pub struct Window {
-    /// Frames that leave through the tree are kept too.
+    /// Frames sent through the tree are kept too.
     keeps_all: bool,
-    /// Number of the next frame out.
+    /// Number of the next frame to send.
     next: u64,
-    /// Left and may not have come, oldest first.
+    /// Sent and possibly not received, oldest first.
     kept: VecDeque<Kept>,
-    /// Number of the next frame that is handed out.
+    /// Number of the next frame to hand out.
     expected: u64,
-    /// Came before those that they follow.
+    /// Frames that arrived before their predecessors.
     early: BTreeMap<u64, Frame>,
     early_bytes: usize,
-    /// Number of the next frame that comes over the link; none before the other side has said where it begins.
+    /// Number of the next frame on the link; `None` before the other side has sent its first number.
     on_link: Option<u64>,
-    /// Come, in order, and not told yet.
+    /// Received in order, and not acknowledged yet.
     untold_frames: u32,
     untold_bytes: usize,
 }
@@ -41,11 +41,11 @@ pub struct Window {
 struct Kept {
     number: u64,
     frame: Frame,
-    /// It left through the tree.
+    /// It was sent through the tree.
     is_routed: bool,
 }
 
-/// More waits for a frame that is missing than may.
+/// More frames wait for a missing one than allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooMuch;
 
@@ -54,7 +54,7 @@ impl Window {
         Window { keeps_all, ..Window::default() }
     }
 
-    /// A frame leaves through the tree; its number.
+    /// A frame is sent through the tree; returns its number.
     pub fn route(&mut self, frame: &Frame) -> u64 {
         let number = self.number();
         if self.keeps_all {
@@ -68,18 +68,18 @@ impl Window {
         self.next - 1
     }
 
-    /// The number of the next frame that leaves.
+    /// The number of the next frame to send.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// A frame leaves over the link.
+    /// A frame is sent over the link.
     pub fn keep(&mut self, frame: Frame) {
         let number = self.number();
         self.kept.push_back(Kept { number, frame, is_routed: false });
     }
 
-    /// All before that number have come (its low 32 bits).
+    /// All frames before this number (its low 32 bits) were received.
     pub fn on_acknowledged(&mut self, before: u32) {
         let before = whole(before, self.next);
         if before <= self.next {
@@ -88,7 +88,7 @@ impl Window {
         }
     }
 
-    /// The link is gone: what may not have come, with its numbers.
+    /// The link is lost: returns the frames that may be lost, with their numbers.
     pub fn take_kept(&mut self) -> Vec<(u64, Frame)> {
         self.on_link = None;
         if self.keeps_all {
@@ -99,34 +99,34 @@ impl Window {
         std::mem::take(&mut self.kept).into_iter().map(|kept| (kept.number, kept.frame)).collect()
     }
 
-    /// What left through the tree and may not have come, with its numbers.
+    /// Frames sent through the tree that may be lost, with their numbers.
     pub fn routed(&self) -> Vec<(u64, Frame)> {
         let routed = self.kept.iter().filter(|kept| kept.is_routed);
         routed.map(|kept| (kept.number, kept.frame.clone())).collect()
     }
 
-    /// All before that number have come (its low 32 bits); none if nothing has.
+    /// All frames before this number (its low 32 bits) were received; `None` if none was.
     pub fn received(&self) -> Option<u32> {
         (self.expected > 0).then_some(self.expected as u32)
     }
 
-    /// Bytes of what is kept, or waits for what it follows.
+    /// Bytes of the frames that are kept, or wait for their predecessors.
     pub fn held_bytes(&self) -> usize {
         self.kept.iter().map(|kept| kept.frame.wire_len()).sum::<usize>() + self.early_bytes
     }
 
-    /// The other side begins the link with that number.
+    /// The other side starts the link with this number.
     pub fn begin(&mut self, number: u32) {
         self.on_link = Some(whole(number, self.expected));
     }
 
-    /// A frame came over the link. Handed back if it is its turn; then ask for `follower`s.
+    /// A frame arrived over the link. Returned if it is next in order; call `follower` afterwards.
     ///
     /// # Errors
-    /// One too many waits.
+    /// Too many frames wait.
     pub fn on_link(&mut self, frame: Frame) -> Result<Option<Frame>, TooMuch> {
         let Some(number) = &mut self.on_link else {
-            // Nobody of ours says something before it has said where it begins.
+            // A correct agent sends its first number before anything else.
             return Ok(None);
         };
         let at = *number;
@@ -134,15 +134,15 @@ impl Window {
         self.place(at, frame, true)
     }
 
-    /// A frame with this number came through the tree.
+    /// A frame with this number arrived through the tree.
     ///
     /// # Errors
-    /// One too many waits.
+    /// Too many frames wait.
     pub fn on_routed(&mut self, number: u32, frame: Frame) -> Result<Option<Frame>, TooMuch> {
         self.place(whole(number, self.expected), frame, self.keeps_all)
     }
 
-    /// What came before those that it follows counts when they have come: only then is it told.
+    /// A frame that arrived early counts once its predecessors have arrived: it is acknowledged only then.
     fn count_untold(&mut self, frame: &Frame) {
         self.untold_frames += 1;
         self.untold_bytes += frame.wire_len();
@@ -150,7 +150,7 @@ impl Window {
 
     fn place(&mut self, number: u64, frame: Frame, is_kept: bool) -> Result<Option<Frame>, TooMuch> {
         if is_kept && number <= self.expected {
-            // Also what came twice: the other side does not know.
+            // Duplicates count as well: the other side has not got the acknowledgement.
             self.count_untold(&frame);
         }
         if number == self.expected {
@@ -169,7 +169,7 @@ impl Window {
         Ok(None)
     }
 
-    /// The next frame of those that waited, if it is its turn.
+    /// The next waiting frame, if it is next in order.
     pub fn follower(&mut self) -> Option<Frame> {
         let frame = self.early.remove(&self.expected)?;
         self.early_bytes -= frame.wire_len();
@@ -178,7 +178,7 @@ impl Window {
         Some(frame)
     }
 
-    /// What to tell the other side, once enough has come.
+    /// The number to acknowledge, once enough was received.
     pub fn acknowledge(&mut self) -> Option<u32> {
         if self.untold_frames < UNACKNOWLEDGED_FRAMES_MAX && self.untold_bytes < UNACKNOWLEDGED_BYTES_MAX {
             return None;
@@ -186,7 +186,7 @@ impl Window {
         self.acknowledge_now(0)
     }
 
-    /// The same if it is about more than so many bytes.
+    /// The same if it covers more than this many bytes.
     pub fn acknowledge_now(&mut self, bytes: usize) -> Option<u32> {
         if self.untold_bytes <= bytes {
             return None;
@@ -196,7 +196,7 @@ impl Window {
     }
 }
 
-/// The number that has these low bits and is nearest to `about`.
+/// The number with these low bits that is nearest to `about`.
 fn whole(low: u32, about: u64) -> u64 {
     about.saturating_add_signed(i64::from(low.wrapping_sub(about as u32) as i32))
 }
@@ -248,26 +248,26 @@ mod tests {
         assert!(window.on_routed(0, frame(0)).unwrap().is_some());
         assert_eq!(window.follower(), Some(large.clone()));
         assert_eq!(window.acknowledge(), Some(2));
-        assert_eq!(window.on_routed(1, large), Ok(None), "twice: the acknowledgement may be lost");
+        assert_eq!(window.on_routed(1, large), Ok(None), "a duplicate: the acknowledgement may be lost");
         assert_eq!(window.acknowledge(), Some(2));
     }
 
     #[test]
     fn only_so_much_waits_and_lies_change_nothing() {
         let mut window = Window::default();
-        assert_eq!(window.on_link(frame(0)), Ok(None), "before the beginning");
+        assert_eq!(window.on_link(frame(0)), Ok(None), "before the first number");
         window.on_acknowledged(77);
         window.keep(frame(0));
         window.on_acknowledged(77);
         assert_eq!(window.take_kept().len(), 1);
         let large = Frame { payload: vec![0; DIRECT_WAITING_BYTES_MAX / 2].into(), ..frame(0) };
         assert_eq!(window.on_routed(7, large.clone()), Ok(None));
-        assert_eq!(window.on_routed(7, large.clone()), Ok(None), "the same one");
+        assert_eq!(window.on_routed(7, large.clone()), Ok(None), "a duplicate");
         assert_eq!(window.on_routed(8, large), Err(TooMuch));
     }
 
     proptest! {
-        /// A sender that changes its way, over a link that breaks anywhere: all comes once, in order.
+        /// A sender that changes its route, over a link that breaks at any time: all frames arrive once, in order.
         #[test]
         fn nothing_is_lost_and_nothing_comes_twice(
             before in 0u32..70,

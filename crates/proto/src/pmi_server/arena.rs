@@ -1,13 +1,13 @@
-//! Where the short arrays of a job's allgathers lie on a node: memory that its ranks map once, used again and again.
+//! The location of short allgather arrays on a node: memory that the job's ranks map once and that is reused.
 //!
-//! An array takes a slot; whoever is told of it holds the slot until it says that it has done, or is gone. Where no slot is free,
-//! as with many allgathers outstanding, the array gets memory of its own. A longer array than the slots takes makes a new arena; the
-//! one before goes with the last who has mapped it.
+//! An array occupies a slot; every rank that is told of it holds the slot until it reports that it has finished, or ends. If no slot is
+//! free, as with many allgathers outstanding, the array gets memory of its own. An array longer than the slots causes a new arena; the old
+//! one is freed when the last rank that has mapped it unmaps it.
 //!
-//! Old kernels cannot make such memory. So an arena is asked for when the first rank enters an allgather and used once it is there;
-//! arrays that are complete before get memory of their own, and so do all of them if it could not be made.
+//! Old kernels cannot create such memory. So an arena is requested when the first rank enters an allgather and used once it exists; arrays
+//! that are complete before get memory of their own, and so do all arrays if the arena could not be created.
 //!
-//! Memory: two slots of at most [`SLOT_LEN_MAX`] stay as long as the job; what no array was written to takes none.
+//! Memory: two slots of at most [`SLOT_LEN_MAX`] for the duration of the job; unwritten parts take none.
 
 use super::shares::Shares;
 use crate::memory::{Content, ShareId};
@@ -15,20 +15,21 @@ use wireup_wire::ids::LocalRank;
 use wireup_wire::shared::rows::{ARENA_SLOTS, HEADER_LEN};
 use wireup_wire::values::encoded_len;
 
-/// Shortest slot: few ranks with short values fit, whatever else they gather.
+/// Shortest slot: enough for a few ranks with short values in any form.
 const SLOT_LEN_MIN: usize = 16 << 10;
-/// Longest slot (chosen): beyond it a mapping and a descriptor are little beside the copying, and what stays would be much.
+/// Longest slot (chosen): above it a mapping and a descriptor cost little compared with the copying, and the slots would occupy much
+/// memory.
 pub const SLOT_LEN_MAX: usize = 1 << 20;
 
-/// A job's arenas: at most one is used at a time.
+/// A job's arenas: at most one is in use at a time.
 #[derive(Default)]
 pub struct Arenas {
-    /// How many there have been; the present one's number. Slots only grow, by powers of two: they are few.
+    /// How many there have been; the current one's number. Slots only grow, by powers of two, so there are few arenas.
     count: u32,
     current: Option<Current>,
-    /// Asked for and not there yet.
+    /// Requested and not created yet.
     asked: Vec<Asked>,
-    /// One could not be made: none is asked for any more.
+    /// An arena could not be created: no more are requested.
     failed: bool,
 }
 
@@ -43,27 +44,27 @@ struct Current {
     slots: [Slot; ARENA_SLOTS as usize],
 }
 
-/// Who holds it; sorted.
+/// The ranks that hold it; sorted.
 #[derive(Default)]
 struct Slot {
     held: Vec<LocalRank>,
 }
 
-/// Where an array lies.
+/// The location of an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// As ranks know it.
+    /// The number used in messages to ranks.
     pub number: u32,
     pub share: ShareId,
     pub slot: u32,
 }
 
 impl Arenas {
-    /// An allgather of values of at most `max_len` bytes begins: asks for an arena if there is none that its array fits into.
+    /// An allgather with values of at most `max_len` bytes starts: requests an arena if its array fits into no existing one.
     pub fn prepare(&mut self, job_size: u32, max_len: u32, rows: bool, shares: &mut Shares) {
         let ranks = job_size as usize;
         let longest = HEADER_LEN + ranks * if rows { max_len as usize } else { encoded_len(max_len as usize) };
-        // Rows are as long as that whatever the values are; packed values may be shorter.
+        // Rows have this length whatever the values are; packed values may be shorter.
         let is_too_long = rows && longest > SLOT_LEN_MAX;
         let slot_len = longest.min(SLOT_LEN_MAX).next_power_of_two().max(SLOT_LEN_MIN);
         let there = self.current.iter().map(|current| current.slot_len);
@@ -74,7 +75,7 @@ impl Arenas {
         }
     }
 
-    /// An arena that was asked for is there.
+    /// A requested arena exists.
     pub fn on_made(&mut self, share: ShareId, shares: &mut Shares) {
         let Some(Asked { slot_len, .. }) = self.take_asked(share) else { return };
         self.count += 1;
@@ -84,20 +85,20 @@ impl Arenas {
         }
     }
 
-    /// Memory could not be made. True if that was an arena, which arrays can do without.
+    /// Memory could not be created. Returns whether it was an arena, which arrays can do without.
     pub fn on_failed(&mut self, share: ShareId) -> bool {
         let was_asked = self.take_asked(share).is_some();
         self.failed |= was_asked;
         was_asked
     }
 
-    /// They are there, or fail, in the order in which they were asked for: each is larger than the one before.
+    /// Requests succeed or fail in the order in which they were made: each is larger than the one before.
     fn take_asked(&mut self, share: ShareId) -> Option<Asked> {
         let at = self.asked.iter().position(|asked| asked.share == share)?;
         Some(self.asked.remove(at))
     }
 
-    /// A place for an array of `len` bytes that these ranks will read. `None`: it needs memory of its own.
+    /// A place for an array of `len` bytes that these ranks will read. `None`: the array needs memory of its own.
     pub fn place(&mut self, len: usize, ranks: impl Iterator<Item = LocalRank>) -> Option<Place> {
         let current = self.current.as_mut().filter(|current| len <= current.slot_len)?;
         let slot = current.slots.iter().position(|slot| slot.held.is_empty())?;
@@ -109,7 +110,7 @@ impl Arenas {
         Some(Place { number: self.count * ARENA_SLOTS + slot, share: current.share, slot })
     }
 
-    /// A rank has done with what lies there. Whoever says so of a place that it does not hold changes nothing.
+    /// A rank has finished with a place. Ignored if the rank does not hold it.
     pub fn free(&mut self, local: LocalRank, place: u32) {
         if place / ARENA_SLOTS == self.count
             && let Some(current) = &mut self.current
@@ -118,7 +119,7 @@ impl Arenas {
         }
     }
 
-    /// A rank is gone.
+    /// A rank has ended.
     pub fn on_gone(&mut self, local: LocalRank) {
         for slot in self.current.iter_mut().flat_map(|current| &mut current.slots) {
             slot.let_go(local);
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
     use wireup_wire::ids::JobId;
 
-    /// Arenas, with one that is asked for, and is there, for values of that length of 16 ranks.
+    /// Prepares for values of this length of 16 ranks; if that requests an arena, it is created.
     fn prepared(arenas: &mut Arenas, shares: &mut Shares, max_len: u32) -> Option<ShareId> {
         arenas.prepare(16, max_len, true, shares);
         let share = arenas.asked.first().map(|asked| asked.share)?;
@@ -181,7 +182,7 @@ mod tests {
     fn a_longer_array_makes_a_new_arena() {
         let (mut arenas, mut shares) = (Arenas::default(), Shares::new(JobId(1)));
         let small = prepared(&mut arenas, &mut shares, 8).unwrap();
-        assert_eq!(prepared(&mut arenas, &mut shares, 900), None, "it is large enough");
+        assert_eq!(prepared(&mut arenas, &mut shares, 900), None, "the arena is large enough");
         let old = place(&mut arenas, 1, 1).unwrap();
         assert_eq!(place(&mut arenas, SLOT_LEN_MIN + 1, 1), None);
         assert!(prepared(&mut arenas, &mut shares, 2000).is_some_and(|large| large != small));
@@ -190,7 +191,7 @@ mod tests {
         arenas.free(LocalRank(0), old.number);
         assert_eq!(place(&mut arenas, 1, 1).unwrap().arena(), 2);
         assert_eq!(place(&mut arenas, 1, 1), None);
-        assert_eq!(prepared(&mut arenas, &mut shares, 1 << 20), None, "no slot is so long");
+        assert_eq!(prepared(&mut arenas, &mut shares, 1 << 20), None, "too long for a slot");
         assert_eq!(place(&mut arenas, SLOT_LEN_MAX + 1, 1), None);
     }
 

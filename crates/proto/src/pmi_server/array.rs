@@ -1,8 +1,8 @@
-//! Lays the values of an allgather out for the ranks of this node: one array, each value copied once.
+//! Lays out the values of an allgather for the ranks of this node: one array, each value copied once.
 //!
-//! Rows of the maximum length where a rank here wants to use the array as it is; else one value behind the other, which is less
-//! memory, and which each rank copies in one pass. A value longer than the maximum, from a node where that is larger, makes
-//! it packed too: the reader sees that it does not fit, and nothing is cut.
+//! The array has rows of the maximum length if a local rank wants to use it directly; otherwise the values are packed, which takes less
+//! memory, and each rank copies them in one pass. It is also packed if a value is longer than the maximum (from a node with a larger one):
+//! then the reader detects that it does not fit, and nothing is truncated.
 
 use crate::memory::{Array, Values};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
 
 /// # Errors
-/// In words: a node's values are not one for each of its ranks.
+/// A message: a node's values are not one for each of its ranks.
 pub fn lay_out(mapping: &Mapping, (max_len, rows): (u32, bool), parts: &[Bytes]) -> Result<Array, String> {
     let gathered = Gathered::check(mapping, parts)?;
     let stride = gathered.longest.max(max_len);
@@ -30,11 +30,11 @@ pub fn lay_out(mapping: &Mapping, (max_len, rows): (u32, bool), parts: &[Bytes])
     Ok(Array { layout, values })
 }
 
-/// The values of all nodes, looked through once.
+/// The values of all nodes, checked once.
 struct Gathered {
     /// By node.
     nodes: Vec<Block>,
-    /// The ranks of one node come before those of the next: the values lie in the order of ranks.
+    /// The ranks of each node precede those of the next: the values are in rank order.
     in_order: bool,
     longest: u32,
     packed_len: usize,
@@ -74,7 +74,7 @@ impl Gathered {
         Ok(Gathered { nodes, in_order, longest, packed_len })
     }
 
-    /// Each value as a slice of its node's.
+    /// Each value as a slice of its node's data.
     fn by_rank(&self, mapping: &Mapping) -> Vec<Bytes> {
         let mut whole = vec![Bytes::new(); mapping.job_size() as usize];
         for Block { node, bytes, .. } in &self.nodes {
@@ -99,7 +99,7 @@ mod tests {
         Ok(out)
     }
 
-    /// Two nodes, ranks 0, 2 and 1, 3.
+    /// Two nodes with the ranks 0, 2 and 1, 3.
     fn gathered(max_len: u32, rows: bool, first: &[&[u8]]) -> Result<Vec<u8>, String> {
         let mapping = Mapping::new(&by_ppn(2, 1, 4), 4, 2).unwrap();
         let mut parts = Vec::new();

@@ -1,10 +1,9 @@
-//! Fences, allgathers and rings of one rank: what it starts, and how it is answered.
+//! Fences, allgathers and rings of one rank: starting them and answering the rank.
 //!
-//! Text clients have one collective outstanding and wait for it; our own have any number, told apart by their ids.
+//! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified by their ids.
 //!
-//! A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since its last one. From then
-//! on what the rank gets waits until all of its fences are complete; a get that waits holds up the requests behind it, so that
-//! answers keep their order.
+//! A lazy fence (S1 IV-E, note) is answered before it is complete, if the rank has put something since its last fence. From then on the
+//! rank's gets wait until all of its fences are complete; a get that waits delays the requests after it, so that answers stay in order.
 
 use super::connection::PmiLink;
 use super::segments::UNREADABLE;
@@ -17,13 +16,13 @@ use wireup_coll::scan::Place;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply, escape};
 
-/// What a rank is told when its collective is over.
+/// The result that a rank receives when its collective is complete.
 pub enum Told<'a> {
-    /// Grows with each fence that published pairs.
+    /// Incremented by each fence that published pairs.
     Fence {
         version: u32,
     },
-    /// Where the array lies in the arena, unless it has memory of its own; whether the rank has not seen the arena.
+    /// The array's place in the arena, unless it has memory of its own; whether the arena is new to the rank.
     Array {
         place: Option<u32>,
         new: bool,
@@ -31,13 +30,13 @@ pub enum Told<'a> {
     Place(&'a Place),
 }
 
-/// PMI 1.2's clients tell barriers by their tags; that of all ranks is none of a group's and has 0, as Hydra's.
+/// PMI 1.2 clients identify barriers by their tags; the barrier of all ranks belongs to no group and has tag 0, as in Hydra.
 fn barrier_out(subversion: u32) -> Reply<'static> {
     Reply::BarrierOut { tag: (subversion >= 2).then_some(0) }
 }
 
 impl PmiLink {
-    /// A collective is over: writes its reply.
+    /// A collective is complete: writes its reply.
     pub fn answer(&mut self, ticket: &Ticket, told: &Told<'_>, reply: &mut Vec<u8>) {
         if self.state == State::Closed {
             return;
@@ -60,11 +59,11 @@ impl PmiLink {
                 encode(Command::Allgather, &None, &Reply::Allgather { id: *id, place: *place, new: new.then_some(1) });
             }
             (Ticket::Lazy | Ticket::Server, _) => {}
-            (ticket, _) => panic!("a collective ends as it began: {ticket:?}"),
+            (ticket, _) => panic!("the result does not match the collective: {ticket:?}"),
         }
         match ticket {
             Ticket::Fence { .. } | Ticket::Ring { .. } => {
-                // The link may have been closed meanwhile.
+                // The link may have been closed in the meantime.
                 self.state = self.state.next(Event::Release).unwrap_or(self.state);
             }
             Ticket::OwnFence { .. } | Ticket::Allgather { .. } => self.outstanding -= 1,
@@ -73,12 +72,12 @@ impl PmiLink {
         }
     }
 
-    /// Notes which arena the rank is told of; `true`: another one than before.
+    /// Records the arena that the rank is told about; returns whether it has changed.
     pub fn see_arena(&mut self, number: u32) -> bool {
         std::mem::replace(&mut self.arena, number) != number
     }
 
-    /// Whether a get waits for the rank's lazy fences, and these are complete.
+    /// Whether a get waits for the rank's lazy fences and these are complete.
     pub fn may_resume(&self) -> bool {
         self.waiting_get.is_some() && self.lazy == 0
     }
@@ -103,7 +102,7 @@ impl Turn<'_, '_> {
         self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::OwnFence { id } });
     }
 
-    /// The rank has done with arrays in the arena.
+    /// The rank has finished with arrays in the arena.
     pub(super) fn on_freed(&mut self, places: &[u8]) {
         for place in
             places.split(|byte| *byte == b',').filter_map(|place| std::str::from_utf8(place).ok()?.parse().ok())
@@ -124,7 +123,7 @@ impl Turn<'_, '_> {
     }
 
     pub(super) fn on_ring(&mut self, envelope: &Envelope<'_>, left: &[u8], right: &[u8]) {
-        // Handed on as it was written, a doubled `;` too: the neighbour's client reads it as its own would.
+        // Forwarded as written, including a doubled `;`: the neighbour's client parses it as this client would.
         let value = left;
         let problem = if left != right {
             Some("a_rank_gives_one_value_to_both_sides")
@@ -142,7 +141,7 @@ impl Turn<'_, '_> {
         self.effects.push(Effect::Enter { entry, ticket });
     }
 
-    /// A get of a pair: answered now, or when the rank's lazy fences are complete.
+    /// A get of a pair: answered immediately, or when the rank's lazy fences are complete.
     pub(super) fn on_get_pair(&mut self, envelope: &Envelope<'_>, key: &[u8]) -> Next {
         if *self.lazy == 0 {
             self.answer_get(key, envelope.thread);
@@ -152,7 +151,7 @@ impl Turn<'_, '_> {
         Next::Wait
     }
 
-    /// Answers the get that has waited.
+    /// Answers the get that was waiting.
     pub(super) fn answer_waiting(&mut self) {
         match self.waiting_get.take() {
             None => {}

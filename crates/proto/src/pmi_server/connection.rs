@@ -1,7 +1,7 @@
 //! The server's half of one rank's PMI conversation: requests in, replies out.
 //!
-//! `requests` answers one request of it. What concerns others than the asking rank is an [`Effect`](super::turn::Effect), which the job applies. Replies
-//! are written into one buffer per input, so that a batch of requests is answered by one write.
+//! `requests` answers a single request. Whatever concerns others than the requesting rank is an [`Effect`](super::turn::Effect), which the
+//! job applies. Replies are written into one buffer per input, so that a batch of requests is answered by one write.
 
 use super::node_attrs::Parked;
 use super::state::{Event, State};
@@ -12,19 +12,19 @@ pub struct PmiLink {
     reader: RequestReader,
     pub(super) state: State,
     pub(super) dialect: Dialect,
-    /// Of PMI-1.
+    /// The subversion of PMI-1.
     pub(super) subversion: u32,
-    /// Barriers of groups that the rank waits in.
+    /// Number of group barriers in which the rank waits.
     pub(super) groups: usize,
-    /// Our own client's collectives that are under way.
+    /// Number of our own client's collectives in progress.
     pub(super) outstanding: u32,
-    /// The number of the arena that it knows; 0: none.
+    /// The number of the arena that the rank was told about; 0: none.
     pub(super) arena: u32,
-    /// Something was put since the last fence.
+    /// Whether something was put since the last fence.
     has_put: bool,
-    /// Fences that were answered and are not complete.
+    /// Number of fences that were answered and are not complete.
     pub(super) lazy: u32,
-    /// Holds up what comes behind it.
+    /// A get that delays the requests after it.
     pub(super) waiting_get: Option<WaitingGet>,
 }
 
@@ -50,10 +50,10 @@ impl PmiLink {
         self.state
     }
 
-    /// Bytes of the rank. `reply` grows by the answers, `effects` by what others must know.
+    /// Handles bytes from the rank. Appends answers to `reply` and consequences for others to `effects`.
     ///
     /// # Errors
-    /// The link is beyond repair: its framing is broken.
+    /// The framing is invalid: the link cannot recover.
     pub fn on_bytes(
         &mut self,
         bytes: &[u8],
@@ -67,10 +67,10 @@ impl PmiLink {
         self.go_on(who, facts, tables, reply, effects)
     }
 
-    /// Answers the get that has waited for the rank's lazy fences, and what came behind it.
+    /// Answers the get that waited for the rank's lazy fences, and the requests after it.
     ///
     /// # Errors
-    /// As [`PmiLink::on_bytes`].
+    /// As for [`PmiLink::on_bytes`].
     pub fn go_on(
         &mut self,
         who: Who,
@@ -116,12 +116,12 @@ impl PmiLink {
         }
     }
 
-    /// Answers a get that was parked.
+    /// Answers a parked get.
     pub fn wake(&self, parked: &Parked, value: &[u8], reply: &mut Vec<u8>) {
         encode_reply(self.dialect, Command::GetNodeAttr, parked.thread.as_deref(), &Reply::Value(value), reply);
     }
 
-    /// The socket is closed. Returns the state before.
+    /// The socket is closed. Returns the previous state.
     pub fn close(&mut self) -> State {
         let before = self.state;
         self.state = before.next(Event::Close).unwrap_or(State::Closed);

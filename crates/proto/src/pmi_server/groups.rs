@@ -1,4 +1,4 @@
-//! Barriers of groups (PMI 1.2), as one rank asks for them.
+//! A rank's requests for barriers of groups (PMI 1.2).
 
 use super::connection::PmiLink;
 use super::state::State;
@@ -8,7 +8,7 @@ use wireup_wire::limits::GROUP_BARRIERS_PER_RANK_MAX;
 use wireup_wire::pmi::{Command, Envelope, Reply, encode_barrier_refusal, encode_reply};
 
 impl PmiLink {
-    /// A barrier of a group is over.
+    /// A group's barrier is complete.
     pub fn answer_group(&mut self, tag: i32, reply: &mut Vec<u8>) {
         if self.state == State::Closed {
             return;

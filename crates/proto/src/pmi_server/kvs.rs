@@ -1,25 +1,23 @@
 //! The key-value space of one job on one node.
 //!
-//! Puts are packed as they come ([`wireup_wire::blob`]) and leave with the next fence. What fences bring back is
-//! collected; with the first get after it, or when a client asks for the index, it becomes one indexed *segment*
-//! ([`wireup_wire::shared::segment`]). Text clients are answered from it; a client of our own gets memory with the very same bytes
-//! and reads them itself. Look-ups go from the newest to the oldest.
+//! Puts are packed as they arrive ([`wireup_wire::blob`]) and are sent with the next fence. The pairs that fences return are collected; at
+//! the first get after that, or when a client requests the index, they become one indexed *segment* ([`wireup_wire::shared::segment`]).
+//! Text clients are answered from it; our own clients get memory with exactly the same bytes and read them themselves. Look-ups go from the
+//! newest segment to the oldest.
 //!
-//! Segments are merged so that each is more than twice as large as the next: a new one takes along those before it that
-//! are not. A merge drops pairs that were overwritten, so that rounds of the same keys do not grow. So there are at most
-//! 31 segments, a pair is copied at most once for each doubling of what is held, and a client that maps what is new
-//! fetches as little.
+//! Segments are merged so that each is more than twice as large as the next: a new segment absorbs the previous ones for which this does
+//! not hold. A merge drops pairs that were overwritten, so that rounds with the same keys do not use more and more memory. So there are at
+//! most 31 segments, a pair is copied at most once per doubling of the total size, and a client that maps new segments fetches little.
 //!
-//! A fence that brought pairs has a number, its *version*; a segment is known by the version where it ends, since it
-//! begins where the one before ends.
+//! Each fence that returned pairs has a number, its *version*; a segment is identified by the version where it ends, since it starts where
+//! the previous one ends.
 //!
-//! Cost, a pair: key, value and 3 bytes until it is indexed, then 5.33 bytes more, once per node, and as much in shared memory
-//! if a client of our own asks for it.
-//! While segments are made both are held; pairs that nobody asks for are indexed when they exceed
+//! Cost per pair: key, value and 3 bytes until it is indexed, then 5.33 bytes more, once per node, and the same in shared memory if one of
+//! our own clients requests it. Both copies exist while a segment is built; pairs that are never requested are indexed when they exceed
 //! [`COLLECTED_BYTES_MAX`].
 //!
-//! The barrier of a group publishes what was put, too, though only to the group, and a fence publishes it once more: what is put
-//! stays until a fence takes it, and each group has a [`Mark`] up to which it has seen it.
+//! The barrier of a group also publishes puts, but only to the group, and the next fence publishes them again: puts are kept until a fence
+//! takes them, and each group has a [`Mark`] up to which it has seen them.
 
 use super::shares::Shares;
 use crate::memory::{Content, ShareId};
@@ -28,61 +26,61 @@ use std::collections::BTreeMap;
 use wireup_wire::blob::{self, Pair, Truncated};
 use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
 
-/// A fence that brings less is copied when it is committed, and so is one whose nodes bring less each: what a slice takes
-/// besides its bytes is a tenth then.
+/// The pairs of a fence are copied when they are committed if they are fewer bytes than this in total, or fewer per node: otherwise the
+/// bookkeeping of a slice would exceed a tenth of its bytes.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 const COPIED_PART_BYTES_MAX: usize = 512;
-/// Puts that were overwritten since are dropped once what waits for a fence has doubled, from this on: programs that only know
-/// groups never have a fence. Chosen: small beside an agent's own 3 MiB.
+/// Overwritten puts are dropped when the pairs that wait for a fence have doubled, from this size on: programs that only use groups never
+/// have a fence. Chosen: small compared with an agent's own 3 MiB.
 const PENDING_KEPT_BYTES: usize = 256 << 10;
-/// What several fences may leave without an index, unless the segments are larger still: a job that only ever fences
-/// overwrites its own pairs. Chosen: few megabytes, and yet a thousand ranks may do so many times before it costs an index.
+/// Pairs that several fences may leave unindexed, unless the segments are larger: a job that does nothing but fence overwrites its own
+/// pairs. Chosen: only a few megabytes, yet a thousand ranks may do so many times before it costs an index.
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Default)]
 pub struct Kvs {
     pending: Vec<u8>,
-    /// Tells what was pending at one time from what was at another: marks of before mean nothing.
+    /// Identifies the content of `pending`: marks of other generations are invalid.
     generation: u64,
-    /// Bytes of what is pending after overwritten puts were dropped.
+    /// Size of `pending` after overwritten puts were last dropped.
     kept_bytes: usize,
-    /// What fences brought since the last segment was made.
+    /// Pairs from fences since the last segment was built.
     collected: Vec<Bytes>,
     collected_bytes: usize,
     /// Oldest first.
     segments: Vec<Indexed>,
-    /// Memory of segments that were merged.
+    /// Memory of segments that have been merged.
     merged: Vec<ShareId>,
     version: u32,
 }
 
 struct Indexed {
-    /// The last version that is in it.
+    /// The last version that it contains.
     end: u32,
-    /// Of its pairs, packed.
+    /// Length of its pairs, packed.
     blob_len: usize,
     bytes: Bytes,
-    /// Memory with the same bytes, once a client has asked for it.
+    /// Memory with the same bytes, once a client has requested it.
     share: Option<ShareId>,
 }
 
-/// What a client must do to have what the agent has.
+/// How a client obtains the pairs that the agent has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// It keeps so many of its segments, the oldest.
+    /// The client keeps this many of its segments, the oldest ones.
     pub keep: u32,
-    /// Those that come after them, with the versions where they end.
+    /// The segments that follow them, with the versions where they end.
     pub fresh: Vec<(u32, ShareId)>,
 }
 
-/// Up to where a group has seen what waits for a fence.
+/// How far a group has seen the pairs that wait for a fence.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Mark {
     generation: u64,
     at: usize,
 }
 
-/// Pairs that this node cannot hold or read.
+/// Pairs that this node cannot store or read.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum KvsError {
     #[error(transparent)]
@@ -108,7 +106,7 @@ impl Kvs {
         Bytes::from(std::mem::take(&mut self.pending))
     }
 
-    /// A copy of the pairs put since `mark`, which moves on. The next fence takes them all the same.
+    /// A copy of the pairs put since `mark`, which is advanced. The next fence takes them nevertheless.
     pub fn pending_since(&mut self, mark: &mut Mark) -> Bytes {
         if self.pending.len() > 2 * self.kept_bytes.max(PENDING_KEPT_BYTES) {
             self.drop_overwritten();
@@ -118,7 +116,7 @@ impl Kvs {
         Bytes::copy_from_slice(&self.pending[from..])
     }
 
-    /// Of several puts of one key the last one stays.
+    /// Keeps only the last put of each key.
     fn drop_overwritten(&mut self) {
         let (mut puts, mut at, mut kept) = (BTreeMap::new(), 0, Vec::new());
         while let Ok(Some((pair, next))) = blob::pair_at(&self.pending, at) {
@@ -131,20 +129,20 @@ impl Kvs {
         self.generation += 1;
     }
 
-    /// Memory that is of no more use, since its segments were merged.
+    /// Memory that is no longer used, since its segments were merged.
     pub fn take_merged(&mut self) -> impl Iterator<Item = ShareId> {
         self.merged.drain(..)
     }
 
-    /// How many fences have brought pairs.
+    /// The number of fences that have returned pairs.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// Adds what a fence brought, in the order in which it was put; it is looked at when somebody asks for it.
+    /// Adds the pairs from a fence, in the order in which they were put; they are parsed only when a pair is requested.
     ///
     /// # Errors
-    /// It is too much, or what came before cannot be indexed.
+    /// There are too many, or the previous ones cannot be indexed.
     pub fn commit(&mut self, mut parts: Vec<Bytes>) -> Result<(), KvsError> {
         parts.retain(|part| !part.is_empty());
         let len: usize = parts.iter().map(Bytes::len).sum();
@@ -160,7 +158,7 @@ impl Kvs {
             self.index()?;
         }
         if len < COPIED_BYTES_MAX || len < parts.len() * COPIED_PART_BYTES_MAX {
-            // A slice of a large read would keep all of that read alive.
+            // A slice of a large read would keep the whole read in memory.
             self.collected.push(parts.concat().into());
         } else {
             self.collected.append(&mut parts);
@@ -170,23 +168,23 @@ impl Kvs {
         Ok(())
     }
 
-    /// The value that the last fence with this key has published.
+    /// The value most recently published for this key.
     ///
     /// # Errors
-    /// What the fences brought cannot be indexed.
+    /// The fences' pairs cannot be indexed.
     pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvsError> {
         self.index()?;
         Ok(self.segments.iter().rev().find_map(|segment| segment.read().get(key)))
     }
 
-    /// A pair by its number, or the first behind it, and the next number; `None` behind the last. Between two fences each pair is
-    /// met once by whoever begins at 0 and goes on with the next number.
+    /// The pair with this number or, if there is none, the first one after it, and the next number; `None` after the last pair. Between two
+    /// fences, starting at 0 and continuing with the next number visits each pair once.
     ///
     /// # Errors
-    /// What the fences brought cannot be indexed.
+    /// The fences' pairs cannot be indexed.
     pub fn at(&mut self, number: u32) -> Result<Option<(Pair<'_>, u32)>, KvsError> {
         self.index()?;
-        // Numbers are slots, those of the oldest segment first.
+        // Numbers are slots, starting with those of the oldest segment.
         let mut before = 0;
         for (place, segment) in self.segments.iter().enumerate() {
             let (segment, newer) = (segment.read(), &self.segments[place + 1..]);
@@ -202,10 +200,10 @@ impl Kvs {
         Ok(None)
     }
 
-    /// What a client needs that has segments which end at `have`, oldest first.
+    /// What a client needs that has segments ending at `have`, oldest first.
     ///
     /// # Errors
-    /// What the fences brought cannot be indexed.
+    /// The fences' pairs cannot be indexed.
     pub fn map(&mut self, have: &[u32], shares: &mut Shares) -> Result<Mapping, KvsError> {
         self.index()?;
         let keep = self.segments.iter().zip(have).take_while(|(segment, end)| segment.end == **end).count();
@@ -213,7 +211,7 @@ impl Kvs {
         Ok(Mapping { keep: keep as u32, fresh })
     }
 
-    /// Makes a segment of what was collected.
+    /// Builds a segment from the collected pairs.
     fn index(&mut self) -> Result<(), KvsError> {
         if self.collected.is_empty() {
             return Ok(());
@@ -227,7 +225,7 @@ impl Kvs {
         let (layout, bytes) = if merged.is_empty() && self.collected.len() == 1 {
             (layout, bytes)
         } else {
-            // Its index tells which pairs are still worth something.
+            // The index shows which pairs are still current.
             let older: Vec<Segment<'_>> = merged.iter().map(Indexed::read).collect();
             merge(&older, (layout, bytes, keys))?
         };
@@ -239,7 +237,7 @@ impl Kvs {
         Ok(())
     }
 
-    /// How many of the newest segments are not more than twice as large as what follows them.
+    /// The number of newest segments that are not more than twice as large as everything after them.
     fn small_before(&self, blob_len: usize) -> usize {
         let mut following = blob_len;
         let is_small = |segment: &&Indexed| {
@@ -256,14 +254,14 @@ impl Indexed {
         read(&self.bytes)
     }
 
-    /// Memory with its bytes, made once.
+    /// Memory with the segment's bytes, created once.
     fn share(&mut self, shares: &mut Shares) -> ShareId {
         *self.share.get_or_insert_with(|| shares.make(Content::Bytes(self.bytes.clone())))
     }
 }
 
 fn read(bytes: &[u8]) -> Segment<'_> {
-    Segment::read(bytes).expect("a segment that was made here, and that nobody can change")
+    Segment::read(bytes).expect("a segment that was built here is valid")
 }
 
 fn layout_of(blobs: &[Bytes]) -> Result<Layout, KvsError> {
@@ -278,8 +276,8 @@ fn layout_of(blobs: &[Bytes]) -> Result<Layout, KvsError> {
     Ok(layout)
 }
 
-/// One segment of several, oldest first, and of a newest one: its layout, bytes and number of keys. Pairs that a newer one
-/// overwrites are left out.
+/// Merges several segments, oldest first, and a newest one with its layout, bytes and number of keys. Pairs overwritten by a newer segment
+/// are left out.
 fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) -> Result<(Layout, Vec<u8>), KvsError> {
     let index = read(&newest);
     let mut live = Vec::new();
@@ -290,7 +288,7 @@ fn merge(older: &[Segment<'_>], (layout, newest, keys): (Layout, Vec<u8>, u32)) 
         live.extend(part.pairs().filter(is_live));
     }
     if live.is_empty() && keys == layout.pair_count() {
-        // The same keys again.
+        // All keys are the same as before.
         return Ok((layout, newest));
     }
     let pairs = || live.iter().copied().chain(index.pairs());

@@ -1,7 +1,7 @@
-//! PMI-1 and PMI-2 for the ranks of one node: their conversations, the pairs, the node's attributes.
+//! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` is one rank's conversation, `requests` answers one request of it, `kvs` holds the pairs, `arena` and `array` lay out
-//! what allgathers bring. What a request means for others leaves as an effect.
+//! `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `arena` and `array` lay out the
+//! results of allgathers. Consequences of a request for others are effects.
 
 mod arena;
 mod array;
@@ -43,7 +43,7 @@ pub struct PmiServer {
     job: JobId,
     /// By local rank.
     links: Vec<PmiLink>,
-    /// `PMI_process_mapping`, if it fits a value.
+    /// `PMI_process_mapping`, if it fits into a value.
     process_mapping: Option<Vec<u8>>,
     kvs: Kvs,
     attrs: NodeAttrs,
@@ -64,7 +64,7 @@ impl PmiServer {
         }
     }
 
-    /// Bytes of a rank; none: a get of it that waited for its lazy fences, and what came behind it, can be answered.
+    /// Handles bytes from a rank. If empty: a get that waited for the rank's lazy fences, and the requests after it, can be answered.
     pub fn on_bytes(
         &mut self,
         facts: &Facts,
@@ -99,7 +99,7 @@ impl PmiServer {
         }
     }
 
-    /// What a request means for others.
+    /// Applies the consequences of a request for others.
     fn on_asked(&mut self, facts: &Facts, local: LocalRank, asked: Asked, out: &mut Effects) {
         match asked {
             Asked::Initialised => out.push(Effect::Connected { local, by_pmix: false }),
@@ -129,7 +129,7 @@ impl PmiServer {
         }
     }
 
-    /// A rank enters a collective: an allgather's array may lie in an arena.
+    /// A rank enters a collective: the array of an allgather may need an arena.
     fn prepare(&mut self, facts: &Facts, entry: &Entry, ticket: &Ticket, out: &mut Effects) {
         if let (Entry::Allgather { max_len, shared, .. }, Ticket::Allgather { .. }) = (entry, ticket) {
             self.arenas.prepare(facts.job_size, *max_len, *shared, &mut self.shares);
@@ -137,20 +137,20 @@ impl PmiServer {
         }
     }
 
-    /// Memory to be written again and again is there.
+    /// Memory for slots exists.
     pub fn on_shared(&mut self, share: ShareId, out: &mut Effects) {
         self.arenas.on_made(share, &mut self.shares);
         self.give_memory_up(out);
     }
 
-    /// Memory could not be made, or written.
+    /// Memory could not be created or written.
     pub fn on_share_failed(&mut self, share: ShareId, problem: String, out: &mut Effects) {
         if !self.arenas.on_failed(share) {
             out.fail_here(Cause::Pmi { problem });
         }
     }
 
-    /// Gives up what no later reply names; to be called after the replies.
+    /// Releases memory that no later reply names; to be called after the replies.
     fn give_memory_up(&mut self, out: &mut Effects) {
         self.kvs.take_merged().for_each(|share| self.shares.give_up(share));
         self.shares.put_dropped(out);
@@ -162,46 +162,46 @@ impl PmiServer {
         }
     }
 
-    /// A rank's conversation cannot go on.
+    /// A rank's conversation cannot continue.
     pub fn break_off(&mut self, local: LocalRank, problem: String, out: &mut Effects) {
         out.output(Output::CloseClient { job: self.job, local });
         self.links[local.index()].close();
         out.push(Effect::FailRank { local, cause: Cause::Pmi { problem } });
     }
 
-    /// A rank closed its socket. True if it was in the job and has not said goodbye.
+    /// A rank closed its socket. Returns whether it had initialised and not finalized.
     pub fn on_closed(&mut self, local: LocalRank) -> bool {
         let was_member = self.links.get_mut(local.index()).is_some_and(|link| link.close().is_member());
         self.attrs.on_gone(local);
         was_member
     }
 
-    /// A rank is gone: its gets that wait are forgotten.
+    /// A rank has ended: its parked gets are dropped.
     pub fn on_gone(&mut self, local: LocalRank) {
         self.attrs.on_gone(local);
     }
 
-    /// A rank enters no more collectives, and reads nothing that they bring.
+    /// A rank enters no more collectives, and reads no more results of them.
     pub fn on_departed(&mut self, local: LocalRank) {
         self.arenas.on_gone(local);
     }
 
-    /// A rank has done with what lies there in the arena.
+    /// A rank has finished with a place in the arena.
     pub fn on_freed(&mut self, local: LocalRank, place: u32) {
         self.arenas.free(local, place);
     }
 
-    /// The pairs put here since the last fence.
+    /// The pairs put on this node since the last fence.
     pub fn take_pending(&mut self) -> Bytes {
         self.kvs.take_pending()
     }
 
-    /// The pairs put here since `mark`, which moves on.
+    /// The pairs put on this node since `mark`, which is advanced.
     pub fn pending_since(&mut self, mark: &mut kvs::Mark) -> Bytes {
         self.kvs.pending_since(mark)
     }
 
-    /// A collective is over: what it brought is put in place, and the ranks here are told.
+    /// A collective is complete: stores its outcome and answers the local ranks.
     pub fn on_finished(
         &mut self,
         facts: &Facts,
@@ -227,7 +227,7 @@ impl PmiServer {
         }
     }
 
-    /// What all nodes' pairs are after a fence.
+    /// Publishes the pairs of all nodes after a fence.
     fn publish(&mut self, facts: &Facts, parts: Vec<Bytes>) -> Result<(), String> {
         let mut pairs = Vec::new();
         let mut heard = vec![false; facts.spec.nodes.len()];
@@ -254,7 +254,7 @@ impl PmiServer {
                 waiters.push(local);
             }
             if shared != reply {
-                // Most ranks get the very same words.
+                // Most ranks get exactly the same reply.
                 shared = Bytes::copy_from_slice(&reply);
             }
             self.reply(local, shared.clone(), Vec::new(), out);
@@ -262,7 +262,7 @@ impl PmiServer {
         waiters.into_iter().for_each(|local| out.push(Effect::Resume(local)));
     }
 
-    /// The array lies in the arena if there is room, else in memory of its own, which is given up when all know of it.
+    /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released once all ranks were told.
     fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, array: Array, out: &mut Effects) {
         if waiting.is_empty() {
             return;
@@ -290,7 +290,7 @@ impl PmiServer {
         self.give_memory_up(out);
     }
 
-    /// A group's barrier is over: its members here may get each other's pairs.
+    /// A group's barrier is complete: its local members may get each other's pairs.
     pub fn on_group_over(&mut self, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes, out: &mut Effects) {
         if let Err(error) = self.kvs.commit(vec![pairs]) {
             return out.fail_here(Cause::Pmi { problem: error.to_string() });

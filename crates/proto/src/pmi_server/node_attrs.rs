@@ -1,6 +1,6 @@
-//! PMI-2's node attributes: a table of one job on one node, without a fence.
+//! PMI-2's node attributes: a table per job and node that works without fences.
 //!
-//! A get that says `wait=TRUE` is parked here until some local rank puts the key.
+//! A get with `wait=TRUE` is parked here until a local rank puts the key.
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
@@ -9,15 +9,15 @@ use wireup_wire::limits::{NODE_ATTR_BYTES_MAX, PARKED_GETS_PER_RANK_MAX};
 #[derive(Default)]
 pub struct NodeAttrs {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Of all keys and values.
+    /// Total length of keys and values.
     bytes: usize,
-    /// Gets that wait, by their key.
+    /// Parked gets, by key.
     parked: BTreeMap<Vec<u8>, Vec<Parked>>,
-    /// How many of each rank.
+    /// Number of parked gets per rank.
     parked_by: BTreeMap<LocalRank, usize>,
 }
 
-/// More than a job may keep on a node.
+/// The limit for a job on a node would be exceeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
@@ -26,7 +26,7 @@ pub struct Full;
 pub struct Parked {
     pub local: LocalRank,
     pub key: Vec<u8>,
-    /// PMI-2's `thrid`, to be echoed.
+    /// PMI-2's `thrid`, to be returned.
     pub thread: Option<Vec<u8>>,
 }
 
@@ -67,7 +67,7 @@ impl NodeAttrs {
         }
     }
 
-    /// A rank left: its gets are forgotten.
+    /// A rank left: its parked gets are dropped.
     pub fn on_gone(&mut self, local: LocalRank) {
         if self.parked_by.remove(&local).is_some_and(|count| count > 0) {
             self.parked.retain(|_, waiting| {

@@ -1,4 +1,4 @@
-//! One request of a rank, answered or noted.
+//! Answers one request of a rank, or records it.
 
 use super::node_attrs::{Full, Parked};
 use super::state::{Event, Refused, State};
@@ -8,7 +8,7 @@ use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Envelope, Reply, Request, encode_reply};
 
-/// The commands of our own clients, as they are now.
+/// The version of our own clients' commands.
 const EXTENSION_VERSION: u32 = 1;
 
 const MAXES: Reply<'_> =
@@ -35,7 +35,7 @@ impl Turn<'_, '_> {
                 self.effects.push(Effect::Abort { code: *code, message });
                 return Next::Go;
             }
-            // The match below names each command.
+            // The match below lists each command.
             _ => Event::Ask,
         };
         match self.state.next(event) {
@@ -84,7 +84,7 @@ impl Turn<'_, '_> {
             Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
                 self.refuse(envelope, "name_publishing_is_not_offered_by_this_version");
             }
-            // It is noted above and has no answer.
+            // Handled above; it has no answer.
             Request::Abort { .. } => {}
             Request::JobConnect { .. }
             | Request::JobDisconnect { .. }
@@ -97,8 +97,8 @@ impl Turn<'_, '_> {
         Next::Go
     }
 
-    /// Who asks for PMI 1.1 is answered that, unless the user wants it otherwise: with 1.2 MPICH's client would spin while it
-    /// waits in the barriers of groups.
+    /// A client that requests PMI 1.1 gets 1.1 unless the user chooses otherwise: with 1.2 MPICH's client would spin while it waits in
+    /// barriers of groups.
     fn on_init(&mut self, envelope: &Envelope<'_>, version: u32, subversion: u32, own: bool) -> Next {
         if version != 1 {
             *self.state = State::Fresh;

@@ -1,6 +1,6 @@
-//! What a client of our own needs to read the kvs itself.
+//! Requests of our own clients for segments, so that they read the kvs themselves.
 //!
-//! It asks when a fence's version is newer than what it has mapped; look-ups are memory accesses of its own then.
+//! A client sends one when a fence's version is newer than its mapped segments; its look-ups are then plain memory accesses.
 
 use super::kvs::KvsError;
 use super::turn::{Effect, Turn};
@@ -26,7 +26,7 @@ impl Turn<'_, '_> {
     }
 }
 
-/// What the asking rank is told while its job fails.
+/// The answer to the requesting rank while its job fails.
 pub(super) const UNREADABLE: &str = "the_pairs_of_the_fences_cannot_be_read";
 
 impl Effect {

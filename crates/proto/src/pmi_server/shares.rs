@@ -1,7 +1,7 @@
-//! The memory of one job that its ranks here read, as it is asked for.
+//! Requests for memory of one job that its local ranks read.
 //!
-//! What is asked for while an input is handled is collected here: memory must be there before a reply names it, and is given up
-//! after that reply.
+//! The requests made while an input is handled are collected here: memory must exist before a reply names it, and is released after that
+//! reply.
 
 use crate::io::Output;
 use crate::job::effect::Effects;
@@ -11,7 +11,7 @@ use wireup_wire::ids::JobId;
 pub struct Shares {
     job: JobId,
     next: u32,
-    /// Memory to be made or written, in order.
+    /// Memory to be created or written, in order.
     made: Vec<Output>,
     dropped: Vec<ShareId>,
 }
@@ -21,7 +21,7 @@ impl Shares {
         Shares { job, next: 0, made: Vec::new(), dropped: Vec::new() }
     }
 
-    /// Asks for memory.
+    /// Requests memory.
     pub fn make(&mut self, content: Content) -> ShareId {
         let share = ShareId(self.next);
         self.next += 1;
@@ -29,32 +29,32 @@ impl Shares {
         share
     }
 
-    /// Writes into memory that is known to be there.
+    /// Writes into memory that is known to exist.
     pub fn write(&mut self, share: ShareId, slot: u32, array: Array) {
         self.made.push(Output::WriteSlot { job: self.job, share, slot, array });
     }
 
-    /// Gives memory up; ranks that have it keep it.
+    /// Releases memory; ranks that have mapped it keep it.
     pub fn give_up(&mut self, share: ShareId) {
         self.dropped.push(share);
     }
 
-    /// What was asked for and is not put out yet.
+    /// The contents of requested memory that was not output yet.
     #[cfg(test)]
     pub fn content(&self, id: ShareId) -> &Content {
         let content = self.made.iter().find_map(|output| match output {
             Output::Share { share, content, .. } if *share == id => Some(content),
             _ => None,
         });
-        content.expect("it was asked for")
+        content.expect("it was requested")
     }
 
-    /// To be called before the replies that name what was asked for.
+    /// Must be called before the replies that name the requested memory.
     pub fn put_made(&mut self, out: &mut Effects) {
         self.made.drain(..).for_each(|output| out.output(output));
     }
 
-    /// To be called after the replies that may name what is given up.
+    /// Must be called after the replies that may name the released memory.
     pub fn put_dropped(&mut self, out: &mut Effects) {
         let job = self.job;
         self.dropped.drain(..).for_each(|share| out.output(Output::Unshare { job, share }));

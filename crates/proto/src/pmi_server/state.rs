@@ -1,4 +1,4 @@
-//! The life of one rank's PMI conversation.
+//! The states of one rank's PMI conversation.
 //!
 //! ```text
 //!            init 1.x                     fence
@@ -13,12 +13,12 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Nothing was said.
+    /// No message has been received.
     Fresh,
-    /// PMI-2 was agreed on; the full init has not come.
+    /// PMI-2 was agreed on; the full init has not arrived.
     Greeted,
     Ready,
-    /// Waits in a fence; other requests are still answered.
+    /// Waiting in a fence; other requests are still answered.
     Fenced,
     Finalized,
     Closed,
@@ -66,7 +66,7 @@ impl State {
         }
     }
 
-    /// Whether the rank has said init and not finalize: others may count on it.
+    /// Whether the rank has called init and not finalize: others may rely on it.
     pub fn is_member(self) -> bool {
         matches!(self, State::Greeted | State::Ready | State::Fenced)
     }

@@ -1,4 +1,4 @@
-//! What a request is answered from, and what it may mean for others.
+//! The data from which a request is answered, and its possible consequences for others.
 
 use super::kvs::Kvs;
 use super::node_attrs::{NodeAttrs, Parked};
@@ -12,19 +12,19 @@ use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
 use wireup_wire::pmi::Dialect;
 
-/// What every client of the job on this node is told.
+/// Data that is the same for every client of the job on this node.
 pub struct Facts<'a> {
     pub nspace: &'a str,
     pub job_size: u32,
-    /// `PMI_process_mapping`, if it fits a value.
+    /// `PMI_process_mapping`, if it fits into a value.
     pub process_mapping: Option<&'a [u8]>,
-    /// Fences of text clients are answered at once where they may be.
+    /// Whether fences of text clients are answered at once if possible.
     pub lazy_fence: bool,
-    /// Which PMI-1 is spoken.
+    /// Which version of PMI-1 the server offers.
     pub pmi_version: PmiVersion,
 }
 
-/// Who asks.
+/// The requesting rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Who {
     pub local: LocalRank,
@@ -36,13 +36,13 @@ pub struct Who {
 pub struct Tables<'a> {
     pub kvs: &'a mut Kvs,
     pub attrs: &'a mut NodeAttrs,
-    /// Asks for memory that the rank reads itself.
+    /// Requests memory that the rank reads itself.
     pub shares: &'a mut Shares,
-    /// Of such memory: goes to the rank along with the replies.
+    /// Such memory to be sent to the rank with the replies.
     pub handed: Vec<ShareId>,
 }
 
-/// What a request means for others.
+/// The consequences of a request for others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     Initialised,
@@ -53,7 +53,7 @@ pub enum Effect {
     },
     /// The rank enters the barrier of a group.
     EnterGroup(Group),
-    /// The rank has done with what lies there in the arena.
+    /// The rank has finished with a place in the arena.
     Freed {
         place: u32,
     },
@@ -67,18 +67,18 @@ pub enum Effect {
         parked: Vec<Parked>,
         value: Vec<u8>,
     },
-    /// The pairs of the fences cannot be read here: the job is over.
+    /// The fences' pairs cannot be read here: the job fails.
     Unreadable {
         problem: String,
     },
 }
 
-/// What follows a request.
+/// How to continue after a request.
 pub enum Next {
     Go,
-    /// Until the rank's lazy fences are complete.
+    /// Wait until the rank's lazy fences are complete.
     Wait,
-    /// PMI-1, with this subversion.
+    /// PMI-1 was agreed on, with this subversion.
     Agreed(u32),
     SwitchToPmi2,
 }
@@ -100,12 +100,12 @@ pub struct Turn<'a, 't> {
     pub effects: &'a mut Vec<Effect>,
 }
 
-/// A get behind a lazy fence.
+/// A get that waits for a lazy fence.
 pub enum WaitingGet {
     Key {
         key: Vec<u8>,
         thread: Option<Vec<u8>>,
     },
-    /// A step of the walk over all pairs.
+    /// A step of the iteration over all pairs.
     Number(u32),
 }

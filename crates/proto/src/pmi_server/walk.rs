@@ -1,4 +1,4 @@
-//! The walk over all pairs by number (`getbyidx`): what fences have published, as look-ups would find it.
+//! Iteration over all pairs by number (`getbyidx`): the published pairs, as look-ups would find them.
 
 use super::segments::UNREADABLE;
 use super::turn::{Effect, Next, Turn, WaitingGet};

@@ -1,4 +1,4 @@
-//! The requests of a server process that are not answered yet, and until when each may wait.
+//! The unanswered requests of a server process, and their timeouts.
 
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ pub enum Waits {
     Fence(Epoch),
     Subset,
     Modex,
-    /// The root, which has an eye on the time itself.
+    /// The root, which checks the timeout itself.
     Root,
 }
 
@@ -27,7 +27,7 @@ struct Waiting {
     until: Option<Instant>,
 }
 
-/// Why a request cannot be taken on: the process breaks the rules.
+/// Why a request is refused: the process has violated the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     Twice,
@@ -51,7 +51,7 @@ impl Asks {
         Ok(())
     }
 
-    /// It is answered; `None`: it was before.
+    /// The request is answered; `None`: it already was.
     pub fn finish(&mut self, id: u64) -> Option<Waits> {
         let Waiting { waits, until } = self.all.remove(&id)?;
         if let Some(until) = until {
@@ -64,13 +64,13 @@ impl Asks {
         self.due.first().map(|(until, _)| *until)
     }
 
-    /// The first whose patience is over.
+    /// The first request whose timeout has expired.
     pub fn overdue(&self, now: Instant) -> Option<(u64, Waits)> {
         let (until, id) = self.due.first()?;
         (*until <= now).then(|| (*id, self.all[id].waits))
     }
 
-    /// Nobody waits for an answer any more.
+    /// No answer is needed any more.
     pub fn clear(&mut self) {
         *self = Asks::default();
     }

@@ -1,11 +1,11 @@
-//! What a server process is started with.
+//! The start parameters of a server process.
 
 use crate::io::PmixPlan;
 use crate::job::facts::View;
 use wireup_wire::job::{AppSpec, BindTo};
 use wireup_wire::pmix::{App, Begin};
 
-/// How the names of variables begin that a server process is given.
+/// Prefixes of the variables that are passed to a server process.
 const LIBRARY_VARIABLES: [&[u8]; 8] =
     [b"PMIX_", b"WIREUP_PMIX", b"HWLOC_", b"PRTE_", b"LD_LIBRARY_PATH=", b"HOME=", b"TMPDIR=", b"OPAL_PREFIX="];
 
@@ -35,7 +35,7 @@ fn app(app: &AppSpec) -> App {
     App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) }
 }
 
-/// What the library, and those that it loads, look at: the job's other variables are its own affair.
+/// The variables used by the library and by those that it loads; the job's other variables are not passed.
 fn variables(env: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let is_for_it = |variable: &&Vec<u8>| LIBRARY_VARIABLES.iter().any(|prefix| variable.starts_with(prefix));
     env.iter().filter(is_for_it).cloned().collect()

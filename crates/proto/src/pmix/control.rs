@@ -1,4 +1,4 @@
-//! Job control at the root: a rank wants the job, or some of its ranks, to end or to hear a signal.
+//! Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal.
 
 use super::step::{Step, Steps};
 use crate::io::{Output, SignalTarget};
@@ -11,10 +11,10 @@ use wireup_wire::pmix::{Action, Set, Status};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-/// The largest number that the kernel knows.
+/// The largest signal number of the kernel.
 const SIGNAL_MAX: i32 = 64;
 
-/// `node`, `from`: who wants it.
+/// `node`, `from`: the requester.
 pub fn control(facts: &Facts, node: NodeId, from: Rank, set: Set, action: Action, steps: &mut Steps) -> Status {
     let signal = match action {
         Action::Terminate => SIGTERM,
@@ -45,7 +45,7 @@ fn asked_for_the_end(facts: &Facts, node: NodeId, from: Rank) -> Failure {
     Failure { node, host: facts.name_of(node), rank: Some(from), pid: None, cause }
 }
 
-/// The root says that these ranks are to hear a signal.
+/// The root requests a signal for these ranks.
 pub fn signal_some(view: &View<'_>, ranks: &[Rank], signal: i32, out: &mut Effects) {
     for (local, process) in view.ranks.iter().enumerate() {
         if ranks.binary_search(&process.rank).is_ok() {

@@ -1,7 +1,7 @@
-//! Events: what ranks raise, and ranks that go.
+//! Events: raised by ranks, or about ranks that end.
 //!
-//! Ranks that die or leave without a goodbye are told to all nodes, once a client of PMIx is there (`Up::Watch`). Those that
-//! leave well are not: the end of a job would cost a message from each rank to each node.
+//! Ranks that die or exit without finalizing are reported to all nodes, once a PMIx client has registered for events (`Up::Watch`). Normal
+//! exits are not: otherwise the end of a job would cost a message from each rank to each node.
 
 use crate::job::facts::Facts;
 use crate::job::ranks::{Life, Process};
@@ -15,11 +15,11 @@ use wireup_wire::pmix::{Event, Set, ToServer};
 pub struct Events {
     /// Some rank of the job waits for events.
     watched: bool,
-    /// Ranks here whose published keys may go with them.
+    /// Local ranks whose published keys may be removed with them.
     publishers: BTreeSet<Rank>,
 }
 
-/// Something that happened, on its way to those that it is for.
+/// An event on its way to its receivers.
 pub struct News {
     pub code: Event,
     pub from: Option<Rank>,
@@ -29,22 +29,22 @@ pub struct News {
 }
 
 impl Events {
-    /// Some rank waits for events. True if that is news.
+    /// Some rank waits for events. Returns whether it is the first.
     pub fn watch(&mut self) -> bool {
         !std::mem::replace(&mut self.watched, true)
     }
 
-    /// A rank here publishes keys that are to go with it.
+    /// A local rank publishes keys that are removed when it ends.
     pub fn on_publish(&mut self, rank: Rank) {
         self.publishers.insert(rank);
     }
 
-    /// A rank here is gone: what the root is told.
+    /// A local rank has ended: returns the messages for the root.
     pub fn on_gone(&mut self, process: &Process) -> impl Iterator<Item = Up> + use<> {
         let rank = process.rank;
         let left = self.publishers.remove(&rank).then_some(Up::Left { rank });
         let deserted = process.spoke_pmi && !process.finalized;
-        // A rank that leaves as it should is no news: every rank does, in the end.
+        // A normal exit is not reported: every rank exits eventually.
         let is_news = process.life != (Life::Gone { exit: Some(0) }) || deserted;
         let event = (self.watched && is_news).then_some(Up::Event {
             code: Event::ProcAborted,
@@ -58,7 +58,7 @@ impl Events {
 }
 
 impl News {
-    /// For this node's server process, if ranks here are to hear it.
+    /// The event for this node's server process, if local ranks are among the receivers.
     pub fn for_server(self, facts: &Facts) -> Option<ToServer> {
         let News { code, from, affected, to, infos } = self;
         let to = match to {
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn ranks_that_leave_well_are_no_news() {
         let mut events = Events::default();
-        assert_eq!(events.on_gone(&gone(None)).count(), 0, "nobody waits for events");
+        assert_eq!(events.on_gone(&gone(None)).count(), 0, "no rank waits for events");
         assert!(events.watch() && !events.watch());
         assert_eq!(events.on_gone(&gone(Some(0))).count(), 0);
         let mut deserter = gone(Some(0));

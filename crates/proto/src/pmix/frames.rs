@@ -16,7 +16,7 @@ pub fn up(facts: &Facts, message: &Up) -> Frame {
     facts.frame(Kind::PmixUp, 0, 0, peer::encode(message).into())
 }
 
-/// To the children that are on the way to agent `to`, or to all.
+/// Frames to the children on the path to agent `to`, or to all children.
 pub fn down(view: &View<'_>, to: u32, payload: &Bytes) -> impl Iterator<Item = Effect> {
     let is_on_the_way = move |agent| to == EVERYBODY || view.facts.tree.subtree_contains(agent, AgentId(to));
     let children = view.children.iter().filter(|child| child.done.is_none());

@@ -1,4 +1,4 @@
-//! What the server process of this node says, handed to the part that it is for.
+//! Passes the messages of this node's server process to the parts that handle them.
 
 use super::asks::{Refused, Waits};
 use super::fences::{subsets, whole};
@@ -17,7 +17,7 @@ use wireup_wire::peer::Cause;
 use wireup_wire::pmix::{Answer, Ask, FromServer, Keep};
 
 impl Pmix {
-    /// Bytes of the server process.
+    /// Bytes from the server process.
     pub fn on_bytes(&mut self, view: &View<'_>, bytes: &[u8], out: &mut Effects) {
         if self.server.speaks() {
             self.server.unpacker.push(bytes);
@@ -25,7 +25,7 @@ impl Pmix {
         }
     }
 
-    /// Handles the next message of the server process. One at a time: what it brings about is done before the next is read.
+    /// Handles the next message of the server process. Everything that one message causes is done before the next one is read.
     pub fn read_on(&mut self, view: &View<'_>, out: &mut Effects) {
         if self.read(view, out) {
             out.push(Effect::ReadServer);
@@ -34,7 +34,7 @@ impl Pmix {
         }
     }
 
-    /// False: there is no message.
+    /// Returns `false` if there is no message.
     fn read(&mut self, view: &View<'_>, out: &mut Effects) -> bool {
         if !self.server.speaks() {
             return false;
@@ -52,7 +52,7 @@ impl Pmix {
         let is_goodbye = matches!(message, FromServer::Finalized { .. });
         match self.server.phase() {
             Phase::Starting { .. } if !is_first => return self.fail_server(view, "it served before it was ready", out),
-            // It was told to end: of what it says only goodbyes count.
+            // It was told to end: only finalize messages still count.
             Phase::Ending { .. } if !is_goodbye => return,
             Phase::None
             | Phase::Starting { .. }
@@ -167,7 +167,7 @@ impl Pmix {
         });
     }
 
-    /// Takes a request on and acts on it; a number that is outstanding, or one too many, breaks the rules.
+    /// Accepts a request and acts on it; a number that is already outstanding, or too many requests, violate the protocol.
     fn take_on(
         &mut self,
         view: &View<'_>,
@@ -189,5 +189,5 @@ impl Pmix {
 }
 
 fn local(view: &View<'_>, rank: Rank) -> LocalRank {
-    view.facts.local_of(rank).expect("a message was checked: its ranks are here")
+    view.facts.local_of(rank).expect("the ranks of a checked message are local")
 }

@@ -1,23 +1,23 @@
-//! Which PMIx libraries the nodes of a job have opened: all must understand each other.
+//! The PMIx libraries that the nodes of a job have opened: all must be compatible.
 
 use crate::job::facts::Facts;
 use wireup_wire::job::PmiFlavour;
 use wireup_wire::peer::Opened;
 
-/// What this node and those below have opened; the first that was told.
+/// A library opened by this node or below it; the first one reported.
 #[derive(Default)]
 pub struct Libraries(Option<Opened>);
 
 impl Libraries {
-    /// What the subtree has opened, for the parent.
+    /// A library opened in the subtree, to be reported to the parent.
     pub fn opened(&self) -> Option<&Opened> {
         self.0.as_ref()
     }
 
-    /// A subtree, or this node, has opened this.
+    /// This node or a subtree has opened a library.
     ///
     /// # Errors
-    /// What is wrong with it, beside what is known.
+    /// Why it is incompatible with the known one.
     pub fn on_opened(&mut self, facts: &Facts, other: Opened) -> Result<(), String> {
         let Some(known) = &self.0 else {
             self.0 = Some(other);
@@ -27,7 +27,7 @@ impl Libraries {
             return Ok(());
         }
         if facts.spec.options.pmi == PmiFlavour::Both && (known.version.is_empty() || other.version.is_empty()) {
-            // A rank that needs PMIx on the node without it will say so; others have been told and do without.
+            // A rank that needs PMIx on the node without it will report an error; other ranks were told and run without PMIx.
             if known.version.is_empty() {
                 self.0 = Some(other);
             }
@@ -65,7 +65,7 @@ mod tests {
         for (node, version) in versions.into_iter().enumerate() {
             last = libraries.on_opened(facts, Opened { node: NodeId(node as u32), version: version.into() });
         }
-        (last, libraries.opened().expect("two were told").version.clone())
+        (last, libraries.opened().expect("two were reported").version.clone())
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
         let (result, _) = told(&facts, ["4.2.2", "5.0.1"]);
         let problem = result.expect_err("two series");
         assert!(problem.ends_with("4.2.2 on node n0 and 5.0.1 on node n1"), "{problem}");
-        assert!(told(&facts, ["4.2.2", ""]).0.is_err(), "the job asked for PMIx");
+        assert!(told(&facts, ["4.2.2", ""]).0.is_err(), "the job requires PMIx");
     }
 
     #[test]

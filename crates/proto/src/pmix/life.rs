@@ -1,7 +1,7 @@
-//! The life of the server process of this node, and the ranks that wait for it.
+//! Starting and ending the server process of this node, and the ranks that wait for it.
 //!
-//! Ranks are spawned when it serves and the link to the parent is there, where that is asked for. Where ranks may do without
-//! PMIx (nobody knows what they speak) a process that cannot begin ends nothing: they are spawned without it.
+//! Ranks are spawned when the server is ready and, if required, the link to the parent is up. If the ranks may run without PMIx (because
+//! their interface is unknown), a server process that cannot start is not an error: they are spawned without it.
 
 use super::server::{Event, Phase};
 use super::{Pmix, begin};
@@ -22,7 +22,7 @@ impl Pmix {
         }
     }
 
-    /// It can begin to serve: each rank gets its variables.
+    /// The process is ready: each rank gets its variables.
     pub(super) fn on_ready(&mut self, view: &View<'_>, version: String, env: Vec<Vec<Vec<u8>>>, out: &mut Effects) {
         let local_size = view.ranks.len();
         if !self.server.is_starting() {
@@ -38,7 +38,7 @@ impl Pmix {
         out.push(Effect::ServerReady(env));
     }
 
-    /// It cannot serve this node.
+    /// The process cannot serve this node.
     pub(super) fn cannot_serve(&mut self, view: &View<'_>, problem: String, out: &mut Effects) {
         let may_do_without = view.facts.spec.options.pmi == PmiFlavour::Both && !view.is_ending;
         if !self.server.is_starting() || !may_do_without {
@@ -51,7 +51,7 @@ impl Pmix {
         out.push(Effect::ServerReady(Vec::new()));
     }
 
-    /// The process is of no use any more.
+    /// The process has failed: kill it and end the job.
     pub(super) fn fail_server(&mut self, view: &View<'_>, problem: impl Into<String>, out: &mut Effects) {
         let starting = self.server.is_starting();
         self.stop(view, out);
@@ -94,20 +94,20 @@ impl Pmix {
         out.push(Effect::ServerGone);
     }
 
-    /// Nothing more will come of the process.
+    /// No more messages from the process are expected.
     fn forget_server(&mut self, view: &View<'_>) {
         self.on_keeper_lost();
         self.modex.on_unserved(view.now);
     }
 
-    /// The keeper is gone, and its processes with it; or the end of the process is not waited for any more.
+    /// The keeper has ended together with its processes, or the end of the process is no longer awaited.
     pub fn on_keeper_lost(&mut self) {
-        // It may be gone already.
+        // It may already be in the state `Gone`.
         let _ = self.server.on(Event::Gone);
         self.asks.clear();
     }
 
-    /// No rank is left here: the process cleans up and leaves.
+    /// No local rank is left: the process cleans up and exits.
     pub fn end(&mut self, view: &View<'_>, out: &mut Effects) {
         match self.server.phase() {
             Phase::Serving => {
@@ -126,7 +126,7 @@ impl Pmix {
         }
     }
 
-    /// Once nothing more is wanted of it.
+    /// Ends the process once its ranks' data has been fetched.
     pub(super) fn end_if_emptied(&mut self, view: &View<'_>, out: &mut Effects) {
         if self.server.phase() == Phase::Emptying && self.modex.has_kept_all() {
             self.tell_end(view, out);
@@ -135,10 +135,10 @@ impl Pmix {
 
     fn tell_end(&mut self, view: &View<'_>, out: &mut Effects) {
         self.tell(view, &ToServer::End, out);
-        self.server.on(Event::End { until: view.now + PMIX_END_NS_MAX }).expect("its ranks are gone");
+        self.server.on(Event::End { until: view.now + PMIX_END_NS_MAX }).expect("its ranks have ended");
     }
 
-    /// It is killed, whatever it does.
+    /// Kills the process in any state.
     fn stop(&mut self, view: &View<'_>, out: &mut Effects) {
         if self.server.on(Event::Kill { until: view.now + PMIX_END_NS_MAX }).is_ok() {
             out.output(Output::StopPmix { job: view.facts.id() });
@@ -147,7 +147,7 @@ impl Pmix {
         }
     }
 
-    /// The job is being ended: ranks that wait for the process are not started any more.
+    /// The job is being ended: ranks that wait for the process will not be started.
     pub fn drop_held(&mut self, view: &View<'_>, out: &mut Effects) {
         if self.server.is_starting() {
             self.stop(view, out);
@@ -166,7 +166,7 @@ impl Pmix {
             }
             Phase::Ending { .. } => self.stop(view, out),
             Phase::Killed { .. } => {
-                // The kernel cannot end it now; the keeper goes on trying.
+                // The kernel cannot end it now; the keeper keeps trying.
                 self.on_keeper_lost();
                 out.push(Effect::ServerGone);
             }
@@ -174,12 +174,12 @@ impl Pmix {
         }
     }
 
-    /// Ranks here may still say goodbye to it.
+    /// Whether local ranks may still finalize with it.
     pub fn listens(&self) -> bool {
         self.server.listens()
     }
 
-    /// Whether the process is still to be waited for.
+    /// Whether the process must still be waited for.
     pub fn is_there(&self) -> bool {
         self.server.is_there()
     }

@@ -1,21 +1,20 @@
-//! A job's PMIx as its agent serves it: one server process on this node, which talks to the ranks; all that concerns other
-//! nodes is here. Events go in, effects come out.
+//! A job's PMIx service in its agent: one server process on this node talks to the ranks; this part handles everything that concerns other
+//! nodes. Events go in, effects come out.
 //!
 //! ```text
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
-//!                 ▲                     modex       the agent of the rank's node, straight
+//!                 ▲                     modex       the agent of the rank's node, directly
 //!                 │ Answer              published   up to the root, down again
-//!                 └───────────────────  queries     the same, joined at each hop
+//!                 └───────────────────  queries     the same, combined at each hop
 //! ```
 //!
-//! `Pmix` is the router, its parts do not know each other: what they want of others is a `Step`. Its methods lie here for what the
-//! job tells, in `life` for the life of the server process, in `from_server` for what that says, in `tree` for messages of other
-//! agents. Parts: `server` is the machine of the process's life, `asks` what is outstanding; `fences`, `modex`, `published`,
-//! `queries`, `events`, `libraries`; `control`, `requests` (checks), `begin`, `frames` and `absent` (misses ranks that never join)
-//! have no state.
+//! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are here for inputs from
+//! the job, in `life` for the life cycle of the server process, in `from_server` for its messages, in `tree` for messages of other agents.
+//! Parts: `server` is the state machine of the process, `asks` the outstanding requests; `fences`, `modex`, `published`, `queries`,
+//! `events`, `libraries`; `control`, `requests` (checks), `begin`, `frames` and `absent` (finds ranks that never connect) have no state.
 //!
-//! A request that is outstanding is answered, or the job ends; an unknown number, a second answer or a rank of another node
-//! breaks the rules, and ends this job alone.
+//! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node violates the
+//! protocol, and ends only this job.
 
 mod absent;
 mod asks;
@@ -63,11 +62,11 @@ use wireup_wire::modex::{Between, Up};
 use wireup_wire::peer::{Cause, Departed, Opened};
 use wireup_wire::pmix::{Answer, Status, ToServer, pieces};
 
-/// A node's part of a collecting fence is compressed from so many bytes on: what the libraries pack repeats the job's name and the
-/// keys for each rank. Measured: the parts of 16 ranks with 32 bytes each, 900 bytes, shrink to less than half.
+/// A node's part of a collecting fence is compressed from this size on (bytes): the libraries' packing repeats the job's name and the keys
+/// for each rank. Measured: the parts of 16 ranks with 32 bytes each, 900 bytes, shrink to less than half.
 const COMPRESS_MIN: u32 = 256;
 
-/// Where servers' fences differ from the ranks' own collectives: how much one may bring where the root may choose, and what is
+/// How servers' fences differ from the ranks' own collectives: how much data one may distribute if the root chooses, and what is
 /// compressed.
 fn site_of_servers(site: &Site, modex: wireup_wire::job::Modex) -> Site {
     let collect_max = match modex {
@@ -83,7 +82,7 @@ pub struct Pmix {
     asks: Asks,
     fences: Fences,
     modex: Modex,
-    /// At the root.
+    /// Used only at the root.
     published: Published,
     queries: Queries,
     events: Events,
@@ -91,7 +90,7 @@ pub struct Pmix {
 }
 
 impl Pmix {
-    /// Of a job that offers PMIx; `None` for others.
+    /// The PMIx service if the job offers PMIx, else `None`.
     pub fn new(facts: &Facts, site: &Site) -> Option<Box<Pmix>> {
         let options = &facts.spec.options;
         options.pmi.has_pmix().then(|| {
@@ -108,7 +107,7 @@ impl Pmix {
         })
     }
 
-    /// A rank here is gone: its server process, and whoever waits for such news, are told.
+    /// A local rank has ended: reports it to the server process, and to ranks that wait for such events.
     pub fn on_rank_gone(&mut self, view: &View<'_>, local: LocalRank, out: &mut Effects) {
         let process = &view.ranks[local.index()];
         self.modex.on_departed(process.rank, view.now);
@@ -118,17 +117,17 @@ impl Pmix {
         }
     }
 
-    /// A rank here will enter nothing any more.
+    /// A local rank will enter no more fences.
     pub fn on_member_departed(&mut self, view: &View<'_>, local: LocalRank, departed: Departed, out: &mut Effects) {
         self.step(view, out, |pmix, steps| pmix.fences.subsets.on_departed(view.facts, local, departed, steps));
     }
 
-    /// A rank of the subtree enters no more, from `epoch` of the servers' fences on. True if that is news.
+    /// A rank of the subtree enters no more of the servers' fences, from `epoch` on. Returns whether that is new.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
         self.fences.whole.on_departed(departed)
     }
 
-    /// Nobody is left below a child, and nothing more will come of it.
+    /// No rank is left in a child's subtree, and no more messages will come from it.
     pub fn on_child_done(&mut self, view: &View<'_>, child: usize, out: &mut Effects) {
         self.step(view, out, |pmix, steps| {
             pmix.fences.subsets.on_child_done(view.facts, child, steps);
@@ -153,19 +152,19 @@ impl Pmix {
         self.step(view, out, |pmix, steps| pmix.fences.subsets.on_frame(view, arrived, steps));
     }
 
-    /// A message of another node's agent, straight.
+    /// A direct message from another node's agent.
     pub fn on_between(&mut self, view: &View<'_>, from: AgentId, message: Between, out: &mut Effects) {
         let Some(node) = view.facts.node_of(from) else { return };
         self.step(view, out, |pmix, steps| pmix.modex.on_between(view, node, message, steps));
         self.flush(view, out);
     }
 
-    /// Sends what was wanted of other nodes, and what they wanted, since the last time.
+    /// Sends the requests to other nodes, and the answers to theirs, that were collected since the last time.
     fn flush(&mut self, view: &View<'_>, out: &mut Effects) {
         self.modex.flush(view.facts, out);
     }
 
-    /// What is due by now.
+    /// Handles everything that is due.
     pub fn on_tick(&mut self, view: &View<'_>, out: &mut Effects) {
         self.check_server(view, out);
         self.check_asks(view, out);
@@ -178,7 +177,7 @@ impl Pmix {
         }
     }
 
-    /// Answers those whose patience is over. Others may wait for the same fence: the root is told.
+    /// Answers the requests whose timeout has expired. Other ranks may wait for the same fence, so the root is told.
     fn check_asks(&mut self, view: &View<'_>, out: &mut Effects) {
         while let Some((id, waits)) = self.asks.overdue(view.now) {
             self.answer(view, id, Answer::Status(Status::Timeout), out);
@@ -194,7 +193,7 @@ impl Pmix {
         machine.chain(fences).chain(self.modex.deadline()).chain(self.published.deadline()).min()
     }
 
-    /// Lets a part act, and does what it wants done.
+    /// Lets a part act, and carries out its steps.
     fn step(&mut self, view: &View<'_>, out: &mut Effects, act: impl FnOnce(&mut Pmix, &mut Steps)) {
         let mut steps = Steps::default();
         act(self, &mut steps);
@@ -211,7 +210,7 @@ impl Pmix {
         }
     }
 
-    /// Tells the server process something; a process that is gone or has not begun is told nothing.
+    /// Sends a message to the server process, unless it has ended or not started.
     fn tell(&mut self, view: &View<'_>, message: &ToServer, out: &mut Effects) {
         if self.server.listens() {
             let job = view.facts.id();
@@ -219,19 +218,19 @@ impl Pmix {
         }
     }
 
-    /// Answers a request, unless it was answered: its patience may have ended before.
+    /// Answers a request, unless it was already answered: its timeout may have expired.
     fn answer(&mut self, view: &View<'_>, id: u64, answer: Answer, out: &mut Effects) {
         if self.asks.finish(id).is_some() {
             self.tell(view, &ToServer::Answer { id, answer }, out);
         }
     }
 
-    /// What the subtree has opened, for the parent.
+    /// A library opened in the subtree, to be reported to the parent.
     pub fn opened(&self) -> Option<Opened> {
         self.libraries.opened().cloned()
     }
 
-    /// Collectives that are not over here.
+    /// Number of collectives that are not complete here.
     pub fn open(&self) -> usize {
         self.exchanges().open()
     }
@@ -241,23 +240,23 @@ impl Pmix {
         self.fences.whole.exchanges()
     }
 
-    /// Whether a frame belongs to a fence that was given up: it came too late.
+    /// Whether a frame belongs to a fence that was given up, and is too late.
     pub fn is_given_up(&self, epoch: Epoch) -> bool {
         self.fences.whole.is_given_up(epoch)
     }
 
-    /// A fence of the whole job that cannot complete, and how many ranks here wait in it.
+    /// A fence of the whole job that cannot complete, and how many local ranks wait in it.
     pub fn broken(&self) -> Option<((Departed, Epoch, Collective), u32)> {
         Some((self.fences.whole.broken()?, self.exchanges().arrived()))
     }
 
-    /// Who is missing was asked.
+    /// The missing ranks were requested.
     pub fn on_asked(&mut self) {
         self.fences.whole.on_asked();
         self.fences.subsets.on_asked();
     }
 
-    /// When a wait of `after_ns` is over.
+    /// When a wait of `after_ns` expires.
     pub fn stall_deadline(&self, after_ns: u64) -> Option<Instant> {
         let groups = self.fences.subsets.groups().stall_deadline(after_ns);
         self.exchanges().stall_deadline(after_ns).into_iter().chain(groups).min()
@@ -268,12 +267,12 @@ impl Pmix {
         self.fences.subsets.groups().stalls()
     }
 
-    /// What the ranks here have left behind.
+    /// The data that the local ranks have left behind.
     pub fn take_remains(&mut self) -> Remains {
         self.modex.take_remains()
     }
 
-    /// Requests that are not answered, for the simulator's checkers.
+    /// Number of unanswered requests, for the simulator's checkers.
     pub fn outstanding(&self) -> usize {
         self.asks.len()
     }

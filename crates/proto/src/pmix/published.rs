@@ -1,7 +1,7 @@
-//! What the ranks of a job have published, and who waits for it: kept at the root.
+//! The keys published by the ranks of a job, and the look-ups that wait for them: stored at the root.
 //!
-//! A key is there once in each range: of a node, of the job. A session has one job at a time, so its range is the job's.
-//! Look-ups that wait are answered as soon as enough of their keys are there, in the order of their coming.
+//! A key exists once in each range: of a node, of the job. The session range is treated as the job's: keys of other jobs are not visible.
+//! Look-ups that wait are answered as soon as enough of their keys exist, in order of arrival.
 
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,7 +12,7 @@ use wireup_wire::pmix::{Answer, Item, Keep, Range, Status};
 /// `PMIX_ERR_OUT_OF_RESOURCE`.
 const OUT_OF_RESOURCE: Status = Status::Library(-29);
 
-/// What one key costs beside its bytes.
+/// The cost of a key besides its bytes.
 const KEY_OVERHEAD: usize = 64;
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub struct Published {
     waiting: VecDeque<Lookup>,
 }
 
-/// Who sees a key.
+/// The ranks that see a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Scope {
     Node(NodeId),
@@ -35,19 +35,19 @@ struct Entry {
     value: bytes::Bytes,
 }
 
-/// A request to look keys up, and who is to be answered.
+/// A look-up request, and where to send the answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lookup {
     pub node: NodeId,
     pub id: u64,
     pub keys: Vec<String>,
     pub range: Range,
-    /// So many of the keys are waited for.
+    /// The number of keys to wait for.
     pub wait: u32,
     pub until: Option<Instant>,
 }
 
-/// What a request came to: whom to answer, and what.
+/// The answer to a request, with its node and number.
 pub type Told = (NodeId, u64, Answer);
 
 fn scope(range: Range, node: NodeId) -> Scope {
@@ -70,7 +70,7 @@ impl Published {
         }
         for Item { key, value } in items {
             let bytes = KEY_OVERHEAD + key.len() + value.len();
-            // A key that is named twice in one request counts once.
+            // A key that occurs twice in one request counts once.
             if self.keys.insert((scope, key), Entry { from, keep, value }).is_none() {
                 self.bytes += bytes;
             }
@@ -78,7 +78,7 @@ impl Published {
         Status::Ok
     }
 
-    /// No keys: all that the rank has published in this range.
+    /// No keys: all keys that the rank has published in this range.
     pub fn unpublish(&mut self, from: Rank, node: NodeId, keys: &[String], range: Range) -> Status {
         let scope = scope(range, node);
         if keys.is_empty() {
@@ -90,7 +90,7 @@ impl Published {
         if self.keys.len() < before { Status::Ok } else { Status::NotFound }
     }
 
-    /// A rank is gone; so are the keys that were to go with it.
+    /// A rank has ended; removes the keys that last as long as it.
     pub fn on_left(&mut self, rank: Rank) {
         self.retain(|_, entry| !(entry.from == rank && entry.keep == Keep::Rank));
     }
@@ -106,7 +106,7 @@ impl Published {
         });
     }
 
-    /// Looks keys up, or waits for them.
+    /// Looks up keys, or starts to wait for them.
     pub fn look_up(&mut self, lookup: Lookup) -> Option<Told> {
         if let Some(answer) = self.found(&lookup) {
             return Some((lookup.node, lookup.id, answer));
@@ -121,7 +121,7 @@ impl Published {
         None
     }
 
-    /// Look-ups that can be answered, since something was published.
+    /// Look-ups that can be answered because something was published.
     pub fn take_found(&mut self) -> Vec<Told> {
         let mut told = Vec::new();
         for lookup in std::mem::take(&mut self.waiting) {
@@ -133,7 +133,7 @@ impl Published {
         told
     }
 
-    /// Look-ups whose patience is over.
+    /// Look-ups whose timeout has expired.
     pub fn take_late(&mut self, now: Instant) -> Vec<Told> {
         let is_late = |lookup: &Lookup| lookup.until.is_some_and(|until| until <= now);
         let late = self.waiting.iter().filter(|lookup| is_late(lookup));
@@ -146,9 +146,9 @@ impl Published {
         self.waiting.iter().filter_map(|lookup| lookup.until).min()
     }
 
-    /// What is there of the keys, if that is enough.
+    /// The existing keys, if they are enough.
     fn found(&mut self, lookup: &Lookup) -> Option<Answer> {
-        // What is published for a node is nearer than what is for all.
+        // A key published for a node takes precedence over one published for all.
         let scopes: &[Scope] = match lookup.range {
             Range::Local => &[Scope::Node(lookup.node)],
             Range::Namespace | Range::Session => &[Scope::Node(lookup.node), Scope::Job],

@@ -1,11 +1,11 @@
-//! Questions about the job: its name, its processes.
+//! Queries about the job: its name, its processes.
 //!
 //! ```text
-//!   asks ── Up::Ask ──► root ── Down::Procs ──► all, down the tree
-//!                        ◄─────── Up::Procs ──   joined at each hop
+//!   query ── Up::Ask ──► root ── Down::Procs ──► all, down the tree
+//!                        ◄─────── Up::Procs ──   combined at each hop
 //! ```
 //!
-//! Below a child that is done all ranks have left, with exit code 0 as long as the job lives: the root fills them in.
+//! All ranks below a finished child have ended, with exit code 0 as long as the job is running: the root adds them.
 
 use super::frames::{self, EVERYBODY};
 use super::step::{Step, Steps};
@@ -18,23 +18,23 @@ use wireup_wire::modex::{Down, Up};
 use wireup_wire::peer;
 use wireup_wire::pmix::{Answer, Proc, ProcState};
 
-/// The questions under way at one agent.
+/// The queries in progress at one agent.
 #[derive(Default)]
 pub struct Queries {
     open: BTreeMap<u32, Query>,
     next: u32,
-    /// At the root: who asked.
+    /// At the root: where to send the answers.
     askers: BTreeMap<u32, (NodeId, u64)>,
 }
 
 struct Query {
     procs: Vec<Proc>,
-    /// By child: its answer is missing.
+    /// By child: whether its answer is missing.
     waits: Vec<bool>,
 }
 
 impl Queries {
-    /// At the root: somebody wants to know of all processes.
+    /// At the root: starts a query for all processes.
     pub fn begin(&mut self, view: &View<'_>, node: NodeId, id: u64, steps: &mut Steps) {
         let query = self.next;
         self.next = query.wrapping_add(1);
@@ -63,7 +63,7 @@ impl Queries {
         self.finish(facts, steps);
     }
 
-    /// A child has nothing more to say.
+    /// A child will send nothing more.
     pub fn on_child_done(&mut self, facts: &Facts, child: usize, steps: &mut Steps) {
         self.open.values_mut().for_each(|query| query.waits[child] = false);
         self.finish(facts, steps);
@@ -93,7 +93,7 @@ pub fn processes_here(view: &View<'_>) -> Vec<Proc> {
     all.map(|process| Proc { rank: process.rank, node, pid: process.pid, state: state(process) }).collect()
 }
 
-/// In the order of ranks; who did not answer has left.
+/// All processes in rank order; ranks without an answer have ended.
 fn all_processes(facts: &Facts, known: Vec<Proc>) -> Vec<Proc> {
     let gone = |rank| {
         let node = facts.mapping.place(rank).map_or(NodeId(0), |(node, _)| node);

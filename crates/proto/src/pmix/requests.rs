@@ -1,5 +1,5 @@
-//! What the server process says, looked through before anything is done about it: ranks are of this node or of this job, sets
-//! are in order, lengths are within bounds.
+//! Checks the messages of the server process before they are acted on: ranks are local or in the job, sets are in order, lengths are within
+//! bounds.
 
 use crate::job::facts::{Facts, View};
 use crate::time::Instant;
@@ -10,10 +10,10 @@ use wireup_wire::pmix::{Ask, FromServer, Set};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Looks a message through that is no request.
+/// Checks a message that is not a request.
 ///
 /// # Errors
-/// How it breaks the rules.
+/// How it violates the protocol.
 pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
     match message {
         FromServer::Connected { rank } | FromServer::Finalized { rank } | FromServer::Abort { rank, .. } => {
@@ -38,10 +38,10 @@ pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
     }
 }
 
-/// Looks a request through, its set apart.
+/// Checks a request, except for its set.
 ///
 /// # Errors
-/// How it breaks the rules.
+/// How it violates the protocol.
 pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
     match ask {
         Ask::Fence { data, .. } => {
@@ -70,7 +70,7 @@ fn at_most(len: usize, max: usize, problem: &str) -> Result<(), String> {
     if len <= max { Ok(()) } else { Err(problem.into()) }
 }
 
-/// The ranks of a set that has one here; `None`: it has none, or is no set of ranks of the job.
+/// The members of a set with at least one local rank; `None`: it has none, or is not a valid set of ranks of the job.
 pub fn members(view: &View<'_>, set: &Set) -> Option<Members> {
     let members = match set {
         Set::All => return Some(Members::World),
@@ -91,12 +91,12 @@ fn is_in_order(facts: &Facts, set: &Set) -> bool {
     }
 }
 
-/// When a client's patience ends; never where it has named no time.
+/// When a client's timeout expires; `None` if it has not set one.
 pub fn until(now: Instant, timeout_s: Option<u32>) -> Option<Instant> {
     timeout_s.filter(|seconds| *seconds > 0).map(|seconds| now + u64::from(seconds) * SECOND_NS)
 }
 
-/// Consecutive ranks as one.
+/// Combines consecutive ranks.
 fn runs(ranks: &[Rank]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for rank in ranks {

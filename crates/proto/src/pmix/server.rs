@@ -1,4 +1,4 @@
-//! The life of the server process of this node.
+//! The states of this node's server process.
 //!
 //! ```text
 //!          Start            Ready           RanksGone            End             Gone
@@ -9,9 +9,9 @@
 //!                                             Killed ─────────────────────────────────────┘
 //! ```
 //!
-//! It is killed when it does not begin in time, breaks the rules or does not leave in time, and when the job ends before it serves.
-//! `Gone` may come in every state: the process has ended, or could not be started. While it is `Emptying`, what its ranks have
-//! committed is fetched for other nodes. The end of a killed process is waited for, but not for ever.
+//! It is killed when it does not start in time, violates the protocol or does not exit in time, and when the job ends before it is ready.
+//! `Gone` may occur in every state: the process has ended, or could not be started. While it is `Emptying`, its ranks' data is fetched for
+//! other nodes. The end of a killed process is awaited, but not for ever.
 
 use crate::time::Instant;
 use wireup_wire::pmix::Unpacker;
@@ -24,14 +24,14 @@ pub struct Server {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Phase {
-    /// No process was started: no ranks are here.
+    /// No process was started: there are no local ranks.
     #[default]
     None,
     Starting {
         until: Instant,
     },
     Serving,
-    /// No rank is left; what they have committed is being fetched.
+    /// No rank is left; their data is being fetched.
     Emptying,
     Ending {
         until: Instant,
@@ -44,21 +44,21 @@ pub enum Phase {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// It is started, and is to be ready by then.
+    /// It is started, and must be ready by then.
     Start { until: Instant },
-    /// It says that it serves.
+    /// It reports that it is ready.
     Ready,
-    /// No rank is left here.
+    /// No local rank is left.
     RanksGone,
-    /// It is told to leave by then.
+    /// It is told to exit by then.
     End { until: Instant },
-    /// It is killed, and is to be gone by then.
+    /// It is killed, and must have ended by then.
     Kill { until: Instant },
-    /// It is gone, or its end is not waited for any more.
+    /// It has ended, or its end is no longer awaited.
     Gone,
 }
 
-/// The event changes nothing in this state, or breaks the rules: the caller knows which.
+/// The event changes nothing in this state, or violates the protocol: the caller knows which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused;
 
@@ -116,7 +116,7 @@ impl Server {
         Ok(())
     }
 
-    /// It serves ranks, so it hears of them.
+    /// It serves ranks, so it is told about them.
     pub fn listens(&self) -> bool {
         matches!(self.phase, Phase::Serving | Phase::Emptying)
     }
@@ -125,12 +125,12 @@ impl Server {
         matches!(self.phase, Phase::Starting { .. })
     }
 
-    /// What it says is read.
+    /// Its messages are read.
     pub fn speaks(&self) -> bool {
         !matches!(self.phase, Phase::None | Phase::Killed { .. } | Phase::Gone)
     }
 
-    /// Its end is waited for.
+    /// Its end is awaited.
     pub fn is_there(&self) -> bool {
         !matches!(self.phase, Phase::None | Phase::Gone)
     }

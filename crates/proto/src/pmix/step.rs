@@ -1,4 +1,4 @@
-//! What the parts of a job's PMIx want done: by one another, or by the job. `Pmix` carries it out.
+//! The actions that the parts of a job's PMIx service request of each other or of the job. `Pmix` carries them out.
 
 use super::published::Told;
 use crate::job::effect::Effect;
@@ -7,25 +7,25 @@ use wireup_wire::peer::Cause;
 use wireup_wire::pmix::{Answer, Status, ToServer};
 
 pub enum Step {
-    /// A request of this node's server process is answered, unless it was answered before.
+    /// Answer a request of this node's server process, unless it was answered already.
     Answer {
         id: u64,
         answer: Answer,
     },
-    /// This node's server process is told something.
+    /// Send a message to this node's server process.
     Tell(ToServer),
-    /// What this node says to the root.
+    /// Send a message from this node to the root.
     Up(Up),
-    /// What the root says to all nodes, itself included.
+    /// Send a message from the root to all nodes, including itself.
     All(Down),
-    /// The root answers a node's request.
+    /// Answer a node's request, at the root.
     AnswerNode(Told),
-    /// This node's server process is of no use any more.
+    /// This node's server process has failed.
     FailServer(String),
     Job(Effect),
 }
 
-/// What a part wants done, in order.
+/// The actions that a part requests, in order.
 #[derive(Default)]
 pub struct Steps(Vec<Step>);
 

@@ -1,4 +1,4 @@
-//! The PMIx of a job without a job: a hand-made view goes in, effects come out.
+//! A job's PMIx service without a job: a constructed view goes in, effects come out.
 
 use super::*;
 use crate::io::ExitStatus;
@@ -19,7 +19,7 @@ use wireup_wire::pmix::{Ask, FromServer, Item, Keep, Range, Set, Unpacker, pack}
 
 const T: Instant = Instant(1_000);
 
-/// One of two nodes, each with two ranks.
+/// One of two nodes with two ranks each.
 struct Bench {
     facts: Facts,
     ranks: Vec<Process>,
@@ -50,7 +50,7 @@ impl Bench {
             process.life = Life::Running;
             process
         };
-        let pmix = Pmix::new(&facts, &site(me)).expect("it offers PMIx");
+        let pmix = Pmix::new(&facts, &site(me)).expect("the job offers PMIx");
         Bench {
             ranks: facts.mapping.ranks_of(NodeId(me)).map(running).collect(),
             children: Children::new(&facts.below),
@@ -61,7 +61,7 @@ impl Bench {
         }
     }
 
-    /// Its server process serves.
+    /// A bench whose server process is ready.
     fn serving(me: u32) -> Bench {
         let mut bench = Bench::new(me, PmiFlavour::Pmix);
         bench.act(|pmix, view, out| pmix.start(view, out));
@@ -77,7 +77,7 @@ impl Bench {
         out.into_vec()
     }
 
-    /// The server process says this.
+    /// The server process sends this message.
     fn says(&mut self, message: &FromServer) -> Vec<Effect> {
         self.brings(&pack(message))
     }
@@ -104,7 +104,7 @@ impl Bench {
         self.act(|pmix, view, out| pmix.on_gone(view, ExitStatus::Exited(0), "", out))
     }
 
-    /// A frame of the tree: of the child at the root, else of the parent.
+    /// A frame of the tree: at the root from the child, otherwise from the parent.
     fn frame(&mut self, frame: &Frame) -> Vec<Effect> {
         let child = self.facts.root.then_some(0);
         self.act(|pmix, view, out| match frame.kind {
@@ -131,7 +131,7 @@ fn ranks(ranks: &[u32]) -> Set {
     Set::Ranks(ranks.iter().copied().map(Rank).collect())
 }
 
-/// What the server process is told.
+/// The messages to the server process.
 fn told(effects: &[Effect]) -> Vec<ToServer> {
     let mut unpacker = Unpacker::default();
     for effect in effects {
@@ -142,7 +142,7 @@ fn told(effects: &[Effect]) -> Vec<ToServer> {
     std::iter::from_fn(|| unpacker.next().expect("our own message")).collect()
 }
 
-/// The frames for other agents.
+/// The frames to other agents.
 fn frames(effects: Vec<Effect>) -> Vec<Frame> {
     let frame = |effect| match effect {
         Effect::Up(frame) | Effect::Act(Act::ToAgent(_, frame)) => Some(frame),
@@ -165,7 +165,7 @@ fn what_libraries_pack_is_compressed_sooner() {
     let of_servers = site_of_servers(&site, ModexOption::Full);
     assert_eq!((of_servers.compress_min, of_servers.collect_max), (COMPRESS_MIN, None));
     site.compress_min = 7;
-    assert_eq!(site_of_servers(&site, ModexOption::Auto).compress_min, 7, "as the user has it");
+    assert_eq!(site_of_servers(&site, ModexOption::Auto).compress_min, 7, "the user's own setting");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
         &effects[..],
         [Effect::Act(Act::Do(Output::StopPmix { .. })), Effect::FailHere(Cause::PmixServer { .. }), Effect::GiveHeldUp]
     ));
-    assert!(bench.says(&failed).is_empty(), "a killed process is not heard");
+    assert!(bench.says(&failed).is_empty(), "messages of a killed process are ignored");
     assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
     assert!(!bench.pmix.is_there());
 }
@@ -208,8 +208,8 @@ fn where_ranks_may_do_without_they_do() {
     };
     assert!(kinds(&effects));
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some(String::new()));
-    // The kernel cannot end the process: that is waited for, but not for ever.
-    let due = bench.pmix.deadline().expect("its end is waited for");
+    // The kernel cannot end the process: its end is awaited, but not for ever.
+    let due = bench.pmix.deadline().expect("its end has a time limit");
     assert!(matches!(&bench.tick(due)[..], [Effect::ServerGone]));
 }
 
@@ -227,12 +227,12 @@ fn a_server_leaves_when_its_ranks_have() {
     let mut bench = Bench::serving(1);
     bench.ranks[0].spoke_pmix = true;
     let effects = bench.act(|pmix, view, out| pmix.end(view, out));
-    assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(2) }], "others may still want it");
+    assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(2) }], "others may still request it");
     let blob = FromServer::Modex { ticket: 0, status: Status::Ok, blob: "card".into() };
     assert_eq!(told(&bench.says(&blob)), [ToServer::End]);
     assert!(bench.pmix.take_remains().contains_key(&Rank(2)));
     let effects = bench.tick(T + PMIX_END_NS_MAX);
-    assert!(matches!(effects[..], [Effect::Act(Act::Do(Output::StopPmix { .. }))]), "it did not leave in time");
+    assert!(matches!(effects[..], [Effect::Act(Act::Do(Output::StopPmix { .. }))]), "it did not exit in time");
     assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
     assert!(bench.act(|pmix, view, out| pmix.end(view, out)).is_empty() && !bench.pmix.is_there());
 }
@@ -246,7 +246,7 @@ fn a_job_that_ends_early_does_not_wait_for_its_server() {
     assert!(bench.act(|pmix, view, out| pmix.drop_held(view, out)).is_empty());
 }
 
-/// A fence of all: what this node brings goes up; what comes down is the answer.
+/// A fence of all ranks: this node's contribution goes up; the outcome that comes down is the answer.
 #[test]
 fn a_fence_of_all_is_an_exchange() {
     let mut bench = Bench::serving(1);
@@ -255,7 +255,7 @@ fn a_fence_of_all_is_an_exchange() {
         Effect::Exchange(crate::collective::Do::Up { epoch, tag, payload }) => Some((epoch, tag, payload)),
         _ => None,
     });
-    let (epoch, tag, payload) = up.expect("the ranks of this node are in");
+    let (epoch, tag, payload) = up.expect("the local ranks have entered");
     assert_eq!(epoch, Epoch(0));
     let up = Arrived::Tree { child: Some(0), epoch, tag, payload: payload.into_bytes() };
     let mut root = Bench::serving(0);
@@ -266,7 +266,7 @@ fn a_fence_of_all_is_an_exchange() {
         Effect::Exchange(crate::collective::Do::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
         _ => None,
     });
-    let (epoch, tag, payload) = down.expect("the root has all");
+    let (epoch, tag, payload) = down.expect("the root has all parts");
     let down = Arrived::Tree { child: None, epoch, tag, payload: payload.into_bytes() };
     let effects = bench.act(|pmix, view, out| pmix.on_exchange(view, down, out));
     assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
@@ -291,31 +291,31 @@ fn a_fence_of_all_is_over_for_all_when_one_gives_it_up() {
         exit: Some(0),
     };
     assert!(bench.pmix.on_departed(departed));
-    assert_eq!(bench.pmix.broken(), None, "the fence ends by itself");
-    let due = bench.pmix.deadline().expect("patience ends");
+    assert_eq!(bench.pmix.broken(), None, "the fence will time out");
+    let due = bench.pmix.deadline().expect("a timeout is pending");
     let effects = bench.tick(due);
     assert_eq!(told(&effects), answered(1, Status::Timeout));
     let up = frames(effects).pop().expect("the root is told");
-    let down = frames(root.frame(&up)).pop().expect("the root tells all");
-    assert!(told(&bench.frame(&down)).is_empty(), "it was answered");
+    let down = frames(root.frame(&up)).pop().expect("the root tells all nodes");
+    assert!(told(&bench.frame(&down)).is_empty(), "it was already answered");
     assert!(bench.pmix.is_given_up(Epoch(0)));
 }
 
 #[test]
 fn a_fence_of_some_brings_their_data_along() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
-    let up = frames(bench.asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the member here is in");
+    let up = frames(bench.asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
     assert!(told(&root.asks(2, fence(ranks(&[0, 3]), "a"))).is_empty());
     let effects = root.frame(&up);
     assert!(matches!(&told(&effects)[..], [ToServer::Answer { id: 2, answer: Answer::Fenced { .. } }]));
-    let down = frames(effects).pop().expect("it is over");
+    let down = frames(effects).pop().expect("the fence is complete");
     assert!(matches!(&told(&bench.frame(&down))[..], [ToServer::Answer { id: 1, answer: Answer::Fenced { .. } }]));
 }
 
 #[test]
 fn a_fence_of_some_is_answered_when_a_member_has_left() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
-    let up = frames(bench.asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the member here is in");
+    let up = frames(bench.asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
     root.frame(&up);
     let departed = Departed {
         rank: Rank(0),
@@ -328,7 +328,7 @@ fn a_fence_of_some_is_answered_when_a_member_has_left() {
         exit: Some(0),
     };
     let effects = root.act(|pmix, view, out| pmix.on_member_departed(view, LocalRank(0), departed, out));
-    let down = frames(effects).pop().expect("the others are not to wait");
+    let down = frames(effects).pop().expect("the others get an answer");
     assert_eq!(told(&bench.frame(&down)), answered(1, Status::RankGone));
 }
 
@@ -340,12 +340,12 @@ fn what_a_rank_elsewhere_has_committed_is_asked_of_its_agent() {
         let message = |frame: Frame| peer::decode::<Between>(&frame.payload).expect("our own");
         frames(effects).into_iter().map(message).collect::<Vec<_>>()
     };
-    let want = between(wants.asks(1, modex(0))).pop().expect("it is asked");
+    let want = between(wants.asks(1, modex(0))).pop().expect("the owner is asked");
     assert_eq!(want, Between::Want { ranks: vec![Rank(0)] });
-    assert!(between(wants.asks(2, modex(1))).is_empty(), "one is under way");
+    assert!(between(wants.asks(2, modex(1))).is_empty(), "a request is in transit");
     let effects = has.act(|pmix, view, out| pmix.on_between(view, AgentId(1), want, out));
     assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(0) }]);
-    let taken = between(effects).pop().expect("it was read");
+    let taken = between(effects).pop().expect("it was acknowledged");
     let next = between(wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), taken, out)));
     assert_eq!(next, [Between::Want { ranks: vec![Rank(1)] }]);
     let have = between(has.says(&FromServer::Modex { ticket: 0, status: Status::Ok, blob: "card".into() }));
@@ -354,7 +354,7 @@ fn what_a_rank_elsewhere_has_committed_is_asked_of_its_agent() {
     let effects =
         wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), have.into_iter().next().expect("one"), out));
     assert_eq!(told(&effects), [ToServer::Answer { id: 1, answer: Answer::Modex { blob: "card".into() } }]);
-    assert_eq!(told(&wants.asks(3, modex(2))), answered(3, Status::BadParam), "its own rank");
+    assert_eq!(told(&wants.asks(3, modex(2))), answered(3, Status::BadParam), "the rank is local");
 }
 
 #[test]
@@ -363,12 +363,12 @@ fn a_rank_elsewhere_finds_what_was_published_at_the_root() {
     let keys = vec!["port".into()];
     let lookup = Ask::Lookup { from: Rank(2), keys, range: Range::Session, wait: 1, timeout_s: None };
     let up = frames(bench.asks(5, lookup)).pop().expect("the root is asked");
-    assert!(root.frame(&up).is_empty(), "nothing is there yet");
+    assert!(root.frame(&up).is_empty(), "nothing is published yet");
     let item = Item { key: "port".into(), value: "x".into() };
     let publish = Ask::Publish { from: Rank(0), items: vec![item.clone()], range: Range::Session, keep: Keep::Job };
     let effects = root.asks(6, publish);
     assert_eq!(told(&effects), answered(6, Status::Ok));
-    let down = frames(effects).pop().expect("it is told");
+    let down = frames(effects).pop().expect("the look-up is answered");
     assert!(matches!(peer::decode::<Down>(&down.payload), Ok(Down::Answer { id: 5, .. })));
     let found = Answer::Found { items: vec![(Rank(0), item)] };
     assert_eq!(told(&bench.frame(&down)), [ToServer::Answer { id: 5, answer: found }]);
@@ -378,9 +378,9 @@ fn a_rank_elsewhere_finds_what_was_published_at_the_root() {
 fn the_processes_of_all_nodes_are_joined_on_the_way() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let down = frames(root.asks(4, Ask::ProcTable { here: false })).pop().expect("the child is asked");
-    let up = frames(bench.frame(&down)).pop().expect("it answers");
+    let up = frames(bench.frame(&down)).pop().expect("the child answers");
     let [ToServer::Answer { id: 4, answer: Answer::ProcTable { procs } }] = &told(&root.frame(&up))[..] else {
-        panic!("it has all")
+        panic!("the answer has all processes")
     };
     let places: Vec<_> = procs.iter().map(|proc| (proc.rank.0, proc.node.0)).collect();
     assert_eq!(places, [(0, 0), (1, 0), (2, 1), (3, 1)]);
@@ -409,7 +409,7 @@ fn who_breaks_the_rules_ends_the_job_once() {
         ask(1, fence(ranks(&[2, 3]), "")),
         ask(1, fence(ranks(&[0, 4]), "")),
         ask(1, fence(ranks(&[]), "")),
-        // The number is outstanding.
+        // The number is already outstanding.
         ask(77, Ask::Modex { rank: Rank(2), timeout_s: None }),
     ];
     for message in broken {

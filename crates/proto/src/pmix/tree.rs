@@ -1,7 +1,7 @@
-//! Messages of a job's PMIx along the job's tree: requests come up to the root from any node, answers and orders go down.
+//! Messages of a job's PMIx service along the job's tree: requests go up to the root from any node, answers and orders go down.
 //!
-//! Answers are routed along the tree to their node; what is for all is passed on to all children. An agent that is no root
-//! passes everything on as it is, but for the processes of its subtree, which it joins (`queries`).
+//! Answers are routed along the tree to their node; messages for all nodes are forwarded to all children. Agents other than the root
+//! forward everything unchanged, except for the lists of processes, which they combine (`queries`).
 
 use super::control::{control, signal_some};
 use super::events::News;
@@ -19,7 +19,7 @@ use wireup_wire::peer::{self, Cause};
 use wireup_wire::pmix::{Answer, Ask};
 
 impl Pmix {
-    /// A frame along the tree: of a child, or (`None`) of the parent.
+    /// A frame along the tree, from a child or (`None`) from the parent.
     pub fn on_frame(&mut self, view: &View<'_>, from: Option<AgentId>, frame: &Frame, out: &mut Effects) {
         match from {
             Some(child) => self.on_up(view, child, frame, out),
@@ -45,7 +45,7 @@ impl Pmix {
 
     fn on_down(&mut self, view: &View<'_>, frame: &Frame, out: &mut Effects) {
         match peer::decode::<Down>(&frame.payload) {
-            // Where a query begins, children are asked when it is known which are left.
+            // A query is forwarded by `on_query`, to the children that have not finished.
             Ok(Down::Procs { query }) => {
                 self.step(view, out, |pmix, steps| pmix.queries.on_query(view, query, steps));
             }
@@ -62,7 +62,7 @@ impl Pmix {
         }
     }
 
-    /// Something of this node for the root, which is a node like the others.
+    /// Sends a message from this node to the root, which is a node like any other.
     pub(super) fn say(&mut self, view: &View<'_>, message: Up, out: &mut Effects) {
         if view.facts.root {
             self.at_root(view, message, out);
@@ -71,7 +71,7 @@ impl Pmix {
         }
     }
 
-    /// Something that was told to the root, which this is.
+    /// Handles a message to the root at the root itself.
     fn at_root(&mut self, view: &View<'_>, message: Up, out: &mut Effects) {
         match message {
             Up::Ask { node, id, ask } => self.serve(view, node, id, ask, out),
@@ -88,19 +88,19 @@ impl Pmix {
             Up::GiveUp { epoch } => {
                 self.step(view, out, |pmix, steps| pmix.fences.whole.on_give_up(epoch, steps));
             }
-            // It is a child's alone, and was handled.
+            // These come only from children, and were already handled.
             Up::Procs { .. } => {}
         }
     }
 
-    /// From the root to all nodes, itself included.
+    /// Sends a message from the root to all nodes, including itself.
     pub(super) fn say_to_all(&mut self, view: &View<'_>, message: Down, out: &mut Effects) {
         let payload = peer::encode(&message).into();
         frames::down(view, EVERYBODY, &payload).for_each(|effect| out.push(effect));
         self.on_root_says(view, message, out);
     }
 
-    /// What the root says to this node.
+    /// Handles a message from the root to this node.
     fn on_root_says(&mut self, view: &View<'_>, message: Down, out: &mut Effects) {
         match message {
             Down::Answer { id, answer, .. } => self.answer(view, id, answer, out),
@@ -114,12 +114,12 @@ impl Pmix {
                 self.step(view, out, |pmix, steps| pmix.fences.whole.on_over(view, epoch, status, steps));
             }
             Down::Signal { ranks, signal } => signal_some(view, &ranks, signal, out),
-            // It was handled as a frame: its root does not ask itself.
+            // Already handled as a frame: the root does not query itself.
             Down::Procs { .. } => {}
         }
     }
 
-    /// The root answers a node's request.
+    /// Answers a node's request, at the root.
     pub(super) fn answer_node(&mut self, view: &View<'_>, (node, id, answer): Told, out: &mut Effects) {
         if Some(node) == view.facts.node {
             return self.answer(view, id, answer, out);
@@ -129,7 +129,7 @@ impl Pmix {
         frames::down(view, spec.agent.0, &payload).for_each(|effect| out.push(effect));
     }
 
-    /// A request that the root serves.
+    /// Serves a request at the root.
     fn serve(&mut self, view: &View<'_>, node: NodeId, id: u64, ask: Ask, out: &mut Effects) {
         self.step(view, out, |pmix, steps| match ask {
             Ask::Publish { from, items, range, keep } => {
@@ -151,7 +151,7 @@ impl Pmix {
                 let status = control(view.facts, node, from, set, action, steps);
                 steps.push(Step::AnswerNode((node, id, Answer::Status(status))));
             }
-            // These are not for the root.
+            // These requests do not go to the root.
             Ask::Fence { .. } | Ask::Group { .. } | Ask::Modex { .. } | Ask::Namespaces => {}
         });
     }

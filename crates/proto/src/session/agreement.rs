@@ -1,13 +1,13 @@
-//! Whether the session's agents use a transport that all of them must have, such as UCX: all of them, or none.
+//! Agreement on a transport that works only if all of the session's agents have it, such as UCX: all agents use it, or none.
 //!
 //! ```text
-//!   every agent   looks for its library ───┐
-//!   its children  TransportLooked ─────────┴─► TransportLooked to the parent … the root: all can, or somebody cannot
-//!                                              UseTransport to all; one note names who cannot
+//!   every agent   checks for its library ──┐
+//!   its children  TransportLooked ─────────┴─► TransportLooked to the parent … the root: all agents have it, or some do not
+//!                                              UseTransport to all; one note names an agent that lacks it
 //! ```
 //!
-//! Frames for others go through the tree meanwhile, or wait for half a second. Cost: one message up and one down each link, once a
-//! session and only where such a transport was asked for.
+//! Meanwhile frames for other agents go through the tree, or wait for up to half a second. Cost: one message up and one down per link, once
+//! per session and only if such a transport was requested.
 
 use super::inputs::agreement::Input;
 use super::{Effect, Effects, View};
@@ -20,7 +20,7 @@ use wireup_wire::route::Point;
 #[derive(Default)]
 pub struct Agreement {
     state: State,
-    /// Where this agent is reached, once it has looked.
+    /// This agent's address in the transport, once it has opened it.
     point: Option<Point>,
     missing: Option<MissingAgent>,
 }
@@ -29,12 +29,12 @@ pub struct Agreement {
 enum State {
     #[default]
     Unasked,
-    /// Own look and children that are waited for.
+    /// Waiting for this agent's own check, and for these children.
     Asking {
         own: bool,
         children: BTreeSet<AgentId>,
     },
-    /// All below have looked; the root is to say.
+    /// The whole subtree has checked; waiting for the root's decision.
     Told,
     Decided(bool),
 }
@@ -77,7 +77,7 @@ impl Agreement {
     fn on_looked(&mut self, view: &View<'_>, branch: AgentId, missing: Option<MissingAgent>, fx: &mut Effects) {
         match &mut self.state {
             State::Asking { children, .. } => drop(children.remove(&branch)),
-            // One that came later hears what is the case.
+            // A child that reports after the decision is told of it.
             State::Decided(yes) => fx.child(branch, Control::UseTransport { yes: *yes }),
             State::Unasked | State::Told => {}
         }
@@ -87,10 +87,10 @@ impl Agreement {
         self.settle(view, fx);
     }
 
-    /// Says what all below have found, once all have looked.
+    /// Reports the result of the subtree, once all agents in it have checked.
     fn settle(&mut self, view: &View<'_>, fx: &mut Effects) {
         let State::Asking { own: false, children } = &mut self.state else { return };
-        // One that is lost is not waited for.
+        // Lost children are not awaited.
         children.retain(|child| view.neighbours.has_child(*child));
         if !children.is_empty() {
             return;

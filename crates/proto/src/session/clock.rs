@@ -1,17 +1,17 @@
-//! Who is asked for the clock of its machine, and when.
+//! When to ask the parent for its clock.
 
 use super::{Effects, View};
 use crate::clock_offset::ClockOffset;
 use crate::job::JobInput;
 use wireup_wire::peer::RemoteShell;
 
-/// How far this agent's clock is from its parent's, as far as that was asked.
+/// The offset of this agent's clock to its parent's, as far as known.
 pub struct Clock {
     offset: ClockOffset,
 }
 
 impl Clock {
-    /// Of an agent that is started in this way.
+    /// For an agent that is started by this method.
     pub fn of(shell: &RemoteShell) -> Self {
         Clock { offset: ClockOffset::of(shell) }
     }
@@ -20,14 +20,14 @@ impl Clock {
         &self.offset
     }
 
-    /// Asks the parent, once; nobody is asked for the clock of this very machine.
+    /// Asks the parent, once; never if it shares this machine's clock.
     pub fn ask_parent(&mut self, view: &View<'_>, fx: &mut Effects) {
         if !view.is_root() && self.offset.is_new() {
             fx.up(self.offset.ask(view.now));
         }
     }
 
-    /// The parent's answer. Jobs whose trace waited for it may be over now.
+    /// Handles the parent's answer. Jobs whose trace waited for it may end now.
     pub fn on_parent_told(&mut self, view: &View<'_>, asked_ns: u64, told_ns: u64, fx: &mut Effects) {
         if let Some(message) = self.offset.on_told(view.now, asked_ns, told_ns) {
             fx.up(message);
@@ -59,7 +59,7 @@ mod tests {
         }
         let mut fx = Effects::default();
         clock.on_parent_told(&scene.view(), scene.now.0, scene.now.0, &mut fx);
-        assert!(said_up(&fx).is_empty(), "eight rounds are enough");
+        assert!(said_up(&fx).is_empty(), "no more than eight rounds");
     }
 
     #[test]

@@ -1,17 +1,17 @@
-//! What an agent is told at its birth, and what it tells of itself to the simulator.
+//! The configuration with which an agent is started, and the statistics that it gives the simulator.
 
 use crate::job::Born;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::Kin;
 
-/// What an agent is told at birth.
+/// The configuration of a new agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     pub agent: AgentId,
     pub session: SessionSpec,
     pub born: Born,
-    /// Where its parent listens, best first; of a standing session.
+    /// The parent's addresses, best first; in a standing session.
     pub parent: Vec<String>,
     pub kin: Kin,
     /// The architecture of this machine, as Rust names it, if it is known.
@@ -19,13 +19,13 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// Of an agent that nobody has told about its kin.
+    /// For an agent that is not in a standing session.
     pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
         AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default(), arch: None }
     }
 }
 
-/// What an agent holds.
+/// What an agent stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holds {
     pub jobs: usize,

@@ -1,6 +1,6 @@
-//! Control messages between neighbours in the tree: for which part each is.
+//! Dispatches control messages between neighbours in the tree to the parts that handle them.
 //!
-//! What comes in the wrong direction, or is of a standing session and this is none, comes from no agent of ours: it changes nothing.
+//! No correct agent sends a message in the wrong direction, or one of standing sessions in a session of one run: they are ignored.
 
 use super::inputs::{agreement, early, heartbeat, membership, starter};
 use super::{Begin, Effect, Effects, Routes, View, placement};
@@ -11,12 +11,12 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::Control;
 
-/// From where a message comes.
+/// The origin of a message.
 #[derive(Clone, Copy)]
 pub struct From {
-    /// The child that says it; `None`: from above.
+    /// The child that sent it; `None`: the parent.
     pub branch: Option<AgentId>,
-    /// The agent at the other end, if it is a neighbour as the tree was drawn.
+    /// The agent at the other end, if it is a neighbour in the original tree.
     pub neighbour: Option<AgentId>,
 }
 
@@ -58,7 +58,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         }
         (_, Control::AreYouAlive) => fx.push(Effect::Heartbeat(heartbeat::Input::Asked(from.side()))),
         (_, Control::Alive) => fx.push(Effect::Heartbeat(heartbeat::Input::Answered(from.side()))),
-        // Of standing sessions.
+        // Messages of standing sessions.
         (None, Control::Start { spec, newest, live }) if survives => {
             on_start(view, routes, frame, *spec, newest, live, fx);
         }
@@ -70,7 +70,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             fx.push(Effect::Membership(membership::Input::Gone { branch, gone }));
         }
         (None, Control::Log(log)) if survives => fx.push(Effect::Membership(membership::Input::Log(log))),
-        // A job's own.
+        // Messages of a job.
         (
             _,
             message @ (Control::Started { .. }
@@ -118,7 +118,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
     }
 }
 
-/// A job of a standing session comes down the tree.
+/// A job of a standing session arrives from the parent.
 fn on_start(
     view: &View<'_>,
     routes: &Routes,
@@ -128,7 +128,7 @@ fn on_start(
     live: Vec<JobId>,
     fx: &mut Effects,
 ) {
-    // The root has looked at it.
+    // The root has checked it.
     let Ok(mapping) = placement(view.session, &spec) else { return };
     let agents = agents_of(&spec, &mapping);
     fx.push(Effect::PassOn(agents.clone(), frame.clone()));
@@ -140,7 +140,7 @@ fn on_start(
     }
 }
 
-/// A job is over on all of its nodes. Whoever still has it ends it for itself.
+/// A job has ended on all of its nodes. An agent that still has it ends it locally.
 fn on_over(view: &View<'_>, agents: Vec<AgentId>, frame: &Frame, fx: &mut Effects) {
     let job = JobId(frame.job);
     fx.push(Effect::PassOn(agents, frame.clone()));

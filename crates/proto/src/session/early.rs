@@ -1,8 +1,8 @@
-//! Frames of other agents for jobs that are not here: not yet, or not any more.
+//! Frames from other agents for jobs that this agent does not have: not yet, or no longer.
 //!
-//! A job's frames may come before the tree brings the job: they wait for it. In a standing session a job's own tree is not the
-//! session's, so all of its frames may come from any agent; elsewhere nobody gives orders beside the tree. A job that is over leaves
-//! behind what other nodes may still ask its ranks for.
+//! A job's frames may arrive before the job itself: they wait for it. In a standing session a job's tree differs from the session's, so any
+//! frame may come from any agent; in a session of one run control messages come only through the tree. When a job ends, data of its ranks
+//! is kept that other nodes may still request.
 
 use super::inputs::early::Input;
 use super::{Begin, Effect, Effects, View};
@@ -18,27 +18,27 @@ use wireup_wire::peer::{self, Control};
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]
 pub struct Early {
-    /// The latest job that is known of. Ids grow: frames of others up to that came too late, unless they are `live`.
+    /// The newest known job. Ids increase: frames of other jobs up to this one are too late, unless they are `live`.
     newest: JobId,
-    /// Those that may still be under way somewhere. None in a session of one run: its jobs follow each other.
+    /// Jobs that may still be in progress somewhere. Empty in a session of one run, where jobs follow each other.
     live: BTreeSet<JobId>,
-    /// Those of them that were launched here.
+    /// Those of them that were started here.
     begun: BTreeSet<JobId>,
     frames: BTreeMap<JobId, Waited>,
     bytes: usize,
-    /// What ranks of jobs that are over have left behind.
+    /// Data that the ranks of ended jobs have left behind.
     remains: BTreeMap<JobId, Remains>,
 }
 
-/// What came for one job.
+/// The frames that arrived for one job.
 pub struct Waited {
     pub frames: Vec<(AgentId, Frame)>,
-    /// Nothing was thrown away.
+    /// No frame was dropped.
     pub is_whole: bool,
 }
 
 impl Early {
-    /// With what the agent is told at its birth.
+    /// With the state given to a new agent.
     pub fn new(newest: JobId, live: &[JobId]) -> Self {
         let mut early = Early::default();
         early.on_live(newest, live);
@@ -50,7 +50,7 @@ impl Early {
             Input::Frame { from, frame } => self.on_frame(view, from, frame, fx),
             Input::Live { newest, live } => {
                 if newest >= self.newest {
-                    // Of jobs that are over everybody was told, this agent perhaps while it was out of reach.
+                    // All agents are told of ended jobs; this one may have been unreachable at the time.
                     let is_over = |id: &JobId| *id <= newest && !live.contains(id);
                     fx.jobs(view.jobs.ids().into_iter().filter(is_over), || JobInput::Abandon);
                 }
@@ -83,7 +83,7 @@ impl Early {
         } else if self.is_over(id) {
             self.answer_for_gone(id, from, &frame, fx);
         } else if is_over(&frame) {
-            // The job will not come here: those who waited for this agent gave up.
+            // The job will not start here: agents that waited for this one have given up.
             self.forget(id);
             fx.push(Effect::ForgetDirect(vec![id]));
         } else {
@@ -91,9 +91,9 @@ impl Early {
         }
     }
 
-    /// A job that is over here, and not where `from` is: nothing of its ranks is left.
+    /// Answers a frame for a job that has ended here but not at `from`: its ranks are gone.
     fn answer_for_gone(&self, id: JobId, from: AgentId, frame: &Frame, fx: &mut Effects) {
-        // What an agent of ours cannot have written changes nothing.
+        // Frames that no correct agent sends are ignored.
         if frame.kind == Kind::Modex
             && let Ok(Between::Want { ranks }) = peer::decode(&frame.payload)
         {
@@ -104,7 +104,7 @@ impl Early {
 
     fn on_start(&mut self, begin: Box<Begin>, live: Option<(JobId, Vec<JobId>)>, fx: &mut Effects) {
         if self.is_over(begin.spec.job) {
-            // It came twice, since somebody on its way was lost.
+            // A duplicate, sent again because an agent on the path was lost.
             return;
         }
         if let Some((newest, live)) = live {
@@ -113,7 +113,7 @@ impl Early {
         fx.push(Effect::Begin(begin));
     }
 
-    /// A job has begun: what came for it before.
+    /// A job has started: delivers the frames that arrived before it.
     fn on_begun(&mut self, job: JobId, fx: &mut Effects) {
         let Waited { frames, is_whole } = self.take(job);
         if !is_whole {
@@ -124,7 +124,7 @@ impl Early {
         frames.into_iter().map(deliver).for_each(|effect| fx.push(effect));
     }
 
-    /// Keeps a frame of a job that may still come; what is too much is thrown away, and the job told when it comes.
+    /// Keeps a frame of a job that may still start; if there are too many bytes it is dropped, and the job gets an error when it starts.
     fn keep(&mut self, from: AgentId, frame: Frame) {
         let id = JobId(frame.job);
         let bytes = self.bytes + frame.wire_len();
@@ -137,7 +137,7 @@ impl Early {
         }
     }
 
-    /// A job is over; others may still ask for what its ranks have left behind.
+    /// A job has ended; keeps the data that other nodes may still request.
     pub fn leave_behind(&mut self, id: JobId, remains: Remains) {
         if !remains.is_empty() {
             self.remains.insert(id, remains);
@@ -149,7 +149,7 @@ impl Early {
         self.remains.get(&id).unwrap_or(&NOTHING)
     }
 
-    /// Whether a job that is not here was, or never will be.
+    /// Whether a job that is not here has ended, or will never start here.
     pub fn is_over(&self, id: JobId) -> bool {
         self.begun.contains(&id) || (id <= self.newest && !self.live.contains(&id))
     }
@@ -162,20 +162,20 @@ impl Early {
         self.live.iter().copied().collect()
     }
 
-    /// Of the jobs up to `newest` only these may still have something to say.
+    /// Of the jobs up to `newest` only these may still send frames.
     fn on_live(&mut self, newest: JobId, live: &[JobId]) -> Vec<JobId> {
         if newest < self.newest {
-            // What was sent twice comes late.
+            // An outdated message that was sent again.
             return Vec::new();
         }
-        // What is over stays so, also where somebody has not heard it.
+        // Ended jobs stay ended, even if the sender does not know of their end.
         let may_be_live = |id: &&JobId| **id > self.newest || self.live.contains(*id);
         self.live = live.iter().filter(may_be_live).copied().collect();
         self.newest = newest;
         self.prune()
     }
 
-    /// Forgets jobs that are over; says of which there were frames.
+    /// Forgets ended jobs; returns those for which there were frames.
     fn prune(&mut self) -> Vec<JobId> {
         let before: Vec<JobId> = self.frames.keys().copied().collect();
         let (newest, live) = (self.newest, &self.live);
@@ -189,17 +189,17 @@ impl Early {
         before.into_iter().filter(|id| !self.frames.contains_key(id)).collect()
     }
 
-    /// A job is over on all nodes.
+    /// A job has ended on all nodes.
     fn forget(&mut self, id: JobId) {
         self.live.remove(&id);
         if id > self.newest {
-            // It never came here, and will not.
+            // It was never started here, and will not be.
             self.begun.insert(id);
         }
         self.prune();
     }
 
-    /// A job is launched: its frames, and an end of those that waited for earlier ones.
+    /// A job is started: returns the frames for it, and drops those for jobs that are no longer live.
     pub fn take(&mut self, id: JobId) -> Waited {
         self.newest = self.newest.max(id);
         self.begun.insert(id);
@@ -208,13 +208,13 @@ impl Early {
         waited
     }
 
-    /// Frames that wait, for the simulator's checkers.
+    /// Number of stored entries, for the simulator's checkers.
     pub fn len(&self) -> usize {
         self.frames.values().map(|waited| waited.frames.len()).sum::<usize>() + self.remains.len()
     }
 }
 
-/// Whether nobody waits for a job any more.
+/// Whether the frame says that nobody waits for the job any more.
 fn is_over(frame: &Frame) -> bool {
     frame.kind == Kind::Control && matches!(peer::decode(&frame.payload), Ok(Control::Over { .. }))
 }
@@ -255,7 +255,7 @@ mod tests {
         let fx = tell(&mut early, &scene, Input::Begun(JobId(1)));
         let length = |effect: &Effect| match effect {
             Effect::Deliver { job: JobId(1), from: FROM, frame } => frame.payload.len(),
-            _ => panic!("nothing was lost"),
+            _ => panic!("a frame was lost"),
         };
         assert_eq!(fx.iter().map(length).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(early.len(), 0);
@@ -276,7 +276,7 @@ mod tests {
         let (scene, mut early) = (Scene::standing(1), Early::new(JobId(4), &[JobId(2)]));
         tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(2, 1) });
         tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(3, 1) });
-        assert_eq!(early.len(), 1, "job 3 is over");
+        assert_eq!(early.len(), 1, "job 3 has ended");
         let fx = tell(&mut early, &scene, Input::Live { newest: JobId(5), live: vec![JobId(5)] });
         assert!(fx.iter().all(|effect| matches!(effect, Effect::ForgetDirect(jobs) if jobs == &[JobId(2)])));
         assert_eq!(early.len(), 0);

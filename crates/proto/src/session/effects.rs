@@ -1,4 +1,4 @@
-//! What a part wants done, by links, by the driver, by the jobs, or by another part.
+//! The effects that a part requests from links, the driver, the jobs or another part.
 
 use super::Begin;
 use super::inputs::heartbeat::Side;
@@ -16,14 +16,14 @@ use wireup_wire::session::Log;
 
 pub enum Effect {
     // Frames.
-    /// Towards the root; at the root, to the launcher that it is for.
+    /// Towards the root; at the root, to the launcher concerned.
     Up(JobId, Control),
-    /// About the session, to a child.
+    /// To a child, about the session.
     Child(AgentId, Control),
-    /// The same, to all children that are linked or expected.
+    /// To all children that are linked or expected, about the session.
     Children(Control),
     ChildFrame(AgentId, Frame),
-    /// Towards these agents, down the session's tree; each child gets it once.
+    /// Towards these agents, down the session's tree; each child gets the frame once.
     PassOn(Vec<AgentId>, Frame),
     /// To any other agent.
     Peer(AgentId, Frame),
@@ -31,34 +31,34 @@ pub enum Effect {
     Do(Output),
 
     // Links.
-    /// What came over a link and is not read yet.
+    /// Bytes received on a link and not parsed yet.
     Bytes(LinkId, Bytes),
     LinkDown(LinkId, String),
-    /// This neighbour does nothing any more, for the reason: its link is given up as if it were broken.
+    /// This neighbour does not respond; the text is the reason. Treat its link as broken.
     GiveUp(Side, String),
-    /// A child was started: what is sent to it waits for its link.
+    /// A child was started: frames for it wait for its link.
     Expect(AgentId),
-    /// A child will not link back: what waits for it is dropped.
+    /// A child will not link: drop the frames that wait for it.
     Forget(AgentId),
-    /// A child is none any more, whatever its link still does.
+    /// Remove a child, whatever the state of its link.
     Cut(AgentId),
-    /// An agent that has lost its parent becomes a child, and hears what it has missed.
+    /// Adopt an agent that has lost its parent, and send it the log entries that it lacks.
     TakeIn {
         link: LinkId,
         agent: AgentId,
         missed: Log,
     },
-    /// The root, at the other end of this link, is this agent's parent.
+    /// The root, at the other end of this link, has adopted this agent.
     TakenIn(LinkId),
-    /// Nothing is for an agent, or from it, any more.
+    /// Drop everything for an agent or from it.
     LoseDirect(AgentId),
-    /// What went through the tree to this agent or those that were drawn below it, or came from them, may be lost.
+    /// Frames that went through the tree to or from this agent, or agents below it in the original tree, may be lost: send them again.
     RouteAgain(AgentId),
-    /// Of these jobs frames had come that nobody will want.
+    /// Forget frames that arrived for these jobs: nobody needs them.
     ForgetDirect(Vec<JobId>),
-    /// Frames of an agent that had waited for the one before them.
+    /// Deliver frames of an agent that waited for the frame before them.
     Followers(AgentId),
-    /// Time has passed for links beside the tree.
+    /// Check timeouts of links beside the tree.
     CheckDirect,
     UseTransport(Option<Point>),
 
@@ -69,33 +69,33 @@ pub enum Effect {
     Early(early::Input),
     Agreement(agreement::Input),
     Heartbeat(heartbeat::Input),
-    /// The parent is asked for its clock, once. `only_profiled`: if a job here wants to know.
+    /// Ask the parent for its clock, once. `only_profiled`: only if a job here is profiled.
     AskClock {
         only_profiled: bool,
     },
-    /// The parent's answer.
+    /// The parent's answer about its clock.
     ClockTold {
         asked_ns: u64,
         told_ns: u64,
     },
-    /// The session ends here: what is below is told, and the agent leaves when all have.
+    /// The session ends here: tell the children, and leave when they all have.
     Shutdown,
     LeaveIfDone,
     LeaveIfTold,
     LeaveIfLate,
     Leave,
 
-    /// What is looked at after each input, from this step on.
+    /// The checks after each input, from this step on.
     LookAround(u8),
 
     // Jobs.
-    /// A job is taken on, together with those below that run it.
+    /// Start a job here and on the children that run it.
     Launch(Box<JobSpec>),
-    /// A job is taken on here: others that run it were told.
+    /// Start a job here: the other agents that run it were told.
     Begin(Box<Begin>),
     Job(JobId, JobInput),
     TickJobs,
-    /// A frame of another agent for a job that is here.
+    /// Deliver a frame from another agent to a job that is here.
     Deliver {
         job: JobId,
         from: AgentId,
@@ -104,7 +104,7 @@ pub enum Effect {
     JobOver(JobId),
 }
 
-/// Effects in the order in which they are to happen.
+/// Effects in the order in which they are to be carried out.
 #[derive(Default)]
 pub struct Effects(Vec<Effect>);
 
@@ -125,7 +125,7 @@ impl Effects {
         self.push(Effect::Child(agent, message));
     }
 
-    /// To a link, about the session.
+    /// Sends to a link, about the session.
     pub fn answer(&mut self, link: LinkId, message: &Control) {
         self.push(Effect::Send(link, control_frame(JobId(0), message)));
     }
@@ -134,12 +134,12 @@ impl Effects {
         self.push(Effect::Do(Output::CloseLink { link }));
     }
 
-    /// The same to each of these jobs.
+    /// Queues the same input for each of these jobs.
     pub fn jobs(&mut self, jobs: impl IntoIterator<Item = JobId>, input: impl Fn() -> JobInput) {
         self.0.extend(jobs.into_iter().map(|job| Effect::Job(job, input())));
     }
 
-    /// All of them, the first last: how a stack takes them.
+    /// Removes and returns all of them, last first, to be pushed onto a stack.
     pub fn reversed(&mut self) -> impl Iterator<Item = Effect> {
         self.0.drain(..).rev()
     }

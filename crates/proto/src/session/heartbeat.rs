@@ -1,16 +1,16 @@
-//! Whether neighbours in the tree still do something: an agent that is stopped, or stuck, has links that look well.
+//! Checks that neighbours in the tree respond: the links of an agent that is stopped or stuck look healthy.
 //!
 //! ```text
-//!   an agent with a job ── asks ──► its children, and its parent: each answers at once
-//!   who is asked from above asks those below; who is asked from below asks the one above
-//!   who was asked from above, and is not any more, asks once more whether the one above is alive
-//!   no answer for the node time-out: the link is given up, as if it were broken
+//!   an agent with a job ── asks ──► its children and its parent: each answers at once
+//!   an agent that its parent asks also asks its children; one that a child asks also asks its parent
+//!   when the parent stops asking, the agent asks once more whether the parent is alive
+//!   no answer within the node time-out: the link is given up as if it were broken
 //! ```
 //!
-//! Only while somebody waits for something, a job or, at the root, nodes that start: a session that waits for nothing is silent. Cost: for
-//! each link two messages each way four times in the node time-out.
+//! Active only while something is in progress: a job or, at the root, nodes that are starting. An idle session is silent. Cost: per link
+//! two messages in each direction four times per node time-out.
 //!
-//! In one run nobody asks the one above: the launcher is the root, and its user may stop it for as long as he likes.
+//! In a session of one run no agent asks its parent: the launcher is the root, and its user may stop it for any length of time.
 
 use super::inputs::heartbeat::{Input, Side};
 use super::{Effect, Effects, View};
@@ -19,22 +19,22 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::peer::Control;
 
-/// So many questions in the time that a neighbour may be silent. Chosen: an answer that is half an interval late is not taken for a missing
-/// one.
+/// Number of requests within the time that a neighbour may be silent. Chosen: an answer that is half an interval late is not mistaken for a
+/// missing one.
 const IN_TIME: u64 = 4;
 
 #[derive(Default)]
 pub struct Heartbeat {
-    /// When the next questions are due; `None`: nobody waits for anything.
+    /// When the next requests are due; `None`: nothing is in progress.
     next_at: Option<Instant>,
-    /// Until when the neighbours there wait for what this agent waits for.
+    /// Until when requests from the parent, and from children, keep this agent asking in the same direction.
     above_waits: Option<Instant>,
     below_waits: Option<Instant>,
-    /// The one above has waited, and asks no more: it may be done, or stopped.
+    /// The parent has asked before and has stopped: it may have finished, or be stopped.
     doubts_above: bool,
-    /// At the root: nodes are waited for.
+    /// At the root: nodes are starting.
     is_starting: bool,
-    /// Links whose other end has not answered, and since when.
+    /// Links with an unanswered request, and when it was sent.
     unanswered: BTreeMap<LinkId, Instant>,
 }
 
@@ -83,7 +83,7 @@ impl Heartbeat {
     fn on_tick(&mut self, view: &View<'_>, fx: &mut Effects) {
         let Some(at) = self.next_at.take_if(|at| *at <= view.now) else { return };
         if view.now - at >= interval_ns(view) {
-            // This agent was stopped itself: what the others have said is still unread.
+            // This agent itself was stopped: answers of the others may be unread.
             self.unanswered.clear();
         }
         if self.above_waits.take_if(|until| *until <= view.now).is_some() {
@@ -115,7 +115,7 @@ impl Heartbeat {
         whom
     }
 
-    /// Whether this agent waits for something, or those who asked it last do.
+    /// Whether this agent has a job or starts nodes, or recent requests from the other side keep it asking.
     fn waits(&self, view: &View<'_>, until: Option<Instant>) -> bool {
         !view.jobs.is_empty() || self.is_starting || until.is_some_and(|until| until > view.now)
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn next(heartbeat: &mut Heartbeat, scene: &mut Scene) -> Effects {
-        scene.now = heartbeat.deadline().expect("somebody waits");
+        scene.now = heartbeat.deadline().expect("a request is due");
         tell(heartbeat, scene, Input::Tick)
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let fx = tell(&mut heartbeat, &scene, Input::Asked(Side::Below(AgentId(3))));
         assert_eq!(said_to(&fx, 3), [&Control::Alive]);
         let fx = next(&mut heartbeat, &mut scene);
-        assert!(said_to(&fx, 3).is_empty(), "nobody above asks any more");
+        assert!(said_to(&fx, 3).is_empty(), "the parent has stopped asking");
         assert_eq!(said_up(&fx), ASKED);
         tell(&mut heartbeat, &scene, Input::Answered(Side::Above));
         assert!(next(&mut heartbeat, &mut scene).is_empty() && heartbeat.deadline().is_none());
@@ -242,9 +242,9 @@ mod tests {
             lost.extend(given_up(&next(&mut heartbeat, &mut scene)));
             tell(&mut heartbeat, &scene, Input::Answered(Side::Below(AgentId(3))));
         }
-        // The link is up until somebody closes it, or that is heard.
+        // The link is up until it is closed.
         assert_eq!(lost, [Side::Below(AgentId(4)), Side::Above].repeat(2));
-        // Another incarnation has a link of its own, and time of its own.
+        // Another incarnation has a new link and a new time limit.
         scene.neighbours.on_child_up(AgentId(4), LinkId(14));
         scene.neighbours.on_up_lost();
         tell(&mut heartbeat, &scene, Input::Asked(Side::Above));

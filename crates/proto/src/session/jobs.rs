@@ -1,7 +1,7 @@
-//! The jobs of one agent: what other parts may know of them, and which job a frame is for.
+//! The jobs of one agent: what other parts may know about them, and which job a frame is for.
 //!
-//! A job's frames come along its own tree. In a session of one run that is the session's; in a standing one it is a tree of the
-//! job's nodes, so they may come from any agent.
+//! A job's frames travel along its own tree. In a session of one run that is the session's tree; in a standing session it is a tree of the
+//! job's nodes, so the frames may come from any agent.
 
 use super::{Effect, Effects};
 use crate::job::{Acts, Job, JobInput, Turn};
@@ -16,7 +16,7 @@ use wireup_wire::peer::{self, Control, PeerError};
 
 #[derive(Default)]
 pub struct Jobs {
-    /// Also of a job that is about to begin.
+    /// Includes a job that is about to start.
     specs: BTreeMap<JobId, Arc<JobSpec>>,
     jobs: BTreeMap<JobId, Job>,
 }
@@ -30,7 +30,7 @@ impl Jobs {
         self.jobs.get(&id)
     }
 
-    /// Tells a job something. True when it is over and can be forgotten.
+    /// Passes an input to a job. Returns whether the job has ended and can be forgotten.
     pub fn tell(&mut self, id: JobId, turn: &Turn<'_>, input: JobInput, acts: &mut Acts) -> bool {
         self.jobs.get_mut(&id).is_some_and(|job| job.handle(turn, input, acts))
     }
@@ -56,12 +56,12 @@ impl Jobs {
         self.jobs.keys().copied().collect()
     }
 
-    /// The jobs that `which` holds for.
+    /// The jobs for which `which` holds.
     pub fn ids_where(&self, which: impl Fn(&Job) -> bool) -> Vec<JobId> {
         self.iter().filter(|(_, job)| which(job)).map(|(id, _)| id).collect()
     }
 
-    /// The jobs that a child runs some of.
+    /// The jobs of which a child runs a part.
     pub fn of_child(&self, child: AgentId) -> Vec<JobId> {
         self.ids_where(|job| job.has_child(child))
     }
@@ -74,7 +74,7 @@ impl Jobs {
         self.specs.values()
     }
 
-    /// A job is about to begin.
+    /// A job is about to start.
     pub fn announce(&mut self, spec: Arc<JobSpec>) {
         self.specs.insert(spec.job, spec);
     }
@@ -88,12 +88,12 @@ impl Jobs {
         self.jobs.remove(&id)
     }
 
-    /// Entries of all tables, for the simulator's checkers.
+    /// Number of entries in all tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
         self.jobs.len() + self.specs.len()
     }
 
-    /// From where in a job's tree a frame comes: from above (`Some(None)`), from a child, or from where none should.
+    /// Which neighbour in a job's tree a frame is from: the parent (`Some(None)`), a child, or no valid one (`None`).
     fn side(&self, id: JobId, from: Option<AgentId>) -> Option<Option<AgentId>> {
         let job = self.jobs.get(&id)?;
         from.map_or(Some(None), |agent| job.side(agent))
@@ -107,7 +107,7 @@ impl Jobs {
         }
     }
 
-    /// The same of the control class.
+    /// The same for control messages.
     pub fn on_control(&self, tree: Tree, from: Option<AgentId>, id: JobId, message: Control, fx: &mut Effects) {
         let input = match (self.side(id, from), message) {
             (Some(Some(from)), Control::Missing(mut missing)) => {
@@ -121,10 +121,10 @@ impl Jobs {
         fx.push(Effect::Job(id, input));
     }
 
-    /// A frame that another agent, wherever it is in the tree, has sent for a job that is here.
+    /// A frame that another agent, anywhere in the tree, has sent for a job that is here.
     ///
     /// # Errors
-    /// A message that no agent of ours has written.
+    /// No correct agent has written the message.
     pub fn deliver(
         &self,
         tree: Tree,

@@ -1,8 +1,8 @@
-//! The agent's own end: when nothing is left, or its time is over.
+//! The end of the agent itself: when nothing is left to do, or its time is up.
 //!
 //! ```text
-//!   told to leave ──► children are told ──► no children, no jobs ──► gone
-//!                                      └──► out of time ───────────► gone
+//!   told to leave ──► tells its children ──► no children, no jobs ──► left
+//!                                        └──► time is up ───────────► left
 //! ```
 
 use super::{Effect, Effects, View};
@@ -10,16 +10,16 @@ use crate::io::Output;
 use crate::time::Instant;
 use wireup_wire::peer::Control;
 
-/// How long an agent that was told to leave waits for its children to leave (ns). Chosen: an agent with nothing left
-/// to do needs milliseconds; whatever still runs then is killed by the keeper.
+/// How long an agent that was told to leave waits for its children (ns). Chosen: an agent with nothing left to do needs milliseconds; the
+/// keeper kills whatever is still running then.
 const SHUTDOWN_NS_MAX: u64 = 5_000_000_000;
 
 #[derive(Default)]
 pub struct Leaving {
-    /// It was told to leave, and does so by then.
+    /// It was told to leave, by this time at the latest.
     until: Option<Instant>,
     left: bool,
-    /// The batch system wants this agent gone.
+    /// The batch system has told this agent to end.
     told_to_end: bool,
 }
 
@@ -47,14 +47,14 @@ impl Leaving {
         }
     }
 
-    /// Told to leave: it does when nobody below is left, and no job.
+    /// If told to leave: leaves once it has no children and no jobs.
     pub fn leave_if_done(&mut self, view: &View<'_>, fx: &mut Effects) {
         if self.until.is_some() && view.neighbours.is_leaf() && view.jobs.is_empty() {
             self.leave(fx);
         }
     }
 
-    /// The batch system wants this agent gone: it goes when its jobs are over. Others above and below it find their way without.
+    /// If the batch system has told this agent to end: leaves when its jobs have ended. Agents above and below it recover from its loss.
     pub fn leave_if_told(&mut self, view: &View<'_>, fx: &mut Effects) {
         if self.told_to_end && view.policy.outlives_jobs() && !view.is_root() && view.jobs.is_empty() {
             self.leave(fx);
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(fx.iter().count(), 1, "children are told once");
         leaving.leave_if_done(&scene.view(), &mut fx);
         assert!(!exits(&fx));
-        leaving.on_tick(leaving.deadline().expect("it does not wait for ever"), &mut fx);
+        leaving.on_tick(leaving.deadline().expect("the wait is limited"), &mut fx);
         assert!(exits(&fx) && leaving.has_left());
     }
 

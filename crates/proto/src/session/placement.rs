@@ -1,14 +1,14 @@
-//! Whether a job description makes sense in a session.
+//! Checks a job description against the session.
 
 use std::collections::BTreeSet;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::SessionSpec;
 
-/// Where the ranks of a job go.
+/// The placement of a job's ranks.
 ///
 /// # Errors
-/// What is wrong with the description, in words for a person: no honest launcher sends such a one.
+/// What is wrong with the description, for the user: no correct launcher sends it.
 pub fn placement(session: &SessionSpec, spec: &JobSpec) -> Result<Mapping, String> {
     if spec.apps.is_empty() || spec.apps.iter().any(|app| app.argv.is_empty() || app.ranks == 0) {
         return Err("a program of the job has no ranks or no name".into());

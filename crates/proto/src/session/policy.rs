@@ -1,14 +1,14 @@
-//! What differs between a session of one run and one that outlives its jobs.
+//! The differences between a session of one run and one that outlives its jobs.
 //!
-//! All state is the same in both; these are the places where an agent behaves differently.
+//! Both have the same state; these are the places where an agent behaves differently.
 
 use wireup_wire::peer::SessionSpec;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
-    /// It ends with its job. Whoever loses its parent leaves at once; frames go through the tree as it was drawn.
+    /// The session ends with its job. An agent that loses its parent leaves at once; frames follow the original tree.
     OneRun,
-    /// It goes on when agents are lost, and launchers come and go at its root.
+    /// The session continues when agents are lost, and launchers attach to its root and detach.
     Standing,
 }
 
@@ -21,12 +21,12 @@ impl Policy {
         self == Policy::Standing
     }
 
-    /// The tree closes around agents that are lost, and they may return; in one run a loss ends the job.
+    /// The tree is repaired when agents are lost, and they may return; in one run a loss ends the job.
     pub fn survives_losses(self) -> bool {
         self.is_standing()
     }
 
-    /// Launchers attach to the root and leave it; in one run there is one, and the session ends with its link.
+    /// Launchers attach to the root and detach; in one run there is one launcher, and the session ends with its link.
     pub fn has_many_launchers(self) -> bool {
         self.is_standing()
     }
@@ -36,7 +36,7 @@ impl Policy {
         self.is_standing()
     }
 
-    /// Each job has a tree of its own nodes; in one run it is the session's.
+    /// Each job has a tree of its own nodes; in one run it uses the session's tree.
     pub fn has_trees_of_jobs(self) -> bool {
         self.is_standing()
     }

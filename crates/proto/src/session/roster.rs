@@ -1,12 +1,12 @@
-//! Who is where, as a beginning of the root's log says (`Entry`). Two agents that have the same beginning know the same tree.
+//! The current tree, determined by a prefix of the root's log (`Entry`). Two agents with the same prefix know the same tree.
 //!
 //! ```text
-//!   as the tree was drawn ── Lost ──► its children are the root's ── Return ──► a new incarnation, below its own parent if that
-//!                                                                               returns too, else below the root
+//!   original tree ── Lost ──► the root adopts its children ── Return ──► a new incarnation, below its original parent if that
+//!                                                                        returns too, else below the root
 //! ```
 //!
-//! Only agents that are not where the tree was drawn take room. A parent is always above its child in the drawing, so following parents always
-//! ends at the root.
+//! Only agents that differ from the original tree are stored. A parent is always an ancestor of its child in the original tree, so
+//! following parents always ends at the root.
 
 use std::collections::BTreeMap;
 use wireup_coll::tree::{Hop, Tree};
@@ -18,19 +18,19 @@ const ROOT: AgentId = AgentId(0);
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Roster {
     tree: Tree,
-    /// So many entries of the log.
+    /// Number of log entries applied.
     at: u32,
-    /// Of agents that are not where the tree was drawn, or live another life.
+    /// Agents whose position or incarnation differs from the original tree.
     places: BTreeMap<AgentId, Place>,
 }
 
 impl Roster {
-    /// With what the agent is told at its birth.
+    /// With the state given to a new agent.
     pub fn new(tree: Tree, kin: &Kin) -> Roster {
         Roster { tree, at: kin.at, places: kin.places.iter().copied().collect() }
     }
 
-    /// How long the log is, as far as it is known here.
+    /// The length of the log, as far as known here.
     pub fn at(&self) -> u32 {
         self.at
     }
@@ -54,24 +54,24 @@ impl Roster {
         self.places.get(&agent).is_some_and(|place| place.is_lost)
     }
 
-    /// The parent of an agent; the root has none.
+    /// The parent of an agent; `None` for the root.
     pub fn parent(&self, agent: AgentId) -> Option<AgentId> {
         (agent != ROOT).then(|| self.place(agent).parent)
     }
 
-    /// Whether its parent is not the one that it was started for.
+    /// Whether its parent is not the one under which it was started.
     pub fn is_adopted(&self, agent: AgentId) -> bool {
         self.place(agent).is_adopted
     }
 
-    /// The children of an agent, those that are lost left out.
+    /// The children of an agent, except for lost ones.
     pub fn children(&self, of: AgentId) -> Vec<AgentId> {
         let drawn = self.tree.children(of).map(AgentId).filter(|child| !self.places.contains_key(child));
         let placed = self.places.iter().filter(|(_, place)| place.parent == of && !place.is_lost);
         drawn.chain(placed.map(|(agent, _)| *agent)).filter(|child| *child != ROOT).collect()
     }
 
-    /// An agent and all below it.
+    /// An agent and its descendants.
     pub fn subtree(&self, top: AgentId) -> Vec<AgentId> {
         let mut all = vec![top];
         let mut next = 0;
@@ -82,13 +82,13 @@ impl Roster {
         all
     }
 
-    /// Whether an agent is below another one, or is it.
+    /// Whether an agent is in the subtree of `top`, which includes `top` itself.
     pub fn is_below(&self, top: AgentId, agent: AgentId) -> bool {
         let mut above = std::iter::successors(Some(agent), |agent| self.parent(*agent));
         above.any(|agent| agent == top)
     }
 
-    /// The next step from one agent to another.
+    /// The next hop from one agent to another.
     pub fn next_hop(&self, me: AgentId, to: AgentId) -> Hop {
         if to == me {
             return Hop::Here;
@@ -98,7 +98,7 @@ impl Roster {
         child.map_or(Hop::Parent, Hop::Child)
     }
 
-    /// The log goes on; which agents have the root for a new parent.
+    /// Applies an entry of the log; returns the agents that the root adopts.
     pub fn apply(&mut self, entry: &Entry) -> Vec<AgentId> {
         self.at += 1;
         match entry {
@@ -130,7 +130,7 @@ impl Roster {
         }
     }
 
-    /// Entries, for the simulator's checkers.
+    /// Number of entries, for the simulator's checkers.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -177,7 +177,7 @@ mod tests {
         let roster = roster(&[Entry::Lost(ids([1, 3])), Entry::Return(ids([1, 3]))]);
         assert_eq!((roster.parent(AgentId(1)), roster.parent(AgentId(3))), (Some(ROOT), Some(AgentId(1))));
         assert_eq!((roster.life(AgentId(3)), roster.life(AgentId(7))), (2, 0));
-        assert_eq!(roster.children(AgentId(3)), [], "7 and 8 are the root's");
+        assert_eq!(roster.children(AgentId(3)), [], "the root has adopted 7 and 8");
         assert!(!roster.is_adopted(AgentId(3)) && roster.is_adopted(AgentId(7)));
     }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, all that are not lost are one tree below the root.
+        /// Whatever happens, all agents that are not lost form one tree below the root.
         #[test]
         fn it_stays_one_tree(log in entries()) {
             let mut roster = roster(&[]);
@@ -218,7 +218,7 @@ mod tests {
                         prop_assert_eq!(at, to);
                     }
                 }
-                // What an agent is told at its birth says the same.
+                // The state given to a new agent leads to the same roster.
                 let told = Kin { at: roster.at(), places: roster.places(), ..Kin::default() };
                 prop_assert_eq!(&Roster::new(Tree::new(15, 2), &told), &roster);
             }

@@ -1,9 +1,10 @@
-//! The way of a frame from agent to agent, as the tree is now.
+//! The routes of frames from agent to agent in the current tree.
 //!
-//! In a session of one run it is the tree as it was drawn. In a standing session it is what the root's log has made of it (`Roster`), as
-//! far as each hop has that log. A hop has at least as much of it as the one before: what an agent knows came to it by its parent, and
-//! goes on to its children before anything else does. So a frame goes up, then down, and never round: what comes from above and
-//! does not lead down is dropped. Who has sent it learns by the log that it may be lost, and sends it again.
+//! In a session of one run this is the original tree. In a standing session it is the tree determined by the root's log (`Roster`), as far
+//! as each hop has it. On the way down, each hop knows at most as much of the log as its parent, and entries are forwarded before
+//! everything else; so a frame never reaches an agent that knows less of the log than the hop before. So a frame goes up, then down, and
+//! never in a loop: a frame from the parent whose receiver is not below this agent is dropped. Its sender learns from the log that it may
+//! be lost, and sends it again.
 
 use super::{Policy, Roster};
 use crate::link::Neighbours;
@@ -22,12 +23,12 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// With what the agent is told at its birth.
+    /// With the state given to a new agent.
     pub fn new(me: AgentId, tree: Tree, policy: Policy, kin: &Kin) -> Self {
         Routes { me, tree, policy, roster: Roster::new(tree, kin) }
     }
 
-    /// The next step of the way to an agent.
+    /// The next hop towards an agent.
     pub fn next_hop(&self, to: AgentId) -> Hop {
         match self.policy.survives_losses() {
             true => self.roster.next_hop(self.me, to),
@@ -35,14 +36,14 @@ impl Routes {
         }
     }
 
-    /// Whether a routed frame can have come from there and goes on to somewhere else. `branch`: the child that passes it on.
+    /// Whether a routed frame may come from this neighbour and continue towards its receiver. `branch`: the child that forwarded it.
     pub fn is_on_its_way(&self, branch: Option<AgentId>, from: AgentId, to: AgentId) -> bool {
         let below = |top, agent| self.tree.subtree_contains(top, agent);
         if from.0 >= self.tree.count() || to.0 >= self.tree.count() {
             return false;
         }
         match (self.policy.survives_losses(), branch) {
-            // What the agents know of each other may differ for a moment, but none is above those that it was drawn below.
+            // The agents' knowledge may differ for a moment, but no agent is ever above its ancestors in the original tree.
             (true, Some(branch)) => below(branch, from) && !self.roster.is_lost(from),
             (true, None) => self.next_hop(to) != Hop::Parent && !self.roster.is_lost(from),
             (false, Some(branch)) => below(branch, from) && !below(branch, to),
@@ -50,7 +51,7 @@ impl Routes {
         }
     }
 
-    /// The children that lead to some of these agents, each once.
+    /// The children on the paths to these agents, each once.
     pub fn branches_to(&self, agents: &[AgentId]) -> BTreeSet<AgentId> {
         let hop = |agent: &AgentId| match self.next_hop(*agent) {
             Hop::Child(child) => Some(child),
@@ -59,8 +60,8 @@ impl Routes {
         agents.iter().filter_map(hop).collect()
     }
 
-    /// Whether an agent is reached by a link of the tree: this one's parent or child. Those that were adopted reach their new
-    /// parents as any other agent: so all frames of two agents take ways that keep their order.
+    /// Whether an agent is reached by a link of the tree: it is the parent or a child. An adopted agent and its new parent exchange frames
+    /// like any other two agents: so all frames between two agents use routes that keep their order.
     pub fn is_neighbour(&self, neighbours: &Neighbours, agent: AgentId) -> bool {
         agent == self.me || self.is_parent(agent) || self.is_own_child(neighbours, agent)
     }
@@ -69,7 +70,7 @@ impl Routes {
         self.parent() == Some(agent)
     }
 
-    /// The parent, where it is the one that this agent was started for.
+    /// The parent, if it is the one under which this agent was started.
     pub fn parent(&self) -> Option<AgentId> {
         self.roster.parent(self.me).filter(|_| !self.roster.is_adopted(self.me))
     }
@@ -82,17 +83,17 @@ impl Routes {
             && (!self.policy.survives_losses() || is_there())
     }
 
-    /// Whether nothing is sent to an agent, and nothing taken from it.
+    /// Whether frames to and from this agent are dropped.
     pub fn is_lost(&self, agent: AgentId) -> bool {
         self.roster.is_lost(agent)
     }
 
-    /// Of both ends of a frame from here.
+    /// The incarnations of both ends of a frame from here.
     pub fn lives_to(&self, to: AgentId) -> Lives {
         Lives { to: self.roster.life(to), from: self.roster.life(self.me) }
     }
 
-    /// Of both ends of a frame to here.
+    /// The incarnations of both ends of a frame to here.
     pub fn lives_from(&self, from: AgentId) -> Lives {
         Lives { to: self.roster.life(self.me), from: self.roster.life(from) }
     }
@@ -104,7 +105,7 @@ mod tests {
     use crate::io::LinkId;
     use wireup_wire::session::Entry;
 
-    /// Agent 1 of fifteen, fan-out 2: its children are 3, which is linked, and 4.
+    /// Agent 1 of fifteen, fan-out 2, with the children 3, which is linked, and 4.
     fn routes(policy: Policy) -> (Routes, Neighbours) {
         let mut neighbours = Neighbours::default();
         neighbours.on_child_up(AgentId(3), LinkId(3));
@@ -116,7 +117,7 @@ mod tests {
     fn in_one_run_frames_go_where_the_tree_was_drawn() {
         let (routes, mut neighbours) = routes(Policy::OneRun);
         neighbours.on_child_down(AgentId(3));
-        assert_eq!(routes.next_hop(AgentId(7)), Hop::Child(AgentId(3)), "it ends there");
+        assert_eq!(routes.next_hop(AgentId(7)), Hop::Child(AgentId(3)), "the frame ends there");
         assert_eq!(routes.next_hop(AgentId(2)), Hop::Parent);
         assert!(routes.is_own_child(&neighbours, AgentId(3)));
     }

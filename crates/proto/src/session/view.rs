@@ -1,4 +1,4 @@
-//! What a part may know of its agent while it handles one input.
+//! What a part may know about its agent while handling one input.
 
 use super::{Jobs, Policy};
 use crate::link::Neighbours;
@@ -14,10 +14,10 @@ pub struct View<'a> {
     pub session: &'a SessionSpec,
     pub policy: Policy,
     pub neighbours: &'a Neighbours,
-    /// Where other agents can dial in; empty while this agent does not listen.
+    /// The addresses at which other agents can dial in; empty while this agent does not listen.
     pub addresses: &'a [String],
     pub jobs: &'a Jobs,
-    /// The agent is to leave as soon as it can.
+    /// The agent must leave as soon as possible.
     pub is_leaving: bool,
 }
 
@@ -26,12 +26,12 @@ impl View<'_> {
         self.me == AgentId(0)
     }
 
-    /// Whether agents come by steps that the root calls.
+    /// Whether agents are started by steps that the root calls.
     pub fn is_by_step(&self) -> bool {
         self.batch().is_some()
     }
 
-    /// The batch system whose steps these are.
+    /// The batch system of these steps.
     pub fn batch(&self) -> Option<&'static Batch> {
         self.session.remote_shell.starter().batch.as_ref()
     }
@@ -52,7 +52,7 @@ pub mod tests {
     use crate::session::{Effect, Effects};
     use wireup_wire::peer::{AgentSpec, Control, RemoteShell};
 
-    /// All that a view looks at, for tests of parts: agent `me` of fifteen, fan-out 2, one second after the beginning of time.
+    /// The data of a view, for tests of parts: agent `me` of fifteen, fan-out 2, one second after time zero.
     pub struct Scene {
         pub now: Instant,
         pub me: AgentId,
@@ -110,7 +110,7 @@ pub mod tests {
         }
     }
 
-    /// What goes up, in these effects.
+    /// The messages towards the root in these effects.
     pub fn said_up(fx: &Effects) -> Vec<&Control> {
         let mut said = Vec::new();
         for effect in fx.iter() {
@@ -121,7 +121,7 @@ pub mod tests {
         said
     }
 
-    /// What goes to a child, in these effects.
+    /// The messages to a child in these effects.
     pub fn said_to(fx: &Effects, child: u32) -> Vec<&Control> {
         let mut said = Vec::new();
         for effect in fx.iter() {

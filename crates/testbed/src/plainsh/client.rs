@@ -1,7 +1,7 @@
-//! The caller's half of the plain remote shell, used as `rsh` and `ssh` are: `plainsh HOST COMMAND...`.
+//! The client side of the plain remote shell, used like `rsh` and `ssh`: `plainsh HOST COMMAND...`.
 //!
-//! The words are joined by spaces and given to `/bin/sh -c` over there. One thread moves standard input within the
-//! daemon's window, the main thread moves output; there is none for input that is `/dev/null`.
+//! The words are joined by spaces and passed to `/bin/sh -c` on the host. One thread moves standard input within the daemon's window, the
+//! main thread moves output; if standard input is `/dev/null`, there is no second thread.
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::{COMMAND_MAX, Kind, PAYLOAD_MAX, PORT, WINDOW, first_frame, number, put_frame};
 
-/// Exit code for failures of the remote shell itself, as `ssh` has it.
+/// Exit code for failures of the remote shell itself, as for `ssh`.
 pub const FAILED: i32 = 255;
-/// Options of rsh and ssh that launchers pass and that mean nothing here, without and with a value.
+/// Options of rsh and ssh that launchers pass and that are ignored, without and with a value.
 const IGNORED: &str = "xXqTt46AakKvCf";
 const IGNORED_WITH_VALUE: &str = "olpiFEe";
 
@@ -24,7 +24,7 @@ struct Call {
     no_input: bool,
 }
 
-/// Runs one remote command with the standard streams of this process; its exit code.
+/// Runs one remote command with the standard streams of this process; returns its exit code.
 pub fn main(words: Vec<OsString>) -> i32 {
     let call = match parse(words) {
         Ok(call) => call,
@@ -78,7 +78,7 @@ fn run(call: &Call) -> io::Result<i32> {
     let window = Arc::new(Window { free: Mutex::new(WINDOW), more: Condvar::new() });
     if !no_input {
         let (input, socket, window) = (unbuffered(io::stdin())?, socket.try_clone()?, Arc::clone(&window));
-        // Ends with the process; an error there shows as the end of the connection here.
+        // The thread ends with the process; if it fails, the connection ends, which the main thread notices.
         std::thread::spawn(move || send_input(input, socket, &window));
     }
     receive(&mut socket, &window)
@@ -95,7 +95,7 @@ struct Window {
 }
 
 impl Window {
-    /// Waits until input may be sent; how much.
+    /// Waits until input may be sent; returns how much.
     fn wait(&self) -> usize {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         *self.more.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner)
@@ -113,7 +113,7 @@ fn send_input(mut input: File, mut socket: TcpStream, window: &Window) {
     let mut frame = Vec::with_capacity(PAYLOAD_MAX + 5);
     loop {
         let limit = window.wait().min(PAYLOAD_MAX);
-        // Unreadable input is taken as ended.
+        // A read error counts as the end of input.
         let length = input.read(&mut chunk[..limit]).unwrap_or(0);
         frame.clear();
         put_frame(&mut frame, Kind::Input, &chunk[..length]);

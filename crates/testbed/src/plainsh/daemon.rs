@@ -1,7 +1,7 @@
-//! The node's half of the plain remote shell: all calls in one loop, one child for each.
+//! The daemon of the plain remote shell on a node: all calls in one loop, one child for each.
 //!
-//! A turn costs one `poll` over the sockets, pipes and children of all calls. Nothing blocks: what a command or a
-//! client does not take is kept, up to the window for input and up to `OUTPUT_MAX` for output.
+//! A turn costs one `poll` over the sockets, pipes and children of all calls. Nothing blocks: what a command or a client does not take is
+//! kept, up to the window for input and up to `OUTPUT_MAX` for output.
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,15 +15,15 @@ use call::Call;
 
 mod call;
 
-/// Between the hang-up of a left command's process group and its end by force (chosen).
+/// The time between SIGHUP and SIGKILL for the process group of an abandoned command (chosen).
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The user and variables that commands run with.
+/// The variables that commands run with.
 pub struct Surroundings {
     pub variables: Vec<(String, String)>,
 }
 
-/// Serves calls for good.
+/// Serves calls until it is killed.
 pub fn serve(listener: &TcpListener, surroundings: &Surroundings) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut calls: Vec<Call> = Vec::new();

@@ -1,11 +1,11 @@
-//! What `slurm.conf` says.
+//! The contents of `slurm.conf`.
 //!
-//! Other lines than the last ones can be replaced or added to by the specification's options.
+//! All lines but the last ones can be replaced or extended by the specification's options.
 use crate::slurm::daemons::{CTLD_PORT, SLURMD_PORT, SOCKET};
 use crate::spec::{Spec, name};
 
-/// Nothing is asked of this machine (no cgroups, no accounting, no mail), nothing is put off, a node that comes back is
-/// used again, and what ignores a signal is killed 2 s later.
+/// Nothing is required of this machine (no cgroups, no accounting, no mail), nothing is delayed, a node that returns is used again, and
+/// processes that ignore a signal are killed 2 s later.
 const SETTINGS: [(&str, &str); 26] = [
     ("ClusterName", "testbed"),
     ("SlurmctldHost", "n0"),

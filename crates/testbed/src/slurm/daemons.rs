@@ -1,7 +1,7 @@
 //! Slurm's daemons, each in the foreground as a child of its node's first process.
 //!
-//! Every node has a munged of its own, the hub one, too; slurmds begin when slurmctld listens, so that none has to try
-//! again. Munge's socket has one path everywhere, so each node covers its folder with one of its own.
+//! Every node and the hub have their own munged; slurmds start when slurmctld listens, so that none has to retry. Munge's socket has the
+//! same path everywhere, so each node covers the socket's folder with its own.
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -25,12 +25,12 @@ pub const CTLD_PORT: u16 = 6817;
 pub const SLURMD_PORT: u16 = 6818;
 pub const CTLD_LOG: &str = "/run/slurmctld.log";
 pub const SLURMD_LOG: &str = "/run/slurmd.log";
-/// The same once more without the time; all that there is before a log is opened.
+/// Standard error: the log once more without times, and the only output before a log is opened.
 const CTLD_SAID: &str = "/run/slurmctld.stderr";
 const SLURMD_SAID: &str = "/run/slurmd.stderr";
 const STATE_FOLDERS: [&str; 2] = ["/run/slurmctld", "/run/slurmd"];
 
-/// Starts what commands on the hub need.
+/// Starts the daemon that commands on the hub need.
 pub fn start_on_hub() -> io::Result<()> {
     let die_with_us = || rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
     let mut munged = munged();
@@ -39,7 +39,7 @@ pub fn start_on_hub() -> io::Result<()> {
     start_munged(&mut munged).map(drop)
 }
 
-/// Starts the daemons of node `i`; their pids.
+/// Starts the daemons of node `i`; returns their pids.
 pub fn start_on_node(i: u16) -> io::Result<Vec<u32>> {
     mounts::small_disk(Path::new(MUNGE_FOLDER), MUNGE_FOLDER_BYTES)?;
     STATE_FOLDERS.iter().try_for_each(fs::create_dir_all)?;
@@ -81,7 +81,7 @@ fn foreground(program: &str) -> Command {
     command
 }
 
-/// slurmctld keeps one for running scripts.
+/// The children of a process: slurmctld has one for running scripts.
 fn children(pid: u32) -> io::Result<Vec<u32>> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))?;
     let mut all = Vec::new();
@@ -92,7 +92,7 @@ fn children(pid: u32) -> io::Result<Vec<u32>> {
     Ok(all)
 }
 
-/// Waits, on the hub, until all nodes are idle; `roots` is where the hub sees each node's files.
+/// Waits, on the hub, until all nodes are idle; `roots` are the paths at which the hub sees each node's files.
 pub fn await_nodes(roots: &[PathBuf]) -> io::Result<()> {
     let mut said = String::new();
     let all_there = || {

@@ -27,13 +27,13 @@ fn nothing_is_left_after_a_drop() {
     let Some(testbed) = Testbed::start_or_skip(&spec(3)) else { return };
     let stubborn = "trap '' HUP TERM; setsid sleep 1000 >/dev/null 2>&1 </dev/null &";
     text(&mut on_hub(&testbed, "plainsh", &["n1", stubborn]));
-    let mut on_hub = on_hub(&testbed, "sleep", &["1000"]).spawn().expect("sleep");
+    let mut on_hub = on_hub(&testbed, "sleep", &["1000"]).spawn().expect("start sleep");
     let pids = members(&testbed);
     // The testbed's process, three first processes, three daemons, sleep.
     assert_eq!(pids.len(), 8);
     drop(testbed);
     assert!(!pids.iter().any(|pid| exists(*pid)));
-    assert!(!on_hub.wait().expect("ours").success(), "killed with the hub");
+    assert!(!on_hub.wait().expect("wait for the child").success(), "not killed with the hub");
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn nothing_is_left_after_the_testbeds_process_was_killed() {
     let Some(testbed) = Testbed::start_or_skip(&spec(3)) else { return };
     text(&mut on_hub(&testbed, "plainsh", &["n1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"]));
     let (own, pids) = (testbed.pid(), members(&testbed));
-    let kill = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("kill");
+    let kill = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("run kill");
     assert!(kill.success());
     eventually("all gone", || !pids.iter().any(|pid| *pid != own && exists(*pid)));
     assert!(testbed.cut(0).is_err());
@@ -56,17 +56,17 @@ fn nothing_is_left_after_its_user_was_killed() {
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_wireup-testbed"));
     command.args(["run", "-n", "2", "--", "plainsh", "n1", "echo up; sleep 1000"]);
-    let mut user = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut user = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("start the program");
     let mut line = String::new();
-    BufReader::new(user.stdout.take().expect("piped")).read_line(&mut line).expect("up");
+    BufReader::new(user.stdout.take().expect("piped")).read_line(&mut line).expect("read a line");
     let mut pids = children(user.id());
     let below: Vec<u32> = pids.iter().flat_map(|pid| children(*pid)).collect();
     pids.extend(below.iter().flat_map(|pid| children(*pid)));
     pids.extend(below);
     // The testbed's process, its user's plainsh, two first processes, two daemons.
     assert_eq!(pids.len(), 6);
-    user.kill().expect("running");
-    user.wait().expect("killed");
+    user.kill().expect("kill the child");
+    user.wait().expect("wait for the child");
     eventually("all gone", || !pids.iter().any(|pid| exists(*pid)));
 }
 
@@ -76,7 +76,7 @@ fn a_persons_command_gives_its_exit_code() {
         return;
     }
     let run = |words: &[&str]| {
-        Command::new(env!("CARGO_BIN_EXE_wireup-testbed")).arg("run").args(words).output().expect("starts")
+        Command::new(env!("CARGO_BIN_EXE_wireup-testbed")).arg("run").args(words).output().expect("start the program")
     };
     let result = run(&["-n", "2", "--", "sh", "-c", "echo $WIREUP_TESTBED_HOSTS; exit 5"]);
     assert_eq!((&*result.stdout, result.status.code()), (&b"n0,n1\n"[..], Some(5)));

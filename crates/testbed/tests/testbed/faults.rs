@@ -1,4 +1,4 @@
-//! What tests can break, and that the rest does not notice more than it would of the real thing.
+//! Fault injection by tests; the unaffected parts notice no more than they would of a real fault.
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -6,13 +6,13 @@ use wireup_testbed::Testbed;
 
 use super::{LIMIT, SILENCE, eventually, exists, on_hub, output, spec, text};
 
-/// A call that has said "up" and then echoes.
+/// A call that has printed "up" and then echoes its input.
 fn echo(testbed: &Testbed, host: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = on_hub(testbed, "plainsh", &[host, "echo up; cat"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("plainsh");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start plainsh");
     let mut answers = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
-    answers.read_line(&mut line).expect("up");
+    answers.read_line(&mut line).expect("read a line");
     assert_eq!(line, "up\n");
     (child, answers)
 }
@@ -21,21 +21,21 @@ fn echo(testbed: &Testbed, host: &str) -> (Child, BufReader<ChildStdout>) {
 fn a_cut_node_is_silent_until_it_is_healed() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     let (mut child, mut answers) = echo(&testbed, "n1");
-    testbed.cut(1).expect("cut");
+    testbed.cut(1).expect("cut a node off");
     let mut input = child.stdin.take().expect("piped");
     input.write_all(b"x").expect("taken by the client");
     std::thread::sleep(SILENCE);
-    assert!(child.try_wait().expect("ours").is_none(), "the cut was noticed");
+    assert!(child.try_wait().expect("wait for the child").is_none(), "the cut was noticed");
     assert_eq!(text(testbed.in_node(1, "cat").arg("/sys/class/net/lo/carrier")), "1");
     let node_ping = "timeout 0.3 plainsh n0 true";
-    assert_eq!(testbed.in_node(1, "sh").args(["-c", node_ping]).status().expect("sh").code(), Some(124));
-    assert_eq!(text(&mut on_hub(&testbed, "plainsh", &["n0", "hostname"])), "n0", "the other one works");
-    testbed.heal(1).expect("healed");
+    assert_eq!(testbed.in_node(1, "sh").args(["-c", node_ping]).status().expect("run sh").code(), Some(124));
+    assert_eq!(text(&mut on_hub(&testbed, "plainsh", &["n0", "hostname"])), "n0", "the other node does not work");
+    testbed.heal(1).expect("reconnect the node");
     let mut byte = [0];
-    answers.read_exact(&mut byte).expect("the echo");
+    answers.read_exact(&mut byte).expect("read the echo");
     assert_eq!(&byte, b"x");
     drop(input);
-    assert!(child.wait().expect("ends").success());
+    assert!(child.wait().expect("wait for the child").success());
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn a_node_without_power_says_nothing_and_holds_nothing() {
     let daemons = testbed.daemons(1);
     assert_eq!(daemons.len(), 1);
     eventually("sh and cat", || testbed.processes(1).len() == 2);
-    testbed.power_off(1).expect("off");
+    testbed.power_off(1).expect("switch a node off");
     assert!(!exists(daemons[0]) && testbed.processes(1).is_empty());
     std::thread::sleep(SILENCE);
-    assert!(child.try_wait().expect("ours").is_none(), "the end was noticed");
-    child.kill().expect("running");
-    child.wait().expect("killed");
-    assert_eq!(text(&mut on_hub(&testbed, "plainsh", &["n0", "hostname"])), "n0", "the other one works");
-    assert!(testbed.cut(1).expect_err("off").to_string().contains("n1 is off"));
+    assert!(child.try_wait().expect("wait for the child").is_none(), "the end was noticed");
+    child.kill().expect("kill the child");
+    child.wait().expect("wait for the child");
+    assert_eq!(text(&mut on_hub(&testbed, "plainsh", &["n0", "hostname"])), "n0", "the other node does not work");
+    assert!(testbed.cut(1).expect_err("the node is off").to_string().contains("n1 is off"));
 }
 
 #[test]
@@ -72,10 +72,10 @@ fn what_is_left_on_a_node_is_named() {
 fn files_and_disks_of_one_node_can_be_faked() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     let uname = text(&mut on_hub(&testbed, "sh", &["-c", "command -v uname"]));
-    testbed.shadow(1, &uname, "#!/bin/sh\necho other\n", 0o755).expect("shadowed");
+    testbed.shadow(1, &uname, "#!/bin/sh\necho other\n", 0o755).expect("replace a file");
     assert_eq!(text(&mut on_hub(&testbed, "plainsh", &["n1", "uname", "-m"])), "other");
     assert_ne!(text(&mut on_hub(&testbed, "plainsh", &["n0", "uname", "-m"])), "other");
-    testbed.small_disk(1, "/tmp/small", 8192).expect("mounted");
+    testbed.small_disk(1, "/tmp/small", 8192).expect("mount a small disk");
     let fill = "head -c 100000 /dev/zero >/tmp/small/file";
     let full = output(&mut on_hub(&testbed, "plainsh", &["n1", fill]));
     assert!(String::from_utf8_lossy(&full.stderr).contains("No space left"), "{full:?}");

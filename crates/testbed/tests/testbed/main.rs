@@ -1,4 +1,4 @@
-//! The testbed itself, with real name spaces. Needs root; elsewhere every test says SKIPPED and passes.
+//! Tests of the testbed itself, with real name spaces. They need root; otherwise every test prints SKIPPED and passes.
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ mod plainsh;
 mod slurm;
 mod ssh;
 
-/// Far beyond what anything here takes.
+/// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long something that must not happen is given to happen.
+/// How long to wait for something that must not happen.
 const SILENCE: Duration = Duration::from_millis(300);
 
 fn spec(nodes: u16) -> Spec {
@@ -31,7 +31,7 @@ fn output(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// What a command that must succeed and say nothing on its standard error writes, without the last line's end.
+/// The output of a command that must succeed and write nothing to its standard error, without the final newline.
 fn text(command: &mut Command) -> String {
     let output = output(command);
     let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();

@@ -33,7 +33,7 @@ fn a_node_has_its_own_processes_folders_and_host_name() {
     let words = text(testbed.in_node(1, "sh").args(["-c", script]));
     assert_eq!(words.lines().next(), Some("n1"));
     assert!(!words.contains("mine"));
-    assert!(!text(testbed.in_node(0, "ls").arg("/tmp")).contains('x'), "one /tmp for two nodes");
+    assert!(!text(testbed.in_node(0, "ls").arg("/tmp")).contains('x'), "two nodes share one /tmp");
     assert_eq!(std::fs::read(testbed.path_in_node(1, "/tmp/x")).expect("written"), b"mine\n");
     let status = testbed.in_node(0, "sh").args(["-c", "exit 9"]).status().expect("started");
     assert_eq!(status.code(), Some(9));

@@ -1,4 +1,4 @@
-//! The plain remote shell as its callers see it.
+//! The plain remote shell as its users see it.
 use std::io::{Read, Write};
 use std::process::Stdio;
 
@@ -43,11 +43,11 @@ fn much_data_passes_both_ways_at_once() {
     let data: Vec<u8> = (0..8_000_003_u32).map(|i| (i ^ (i >> 9)) as u8).collect();
     let mut command = on_hub(&testbed, "plainsh", &["n0", "tee /dev/stderr"]);
     let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("plainsh");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start plainsh");
     let mut input = child.stdin.take().expect("piped");
     let sent = data.clone();
-    let writer = std::thread::spawn(move || input.write_all(&sent).expect("taken"));
-    let result = child.wait_with_output().expect("ends");
+    let writer = std::thread::spawn(move || input.write_all(&sent).expect("write to the child"));
+    let result = child.wait_with_output().expect("wait for the child");
     writer.join().expect("no panic");
     assert!(result.status.success());
     assert!(result.stdout == data, "output differs");
@@ -69,19 +69,19 @@ fn input_arrives_as_it_is_written_and_its_end_too() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("plainsh");
+        .expect("start plainsh");
     let (mut input, mut answers) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
     for word in ["a", "b"] {
-        input.write_all(word.as_bytes()).expect("taken");
+        input.write_all(word.as_bytes()).expect("write to the child");
         let mut byte = [0];
-        answers.read_exact(&mut byte).expect("echo");
+        answers.read_exact(&mut byte).expect("read the echo");
         assert_eq!(byte, word.as_bytes());
     }
     drop(input);
     let mut rest = String::new();
     answers.read_to_string(&mut rest).expect("UTF-8");
     assert_eq!(rest, "end\n");
-    assert!(child.wait().expect("ends").success());
+    assert!(child.wait().expect("wait for the child").success());
 }
 
 #[test]
@@ -89,12 +89,12 @@ fn a_client_that_leaves_takes_the_command_along() {
     let Some(testbed) = Testbed::start_or_skip(&spec(1)) else { return };
     for ignored in ["", "trap '' HUP; "] {
         let script = format!("{ignored}sleep 1000 & sleep 1000; true");
-        let mut child = on_hub(&testbed, "plainsh", &["n0", &script]).spawn().expect("plainsh");
+        let mut child = on_hub(&testbed, "plainsh", &["n0", &script]).spawn().expect("start plainsh");
         eventually("three processes", || {
             testbed.processes(0).iter().filter(|p| p.command.contains("1000")).count() == 3
         });
-        child.kill().expect("running");
-        child.wait().expect("killed");
+        child.kill().expect("kill the child");
+        child.wait().expect("wait for the child");
         assert!(testbed.await_idle(LIMIT), "{:?}", testbed.processes(0));
     }
 }
@@ -102,13 +102,13 @@ fn a_client_that_leaves_takes_the_command_along() {
 #[test]
 fn a_call_lasts_as_long_as_its_output_is_held() {
     let Some(testbed) = Testbed::start_or_skip(&spec(1)) else { return };
-    let mut child = on_hub(&testbed, "plainsh", &["n0", "sleep 1000 & exit 0"]).spawn().expect("plainsh");
+    let mut child = on_hub(&testbed, "plainsh", &["n0", "sleep 1000 & exit 0"]).spawn().expect("start plainsh");
     eventually("sleep alone", || matches!(&testbed.processes(0)[..], [only] if only.command == "sleep 1000"));
     std::thread::sleep(SILENCE);
-    assert!(child.try_wait().expect("ours").is_none());
+    assert!(child.try_wait().expect("wait for the child").is_none());
     let kill = testbed.in_node(0, "kill").arg(testbed.processes(0)[0].node_pid.to_string()).status();
-    assert!(kill.expect("kill").success());
-    assert_eq!(child.wait().expect("ends").code(), Some(0));
+    assert!(kill.expect("run kill").success());
+    assert_eq!(child.wait().expect("wait for the child").code(), Some(0));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn another_launcher_starts_by_it() {
     }
     let words = ["-hosts", &testbed.hosts(), "-launcher", "ssh", "-launcher-exec", "plainsh", "-n", "4", "hostname"];
     let mut command = on_hub(&testbed, "mpiexec.hydra", &words);
-    // It wants its own working directory on every host, which a clone below /tmp is not.
+    // It uses its own working directory on every host; a clone below /tmp does not exist there.
     let names = text(command.current_dir("/"));
     let mut names: Vec<&str> = names.lines().collect();
     names.sort_unstable();

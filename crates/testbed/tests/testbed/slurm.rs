@@ -1,4 +1,4 @@
-//! The real Slurm on the testbed's nodes.
+//! A real Slurm on the testbed's nodes.
 use std::process::{Command, Stdio};
 
 use wireup_testbed::{Spec, Testbed};
@@ -10,7 +10,7 @@ fn with_slurm(nodes: u16) -> Spec {
     Spec { slurm: true, ..spec(nodes) }
 }
 
-/// What a script that must succeed writes on a node.
+/// The output on a node of a script that must succeed.
 fn on_node(testbed: &Testbed, i: u16, script: &str) -> String {
     let output = output(testbed.in_node(i, "sh").args(["-c", script]).stdin(Stdio::null()));
     let said = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
@@ -49,7 +49,7 @@ fn options_and_processors_are_those_asked_for() {
     assert!(words.lines().any(|line| line.split_whitespace().eq(["TreeWidth", "=", "2"])), "{words}");
     assert_eq!(text(&mut on_hub(&testbed, "sinfo", &["-h", "-o", "%N %c %T"])), "n0 3 idle");
     let wrong = Spec { slurm_options: vec!["ProctrackType=proctrack/nonsense".into()], ..with_slurm(1) };
-    let error = Testbed::start(&wrong).err().expect("no such plug-in").to_string();
+    let error = Testbed::start(&wrong).err().expect("an error").to_string();
     assert!(error.contains("/usr/sbin/slurmd has ended") && error.contains("proctrack/nonsense"), "{error}");
 }
 
@@ -58,15 +58,15 @@ fn a_cancelled_job_leaves_no_rank() {
     let Some(testbed) = Testbed::start_or_skip(&with_slurm(2)) else { return };
     let stubborn = "trap '' TERM HUP INT; sleep 1000 & exec sleep 1001";
     let mut step = on_hub(&testbed, "srun", &["-N2", "-n4", "--job-name=stubborn", "--chdir=/", "sh", "-c", stubborn]);
-    let mut step = step.stderr(Stdio::null()).spawn().expect("srun");
+    let mut step = step.stderr(Stdio::null()).spawn().expect("start srun");
     let sleeping = || {
         let all = testbed.all_processes();
         all.iter().flatten().filter(|process| process.command.starts_with("sleep")).count()
     };
     eventually("two sleeps of each rank", || sleeping() == 8);
-    assert!(!testbed.await_slurm(std::time::Duration::ZERO), "nodes are busy");
+    assert!(!testbed.await_slurm(std::time::Duration::ZERO), "Slurm reports busy nodes as idle");
     text(&mut on_hub(&testbed, "scancel", &["--name=stubborn"]));
-    assert!(!step.wait().expect("srun ends").success());
+    assert!(!step.wait().expect("wait for the child").success());
     assert!(testbed.await_idle(LIMIT), "{:?}", testbed.all_processes());
     assert!(testbed.await_slurm(LIMIT));
 }
@@ -76,25 +76,25 @@ fn nothing_of_slurm_is_left_however_it_ends() {
     for kill in [false, true] {
         let Some(testbed) = Testbed::start_or_skip(&with_slurm(2)) else { return };
         let mut step = on_hub(&testbed, "srun", &["-N2", "-n4", "--chdir=/", "sleep", "1000"]);
-        let mut step = step.stderr(Stdio::null()).spawn().expect("srun");
+        let mut step = step.stderr(Stdio::null()).spawn().expect("start srun");
         let ranks = || {
             let all = testbed.all_processes();
             all.iter().flatten().filter(|process| process.command.ends_with("sleep 1000")).count()
         };
         eventually("four ranks", || ranks() == 4);
         let (own, pids) = (testbed.pid(), members(&testbed));
-        // Each node: first process, plainshd, munged, slurmd, the step's daemon, two ranks; n0 has slurmctld and its
-        // child, too, the hub its own process and munged.
+        // Each node has its first process, plainshd, munged, slurmd, the step's daemon and two ranks; n0 also has slurmctld and its child,
+        // and the hub its own process and munged.
         assert!(pids.len() >= 2 * 7 + 2 + 2, "{pids:?}");
         if kill {
-            let killed = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("kill");
+            let killed = Command::new("kill").args(["-KILL", &own.to_string()]).status().expect("run kill");
             assert!(killed.success());
             eventually("all gone", || !pids.iter().any(|pid| *pid != own && exists(*pid)));
-            // On the hub, whose processes are ours.
-            step.kill().expect("ours");
+            // It runs on the hub, whose processes are our children.
+            step.kill().expect("kill the child");
         }
         drop(testbed);
         assert!(!pids.iter().any(|pid| exists(*pid)), "left");
-        step.wait().expect("ours");
+        step.wait().expect("wait for the child");
     }
 }

@@ -1,4 +1,4 @@
-//! The real ssh on the testbed's nodes.
+//! Real ssh on the testbed's nodes.
 use std::path::Path;
 
 use wireup_testbed::Testbed;

@@ -1,33 +1,33 @@
-//! What the `stream` field of an exchange frame says: which collective it belongs to, and what its payload is.
+//! The `stream` field of an exchange frame: which collective the frame belongs to, and what its payload is.
 //!
-//! The epoch is the frame's `arg`. Both sides of a link check the collective: ranks that call different collectives as their
-//! n-th are told so, whatever route the frames take.
+//! The epoch is in the frame's `arg`. Both ends of a link check the collective, so that ranks whose n-th collectives differ get an error,
+//! whatever route the frames take.
 //!
 //! ```text
 //!   up, down   bits 0-1, 8-15  collective: low and high part      bits 2-7  form
 //!   direct     bits 0-1 not 2: that collective
 //!                       bit 2 = 0: algorithm 0, the ring          bits 3-15 round
 //!                       bit 2 = 1: bits 13-15 algorithm - 1       bits 3-12 round
-//!              bits 0-1 = 2: the ring of values has no rounds, so these are the collectives beyond the first four
+//!            bits 0-1 = 2: the ring of values has no rounds, so this value marks the collectives after the first four
 //!                       bits 2-3 collective - 4                   bits 4-7 algorithm   bits 8-15 round
 //!
-//!                fit    taken
-//!   collectives  8      4
-//!   forms        64     2, and one for each algorithm that fits
-//!   algorithms   9      2
-//!   rounds       8,192 of the ring, 1,024 of others; 256 in collectives 4 to 7
+//!                possible  in use
+//!   collectives  8         4
+//!   forms        64        2, and one for each possible algorithm
+//!   algorithms   9         2
+//!   rounds       8,192 for the ring, 1,024 for others; 256 in collectives 4 to 7
 //! ```
 
 use super::{Algorithm, Collective, Unknown};
 
-/// What the payload of a frame up or down the tree is.
+/// What the payload of a frame along the tree is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// Blocks (see [`crate::block`]), or a ring's message.
+    /// Blocks (see [`crate::block`]), or a message of the ring of values.
     Data,
-    /// The number of bytes that the subtree holds (u64, little-endian): too many to send them this way.
+    /// The number of bytes in the subtree's blocks (u64, little-endian): they are too large to send up the tree.
     Size,
-    /// Down: the blocks go by this algorithm. On the wire 2 and the algorithm's number.
+    /// Down: exchange the blocks by this algorithm. On the wire 2 plus the algorithm's number.
     Go(Algorithm),
 }
 
@@ -46,7 +46,7 @@ pub struct RoundTag {
     pub round: u16,
 }
 
-/// The value of bits 0-1 of a direct frame that none of the first collectives has.
+/// The value of bits 0-1 of a direct frame that is free, because the ring of values has no rounds.
 const LATER_COLLECTIVES: u16 = Collective::Ring as u16;
 
 impl Form {
@@ -78,7 +78,7 @@ impl Tag {
     }
 
     /// # Errors
-    /// No agent of this version says so.
+    /// No agent of this version sends this.
     pub fn from_stream(stream: u16) -> Result<Self, Unknown> {
         let collective = Collective::from_number((stream & 3) | ((stream >> 8) << 2))?;
         Ok(Tag { collective, form: Form::from_number((stream >> 2) & 0x3f)? })
@@ -96,15 +96,15 @@ impl RoundTag {
     }
 
     /// # Panics
-    /// If the round is none below [`RoundTag::rounds_max`], or the collective is a ring, which has no rounds.
+    /// If the round is not below [`RoundTag::rounds_max`], or the collective is the ring of values, which has no rounds.
     pub fn to_stream(self) -> u16 {
         let RoundTag { collective, algorithm, round } = self;
-        assert!(u32::from(round) < Self::rounds_max(collective, algorithm), "longer algorithms are not chosen");
+        assert!(u32::from(round) < Self::rounds_max(collective, algorithm), "the round must fit into the tag");
         pack(collective as u16, u16::from(algorithm.number()), round)
     }
 
     /// # Errors
-    /// No agent of this version says so.
+    /// No agent of this version sends this.
     pub fn from_stream(stream: u16) -> Result<Self, Unknown> {
         let (collective, algorithm, round) = unpack(stream);
         let collective = Collective::from_number(collective)?;
@@ -112,9 +112,9 @@ impl RoundTag {
     }
 }
 
-/// Collective, algorithm and round of a direct frame, as drawn above.
+/// Packs collective, algorithm and round of a direct frame as drawn above.
 fn pack(collective: u16, algorithm: u16, round: u16) -> u16 {
-    assert_ne!(collective, LATER_COLLECTIVES, "the ring of values goes along the tree");
+    assert_ne!(collective, LATER_COLLECTIVES, "the ring of values uses only the tree");
     match (collective, algorithm) {
         (4.., _) => LATER_COLLECTIVES | ((collective - 4) << 2) | (algorithm << 4) | (round << 8),
         (_, 0) => collective | (round << 3),
@@ -144,11 +144,11 @@ mod tests {
                 assert_eq!(tag.to_stream(), stream);
             }
             let (collective, algorithm, round) = unpack(stream);
-            assert_eq!(pack(collective, algorithm, round), stream, "also what is not taken yet");
+            assert_eq!(pack(collective, algorithm, round), stream, "numbers that are not in use yet also round-trip");
         }
     }
 
-    /// The bytes of all frames that there were before others had room.
+    /// The encoding of all frames that existed before the format was extended.
     #[test]
     fn the_first_collectives_and_algorithms_keep_their_bits() {
         let collectives = [Collective::Fence, Collective::Allgather, Collective::Ring, Collective::Modex];

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 /// First bytes of a bootstrap message: magic, then the version and the length of what follows.
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
-/// Bytes before a bootstrap's body: magic, version (u16), zero (u16), length (u32), all little-endian.
+/// Length of a bootstrap header: magic, version (u16), zero (u16), length (u32), all little-endian.
 pub const BOOTSTRAP_HEADER_LEN: usize = 12;
-/// Longest bootstrap body, deflated or not: a job message with a full environment (2 MiB is Linux' own bound) and a node list.
+/// Longest bootstrap body, deflated or not: a job message with a full environment (at most 2 MiB on Linux) and a node list.
 pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
 
-/// How hard a body is deflated, and up to which length well: an environment and a node list of that many bytes take a
-/// few milliseconds, which are spent for each child (chosen).
+/// The compression levels, and the length up to which the better one is used: an environment and a node list of that size take a few
+/// milliseconds, which are spent for each child (chosen).
 const DEFLATE_WELL: u8 = 6;
 const DEFLATE_FAST: u8 = 1;
 const DEFLATE_WELL_MAX: usize = 64 << 10;
@@ -28,16 +28,16 @@ pub struct Bootstrap {
     pub agent: AgentId,
     /// Addresses of the parent, `ip:port`, best first.
     pub parent: Vec<String>,
-    /// The parent itself called the remote shell: where that came from is an address of the parent.
+    /// The parent itself called the remote shell: the address of the caller is an address of the parent.
     pub by_parent: bool,
     pub session: SessionSpec,
     /// Jobs to start at once, without waiting for the link.
     pub jobs: Vec<JobSpec>,
-    /// Of a standing session.
+    /// For a standing session.
     pub kin: Kin,
 }
 
-/// What asks a host only whether an agent could begin there: a header with nothing behind it.
+/// A message that only checks whether an agent could start on a host: a header without a body.
 pub fn probe() -> Vec<u8> {
     header(0).to_vec()
 }
@@ -62,13 +62,13 @@ impl Bootstrap {
         bytes
     }
 
-    /// The body behind a header.
+    /// Decodes the body that follows a header.
     pub fn decode_body(body: &[u8]) -> Result<Bootstrap, PeerError> {
         let plain = miniz_oxide::inflate::decompress_to_vec_with_limit(body, BOOTSTRAP_LEN_MAX);
         decode(&plain.map_err(|_| PeerError::Malformed)?)
     }
 
-    /// The length of the body that follows a header; 0: a probe.
+    /// The length of the body that follows a header; 0 for a probe.
     pub fn decode_header(header: &[u8; BOOTSTRAP_HEADER_LEN]) -> Result<usize, PeerError> {
         if header[..4] != BOOTSTRAP_MAGIC {
             return Err(PeerError::Magic);

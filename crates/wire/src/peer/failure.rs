@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// Something that ends a job.
+/// An error that ends a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
     pub node: NodeId,
@@ -20,7 +20,7 @@ pub struct Failure {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Cause {
-    /// The rank left with this exit code, not 0.
+    /// The rank exited with this exit code, which is not 0.
     Exited(u8),
     /// The rank was killed by this signal.
     Signalled { signal: i32, core_dumped: bool },
@@ -28,33 +28,33 @@ pub enum Cause {
     Spawn(SpawnError),
     /// The rank called PMI abort.
     Aborted { code: i32, message: String },
-    /// Others wait in a fence that this rank can no longer enter.
+    /// Other ranks wait in a fence that this rank can no longer enter.
     LeftFence { epoch: Epoch, collective: Collective, exit: Option<u8>, finalized: bool, waiting: u32 },
-    /// The rank left with exit code 0 after PMI init and without finalize; others may wait for it for ever.
+    /// The rank exited with code 0 after PMI init and without finalize; others may wait for it for ever.
     NotFinalized,
     /// The rank's PMI requests broke the protocol.
     Pmi { problem: String },
-    /// Agents could not be started or did not link back: all of them.
+    /// Agents could not be started or did not link; the list is complete.
     AgentsMissing { missing: Vec<MissingAgent> },
     /// The link to a running agent broke.
     AgentLost { agent: AgentId, problem: String },
-    /// What came from this agent, on node `host`, beside the tree cannot be put in order.
+    /// Frames that this agent, on node `host`, sent beside the tree cannot be put in order.
     NoDirectLink { agent: AgentId, host: String, problem: String },
-    /// The process that forks and watches the ranks of a node is gone.
+    /// The process that forks and monitors the ranks of a node has ended.
     KeeperLost,
-    /// The time limit of the job is over.
+    /// The job has exceeded its time limit.
     TimedOut { after_ns: u64 },
-    /// The user asked for the end.
+    /// The user ended the job.
     Interrupted { signal: i32 },
-    /// The launcher's own work failed (a full disk below `--output-dir`, for one).
+    /// The launcher itself failed (for example a full disk for `--output-dir`).
     Launcher { problem: String },
-    /// Others wait in the barrier of a group that this rank can no longer enter: it has said PMI finalize, or is gone.
+    /// Others wait in a group's barrier that this rank can no longer enter: it has called PMI finalize, or has ended.
     LeftGroup { group: String, exit: Option<u8> },
-    /// The PMIx server process of a node could not begin, died, or broke its rules; or nodes opened libraries that do not fit.
+    /// The PMIx server process of a node could not start, died, or violated the protocol; or nodes opened incompatible libraries.
     PmixServer { problem: String },
-    /// The batch system has told the agent of a node to end, by this signal.
+    /// The batch system told a node's agent to end, by this signal.
     ToldToEnd { signal: i32 },
-    /// Somebody else than its launcher wanted its end.
+    /// A user other than its launcher ended the job.
     Killed { by: String },
     /// The session is being ended.
     SessionEnded { reason: String },
@@ -64,14 +64,14 @@ pub enum Cause {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SpawnError {
     pub step: SpawnStep,
-    /// The path or name that the step worked on.
+    /// The path or name on which the step failed.
     pub what: String,
     pub errno: i32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SpawnStep {
-    /// No such program in `PATH` or at the path given.
+    /// No such program in `PATH` or at the given path.
     Find,
     /// The program exists; its interpreter (`#!` or ELF) does not.
     Interpreter,
@@ -80,12 +80,12 @@ pub enum SpawnStep {
     /// Pipes, sockets, pseudo-terminals.
     Stdio,
     Fork,
-    /// Giving GPUs to ranks.
+    /// Assigning GPUs to ranks.
     Devices,
 }
 
 impl SpawnStep {
-    /// What was tried, for a person.
+    /// The step in words, for messages.
     pub fn words(self) -> &'static str {
         match self {
             SpawnStep::Find => "finding the program",

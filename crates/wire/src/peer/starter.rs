@@ -1,13 +1,13 @@
-//! The ways to start an agent's process on its host, and one table of what differs between them.
+//! The methods of starting an agent's process on its host, and one table of their differences.
 //!
-//! A new way is a variant at the end of [`RemoteShell`], a row of [`RemoteShell::starter`], and the code that makes its command
-//! line, in `node::agent::starters`. Everything else asks the table.
+//! To add a method, add a variant at the end of [`RemoteShell`], a row of [`RemoteShell::starter`], and the code that builds its command
+//! line, in `node::agent::starters`. All other code consults the table.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// How an agent's process is started on its host, with the words of the command that does it.
+/// How an agent's process is started on its host, with the words of the command.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum RemoteShell {
     /// A child process on this machine: virtual nodes.
@@ -15,40 +15,40 @@ pub enum RemoteShell {
     Local,
     /// Any program called as `argv… host command…`.
     Command(Vec<String>),
-    /// `ssh` or what understands its command line: called as `argv… host "one line for the user's shell"`.
+    /// `ssh` or a program with the same command line: called as `argv… host "one line for the user's shell"`.
     Ssh(Vec<String>),
-    /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. Each agent is told everything that all
-    /// are told, and finds itself by the name of its node.
+    /// `srun`, called once by the root for all agents: `argv… --nodelist=… command…`. All agents get the same input, and each finds its own
+    /// part by the name of its node.
     Srun(Vec<String>),
 }
 
-/// What differs between the ways: a row of the table.
+/// The properties of a method: a row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Starter {
-    /// The program whose name stands for this way; `None`: any other, or none at all.
+    /// The program name that selects this method; `None`: any other program, or none at all.
     pub program: Option<&'static str>,
-    /// What a person types between that program and the name of a host, in advice.
+    /// For advice to users: what to type between that program and the host name.
     pub host_option: &'static str,
-    /// All agents are on one machine: its clock is theirs, and its loopback joins them.
+    /// All agents are on one machine: they share its clock and its loopback interface.
     pub same_machine: bool,
-    /// The caller's own program is rarely on the host: the first call looks into the host's cache.
+    /// The launcher's program is rarely installed on the host: the first call looks into the host's cache.
     pub looks_first: bool,
-    /// An agent that its parent does not reach may be called by another one further up.
+    /// An agent that its parent cannot reach may be started by another ancestor.
     pub in_stead: bool,
     pub caller: Caller,
-    /// The batch system whose step it is: the root calls once for all agents, which find themselves. `None`: each parent calls for
-    /// each of its children.
+    /// The batch system whose step it is: the root calls once for all agents, and each finds its own part. `None`: each parent calls once
+    /// for each of its children.
     pub batch: Option<Batch>,
 }
 
 impl Starter {
-    /// Whether one call of the root starts all agents.
+    /// Whether one call by the root starts all agents.
     pub fn by_step(&self) -> bool {
         self.batch.is_some()
     }
 }
 
-/// A program that nothing else is known of; other rows say how they differ.
+/// The properties of an arbitrary program; other rows state how they differ.
 const ANY: Starter = Starter {
     program: None,
     host_option: "",
@@ -59,37 +59,37 @@ const ANY: Starter = Starter {
     batch: None,
 };
 
-/// What people must know of a batch system, and what it says itself of a step as a whole, on the standard error of its call. What
-/// it says of single tasks is read where it is called, in `node`.
+/// A batch system: what users need to know about it, and the messages about a step as a whole on the standard error of its call. Messages
+/// about single tasks are read by the caller, in `node`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Where its steps can be called, and how one gets there.
+    /// Where its steps can be started, and how to get there.
     pub allocation: &'static str,
-    /// The variable that names the allocation, whose end is that of the agents.
+    /// The variable that identifies the allocation; the agents end with the allocation.
     pub job_variable: &'static str,
-    /// In what is said of a program that no task can execute.
+    /// Part of the message about a program that a task cannot execute.
     pub not_executable: &'static str,
-    /// In the line that says that somebody, or a limit, has ended the step.
+    /// Part of the line that reports that the step was cancelled, by a user or a limit.
     pub cancelled: &'static str,
-    /// What stands on both sides of that line's own words.
+    /// The marker before and after the text of that line.
     pub frame: &'static str,
-    /// In lines that say what is wrong, among others.
+    /// Marks error messages among other lines.
     pub error: &'static str,
 }
 
-/// What an agent may make of `SSH_CONNECTION` in its environment, which says who called and at which address.
+/// How far an agent may trust `SSH_CONNECTION` in its environment, which gives the caller's address and the address called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
-    /// It was set for this very call.
+    /// It was set for this call.
     Told,
-    /// It may have been passed on from an earlier log-in: it counts if the parent offers the same address.
+    /// It may have been inherited from an earlier log-in: it is used only if the parent offers the same address.
     Doubtful,
-    /// It is of another process.
+    /// It belongs to another process.
     Unknown,
 }
 
 impl RemoteShell {
-    /// The table.
+    /// This method's row of the table.
     pub fn starter(&self) -> &'static Starter {
         match self {
             RemoteShell::Local => &Starter { same_machine: true, in_stead: false, ..ANY },
@@ -113,7 +113,7 @@ impl RemoteShell {
         }
     }
 
-    /// All ways, each called by `words`; [`RemoteShell::Local`] has none.
+    /// All methods, each with the command `words`; [`RemoteShell::Local`] has none.
     pub fn all(words: &[String]) -> [RemoteShell; 4] {
         [
             RemoteShell::Local,
@@ -123,7 +123,7 @@ impl RemoteShell {
         ]
     }
 
-    /// The command that calls; empty for a child process.
+    /// The words of the command; empty for a child process.
     pub fn words(&self) -> &[String] {
         match self {
             RemoteShell::Local => &[],
@@ -131,14 +131,14 @@ impl RemoteShell {
         }
     }
 
-    /// The way that these words stand for, by the file name of their program. `None`: there are none.
+    /// The method for a command, selected by the file name of its program. `None`: the command is empty.
     pub fn of_words(words: &[String]) -> Option<RemoteShell> {
         let name = words.first()?.trim_end_matches('/').rsplit('/').next();
         let named = RemoteShell::all(words).into_iter().find(|shell| name.is_some() && shell.starter().program == name);
         Some(named.unwrap_or_else(|| RemoteShell::Command(words.to_vec())))
     }
 
-    /// A way with these properties, for those who never call it.
+    /// Some method with these properties, for code that never calls it.
     pub fn like(same_machine: bool, by_step: bool) -> RemoteShell {
         let is_alike = |shell: &RemoteShell| {
             let starter = shell.starter();
@@ -165,15 +165,15 @@ mod tests {
         for shell in RemoteShell::all(&words("prog -x")) {
             let Starter { program, host_option, same_machine, looks_first, in_stead, caller, batch } = *shell.starter();
             let by_step = shell.starter().by_step();
-            assert!(program.is_none_or(|program| programs.insert(program)), "{shell:?}: another way has this program");
-            assert_eq!(shell.words().is_empty(), same_machine, "{shell:?}: a child process alone has no command");
-            assert!(!(same_machine && (by_step || looks_first || in_stead)), "{shell:?}: there is one machine");
-            assert!(!(by_step && in_stead), "{shell:?}: the root alone calls");
-            assert!(!by_step || caller == Caller::Unknown, "{shell:?}: a step was called from elsewhere");
-            assert!(!(by_step && looks_first), "{shell:?}: a step begins with the launcher's place");
+            assert!(program.is_none_or(|program| programs.insert(program)), "{shell:?}: program is not unique");
+            assert_eq!(shell.words().is_empty(), same_machine, "{shell:?}: only a child process has no command");
+            assert!(!(same_machine && (by_step || looks_first || in_stead)), "{shell:?}: it has only one machine");
+            assert!(!(by_step && in_stead), "{shell:?}: only the root calls");
+            assert!(!by_step || caller == Caller::Unknown, "{shell:?}: a step has no known caller");
+            assert!(!(by_step && looks_first), "{shell:?}: a step starts with the launcher's path");
             let words = batch.map(|batch| [batch.not_executable, batch.cancelled, batch.frame, batch.error]);
-            assert!(words.is_none_or(|words| words.iter().all(|word| !word.is_empty())), "{shell:?}: found everywhere");
-            assert!(host_option.is_empty() || program.is_some(), "{shell:?}: options of no program");
+            assert!(words.is_none_or(|words| words.iter().all(|word| !word.is_empty())), "{shell:?}: an empty text");
+            assert!(host_option.is_empty() || program.is_some(), "{shell:?}: options without a program");
             assert_eq!(RemoteShell::like(same_machine, by_step).starter().by_step(), by_step);
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Variants are numbers on the wire: a new one stands at the end.
+    /// Variants are numbers on the wire: new ones must be added at the end.
     #[test]
     fn the_numbers_on_the_wire_stay() {
         let first = |shell: &RemoteShell| crate::peer::encode(shell)[0];

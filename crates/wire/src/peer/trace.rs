@@ -1,4 +1,4 @@
-//! Where the time of a start went, and what links carried.
+//! How the time of a start was spent, and the traffic on links.
 
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, NodeId, Rank};
@@ -12,27 +12,27 @@ pub struct TracePart {
     pub agent: AgentId,
     pub node: NodeId,
     pub host: String,
-    /// Process started; bootstrap read; linked to its parent; job message seen; all children linked.
+    /// Time stamps: process started; bootstrap read; linked to its parent; job message received; all children linked.
     pub process_ns: u64,
     pub bootstrap_ns: u64,
     pub linked_ns: u64,
     pub job_ns: u64,
     pub children_ns: u64,
-    /// This agent's clock minus its parent's (ns), as estimated when they linked; and how far off that may be.
+    /// This agent's clock minus its parent's (ns), as estimated when they linked; and the error bound of that.
     pub clock_offset_ns: i64,
     pub clock_error_ns: u64,
     pub ranks: Vec<RankTrace>,
     pub fences: Vec<FenceTrace>,
-    /// Frames of collectives on the agent's links, and their payload.
+    /// Frames of collectives on the agent's links, with their payload.
     pub traffic: ExchangeTraffic,
 }
 
-/// What an agent's links carried for a job's collectives, by way.
+/// Traffic of a job's collectives on an agent's links, by direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ExchangeTraffic {
     /// Towards the root.
     pub up: Traffic,
-    /// From the root outward.
+    /// Away from the root.
     pub down: Traffic,
     /// Between any two nodes.
     pub direct: Traffic,
@@ -48,20 +48,20 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// A frame with that much payload came in.
+    /// Counts an incoming frame with this much payload.
     pub fn count_in(&mut self, bytes: usize) {
         self.frames_in += 1;
         self.bytes_in += bytes as u64;
     }
 
-    /// A frame with that much payload went out.
+    /// Counts an outgoing frame with this much payload.
     pub fn count_out(&mut self, bytes: usize) {
         self.frames_out += 1;
         self.bytes_out += bytes as u64;
     }
 }
 
-/// Time stamps of one rank; 0 where it never happened.
+/// Time stamps of one rank; 0 for events that did not happen.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RankTrace {
     pub rank: Rank,
@@ -73,19 +73,19 @@ pub struct RankTrace {
     pub exit_ns: u64,
 }
 
-/// One fence, or another collective, as an agent saw it.
+/// One fence, or another collective, as observed by one agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FenceTrace {
     pub epoch: Epoch,
     pub collective: Collective,
-    /// First and last local rank in.
+    /// First and last local rank entered.
     pub first_in_ns: u64,
     pub last_in_ns: u64,
     /// Local ranks released.
     pub out_ns: u64,
-    /// Who came last.
+    /// The last local rank to enter.
     pub last_rank: Rank,
-    /// Payload bytes of the node's own pairs, and of the job's.
+    /// Payload bytes of the node's own pairs, and of the whole job's.
     pub bytes_up: u64,
     pub bytes_down: u64,
 }

@@ -1,25 +1,25 @@
-//! How agents that are no neighbours in the tree reach each other: what people choose from, as one table.
+//! How agents that are not neighbours in the tree reach each other: the choices for users, as one table.
 //!
-//! A new transport is a variant at the end, a row, and its file in `node::agent::transports`.
+//! To add a transport, add a variant at the end, a row, and its file in `node::agent::transports`.
 
 use serde::{Deserialize, Serialize};
 
-/// How frames between agents that are no neighbours in the tree travel.
+/// How frames between agents that are not neighbours in the tree travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum AgentTransport {
-    /// As for `Tcp`.
+    /// Same as `Tcp`.
     #[default]
     Auto,
-    /// From hop to hop through the tree (S3: sRPC).
+    /// Hop by hop through the tree (S3: sRPC).
     Tree,
-    /// The first through the tree, the others over a TCP connection of the two (S3: dTCP).
+    /// The first frames through the tree, the others over a TCP connection between the two (S3: dTCP).
     Tcp,
-    /// The same with endpoints of UCX (S3: dUCX).
+    /// The same with UCX endpoints (S3: dUCX).
     Ucx,
 }
 
 impl AgentTransport {
-    /// The table: what people call it, and whether all agents must have it, so that they agree first whether all use it or none.
+    /// The table: the name for users, and whether the transport is used only if all agents have it, so that they must agree first.
     const ROWS: &[(AgentTransport, &'static str, bool)] = &[
         (AgentTransport::Auto, "auto", false),
         (AgentTransport::Tree, "tree", false),
@@ -27,12 +27,12 @@ impl AgentTransport {
         (AgentTransport::Ucx, "ucx", true),
     ];
 
-    /// All, by the names that people choose from.
+    /// All transports with their names.
     pub fn named() -> impl Iterator<Item = (&'static str, AgentTransport)> {
         Self::ROWS.iter().map(|(transport, name, _)| (*name, *transport))
     }
 
-    /// All agents must have it, or none uses it: they agree first.
+    /// Whether it is used only if all agents have it: they agree first.
     pub fn is_agreed_on(self) -> bool {
         Self::ROWS.iter().any(|(transport, _, is_agreed_on)| *transport == self && *is_agreed_on)
     }

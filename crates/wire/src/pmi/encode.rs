@@ -15,16 +15,15 @@ pub struct NotInDialect {
     pub command: Command,
 }
 
-/// Longest message of a failed reply: clients keep it in buffers of 256 bytes and more.
+/// Longest message of a failed reply: clients read it into buffers of 256 bytes or more.
 const FAILURE_LEN_MAX: usize = 200;
 
-/// `init` and its reply are PMI-1 lines, whatever is spoken afterwards.
+/// `init` and its reply are PMI-1 lines, whatever dialect follows.
 fn dialect_of(command: Command, dialect: Dialect) -> Dialect {
     if command == Command::Init { Dialect::Pmi1 } else { dialect }
 }
 
-/// Appends a request. The caller sees to it that no text holds what ends it: blanks and line ends in PMI-1,
-/// a single `;` in PMI-2.
+/// Appends a request. The caller must make sure that no text contains its terminator: blanks and line ends in PMI-1, a single `;` in PMI-2.
 pub fn encode_request(
     dialect: Dialect,
     request: &Request<'_>,
@@ -54,8 +53,8 @@ pub fn encode_request(
 
 /// Appends the reply `reply` to a request `to`; `thread` is what the request carried.
 ///
-/// Nothing is appended for [`Command::Abort`], which is never answered. A [`Reply::Failed`] message may hold any
-/// characters; those that would end it are replaced.
+/// Nothing is appended for [`Command::Abort`], which is never answered. A [`Reply::Failed`] message may contain any characters; terminators
+/// in it are replaced.
 pub fn encode_reply(dialect: Dialect, to: Command, thread: Option<&[u8]>, reply: &Reply<'_>, out: &mut Vec<u8>) {
     let dialect = dialect_of(to, dialect);
     if to == Command::Abort {
@@ -69,7 +68,7 @@ pub fn encode_reply(dialect: Dialect, to: Command, thread: Option<&[u8]>, reply:
     encode_named(dialect, to, name, thread, reply, out);
 }
 
-/// Appends a refusal of a group's barrier. It carries the tag, since that is what PMI 1.2's clients know an answer by.
+/// Appends a refusal of a group's barrier. It contains the tag, since PMI 1.2 clients recognise the answer by it.
 pub fn encode_barrier_refusal(tag: i32, message: &str, out: &mut Vec<u8>) {
     let (dialect, to) = (Dialect::Pmi1, Command::Barrier);
     let mut writer = MessageWriter::begin(dialect, (to.pmi1_reply_name().unwrap_or_default().as_bytes(), ""), out);
@@ -79,7 +78,7 @@ pub fn encode_barrier_refusal(tag: i32, message: &str, out: &mut Vec<u8>) {
     writer.end();
 }
 
-/// Appends a refusal of a command that the table does not know, under that command's own name.
+/// Appends a refusal of a command that is not in the table, under that command's own name.
 pub fn encode_unknown(dialect: Dialect, name: &[u8], thread: Option<&[u8]>, out: &mut Vec<u8>) {
     let name = match dialect {
         Dialect::Pmi1 => (name, "_result"),
@@ -88,7 +87,7 @@ pub fn encode_unknown(dialect: Dialect, name: &[u8], thread: Option<&[u8]>, out:
     encode_named(dialect, Command::Unknown, name, thread, &Reply::Failed { message: "unknown command" }, out);
 }
 
-/// What PMI-2 appends to a request's name.
+/// What PMI-2 appends to a request's name in the reply.
 pub(super) const RESPONSE: &str = "-response";
 
 fn encode_named(
@@ -132,7 +131,7 @@ fn write_thread(dialect: Dialect, thread: Option<&[u8]>, writer: &mut MessageWri
     }
 }
 
-/// PMI-1's name service says how it went twice: Hydra's clients read `rc`, Slurm's `info`.
+/// PMI-1's name service reports the result twice: Hydra's clients read `rc`, Slurm's `info`.
 fn has_info_word(dialect: Dialect, to: Command) -> bool {
     dialect == Dialect::Pmi1 && matches!(to, Command::PublishName | Command::UnpublishName | Command::LookupName)
 }
@@ -152,7 +151,7 @@ fn write_not_found(dialect: Dialect, to: Command, writer: &mut MessageWriter<'_>
             writer.raw("msg", b"key_not_found");
             writer.raw("value", b"unknown");
         }
-        // The walk by number ends so.
+        // This reply ends the walk by number.
         (Dialect::Pmi1, Command::GetByIdx) => writer.raw("reason", b"no_more_keyvals"),
         (Dialect::Pmi1, _) => writer.raw("msg", b"not_found"),
         (Dialect::Pmi2, _) => writer.raw("found", b"FALSE"),

@@ -1,10 +1,10 @@
-//! What can be wrong with a client's bytes, in words for one line.
+//! The errors in a client's bytes, each described in one line.
 
 use super::Command;
 use core::fmt;
 use thiserror::Error;
 
-/// The first bytes of something wrong, kept short and printed with escapes.
+/// The first bytes of an invalid message, kept short and printed with escapes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Excerpt {
     bytes: [u8; Self::LEN_MAX],
@@ -38,7 +38,7 @@ impl fmt::Debug for Excerpt {
     }
 }
 
-/// The framing is broken: nothing that follows on this link can be read.
+/// The framing is invalid: nothing that follows on this link can be read.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PmiError {
     #[error("a PMI-1 line of more than {limit} bytes without an end, it starts with {start}")]
@@ -55,7 +55,7 @@ pub enum PmiError {
     SpawnInterrupted { start: Excerpt },
 }
 
-/// One message's fields are wrong; the next message can be read.
+/// The fields of one message are invalid; the next message can still be read.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Problem {
     #[error("{command}: the field \"{field}\" is missing", command = .command.name())]

@@ -1,4 +1,4 @@
-//! PMI-2's way with a `;` inside a value: the writer doubles it, the reader halves it.
+//! How PMI-2 escapes a `;` inside a value: the writer doubles it, the reader halves it.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ pub fn double(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The text with each `;` doubled; `room` is where it lies if there was one.
+/// The text with each `;` doubled; if there is one, the result is stored in `room`.
 pub fn doubled<'a>(text: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
     if !text.contains(&b';') {
         return text;
@@ -22,7 +22,7 @@ pub fn doubled<'a>(text: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
     room
 }
 
-/// The value with each `;;` made one; `plain` is where it lies if there was one.
+/// The value with each `;;` halved; if there is one, the result is stored in `plain`.
 pub fn halve<'a>(value: &'a [u8], plain: &'a mut Vec<u8>) -> &'a [u8] {
     if !value.contains(&b';') {
         return value;

@@ -1,7 +1,7 @@
-//! Cuts a client's byte stream into lines (PMI-1) or counted bodies (PMI-2).
+//! Splits a client's byte stream into lines (PMI-1) or length-prefixed bodies (PMI-2).
 //!
-//! Holds the bytes that were pushed but not yet handed out. A message longer than its limit is refused as soon
-//! as that shows, so a stream without line ends costs at most the limit plus one chunk.
+//! Holds the bytes that were pushed but not yet returned. A message longer than its limit is refused as soon as this is detected, so a
+//! stream without line ends costs at most the limit plus one chunk.
 
 use super::error::{Excerpt, PmiError};
 use super::value::PMI2_HEADER_LEN;
@@ -10,21 +10,21 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use memchr::memchr;
 
-/// An idle link keeps no larger buffer than this: there are thousands of links in one agent.
+/// An idle link keeps at most this buffer capacity: an agent may have thousands of links.
 const IDLE_CAPACITY_BYTES: usize = 2048;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Framer {
     buffer: Vec<u8>,
-    /// Where the first byte not yet handed out is.
+    /// Index of the first byte not yet returned.
     start: usize,
-    /// Bytes behind `start` that hold no line end.
+    /// Bytes after `start` known to contain no line end.
     scanned: usize,
     counted: bool,
 }
 
 impl Framer {
-    /// From the next message on, lengths instead of line ends.
+    /// Expects length prefixes instead of line ends from the next message on.
     pub(super) fn switch_to_counted(&mut self) {
         self.counted = true;
         self.scanned = 0;
@@ -34,7 +34,7 @@ impl Framer {
         self.counted
     }
 
-    /// Takes bytes; all messages handed out before are gone.
+    /// Adds bytes; all messages returned before become invalid.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), PmiError> {
         let limit = if self.counted { PMI2_BODY_MAX + PMI2_HEADER_LEN } else { PMI1_LINE_MAX };
         let held = self.buffer.len() - self.start;
@@ -57,7 +57,7 @@ impl Framer {
         }
     }
 
-    /// Where the next message lies, without line end or length; `None`: more bytes needed.
+    /// The range of the next message, without line end or length prefix; `None`: more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, PmiError> {
         if self.counted { self.next_body() } else { self.next_line() }
     }
@@ -67,7 +67,7 @@ impl Framer {
         &self.buffer[range]
     }
 
-    /// How many bytes wait.
+    /// The number of bytes not yet returned.
     pub(super) fn held(&self) -> usize {
         self.buffer.len() - self.start
     }
@@ -108,7 +108,7 @@ impl Framer {
     }
 }
 
-/// Digits with blanks before (MPICH) or behind (libpmi2) them.
+/// Digits preceded (MPICH) or followed (libpmi2) by blanks.
 fn body_length(header: &[u8; PMI2_HEADER_LEN]) -> Result<u32, PmiError> {
     let digits = header.trim_ascii();
     let number =

@@ -1,11 +1,10 @@
-//! Makes types, decoders and encoders of the command table's rows.
+//! Generates types, decoders and encoders from the command table's rows.
 //!
-//! `commands!` and `replies!` are used once each, in `table`. A row is a command or a reply; a field is
-//! `name: Type = [its names in PMI-1] [its names in PMI-2] or "default"`, where no name means that the dialect
-//! lacks the field. Any of the names is read. A request is written with the first name only, a reply with all
-//! of them, because clients differ in what they look for.
+//! `commands!` and `replies!` are each used once, in `table`. A row is a command or a reply; a field is `name: Type = [its names in PMI-1]
+//! [its names in PMI-2] or "default"`, where no name means that the dialect lacks the field. When reading, any of the names is accepted. A
+//! request is written with the first name only, a reply with all of them, because clients look for different names.
 
-/// Where a field is found and how an error calls it.
+/// The names of a field in a dialect, for reading and for errors.
 macro_rules! field_names {
     ($dialect:expr, [$($pmi1:literal),*] [$($pmi2:literal),*]) => {
         match $dialect {
@@ -15,7 +14,7 @@ macro_rules! field_names {
     };
 }
 
-/// The text that a field has when the message lacks it.
+/// The default text of a field that is missing from the message.
 macro_rules! default_text {
     () => {
         None
@@ -41,23 +40,23 @@ macro_rules! commands {
             $hand:ident($hand_type:ty) [$hand_request1:literal => $hand_reply1:literal] [$hand_request2:literal] -> $hand_reply:ident
         )*
     ) => {
-        /// The name of a request, kept for its reply.
+        /// The kind of a request; kept for writing its reply.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         pub enum Command {
             $($(#[doc = $doc])* $variant,)*
             $($(#[doc = $hand_doc])* $hand,)*
-            /// A request that the table does not know; see [`super::encode_unknown`].
+            /// A request that is not in the table; see [`super::encode_unknown`].
             Unknown,
         }
 
-        /// What a rank asks.
+        /// A rank's request.
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub enum Request<'a> {
             $($(#[doc = $doc])* $variant $({ $($(#[doc = $field_doc])* $field: $type,)* })?,)*
             $($(#[doc = $hand_doc])* $hand($hand_type),)*
-            /// A command that the table does not know: answer with [`super::encode_unknown`].
+            /// A command that is not in the table: answer with [`super::encode_unknown`].
             Unknown { name: &'a [u8] },
-            /// A known command with wrong fields, in a frame that is whole: this request fails, the link goes on.
+            /// A known command with invalid fields in a valid frame: this request fails, the link continues.
             Malformed { command: Command, problem: Problem },
         }
 
@@ -85,7 +84,7 @@ macro_rules! commands {
                 }
             }
 
-            /// Which reply carries success.
+            /// The kind of its successful reply.
             pub const fn reply_kind(self) -> ReplyKind {
                 match self {
                     $(Command::$variant => ReplyKind::$reply,)*
@@ -163,7 +162,7 @@ macro_rules! commands {
             }
         }
 
-        /// The table for readers: one row a command.
+        /// The table for documentation: one row per command.
         #[allow(clippy::extra_unused_lifetimes)] // The rows' types name it.
         pub fn command_rows<'a>() -> Vec<Row> {
             alloc::vec![
@@ -195,11 +194,11 @@ macro_rules! replies {
             $field:ident: $type:ty = [$($pmi1:literal),*] [$($pmi2:literal),*] $(or $default:literal)?;
         )* })?
     )*) => {
-        /// What a rank is answered.
+        /// The reply to a rank's request.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Reply<'a> {
             $($(#[doc = $doc])* $variant $(($single_type))? $({ $($(#[doc = $field_doc])* $field: $type,)* })?,)*
-            /// There is no such key, or no such name.
+            /// The key or name does not exist.
             NotFound,
             /// The request failed; `message` says why.
             Failed { message: &'a str },
@@ -245,7 +244,7 @@ macro_rules! replies {
             }
         }
 
-        /// The replies for readers: one row a shape.
+        /// The replies for documentation: one row per kind.
         #[allow(clippy::extra_unused_lifetimes)] // The rows' types name it.
         pub fn reply_rows<'a>() -> Vec<Row> {
             alloc::vec![$(Row {

@@ -1,19 +1,17 @@
-//! PMI as ranks speak it: requests, replies, two dialects.
+//! The PMI protocol of ranks: requests and replies in two dialects.
 //!
-//! [`table`] lists every command once, with its names and fields in both dialects; encoders and decoders of
-//! both ends come from it. [`RequestReader`] and [`encode_reply`] are the server's half,
-//! [`encode_request`] and [`ReplyReader`] the client's.
+//! [`table`] lists every command once, with its names and fields in both dialects; encoders and decoders for both ends are generated from
+//! it. [`RequestReader`] and [`encode_reply`] are the server's half, [`encode_request`] and [`ReplyReader`] the client's.
 //!
-//! - **PMI-1**: one text line a message, `cmd=NAME key=value …\n`; spawn alone is a block of lines.
-//! - **PMI-2**: the first exchange is PMI-1's `init`, then six characters of length and a body
-//!   `cmd=NAME;key=value;…`. A doubled `;` stands for one inside a value (libpmi2 writes it so); values are
-//!   handed over and sent as they are on the wire, so what one libpmi2 doubles the other one halves.
+//! - **PMI-1**: one text line per message, `cmd=NAME key=value …\n`; only spawn is a block of lines.
+//! - **PMI-2**: the first exchange is PMI-1's `init`; afterwards each message is six characters of length and a body
+//!   `cmd=NAME;key=value;…`. A doubled `;` represents one inside a value (libpmi2 writes it so); values are returned and sent as they are
+//!   on the wire, so one libpmi2 halves what the other has doubled.
 //!
-//! A message whose frame is whole but whose fields are wrong is a [`Request::Malformed`]: that client gets an
-//! error. A broken frame is a [`PmiError`]: nothing after it can be read, the link is beyond repair.
+//! A message with valid framing but invalid fields is a [`Request::Malformed`]: that client gets an error. Invalid framing is a
+//! [`PmiError`]: nothing after it can be read, and the link cannot recover.
 //!
-//! Cost: one copy of the bytes into the reader's buffer; a request other than spawn is read from there without
-//! any allocation.
+//! Cost: one copy of the bytes into the reader's buffer; any request except spawn is read from there without allocation.
 
 mod encode;
 mod error;
@@ -38,7 +36,7 @@ pub use read_request::{Envelope, RequestReader};
 pub use spawn::{SpawnCommand, SpawnRequest};
 pub use table::{Command, Reply, ReplyKind, Request};
 
-/// What a link speaks after its `init`.
+/// The dialect of a link after its `init`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Dialect {
     Pmi1,

@@ -1,8 +1,7 @@
 //! Walks the `key=value` pairs of one message.
 //!
-//! Liberal in what it takes: extra separators, any order, unknown keys. A word without `=` is a flag, handed
-//! out as a pair with an empty value; behind `msg=` and `message=` such words belong to the text, because
-//! Hydra and many clients write texts with blanks.
+//! Tolerates extra separators, any order, and unknown keys. A word without `=` is a flag, returned as a pair with an empty value; after
+//! `msg=` and `message=` such words belong to the text, because Hydra and many clients write texts with blanks.
 
 use super::Dialect;
 use memchr::{memchr, memchr2};
@@ -14,7 +13,7 @@ enum Separator {
     Blank,
     /// PMI-2: `;` ends a pair, `;;` is part of it.
     Semicolon,
-    /// PMI-1's spawn blocks: one pair a line.
+    /// PMI-1's spawn blocks: one pair per line.
     Line,
 }
 
@@ -63,7 +62,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Up to the blank before the next `key=value`, or to the end.
+/// The length up to the blank before the next `key=value`, or to the end.
 fn text_len(rest: &[u8]) -> usize {
     let mut end = memchr(b' ', rest).unwrap_or(rest.len());
     while end < rest.len() {
@@ -77,7 +76,7 @@ fn text_len(rest: &[u8]) -> usize {
     end
 }
 
-/// Up to the first `;` that is not doubled.
+/// The length up to the first `;` that is not doubled.
 fn semicolon_len(rest: &[u8]) -> usize {
     let mut end = 0;
     while let Some(found) = memchr(b';', &rest[end..]) {
@@ -127,7 +126,7 @@ mod tests {
     use std::vec::Vec;
 
     fn all(pairs: Pairs<'_>) -> Vec<(&str, &str)> {
-        let text = |bytes| core::str::from_utf8(bytes).expect("the tests write text");
+        let text = |bytes| core::str::from_utf8(bytes).expect("the tests use valid UTF-8");
         pairs.map(|(key, value)| (text(key), text(value))).collect()
     }
 

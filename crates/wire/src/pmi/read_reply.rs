@@ -1,4 +1,4 @@
-//! Reads replies off a server's link.
+//! Reads replies from a server's link.
 
 use super::encode::RESPONSE;
 use super::error::{Excerpt, PmiError, Problem};
@@ -6,7 +6,7 @@ use super::framing::Framer;
 use super::pairs::Pairs;
 use super::{Command, Dialect, Reply};
 
-/// Cuts the replies of one server; starts with PMI-1's lines.
+/// Splits and parses the replies of one server; starts in PMI-1.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyReader {
     framer: Framer,
@@ -25,19 +25,19 @@ impl ReplyReader {
         Self::default()
     }
 
-    /// Takes bytes from the server, cut anywhere. Call [`ReplyReader::next`] until `None` before the next push.
+    /// Adds bytes from the server, split anywhere. Call [`ReplyReader::next`] until `None` before the next push.
     ///
     /// # Errors
-    /// [`PmiError`] if a message is longer than `limits` allow.
+    /// [`PmiError`] if a message is longer than `limits` allows.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), PmiError> {
         self.framer.push(bytes)
     }
 
-    /// The next whole reply; `None`: more bytes needed.
+    /// The next whole reply; `None`: more bytes are needed.
     ///
     /// # Errors
-    /// [`PmiError`] if the bytes cannot be cut into messages.
-    #[allow(clippy::should_implement_trait)] // It lends from the reader: no iterator can.
+    /// [`PmiError`] if the bytes cannot be split into messages.
+    #[allow(clippy::should_implement_trait)] // The result borrows from the reader; an iterator's item cannot.
     pub fn next(&mut self) -> Result<Option<ReplyFields<'_>>, PmiError> {
         let dialect = if self.framer.is_counted() { Dialect::Pmi2 } else { Dialect::Pmi1 };
         let Some(range) = self.framer.next()? else {
@@ -51,7 +51,7 @@ impl ReplyReader {
         }
     }
 
-    /// Reads all further bytes, also those already pushed, as PMI-2. To be called after the answer to `init`.
+    /// Reads all further bytes, also those already pushed, as PMI-2. Must be called after the answer to `init`.
     pub fn switch_to_pmi2(&mut self) {
         self.framer.switch_to_counted();
     }
@@ -76,12 +76,12 @@ impl<'a> ReplyFields<'a> {
         names.iter().find_map(|name| self.get(name))
     }
 
-    /// Whether the server says that the request succeeded; a reply without `rc` (old servers' `maxes`) does.
+    /// Whether the server reports success; a reply without `rc` (old servers' `maxes`) counts as success.
     pub fn succeeded(&self) -> bool {
         self.get("rc").is_none_or(|rc| rc.trim_ascii() == b"0") && self.get("info").is_none_or(|info| info != b"fail")
     }
 
-    /// The server's words on a failure.
+    /// The server's error message.
     pub fn message(&self) -> &'a str {
         let raw = self.any_of(&["msg", "errmsg", "reason"]).unwrap_or(b"no reason given");
         core::str::from_utf8(raw).unwrap_or("a reason that is no text")
@@ -98,10 +98,10 @@ impl<'a> ReplyFields<'a> {
         }
     }
 
-    /// This as the answer to `command`.
+    /// Decodes this as the answer to `command`.
     ///
     /// # Errors
-    /// [`Problem`] if it answers something else or lacks a field.
+    /// [`Problem`] if it answers another command or lacks a field.
     pub fn reply_to(&self, command: Command) -> Result<Reply<'a>, Problem> {
         if !self.answers(command) {
             return Err(Problem::WrongReply { expected: command, name: Excerpt::of(self.name) });

@@ -1,6 +1,6 @@
-//! Reads requests off a client's link.
+//! Reads requests from a client's link.
 //!
-//! Holds at most a half-read message, and of a spawn the blocks that came before its last one.
+//! Holds at most a partially read message and, for a spawn, all blocks before its last one.
 
 use super::error::{Excerpt, PmiError};
 use super::framing::Framer;
@@ -14,11 +14,11 @@ use core::ops::Range;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Envelope<'a> {
     pub request: Request<'a>,
-    /// PMI-2's `thrid`: hand it to [`super::encode_reply`] as it is.
+    /// PMI-2's `thrid`: pass it to [`super::encode_reply`] unchanged.
     pub thread: Option<&'a [u8]>,
 }
 
-/// Cuts and decodes the requests of one client; starts with PMI-1's lines.
+/// Splits and decodes the requests of one client; starts in PMI-1.
 #[derive(Clone, Debug, Default)]
 pub struct RequestReader {
     framer: Framer,
@@ -26,7 +26,7 @@ pub struct RequestReader {
     spawn: Option<PartialSpawn>,
 }
 
-/// What a line turned out to be.
+/// The result of reading one line or body.
 enum Step {
     Message(Range<usize>),
     Spawn(Request<'static>),
@@ -37,19 +37,19 @@ impl RequestReader {
         Self::default()
     }
 
-    /// Takes bytes from the client, cut anywhere. Call [`RequestReader::next`] until `None` before the next push.
+    /// Adds bytes from the client, split anywhere. Call [`RequestReader::next`] until `None` before the next push.
     ///
     /// # Errors
-    /// [`PmiError`] if a message is longer than `limits` allow; the link is beyond repair.
+    /// [`PmiError`] if a message is longer than `limits` allows; the link cannot recover.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), PmiError> {
         self.framer.push(bytes)
     }
 
-    /// The next whole request; `None`: more bytes needed.
+    /// The next whole request; `None`: more bytes are needed.
     ///
     /// # Errors
-    /// [`PmiError`] if the bytes cannot be cut into messages; the link is beyond repair.
-    #[allow(clippy::should_implement_trait)] // It lends from the reader: no iterator can.
+    /// [`PmiError`] if the bytes cannot be split into messages; the link cannot recover.
+    #[allow(clippy::should_implement_trait)] // The result borrows from the reader; an iterator's item cannot.
     pub fn next(&mut self) -> Result<Option<Envelope<'_>>, PmiError> {
         match self.step()? {
             None => Ok(None),
@@ -58,17 +58,17 @@ impl RequestReader {
         }
     }
 
-    /// What is being read.
+    /// The dialect being read.
     pub fn dialect(&self) -> Dialect {
         if self.framer.is_counted() { Dialect::Pmi2 } else { Dialect::Pmi1 }
     }
 
-    /// Reads all further bytes, also those already pushed, as PMI-2. To be called when `init` of version 2 was answered.
+    /// Reads all further bytes, also those already pushed, as PMI-2. Must be called once `init` of version 2 was answered.
     pub fn switch_to_pmi2(&mut self) {
         self.framer.switch_to_counted();
     }
 
-    /// How many bytes of unfinished messages are held: not 0 when a client closes in the middle of one.
+    /// The number of bytes of unfinished messages: not 0 if a client closes in the middle of a message.
     pub fn held_bytes(&self) -> usize {
         self.framer.held() + self.spawn.as_ref().map_or(0, PartialSpawn::held_bytes)
     }
@@ -102,7 +102,7 @@ fn decode(dialect: Dialect, message: &[u8]) -> Result<Envelope<'_>, PmiError> {
     };
     let mut thread = None;
     let request = match Command::of_name(dialect, name) {
-        // A PMI-1 spawn is a block of lines; as a single line it is nothing that anybody sends.
+        // A PMI-1 spawn is a block of lines; no client sends it as a single line.
         Command::Spawn if dialect == Dialect::Pmi1 => Ok(Request::Unknown { name }),
         Command::Spawn => {
             thread = thread_of(dialect, pairs);

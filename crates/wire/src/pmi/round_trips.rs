@@ -1,4 +1,4 @@
-//! Every command and reply of the table goes round, whatever its fields hold, however its bytes are cut.
+//! Every command and reply of the table survives a round trip, whatever its fields contain and however its bytes are split.
 
 use super::table::{Row, command_rows, reply_rows};
 use super::tests::{reader_of, requests};
@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use std::string::String;
 use std::vec::Vec;
 
-/// Names and texts of a message's fields.
+/// Names and values of a message's fields.
 type Fields = Vec<(&'static str, Vec<u8>)>;
 
-/// Text of a field's type, as a dialect can carry it.
+/// A value of a field's type, as the dialect can represent it.
 fn text_of(kind: &'static str, dialect: Dialect) -> BoxedStrategy<Vec<u8>> {
     match kind {
         "u32" => any::<u32>().prop_map(|number| std::format!("{number}").into_bytes()).boxed(),
@@ -21,16 +21,16 @@ fn text_of(kind: &'static str, dialect: Dialect) -> BoxedStrategy<Vec<u8>> {
             proptest::collection::vec(byte, 1..60)
                 .prop_map(move |bytes| match dialect {
                     Dialect::Pmi1 => bytes.into_iter().map(|byte| if byte == b' ' { b'=' } else { byte }).collect(),
-                    // libpmi2 doubles what would end the value.
+                    // libpmi2 doubles the terminator.
                     Dialect::Pmi2 => bytes.into_iter().flat_map(|b| std::vec![b; 1 + usize::from(b == b';')]).collect(),
                 })
                 .boxed()
         }
-        other => panic!("the table has a new type: {other}"),
+        other => panic!("no strategy for the type {other}"),
     }
 }
 
-/// A message of `name` with all fields that the dialect has, in the table's order, under their first names.
+/// A message called `name` with all fields that the dialect has, in the table's order, under their first names.
 fn message_of(dialect: Dialect, name: String, fields: Fields) -> Vec<u8> {
     let mut body = std::format!("cmd={name}").into_bytes();
     for (key, value) in fields {
@@ -60,7 +60,7 @@ fn fields_of(dialect: Dialect, row: &Row) -> BoxedStrategy<Fields> {
     fields.boxed()
 }
 
-/// Any command of the table with any field values: its bytes.
+/// The bytes of any command of the table with any field values.
 fn any_request() -> impl Strategy<Value = (Dialect, Vec<u8>)> {
     let mut all = Vec::new();
     for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
@@ -73,13 +73,13 @@ fn any_request() -> impl Strategy<Value = (Dialect, Vec<u8>)> {
     proptest::strategy::Union::new(all)
 }
 
-/// Any successful reply of the table, as the answer to a command: its bytes and its fields' texts.
+/// Any successful reply of the table, as the answer to a command: its bytes and its fields' values.
 fn any_reply() -> impl Strategy<Value = (Dialect, Command, Vec<u8>, Fields)> {
     let mut all = Vec::new();
     for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
         for &command in Command::ALL {
             let kind = std::format!("{:?}", command.reply_kind());
-            let row = reply_rows().into_iter().find(|row| row.name == kind).expect("every shape has its row");
+            let row = reply_rows().into_iter().find(|row| row.name == kind).expect("every kind has a row");
             let name = match (dialect, command) {
                 (_, Command::InitAck | Command::Abort) => continue,
                 (Dialect::Pmi1, _) => command.pmi1_reply_name().map(String::from),

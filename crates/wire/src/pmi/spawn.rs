@@ -1,8 +1,8 @@
-//! Spawn: the one request that starts programs, and the one whose form is not a flat list of fields.
+//! Spawn: the one request that starts programs, and the only one that is not a flat list of fields.
 //!
-//! PMI-1 sends a block of lines for each program and counts the blocks (`spawnssofar` of `totspawns`); PMI-2
-//! sends one body in which `subcmd` opens each program. Arguments, info pairs and preputs are numbered; they are
-//! taken in ascending order, whatever the first number is.
+//! PMI-1 sends a block of lines for each program and counts the blocks (`spawnssofar` of `totspawns`); PMI-2 sends one body in which
+//! `subcmd` starts each program. Arguments, info pairs and preputs are numbered; they are used in ascending order, whatever the first
+//! number is.
 
 use super::error::{Excerpt, PmiError, Problem};
 use super::pairs::Pairs;
@@ -11,14 +11,14 @@ use super::{Command, Request};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Bytes of all blocks of one PMI-1 spawn: as large as Linux takes arguments of one program by default.
+/// Maximum size of all blocks of one PMI-1 spawn: Linux' default limit for the arguments of one program (bytes).
 const SPAWN_LEN_MAX: usize = 2 << 20;
 
-/// Start these programs as one new job.
+/// Starts these programs as one new job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SpawnRequest {
     pub commands: Vec<SpawnCommand>,
-    /// Pairs in the new job's kvs before its first rank runs.
+    /// Pairs to put into the new job's kvs before its first rank runs.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -32,7 +32,7 @@ pub struct SpawnCommand {
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A dialect's words.
+/// The field names of a dialect.
 struct Words {
     program: &'static str,
     ranks: &'static str,
@@ -61,7 +61,7 @@ const PMI2: Words = Words {
 struct NumberedPairs(BTreeMap<u32, (Vec<u8>, Vec<u8>)>);
 
 impl NumberedPairs {
-    /// Takes the field if it is one of these; whether it was.
+    /// Takes the field if it belongs to these pairs; returns whether it does.
     fn take(&mut self, words: (&str, &str), key: &[u8], value: &[u8]) -> bool {
         if let Some(number) = numbered(key, words.0) {
             self.0.entry(number).or_default().0 = value.to_vec();
@@ -78,7 +78,7 @@ impl NumberedPairs {
     }
 }
 
-/// The number behind `word`.
+/// The number that follows `word`.
 fn numbered(key: &[u8], word: &str) -> Option<u32> {
     let digits = key.strip_prefix(word.as_bytes())?;
     if !digits.iter().all(u8::is_ascii_digit) {
@@ -87,7 +87,7 @@ fn numbered(key: &[u8], word: &str) -> Option<u32> {
     core::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// One program while its fields come in.
+/// One program while its fields are being read.
 #[derive(Default)]
 struct Draft {
     program: Vec<u8>,
@@ -124,7 +124,7 @@ impl Draft {
     }
 }
 
-/// Decodes a PMI-2 body behind its `cmd=spawn;`.
+/// Decodes a PMI-2 body after its `cmd=spawn;`.
 pub(super) fn decode_pmi2(pairs: Pairs<'_>) -> Result<SpawnRequest, Problem> {
     let mut commands = Vec::new();
     let mut preput = NumberedPairs::default();
@@ -147,7 +147,7 @@ pub(super) fn decode_pmi2(pairs: Pairs<'_>) -> Result<SpawnRequest, Problem> {
     Ok(SpawnRequest { commands, preput: preput.into_vec() })
 }
 
-/// A PMI-1 spawn whose last block has not come yet.
+/// A PMI-1 spawn whose last block has not arrived yet.
 #[derive(Clone, Debug)]
 pub(super) struct PartialSpawn {
     request: SpawnRequest,
@@ -155,7 +155,7 @@ pub(super) struct PartialSpawn {
     block: Option<Vec<u8>>,
     /// Bytes of all blocks so far.
     bytes: usize,
-    /// A block of another name is read to its end and refused.
+    /// Whether the block is a spawn; any other block is read to its end and refused.
     is_spawn: bool,
 }
 
@@ -169,7 +169,7 @@ impl PartialSpawn {
         self.bytes.max(1)
     }
 
-    /// Takes one more line; the request when it is complete.
+    /// Adds one line; returns the request when it is complete.
     pub(super) fn line(&mut self, line: &[u8]) -> Result<Option<Request<'static>>, PmiError> {
         self.bytes += line.len() + 1;
         if self.bytes > SPAWN_LEN_MAX {
@@ -199,7 +199,7 @@ impl PartialSpawn {
         }
     }
 
-    /// Adds a block's program; `true` if it was the last one.
+    /// Adds a block's program; returns whether it was the last one.
     fn end_block(&mut self, block: &[u8]) -> Result<bool, Problem> {
         let mut draft = Draft::default();
         let mut preput = NumberedPairs::default();
@@ -237,7 +237,7 @@ fn count_line(name: &str, count: usize, out: &mut Vec<u8>) {
     line(name, None, &digits, out);
 }
 
-/// Appends the blocks; arguments count from 1, as MPICH does.
+/// Appends the blocks; arguments are numbered from 1, as in MPICH.
 pub(super) fn encode_pmi1(request: &SpawnRequest, out: &mut Vec<u8>) {
     for (index, command) in request.commands.iter().enumerate() {
         out.extend_from_slice(b"mcmd=spawn\n");
@@ -264,7 +264,7 @@ fn numbered_lines(words: (&str, &str), pairs: &[(Vec<u8>, Vec<u8>)], out: &mut V
     }
 }
 
-/// Writes the body's fields in the order that Slurm's parser wants.
+/// Writes the body's fields in the order that Slurm's parser requires.
 pub(super) fn encode_pmi2(request: &SpawnRequest, writer: &mut MessageWriter<'_>) {
     writer.field("ncmds", &(request.commands.len() as u32));
     writer.field("preputcount", &(request.preput.len() as u32));

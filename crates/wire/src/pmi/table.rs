@@ -1,14 +1,14 @@
-//! The PMI commands, each once: names and fields in both dialects.
+//! The PMI commands, each defined once: names and fields in both dialects.
 //!
 //! Source of names: MPICH `src/pmi/maint/pmi-1.1.txt` and `pmi-2.0.txt`, Slurm's libpmi2 where it differs. The
 //! frequent requests come first, because a name is looked up in this order. The rendered table is
 //! `tests/golden/pmi-table.txt`.
 //!
 //! ```text
-//! Variant ["PMI-1 request" => "PMI-1 reply"] ["PMI-2 request"] -> reply's shape { fields }
+//! Variant ["PMI-1 request" => "PMI-1 reply"] ["PMI-2 request"] -> kind of the reply { fields }
 //! ```
 //!
-//! PMI-2's replies are called like their request with `-response` behind.
+//! The name of a PMI-2 reply is the request's name followed by `-response`.
 
 use super::Dialect;
 use super::error::Problem;
@@ -19,13 +19,13 @@ use super::spawn::SpawnRequest;
 use super::value::{FieldName, MessageWriter, Value};
 use alloc::vec::Vec;
 
-/// PMI-2: names the asking thread; echoed exactly, because libpmi2 uses it as a pointer.
+/// PMI-2: identifies the requesting thread; returned exactly, because libpmi2 uses it as a pointer.
 pub(super) const THREAD_FIELD: &str = "thrid";
 
 commands! {
     /// Read a pair that a fence has published, or one of the server's own.
     Get ["get" => "get_result"] ["kvs-get"] -> Value {
-        /// Absent or empty: the own job's.
+        /// If absent or empty: the rank's own job.
         kvsname: Option<&'a [u8]> = ["kvsname"] ["jobid"];
         /// Rank that is likely to have put the pair; -1 for none.
         source: Option<i32> = [] ["srcid"];
@@ -45,10 +45,10 @@ commands! {
     Init ["init" => "response_to_init"] [] -> Init {
         version: u32 = ["pmi_version"] [];
         subversion: u32 = ["pmi_subversion"] [] or "0";
-        /// PMI-1, our own clients: they take PMI 1.2 for an answer, which they could not ask every server for.
+        /// PMI-1, our own clients: they accept PMI 1.2 as the answer; not every server would accept a request for it.
         extension: Option<u32> = ["wireup"] [];
     }
-    /// PMI-2's second request: who is asking.
+    /// PMI-2's second request: identifies the rank.
     FullInit [] ["fullinit"] -> FullInit {
         job_id: Option<&'a [u8]> = [] ["pmijobid"];
         rank: Option<u32> = [] ["pmirank", "srcid"];
@@ -72,7 +72,7 @@ commands! {
     /// Read a pair of this node.
     GetNodeAttr [] ["info-getnodeattr"] -> Value {
         key: &'a [u8] = [] ["key"];
-        /// Answer only when some rank has put the key.
+        /// Answer only once some rank has put the key.
         wait: bool = [] ["wait"] or "FALSE";
     }
     /// Read what the server says about the job.
@@ -94,7 +94,7 @@ commands! {
         name: &'a [u8] = ["service"] ["name"];
         port: &'a [u8] = ["port"] ["port"];
     }
-    /// Take a published name back.
+    /// Withdraw a published name.
     UnpublishName ["unpublish_name" => "unpublish_result"] ["name-unpublish"] -> Done {
         name: &'a [u8] = ["service"] ["name"];
     }
@@ -125,18 +125,18 @@ commands! {
         id: u32 = [] ["id"];
         /// Longest value; the same on all ranks.
         max_len: u32 = [] ["maxlen"];
-        /// The array is wanted as rows of `maxlen` bytes.
+        /// Whether the array is wanted as rows of `maxlen` bytes.
         shared: bool = [] ["shared"] or "FALSE";
-        /// Places in the arena that the client has done with, separated by commas; see `crate::shared::rows`.
+        /// Places in the arena that the client no longer uses, separated by commas; see `crate::shared::rows`.
         freed: &'a [u8] = [] ["freed"] or "";
         value: &'a [u8] = [] ["value"];
     }
-    /// Our own clients: hand out the indexed pairs of all fences, as descriptors, see `crate::shared::segment`.
+    /// Our own clients: get the indexed pairs of all fences, as descriptors; see `crate::shared::segment`.
     KvsMap [] ["wireup-kvs-map"] -> KvsMap {
         /// Segments that the client has, oldest first: the versions where they end, separated by commas.
         have: &'a [u8] = [] ["have"] or "";
     }
-    /// Walk the pairs by number; legacy.
+    /// Get the pairs by number; legacy.
     GetByIdx ["getbyidx" => "getbyidx_results"] [] -> Pair {
         kvsname: Option<&'a [u8]> = ["kvsname"] [];
         index: i32 = ["idx"] [];
@@ -147,11 +147,11 @@ commands! {
     DestroyKvs ["destroy_kvs" => "kvs_destroyed"] [] -> Done {
         kvsname: Option<&'a [u8]> = ["kvsname"] [];
     }
-    /// A process that came through a port says which one it is.
+    /// A process that connected to a port identifies itself.
     InitAck ["initack" => "initack"] [] -> InitAck {
         pmiid: u32 = ["pmiid"] [];
     }
-    /// A process that started without a launcher and now wants one.
+    /// A process that started without a launcher (a singleton) requests one.
     SingInit ["singinit" => "singinit_info"] [] -> SingInit {
         version: u32 = ["pmi_version"] [];
         subversion: u32 = ["pmi_subversion"] [] or "0";
@@ -165,31 +165,31 @@ commands! {
 }
 
 replies! {
-    /// Nothing but success.
+    /// Success without data.
     Done
-    /// All have entered the barrier.
+    /// All ranks have entered the barrier.
     BarrierOut {
-        /// PMI 1.2: the group's; 0 for a barrier without one.
+        /// PMI 1.2: the group's tag; 0 for a barrier without a group.
         tag: Option<i32> = ["tag"] [];
     }
     /// The pair's value.
     Value(value: &'a [u8] = ["value"] ["value"])
-    /// What the server will speak; `rc` other than 0 refuses.
+    /// The version that the server will use; an `rc` other than 0 is a refusal.
     Init {
         version: u32 = ["pmi_version"] [];
         subversion: u32 = ["pmi_subversion"] [] or "0";
         rc: i32 = ["rc"] [];
     }
-    /// All that a PMI-2 rank must know.
+    /// Everything that a PMI-2 rank needs.
     FullInit {
         version: u32 = [] ["pmi-version"] or "2";
         subversion: u32 = [] ["pmi-subversion"] or "0";
         rank: u32 = [] ["rank"];
         size: u32 = [] ["size"];
         appnum: i32 = [] ["appnum"];
-        /// Present: the job was started by another one.
+        /// If present: the job was started by another job.
         spawner: Option<&'a [u8]> = [] ["spawner-jobid"];
-        /// Our own commands are understood, in this version of theirs.
+        /// If present: our own commands are understood, in this version.
         extension: Option<u32> = [] ["wireup"];
     }
     /// Longest name, key and value.
@@ -216,22 +216,22 @@ replies! {
         left: &'a [u8] = [] ["ring-left"];
         right: &'a [u8] = [] ["ring-right"];
     }
-    /// A fence of our own clients is over.
+    /// A fence of our own clients is complete.
     FenceNb {
         id: u32 = [] ["id"];
         /// Grows with every fence that published pairs.
         version: u32 = [] ["kvs"];
     }
-    /// An allgather of our own clients is over. A descriptor comes along: of the array, or, where there is a place, of the arena if
-    /// that is new to the client.
+    /// An allgather of our own clients is complete. A descriptor comes with it: of the array or, if there is a place, of the arena if that
+    /// is new to the client.
     Allgather {
         id: u32 = [] ["id"];
-        /// Where the array lies in the arena.
+        /// The array's place in the arena.
         place: Option<u32> = [] ["place"];
-        /// Present: the arena is new to the client.
+        /// If present: the arena is new to the client.
         new: Option<u32> = [] ["new"];
     }
-    /// The client's first `keep` segments stay; those that end at `ends` follow, a descriptor for each comes along.
+    /// The client keeps its first `keep` segments; those that end at `ends` follow, with a descriptor for each.
     KvsMap {
         keep: u32 = [] ["keep"];
         ends: &'a [u8] = [] ["ends"] or "";
@@ -242,18 +242,18 @@ replies! {
         key: &'a [u8] = ["key"] [];
         value: &'a [u8] = ["val"] [];
     }
-    /// The new ranks, one 0 or error each, separated by commas.
+    /// The new ranks, a 0 or an error code for each, separated by commas.
     Spawned {
         job_id: Option<&'a [u8]> = [] ["jobid"];
         errcodes: Option<&'a [u8]> = ["errcodes"] ["errcodes"];
     }
-    /// Who the process behind a port is; PMI-1 sends these as three lines `cmd=set` of their own.
+    /// Identifies the process behind a port; PMI-1 sends these fields as three separate lines `cmd=set`.
     InitAck {
         size: u32 = [] [] or "0";
         rank: u32 = [] [] or "0";
         debug: u32 = [] [] or "0";
     }
-    /// What a late server offers.
+    /// The services that the launcher offers to a singleton.
     SingInit {
         version_ok: &'a [u8] = ["versionok"] [];
         stdio: &'a [u8] = ["stdio"] [];
@@ -261,7 +261,7 @@ replies! {
     }
 }
 
-/// A row of the rendered table.
+/// A row of the generated documentation.
 pub struct Row {
     pub name: &'static str,
     pub doc: &'static [&'static str],
@@ -279,7 +279,7 @@ pub struct FieldRow {
 }
 
 impl Command {
-    /// The name for people: PMI-1's, or PMI-2's where only that has it.
+    /// The name for messages: PMI-1's, or PMI-2's if PMI-1 lacks the command.
     pub fn name(self) -> &'static str {
         self.request_name(Dialect::Pmi1).or(self.request_name(Dialect::Pmi2)).unwrap_or("unknown command")
     }

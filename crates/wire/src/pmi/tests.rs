@@ -1,4 +1,4 @@
-//! Messages as the references have them, and the rendered table.
+//! Messages exactly as in the reference implementations, and the documented table.
 
 use super::table::{Row, command_rows, reply_rows};
 use super::*;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::string::String;
 use std::vec::Vec;
 
-/// Reads all requests of a byte stream given in pieces, as text.
+/// Reads all requests of a byte stream that is given in pieces, as text.
 pub(super) fn requests(dialect: Dialect, pieces: &[&[u8]]) -> Result<Vec<String>, PmiError> {
     let mut reader = RequestReader::new();
     if dialect == Dialect::Pmi2 {
@@ -141,7 +141,7 @@ fn render(title: &str, rows: Vec<Row>, out: &mut String) {
     writeln!(out).unwrap();
 }
 
-/// The table as documentation: a changed command is a changed file in review. `BLESS=1` writes it anew.
+/// Compares the table with its documentation, so that a changed command shows up in review. `BLESS=1` rewrites the file.
 #[test]
 fn the_table_is_the_documented_one() {
     let mut text = String::from("Fields: name, its names in PMI-1, in PMI-2, type, default.\n\n");
@@ -159,5 +159,5 @@ fn the_table_is_the_documented_one() {
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(path, &text).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), text, "run with BLESS=1 if the change is meant");
+    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), text, "run with BLESS=1 if the change is intended");
 }

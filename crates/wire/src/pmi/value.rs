@@ -1,25 +1,25 @@
-//! The types that a field can have, and their text on the wire.
+//! The types of fields, and their text on the wire.
 
 use super::error::{Excerpt, Problem};
 use super::{Command, Dialect};
 use alloc::vec::Vec;
 
-/// One field's place in the table: what an error calls it.
+/// Identifies one field of the table in an error.
 #[derive(Clone, Copy)]
 pub(super) struct FieldName {
     pub(super) command: Command,
     pub(super) field: &'static str,
 }
 
-/// A type of the table.
+/// A field type of the table.
 pub(super) trait Value<'a>: Sized {
-    /// What it is called in the documentation.
+    /// Its name in the documentation.
     const TYPE: &'static str;
     /// Whether a message may lack it.
     const OPTIONAL: bool = false;
-    /// Reads what the message held for the field.
+    /// Parses the field's text in the message, if any.
     fn read(name: FieldName, raw: Option<&'a [u8]>) -> Result<Self, Problem>;
-    /// Appends the text; `false` if the field is to be left out.
+    /// Appends the text; returns `false` if the field must be left out.
     fn write(&self, out: &mut Vec<u8>) -> bool;
 }
 
@@ -130,13 +130,13 @@ pub(super) struct MessageWriter<'o> {
     start: usize,
 }
 
-/// Characters before a PMI-2 body: its length, right-justified.
+/// Length of the prefix of a PMI-2 body: the body's length, right-justified.
 pub(super) const PMI2_HEADER_LEN: usize = 6;
-/// Longest body that six digits can announce.
+/// Longest body length that six digits can represent.
 const PMI2_LENGTH_MAX: usize = 999_999;
 
 impl<'o> MessageWriter<'o> {
-    /// Starts a message called by the two parts of `name`.
+    /// Starts a message; its name is the concatenation of the two parts of `name`.
     pub(super) fn begin(dialect: Dialect, name: (&[u8], &str), out: &'o mut Vec<u8>) -> Self {
         let start = out.len();
         if dialect == Dialect::Pmi2 {
@@ -172,7 +172,7 @@ impl<'o> MessageWriter<'o> {
         self.end_pair();
     }
 
-    /// Appends keys and values as two numbered fields each, from 0.
+    /// Appends each key and value as two numbered fields, counted from 0.
     pub(super) fn numbered_pairs(&mut self, words: (&str, &str), pairs: &[(Vec<u8>, Vec<u8>)]) {
         for (number, (key, value)) in pairs.iter().enumerate() {
             self.numbered(words.0, number, key);
@@ -195,8 +195,8 @@ impl<'o> MessageWriter<'o> {
         }
     }
 
-    /// A table field under all its names of the dialect. Text that equals its empty default is left out: MPICH's
-    /// PMI-1 parser refuses empty values.
+    /// Appends a table field under all its names in the dialect. A value equal to its empty default is left out: MPICH's PMI-1 parser
+    /// refuses empty values.
     pub(super) fn table_field<'a>(&mut self, keys: &[&str], value: &impl Value<'a>, default: Option<&str>) {
         for key in keys {
             let before = self.out.len();

@@ -1,18 +1,18 @@
-//! What an agent shares with the ranks of its node in sealed memory: written once by the agent, then read by both.
+//! Data that an agent shares with the ranks of its node in sealed memory: written once by the agent, then read by both.
 //!
-//! `segment` holds pairs of a kvs with their index, `rows` the values of an allgather. Both are read in place from
-//! `&[u8]`, whatever its alignment. A reader trusts nothing: each offset is checked when it is followed, so that a
-//! client with a broken server gets wrong answers at worst. Numbers are little-endian.
+//! `segment` contains pairs of a kvs with their index, `rows` the values of an allgather. Both are read in place from `&[u8]` of any
+//! alignment. A reader trusts nothing: each offset is checked when it is followed, so that a client with a broken server gets wrong answers
+//! at worst. Numbers are little-endian.
 //!
-//! A client maps the whole file `MAP_PRIVATE`, for reading: kernels before 6.7 take `MAP_SHARED` of a sealed file for the
-//! wish to write.
+//! A client maps the whole file `MAP_PRIVATE`, for reading: kernels before 6.7 treat `MAP_SHARED` of a sealed file as a request for write
+//! access.
 
 pub mod rows;
 pub mod segment;
 
 use thiserror::Error;
 
-/// Bytes that are not what their beginning says, or not of this format at all.
+/// The bytes do not match their header, or are not of this format.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[error("shared memory of the agent is malformed")]
 pub struct Malformed;

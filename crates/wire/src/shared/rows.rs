@@ -7,27 +7,27 @@
 //! +--------+------+-------+--------+----------+----------+------------------------------------------------+
 //! ```
 //!
-//! `stride` is the longest value that was allowed, row = rank. Rows are what a client hands out without a copy; packed
-//! values take no padding and are unpacked in one pass, in rank order.
+//! `stride` is the maximum length of a value; row = rank. A client can return rows without a copy; packed values need no padding and are
+//! unpacked in one pass, in rank order.
 //!
-//! Cost: 64 bytes and `stride`, or the value and 1 byte (3 from 255 bytes on), a rank.
+//! Cost per rank: `stride` bytes, or the value and 1 byte (3 from 255 bytes on); plus 64 bytes per array.
 //!
-//! A short array lies in an arena, memory of [`ARENA_SLOTS`] slots that a rank maps once and that is used again: a descriptor, a
-//! mapping and its first touch cost more than the array's way to the node. Place `n` is slot `n % ARENA_SLOTS` of the
-//! `n / ARENA_SLOTS`-th arena. A rank says with its next allgather which places it has done with; until all have, none is written.
+//! A short array lies in an arena, memory of [`ARENA_SLOTS`] slots that a rank maps once and that is reused: a descriptor, a mapping and
+//! its first touch cost more than transferring the array to the node. Place `n` is slot `n % ARENA_SLOTS` of arena number `n /
+//! ARENA_SLOTS`. With its next allgather a rank reports which places it no longer uses; a slot is reused only when all ranks have done so.
 
 use super::{Malformed, u32_at, u64_at};
 use crate::values::{encoded_len, prefix, split_first, values};
 
 /// `WAG1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"WAG1");
-/// Bytes before the body: rows of whole cache lines stay so.
+/// Length of the header: a whole cache line, so that rows of whole cache lines stay aligned.
 pub const HEADER_LEN: usize = 64;
 
-/// Arrays in an arena: one to read while the next one comes.
+/// Arrays in an arena: one can be read while the next one is written.
 pub const ARENA_SLOTS: u32 = 2;
 
-/// How the values lie.
+/// How the values are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Form {
@@ -35,7 +35,7 @@ pub enum Form {
     Rows = 1,
 }
 
-/// An array in memory that somebody else has written.
+/// An array in memory that another process has written.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     form: Form,
@@ -45,11 +45,11 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// `bytes`: the whole of it; what lies behind is not looked at.
+    /// `bytes`: the whole array; bytes after its end are ignored.
     ///
     /// # Errors
-    /// The header is that of another format, or its numbers do not make up the length.
-    #[inline(never)] // Small libraries read it at several places.
+    /// The header is that of another format, or its numbers do not match the length.
+    #[inline(never)] // Keeps libraries small that call it in several places.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let field = |index: usize| u32_at(bytes, index * 4).ok_or(Malformed);
         let (magic, form, count, stride) = (field(0)?, field(1)?, field(2)?, field(3)?);
@@ -61,7 +61,7 @@ impl<'a> Rows<'a> {
             1 => Form::Rows,
             _ => return Err(Malformed),
         };
-        // A value takes a byte at least: no count is larger than what is there.
+        // A value takes at least one byte, so the count cannot exceed the number of bytes.
         let fits = count as usize <= body_len
             && (form == Form::Packed || u64::from(count) * u64::from(stride) == body_len as u64);
         if magic != MAGIC || !fits {
@@ -74,12 +74,12 @@ impl<'a> Rows<'a> {
         self.form
     }
 
-    /// Ranks of the job.
+    /// The number of ranks of the job.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Longest value that was allowed; bytes of a row.
+    /// Maximum length of a value; bytes of a row.
     pub fn stride(&self) -> usize {
         self.stride
     }
@@ -89,14 +89,13 @@ impl<'a> Rows<'a> {
         (self.form == Form::Rows).then_some(self.body)
     }
 
-    /// A rank's row; `None` if the values are packed or there is no such rank.
+    /// A rank's row; `None` if the values are packed or the rank does not exist.
     pub fn row(&self, rank: u32) -> Option<&'a [u8]> {
         let rows = self.array().filter(|_| rank < self.count)?;
         rows.get(rank as usize * self.stride..)?.get(..self.stride)
     }
 
-    /// Each rank's value in rank order; a row comes with its padding, since a value may end in zeros of its own.
-    /// Ends after an error.
+    /// Each rank's value in rank order; a row includes its padding, since a value may itself end in zeros. Stops after an error.
     pub fn values(&self) -> Values<'a> {
         Values { form: self.form, left: self.count, stride: self.stride, rest: self.body }
     }
@@ -104,7 +103,7 @@ impl<'a> Rows<'a> {
     /// Copies all values into rows of `stride` bytes, NUL-padded, in one pass.
     ///
     /// # Errors
-    /// The packed values are cut short, one is longer than `stride`, or `buffer` is not `count * stride` bytes long.
+    /// The packed values are truncated, one is longer than `stride`, or `buffer` is not `count * stride` bytes long.
     pub fn fill(&self, buffer: &mut [u8], stride: usize) -> Result<(), Malformed> {
         if (self.count as usize).checked_mul(stride) != Some(buffer.len()) {
             return Err(Malformed);
@@ -153,7 +152,7 @@ impl<'a> Iterator for Values<'a> {
     }
 }
 
-/// What an array will hold, so that its length is known before it is built.
+/// The contents of an array, so that its length is known before it is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     form: Form,
@@ -168,18 +167,18 @@ impl Layout {
         Layout { form: Form::Rows, count, stride, body_len: count as usize * stride as usize }
     }
 
-    /// `count` values of at most `stride` bytes which take `body_len` bytes with their lengths: the sum of
-    /// [`encoded_len`], or the bytes that came from the nodes together.
+    /// `count` values of at most `stride` bytes which take `body_len` bytes with their lengths: the sum of [`encoded_len`], or the length
+    /// of the bytes received from all nodes.
     pub fn packed(count: u32, stride: u32, body_len: usize) -> Self {
         Layout { form: Form::Packed, count, stride, body_len }
     }
 
-    /// Bytes of the array with its header.
+    /// Length of the array including its header.
     pub fn total_len(&self) -> usize {
         HEADER_LEN + self.body_len
     }
 
-    /// Begins to write the array.
+    /// Starts to write the array.
     ///
     /// # Panics
     /// If `out` is not [`total_len`](Self::total_len) bytes long.
@@ -195,22 +194,22 @@ impl Layout {
     }
 }
 
-/// An array that is being written: each rank's value once, rows in any order, packed values in rank order.
+/// An array being written: each rank's value once; rows in any order, packed values in rank order.
 pub struct Builder<'a> {
     layout: Layout,
     body: &'a mut [u8],
     placed: u32,
-    /// Packed: where the next value goes.
+    /// Packed: the offset of the next value.
     offset: usize,
 }
 
 impl Builder<'_> {
     /// # Panics
-    /// If the value is longer than the stride, the rank is not one of the job, or packed values come out of order or do
-    /// not fit: the exchange checks what came from others.
+    /// If the value is longer than the stride, the rank is not in the job, or packed values are out of order or do not fit: the exchange
+    /// checks the data received from others.
     pub fn place(&mut self, rank: u32, value: &[u8]) {
         let stride = self.layout.stride as usize;
-        assert!(value.len() <= stride && rank < self.layout.count, "a value of this allgather");
+        assert!(value.len() <= stride && rank < self.layout.count, "a value must belong to this allgather");
         match self.layout.form {
             Form::Rows => {
                 let (head, rest) = self.body[rank as usize * stride..][..stride].split_at_mut(value.len());
@@ -218,7 +217,7 @@ impl Builder<'_> {
                 rest.fill(0);
             }
             Form::Packed => {
-                assert_eq!(rank, self.placed, "packed values come in rank order");
+                assert_eq!(rank, self.placed, "packed values must be placed in rank order");
                 let (prefix, prefix_len) = prefix(value.len());
                 let place = &mut self.body[self.offset..][..encoded_len(value.len())];
                 place[..prefix_len].copy_from_slice(&prefix[..prefix_len]);
@@ -229,18 +228,18 @@ impl Builder<'_> {
         self.placed += 1;
     }
 
-    /// The values of the next ranks, one behind the other (see [`values`](crate::values)).
+    /// The values of the next ranks, concatenated (see [`values`](crate::values)).
     ///
     /// # Panics
-    /// As [`place`](Self::place), or if the values are cut short.
+    /// As for [`place`](Self::place), or if the values are truncated.
     pub fn place_all(&mut self, bytes: &[u8]) {
-        let values = values(bytes).map(|value| value.expect("the exchange has looked at them"));
+        let values = values(bytes).map(|value| value.expect("the exchange has checked them"));
         if self.layout.form == Form::Rows {
             return values.for_each(|value| self.place(self.placed, value));
         }
-        // As they came.
+        // Packed values are copied as received.
         for value in values {
-            assert!(value.len() <= self.layout.stride as usize, "a value of this allgather");
+            assert!(value.len() <= self.layout.stride as usize, "a value must belong to this allgather");
             self.placed += 1;
         }
         self.body[self.offset..][..bytes.len()].copy_from_slice(bytes);
@@ -248,10 +247,10 @@ impl Builder<'_> {
     }
 
     /// # Panics
-    /// If ranks are missing, or packed values are shorter than was said.
+    /// If ranks are missing, or the packed values are shorter than announced.
     pub fn finish(self) {
         assert_eq!(self.placed, self.layout.count, "an array holds a value of each rank");
-        assert!(self.layout.form == Form::Rows || self.offset == self.body.len(), "packed values fill their array");
+        assert!(self.layout.form == Form::Rows || self.offset == self.body.len(), "packed values are missing");
     }
 }
 
@@ -264,7 +263,7 @@ mod tests {
 
     fn rows(values: &[Vec<u8>], stride: u32, order: &[usize]) -> Vec<u8> {
         let layout = Layout::rows(values.len() as u32, stride);
-        // What was in the buffer before does not matter.
+        // The previous contents of the buffer do not matter.
         let mut out = vec![0xaa; layout.total_len()];
         let mut builder = layout.build(&mut out);
         order.iter().for_each(|rank| builder.place(*rank as u32, &values[*rank]));
@@ -303,7 +302,7 @@ mod tests {
             for bytes in [&rows, &packed] {
                 let read = Rows::read(bytes).unwrap();
                 prop_assert_eq!((read.count() as usize, read.stride()), (values.len(), stride as usize));
-                // Any larger stride will do.
+                // A larger stride is allowed.
                 for stride in [stride as usize, stride as usize + spare] {
                     let mut buffer = vec![0xbb; values.len() * stride];
                     read.fill(&mut buffer, stride).unwrap();
@@ -337,7 +336,7 @@ mod tests {
         }
     }
 
-    /// Changing this breaks clients that are older than their agent.
+    /// A change of this breaks clients that are older than their agent.
     #[test]
     fn the_layout_is_as_written() {
         let values = [b"ab".to_vec(), Vec::new(), b"c".to_vec()];
@@ -355,7 +354,7 @@ mod tests {
         let bytes = packed(&[b"abc".to_vec(), b"d".to_vec()], 3);
         let read = Rows::read(&bytes).unwrap();
         assert_eq!(read.fill(&mut [0; 4], 2), Err(Malformed), "a value is longer than the stride");
-        assert_eq!(read.fill(&mut [0; 5], 3), Err(Malformed), "the buffer is short");
+        assert_eq!(read.fill(&mut [0; 5], 3), Err(Malformed), "the buffer is too short");
         assert_eq!(Rows::read(&bytes[..bytes.len() - 1]).unwrap_err(), Malformed);
         assert_eq!(Rows::read(&bytes[..20]).unwrap_err(), Malformed);
     }

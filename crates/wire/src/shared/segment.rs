@@ -1,4 +1,4 @@
-//! Pairs of a kvs with their hash index: what one or several fences have published.
+//! Pairs of a kvs with their hash index: the pairs that one or several fences have published.
 //!
 //! ```text
 //! +--------+-------+-------+----------+----------+-----------------+--------------------+
@@ -7,14 +7,13 @@
 //! +--------+-------+-------+----------+----------+-----------------+--------------------+
 //! ```
 //!
-//! A slot points at a pair of the blob ([`crate::blob`]); 0 is empty. A key's first slot comes from its [`hash`]; where
-//! that is taken by another key, the next one counts, the first after the last. Slots are `pairs * 4 / 3 + 1`, so that one
-//! is always empty. Of several pairs with the same key the last one put in wins; the others stay in the blob, without a
-//! slot, until segments are merged.
+//! A slot refers to a pair of the blob ([`crate::blob`]); 0 is empty. The search for a key starts at the slot given by its [`hash`] and
+//! continues with the following slots, wrapping around at the end. There are `pairs * 4 / 3 + 1` slots, so that one is always empty. If
+//! several pairs have the same key, the last one wins; the others stay in the blob, without a slot, until segments are merged.
 //!
-//! Cost: 5.33 bytes of index and 3 of lengths a pair besides its key and value, 36 a segment. A look-up reads 2.5 slots
-//! if the key is there and 8.5 if not, on average (Knuth, TAOCP 3, 6.4: linear probing at a load of 3/4). Keys made to
-//! collide cost whoever made them: a look-up ends after one round at the latest.
+//! Cost: 5.33 bytes of index and 3 of lengths per pair besides its key and value, 36 per segment. A look-up reads 2.5 slots on average if
+//! the key exists and 8.5 if not (Knuth, TAOCP 3, 6.4: linear probing at a load of 3/4). Keys chosen to collide cost only the job that put
+//! them: a look-up ends after one round at the latest.
 
 use super::{Malformed, u32_at};
 use crate::blob::{self, PAIR_OVERHEAD, Pair, Truncated};
@@ -26,11 +25,11 @@ const MAGIC: u32 = u32::from_le_bytes(*b"WKV1");
 pub const HEADER_LEN: usize = 32;
 const SLOT_LEN: usize = 4;
 
-/// 2^64 over the golden ratio: multiplied by it, a number's lower bits reach its upper ones.
+/// 2^64 divided by the golden ratio: a multiplication by it spreads a number's lower bits to its upper ones.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A key's hash, of which the upper half counts: eight bytes at a time, multiplied and folded, so that keys which differ in
-/// a few digits have slots far apart.
+/// A key's hash; only the upper half is used. It takes eight bytes at a time, multiplies and folds, so that keys which differ in a few
+/// digits get slots far apart.
 pub fn hash(key: &[u8]) -> u64 {
     let fold = |hash: u64, word: u64| {
         let product = (hash ^ word).wrapping_mul(SPREAD);
@@ -45,17 +44,17 @@ pub fn hash(key: &[u8]) -> u64 {
     fold(hash, rest).wrapping_mul(SPREAD)
 }
 
-/// Where the search for a key begins.
+/// The slot at which the search for a key starts.
 fn first_slot(key: &[u8], slots: u32) -> u32 {
     (((hash(key) >> 32) * u64::from(slots)) >> 32) as u32
 }
 
-/// The next slot to look at.
+/// The next slot of a search.
 fn after(slot: u32, slots: u32) -> u32 {
     if slot + 1 == slots { 0 } else { slot + 1 }
 }
 
-/// A segment in memory that somebody else has written.
+/// A segment in memory that another process has written.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
     slots: &'a [u8],
@@ -65,10 +64,10 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// `bytes`: the whole of it, nothing behind.
+    /// `bytes`: exactly the segment.
     ///
     /// # Errors
-    /// The header is that of another format, or its numbers do not make up the length.
+    /// The header is that of another format, or its numbers do not match the length.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let field = |index: usize| u32_at(bytes, index * 4).ok_or(Malformed);
         let (magic, slot_count, pairs, blob_len) = (field(0)?, field(1)?, field(2)?, field(3)?);
@@ -94,33 +93,33 @@ impl<'a> Segment<'a> {
         None
     }
 
-    /// How many pairs were put in, overwritten ones included.
+    /// How many pairs were put, including overwritten ones.
     pub fn pair_count(&self) -> u32 {
         self.pairs
     }
 
-    /// Bytes of all pairs, packed.
+    /// Length of all pairs, packed.
     pub fn blob_len(&self) -> usize {
         self.blob.len()
     }
 
-    /// The pairs that [`get`](Self::get) finds, each once, in no order that means anything.
+    /// The pairs that [`get`](Self::get) finds, each once, in arbitrary order.
     pub fn pairs(&self) -> impl Iterator<Item = Pair<'a>> + use<'a> {
         let segment = *self;
         (0..self.slot_count).filter_map(move |slot| segment.at(slot))
     }
 
-    /// How many slots it has.
+    /// The number of slots.
     pub fn slot_count(&self) -> u32 {
         self.slot_count
     }
 
-    /// The first of [`pairs`](Self::pairs) at slot `from` or behind it, with its slot.
+    /// The first of [`pairs`](Self::pairs) at or after slot `from`, with its slot.
     pub fn pair_from(&self, from: u32) -> Option<(u32, Pair<'a>)> {
         (from..self.slot_count).find_map(|slot| self.at(slot).map(|pair| (slot, pair)))
     }
 
-    /// The pair that a slot points at.
+    /// The pair to which a slot refers.
     fn at(&self, slot: u32) -> Option<Pair<'a>> {
         let offset = u32_at(self.slots, slot as usize * SLOT_LEN)?.checked_sub(1)?;
         match blob::pair_at(self.blob, offset as usize) {
@@ -130,12 +129,12 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Pairs that are longer together than a segment's numbers can say.
+/// The total length of the pairs exceeds what a segment's numbers can represent.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 #[error("the pairs of all fences together are larger than 4 GiB")]
 pub struct TooLarge;
 
-/// What a segment will hold: counted first, since its length must be known before it is built.
+/// The contents of a segment: counted first, since its length must be known before it is built.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Layout {
     pairs: u32,
@@ -143,13 +142,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Makes room for one more pair.
+    /// Adds one more pair to the count.
     ///
     /// # Errors
-    /// There would be too many.
+    /// The pairs would be too long in total.
     pub fn add(&mut self, pair: Pair<'_>) -> Result<(), TooLarge> {
         let bytes = (PAIR_OVERHEAD + pair.key.len() + pair.value.len()) as u64;
-        // One less than the type holds: slots are offsets plus one.
+        // One less than the type can hold: slots contain offsets plus one.
         let blob_len = u64::from(self.blob_len) + bytes;
         self.blob_len = u32::try_from(blob_len).ok().filter(|len| *len < u32::MAX).ok_or(TooLarge)?;
         self.pairs += 1;
@@ -160,7 +159,7 @@ impl Layout {
         self.pairs
     }
 
-    /// Bytes of all pairs, packed.
+    /// Length of all pairs, packed.
     pub fn blob_len(&self) -> usize {
         self.blob_len as usize
     }
@@ -174,16 +173,16 @@ impl Layout {
         HEADER_LEN + self.slot_count() as usize * SLOT_LEN
     }
 
-    /// Bytes of the segment.
+    /// Length of the segment.
     pub fn total_len(&self) -> usize {
         self.blob_start() + self.blob_len()
     }
 
-    /// Writes the segment: exactly the pairs that were counted, later ones instead of earlier ones with the same key.
-    /// Returns how many keys there are.
+    /// Writes the segment: exactly the pairs that were counted; of pairs with the same key the last one is indexed. Returns the number of
+    /// distinct keys.
     ///
     /// # Panics
-    /// If `out` is not [`total_len`](Self::total_len) bytes long, or `pairs` are not those that were counted.
+    /// If `out` is not [`total_len`](Self::total_len) bytes long, or `pairs` differ from those that were counted.
     pub fn build<'p>(&self, out: &mut [u8], pairs: impl Iterator<Item = Pair<'p>>) -> u32 {
         let blob = self.blob_of(out);
         let end = pairs.fold(0, |offset, pair| write_pair(blob, offset, pair));
@@ -194,7 +193,7 @@ impl Layout {
     /// As [`build`](Self::build), from packed pairs.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`build`](Self::build).
     pub fn build_packed<'b>(&self, out: &mut [u8], blobs: impl Iterator<Item = &'b [u8]>) -> u32 {
         let mut left = self.blob_of(out);
         for blob in blobs {
@@ -211,7 +210,7 @@ impl Layout {
         &mut out[self.blob_start()..]
     }
 
-    /// Writes what stands before the blob.
+    /// Writes everything before the blob.
     fn index(&self, out: &mut [u8]) -> u32 {
         let (head, blob) = out.split_at_mut(self.blob_start());
         let (header, slots) = head.split_at_mut(HEADER_LEN);
@@ -229,12 +228,12 @@ impl Layout {
         keys
     }
 
-    /// Lets a slot point at the pair with that key at `offset`; whether it is the first one.
+    /// Makes a slot refer to the pair with that key at `offset`; returns whether the key is new.
     fn point(&self, slots: &mut [u8], blob: &[u8], key: &[u8], offset: u32) -> bool {
         let mut slot = first_slot(key, self.slot_count());
         loop {
             let place = slot as usize * SLOT_LEN;
-            // One slot is always empty: the pairs are fewer.
+            // One slot is always empty: there are fewer pairs than slots.
             let other = u32_at(slots, place).and_then(|number| number.checked_sub(1));
             if other.is_none_or(|other| is_key_at(blob, other as usize, key)) {
                 slots[place..place + SLOT_LEN].copy_from_slice(&(offset + 1).to_le_bytes());
@@ -245,7 +244,7 @@ impl Layout {
     }
 }
 
-/// Writes a pair as [`blob::push`] does; where the next one begins.
+/// Writes a pair as [`blob::push`] does; returns the offset after it.
 fn write_pair(blob: &mut [u8], offset: usize, pair: Pair<'_>) -> usize {
     let (key_len, value_len) = (pair.key.len(), pair.value.len());
     let end = offset + PAIR_OVERHEAD + key_len + value_len;
@@ -286,7 +285,7 @@ mod tests {
         let pairs = || pairs.iter().map(|(key, value)| Pair { key, value });
         let mut layout = Layout::default();
         pairs().for_each(|pair| layout.add(pair).unwrap());
-        // What was in the buffer before does not matter.
+        // The previous contents of the buffer do not matter.
         let mut out = vec![0xaa; layout.total_len()];
         layout.build(&mut out, pairs());
         out
@@ -308,7 +307,7 @@ mod tests {
             }
             prop_assert_eq!(segment.get(b"missing"), None);
             let seen: Pairs = segment.pairs().map(|pair| (pair.key.to_vec(), pair.value.to_vec())).collect();
-            prop_assert_eq!(seen.len(), map.len(), "each key once");
+            prop_assert_eq!(seen.len(), map.len(), "each key is listed once");
             prop_assert_eq!(seen.into_iter().collect::<BTreeMap<_, _>>(), map);
         }
 
@@ -323,7 +322,7 @@ mod tests {
             let mut again = vec![0xaa; bytes.len()];
             let mut layout = Layout::default();
             pairs.iter().for_each(|(key, value)| layout.add(Pair { key, value }).unwrap());
-            // Wherever the blobs end.
+            // However the blobs are split.
             let keys = layout.build_packed(&mut again, [left, right].into_iter());
             prop_assert_eq!(again, bytes);
             prop_assert_eq!(keys as usize, pairs.iter().map(|(key, _)| key).collect::<BTreeSet<_>>().len());
@@ -333,7 +332,7 @@ mod tests {
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), slots in 0u32..40, key in any::<[u8; 2]>()) {
             let mut bytes = bytes;
             if bytes.len() >= HEADER_LEN && slots > 0 {
-                // A header that is taken, so that the rest is looked at.
+                // A valid header, so that the rest is read.
                 let blob_len = (bytes.len() - HEADER_LEN).saturating_sub(slots as usize * SLOT_LEN) as u32;
                 for (index, number) in [MAGIC, slots, 3, blob_len].into_iter().enumerate() {
                     bytes[index * 4..][..4].copy_from_slice(&number.to_le_bytes());
@@ -346,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Changing this breaks clients that are older than their agent.
+    /// A change of this breaks clients that are older than their agent.
     #[test]
     fn the_layout_is_as_written() {
         let bytes = built(&vec![(b"k".to_vec(), b"old".to_vec()), (b"k".to_vec(), b"new".to_vec())]);
@@ -363,7 +362,7 @@ mod tests {
         assert_eq!(bytes, expected);
     }
 
-    /// As MPICH and Slurm's users name them: keys that differ in a few digits.
+    /// Keys as MPICH and users of Slurm name them: they differ in a few digits.
     #[test]
     fn numbered_keys_are_found_in_few_steps() {
         for name in ["key-", "P1-businesscard-", ""] {
@@ -379,7 +378,7 @@ mod tests {
                     steps += 1;
                 }
             }
-            assert!(steps < keys.len() * 3, "{name}: {steps} steps, 2.5 a key are expected");
+            assert!(steps < keys.len() * 3, "{name}: {steps} steps, 2.5 per key are expected");
         }
     }
 
@@ -393,7 +392,7 @@ mod tests {
     #[test]
     fn full_slots_do_not_hold_a_search_up() {
         let mut bytes = built(&vec![(b"k".to_vec(), b"v".to_vec())]);
-        // Both slots point at the one pair.
+        // Both slots refer to the one pair.
         bytes[HEADER_LEN..HEADER_LEN + 8].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(Segment::read(&bytes).unwrap().get(b"other"), None);
         bytes.push(0);

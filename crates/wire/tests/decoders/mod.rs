@@ -1,7 +1,7 @@
-//! Every decoder that reads bytes of another process, and what must hold for any bytes at all.
+//! Every decoder of another process's bytes, and the properties that must hold for any input.
 //!
-//! Shared by the fuzz targets, which look for bytes that break it, and by `corpus.rs`, which replays the bytes
-//! that were worth keeping. The first byte of an input says how the rest is cut: pieces of so many bytes, 0 for one.
+//! Shared by the fuzz targets, which search for violations, and by `corpus.rs`, which replays the stored inputs. The first byte of an input
+//! gives the length of the pieces into which the rest is split; 0: a single piece.
 
 pub mod shared;
 
@@ -20,7 +20,7 @@ use wireup_wire::{blob, block, values};
 /// A target's name and its body.
 pub type Decoder = (&'static str, fn(&[u8]));
 
-/// All targets; a name is also that of the corpus' folder.
+/// All targets; the name is also that of the corpus folder.
 pub const DECODERS: [Decoder; 10] = [
     ("frame", frame),
     ("control", control),
@@ -34,20 +34,20 @@ pub const DECODERS: [Decoder; 10] = [
     ("pmix", pmix),
 ];
 
-/// The pieces that the first byte asks for.
+/// The length of a piece, as given by the first byte, and the remaining bytes.
 fn pieces(input: &[u8]) -> Option<(usize, &[u8])> {
     let (&first, bytes) = input.split_first()?;
     Some((if first == 0 { bytes.len().max(1) } else { usize::from(first) }, bytes))
 }
 
-/// Frames of a link: any cut gives the same frames, and they are the bytes that came.
+/// Frames of a link: any split gives the same frames, and encoding them again gives the received bytes.
 pub fn frame(input: &[u8]) {
     let Some((piece, bytes)) = pieces(input) else { return };
     let (whole, end) = frames(bytes, bytes.len().max(1));
-    assert_eq!(frames(bytes, piece), (whole.clone(), end), "another cut, other frames");
+    assert_eq!(frames(bytes, piece), (whole.clone(), end), "the frames depend on the split");
     let again: Vec<u8> = whole.iter().flat_map(|frame| [&frame.header()[..], &frame.payload].concat()).collect();
-    assert!(bytes.starts_with(&again), "the frames are not the bytes that came");
-    assert!(end.is_err() || bytes.len() - again.len() < HEADER_LEN + (256 << 20), "a whole frame was kept back");
+    assert!(bytes.starts_with(&again), "the frames do not encode to the received bytes");
+    assert!(end.is_err() || bytes.len() - again.len() < HEADER_LEN + (256 << 20), "a whole frame was not returned");
 }
 
 fn frames(bytes: &[u8], piece: usize) -> (Vec<Frame>, Result<(), FrameError>) {
@@ -65,7 +65,7 @@ fn frames(bytes: &[u8], piece: usize) -> (Vec<Frame>, Result<(), FrameError>) {
     (seen, Ok(()))
 }
 
-/// Control messages between agents: what decodes, encodes to what decodes alike.
+/// Control messages between agents: a message that decodes survives a round trip.
 pub fn control(input: &[u8]) {
     goes_round::<Control>(input);
     goes_round::<TracePart>(input);
@@ -85,7 +85,7 @@ pub fn bootstrap(input: &[u8]) {
         assert!(length <= BOOTSTRAP_LEN_MAX);
         inflates_again(body.get(..length).unwrap_or(body));
     }
-    // The body alone, so that its decoders are reached without the magic and without a deflated stream.
+    // Tries the input as a body without a header, and as a body without compression.
     inflates_again(input);
     goes_round::<Bootstrap>(input);
 }
@@ -96,7 +96,7 @@ fn inflates_again(body: &[u8]) {
     }
 }
 
-/// Packed pairs of a fence: walking them ends, and packing them again gives the same bytes.
+/// Packed pairs of a fence: iterating over them terminates, and packing them again gives the same bytes.
 pub fn pairs(input: &[u8]) {
     let (mut offset, mut again) = (0, Vec::new());
     while let Ok(Some((pair, next))) = blob::pair_at(input, offset) {
@@ -107,13 +107,13 @@ pub fn pairs(input: &[u8]) {
     assert_eq!(again, &input[..offset]);
 }
 
-/// Blocks of an exchange, and what an allgather has in them: walking them ends, each walk sees the same, and values
-/// packed again give the same bytes.
+/// Blocks of an exchange and the values of an allgather in them: iterating over them terminates, all iterators agree, and packing values
+/// again gives the same bytes.
 pub fn blocks(input: &[u8]) {
     let mut again = Vec::new();
     let whole = values::values(input).map_while(Result::ok);
     whole.for_each(|value| values::push(&mut again, value));
-    assert!(input.starts_with(&again), "the values are not the bytes that came");
+    assert!(input.starts_with(&again), "the values do not encode to the received bytes");
 
     let walk: Result<Vec<_>, _> = block::blocks(Bytes::copy_from_slice(input)).collect();
     let rope = Rope::from(Bytes::copy_from_slice(input));
@@ -126,10 +126,11 @@ pub fn blocks(input: &[u8]) {
 
     let plain: Result<Vec<Bytes>, _> = walk.into_iter().map(block::Block::into_plain).collect();
     let joined = block::plain(Bytes::copy_from_slice(input), FRAME_PAYLOAD_MAX);
-    assert_eq!(joined, plain.map(|parts| parts.concat().into()), "joined, they are others than one by one");
+    assert_eq!(joined, plain.map(|parts| parts.concat().into()), "the joined data differs from the blocks");
 }
 
-/// What an agent and its PMIx server process tell each other, either way: any cut gives the same messages, and each goes round.
+/// Messages between an agent and its PMIx server process, in both directions: any split gives the same messages, and each survives a round
+/// trip.
 pub fn pmix(input: &[u8]) {
     let Some((piece, bytes)) = pieces(input) else { return };
     told::<ToServer>(bytes, piece);
@@ -142,7 +143,7 @@ fn told<T: Message + PartialEq + std::fmt::Debug>(bytes: &[u8], piece: usize) {
         let again = wireup_wire::pmix::pieces(message).concat();
         assert_eq!(messages::<T>(&again, again.len()).0, std::slice::from_ref(message));
     }
-    assert_eq!(messages::<T>(bytes, piece), (whole, end), "another cut, other messages");
+    assert_eq!(messages::<T>(bytes, piece), (whole, end), "the messages depend on the split");
 }
 
 fn messages<T: Message>(bytes: &[u8], piece: usize) -> (Vec<T>, Result<(), PmixError>) {
@@ -160,8 +161,8 @@ fn messages<T: Message>(bytes: &[u8], piece: usize) -> (Vec<T>, Result<(), PmixE
     (seen, Ok(()))
 }
 
-/// A rank's requests, through the switch to PMI-2: any cut gives the same requests, each goes round, and
-/// whatever a request held, its reply is one whole message.
+/// A rank's requests, including the switch to PMI-2: any split gives the same requests, each survives a round trip, and its reply is one
+/// whole message whatever the request contains.
 pub fn pmi_request(input: &[u8]) {
     let Some((piece, bytes)) = pieces(input) else { return };
     let (mut whole, mut cut) = (Vec::new(), Vec::new());
@@ -171,7 +172,7 @@ pub fn pmi_request(input: &[u8]) {
         whole.push(format!("{request:?} {thread:?}"));
     });
     let end_of_cut = requests(bytes, piece, |_, request, thread| cut.push(format!("{request:?} {thread:?}")));
-    assert_eq!((whole, end.is_err()), (cut, end_of_cut.is_err()), "another cut, other requests");
+    assert_eq!((whole, end.is_err()), (cut, end_of_cut.is_err()), "the requests depend on the split");
 }
 
 fn requests(
@@ -200,12 +201,12 @@ fn request_goes_round(dialect: Dialect, request: &Request<'_>, thread: Option<&[
         return;
     }
     let mut bytes = Vec::new();
-    encode_request(dialect, request, thread, &mut bytes).expect("it was read in this dialect");
+    encode_request(dialect, request, thread, &mut bytes).expect("it was decoded in this dialect");
     let mut reader = RequestReader::new();
     if dialect == Dialect::Pmi2 {
         reader.switch_to_pmi2();
     }
-    reader.push(&bytes).expect("what was read is within the limits");
+    reader.push(&bytes).expect("a decoded request is within the limits");
     let again = reader.next().expect("our own framing").expect("a whole message");
     assert_eq!((&again.request, again.thread), (request, thread));
 }
@@ -250,13 +251,13 @@ fn replies_are_whole(dialect: Dialect, request: &Request<'_>, thread: Option<&[u
     }
 }
 
-/// A server's replies, taken for the answers to every command in both dialects.
+/// A server's replies, decoded as answers to every command in both dialects.
 pub fn pmi_reply(input: &[u8]) {
     let Some((piece, bytes)) = pieces(input) else { return };
     for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
         let (whole, end) = replies(dialect, bytes, bytes.len().max(1));
         let (cut, end_of_cut) = replies(dialect, bytes, piece);
-        assert_eq!((whole, end.is_err()), (cut, end_of_cut.is_err()), "another cut, other replies");
+        assert_eq!((whole, end.is_err()), (cut, end_of_cut.is_err()), "the replies depend on the split");
     }
 }
 
@@ -288,7 +289,7 @@ fn replies(dialect: Dialect, bytes: &[u8], piece: usize) -> (Vec<String>, Result
 }
 
 fn reply_goes_round(dialect: Dialect, command: Command, reply: &Reply<'_>) {
-    // A failure's words are cleaned on their way out, and "not found" has no form for commands that find nothing.
+    // Failure messages are sanitised when encoded, and "not found" has no encoding for commands that look nothing up.
     let changes = matches!(reply, Reply::Failed { .. } | Reply::NotFound);
     if changes || command == Command::Abort {
         return;
@@ -299,7 +300,7 @@ fn reply_goes_round(dialect: Dialect, command: Command, reply: &Reply<'_>) {
     if dialect == Dialect::Pmi2 {
         reader.switch_to_pmi2();
     }
-    reader.push(&bytes).expect("what was read is within the limits");
+    reader.push(&bytes).expect("a decoded reply is within the limits");
     let again = reader.next().expect("our own framing").expect("a whole reply");
     assert_eq!(again.reply_to(command).as_ref(), Ok(reply));
 }

@@ -1,12 +1,12 @@
-//! What a rank reads in its agent's memory. Its length is told in its beginning, which bytes from nowhere rarely get right:
-//! each input is read as it is, and once more behind a header that fits.
+//! The formats that a rank reads in its agent's memory. Their header contains the length, which random bytes rarely match: so each input is
+//! read as it is, and once more with a matching header.
 
 use wireup_wire::blob::Pair;
 use wireup_wire::shared::rows::{Form, Rows};
 use wireup_wire::shared::segment::{Layout, Segment};
 
-/// Pairs with their index: what is listed can be looked up, unless another pair with its key is found before, and a
-/// segment built of it says the same.
+/// Pairs with their index: a listed pair can be looked up, unless another pair with the same key is found first, and a segment built from
+/// the pairs gives the same answers.
 pub fn segment(input: &[u8]) {
     pairs_are_found(input);
     let Some((&slots, body)) = input.split_first() else { return };
@@ -20,7 +20,7 @@ fn pairs_are_found(bytes: &[u8]) {
     let pairs: Vec<Pair<'_>> = segment.pairs().collect();
     let mut layout = Layout::default();
     for pair in &pairs {
-        // Slots may point into each other's pairs: the same bytes several times.
+        // Slots may point into each other's pairs, so that the same bytes are counted several times.
         if layout.add(*pair).is_err() {
             return;
         }
@@ -38,7 +38,7 @@ fn pairs_are_found(bytes: &[u8]) {
     }
 }
 
-/// The array of an allgather: rows and packed values give as many values as they say or an error.
+/// The array of an allgather: rows and packed values yield as many values as the header says, or an error.
 pub fn rows(input: &[u8]) {
     values_are_counted(input);
     let [form, count, stride, body @ ..] = input else { return };
@@ -60,7 +60,7 @@ fn values_are_counted(bytes: &[u8]) {
     let filled = rows.fill(&mut buffer, rows.stride());
     assert_eq!(filled.is_ok(), whole && fits);
     for (rank, row) in buffer.chunks(rows.stride().max(1)).enumerate().filter(|_| filled.is_ok()) {
-        let value = values[rank].expect("all are whole");
+        let value = values[rank].expect("the values were counted");
         assert!(row.starts_with(value) && row[value.len()..].iter().all(|byte| *byte == 0));
         assert!(rows.row(rank as u32).is_none_or(|own| own == row));
     }

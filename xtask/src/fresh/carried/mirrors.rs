@@ -1,4 +1,4 @@
-//! Which mirrors of Debian this machine uses, by apt's lists in both of their formats.
+//! The Debian mirrors that this machine uses, from apt's lists in both of their formats.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub struct Source {
     suites: Vec<String>,
 }
 
-/// All sources of binary packages below `/etc/apt`.
+/// All sources of binary packages in `/etc/apt`.
 pub fn read(apt: &Path) -> Vec<Source> {
     let mut files = vec![apt.join("sources.list")];
     if let Ok(entries) = fs::read_dir(apt.join("sources.list.d")) {
@@ -31,8 +31,8 @@ pub fn read(apt: &Path) -> Vec<Source> {
     files.iter().flat_map(parse).collect()
 }
 
-/// The mirror of Debian 12, of which a machine with another Debian says where it is too. Others than Debian publish for this suite too:
-/// by custom, the path of Debian's own ends with its name.
+/// The mirror of Debian 12; a machine with another Debian uses a mirror that has this release too. Other projects publish for this suite as
+/// well, but by custom only the path of Debian's own archive ends with its name.
 pub fn packages(sources: &[Source]) -> String {
     let is_debian = |source: &&Source| source.uri.ends_with("/debian");
     let found = sources.iter().filter(is_debian).find(|source| source.has("bookworm"));
@@ -67,7 +67,7 @@ fn lines(text: &str) -> Vec<Source> {
     text.lines().filter_map(source).collect()
 }
 
-/// `URIs:`, `Suites:` in stanzas, each field on one line as all tools write them.
+/// Stanzas with `URIs:` and `Suites:`, each field on one line as all tools write them.
 fn stanzas(text: &str) -> Vec<Source> {
     let without_comments: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let field = |stanza: &[&str], name: &str| -> Vec<String> {

@@ -3,10 +3,10 @@ use wireup_node::doctor::{Address, Back, Cache, End, Limits, LimitsOf, Seen, Spa
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What makes a healthy host ill.
+/// A change that makes a healthy host unhealthy.
 type Spoil<'a> = &'a dyn Fn(&mut Seen);
 
-/// A healthy machine.
+/// The facts of a healthy machine.
 pub fn facts() -> Facts {
     let limit = |soft, hard| LimitsOf { soft: Some(soft), hard: Some(hard) };
     let free = LimitsOf::default();
@@ -87,7 +87,7 @@ fn hosts_that_do_not_answer_are_told_in_the_words_of_a_run() {
     for host in [1, 2] {
         seen[host].facts = None;
         seen[host].end = End::Lost(format!("ssh: connect to host n{host} port 22: Connection refused"));
-        // Nobody else reaches them: no news.
+        // An unreachable host is reported once, not again by its neighbour.
         seen[host - 1].onward = Some(Err("refused".into()));
     }
     seen[3].facts = None;
@@ -132,7 +132,7 @@ fn what_would_make_a_run_fail_is_a_problem() {
 }
 
 fn facts_of(seen: &mut Seen) -> &mut Facts {
-    seen.facts.as_mut().expect("a healthy one")
+    seen.facts.as_mut().expect("the host has facts")
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn try_high(line: &str, env: &[(&str, &str)]) -> Result<High, String> {
     resolve(*low, Here { env, ..Here::example() }).map_err(|error| error.to_string())
 }
 
-/// Ranks of each node, by name; the remote shell's first word.
+/// The number of ranks on each node, by name; and the first word of the remote shell.
 fn placed(line: &str, env: &[(&str, &str)]) -> (String, String) {
     let high = try_high(line, env).unwrap_or_else(|error| panic!("{line}: {error}"));
     let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), high.job.nodes.len() as u32).expect(line);
@@ -95,10 +95,10 @@ fn srun_needs_an_allocation() {
     let said = try_high("--hosts n1 --remote-shell srun ./a", &[]).expect_err("no allocation");
     assert!(said.contains("salloc or sbatch"), "{said}");
     let words = ["--remote-shell", "/opt/srun --reservation=x", "./a"].map(Into::into);
-    let Ok(Wish::Run(low)) = parse(words) else { panic!("parses") };
+    let Ok(Wish::Run(low)) = parse(words) else { panic!("refused") };
     let env = SLURM.map(|(name, value)| (name.into(), value.into())).to_vec();
     let high = resolve(*low, Here { env, ..Here::example() }).expect("valid");
-    let RemoteShell::Srun(words) = high.session.remote_shell else { panic!("a step") };
+    let RemoteShell::Srun(words) = high.session.remote_shell else { panic!("not started by srun") };
     assert_eq!((words[0].as_str(), words.last().map(String::as_str)), ("/opt/srun", Some("--reservation=x")));
     assert!(words.contains(&"--overlap".to_owned()));
 }

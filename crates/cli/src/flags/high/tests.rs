@@ -14,7 +14,7 @@ fn here() -> Here {
 fn try_high(line: &str, here: Here) -> Result<High, String> {
     match parse(line.split_whitespace().map(OsString::from)).expect("test lines are valid") {
         Wish::Run(low) => resolve(*low, here).map_err(|error| error.to_string()),
-        Wish::Help => panic!("no help here"),
+        Wish::Help => panic!("help was requested"),
     }
 }
 
@@ -91,12 +91,12 @@ fn programs_keep_their_own_settings() {
 #[test]
 fn a_remote_shell_is_words() {
     let words = ["--remote-shell", "ssh -q  -T", "./a"].map(OsString::from);
-    let Ok(Wish::Run(low)) = parse(words) else { panic!("parses") };
+    let Ok(Wish::Run(low)) = parse(words) else { panic!("refused") };
     let high = resolve(*low, here()).expect("valid");
     assert_eq!(high.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
     let own = self::high("--remote-shell bin/ssh --hosts n1 ./a");
     assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
-    let Ok(Wish::Run(low)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("parses") };
+    let Ok(Wish::Run(low)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("refused") };
     assert_eq!(resolve(*low, here()), Err(FlagError::EmptyRemoteShell));
 }
 
@@ -194,7 +194,7 @@ fn pmi_is_as_asked_or_as_the_program_tells() {
     }
     assert_eq!(chosen("-n 1 --pmi auto /bin/true"), chosen("-n 1 /bin/true"));
     assert_eq!(chosen("-n 1 /bin/true").0, PmiFlavour::Simple);
-    // Nobody sees from here what it is there.
+    // The launcher cannot see which program it is on the other host.
     let there = high("--hosts n1 --pmix-library /l/libpmix.so.2 --modex direct ./a").job;
     assert_eq!((there.options.pmi, there.options.modex), (PmiFlavour::Both, Modex::Direct));
     assert_eq!(there.options.pmix_library.as_deref(), Some("/l/libpmix.so.2"));
@@ -208,11 +208,11 @@ fn files_are_read() {
     let directory = std::env::temp_dir().join(format!("wireup-flags-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a temporary directory");
     let path = |name: &str| directory.join(name).display().to_string();
-    std::fs::write(path("hosts"), "n1 slots=2\nn2 slots=2\n").expect("written");
-    std::fs::write(path("vars"), "A=1\nB=2\n").expect("written");
+    std::fs::write(path("hosts"), "n1 slots=2\nn2 slots=2\n").expect("write a file");
+    std::fs::write(path("vars"), "A=1\nB=2\n").expect("write a file");
     let line = format!("-f {} --env-file {} --genv A=3 --pmi simple ./a", path("hosts"), path("vars"));
     let read = high(&line);
-    std::fs::remove_dir_all(&directory).expect("ours");
+    std::fs::remove_dir_all(&directory).expect("remove the folder");
     assert_eq!((read.job.job_size(), read.slots.as_slice()), (4, &[2, 2][..]));
     assert_eq!(read.job.env, [b"HOME=/h".to_vec(), b"A=3".to_vec(), b"B=2".to_vec()]);
     assert!(try_high(&line, here()).expect_err("gone").starts_with("host file "));

@@ -141,12 +141,12 @@ fn help_is_asked_for_before_the_program_only() {
 #[test]
 fn words_need_not_be_utf8() {
     let odd = OsString::from_vec(b"./\xff".to_vec());
-    let Ok(Wish::Run(line)) = parse([OsString::from("-wdir"), odd.clone(), odd.clone()]) else { panic!("parses") };
+    let Ok(Wish::Run(line)) = parse([OsString::from("-wdir"), odd.clone(), odd.clone()]) else { panic!("refused") };
     assert_eq!(line.sections[0].argv, [odd]);
     assert!(parse([OsString::from_vec(b"--\xff".to_vec())]).is_err());
 }
 
-/// Words that mean something, in an order that may not.
+/// Words that are valid one by one, though not necessarily in this order.
 fn any_word() -> impl Strategy<Value = OsString> {
     let known = prop::sample::select(FLAGS.iter().flat_map(|flag| flag.names).copied().collect::<Vec<_>>());
     prop_oneof![

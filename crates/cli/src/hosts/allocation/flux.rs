@@ -1,4 +1,4 @@
-//! Flux: the environment only says that there is an instance; `flux` tells its resources, as a resource set (its RFC 20).
+//! Flux: the environment only shows that there is an instance; `flux` prints its resources as a resource set (Flux RFC 20).
 //!
 //! ```text
 //!   {"version": 1, "execution": {
@@ -6,7 +6,7 @@
 //!      "nodelist": ["fluke[0-1]", …], …}}
 //! ```
 //!
-//! Ranks here are those of Flux' brokers, in the order of the nodes. A node has a rank of ours for each core.
+//! "rank" in this text is the rank of a Flux broker, in node order. A node gets one of our ranks for each core.
 
 use super::{Allocation, AllocationError, Env, Node, Refused, Scheduler};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
     if env.get("FLUX_URI").is_none() {
         return Ok(None);
     }
-    // A task of a job, or the script that an instance of its own was made for.
+    // A task of a job, or the script of an instance that was started for it.
     let (job, args, refused) = match (env.get("FLUX_TASK_RANK"), env.get("FLUX_JOB_ID"), env.get("FLUX_ENCLOSING_ID")) {
         (Some(_), Some(job), _) => (job, vec!["job", "info", job, "R"], refused(env)?),
         (_, _, Some(job)) | (_, Some(job), _) => (job, vec!["resource", "R"], None),
@@ -69,7 +69,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Node>, String> {
     Ok(names.into_iter().zip(cores).map(node).collect())
 }
 
-/// Ids of one set. Chosen: more than any instance has.
+/// Most ids in one set. Chosen: more than any instance has.
 const IDS_MAX: usize = 1 << 20;
 
 /// `0-3,7`.

@@ -1,4 +1,4 @@
-//! Grid Engine: a line of `PE_HOSTFILE` is a host, its slots, its queue, its processors.
+//! Grid Engine: each line of `PE_HOSTFILE` has a host, its slots, its queue, its processors.
 
 use super::{Allocation, AllocationError, Env, Scheduler, counted, wrong};
 use crate::hosts::HostsError;

@@ -1,4 +1,4 @@
-//! LSF: `LSB_DJOB_HOSTFILE` names a host for each slot, `LSB_MCPU_HOSTS` hosts with their slots, `LSB_HOSTS` as the file.
+//! LSF: `LSB_DJOB_HOSTFILE` names one host per slot, `LSB_MCPU_HOSTS` hosts with their slots, `LSB_HOSTS` the same as the file.
 
 use super::{Allocation, AllocationError, Env, Scheduler, counted, names, pbs, wrong};
 

@@ -1,15 +1,15 @@
-//! What a batch system has given to the job that this process is in: nodes, ranks on each, cpus.
+//! The allocation that a batch system gave to the surrounding job: its nodes, the ranks and cpus of each.
 //!
 //! ```text
-//!   Flux           FLUX_URI, and FLUX_ENCLOSING_ID or FLUX_JOB_ID    the resource set that `flux` tells
+//!   Flux           FLUX_URI, and FLUX_ENCLOSING_ID or FLUX_JOB_ID    the resource set that `flux` prints
 //!   Slurm          SLURM_JOB_ID, SLURM_JOB_NODELIST                  variables
 //!   PBS, Torque    PBS_JOBID, PBS_NODEFILE                           a file, a host for each rank
 //!   LSF            LSB_JOBID, LSB_DJOB_HOSTFILE or LSB_MCPU_HOSTS    a file, or a variable
-//!   Grid Engine    JOB_ID, PE_HOSTFILE                               a file, a host and its slots a line
+//!   Grid Engine    JOB_ID, PE_HOSTFILE                               a file, each line a host and its slots
 //! ```
 //!
-//! In this order: who runs inside another's job is the nearer one. A batch system that says what cannot be understood is an
-//! error, not the absence of one.
+//! They are tried in this order, so that a batch system that runs inside another one's job comes first. Information that cannot be
+//! understood is an error; it does not count as "no batch system".
 
 mod flux;
 mod grid_engine;
@@ -43,7 +43,7 @@ impl Scheduler {
         }
     }
 
-    /// The program that starts agents on all of its nodes by one step; `None`: they are called one by one.
+    /// The program that starts agents on all nodes in one step; `None` if agents are started one by one.
     pub fn step_program(self) -> Option<&'static str> {
         match self {
             Scheduler::Slurm => Some("srun"),
@@ -56,26 +56,26 @@ impl Scheduler {
 pub struct Allocation {
     pub scheduler: Scheduler,
     pub job: String,
-    /// The variable or command that told.
+    /// The variable or command that the information comes from.
     pub told_by: &'static str,
-    /// In the scheduler's order, each once; never empty.
+    /// In the scheduler's order, without duplicates; never empty.
     pub nodes: Vec<Node>,
-    /// What the scheduler calls this machine, if it says so.
+    /// The scheduler's name for this machine, if it gives one.
     pub own_name: Option<String>,
-    /// Why a run cannot take it, although it is there.
+    /// Why a run cannot use the allocation.
     pub refused: Option<Refused>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub name: String,
-    /// Ranks that were asked for.
+    /// Ranks that the batch system was asked for.
     pub tasks: u32,
-    /// Ranks for which there is room.
+    /// Ranks that there is room for.
     pub cpus: u32,
 }
 
-/// This process is one of several that a batch system has started alike.
+/// This process is one of several equal tasks that a batch system has started.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 #[error(
     "this is one of {tasks} tasks of a {scheduler} step, and each of them would start the job; start wireup run once \
@@ -87,7 +87,7 @@ pub struct Refused {
     pub once: &'static str,
 }
 
-/// What a batch system says and cannot mean.
+/// Information from a batch system that cannot be right.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum AllocationError {
     #[error("{variable}={value}: {problem}; is it left over from another job? Unset it, or name --hosts")]
@@ -103,7 +103,7 @@ pub enum AllocationError {
 pub struct Env<'a>(pub &'a [(OsString, OsString)]);
 
 impl Env<'_> {
-    /// The value of a variable that is set, not empty, and text.
+    /// The value of a variable that is set, not empty, and valid text.
     pub fn get(&self, name: &str) -> Option<&str> {
         let value = self.0.iter().find(|(known, _)| known == OsStr::new(name)).map(|(_, value)| value)?;
         value.to_str().filter(|value| !value.is_empty())
@@ -113,7 +113,7 @@ impl Env<'_> {
         self.get(name).map(PathBuf::from)
     }
 
-    /// The value of a whole number.
+    /// The value of a variable that holds a whole number.
     fn number(&self, variable: &'static str) -> Result<Option<u32>, AllocationError> {
         let Some(value) = self.get(variable) else { return Ok(None) };
         match value.parse() {
@@ -133,7 +133,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
     Ok(None)
 }
 
-/// Whether some batch system has left its marks here, whatever they are worth.
+/// Whether a variable of some batch system is set, valid or not.
 pub fn is_likely(env: Env) -> bool {
     ["FLUX_URI", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"]
         .into_iter()
@@ -141,7 +141,8 @@ pub fn is_likely(env: Env) -> bool {
 }
 
 impl Allocation {
-    /// As `--hosts` would have named them: `None`, so many ranks as were asked for; else at least as many where there is room.
+    /// The nodes as `--hosts` would name them. With `None`, or if enough, a node has as many slots as ranks were asked for; otherwise as
+    /// many as there is room for.
     pub fn entries(&self, ranks: Option<u64>) -> Vec<Entry> {
         let asked: u64 = self.nodes.iter().map(|node| u64::from(node.tasks)).sum();
         let roomy = ranks.is_some_and(|ranks| ranks > asked);
@@ -155,7 +156,7 @@ impl Allocation {
     }
 }
 
-/// A variable that holds what it should not.
+/// A variable with an invalid value.
 fn wrong(variable: &'static str, value: &str, problem: impl ToString) -> AllocationError {
     const SHOWN_MAX: usize = 80;
     let mut shown: String = value.chars().take(SHOWN_MAX).collect();
@@ -169,7 +170,7 @@ fn names(variable: &'static str, value: &str) -> Result<Vec<String>, AllocationE
     wireup_node::hosts::expand(value).map_err(|problem: HostProblem| wrong(variable, value, problem))
 }
 
-/// One node for each name, as often as it is mentioned.
+/// One node for each name, with the sum of its mentions.
 fn counted(mentions: impl IntoIterator<Item = (String, u32)>) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     let mut places = std::collections::HashMap::new();

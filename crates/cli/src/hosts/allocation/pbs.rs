@@ -19,7 +19,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
     }))
 }
 
-/// A host a line, as often as it has slots.
+/// A file that names a host on each line, once for each of its slots.
 pub fn mentions(variable: &'static str, file: &Path) -> Result<Vec<(String, u32)>, AllocationError> {
     let entries = read_file(file).map_err(|problem| AllocationError::File { variable, problem: Box::new(problem) })?;
     Ok(entries.into_iter().map(|Entry { name, slots, .. }| (name, slots.unwrap_or(1))).collect())

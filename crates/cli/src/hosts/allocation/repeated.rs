@@ -1,9 +1,9 @@
 //! Slurm's short form of a list of numbers: `4(x2),2` is 4, 4, 2.
 
-/// Reads it for that many places; no number is written out before the sum of all is known to fit.
+/// Reads such a list for `places` places. Nothing is expanded before the total is known to fit.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A description of the problem.
 pub fn read(text: &str, places: usize) -> Result<Vec<u32>, String> {
     let runs: Vec<(u32, usize)> = text.split(',').map(run).collect::<Result<_, _>>()?;
     let count = runs.iter().fold(0usize, |sum, (_, times)| sum.saturating_add(*times));
@@ -19,7 +19,7 @@ fn run(word: &str) -> Result<(u32, usize), String> {
         None => (word, "1"),
         Some((number, rest)) => (number, rest.strip_suffix(')').ok_or_else(wrong)?),
     };
-    // A sign is none of Slurm's.
+    // Slurm writes no sign; `parse` would accept a "+".
     if word.contains('+') {
         return Err(wrong());
     }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As Slurm writes it.
+    /// The list as Slurm writes it.
     fn written(numbers: &[u32]) -> String {
         let runs = numbers.chunk_by(|left, right| left == right);
         let run = |run: &[u32]| if run.len() == 1 { run[0].to_string() } else { format!("{}(x{})", run[0], run.len()) };

@@ -1,7 +1,7 @@
-//! Slurm: everything is in the environment of `sbatch`, `salloc`, and of each step.
+//! Slurm: everything is in the environment of `sbatch`, of `salloc` and of each step.
 //!
-//! `SLURM_TASKS_PER_NODE` speaks of the allocation, but for a process of a step, where `srun` has written the step's over it.
-//! There the allocation's cpus tell, `SLURM_CPUS_PER_TASK` of them for a rank.
+//! `SLURM_TASKS_PER_NODE` describes the allocation, except in a process of a step, where `srun` has overwritten it with the step's. There
+//! the number of ranks follows from the allocation's cpus, `SLURM_CPUS_PER_TASK` of them for a rank.
 
 use super::{Allocation, AllocationError, Env, Node, Refused, Scheduler, names, repeated, wrong};
 
@@ -10,7 +10,7 @@ const TASKS: &str = "SLURM_TASKS_PER_NODE";
 const CPUS: &str = "SLURM_JOB_CPUS_PER_NODE";
 
 pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
-    // A log-in to a node of a running job may have the first without the others.
+    // A log-in to a node of a running job may set the first variable without the others.
     let (Some(job), Some(nodelist)) = (env.get("SLURM_JOB_ID"), env.get(NODES)) else { return Ok(None) };
     let names = names(NODES, nodelist)?;
     let cpus_per_task = env.number("SLURM_CPUS_PER_TASK")?.unwrap_or(1).max(1);
@@ -42,13 +42,13 @@ fn numbers(env: Env, variable: &'static str, nodes: usize) -> Result<Option<Vec<
     repeated::read(value, nodes).map(Some).map_err(|problem| wrong(variable, value, problem))
 }
 
-/// A step over all nodes, with several tasks, has the allocation's number of them: `srun -n 16 --pty bash`.
+/// Whether the step covers all nodes with several tasks, so that its task counts are those of the allocation: `srun -n 16 --pty bash`.
 fn speaks_of_all(env: Env, tasks: &[u32]) -> bool {
     env.get("SLURM_STEP_NUM_NODES").and_then(|nodes| nodes.parse().ok()) == Some(tasks.len())
         && tasks.iter().any(|tasks| *tasks > 1)
 }
 
-/// A task among several, unless it is the one that has the terminal.
+/// Refuses a task that is one of several, unless it is the one with the terminal.
 fn refused(env: Env) -> Result<Option<Refused>, AllocationError> {
     let tasks = env.number("SLURM_STEP_NUM_TASKS")?.unwrap_or(1);
     let alone = tasks <= 1 || env.get("SLURM_STEP_ID").is_none() || env.get("SLURM_PTY_PORT").is_some();

@@ -1,7 +1,7 @@
 use super::*;
 use std::fs;
 
-/// A folder for files that batch systems write.
+/// A folder for the files of batch systems.
 struct Spool(PathBuf);
 
 impl Spool {
@@ -30,7 +30,7 @@ fn env(text: &str) -> Vec<(OsString, OsString)> {
 }
 
 fn detected(text: &str) -> Allocation {
-    detect(Env(&env(text))).unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|| panic!("nothing in {text}"))
+    detect(Env(&env(text))).unwrap_or_else(|error| panic!("{error}")).unwrap_or_else(|| panic!("none in {text}"))
 }
 
 fn refused(text: &str) -> String {
@@ -42,7 +42,7 @@ fn nodes(allocation: &Allocation) -> String {
     allocation.nodes.iter().map(node).collect::<Vec<_>>().join(" ")
 }
 
-/// As `salloc -N3 -n5` has it.
+/// The environment that `salloc -N3 -n5` sets.
 const SALLOC: &str = "SLURM_JOB_ID=12\nSLURM_JOBID=12\nSLURM_JOB_NODELIST=n[1-2],gpu05\nSLURM_NNODES=3\nSLURM_NTASKS=5\n\
     SLURM_JOB_CPUS_PER_NODE=16(x2),8\nSLURM_TASKS_PER_NODE=2(x2),1";
 
@@ -66,7 +66,7 @@ fn a_step_of_one_task_sees_the_whole_allocation() {
         format!("{SALLOC}\nSLURM_TASKS_PER_NODE=1\nSLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=1\nSLURM_STEP_NUM_TASKS=1");
     let step = step.replacen("SLURM_TASKS_PER_NODE=2(x2),1\n", "", 1);
     assert_eq!(nodes(&detected(&step)), "n1:16/16 n2:16/16 gpu05:8/8");
-    // One task a node.
+    // One task on each node.
     let step = step.replace("PER_NODE=1\n", "PER_NODE=1(x3)\n").replace("NUM_NODES=1", "NUM_NODES=3");
     assert_eq!(nodes(&detected(&step)), "n1:16/16 n2:16/16 gpu05:8/8");
 }
@@ -74,7 +74,7 @@ fn a_step_of_one_task_sees_the_whole_allocation() {
 #[test]
 fn one_of_many_tasks_is_told_so_and_a_terminal_is_not() {
     let step = format!("{SALLOC}\nSLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=3\nSLURM_STEP_NUM_TASKS=5");
-    let words = detected(&step).refused.expect("five tasks").to_string();
+    let words = detected(&step).refused.expect("it is refused").to_string();
     assert!(words.starts_with("this is one of 5 tasks of a Slurm step") && words.contains("srun -n 1"), "{words}");
     let terminal = detected(&format!("{step}\nSLURM_PTY_PORT=4000"));
     assert_eq!((terminal.refused.clone(), nodes(&terminal)), (None, "n1:2/16 n2:2/16 gpu05:1/8".into()));

@@ -1,4 +1,4 @@
-//! Faults with a moment of their own: remote shells that nobody needs any more, and full disks.
+//! Faults at a chosen moment: remote shells that are no longer needed, and full disks.
 
 use crate::harness::faults::{Ended, Shell, Site, Started, is_sshd, kill, short_name, until};
 use crate::harness::wireup;
@@ -20,7 +20,7 @@ fn expect_clean(site: &Site) {
     assert!(idle.is_some(), "left behind: {:?}", site.left(&nodes));
 }
 
-/// The agents have their links: `ssh`, `sshd`'s sessions and `sshd` itself are of no more use.
+/// When the agents are linked, `ssh`, `sshd`'s sessions and `sshd` itself are no longer needed.
 #[test]
 fn a_running_job_needs_no_ssh() {
     let Some(site) = Site::start(4, Shell::Ssh, &[Site::share()]) else { return };
@@ -45,7 +45,7 @@ fn a_running_job_needs_no_ssh() {
 #[test]
 fn a_full_disk_behind_the_output_ends_the_job() {
     let Some(site) = Site::start(3, Shell::Plain, &[Site::share()]) else { return };
-    site.testbed.small_disk(0, "/tmp/full", 64 << 10).expect("a small disk");
+    site.testbed.small_disk(0, "/tmp/full", 64 << 10).expect("mount a small disk");
     let line = "--hosts n1,n2 -n 4 --output-dir /tmp/full/out";
     let ended = finish(&site, site.job_from(0, line, &["sh", "-c", "head -c 400000 /dev/zero; sleep 50"]));
     assert_eq!(ended.code, 125, "{ended:?}");
@@ -53,11 +53,11 @@ fn a_full_disk_behind_the_output_ends_the_job() {
     expect_clean(&site);
 }
 
-/// A recording is for whoever looks for a defect: the job is worth more.
+/// A recording is for debugging: the job is more important.
 #[test]
 fn a_full_disk_behind_a_recording_does_not_end_the_job() {
     let Some(site) = Site::start(3, Shell::Plain, &[Site::share()]) else { return };
-    site.testbed.small_disk(1, "/tmp/rec", 4 << 10).expect("a small disk");
+    site.testbed.small_disk(1, "/tmp/rec", 4 << 10).expect("mount a small disk");
     let program = wireup().display().to_string();
     let words = [&*program, "pmi", "exchange", "--rounds", "3", "--value-len", "500"];
     let line = format!("--hosts {} -n 6 --fanout 1 --record /tmp/rec", site.testbed.hosts());
@@ -74,10 +74,10 @@ fn a_node_without_room_for_the_program_is_named_and_keeps_no_part_of_it() {
     let program = folder.join("wireup");
     fs::copy(wireup(), &program).expect("a copy");
     let home = std::env::var("HOME").unwrap_or_else(|_| "/root".into());
-    site.testbed.small_disk(2, &home, 64 << 10).expect("a small disk");
+    site.testbed.small_disk(2, &home, 64 << 10).expect("mount a small disk");
     let line = format!("--hosts {} -n 3 --fanout 1", site.testbed.hosts());
     let ended = finish(&site, site.job_of(&program, &line, &["true"]));
-    fs::remove_dir_all(&folder).expect("ours");
+    fs::remove_dir_all(&folder).expect("remove the folder");
     assert_eq!(ended.code, 125, "{ended:?}");
     assert!(ended.stderr.contains("n2: ") && ended.stderr.contains("No space left"), "{ended:?}");
     expect_clean(&site);

@@ -1,4 +1,4 @@
-//! One trial: a job, a moment, a fault; then the end is looked at.
+//! One trial: starts a job, injects a fault at a random moment, checks how the job ends.
 
 use super::names::names;
 use super::victim::{Found, Victim, find};
@@ -14,15 +14,15 @@ use wireup_testbed::Process;
 const RANKS: usize = 12;
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a job that is told to end may take, on a busy machine.
+/// The time that a job may take to end on request, on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(12);
-/// Beyond that something was left; 2 s are promised on a machine with time to spare.
+/// If processes remain for longer than this, they were left behind; the documented bound is 2 s on an idle machine.
 const CLEAN: Duration = Duration::from_secs(10);
-/// The longest that somebody believes in a node that has fallen silent: an agent that waits for its bootstrap message.
+/// The longest time for which a silent node goes unnoticed: by an agent that waits for its bootstrap message.
 const SILENT: Duration = Duration::from_secs(10);
-/// What may come on top.
+/// Allowance on top.
 const SLACK: Duration = Duration::from_secs(5);
-/// A pause of the network that no job dies of.
+/// An interruption of the network that no job must fail from.
 const BLINK: Duration = Duration::from_millis(1200);
 const WRITTEN_BYTES: usize = 400_000;
 
@@ -41,17 +41,17 @@ enum Fault {
     Kill(Victim),
     /// An agent is stopped; then the user presses Ctrl-C twice.
     Stop,
-    /// A node is off the network until the job has ended.
+    /// A node is cut off from the network until the job has ended.
     Cut,
-    /// A node is off the network for a moment.
+    /// A node is cut off from the network for a moment.
     Blink,
-    /// An agent dies while its node is off the network, which comes back: nobody heard of it.
+    /// An agent dies while its node is cut off from the network, so that no other agent notices; then the network returns.
     HalfOpen,
-    /// A node loses its power.
+    /// A node loses power.
     PowerOff,
 }
 
-/// Silence costs seconds, so it has fewer of the chances.
+/// Silent faults take seconds to be noticed, so they are chosen less often.
 const FAULTS: [Fault; 16] = [
     Fault::Kill(Victim::Launcher),
     Fault::Kill(Victim::Agent),
@@ -71,7 +71,7 @@ const FAULTS: [Fault; 16] = [
     Fault::PowerOff,
 ];
 
-/// What was done and what came of it.
+/// The fault of a trial and its result.
 pub struct Report {
     number: u64,
     shown: String,
@@ -134,7 +134,7 @@ fn is_whole(work: Work, ended: &Ended) -> bool {
     }
 }
 
-/// How long each work takes when nothing happens.
+/// How long each kind of work takes without a fault.
 pub fn typical_lengths(site: &Site) -> Vec<(Work, Duration)> {
     let length = |work: Work| {
         let run = || {
@@ -150,11 +150,11 @@ pub fn typical_lengths(site: &Site) -> Vec<(Work, Duration)> {
     WORKS.into_iter().map(length).collect()
 }
 
-/// `false`: the site is of no further use.
+/// Returns `false` if the site must not be used again.
 pub fn trial(site: &Site, lengths: &[(Work, Duration)], number: u64, dice: &mut Dice) -> (Report, bool) {
     let (work, length) = *dice.one_of(lengths);
     let fault = match *dice.one_of(&FAULTS) {
-        // The plain one has a single process for all.
+        // The plain remote shell has a single server process for all connections.
         Fault::Kill(Victim::Session) if site.shell == Shell::Plain => Fault::Kill(Victim::Shell),
         fault => fault,
     };
@@ -185,7 +185,7 @@ pub fn trial(site: &Site, lengths: &[(Work, Duration)], number: u64, dice: &mut 
     let mut trial = Trial { site, work, fanout, node, dice, report: &mut report };
     let intact = trial.run(job);
     if !report.problems.is_empty() {
-        // What it left would be found again by all that follow.
+        // What it left behind would be found again by all later trials.
         return (report, false);
     }
     (report, intact)
@@ -213,7 +213,7 @@ impl Trial<'_> {
         true
     }
 
-    /// Finds a victim for as long as the job runs.
+    /// Looks for a victim until the job ends.
     fn find(&mut self, job: &mut Started, victim: Victim) -> Option<Found> {
         loop {
             let found = find(victim, self.site, job, self.dice);
@@ -231,8 +231,8 @@ impl Trial<'_> {
         let Some(ended) = self.end(job, AT_ONCE) else { return };
         match (&found, victim) {
             (None, _) => self.expect_success(&ended),
-            // It may have ended just before.
-            (Some(_), Victim::Launcher) => self.expect(ended.code == 137 || ended.code == 0, "the launcher's end"),
+            // The job may have ended just before.
+            (Some(_), Victim::Launcher) => self.expect(ended.code == 137 || ended.code == 0, "launcher exit code"),
             (Some(found), _) => {
                 let named = self.culprits(found);
                 self.expect_success_or_names(&ended, &named);
@@ -250,7 +250,7 @@ impl Trial<'_> {
         thread::sleep(Duration::from_millis(200));
         kill(launcher, Signal::INT);
         thread::sleep(Duration::from_millis(200));
-        // It may have ended without the stopped one.
+        // The job may have ended without the stopped agent.
         kill(launcher, Signal::INT);
         let ended = self.end(job, AT_ONCE);
         let gone_on = *self.dice.one_of(&[Signal::CONT, Signal::KILL]);
@@ -270,18 +270,18 @@ impl Trial<'_> {
             self.expect_clean(&others, ended.at);
         }
         self.expect_clean_apart(cut_at);
-        self.site.testbed.heal(self.node).expect("heal");
+        self.site.testbed.heal(self.node).expect("reconnect the node");
         if ended.is_some() {
             self.expect_clean(&self.all(), Instant::now());
         }
-        // Its sshd may still hold on to the connection.
+        // Its sshd may still keep the connection open.
         self.site.shell == Shell::Plain
     }
 
     fn blink(&mut self, job: Started) {
         self.silence();
         thread::sleep(self.dice.time(BLINK));
-        self.site.testbed.heal(self.node).expect("heal");
+        self.site.testbed.heal(self.node).expect("reconnect the node");
         self.undisturbed(job);
     }
 
@@ -291,7 +291,7 @@ impl Trial<'_> {
         let agents = agents.filter(|(_, process)| kill(process.pid, Signal::KILL)).count();
         self.report.hit += &format!(", {agents} killed there");
         thread::sleep(self.dice.time(BLINK));
-        self.site.testbed.heal(self.node).expect("heal");
+        self.site.testbed.heal(self.node).expect("reconnect the node");
         if let Some(ended) = self.end(job, AT_ONCE + NODE_TIMEOUT.max(START_TIMEOUT)) {
             self.expect_success_or_names(&ended, &[self.node]);
             self.expect_clean(&self.all(), ended.at);
@@ -300,7 +300,7 @@ impl Trial<'_> {
 
     fn power_off(&mut self, job: Started) -> bool {
         self.report.hit = format!("n{}", self.node);
-        self.site.testbed.power_off(self.node).expect("power off");
+        self.site.testbed.power_off(self.node).expect("switch a node off");
         if let Some(ended) = self.end(job, AT_ONCE + NODE_TIMEOUT.max(START_TIMEOUT)) {
             self.expect_success_or_names(&ended, &[self.node]);
             let others: Vec<u16> = self.all().into_iter().filter(|&i| i != self.node).collect();
@@ -311,7 +311,7 @@ impl Trial<'_> {
 
     fn silence(&mut self) -> Instant {
         self.report.hit = format!("n{}", self.node);
-        self.site.testbed.cut(self.node).expect("cut");
+        self.site.testbed.cut(self.node).expect("cut a node off");
         Instant::now()
     }
 
@@ -330,9 +330,9 @@ impl Trial<'_> {
             self.report.ended_after = ended.at.saturating_duration_since(at);
             self.report.code = Some(ended.code);
             self.report.words.clone_from(&ended.stderr);
-            self.expect(!ended.stderr.contains("panicked at"), "a panic");
+            self.expect(!ended.stderr.contains("panicked at"), "a process panicked");
             self.expect(ended.left_on_hub.is_empty(), &format!("left on the hub: {:?}", ended.left_on_hub));
-            self.expect(ended.code != 0 || is_whole(self.work, ended), "success without all of the output");
+            self.expect(ended.code != 0 || is_whole(self.work, ended), "the job succeeded without all of its output");
         }
         ended
     }
@@ -341,7 +341,7 @@ impl Trial<'_> {
         (0..NODES).collect()
     }
 
-    /// Nodes of which one must be named if this process dies.
+    /// If this process dies, the message must name one of these nodes.
     fn culprits(&self, found: &Found) -> Vec<u16> {
         let of_command = (0..NODES).filter(|i| found.command.split(' ').any(|word| word == format!("n{i}")));
         let own = found.node.into_iter();
@@ -358,7 +358,7 @@ impl Trial<'_> {
     }
 
     fn expect_success(&mut self, ended: &Ended) {
-        self.expect(ended.code == 0, "nothing had happened to it, and it failed");
+        self.expect(ended.code == 0, "the job failed although it was not disturbed");
     }
 
     fn expect_success_or_names(&mut self, ended: &Ended, nodes: &[u16]) {
@@ -366,7 +366,7 @@ impl Trial<'_> {
         self.expect(ended.code == 0 || named, &format!("none of {nodes:?} is named"));
     }
 
-    /// Nothing of the job is on these nodes, soon.
+    /// Expects that soon nothing of the job is left on these nodes.
     fn expect_clean(&mut self, on: &[u16], since: Instant) {
         let limit = if self.is_silent() { SILENT + SLACK } else { CLEAN };
         let idle = until(limit, || self.left(on).is_empty());
@@ -380,7 +380,7 @@ impl Trial<'_> {
         self.expect(files.is_empty(), &format!("left behind: {files:?}"));
     }
 
-    /// What is left of the job. How long an sshd believes in a client that has fallen silent is its own affair.
+    /// What is left of the job. How long an sshd keeps the connection of a silent client is not up to us.
     fn left(&self, on: &[u16]) -> Vec<(u16, Process)> {
         let mut left = self.site.left(on);
         if self.is_silent() {
@@ -389,12 +389,12 @@ impl Trial<'_> {
         left
     }
 
-    /// Who is behind a node that falls silent learns it from its own clock alone.
+    /// Whether agents below the faulty node can notice the fault only by a timeout.
     fn is_silent(&self) -> bool {
         matches!(self.report.fault, Fault::Cut | Fault::PowerOff)
     }
 
-    /// Nothing of ours is on the node that was cut off.
+    /// Expects that nothing of ours is left on the node that was cut off.
     fn expect_clean_apart(&mut self, since: Instant) {
         let node = [self.node];
         let idle = until(SILENT + SLACK, || self.left(&node).is_empty());

@@ -1,4 +1,4 @@
-//! Whom a fault hits: found among the processes of hub and nodes.
+//! The process that a fault is injected into, found among the processes of hub and nodes.
 
 use super::Dice;
 use crate::harness::faults::{Site, Started, is_sshd, parent_of, short_name};
@@ -7,25 +7,25 @@ use crate::harness::faults::{Site, Started, is_sshd, parent_of, short_name};
 pub enum Victim {
     Launcher,
     Agent,
-    /// One of the ranks', or one of the remote shells'.
+    /// A keeper of ranks, or of remote shells.
     Keeper,
     /// A remote shell's client, on the hub or on a node with children.
     Shell,
-    /// A remote shell's server, as far as it is one connection's own.
+    /// The server process of a remote shell, if each connection has one of its own.
     Session,
     Rank,
 }
 
-/// A process to be hit.
+/// The chosen process.
 #[derive(Debug)]
 pub struct Found {
     pub pid: u32,
-    /// `None`: the hub.
+    /// `None` for the hub.
     pub node: Option<u16>,
     pub command: String,
 }
 
-/// Somebody of that kind, if there is anybody now: anywhere, or on the hub and the given node alone.
+/// A random process of that kind, if there is one now.
 pub fn find(victim: Victim, site: &Site, job: &Started, dice: &mut Dice) -> Option<Found> {
     if victim == Victim::Launcher {
         return Some(Found { pid: job.pid(), node: None, command: "launcher".into() });

@@ -1,4 +1,4 @@
-//! A pipe's content, read in the background.
+//! Reads a pipe in the background.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub struct Capture {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
-    /// Held open, not read.
+    /// Kept open, but not read.
     held: Option<OwnedFd>,
 }
 
@@ -31,7 +31,7 @@ impl Capture {
         Self { bytes: Arc::default(), reader: None, held: Some(pipe.into()) }
     }
 
-    /// Begins to read what was held.
+    /// Starts to read a pipe that was only held.
     pub fn read_now(&mut self) {
         if let Some(pipe) = self.held.take() {
             *self = Self::reading(File::from(pipe));
@@ -42,7 +42,7 @@ impl Capture {
         String::from_utf8_lossy(&lock(&self.bytes)).into_owned()
     }
 
-    /// All of it, once every process that could write is gone.
+    /// The whole content, once every process that could write has exited.
     pub fn end(&mut self) -> Vec<u8> {
         if let Some(reader) = self.reader.take() {
             let patience = Instant::now() + Duration::from_secs(10);

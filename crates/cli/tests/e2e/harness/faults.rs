@@ -24,16 +24,16 @@ pub enum Shell {
     Ssh,
 }
 
-/// Some nodes, and how to get there.
+/// Some nodes, and the remote shell that reaches them.
 pub struct Site {
     pub testbed: Testbed,
     pub shell: Shell,
-    /// What a node's own `/tmp` and `/dev/shm` hold from the beginning: the way to a share.
+    /// Names in the nodes' own `/tmp` and `/dev/shm` at the beginning: mount points of shares.
     given: Vec<OsString>,
 }
 
 impl Site {
-    /// Nothing, said aloud, where this machine cannot have one. `shares` are seen by the nodes wherever they lie.
+    /// Returns `None`, after printing a message, if this machine cannot run a testbed. The nodes see `shares` wherever they are.
     pub fn start(nodes: u16, shell: Shell, shares: &[PathBuf]) -> Option<Site> {
         let Some(program) = Testbed::find_program() else {
             panic!("no wireup-testbed beside the test's own program: cargo build -p wireup-testbed");
@@ -49,7 +49,7 @@ impl Site {
         wireup().parent().map(Path::to_owned).expect("a program lies in a folder")
     }
 
-    /// `program run` with the words of `line`, then `program`'s own words, on the hub.
+    /// `wireup run` with the words of `line`, then `words`, on the hub.
     pub fn job(&self, line: &str, words: &[&str]) -> Command {
         self.job_of(&wireup(), line, words)
     }
@@ -60,7 +60,7 @@ impl Site {
         command
     }
 
-    /// The same, with node `i` in the place of the hub.
+    /// The same, on node `i` instead of the hub.
     pub fn job_from(&self, i: u16, line: &str, words: &[&str]) -> Command {
         let mut command = self.testbed.in_node(i, wireup());
         command.args(self.words(line, words)).current_dir("/");
@@ -72,7 +72,7 @@ impl Site {
         ["run"].iter().chain(shell).copied().chain(line.split_whitespace()).chain(words.iter().copied()).collect()
     }
 
-    /// What runs on the nodes `on` that is not part of the testbed itself.
+    /// Processes on the nodes `on` that are not part of the testbed itself.
     pub fn left(&self, on: &[u16]) -> Vec<(u16, Process)> {
         let all = self.testbed.all_processes();
         on.iter().flat_map(|&i| all[usize::from(i)].iter().map(move |process| (i, process.clone()))).collect()
@@ -85,7 +85,7 @@ impl Site {
         files.filter(|file| !self.given.contains(&file.file_name())).map(|file| file.path()).collect()
     }
 
-    /// Kills all that a failed trial has left, so that it fails alone.
+    /// Kills everything that a failed trial has left, so that later trials are not affected.
     pub fn clear(&self, on: &[u16]) {
         for (_, process) in self.left(on) {
             kill(process.pid, Signal::KILL);
@@ -93,22 +93,22 @@ impl Site {
     }
 }
 
-/// Whether a process is sshd's: the one that a connection has, which the network alone may keep.
+/// Whether a process belongs to sshd; its process for one connection may last until the network times out.
 pub fn is_sshd(process: &Process) -> bool {
     process.command.starts_with("sshd") || process.command.contains("/sshd")
 }
 
-/// Whether a process is an agent, and no keeper of one.
+/// Whether a process is an agent, and not a keeper of one.
 pub fn is_agent(process: &Process) -> bool {
     process.command.contains("wireup agent ") && short_name(process.pid) == "wireup"
 }
 
-/// Whether there was somebody to take the signal.
+/// Sends a signal; returns whether the process existed.
 pub fn kill(pid: u32, signal: Signal) -> bool {
     Pid::from_raw(pid.cast_signed()).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
-/// The short name that a process has given itself.
+/// The name that a process has given itself.
 pub fn short_name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
@@ -118,7 +118,7 @@ pub fn parent_of(pid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// A job that runs.
+/// A running job.
 pub struct Started {
     child: Child,
     mark: Mark,
@@ -128,16 +128,16 @@ pub struct Started {
     pub shown: String,
 }
 
-/// What came of it.
+/// The result of a job.
 #[derive(Debug)]
 pub struct Ended {
-    /// 128 + signal where a signal ended the launcher.
+    /// 128 + signal if a signal ended the launcher.
     pub code: i32,
     pub stdout_bytes: usize,
     pub stdout: String,
     pub stderr: String,
     pub at: Instant,
-    /// Processes of the job that stayed on the hub.
+    /// Processes of the job that remained on the hub.
     pub left_on_hub: Vec<super::marked::Process>,
 }
 
@@ -159,16 +159,16 @@ impl Started {
     }
 
     pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("our child").is_some()
+        self.child.try_wait().expect("wait for the child").is_some()
     }
 
-    /// Waits until `text` stands `count` times on stdout.
+    /// Waits until stdout contains `text` at least `count` times.
     pub fn await_out(&mut self, text: &str, count: usize) {
         let there = until(Duration::from_secs(20), || self.stdout.text().1.matches(text).count() >= count);
-        assert!(there.is_some(), "{}: never came: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
+        assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
     }
 
-    /// Processes of the job on the hub, the launcher among them.
+    /// Processes of the job on the hub, including the launcher.
     pub fn on_hub(&self, site: &Site) -> Vec<super::marked::Process> {
         let elsewhere: Vec<u32> =
             site.testbed.all_processes().into_iter().flatten().map(|process| process.pid).collect();
@@ -176,11 +176,11 @@ impl Started {
         all.into_iter().filter(|found| !elsewhere.contains(&found.pid.as_raw_nonzero().get().cast_unsigned())).collect()
     }
 
-    /// Waits for its end; `None`: it did not come in time, and the job was killed.
+    /// Waits for the end; `None` if it did not come in time and the job was killed.
     pub fn finish(mut self, site: &Site, limit: Duration) -> Option<Ended> {
         let end = Instant::now() + limit;
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("our child") {
+            if let Some(status) = self.child.try_wait().expect("wait for the child") {
                 break status;
             }
             if Instant::now() > end {
@@ -192,7 +192,7 @@ impl Started {
         };
         let at = Instant::now();
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        // Keepers of a killed launcher close the pipes as they leave.
+        // Keepers of a killed launcher close the pipes when they exit.
         while !(self.stdout.has_ended() && self.stderr.has_ended()) && at.elapsed() < limit {
             thread::sleep(Duration::from_millis(1));
         }
@@ -211,7 +211,7 @@ impl Drop for Started {
     }
 }
 
-/// A pipe that is read in the background: its length, and its beginning.
+/// A pipe that is read in the background: its length and its beginning.
 struct Stream {
     text: Arc<Mutex<(usize, Vec<u8>)>>,
     reader: JoinHandle<()>,
@@ -243,7 +243,7 @@ impl Stream {
     }
 }
 
-/// Waits until `holds`; how long that took, or `None`.
+/// Waits until `holds`; returns the time that it took, or `None` after `limit`.
 pub fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> Option<Duration> {
     let begun = Instant::now();
     while !holds() {

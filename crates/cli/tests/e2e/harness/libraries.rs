@@ -1,4 +1,4 @@
-//! Programs on our C libraries, under our launcher and under others.
+//! Programs linked to our C libraries, under our launcher and under others.
 
 use super::peers::program;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::Command;
 use xtask::libraries;
 use xtask::programs::Flavour;
 
-/// Options of `wireup run`, and the ranks that they start.
+/// Options of `wireup run`, and the number of ranks that they start.
 pub const PLACEMENTS: [(&str, usize); 4] =
     [("-n 1", 1), ("-n 2", 2), ("-n 9 --virtual-nodes 2", 9), ("-n 64 --virtual-nodes 4", 64)];
 
-/// What every rank of such a program prints at its end.
+/// Printed at the end by every rank of such a program.
 pub const ALL_RIGHT: &str = ": all right\n";
 
-/// Where both libraries are.
+/// The folder of both libraries.
 pub fn folder() -> PathBuf {
     libraries::build().unwrap_or_else(|why| panic!("{why}"))
 }
@@ -22,19 +22,19 @@ pub fn library_path() -> String {
     folder().display().to_string()
 }
 
-/// A program of ours, linked to our libraries.
+/// One of our test programs, linked to our libraries.
 pub fn own(name: &str) -> PathBuf {
     program(Flavour::Libpmi, name).expect("the C compiler that built this test's own programs")
 }
 
-/// MPICH's launchers that are installed, and what `pmi1` is to expect of them: the newer one speaks PMI 1.2.
+/// The installed launchers of MPICH, with the argument that tells `pmi1` what to expect: the newer launcher speaks PMI 1.2.
 pub fn hydras() -> Vec<(PathBuf, &'static str)> {
     let mpich5 = xtask::layout::mpich5().join("bin/mpiexec.hydra");
     let all = [(mpich5, "groups"), (PathBuf::from("/usr/bin/mpiexec.hydra"), "hydra")];
     all.into_iter().filter(|(path, _)| path.exists()).collect()
 }
 
-/// What a launcher other than ours prints.
+/// The output of a launcher other than ours.
 pub fn under(launcher: &Path, ranks: usize, options: &[&str], program: &Path, arg: &str) -> String {
     let mut run = Command::new("timeout");
     run.arg("60").arg(launcher).args(options).arg("-n").arg(ranks.to_string()).arg(program);

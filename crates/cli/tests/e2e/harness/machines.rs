@@ -1,7 +1,7 @@
-//! Hosts for the tests across machines: name spaces of this one, with remote shells.
+//! Hosts for the tests across machines: name spaces of this machine, with remote shells.
 //!
-//! Most tests share three testbeds, one after the other on each: four hosts with sshd, sixteen with the plain remote shell
-//! alone, four with Slurm. A test that breaks something makes its own. Testbeds begin when first asked for and end with the test process.
+//! Most tests share three testbeds, one test at a time on each: four hosts with sshd, sixteen with only the plain remote shell, four with
+//! Slurm. A test that damages its hosts makes its own testbed. Testbeds start when they are first needed and end with the test process.
 
 use super::Run;
 use std::io::Write;
@@ -14,10 +14,10 @@ use std::{env, fs};
 use wireup_testbed::{Spec, StartError, Testbed};
 use xtask::layout;
 
-/// A testbed, for one test alone as long as it holds this.
+/// A testbed, reserved for one test while it holds this value.
 pub struct Machines {
     testbed: Arc<Testbed>,
-    /// Flags of every run on it.
+    /// Flags for every run on it.
     flags: &'static str,
     _turn: Option<MutexGuard<'static, ()>>,
 }
@@ -32,7 +32,7 @@ static BY_SSH: Shared = Shared::new();
 static PLAIN: Shared = Shared::new();
 static WITH_SLURM: Shared = Shared::new();
 
-/// Far more than the end of a Slurm job takes.
+/// Far longer than the end of a Slurm job takes.
 const SLURM_LIMIT: Duration = Duration::from_secs(20);
 
 const PLAIN_FLAGS: &str = "--remote-shell plainsh";
@@ -50,12 +50,12 @@ pub fn plain() -> Option<Machines> {
 /// `n0` to `n3`, by the plain remote shell and by Slurm.
 pub fn with_slurm() -> Option<Machines> {
     let machines = WITH_SLURM.take(4, |spec| spec.slurm = true, PLAIN_FLAGS)?;
-    // Of a test that failed.
+    // Jobs that a failed test has left.
     machines.cancel("--user=root");
     Some(machines)
 }
 
-/// Hosts that nobody else uses; by ssh if `adjust` asks for it.
+/// Hosts for this test alone; with ssh if `adjust` asks for it.
 pub fn own(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Option<Machines> {
     let mut flags = "";
     let adjust = |spec: &mut Spec| {
@@ -72,7 +72,7 @@ impl Shared {
     }
 
     fn take(&'static self, nodes: u16, adjust: impl FnOnce(&mut Spec), flags: &'static str) -> Option<Machines> {
-        // A test that failed has taken its processes along.
+        // A test that failed has ended its processes, so a poisoned lock does not matter.
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match self.testbed.get_or_init(|| start(nodes, adjust)) {
             Ok(testbed) => Some(Machines { testbed: Arc::clone(testbed), flags, _turn: Some(turn) }),
@@ -81,7 +81,7 @@ impl Shared {
     }
 }
 
-/// Nothing if this machine cannot have one, with the reason.
+/// The error is the reason why this machine cannot run a testbed.
 fn start(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Result<Arc<Testbed>, String> {
     let mut spec = Spec::new(program(), nodes);
     spec.shares = shares();
@@ -93,7 +93,7 @@ fn start(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Result<Arc<Testbed>, Str
     }
 }
 
-/// The testbed's binary, which `cargo test --workspace` has built, or else is built now.
+/// The testbed's binary, which `cargo test --workspace` has built; otherwise it is built now.
 fn program() -> PathBuf {
     Testbed::find_program().unwrap_or_else(|| {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -103,7 +103,7 @@ fn program() -> PathBuf {
     })
 }
 
-/// What hosts must see although it may lie in a folder of which each has its own.
+/// Folders that hosts must see even if they are inside one of which each host has its own.
 fn shares() -> Vec<PathBuf> {
     let product = super::wireup();
     let folders = [Some(layout::root().as_path()), Some(&layout::target()), product.parent()].map(|folder| {
@@ -113,10 +113,10 @@ fn shares() -> Vec<PathBuf> {
     folders.into()
 }
 
-/// Says aloud that the test that runs now cannot.
+/// Prints that the current test is skipped.
 fn skip<T>(why: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    // Not `eprintln`, which the test runner keeps to itself.
+    // Not `eprintln`, which the test runner captures.
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {test}: no hosts to test with: {why}\n");
     None
 }
@@ -130,12 +130,12 @@ impl Deref for Machines {
 }
 
 impl Machines {
-    /// The testbed, for somebody who looks at it as long as this lives.
+    /// The testbed, for use while this value exists.
     pub fn testbed(&self) -> Arc<Testbed> {
         Arc::clone(&self.testbed)
     }
 
-    /// How its hosts are reached.
+    /// The flags by which its hosts are reached.
     pub fn flags(&self) -> &'static str {
         self.flags
     }
@@ -145,7 +145,7 @@ impl Machines {
         self.on_hub(Run::job(self.flags)).args(line.split_whitespace())
     }
 
-    /// As [`Self::job`], of another copy of the product.
+    /// Like [`Self::job`], with another copy of the product.
     pub fn job_of(&self, wireup: &Path, line: &str) -> Run {
         self.on_hub(Run::of(Command::new(wireup)))
             .arg("run")
@@ -164,28 +164,28 @@ impl Machines {
         self.on_hub(Run::shell(script))
     }
 
-    /// `srun FLAGS` on the hub, once Slurm has nothing else to do.
+    /// `srun FLAGS` on the hub, once Slurm is idle.
     pub fn step(&self, line: &str) -> Run {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
-        // Its daemons make this folder where it is missing, and leave it.
+        // Slurm's daemons create this folder if it is missing, and leave it.
         let run = Run::of(Command::new("srun")).env("TMPDIR", "/tmp");
         self.on_hub(run).args(line.split_whitespace())
     }
 
-    /// `salloc FLAGS wireup run LINE` on the hub, once Slurm has nothing else to do; without PMIx unless that is asked for.
+    /// `salloc FLAGS wireup run LINE` on the hub, once Slurm is idle; without PMIx unless `line` asks for it.
     pub fn allocated(&self, flags: &str, line: &str) -> Run {
         let offer: &[&str] = if line.contains("--pmi") { &[] } else { &["--pmi", "simple"] };
         self.salloc(flags).arg(super::wireup()).arg("run").args(offer).args(line.split_whitespace())
     }
 
-    /// `salloc FLAGS` on the hub, for a command, once Slurm has nothing else to do.
+    /// `salloc FLAGS` on the hub, for a command, once Slurm is idle.
     pub fn salloc(&self, flags: &str) -> Run {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
         let run = Run::of(Command::new("salloc")).env("TMPDIR", "/tmp").env("WIREUP", super::wireup());
         self.on_hub(run).arg("--quiet").args(flags.split_whitespace())
     }
 
-    /// What a batch script of SCRIPT writes, with its exit code behind it, where `$WIREUP` is the product.
+    /// The output of SCRIPT as a batch script, followed by its exit code; `$WIREUP` is the product.
     pub fn batch(&self, flags: &str, script: &str) -> String {
         assert!(self.await_slurm(SLURM_LIMIT), "Slurm's nodes are not idle");
         let run = Run::of(Command::new("sbatch")).env("TMPDIR", "/tmp").env("WIREUP", super::wireup());
@@ -203,7 +203,7 @@ impl Machines {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 
-    /// `scancel --signal` asks all nodes; a job that ends at the first's word may be over by the time that the last hears of it.
+    /// `scancel --signal` contacts all nodes; a job that ends at the first signal may be over before the last node is contacted.
     pub fn signal(&self, name: &str, steps: &str) {
         let mut scancel = Command::new("scancel");
         let output = self.enter(scancel.arg(format!("--signal={name}")).arg(steps)).output().expect("start scancel");
@@ -215,7 +215,7 @@ impl Machines {
         run.cwd(Path::new("/")).on(&self.testbed)
     }
 
-    /// What `sh -c SCRIPT` writes on host `i`.
+    /// The output of `sh -c SCRIPT` on host `i`.
     pub fn ask(&self, i: u16, script: &str) -> String {
         let output = self.in_node(i, "/bin/sh").args(["-c", script]).output().expect("the testbed's program runs");
         assert!(output.status.success(), "n{i}: {script}: {output:?}");
@@ -223,7 +223,7 @@ impl Machines {
     }
 }
 
-/// What is left on the hosts of a testbed by a run that has ended.
+/// Everything that an ended run has left on the hosts of a testbed.
 pub fn left(testbed: &Testbed) -> Vec<String> {
     let processes = (0..).zip(testbed.all_processes()).flat_map(|(i, processes)| {
         processes.into_iter().map(move |process| format!("n{i}: {} {}", process.node_pid, process.command))
@@ -237,30 +237,30 @@ pub fn left(testbed: &Testbed) -> Vec<String> {
     processes.chain(files.filter(|line| !is_share(line))).collect()
 }
 
-/// The path on the host of `nI: /proc/PID/root/PATH`.
+/// The path on the host, from a line of the form `nI: /proc/PID/root/PATH`.
 fn line_path(line: &str) -> Option<PathBuf> {
     let (_, path) = line.split_once("/root/")?;
     Some(Path::new("/").join(path))
 }
 
-/// Ends all that a failed run has left on the hosts.
+/// Kills everything that a failed run has left on the hosts.
 pub fn clear(testbed: &Testbed) {
     for process in testbed.all_processes().into_iter().flatten() {
         if let Some(pid) = rustix::process::Pid::from_raw(process.pid.cast_signed()) {
-            // It may have gone meanwhile.
+            // It may have exited meanwhile.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }
 }
 
-/// A copy of the product where no other host sees it.
+/// A copy of the product in a folder that no other host sees.
 pub struct HiddenCopy(PathBuf);
 
 impl HiddenCopy {
     pub fn new(name: &str) -> Self {
         let folder = Path::new("/tmp").join(format!("end-to-end-hidden-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder in /tmp");
-        // Smaller where the tool is there: it is sent many times.
+        // Made smaller if `strip` is installed, since it is sent many times.
         let stripped = Command::new("strip").arg("-o").arg(folder.join("wireup")).arg(super::wireup()).status();
         if !stripped.is_ok_and(|status| status.success()) {
             fs::copy(super::wireup(), folder.join("wireup")).expect("copy the product");

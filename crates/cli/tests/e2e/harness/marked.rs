@@ -1,11 +1,11 @@
-//! The processes of one run, found by a variable that all of them inherit.
+//! Finds the processes of one run by a variable that all of them inherit.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fs, process};
 
-/// One run's own text, in the environment of all of its processes, with a temporary folder of its own.
+/// A text unique to one run, in the environment of all of its processes, and the run's temporary folder.
 #[derive(Clone)]
 pub struct Mark {
     text: String,
@@ -41,14 +41,14 @@ impl Mark {
         std::env::temp_dir().join(format!("end-to-end-{}", self.text))
     }
 
-    /// What lies in the run's temporary folder.
+    /// The files in the run's temporary folder.
     pub fn files(&self) -> Vec<PathBuf> {
         fs::read_dir(self.folder()).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     }
 
-    /// Every living process that carries the mark, zombies not counted.
+    /// Every process that carries the mark, without zombies.
     pub fn processes(&self) -> Vec<Process> {
-        // A PMIx server gets few of the variables, the temporary folder among them.
+        // A PMIx server inherits only a few variables; the temporary folder is one of them.
         let needles = [format!("{}={}", Self::VARIABLE, self.text), format!("TMPDIR={}", self.folder().display())];
         let entries = fs::read_dir("/proc").expect("read /proc").flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -62,14 +62,14 @@ impl Mark {
                 return;
             }
             for process in all {
-                // It may have gone meanwhile.
+                // It may have exited meanwhile.
                 let _ = kill_process(process.pid, Signal::KILL);
             }
         }
     }
 }
 
-/// For a message: one process a line.
+/// For a message: one process per line.
 pub fn list(processes: &[Process]) -> String {
     let lines = processes.iter().map(|p| format!("\n  {} (of {}) {} {}", p.pid, p.parent, p.state, p.command));
     lines.collect()
@@ -80,7 +80,7 @@ fn carries(pid: i32, needles: &[String]) -> bool {
     environ.split(|byte| *byte == 0).any(|variable| needles.iter().any(|needle| needle.as_bytes() == variable))
 }
 
-/// Nothing if it has gone, or is a zombie.
+/// `None` if it has exited or is a zombie.
 fn process(pid: i32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (head, tail) = stat.rsplit_once(')')?;

@@ -1,8 +1,8 @@
-//! Runs the product as a user would, under guard.
+//! Runs the product as a user would, with a time limit and checks.
 //!
-//! Every run carries a mark in its environment, which all of its processes inherit. A run that does not end by
-//! itself is killed and fails its test with all it said; a run that ends must leave nothing behind: no process with
-//! the mark, no file in its own temporary folder, no panic on stderr; on the hosts of a testbed nothing at all.
+//! Every run has a mark in its environment, which all of its processes inherit. A run that does not end by itself is killed, and its test
+//! fails with all of its output. A run that ends must leave nothing behind: no process with the mark, no file in its temporary folder, no
+//! panic on stderr; on the hosts of a testbed nothing at all.
 
 mod capture;
 pub mod faults;
@@ -27,10 +27,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wireup_testbed::Testbed;
 
-/// How long a run may take before it counts as hanging: an order of magnitude more than the slowest needs.
+/// After this time a run counts as hanging: ten times what the slowest one needs.
 const GUARD: Duration = Duration::from_secs(40);
 
-/// How long what a run leaves behind may take to go: a hang is what is found, not a slow machine.
+/// The time for remaining processes to exit: long, since this is to detect a hang, not a slow machine.
 const GONE: Duration = Duration::from_secs(10);
 
 /// The product under test: `WIREUP_BIN`, or what cargo has just built.
@@ -38,7 +38,7 @@ pub fn wireup() -> PathBuf {
     std::env::var_os("WIREUP_BIN").map_or_else(|| env!("CARGO_BIN_EXE_wireup").into(), PathBuf::from)
 }
 
-/// One command about to be run.
+/// A command that has not been started yet.
 pub struct Run {
     command: Command,
     shown: String,
@@ -62,7 +62,7 @@ impl Run {
         Self::command(wireup(), args)
     }
 
-    /// `wireup run ARGS`, the words of a line without quotes.
+    /// `wireup run ARGS`; the line is split at blanks, without quotes.
     pub fn job(line: &str) -> Self {
         Self::wireup(["run"]).args(line.split_whitespace())
     }
@@ -76,10 +76,10 @@ impl Run {
         Self::of(Command::new(program)).args(args)
     }
 
-    /// A command as it is.
+    /// The command, unchanged.
     fn of(mut command: Command) -> Self {
         let mark = Mark::new();
-        // A session of whoever runs the tests is none of theirs.
+        // A run must not find the sessions of the user who runs the tests.
         let no_sessions = mark.folder().join("run");
         command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder()).env(sessions::RUNTIME_DIR, no_sessions);
         let (shown, stdin) = (String::new(), Feed::Nothing);
@@ -92,7 +92,7 @@ impl Run {
         self.looking_at(testbed)
     }
 
-    /// It must leave nothing on these hosts.
+    /// It must leave nothing behind on these hosts.
     fn looking_at(mut self, testbed: &Arc<Testbed>) -> Self {
         self.testbed = Some(Arc::clone(testbed));
         self
@@ -108,9 +108,8 @@ impl Run {
         self
     }
 
-    /// `sh -c SCRIPT` as the program of the job.
-    /// A script. Unless the test says what it is to be offered, no PMIx: scripts are offered that too, and a server for each job
-    /// and node is much beside what most tests do.
+    /// Adds `sh -c SCRIPT` as the program of the job. Unless the test chooses a PMI, the job runs without PMIx: scripts would be offered
+    /// both kinds, and a server for each job and node costs much more than what most tests do.
     pub fn sh(self, script: &str) -> Self {
         let mut words = self.command.get_args().map(OsStr::as_encoded_bytes);
         let is_ours = words.next() == Some(b"run") && !words.any(|word| word.starts_with(b"--pmi"));
@@ -137,13 +136,13 @@ impl Run {
         self
     }
 
-    /// A pipe that stays open and empty, as a terminal where nobody types; see [`Running::write`].
+    /// A pipe that stays open and empty, like a terminal where nothing is typed; see [`Running::write`].
     pub fn stdin_open(mut self) -> Self {
         self.stdin = Feed::Open;
         self
     }
 
-    /// A stdout that nobody reads: a stopped terminal.
+    /// A stdout that is not read, like a stopped terminal.
     pub fn stdout_unread(mut self) -> Self {
         self.read_stdout = false;
         self
@@ -155,7 +154,7 @@ impl Run {
         self
     }
 
-    /// What it leaves behind is looked at by somebody else.
+    /// What it leaves behind is checked elsewhere.
     fn leaving(mut self, mark: Mark) -> Self {
         self.command.env(Mark::VARIABLE, mark.text()).env("TMPDIR", mark.folder());
         let _ = fs::remove_dir_all(self.mark.folder());
@@ -176,7 +175,7 @@ impl Run {
         let mut stdin = child.stdin.take();
         if let Feed::Bytes(bytes) = self.stdin {
             let mut pipe = stdin.take().expect("stdin was asked to be a pipe");
-            // The program may end without having read all: its affair.
+            // The program may end without having read everything.
             thread::spawn(move || drop(pipe.write_all(&bytes)));
         }
         let stdout = child.stdout.take().expect("stdout was asked to be a pipe");
@@ -199,13 +198,13 @@ impl Run {
         self.start().finish()
     }
 
-    /// Runs it to its end, which must be 0.
+    /// Runs it to its end, which must be with exit code 0.
     pub fn succeed(self) -> Outcome {
         self.finish().expect_code(0)
     }
 }
 
-/// A command that runs.
+/// A running command.
 pub struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -223,17 +222,17 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
-    /// Sends a signal to the launcher alone.
+    /// Sends a signal to the launcher only.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("signal the launcher");
     }
 
-    /// The reader of [`Run::stdout_unread`] comes back.
+    /// Resumes reading after [`Run::stdout_unread`].
     pub fn read_stdout(&mut self) {
         self.stdout.read_now();
     }
 
-    /// Types into an open stdin.
+    /// Writes to an open stdin.
     pub fn write(&mut self, bytes: &[u8]) {
         if let Err(error) = self.stdin.as_mut().expect("stdin_open").write_all(bytes) {
             self.fail(&format!("takes no input: {error}"));
@@ -244,7 +243,7 @@ impl Running {
         self.stdin = None;
     }
 
-    /// All processes of the run that live.
+    /// All running processes of the run.
     pub fn processes(&self) -> Vec<Process> {
         self.mark.processes()
     }
@@ -253,18 +252,18 @@ impl Running {
         self.child.try_wait().expect("wait for the launcher").is_some()
     }
 
-    /// Waits until stdout holds `count` times `text`.
+    /// Waits until stdout contains `text` at least `count` times.
     pub fn await_out(&mut self, text: &str, count: usize) {
         self.await_that(&format!("{count} x {text:?} on stdout"), |run| {
             run.stdout.text().matches(text).count() >= count
         });
     }
 
-    /// Waits until something holds, while the command runs.
+    /// Waits for a condition while the command runs.
     pub fn await_that(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         while !holds(self) {
             if Instant::now() > self.deadline || (self.has_ended() && !holds(self)) {
-                self.fail(&format!("never came: {what}"));
+                self.fail(&format!("gave up waiting for: {what}"));
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -279,14 +278,14 @@ impl Running {
         self.finish_with_open_stdin()
     }
 
-    /// As [`Self::finish`], and nobody closes its stdin.
+    /// Like [`Self::finish`], but leaves stdin open.
     pub fn finish_with_open_stdin(mut self) -> Outcome {
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("wait for the launcher") {
                 break status;
             }
             if Instant::now() > self.deadline {
-                self.fail("does not end");
+                self.fail("did not end in time");
             }
             thread::sleep(Duration::from_millis(2));
         };
@@ -315,7 +314,7 @@ impl Running {
         outcome
     }
 
-    /// Ends everything, then the test.
+    /// Kills everything, then fails the test.
     fn fail(&mut self, why: &str) -> ! {
         let all = marked::list(&self.mark.processes());
         self.mark.kill_all();
@@ -342,7 +341,7 @@ impl Drop for Running {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 pub struct Outcome {
     status: ExitStatus,
     pub stdout: Vec<u8>,
@@ -351,7 +350,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// As a shell sees it: 128+signal for a launcher that was killed.
+    /// The exit code as a shell reports it: 128+signal for a launcher that was killed.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
@@ -364,7 +363,7 @@ impl Outcome {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// The lines of stdout in order of their bytes.
+    /// The lines of stdout, sorted by bytes.
     pub fn sorted_lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.out().lines().map(str::to_owned).collect();
         lines.sort();
@@ -381,14 +380,14 @@ impl Outcome {
         self
     }
 
-    /// Each of `words` stands in one same line of stderr, which is returned.
+    /// Expects a line on stderr that contains all of `words`, and returns it.
     pub fn expect_err_line(&self, words: &[&str]) -> String {
         let err = self.err();
         let found = err.lines().find(|line| words.iter().all(|word| line.contains(word)));
         found.unwrap_or_else(|| panic!("{self}\nexpected in one line of stderr: {words:?}")).to_owned()
     }
 
-    /// Nothing at all on stderr.
+    /// Expects nothing on stderr.
     pub fn expect_quiet(self) -> Self {
         assert!(self.stderr.is_empty(), "{self}\nexpected nothing on stderr");
         self
@@ -402,12 +401,12 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Lets `command` heed interrupts also where the shell that started the tests ignores them.
+/// Makes `command` react to interrupts even if the shell that started the tests ignores them.
 pub fn heed_interrupts(command: &mut Command) {
     let heed = || {
         wireup_testbed::heed_interrupts();
         Ok(())
     };
-    // SAFETY: what is called between fork and exec may be called there.
+    // SAFETY: everything that is called between fork and exec is async-signal-safe.
     unsafe { command.pre_exec(heed) };
 }

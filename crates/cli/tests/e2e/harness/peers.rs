@@ -1,11 +1,11 @@
-//! Programs that need a peer on the machine: found, or skipped aloud.
+//! Programs that need other software on the machine: found, or skipped with a message.
 
 use std::io::Write;
 use std::path::PathBuf;
 use xtask::programs::{self, Flavour};
 
-/// A compiled test program; nothing if its peer is not installed, which is said on stderr past the test runner's
-/// capture, and is a failure where the set-up has promised all peers.
+/// A compiled test program. If its peer is not installed, returns `None` and prints that on stderr, past the test runner's capture; fails
+/// the test if the set-up has promised all peers.
 pub fn program(flavour: Flavour, name: &str) -> Option<PathBuf> {
     match flavour.missing() {
         None => Some(programs::build(flavour, name).unwrap_or_else(|why| panic!("{why}"))),
@@ -13,7 +13,7 @@ pub fn program(flavour: Flavour, name: &str) -> Option<PathBuf> {
     }
 }
 
-/// A program of the C library alone.
+/// A program that needs only the C library.
 pub fn plain(name: &str) -> PathBuf {
     programs::build(Flavour::Plain, name).unwrap_or_else(|why| panic!("{why}"))
 }
@@ -23,17 +23,17 @@ pub fn mpi4py(flavour: Flavour) -> Option<PathBuf> {
     programs::mpi4py(flavour).map_or_else(|why| skip(&why), Some)
 }
 
-/// A tool that Debian has.
+/// A tool from a Debian package.
 pub fn tool(path: &str) -> Option<PathBuf> {
     let path = PathBuf::from(path);
     if path.exists() { Some(path) } else { skip(&format!("no {}", path.display())) }
 }
 
-/// Says aloud that the test that runs now cannot.
+/// Prints that the current test is skipped.
 pub fn skip<T>(why: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     assert!(!programs::required(), "{test}: {why}; `cargo xtask setup` installs it");
-    // Not `eprintln`, which the test runner keeps to itself.
+    // Not `eprintln`, which the test runner captures.
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}; `cargo xtask setup` installs it");
     None
 }

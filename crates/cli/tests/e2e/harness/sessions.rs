@@ -1,4 +1,4 @@
-//! Standing sessions under guard: each has a runtime directory of its own, and leaves nothing when it is down.
+//! Standing sessions for tests: each has its own runtime directory and leaves nothing when it is down.
 
 use super::machines::{self, Machines};
 use super::marked::{self, Mark, Process};
@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use wireup_testbed::Testbed;
 
-/// Where the product looks for sessions.
+/// The variable that tells the product where sessions are.
 pub const RUNTIME_DIR: &str = "WIREUP_RUNTIME_DIR";
-/// What is waited for comes within moments, or never.
+/// Time limit of waits for events that come at once or not at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A session, or the place for one.
@@ -23,14 +23,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// A place where no session is yet.
+    /// A place without a session.
     pub fn nowhere() -> Session {
         let session = Session { mark: Mark::new(), testbed: None };
         fs::create_dir_all(session.runtime_dir()).expect("a runtime directory");
         session
     }
 
-    /// `wireup up FLAGS`, which must go well.
+    /// `wireup up FLAGS`, which must succeed.
     pub fn up(line: &str) -> Session {
         let session = Session::nowhere();
         let outcome = session.again(line).expect_code(0);
@@ -43,7 +43,7 @@ impl Session {
         Session::on_some(machines, line, 0)
     }
 
-    /// The same where `wireup up` is to leave with this code.
+    /// The same if `wireup up` is expected to end with this code.
     pub fn on_some(machines: &Machines, line: &str, code: i32) -> Session {
         let mut session = Session::nowhere();
         session.testbed = Some(machines.testbed());
@@ -51,12 +51,12 @@ impl Session {
         session
     }
 
-    /// `wireup up FLAGS`, whatever comes of it.
+    /// `wireup up FLAGS`, with any result.
     pub fn again(&self, line: &str) -> Outcome {
         self.again_later(line).finish()
     }
 
-    /// The same, not begun yet.
+    /// The same, not started yet.
     pub fn again_later(&self, line: &str) -> Run {
         let run = Run::wireup(["up"]).args(line.split_whitespace());
         self.placed(run).leaving(self.mark.clone())
@@ -67,7 +67,7 @@ impl Session {
         self.placed(Run::job(line))
     }
 
-    /// The same, where processes of the job may outlive the command: they are the session's.
+    /// The same if processes of the job may outlive the command; they belong to the session.
     pub fn job_leaving(&self, line: &str) -> Run {
         self.job(line).leaving(self.mark.clone())
     }
@@ -77,7 +77,7 @@ impl Session {
         self.placed(Run::wireup(line.split_whitespace()))
     }
 
-    /// `wireup run --detach FLAGS SCRIPT`: the job's number. What it leaves is the session's.
+    /// `wireup run --detach FLAGS SCRIPT`; returns the job's number. Its remaining processes belong to the session.
     pub fn detach(&self, line: &str, script: &str) -> String {
         let run = self.placed(Run::job(&format!("--detach {line}"))).sh(script).leaving(self.mark.clone());
         run.finish().expect_code(0).out().trim().to_owned()
@@ -88,7 +88,7 @@ impl Session {
         self.placed(Run::shell(script))
     }
 
-    /// The same; what it leaves is the session's.
+    /// The same; its remaining processes belong to the session.
     pub fn shell_leaving(&self, script: &str) -> Outcome {
         self.placed(Run::shell(script)).leaving(self.mark.clone()).finish()
     }
@@ -105,7 +105,7 @@ impl Session {
         self.mark.folder().join("run")
     }
 
-    /// The directory of the session called so.
+    /// The directory of the session with this name.
     pub fn place(&self, name: &str) -> PathBuf {
         self.runtime_dir().join(name)
     }
@@ -115,7 +115,7 @@ impl Session {
         self.mark.processes()
     }
 
-    /// Those whose name begins so: the session's own (`wireup-session`), keepers, agents (`wireup`).
+    /// Processes with this name: the session's own (`wireup-session`), keepers (`wireup-keeper`), agents (`wireup`).
     pub fn named(&self, name: &str) -> Vec<Process> {
         self.processes().into_iter().filter(|process| process.name == name).collect()
     }
@@ -130,28 +130,28 @@ impl Session {
         self.named("wireup").into_iter().filter(|process| process.command.contains(" agent ")).collect()
     }
 
-    /// Waits until something holds.
+    /// Waits for a condition.
     pub fn await_that(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !holds() {
             let all = self.processes();
-            assert!(Instant::now() < until, "never came: {what}; processes: {}", marked::list(&all));
+            assert!(Instant::now() < until, "gave up waiting for: {what}; processes: {}", marked::list(&all));
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Nothing is left of it.
+    /// Expects that nothing is left of the session.
     pub fn expect_gone(&self) {
         self.await_that("the end of all processes", || self.processes().is_empty());
         self.await_that("the end of its directory", || {
             fs::read_dir(self.runtime_dir()).is_ok_and(|mut entries| entries.next().is_none())
         });
         if let Some(testbed) = &self.testbed {
-            self.await_that("the end of all on the hosts", || machines::left(testbed).is_empty());
+            self.await_that("the end of all processes on the hosts", || machines::left(testbed).is_empty());
         }
     }
 
-    /// `wireup down FLAGS`, after which nothing is left.
+    /// `wireup down FLAGS`, after which nothing must be left.
     pub fn down(self, line: &str) -> Outcome {
         let outcome = self.wireup(&format!("down {line}")).finish().expect_code(0);
         self.expect_gone();
@@ -159,7 +159,7 @@ impl Session {
     }
 
     pub fn kill(&self, pid: Pid) {
-        kill_process(pid, Signal::KILL).expect("it lives");
+        kill_process(pid, Signal::KILL).expect("send the signal");
     }
 }
 
@@ -173,7 +173,7 @@ impl Drop for Session {
     }
 }
 
-/// `name=value` of a process' `/proc` file, as a number.
+/// The number in the line that begins with `name` in a file of a process' `/proc` folder.
 pub fn status_of(pid: Pid, file: &str, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
@@ -182,7 +182,7 @@ pub fn status_of(pid: Pid, file: &str, name: &str) -> u64 {
 }
 
 impl Run {
-    /// Runs it on the hub of a testbed, which others look at.
+    /// Runs it on the hub of a testbed that is checked elsewhere.
     fn entering(mut self, testbed: &Testbed) -> Self {
         testbed.enter(&mut self.command);
         self

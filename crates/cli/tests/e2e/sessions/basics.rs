@@ -29,7 +29,7 @@ fn what_a_run_is_for_works_as_without_a_session() {
     assert!(outcome.out().contains("/dev/pts/"), "{outcome}");
     let outcome = session.job("-n 4 --wdir / -x A=b").sh("echo $PWD $A").succeed();
     assert_eq!(outcome.out(), "/ b\n".repeat(4));
-    // Many bytes, all of them, in order of each rank.
+    // Large output is complete and in order for each rank.
     let outcome = session.job("-n 3").sh("seq 1 20000").succeed();
     assert_eq!(outcome.out().lines().count(), 60_000);
     session.down("");
@@ -67,7 +67,7 @@ fn a_run_finds_the_session_that_fits() {
     assert_eq!(nodes("--session lab").sorted_lines().last().expect("lines"), "1");
     assert_eq!(nodes("").sorted_lines().last().expect("lines"), "2");
     assert_eq!(nodes("--virtual-nodes 2").sorted_lines().last().expect("lines"), "1");
-    // It has three; a run of its own has as many as are asked for.
+    // The session has three nodes; a run of its own has as many as requested.
     let outcome = nodes("--virtual-nodes 4 --verbose");
     assert_eq!(outcome.sorted_lines().last().expect("lines"), "3");
     outcome.expect_err_line(&["session default does not have 4 virtual nodes", "for this job alone"]);

@@ -1,4 +1,4 @@
-//! Jobs that go on without a terminal.
+//! Jobs that continue without a terminal.
 
 use crate::harness::sessions::Session;
 use rustix::process::Signal;
@@ -10,7 +10,7 @@ fn detach_attach_and_the_exit_code() {
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
     assert!(outcome.out().contains("out 0\n"), "{outcome}");
     outcome.expect_err_line(&["left with exit code 7"]);
-    // It was shown to its end.
+    // The output has already been shown completely.
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(125);
     outcome.expect_err_line(&["no job", &job]);
     session.down("");
@@ -51,7 +51,7 @@ fn ctrl_c_is_for_the_job() {
     let mut viewer = session.wireup(&format!("attach {job}")).start();
     viewer.await_out("ready\n", 2);
     viewer.signal(Signal::INT);
-    viewer.await_that("the first is told", |viewer| viewer.err_text().contains("passed on"));
+    viewer.await_that("the first Ctrl-C is reported", |viewer| viewer.err_text().contains("passed on"));
     viewer.signal(Signal::INT);
     let outcome = viewer.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
@@ -64,7 +64,7 @@ fn a_job_that_never_started_is_told_of_at_once() {
     let session = Session::up("--virtual-nodes 2");
     let outcome = session.job("--detach -n 2 nonexistent-program").finish().expect_code(127);
     outcome.expect_err_line(&["nonexistent-program", "not found"]);
-    // Its number comes first: who is impatient can end it.
+    // Its number is printed first, so that the user can end it without waiting.
     assert!(outcome.out().trim_end().parse::<u32>().is_ok(), "{outcome}");
     let file = session.runtime_dir().with_file_name("file");
     std::fs::write(&file, "").unwrap();
@@ -84,7 +84,7 @@ fn its_launcher_killed_ends_the_job() {
     let mut viewer = session.wireup(&format!("attach {job}")).start();
     viewer.await_out("ready\n", 2);
     let all = session.processes();
-    let launcher = all.iter().find(|process| process.command.contains("run --detach")).expect("it goes on");
+    let launcher = all.iter().find(|process| process.command.contains("run --detach")).expect("the launcher");
     session.kill(launcher.pid);
     let outcome = viewer.finish().expect_code(125);
     outcome.expect_err_line(&["launcher of job", "was killed"]);

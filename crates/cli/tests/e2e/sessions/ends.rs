@@ -35,13 +35,13 @@ fn a_killed_daemon_leaves_nothing() {
     session.expect_gone();
 }
 
-/// Kills the session's process when it has said this; what is left in its place, and how long that is.
+/// Kills the session's process after writing `said` to its log; returns the files that it leaves, with their lengths.
 fn crash(session: &Session, said: &str) -> Vec<(String, u64)> {
     let (daemon, place) = (session.daemon(), session.place("default"));
-    fs::write(place.join("log"), said).expect("it has a log");
+    fs::write(place.join("log"), said).expect("write the log");
     session.kill(daemon);
     session.await_that("the end of all processes", || session.processes().is_empty());
-    let entries = fs::read_dir(place).expect("it is kept").map(|entry| entry.expect("it is there"));
+    let entries = fs::read_dir(place).expect("read the directory").map(|entry| entry.expect("an entry"));
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
 }
 
@@ -74,7 +74,7 @@ fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
     let mut there = session.job("-n 4").sh(SLEEPERS).start();
     elsewhere.await_out("ready\n", 2);
     there.await_out("ready\n", 4);
-    // The third of a chain of four: the fourth is below it.
+    // The third of a chain of four agents; the fourth is its child.
     let mut agents = session.agents();
     agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
     session.kill(agents[1].pid);
@@ -95,7 +95,7 @@ fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
     session.down("");
 }
 
-/// Its links look well: only that it does nothing tells.
+/// Its links look healthy; it is detected only because it does nothing.
 #[test]
 fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
@@ -106,18 +106,18 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     there.await_out("ready\n", 4);
     let mut agents = session.agents();
     agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
-    // The third of a chain of four, and what is below it is healthy.
-    kill_process(agents[1].pid, Signal::STOP).expect("it lives");
+    // The third of a chain of four agents; its child is healthy.
+    kill_process(agents[1].pid, Signal::STOP).expect("send the signal");
     there.finish().expect_code(125).expect_err_line(&["node2", "done nothing"]);
-    session.await_that("that the others are known", || {
+    session.await_that("the status of the other nodes", || {
         let status = session.wireup("status").finish();
         status.out().contains("lost      node2") && !status.out().contains("lost      node3")
     });
     elsewhere.write(b"goes on\n");
     assert!(elsewhere.finish().expect_code(0).out().contains("goes on"));
     assert_eq!(session.job("-n 6").sh("echo $WIREUP_NODE").succeed().sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
-    kill_process(agents[1].pid, Signal::CONT).expect("it lives");
-    session.await_that("its end", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
+    kill_process(agents[1].pid, Signal::CONT).expect("send the signal");
+    session.await_that("the end of the agent", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
     assert_eq!(session.again("").expect_code(0).err(), "wireup: session default stands again: 4 nodes\n");
     session.job("-n 4 true").succeed().expect_quiet();
     session.down("");
@@ -129,14 +129,14 @@ fn agents_that_are_wanted_back_while_others_are_lost_come_in_the_end() {
     for _ in 0..3 {
         let mut agents = session.agents();
         agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
-        // Some may be on their way still.
+        // Some agents may still be starting.
         let [_, first, .., last] = &agents[..] else { continue };
         session.kill(first.pid);
         let up = session.again_later("").start();
         session.kill(last.pid);
         up.finish();
     }
-    // A loss is told a fifth of a second after it.
+    // A loss is reported a fifth of a second after it occurs.
     session.await_that("a job on all nodes", || {
         let all = session.again("").code() == 0;
         all && session.job("-n 6").sh("echo $WIREUP_NODE").finish().sorted_lines() == ["0", "1", "2", "3", "4", "5"]
@@ -169,7 +169,7 @@ fn a_killed_keeper_ends_the_job_that_it_had() {
     session.kill(keeper.pid);
     running.finish().expect_code(125);
     session.job("-n 2 true").succeed();
-    // Idle ones too: others take their place.
+    // Idle keepers are killed as well; new ones replace them.
     for keeper in session.named("wireup-keeper") {
         session.kill(keeper.pid);
     }
@@ -196,7 +196,7 @@ fn it_ends_with_its_owner() {
     session.expect_gone();
 }
 
-/// A batch system's script, a container's: its subshells come and go.
+/// The owner is the script of a batch system or a container, not its short-lived subshells.
 #[test]
 fn without_a_leader_its_owner_is_the_script_and_no_subshell() {
     let session = Session::nowhere();
@@ -220,7 +220,7 @@ fn without_a_leader_its_owner_is_the_script_and_no_subshell() {
     session.expect_gone();
 }
 
-/// As a script begins it, with signals ignored, a file open, in a directory that is to be removed.
+/// The caller is a script that ignores signals, has a file open, and is in a directory that will be removed.
 #[test]
 fn it_keeps_nothing_of_its_caller() {
     let session = Session::nowhere();
@@ -235,7 +235,7 @@ fn it_keeps_nothing_of_its_caller() {
     assert!(open.into_iter().all(|file| !file.starts_with(&folder)));
     let status = fs::read_to_string(format!("{own}/status")).unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a field of the kernel's").trim();
-    // SIGPIPE alone.
+    // Only SIGPIPE is ignored.
     assert_eq!(u64::from_str_radix(ignored, 16), Ok(1 << 12));
     session.down("");
 }
@@ -255,7 +255,7 @@ fn sigterm_ends_it_in_order() {
     let session = Session::up("--virtual-nodes 3");
     let mut running = session.job("-n 3").sh(SLEEPERS).start();
     running.await_out("ready\n", 3);
-    kill_process(session.daemon(), Signal::TERM).expect("it lives");
+    kill_process(session.daemon(), Signal::TERM).expect("send the signal");
     running.finish().expect_err_line(&["session of the job was ended"]);
     session.expect_gone();
 }

@@ -1,4 +1,4 @@
-//! Sessions over other machines.
+//! Sessions across machines.
 
 use crate::harness::machines;
 use crate::harness::peers::program;
@@ -47,14 +47,14 @@ fn a_host_that_is_not_there_is_named_and_the_session_stands_without_it() {
     let outcome = session.job("--hosts n2 true").finish().expect_code(125);
     outcome.expect_err_line(&["n2 is lost to session default"]);
     machines.heal(2).expect("mend the node");
-    // The network remembers for a moment that the node was not there.
+    // For a moment the network still treats the node as unreachable.
     session.await_that("the node's return", || session.again("").code() == 0);
     let outcome = session.job("").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n1", "n2", "n3"]);
     session.down("");
 }
 
-/// Three hosts below one another lose power at the same moment; those below them are healthy.
+/// Three hosts in a chain lose power at the same moment; the hosts below them are healthy.
 #[test]
 fn hosts_below_three_that_lose_power_go_on() {
     let Some(machines) = machines::own(6, |_| ()) else { return };
@@ -67,7 +67,7 @@ fn hosts_below_three_that_lose_power_go_on() {
         machines.power_off(host).expect("switch a node off");
     }
     hit.finish().expect_code(125);
-    session.await_that("that all is known", || {
+    session.await_that("the status of all nodes", || {
         let status = session.wireup("status").finish();
         ["n1", "n2", "n3"].iter().all(|host| status.out().contains(&format!("lost      {host}")))
     });
@@ -79,13 +79,13 @@ fn hosts_below_three_that_lose_power_go_on() {
     session.down("");
 }
 
-/// The root speaks first, over a link beside the tree, to an agent that has it for a parent since its own is lost.
+/// The root sends first, over a direct link, to an agent that it has adopted because the agent's parent is lost.
 #[test]
 fn what_the_root_sends_reaches_an_agent_that_it_has_adopted() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let session = Session::on(&machines, "--fanout 1 --node-timeout 1 --hosts n[0-2]");
     machines.power_off(1).expect("switch a node off");
-    session.await_that("that all is known", || {
+    session.await_that("the status of all nodes", || {
         let status = session.wireup("status").finish();
         status.out().contains("lost      n1") && !status.out().contains("starting")
     });

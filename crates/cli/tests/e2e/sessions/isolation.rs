@@ -1,4 +1,4 @@
-//! What one job does harms no other, and leaves nothing.
+//! A job does not harm other jobs, and leaves nothing behind.
 
 use crate::harness::libraries::library_path;
 use crate::harness::peers::{plain, program};
@@ -7,7 +7,7 @@ use crate::harness::wireup;
 use std::fs;
 use xtask::programs::Flavour;
 
-/// Ranks that crash, flood, lie, leave orphans; each job is bad in its own way.
+/// Ranks that crash, flood the server, send wrong requests, leave processes behind; each job misbehaves in its own way.
 fn bad_jobs(session: &Session) {
     session.job("-n 2").arg(plain("crash")).arg("1").finish().expect_code(128 + 11);
     session.job("-n 4").arg(plain("badpmi")).arg("leave").finish();
@@ -36,7 +36,7 @@ fn bad_jobs_end_alone() {
     session.down("");
 }
 
-/// A keeper serves one job after the other, and starts the PMIx server too, which writes files.
+/// A keeper serves one job after the other, and also starts the PMIx server, which writes files.
 #[test]
 fn limits_of_a_job_do_not_bind_the_next_one() {
     let session = Session::up("--virtual-nodes 1");
@@ -52,7 +52,7 @@ fn limits_of_a_job_do_not_bind_the_next_one() {
     session.down("");
 }
 
-/// Descriptors of each process of the session, their number, files in its place.
+/// The number of the session's processes, of the descriptors of the root and the agents, and of the files in the session's directory.
 fn account(session: &Session) -> (usize, usize, usize) {
     let processes = session.processes();
     let open = |process: &crate::harness::marked::Process| {
@@ -86,9 +86,9 @@ fn hundreds_of_jobs_leave_the_session_as_it_was() {
     };
     some(40);
     let settled = |expected: Option<(usize, usize, usize)>| {
-        // Keepers of a burst are let go a moment later.
+        // Surplus keepers after a burst exit a moment later.
         let mut last = account(&session);
-        session.await_that("the session as it was", || {
+        session.await_that("the session's initial state", || {
             std::thread::sleep(std::time::Duration::from_millis(300));
             let now = account(&session);
             let same = now == std::mem::replace(&mut last, now) && expected.is_none_or(|expected| expected == now);

@@ -1,10 +1,10 @@
-//! A session without a job does nothing.
+//! A session without jobs does nothing.
 
 use crate::harness::sessions::{Session, status_of};
 use std::fs;
 use std::time::Duration;
 
-/// Processor time (ticks) and voluntary waits of a process.
+/// Processor time (ticks) and voluntary context switches of a process.
 fn activity(pid: rustix::process::Pid) -> (u64, u64) {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
@@ -17,13 +17,13 @@ fn an_idle_session_sleeps() {
     let session = Session::up("--virtual-nodes 3");
     session.shell("for i in 1 2 3 4; do $WIREUP run -n 6 true & done; wait").succeed();
     let all = || session.processes().iter().map(|process| (process.pid, activity(process.pid))).collect::<Vec<_>>();
-    // What a burst of jobs has left to do is done within a moment.
+    // Work left over from a burst of jobs is finished within a moment.
     let mut last = all();
     session.await_that("a second in which nothing happens", || {
         std::thread::sleep(Duration::from_secs(1));
         let now = all();
         now == std::mem::replace(&mut last, now.clone())
     });
-    assert!(last.len() >= 3 + 3, "agents and keepers: {last:?}");
+    assert!(last.len() >= 3 + 3, "agents or keepers are missing: {last:?}");
     session.down("");
 }

@@ -1,4 +1,4 @@
-//! Sockets that are not what they seem: each a clear word and the next step.
+//! Sockets that do not belong to a usable session: each gives a clear message and the next step.
 
 use crate::harness::sessions::Session;
 use rustix::process::{Signal, kill_process};
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 use wireup_wire::attach::Spoken;
 
-/// A place that looks like a session's.
+/// Creates a directory that looks like a session's.
 fn place(session: &Session) -> std::path::PathBuf {
     let place = session.place("default");
     fs::create_dir_all(&place).unwrap();
@@ -43,7 +43,7 @@ fn a_directory_of_another_user_or_open_to_others() {
     let session = Session::nowhere();
     let place = place(&session);
     let refused = |words: &[&str]| {
-        // Whoever wants no session is not kept from running.
+        // A run that does not name a session still runs.
         let outcome = session.job("-n 1 true").succeed();
         let line = outcome.expect_err_line(&[words, &["this job runs without a session"]].concat());
         assert_eq!(outcome.err(), format!("{line}\n"));
@@ -65,7 +65,7 @@ fn a_directory_of_another_user_or_open_to_others() {
     refused(&["is no directory"]);
 }
 
-/// Answers one caller.
+/// Listens on the session's socket and answers one caller.
 fn answer(session: &Session, bytes: Vec<u8>) -> thread::JoinHandle<Vec<u8>> {
     let listener = UnixListener::bind(place(session).join("socket")).unwrap();
     thread::spawn(move || {
@@ -120,10 +120,10 @@ fn a_caller_of_another_version_or_none() {
 fn a_session_that_does_not_answer() {
     let session = Session::up("--virtual-nodes 2");
     let daemon = session.daemon();
-    kill_process(daemon, Signal::STOP).expect("it lives");
+    kill_process(daemon, Signal::STOP).expect("send the signal");
     let outcome = session.job("-n 1 true").finish().expect_code(125);
     outcome.expect_err_line(&["does not answer", &format!("kill -CONT {}", daemon.as_raw_nonzero()), "--no-session"]);
-    kill_process(daemon, Signal::CONT).expect("it lives");
+    kill_process(daemon, Signal::CONT).expect("send the signal");
     session.job("-n 1 true").succeed();
     session.down("");
 }

@@ -1,4 +1,4 @@
-//! The whole of an allgather among the agents of a tree, of which some are not in the set.
+//! A complete allgather among the agents of a tree, some of which are not in the set.
 
 use super::{Dice, Own, lens};
 use crate::allgather::*;
@@ -11,15 +11,15 @@ use wireup_wire::collective::{Algorithm, Collective, ExchangeScheme, Form, Round
 use wireup_wire::ids::AgentId;
 use wireup_wire::rope::Rope;
 
-/// Agents and the peers that they are.
+/// The agents of a tree; some of them are peers.
 struct Net {
     tree: Tree,
-    /// By agent.
+    /// By agent: its peer index.
     places: Vec<Option<u32>>,
     parts: Vec<Allgather>,
     done: Vec<Option<Vec<Rope>>>,
     events: Vec<(usize, Event)>,
-    /// Messages among peers.
+    /// Messages between peers.
     rounds: usize,
 }
 
@@ -45,7 +45,7 @@ impl Net {
         net
     }
 
-    /// Those with peers of the set below them.
+    /// The children with peers of the set at or below them.
     fn children(&self, agent: usize) -> Vec<usize> {
         let leads_to = |child: AgentId, to: usize| self.tree.subtree_contains(child, AgentId(to as u32));
         let has_peers =
@@ -54,7 +54,7 @@ impl Net {
     }
 
     fn agent_of(&self, peer: u32) -> usize {
-        self.places.iter().position(|place| *place == Some(peer)).expect("there is such a peer")
+        self.places.iter().position(|place| *place == Some(peer)).expect("the peer exists")
     }
 
     fn post(&mut self, from: usize, to: Receiver, payload: Rope) {
@@ -62,7 +62,7 @@ impl Net {
         match to {
             Receiver::Parent(tag) => {
                 let parent = self.tree.parent(AgentId(from as u32)).expect("the root sends nothing up").index();
-                let child = self.children(parent).iter().position(|child| *child == from).expect("it has peers below");
+                let child = self.children(parent).iter().position(|child| *child == from).expect("a child has peers");
                 self.events.push((parent, deliver(Sender::Child(child, tag))));
             }
             Receiver::Children(tag) => {
@@ -71,13 +71,13 @@ impl Net {
             }
             Receiver::Peer(to, tag) => {
                 self.rounds += 1;
-                let me = self.places[from].expect("peers of the set alone have rounds");
+                let me = self.places[from].expect("only peers of the set have rounds");
                 self.events.push((self.agent_of(to), deliver(Sender::Peer(me, tag))));
             }
         }
     }
 
-    /// Everything that happens, in any order, but for the `lost` agent.
+    /// Handles all events in random order, except those of the `lost` agent.
     fn run(&mut self, own: &Own, lost: Option<usize>, dice: &mut Dice) {
         while !self.events.is_empty() {
             let (at, event) = self.events.swap_remove(dice.below(self.events.len()));
@@ -88,7 +88,7 @@ impl Net {
                 Event::Start => self.parts[at].start(own.encoded[self.places[at].unwrap() as usize].clone()),
                 Event::Deliver(from, payload) => self.parts[at].on_message(from, payload),
             };
-            let Progress { sends, done } = progress.expect("all of them keep the rules");
+            let Progress { sends, done } = progress.expect("every message is valid");
             for (to, payload) in sends {
                 if !matches!(to, Receiver::Parent(Tag { form: Form::Size, .. })) {
                     own.expect_shared(&payload);
@@ -96,7 +96,7 @@ impl Net {
                 self.post(at, to, payload);
             }
             if done.is_some() {
-                assert!(self.done[at].is_none(), "it ends once");
+                assert!(self.done[at].is_none(), "an allgather completes once");
                 self.done[at] = done;
             }
         }
@@ -107,7 +107,7 @@ fn rules(scheme: ExchangeScheme) -> Rules {
     Rules { scheme, collect_max: None }
 }
 
-/// Peers' sizes, and which agents are not in the set besides: a mix of any length, of which some are.
+/// The sizes of the peers' blocks, and for each agent whether it is in the set.
 fn members() -> impl Strategy<Value = (Vec<usize>, Vec<bool>)> {
     let agents = proptest::collection::vec(any::<bool>(), 0..20);
     (lens(), agents, any::<u64>()).prop_map(|(lens, mut members, seed)| {
@@ -151,7 +151,7 @@ proptest! {
     }
 }
 
-/// What the root of a set of `n` says, by the sizes of its blocks.
+/// Runs an allgather whose root chooses the scheme by the sizes of the blocks.
 fn run_auto(lens: Vec<usize>, collect_max: Option<u64>) -> Net {
     let own = Own::new(lens);
     let members = vec![true; own.blocks.len()];
@@ -165,10 +165,10 @@ fn run_auto(lens: Vec<usize>, collect_max: Option<u64>) -> Net {
 
 #[test]
 fn the_root_chooses_by_bytes() {
-    assert_eq!(run_auto(vec![1000; 6], None).rounds, 0, "few go down the tree");
-    assert_eq!(run_auto(vec![40_000, 0, 50_000, 0, 50_000, 0], None).rounds, 6 * 5, "many around the ring");
-    assert_eq!(run_auto(vec![16_000; 10], None).rounds, 10 * 4, "or by Bruck's allgather");
-    assert_eq!(run_auto(vec![200_000; 4], None).rounds, 4 * 3, "sizes alone go up then");
+    assert_eq!(run_auto(vec![1000; 6], None).rounds, 0, "few bytes go down the tree");
+    assert_eq!(run_auto(vec![40_000, 0, 50_000, 0, 50_000, 0], None).rounds, 6 * 5, "many bytes go around the ring");
+    assert_eq!(run_auto(vec![16_000; 10], None).rounds, 10 * 4, "fewer bytes per node go by Bruck's allgather");
+    assert_eq!(run_auto(vec![200_000; 4], None).rounds, 4 * 3, "only sizes go up the tree");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn who_breaks_the_rules_is_refused() {
     assert_eq!(say(&mut peer, Sender::Child(0, tag(Form::Data)), block(2)), Err(Refused::ChildTwice(0)));
     let stranger = Sender::Peer(0, round(Algorithm::new(7), 0));
     assert_eq!(say(&mut peer, stranger, block(0)), Err(Refused::NoSuchAlgorithm(7)));
-    // Peers may be ahead.
+    // Messages of peers that are ahead are accepted.
     assert_eq!(say(&mut peer, Sender::Peer(0, round(Algorithm::RING, 0)), block(0)), Ok(()));
     assert_eq!(say(&mut peer, Sender::Peer(2, round(Algorithm::BRUCK, 0)), block(2)), Err(Refused::DifferentWays));
     assert!(peer.start(own.encoded[1].clone()).is_ok() && peer.is_gathered());

@@ -1,4 +1,4 @@
-//! A descriptor is ready: whoever owns it takes what it brings.
+//! Dispatches a ready descriptor to its owner.
 
 use super::AgentDriver;
 use crate::agent::ranks::{JobRanks, rest_ns};
@@ -85,7 +85,7 @@ impl AgentDriver {
         }
     }
 
-    /// A rank waits for its reply: it goes on while the next request is read.
+    /// Sends a rank its reply at once, so that it can go on while the next request is read.
     fn answer(&mut self, seat: Seat) {
         let Some(job) = self.jobs.at(seat).map(|ranks| ranks.job()) else { return };
         let begun_ns = monotonic_ns();

@@ -1,7 +1,7 @@
-//! What a keeper that was killed leaves behind: this process is the next subreaper above.
+//! Ends the processes that a killed keeper leaves behind: this process is the next subreaper above it.
 //!
-//! Orphans are killed by looks at all descendants, one after the other with a pause in between: each look catches what was forked
-//! during the one before, and none is left when a look finds nobody. Nothing else waits for that: a look is a deadline of the driver.
+//! Orphans are killed in several scans of all descendants with a pause in between: each scan catches what was forked during the one
+//! before, and a scan that finds no process is the last. Nothing else waits for that: a scan is a deadline of the driver.
 
 use super::AgentDriver;
 use crate::agent::keeper_link::KeeperLink;
@@ -11,22 +11,22 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 
-/// Looks after the loss of a keeper. Chosen: processes that cannot be killed are left after a tenth of a second.
+/// Most scans after the loss of a keeper. Chosen: after a tenth of a second, processes that cannot be killed are given up.
 const LOOKS_MAX: u32 = 50;
-/// From one look to the next (ns). Chosen: a process that was killed is gone by then.
+/// Time between two scans (ns). Chosen: a killed process has ended by then.
 const PAUSE_NS: u64 = 2_000_000;
 
 #[derive(Default)]
 pub(super) struct Orphans {
-    /// A keeper was lost that was born then (clock ticks): orphans at least that young are ours to end.
+    /// When the lost keeper was started (clock ticks): descendants started since then are orphans to be killed.
     since: Option<u64>,
     looks_left: u32,
-    /// When to look again.
+    /// When the next scan is due.
     due_ns: Option<u64>,
 }
 
 impl Orphans {
-    /// Keepers were lost, the oldest of them born at `since`; the first look is due.
+    /// Keepers were lost, the oldest of them started at `since`; the first scan is due now.
     fn begin(&mut self, since: u64, now_ns: u64) {
         self.since = Some(since);
         self.looks_left = LOOKS_MAX;
@@ -37,7 +37,7 @@ impl Orphans {
         self.due_ns
     }
 
-    /// Kills orphans if it is time to look. The keepers in `living` and what descends from them are no orphans.
+    /// Kills orphans if a scan is due. The keepers in `living` and their descendants are not orphans.
     fn look(&mut self, now_ns: u64, living: &[u32]) {
         let (Some(since), Some(_)) = (self.since, self.due_ns.filter(|due_ns| *due_ns <= now_ns)) else { return };
         self.looks_left -= 1;
@@ -48,7 +48,7 @@ impl Orphans {
         self.due_ns = (found && self.looks_left > 0).then_some(now_ns + PAUSE_NS);
     }
 
-    /// Kills what is left, when this agent has no keeper any more and serves nobody: it may wait.
+    /// Kills the remaining orphans. By now this agent has no keepers and nothing else to do, so it may block.
     pub fn end(mut self) {
         let Some(since) = self.since else { return };
         self.begin(since, monotonic_ns());
@@ -60,7 +60,7 @@ impl Orphans {
 }
 
 impl AgentDriver {
-    /// A job is over; if its keeper was killed, that leaves its orphans to this subreaper.
+    /// A job is over; if its keeper was killed, its orphans are now descendants of this subreaper.
     pub(super) fn collect_orphans(&mut self) {
         if let Some(since) = self.all_keepers().filter_map(KeeperLink::lost).min() {
             self.orphans.begin(since, monotonic_ns());
@@ -70,7 +70,7 @@ impl AgentDriver {
 
     pub(super) fn look_for_orphans(&mut self, now_ns: u64) {
         if self.orphans.deadline_ns().is_some() {
-            // A keeper's socket closes before its children are ours: until then they are found below it.
+            // A dying keeper's socket closes before its children are reparented to us: until then they are found below it.
             let living = self.all_keepers().filter(|keeper| keeper.lost().is_none()).map(KeeperLink::pid);
             let living: Vec<u32> = living.chain(self.keepers.pids()).collect();
             self.orphans.look(now_ns, &living);
@@ -88,10 +88,10 @@ mod tests {
     use super::*;
     use wireup_os::process::{Ended, Fork};
 
-    /// In a process of its own, which has no other children than those of the test.
+    /// Runs a test in a process of its own, which has no other children.
     fn alone(test: impl FnOnce()) {
         let Fork::Parent { child } = process::fork().unwrap() else {
-            // What other tests have open, and locked, is theirs.
+            // Descriptors and locks of other tests belong to them.
             let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
             wireup_os::files::close_all_but(&standard);
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(process::wait_for(child).unwrap(), Ended::Exited(0));
     }
 
-    /// A child that does nothing.
+    /// Forks a child that does nothing.
     fn sleeper() -> u32 {
         match process::fork().unwrap() {
             Fork::Parent { child } => child,
@@ -117,7 +117,7 @@ mod tests {
             let (living, since) = (sleeper(), process::start_ticks(process::own_pid()).unwrap());
             let mut orphans = Orphans::default();
             assert_eq!(orphans.deadline_ns(), None, "no keeper was lost");
-            // Forked twice: what is below the child that is killed comes to this process.
+            // Forked twice: when the child is killed, its own child is reparented to this process.
             let Fork::Parent { child } = process::fork().unwrap() else {
                 sleeper();
                 process::leave(0);
@@ -129,14 +129,14 @@ mod tests {
             while let Some(due_ns) = orphans.deadline_ns() {
                 orphans.look(due_ns, &[living]);
                 looks += 1;
-                // The test's clock does not wait, the kernel's does.
+                // The test's clock does not wait, but the kernel needs time.
                 std::thread::sleep(Duration::from_millis(20));
             }
-            assert!(looks >= 2, "the last look finds nobody");
+            assert!(looks >= 2, "the last scan must find no process");
             assert_eq!(process::start_ticks(child), None);
             assert_eq!(process::descendants(), [living]);
             orphans.end();
-            assert_eq!(process::descendants(), [0; 0], "at the end nobody is spared");
+            assert_eq!(process::descendants(), [0; 0], "end() must spare no process");
         });
     }
 
@@ -150,7 +150,7 @@ mod tests {
             let mut now_ns = 0;
             while let Some(due_ns) = orphans.deadline_ns() {
                 now_ns = due_ns;
-                // Forked anew before each look.
+                // A new child before each scan.
                 sleeper();
                 orphans.look(due_ns, &[]);
             }

@@ -1,4 +1,4 @@
-//! What the machine asks for, done.
+//! Performs the outputs of the state machine.
 
 use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
@@ -18,7 +18,7 @@ use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
 
 impl AgentDriver {
-    /// Does what the machine has asked for so far. Returns how many ranks of `job` were answered.
+    /// Performs all pending outputs. Returns how many ranks of `job` got a reply.
     pub(super) fn perform_all(&mut self, job: Option<JobId>) -> usize {
         let mut answered = 0;
         while let Some(output) = self.agent.poll() {
@@ -32,8 +32,8 @@ impl AgentDriver {
     }
 
     fn perform(&mut self, output: Output) {
-        // The children's ranks wait longer than ours: a fence's result goes on before it is told here, an allgather's before it is
-        // laid out here.
+        // The ranks of the children wait longer than ours, so a fence's result is forwarded before our ranks get it, and an
+        // allgather's before it is laid out here.
         if self.unsent && matches!(output, Output::Share { .. } | Output::WriteSlot { .. } | Output::Reply { .. }) {
             self.flush_links();
         }
@@ -83,7 +83,7 @@ impl AgentDriver {
             Output::StopPmix { job } => self.with_ranks(job, JobRanks::stop_pmix),
             Output::Spawn(plan) => {
                 if !plan.shares_machine {
-                    // As the ranks, which would push it aside otherwise just when it answers them.
+                    // The agent gets the same short slice as its ranks, which would otherwise preempt it just when it answers them.
                     process::shorten_slice();
                 }
                 let by_step = self.agent.session().remote_shell.starter().by_step();
@@ -180,7 +180,7 @@ impl AgentDriver {
         shells_of(shells, keepers, reactor)?.start_step(shell, agents, how, &bootstrap)
     }
 
-    /// Puts the session's secret into a bootstrap message, and where this agent listens.
+    /// Fills in the session's secret and this agent's addresses in a bootstrap message.
     fn complete(&mut self, bootstrap: &mut Bootstrap) -> Result<(), SpawnError> {
         bootstrap.secret = self.links.secret().map_err(|error| no_stdio("the run's secret", &error))?;
         let addresses = self.listen().map_err(|error| SpawnError {
@@ -194,7 +194,7 @@ impl AgentDriver {
         Ok(())
     }
 
-    /// Where other agents can dial in; the machine is told once.
+    /// The addresses at which other agents can dial in; the state machine is told once.
     pub fn listen(&mut self) -> Result<Vec<String>, ListenError> {
         let addresses = self.links.listen(&self.reactor)?;
         if !std::mem::replace(&mut self.listening, true) {
@@ -210,7 +210,7 @@ impl AgentDriver {
     }
 }
 
-/// The remote shells, with a keeper that is theirs from now on: one that was forked ahead, since they are needed before ranks are.
+/// The remote shells. The first call gives them a keeper of their own: one that was forked ahead, since they are needed before ranks are.
 fn shells_of<'s>(
     shells: &'s mut Option<Shells>,
     keepers: &mut Keepers,

@@ -1,4 +1,4 @@
-//! Waiting for events, and for what becomes due.
+//! Waits for events and deadlines.
 
 use super::AgentDriver;
 use crate::agent::ranks::JobRanks;
@@ -19,7 +19,7 @@ impl AgentDriver {
         let mut timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
         if !self.links.arm() {
             self.poll_links();
-            // Whoever keeps a transport busy must not keep all else from being looked at.
+            // A transport that is always busy must not keep other descriptors from being checked.
             timeout = Some(Duration::ZERO);
         }
         Ok(self.reactor.wait(timeout)?.to_vec())
@@ -30,7 +30,7 @@ impl AgentDriver {
         links.poll(&mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
     }
 
-    /// Looks for a moment whether another agent says more; `None`: it is time to sleep.
+    /// Polls for a moment, in case another agent sends more; `None`: it is time to sleep.
     fn look_again(&mut self, until_ns: Option<u64>) -> io::Result<Option<Vec<Event>>> {
         if self.cpus < 2 {
             return Ok(None);
@@ -75,9 +75,9 @@ impl AgentDriver {
         ranks.chain(machine).chain(own).min()
     }
 
-    /// Something may be due.
+    /// Handles deadlines that have passed.
     pub fn on_tick(&mut self) {
-        // What has become due since the last look is found by the next one, before anything is waited for.
+        // Deadlines that were set since the last `deadline_ns` are found by the next one, before any wait.
         let Some(due_ns) = self.due_ns else { return };
         let now_ns = monotonic_ns();
         if now_ns < due_ns {

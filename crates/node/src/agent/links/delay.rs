@@ -1,6 +1,6 @@
-//! Frames of collectives that leave later than asked, all by the same time: slow links on one machine, for measurements.
+//! Delays frames of collectives, all by the same time: simulates slow links on one machine, for measurements.
 //!
-//! `--inject-link-delay` asks for it. Only how long an exchange takes is changed by this, so control frames are not held up.
+//! Enabled by `--inject-link-delay`. It should change only the duration of exchanges, so control frames are not delayed.
 
 use std::collections::VecDeque;
 use wireup_proto::io::LinkId;
@@ -8,7 +8,7 @@ use wireup_wire::frame::Frame;
 
 pub struct DelayLine {
     delay_ns: u64,
-    /// When each is due: in the order of their coming, since all wait equally long.
+    /// Each with its due time; they stay in order of arrival, since all wait equally long.
     waiting: VecDeque<(u64, LinkId, Frame)>,
 }
 

@@ -1,6 +1,6 @@
-//! The ways to the parent and to agents beside the tree: attempts at the ways of each until there is a link.
+//! Dials the parent and agents beside the tree: tries each way to reach an agent until there is a link.
 //!
-//! Transports are asked for ways in the order of their table; the next one is asked when no way of the one before has led there.
+//! Transports are asked for ways in the order of their table; the next transport is asked when all ways of the previous one have failed.
 
 use super::{Entry, Kind, LinkSet};
 use crate::agent::transports::{Offer, Transports, Way, Which};
@@ -16,13 +16,13 @@ use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Role};
 
 /// One agent that is being dialled.
 pub(super) struct Dial {
-    /// What this agent is to it.
+    /// This agent's role for the other.
     pub role: Role,
     pub attempts: Attempts<Way>,
     offer: Offer,
-    /// Transports that were not asked yet.
+    /// Transports not asked yet.
     left: &'static [Which],
-    /// Nobody waits for this agent after that.
+    /// No attempt goes on after this time.
     until_ns: u64,
 }
 
@@ -35,7 +35,7 @@ impl Dial {
         self.attempts.deadline_ns()
     }
 
-    /// The next way, if one is due.
+    /// The next way to try, if one is due.
     fn next(&mut self, now_ns: u64, transports: &mut Transports) -> Option<(Attempt, Way)> {
         while self.attempts.is_over()
             && let Some((which, left)) = self.left.split_first()
@@ -56,19 +56,19 @@ impl LinkSet {
     /// remote shell.
     ///
     /// # Errors
-    /// None of them can be dialled, in words.
+    /// None of the addresses can be dialled.
     pub fn dial(&mut self, parent: &[String], by_parent: bool, reactor: &Reactor) -> Result<(), String> {
         let now_ns = monotonic_ns();
         let offer = Offer { addresses: parent.to_vec(), called_us: by_parent, ..Offer::default() };
         let until_ns = now_ns.saturating_add(self.config.start_timeout_ns);
         let role = Role::Child { life: self.config.life };
         self.dials.insert(self.config.parent, Dial::new(role, offer, until_ns));
-        // Of the parent the machine hears by `unreachable`.
+        // Failure to reach the parent is reported by `unreachable`, not as an input.
         self.dial_due(now_ns, reactor, &mut Vec::new());
         self.unreachable.clone().map_or(Ok(()), Err)
     }
 
-    /// Dials an agent beside the tree. Its attempts end by themselves: each takes as long as a handshake may.
+    /// Dials an agent beside the tree. Each attempt ends by itself within the handshake's time limit.
     pub fn dial_direct(&mut self, agent: AgentId, offer: Offer, reactor: &Reactor, inputs: &mut Vec<Input>) {
         if self.dials.get(&agent).is_some_and(|dial| dial.role != Role::Direct) {
             let problem = "it is to be this agent's parent".into();
@@ -78,7 +78,7 @@ impl LinkSet {
         self.dial_due(monotonic_ns(), reactor, inputs);
     }
 
-    /// Begins the attempts that are due.
+    /// Starts the attempts that are due.
     pub(super) fn dial_due(&mut self, now_ns: u64, reactor: &Reactor, inputs: &mut Vec<Input>) {
         let mut dials = std::mem::take(&mut self.dials);
         dials.retain(|&target, dial| {
@@ -94,7 +94,7 @@ impl LinkSet {
         self.dials = dials;
     }
 
-    /// No way led to this agent.
+    /// All ways to this agent have failed.
     fn on_dialled_in_vain(&mut self, target: AgentId, role: Role, problem: String, inputs: &mut Vec<Input>) {
         match role {
             Role::Direct => inputs.push(Input::DialFailed { agent: target, problem }),
@@ -127,13 +127,13 @@ impl LinkSet {
         Ok(())
     }
 
-    /// What this agent says of itself to one that it dials.
+    /// The hello that this agent sends to one that it dials.
     fn hello(&self, role: Role) -> Hello {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Hello { version: PROTOCOL_VERSION, agent: self.me, host, pid: wireup_os::process::own_pid(), role }
     }
 
-    /// There is a link with this agent: attempts at its other addresses come too late.
+    /// There is a link with this agent, so attempts at its other addresses are dropped.
     pub(super) fn end_dial(&mut self, target: AgentId, reactor: &Reactor) {
         self.dials.remove(&target);
         let is_late = |entry: &Entry| matches!(entry.kind, Kind::Dialled { target: other, .. } if other == target);

@@ -1,4 +1,4 @@
-//! Where others dial in: guests, by any transport, until their handshake is done.
+//! Incoming connections of any transport. They are guests until their handshake is done.
 
 use super::{Kind, LinkSet, ListenError};
 use crate::agent::token::Token;
@@ -12,12 +12,12 @@ use wireup_proto::io::LinkId;
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
 
 impl LinkSet {
-    /// Addresses where others can dial in, best first; listens from the first call on.
+    /// Addresses where others can dial in, best first. The first call starts to listen.
     pub fn listen(&mut self, reactor: &Reactor) -> Result<Vec<String>, ListenError> {
         self.transports.listen(reactor)
     }
 
-    /// Somebody dials by this transport, or it has something for links. `true`: links may have been spoken on.
+    /// A transport has incoming connections, or events for its links. `true`: there may have been traffic on links.
     pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) -> bool {
         let Some(transport) = self.transports.get(which) else { return false };
         let is_polled = transport.is_polled();
@@ -33,7 +33,7 @@ impl LinkSet {
         is_polled
     }
 
-    /// Takes in what no descriptor tells of.
+    /// Takes events of transports that have no descriptor for them.
     pub fn poll(&mut self, turn: &mut Turn<'_>) {
         for which in Which::ALL {
             if self.transports.get(*which).is_some_and(|transport| transport.is_polled()) {
@@ -42,7 +42,7 @@ impl LinkSet {
         }
     }
 
-    /// Before a wait; `false`: there is something to `poll` for.
+    /// Call before a wait; `false`: `poll` has more to do first.
     pub fn arm(&mut self) -> bool {
         Which::ALL.iter().all(|which| self.transports.get(*which).is_none_or(|transport| transport.arm()))
     }
@@ -51,7 +51,7 @@ impl LinkSet {
         let Ok(secret) = self.secret() else { return };
         self.make_room(turn.reactor);
         let terms = Terms { encrypt: self.config.encrypt, listener: self.me, binding: carrier.binding() };
-        // Neither can fail but for a lack of memory; a guest that cannot be watched is closed by being dropped.
+        // Both calls fail only for lack of memory; a guest that cannot be watched is dropped, which closes it.
         let Ok(handshake) = Handshake::listen(&secret, terms) else { return };
         let link = Link::begun(carrier, handshake, Vec::new(), self.config.encrypt);
         let kind = Kind::Guest { until_ns: turn.now_ns + HANDSHAKE_NS_MAX };

@@ -1,4 +1,4 @@
-//! What a launcher that does not read can make us hold.
+//! Bounds on the memory that a launcher can make us hold by not reading.
 
 use super::tests::{End, config, frame};
 use super::*;
@@ -7,14 +7,14 @@ use std::os::unix::net::UnixStream;
 use wireup_wire::frame::Class;
 use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 
-/// Links with a launcher, and the launcher's end.
+/// Links with a launcher, and the launcher's end of its socket.
 fn with_launcher() -> (End, LinkId, UnixStream) {
     let mut end = End::new(AgentId(0), config("lo", false));
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let link = Link::local(ours.into(), Default::default());
     end.links.adopt(link, &end.reactor, &mut end.inputs).unwrap();
-    let (id, ..) = end.up().expect("it is there");
+    let (id, ..) = end.up().expect("the launcher's link is up");
     (end, id, theirs)
 }
 
@@ -35,7 +35,7 @@ fn a_launcher_that_does_not_read_is_not_heard() {
     end.turn();
     let End { links, reactor, buffer, inputs } = &mut end;
     links.read_hot(&mut Turn { now_ns: 0, reactor, buffer, inputs });
-    assert_eq!(heard(&end), 1, "the answer is on its way");
+    assert_eq!(heard(&end), 1, "the request must not be read while an answer waits");
     let mut taken = vec![0; answer.wire_len()];
     let reader = std::thread::spawn(move || launcher.read_exact(&mut taken).map(|()| launcher));
     while heard(&end) == 1 {
@@ -54,7 +54,7 @@ fn a_launcher_is_let_go_when_too_much_waits_for_it() {
         end.links.send(id, piece.clone());
         end.turn();
     }
-    // What has begun to leave does not count.
+    // A piece that is partly sent does not count.
     end.links.send(id, piece);
     end.turn();
     assert!(end.problem().is_some_and(|problem| problem.contains("does not read")), "{:?}", end.problem());

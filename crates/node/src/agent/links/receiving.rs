@@ -1,4 +1,4 @@
-//! What comes over links: bytes for the machine, and who the other end is.
+//! Receives from links: bytes for the state machine, and the identity of the other end.
 
 use super::{Entry, Kind, LinkSet};
 use crate::agent::turn::Turn;
@@ -23,7 +23,7 @@ impl LinkSet {
         }
     }
 
-    /// Reads once, and what nobody would tell of besides.
+    /// Reads once, and then whatever the link holds without an event to report it.
     fn receive_all(&mut self, id: LinkId, turn: &mut Turn<'_>) -> Result<(), LinkError> {
         loop {
             self.receive(id, turn)?;
@@ -48,7 +48,7 @@ impl LinkSet {
         Ok(())
     }
 
-    /// Reads the link that last had something, without asking the reactor whether it has more.
+    /// Reads the link that last received something, without asking the reactor first.
     pub fn read_hot(&mut self, turn: &mut Turn<'_>) {
         let is_heard = |entry: &Entry| entry.kind == Kind::Up && entry.interest.readable;
         let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(is_heard)) else {
@@ -78,7 +78,7 @@ impl LinkSet {
                 self.end_dial(target, turn.reactor);
                 if role == Role::Direct { Peer::Direct(target) } else { Peer::Parent }
             }
-            (None, Kind::Guest { .. } | Kind::Up) => panic!("who listens learns who dialled"),
+            (None, Kind::Guest { .. } | Kind::Up) => panic!("a listener receives the dialler's hello"),
         };
         self.guests.remove(&id);
         turn.inputs.push(Input::LinkUp { link: id, peer, local });

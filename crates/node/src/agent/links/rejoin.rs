@@ -1,4 +1,4 @@
-//! The way to the root, for an agent of a standing session whose parent is gone.
+//! Dials the root, for an agent of a standing session that has lost its parent.
 
 use super::LinkSet;
 use super::dialling::Dial;
@@ -9,16 +9,16 @@ use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Orphan, Role};
 
-/// For one attempt. Chosen: a machine that is there answers in less; more attempts follow.
+/// Time limit of one attempt. Chosen: a reachable machine answers sooner; more attempts follow.
 const ROOT_NS_MAX: u64 = 5_000_000_000;
 
 const ROOT: AgentId = AgentId(0);
 
 impl LinkSet {
-    /// Dials the root, which is to be the parent.
+    /// Dials the root, which becomes the parent.
     pub fn rejoin(&mut self, root: Vec<String>, orphan: Orphan, reactor: &Reactor, inputs: &mut Vec<Input>) {
         if self.dials.get(&ROOT).is_some_and(|dial| dial.role == Role::Direct) {
-            // A link beside the tree is of no use any more.
+            // A link beside the tree is not needed any more.
             inputs.push(Input::DialFailed { agent: ROOT, problem: "it is to be this agent's parent".into() });
         }
         self.end_dial(ROOT, reactor);

@@ -1,4 +1,4 @@
-//! Frames for links: queued as they come, written once a turn.
+//! Sends frames on links: queued as they come, written once a turn.
 
 use super::LinkSet;
 use crate::agent::token::Token;
@@ -34,7 +34,7 @@ impl LinkSet {
         }
     }
 
-    /// Writes what waits, once a turn.
+    /// Writes queued frames, once a turn.
     pub fn flush(&mut self, reactor: &Reactor, inputs: &mut Vec<Input>) {
         if !self.dirty.is_empty() {
             self.plan_look();
@@ -44,7 +44,7 @@ impl LinkSet {
             let flushed = entry.link.flush();
             let interest = match entry.link.wants_to_write() {
                 false => Interest::READABLE,
-                // Who does not take what it asked for is not heard until it does.
+                // A launcher that does not read its answers is not read until it does.
                 true if entry.link.is_local() => Interest::WRITABLE,
                 true => Interest::BOTH,
             };

@@ -1,4 +1,4 @@
-//! Links whose other end does not answer any more.
+//! Detects links whose other end does not answer any more.
 
 use super::{Kind, LinkSet};
 use crate::agent::turn::Turn;
@@ -8,21 +8,20 @@ use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::socket::Unacknowledged;
 
-/// Looks at bytes under way within `--node-timeout`.
+/// Checks of unacknowledged bytes within `--node-timeout`.
 const LOOKS: u64 = 4;
-/// From the suspicion to the second look: far more than an answer takes.
+/// Time from a suspicion to the second check: far more than an answer takes.
 const SUSPECT_NS: u64 = 1_000_000_000;
 
 impl LinkSet {
-    /// Something is to be sent: it will be looked whether that is answered.
+    /// Something will be sent: schedules a check whether it is answered.
     pub(super) fn plan_look(&mut self) {
         if self.look_ns.is_none() && self.config.node_timeout_ns > 0 {
             self.look_ns = Some(monotonic_ns() + self.config.node_timeout_ns / LOOKS);
         }
     }
 
-    /// Links whose bytes have had no answer for too long fail; the kernel's keepalive sees to those without bytes under
-    /// way.
+    /// Fails links whose bytes have been unanswered for too long. Idle links are left to the kernel's keepalive.
     pub(super) fn look(&mut self, turn: &mut Turn<'_>) {
         let patience = Duration::from_nanos(self.config.node_timeout_ns);
         let (mut again_ns, mut dead) = (None, Vec::new());

@@ -12,7 +12,7 @@ use wireup_wire::peer::{Hello, Orphan, PROTOCOL_VERSION, Role};
 const PARENT: AgentId = AgentId(0);
 const CHILD: AgentId = AgentId(1);
 const TIMEOUT_NS: u64 = 30_000_000_000;
-/// Turns of both ends until something that must happen has happened; each waits 10 ms at most.
+/// Most turns of both ends until an expected event; each waits 10 ms at most.
 const TURNS_MAX: usize = 2_000;
 
 /// One agent's links, without the agent.
@@ -33,7 +33,7 @@ impl End {
         End { links, reactor: Reactor::new().unwrap(), buffer: vec![0; 64 << 10], inputs: Vec::new() }
     }
 
-    /// As the driver does it.
+    /// One turn, as in the driver.
     pub fn turn(&mut self) {
         let now_ns = monotonic_ns();
         let wait = if self.links.arm() { Duration::from_millis(10) } else { Duration::ZERO };
@@ -103,12 +103,12 @@ fn pair(interface: &str, encrypt: bool) -> (End, End) {
     (End::new(PARENT, config(interface, encrypt)), End::new(CHILD, config(interface, encrypt)))
 }
 
-/// Whether the kernel watches over each link.
+/// Whether the kernel's keepalive is on, for each link.
 fn kept_alive(end: &End) -> Vec<bool> {
     end.links.links.values().map(|entry| entry.link.is_kept_alive()).collect()
 }
 
-/// Turns both until `done`.
+/// Runs turns of both until `done`.
 fn run(parent: &mut End, child: &mut End, mut done: impl FnMut(&mut End, &mut End) -> bool) {
     for _ in 0..TURNS_MAX {
         parent.turn();
@@ -117,7 +117,7 @@ fn run(parent: &mut End, child: &mut End, mut done: impl FnMut(&mut End, &mut En
             return;
         }
     }
-    panic!("it never happened; parent {:?}, child {:?}", parent.inputs, child.inputs);
+    panic!("the condition was never met; parent {:?}, child {:?}", parent.inputs, child.inputs);
 }
 
 fn both_up(parent: &mut End, child: &mut End) -> bool {
@@ -175,7 +175,7 @@ fn an_address_that_does_not_answer_costs_no_more_than_its_turn() {
     assert_eq!((child.links.links.len(), child.links.unreachable()), (1, None));
     assert!(child.links.dials.is_empty(), "no further address is due");
     let mut hello = Vec::new();
-    silent.accept().unwrap().0.read_to_end(&mut hello).expect("the attempt that came too late is closed");
+    silent.accept().unwrap().0.read_to_end(&mut hello).expect("the superseded attempt is closed");
     assert!(!hello.is_empty());
 }
 
@@ -215,7 +215,7 @@ fn an_interface_that_is_not_here_is_said_so() {
 fn strangers_do_not_keep_children_out() {
     let (mut parent, mut child) = pair("127.0.0.1", false);
     let addresses = parent.links.listen(&parent.reactor).unwrap();
-    // Somebody who got as far as the parent's answer.
+    // A stranger that got as far as the parent's answer.
     let mut first = Vec::new();
     let hello =
         Hello { version: PROTOCOL_VERSION, agent: CHILD, host: String::new(), pid: 1, role: Role::Child { life: 0 } };
@@ -230,10 +230,10 @@ fn strangers_do_not_keep_children_out() {
     }
     run(&mut parent, &mut child, |parent, _| parent.links.next as usize == 2 * UNAUTHENTICATED_LINKS_MAX + 2);
     assert_eq!(parent.links.guests.len(), UNAUTHENTICATED_LINKS_MAX);
-    assert_eq!(strangers[0].read(&mut [0]).unwrap(), 0, "the oldest made room");
+    assert_eq!(strangers[0].read(&mut [0]).unwrap(), 0, "the oldest guest was closed");
     child.links.dial(&addresses, true, &child.reactor).unwrap();
     run(&mut parent, &mut child, both_up);
-    assert!(parent.links.guests.contains(&LinkId(1)), "who has sent a hello stays");
+    assert!(parent.links.guests.contains(&LinkId(1)), "a guest that has sent a hello stays");
     assert!(parent.links.guests.len() < UNAUTHENTICATED_LINKS_MAX);
     assert_eq!(parent.links.guests.len() + 1, parent.links.links.len());
 }
@@ -268,17 +268,17 @@ fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
         child.read(&mut answer).ok()
     });
     assert_eq!(closed, Some(0));
-    assert!(parent.inputs.is_empty(), "no child");
+    assert!(parent.inputs.is_empty(), "the child must not be accepted");
 }
 
-/// Somebody on the way, who reads everything and may change a byte.
+/// A man in the middle that reads everything and may change a byte.
 struct Tap {
     listener: TcpListener,
     to: String,
     ends: Option<(TcpStream, TcpStream)>,
-    /// What the child sent.
+    /// The bytes that the child sent.
     seen: Vec<u8>,
-    /// Changes what comes from then on.
+    /// Changes the bytes that arrive from then on.
     changes: bool,
 }
 
@@ -346,7 +346,7 @@ fn only_an_encrypted_link_hides_and_guards_its_frames() {
     }
 }
 
-/// Three agents that are nobody's children, as far as these links go; where each listens.
+/// Three agents without parent or child among each other, and the addresses of each.
 fn strangers(interface: &str, encrypt: bool) -> (Vec<End>, Vec<Vec<String>>) {
     let mut ends: Vec<End> = (5..8).map(|me| End::new(AgentId(me), config(interface, encrypt))).collect();
     let at = ends.iter_mut().map(|end| end.links.listen(&end.reactor).unwrap()).collect();
@@ -373,7 +373,7 @@ pub(super) fn turn_all(ends: &mut [End], mut done: impl FnMut(&[End]) -> bool) {
             return;
         }
     }
-    panic!("it never happened: {:?}", ends.iter().map(|end| &end.inputs).collect::<Vec<_>>());
+    panic!("the condition was never met: {:?}", ends.iter().map(|end| &end.inputs).collect::<Vec<_>>());
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn any_two_agents_link_and_several_at_once() {
 fn an_agent_that_cannot_be_dialled_is_told_with_every_address() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (mut ends, at) = strangers("127.0.0.1", false);
-    // Whoever answers there is another agent than the one that is meant.
+    // The second address belongs to an agent other than the target.
     let offered = [refused.clone(), at[2][0].clone()];
     dial_direct(&mut ends[0], 6, &offered);
     turn_all(&mut ends, |ends| !ends[0].inputs.is_empty());
@@ -414,7 +414,7 @@ fn an_agent_that_cannot_be_dialled_is_told_with_every_address() {
     assert!(problem.contains(&format!("{refused}: Connection refused")), "{problem}");
     assert!(problem.contains(&format!("{}: closed by the other end", offered[1])), "{problem}");
     assert!(ends[2].inputs.is_empty() && ends[0].links.dials.is_empty());
-    assert_eq!(ends[0].links.unreachable(), None, "the parent is another matter");
+    assert_eq!(ends[0].links.unreachable(), None, "a failed direct dial must not count as an unreachable parent");
     for (bad, words) in [(vec![], "it offers no address"), (vec!["nowhere:1".to_owned()], "nowhere:1: not an address")]
     {
         ends[0].inputs.clear();
@@ -435,14 +435,14 @@ fn an_agent_that_does_not_answer_is_given_up() {
     dial_direct(&mut ends[0], 6, &[silent.local_addr().unwrap().to_string()]);
     ends[0].turn();
     let due_ns = monotonic_ns() + HANDSHAKE_NS_MAX;
-    assert!(ends[0].links.deadline_ns().is_some_and(|at| at <= due_ns), "it is not waited for without end");
+    assert!(ends[0].links.deadline_ns().is_some_and(|at| at <= due_ns), "an attempt has a deadline");
     let End { links, reactor, buffer, inputs } = &mut ends[0];
     links.on_tick(&mut Turn { now_ns: due_ns, reactor, buffer, inputs });
     let within = format!("within {} s", HANDSHAKE_NS_MAX / 1_000_000_000);
     assert!(matches!(&inputs[..], [Input::DialFailed { problem, .. }] if problem.contains(&within)), "{inputs:?}");
 }
 
-/// It has the root for a parent now, and may dial it beside the tree as any other agent.
+/// Once the root is this agent's parent, the agent can still dial it beside the tree like any other agent.
 #[test]
 fn what_an_agent_is_to_the_root_does_not_stick_to_later_dials() {
     let (mut root, mut orphan) = pair("127.0.0.1", false);

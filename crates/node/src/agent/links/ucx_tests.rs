@@ -1,4 +1,4 @@
-//! Links over UCX between agents' ends, and what strangers who reach a worker can do. They run where libucp is.
+//! Links over UCX between agents, and attacks by strangers who can reach a worker. They run where libucp is installed.
 
 use super::tests::{End, config, direct_links, frame, turn_all};
 use super::*;
@@ -9,11 +9,12 @@ use wireup_ucx::{Budget, Endpoint, Verdict, Worker};
 use wireup_wire::frame::Class;
 use wireup_wire::peer::{AgentTransport, Hello, PROTOCOL_VERSION, Role};
 
-/// The tag of openings.
+/// The tag of opening messages.
 const OPENING: u64 = u64::MAX;
 const KNOWN: Secret = Secret([7; 32]);
 
-/// The end of an agent that has UCX, and where that is reached; `None`: the library is not here, and it may be so.
+/// The links of an agent with UCX, and the point at which it is reached; `None`: the library is not installed, and the tests may be
+/// skipped.
 fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(End, Point)> {
     let mut end = End::knowing(secret, AgentId(me), config("127.0.0.1", encrypt));
     match end.links.open_agreed(AgentTransport::Ucx, &end.reactor) {
@@ -35,7 +36,7 @@ fn listen(end: &mut End) -> Vec<String> {
     end.links.listen(&end.reactor).unwrap()
 }
 
-/// Agents 5 and 6, linked by UCX, with each one's link, and where 6 is reached.
+/// Agents 5 and 6, linked by UCX; the link of each, and the point of 6.
 fn linked(encrypt: bool) -> Option<(Vec<End>, [LinkId; 2], Point)> {
     let ((one, _), (two, point)) = (open(5, KNOWN, encrypt)?, open(6, KNOWN, encrypt)?);
     let mut ends = vec![one, two];
@@ -45,7 +46,7 @@ fn linked(encrypt: bool) -> Option<(Vec<End>, [LinkId; 2], Point)> {
     Some((ends, links, point))
 }
 
-/// Somebody who reaches workers and belongs to no session.
+/// A process that can reach workers but belongs to no session.
 struct Stranger {
     worker: Worker,
     to: Endpoint,
@@ -62,7 +63,7 @@ impl Stranger {
         self.worker.send(self.to, tag, bytes.into()).unwrap();
     }
 
-    /// Lets it work; what it was told by others, with the tags.
+    /// Makes progress; returns the messages received, with their tags.
     fn turn(&mut self) -> Vec<(u64, Bytes)> {
         let mut messages = Vec::new();
         let budget = Budget { messages: 1_000, rounds: 1_000 };
@@ -70,7 +71,7 @@ impl Stranger {
         messages.into_iter().map(|message| (message.tag, message.bytes.unwrap())).collect()
     }
 
-    /// Turns both until nothing of the stranger's is on its way any more.
+    /// Runs turns until everything that the stranger sent has arrived.
     fn be_heard(&mut self, ends: &mut [End]) {
         turn_all(ends, |_| {
             self.turn();
@@ -78,7 +79,7 @@ impl Stranger {
         });
     }
 
-    /// A hello to agent 6 as agent 5 would send it, which says that the answer is to come here.
+    /// A hello to agent 6 as agent 5 would send it, but with this worker as the address for the answer.
     fn opening(&self, secret: &Secret, tag: u64, key: &[u8; 32]) -> Vec<u8> {
         let address = self.worker.address();
         let head = [&tag.to_le_bytes()[..], &(address.len() as u16).to_le_bytes(), address].concat();
@@ -128,10 +129,10 @@ fn who_does_not_know_the_secret_is_not_heard_and_tries_another_transport() {
     let mut ends = vec![one, two];
     let addresses = listen(&mut ends[1]);
     dial(&mut ends[0], 6, &point, &addresses);
-    // Whoever has a link's number has been taken in; the opening was refused at once.
+    // The connection was accepted, since it got a link number; then its opening was refused at once.
     turn_all(&mut ends, |ends| ends[1].links.next == 2);
     assert!(ends[1].links.guests.is_empty() && ends[1].links.links.is_empty());
-    let due_ns = ends[0].links.deadline_ns().expect("an answer is not waited for without end");
+    let due_ns = ends[0].links.deadline_ns().expect("the wait for an answer has a deadline");
     let End { links, reactor, buffer, inputs } = &mut ends[0];
     links.on_tick(&mut Turn { now_ns: due_ns, reactor, buffer, inputs });
     turn_all(&mut ends, |ends| !ends[0].inputs.is_empty());
@@ -163,7 +164,7 @@ fn an_opening_for_another_worker_or_changed_on_its_way_is_refused() {
         });
         assert!(ends[0].links.links.is_empty(), "{n}");
     }
-    // Short ones, and those whose length is a lie, are not even guests.
+    // Openings that are too short, or contain a false length, do not even become guests.
     for opening in [vec![], good[..9].to_vec(), [&[0; 8][..], &[255; 20]].concat()] {
         stranger.send(OPENING, opening);
     }
@@ -189,9 +190,9 @@ fn a_replayed_opening_is_answered_and_gets_no_further() {
         answers.extend(stranger.turn());
         !answers.is_empty()
     });
-    assert!(matches!(answers[..], [(77, _)]), "one answer: its tag is taken then");
+    assert!(matches!(answers[..], [(77, _)]), "one answer, since its tag is then in use");
     assert_eq!((ends[0].links.guests.len(), &ends[0].inputs[..]), (1, &[][..]));
-    // The answer needs the key of who made the opening.
+    // The answer can be used only with the key of the opening's maker.
     stranger.send(77, recorded);
     turn_all(&mut ends, |ends| {
         stranger.turn();
@@ -208,8 +209,8 @@ fn lengths_are_judged_by_tag_before_there_is_room_for_them() {
         stranger.send(tag, vec![0; len]);
     }
     stranger.be_heard(&mut ends);
-    assert_eq!(ends[1].links.next, 2, "nobody was taken in");
-    // A guest says more than the handshake has to say.
+    assert_eq!(ends[1].links.next, 2, "no connection was accepted");
+    // A guest sends more bytes than a handshake has.
     let opening = stranger.opening(&KNOWN, 77, &point.key);
     stranger.send(OPENING, opening);
     turn_all(&mut ends, |ends| {
@@ -229,7 +230,7 @@ fn lengths_are_judged_by_tag_before_there_is_room_for_them() {
 #[test]
 fn a_flood_keeps_no_other_link_waiting() {
     let Some((mut ends, links, point)) = linked(false) else { return };
-    // A third agent, by TCP.
+    // A third agent, linked by TCP.
     let addresses = listen(&mut ends[1]);
     let third = End::new(AgentId(7), config("127.0.0.1", false));
     ends.push(third);
@@ -242,7 +243,7 @@ fn a_flood_keeps_no_other_link_waiting() {
     let mut stranger = Stranger::reaching(&point);
     let garbage = stranger.opening(&Secret([9; 32]), 1, &point.key);
     let mut flood = || {
-        // As much as the network takes.
+        // As much as the network accepts.
         for n in 0..200 {
             stranger.send(if n % 2 == 0 { OPENING } else { n }, garbage.clone());
             if stranger.worker.sending(stranger.to) > 1 << 20 {
@@ -264,7 +265,7 @@ fn a_flood_keeps_no_other_link_waiting() {
             heard = ends[1].frames().len();
             heard == 2 * (round + 1)
         });
-        assert!(ends[1].links.guests.is_empty(), "no stranger stays");
+        assert!(ends[1].links.guests.is_empty(), "no stranger may stay a guest");
     }
     assert_eq!((heard, ends[1].problem()), (40, None));
 }

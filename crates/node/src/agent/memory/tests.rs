@@ -6,14 +6,14 @@ use wireup_wire::values;
 
 const JOB: JobId = JobId(1);
 
-/// The values of two ranks, in an array that says to be `extra` bytes longer than they are.
+/// The values of two ranks, in an array that claims to be `extra` bytes longer than they are.
 fn array(extra: usize) -> Array {
     let mut packed = Vec::new();
     [&b"zero"[..], b"one"].iter().for_each(|value| values::push(&mut packed, value));
     Array { layout: Layout::packed(2, 4, packed.len() + extra), values: Values::InOrder(vec![packed.into()]) }
 }
 
-/// Longer than any file may be.
+/// Longer than any file can be.
 const TOO_LONG: usize = usize::MAX / 2;
 
 fn read(shared: &Shared, at: usize, len: usize) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn what_is_shared_has_a_descriptor_until_it_is_given_up() {
     assert_eq!((held, read(&shared[1], 0, 8)), (vec![b"zero".to_vec(), b"one".to_vec()], b"abc".to_vec()));
     memory.unshare(JOB, bytes);
     assert!(memory.for_reply(JOB, &[values]).is_some() && memory.for_reply(JOB, &[bytes]).is_none());
-    assert_eq!(read(&shared[1], 0, 8), b"abc", "a reply under way keeps it");
+    assert_eq!(read(&shared[1], 0, 8), b"abc", "a pending reply keeps it open");
     memory.forget(JOB);
     assert!(memory.for_reply(JOB, &[values]).is_none() && memory.for_reply(JOB, &[]).is_some());
 }
@@ -61,7 +61,7 @@ fn a_reply_that_names_what_could_not_be_made_is_not_sent() {
     let Some(Input::ShareFailed { job: JOB, share, problem }) =
         memory.share(JOB, missing, &Content::Array(array(TOO_LONG)))
     else {
-        panic!("no file is so long");
+        panic!("no file can be that long");
     };
     assert!(share == missing && problem.starts_with("sharing 92233720368547"), "{problem}");
     assert!(problem.contains(" bytes with the ranks of this node: allocating its pages: "), "{problem}");

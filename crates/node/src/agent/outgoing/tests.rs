@@ -6,7 +6,7 @@ use std::process::Command;
 use wireup_proto::memory::{Content, ShareId};
 use wireup_wire::ids::JobId;
 
-/// Both ends, as an agent and a rank have them.
+/// Both ends, as an agent and a rank hold them.
 fn pair() -> (Outgoing, OwnedFd) {
     let (ours, theirs) = socket::pair().unwrap();
     wireup_os::files::set_nonblocking(&ours, true).unwrap();
@@ -23,7 +23,7 @@ fn shared(bytes: Vec<u8>) -> Shared {
     memory.for_reply(job, &[share]).unwrap().remove(0)
 }
 
-/// What the client gets by one read: the bytes, and what its descriptors hold.
+/// What the client gets in one read: the bytes, and the contents of the memory received with them.
 fn receive(theirs: &OwnedFd) -> (Vec<u8>, Vec<u8>) {
     let (mut buffer, mut fds) = (vec![0; 1 << 20], VecDeque::new());
     let read = socket::receive(theirs, &mut buffer, &mut fds).unwrap();
@@ -49,7 +49,7 @@ fn descriptors_come_with_the_first_byte() {
 #[test]
 fn a_full_socket_keeps_bytes_and_descriptors_together() {
     let (mut pmi, theirs) = pair();
-    assert!(!pmi.write_now(vec![b'x'; 4 << 20].into(), Vec::new()), "more than a socket holds");
+    assert!(!pmi.write_now(vec![b'x'; 4 << 20].into(), Vec::new()), "a socket cannot hold that much");
     assert!(!pmi.write_now(Bytes::from_static(b"late"), vec![share(7)]));
     assert_eq!(pmi.flush().state, WriteState::Full);
     let (mut bytes, mut held) = (Vec::new(), Vec::new());
@@ -84,11 +84,11 @@ fn more_than_one_message_takes_arrive_in_order() {
 fn what_was_sent_or_cannot_be_is_not_held() {
     let open =
         || std::fs::read_dir("/proc/self/fd").unwrap().filter(|entry| is_shared(entry.as_ref().unwrap())).count();
-    // Other tests of this process share memory of one byte, too.
+    // Other tests of this process also share memory of one byte, so this one uses a length of its own.
     let (mut pmi, theirs) = pair();
     let marked = || shared(vec![0; 4711]);
     assert!(pmi.write_now(Bytes::from_static(b"x"), vec![marked()]));
-    assert_eq!(open(), 0, "sent: under way, but not open here");
+    assert_eq!(open(), 0, "a sent descriptor is in flight but not open here");
     drop(theirs);
     assert!(!pmi.write_now(Bytes::from_static(b"x"), vec![marked()]));
     assert_eq!(open(), 1);
@@ -97,14 +97,14 @@ fn what_was_sent_or_cannot_be_is_not_held() {
 }
 
 fn is_shared(entry: &std::fs::DirEntry) -> bool {
-    // A descriptor may be closed meanwhile, by another test.
+    // Another test may have closed the descriptor in the meantime.
     std::fs::metadata(entry.path()).is_ok_and(|data| data.len() == 4711)
 }
 
-/// Set for the part of the next test that runs as somebody without privileges.
+/// Set for the part of the next test that runs without privileges.
 const CROWDED: &str = "WIREUP_TEST_CROWDED";
 
-/// The kernel counts a user's descriptors under way, and root's not at all: another process, another user.
+/// The kernel counts the descriptors in flight per user, but not for root: so this runs in another process as another user.
 #[test]
 fn too_many_descriptors_under_way_are_waited_for() {
     if std::env::var_os(CROWDED).is_some() {
@@ -130,7 +130,7 @@ fn crowded() {
     let mut sent = 0;
     while pmi.write_now(Bytes::from_static(b"x"), vec![share.clone()]) {
         sent += 1;
-        assert!(sent < 100, "the kernel does not count");
+        assert!(sent < 100, "the kernel does not limit descriptors in flight");
     }
     assert_eq!(pmi.flush(), Wrote { bytes: 0, state: WriteState::Crowded });
     assert_eq!(receive(&theirs), (b"x".to_vec(), vec![1]));

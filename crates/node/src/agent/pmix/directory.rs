@@ -1,9 +1,9 @@
-//! The directory of a PMIx server process, for the library's sockets and shared memory: of one job on this node.
+//! The directory of a PMIx server process for the library's sockets and shared memory, for one job on this node.
 //!
-//! It is made new, for this user alone, and the keeper removes it when all of its processes are gone, whoever has ended them. A file in
-//! it is locked (`flock`) as long as its agent lives. Where agent and keeper are killed at once, as Slurm does with the processes of a
-//! step that is cancelled, nobody is left on the node: the next agent there that starts such a server finds the directory without a
-//! lock, and removes it.
+//! It is created new, for this user only, and the keeper removes it when all of its own processes are gone, however they ended. A file
+//! in it is locked (`flock`) while its agent lives. If agent and keeper are killed together, as Slurm does with the processes of a
+//! cancelled step, no process is left to remove it: the next agent on this node that starts such a server finds the directory without a
+//! lock and removes it.
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use wireup_os::files;
 use wireup_proto::io::PmixPlan;
 
-/// Longest place for directories: the library adds names of its own, and a socket's path has 108 bytes.
+/// Longest base path: the library adds names of its own, and a socket's path is limited to 108 bytes.
 const BASE_LEN_MAX: usize = 32;
-/// The file whose lock says that somebody is there.
+/// The file whose lock shows that the directory is in use.
 const CLAIM: &str = "wireup-claim";
-/// A directory that is new may be taken for one that was left: tried again so often.
+/// Most tries: another agent may take a new, not yet locked directory for an abandoned one and remove it.
 const RACES_MAX: usize = 16;
 
 pub struct Directory {
@@ -30,7 +30,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Where it is to be.
+    /// Where it will be.
     pub fn of(plan: &PmixPlan) -> Directory {
         Directory { path: place(&usual_base(), plan), claim: None }
     }
@@ -39,14 +39,14 @@ impl Directory {
         &self.path
     }
 
-    /// Makes it; it was not there before.
+    /// Creates it; fails if it already exists.
     pub fn make(&mut self) -> io::Result<()> {
         for _ in 0..RACES_MAX {
             fs::DirBuilder::new().mode(0o700).create(&self.path)?;
             let file = self.path.join(CLAIM);
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let claim = rustix::fs::open(&file, flags, Mode::RUSR | Mode::WUSR)?;
-            // Whoever has it removes the directory, at once.
+            // Another agent that holds the lock is about to remove the directory.
             rustix::io::retry_on_intr(|| rustix::fs::flock(&claim, FlockOperation::LockExclusive))?;
             if files::is_at(&claim, &file) {
                 self.claim = Some(claim);
@@ -61,7 +61,7 @@ impl Directory {
     }
 }
 
-/// Removes what agents of this user have left that were killed together with their keepers.
+/// Removes directories left by agents of this user that were killed together with their keepers.
 pub fn remove_left() {
     remove_abandoned(&usual_base());
 }
@@ -71,7 +71,7 @@ fn remove_abandoned(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         if entry.file_name().as_bytes().starts_with(prefix.as_bytes()) {
             let path = entry.path();
-            // It stays locked until it is gone.
+            // The lock is held until the directory is gone.
             if let Some(_claim) = claim_of_nobody(&path) {
                 let _ = fs::remove_dir_all(&path);
             }
@@ -79,7 +79,7 @@ fn remove_abandoned(base: &Path) {
     }
 }
 
-/// The lock of a directory of ours that nobody holds.
+/// The lock of one of our directories, if no process holds it.
 fn claim_of_nobody(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
@@ -91,12 +91,12 @@ fn claim_of_nobody(path: &Path) -> Option<OwnedFd> {
     rustix::fs::flock(&claim, FlockOperation::NonBlockingLockExclusive).ok().map(|()| claim)
 }
 
-/// Where shared memory is kept: what the library shares with its clients are files, which a disk makes slow to remove (20 ms at
-/// the end of a job, measured).
+/// For shared memory. The library shares data with its clients through files, which take long to remove from a disk (20 ms at the
+/// end of a job, measured).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Where directories are made: `TMPDIR` if that is short enough and there, else in memory, else `/tmp`. It may have come from
-/// another machine with the environment: remote shells pass such variables on, containers too.
+/// The base directory: `TMPDIR` if it is short enough and exists, else in memory, else `/tmp`. `TMPDIR` may come from another machine:
+/// remote shells and containers pass such variables on.
 fn base(tmpdir: Option<OsString>) -> PathBuf {
     let fits = |path: &OsString| {
         path.len() <= BASE_LEN_MAX && path.as_bytes().starts_with(b"/") && is_ours_to_use(Path::new(path))
@@ -110,7 +110,7 @@ fn is_ours_to_use(directory: &Path) -> bool {
     directory.is_dir() && rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
 }
 
-/// Where a job's server has its directory: the namespace has random digits in it.
+/// The path of a job's server directory: the namespace contains random digits.
 fn place(base: &Path, plan: &PmixPlan) -> PathBuf {
     let node = plan.begin.node;
     let session = plan.begin.nspace.strip_prefix("wireup-").unwrap_or(&plan.begin.nspace);
@@ -119,7 +119,7 @@ fn place(base: &Path, plan: &PmixPlan) -> PathBuf {
     base.join(format!("{}{session}-{}-{node}", prefix(), plan.job))
 }
 
-/// How the names of all directories of this user begin.
+/// The common prefix of the names of this user's directories.
 fn prefix() -> String {
     format!("wireup-{}-", rustix::process::geteuid().as_raw())
 }
@@ -161,8 +161,8 @@ mod tests {
         made.make().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         let again = Directory { path: path.clone(), claim: None }.make().map_err(|error| error.kind());
-        assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "somebody else's is never used");
-        // Of others only those are removed that an agent made which is gone.
+        assert_eq!(again, Err(io::ErrorKind::AlreadyExists), "an existing directory is never used");
+        // Of the others only those are removed whose agent, one of this user, is gone.
         let prefix = prefix();
         let names = |rest: [&str; 4]| rest.map(|rest| format!("{prefix}{rest}"));
         let [unmarked, lost, open, link] = names(["unmarked", "lost", "open", "link"]);

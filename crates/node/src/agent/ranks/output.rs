@@ -1,4 +1,4 @@
-//! What ranks write: their pipes are read, or left while nobody takes it.
+//! Reads the output of ranks, or leaves it in their pipes while no reader takes it.
 
 use super::JobRanks;
 use crate::agent::pipes::{OutputPipe, Pumped};
@@ -9,7 +9,7 @@ use wireup_proto::io::{Input, Stream};
 use wireup_wire::ids::LocalRank;
 
 impl JobRanks {
-    /// A pipe of the rank's output can be read.
+    /// A pipe of the rank's output is readable.
     pub fn on_output(&mut self, local: LocalRank, stream: Stream, turn: &mut Turn<'_>) {
         let index = stream as usize - 1;
         if !self.paused[index] {
@@ -25,7 +25,7 @@ impl JobRanks {
         }
     }
 
-    /// Reads a stream of all ranks, or leaves it.
+    /// Resumes or pauses reading one stream of all ranks.
     pub fn read_stdio(&mut self, stream: Stream, on: bool, turn: &mut Turn<'_>) {
         let index = stream as usize - 1;
         self.paused[index] = !on;
@@ -39,7 +39,7 @@ impl JobRanks {
             pipe.parked =
                 turn.reactor.add(&pipe.fd, Token::Output(self.seat, local, stream).pack(), Interest::READABLE).is_err();
         }
-        // Pipes of ranks that left while nobody read: the reactor has nothing to say about an empty one.
+        // Pipes of ranks that ended while the stream was paused: the reactor does not report an empty one.
         for index in 0..self.ranks.len() {
             let gone = |pipe: &OutputPipe| pipe.left.is_some();
             if self.ranks[index].output[stream as usize - 1].as_ref().is_some_and(gone) {

@@ -1,4 +1,4 @@
-//! The PMI sockets of ranks: requests are read, replies written.
+//! The PMI sockets of ranks: reads requests, writes replies.
 
 use super::JobRanks;
 use crate::agent::memory::Shared;
@@ -17,13 +17,13 @@ impl JobRanks {
         if event.writable {
             self.flush_pmi(local, turn.reactor);
         }
-        // While the job rests a request waits in its socket; the end of a rank does not.
+        // During a rest requests wait in their sockets, but the end of a rank is handled.
         if event.hangup || (event.readable && !self.is_resting()) {
             self.on_pmi(local, turn);
         }
     }
 
-    /// The rank's PMI socket can be read.
+    /// The rank's PMI socket is readable.
     fn on_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         let job = self.job;
         let Some(rank) = self.ranks.get_mut(local.index()) else {
@@ -43,7 +43,7 @@ impl JobRanks {
         }
     }
 
-    /// The rank is gone: what it had sent is read, and no more, whoever else holds the socket.
+    /// The rank is gone: reads what it had sent and no more, even if another process holds the socket.
     pub(super) fn on_last_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
         let waiting = self.ranks[local.index()].pmi.fd.as_ref().map_or(0, waiting_bytes);
         for _ in 0..waiting.div_ceil(READ_BYTES) {
@@ -55,8 +55,8 @@ impl JobRanks {
         }
     }
 
-    /// Sends PMI bytes, and with them descriptors of shared memory. A client that does not read its replies is not read
-    /// either.
+    /// Sends PMI bytes, and with them descriptors of shared memory. While a client does not read its replies, its requests are not
+    /// read either.
     pub fn reply(&mut self, local: LocalRank, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
         if let Some(rank) = self.ranks.get_mut(local.index()).filter(|rank| rank.pmi.fd.is_some())
             && !rank.pmi.write_now(bytes, shares)
@@ -73,12 +73,12 @@ impl JobRanks {
         let blocked = match rank.pmi.flush().state {
             WriteState::Idle => false,
             WriteState::Full => true,
-            // Nobody tells when it gets better, and the socket itself has room.
+            // No event reports an improvement, and the socket itself has room.
             WriteState::Crowded => {
                 self.crowd.push(local);
                 false
             }
-            // The end of file that follows tells the machine.
+            // The end of file that follows is reported to the state machine.
             WriteState::Closed if !rank.pmi.closing => false,
             WriteState::Closed => {
                 if let Some(fd) = rank.pmi.fd.take() {
@@ -102,7 +102,7 @@ impl JobRanks {
     }
 }
 
-/// What to be told about a rank's PMI socket.
+/// The events to watch on a rank's PMI socket.
 pub(super) fn interest(blocked: bool, resting: bool) -> Interest {
     match (blocked, resting) {
         (true, _) => Interest::WRITABLE,

@@ -1,9 +1,9 @@
-//! A rest for the PMI requests of ranks that a fence has just released, where they outnumber the cpus.
+//! A pause in reading PMI requests after a fence has released many ranks, where ranks outnumber the CPUs.
 //!
-//! Those already awake ask for values at once, and would be served while others still wait to leave the fence. Half of the ranks
-//! need a little longer for that than the agent has needed for its replies to all. So for that long the agent does not look at the
-//! PMI sockets of this job, and their ranks have the cpus; the kernel keeps what they send. All else is served meanwhile: other jobs,
-//! links, output, the ends of ranks.
+//! The ranks that are already awake ask for values at once, and would be served while others still wait to leave the fence. Half of
+//! the ranks need a little longer to wake than the agent has needed for its replies to all. For that time the agent does not read the
+//! PMI sockets of this job, which leaves the CPUs to the ranks; the kernel keeps their requests. Everything else is served meanwhile:
+//! other jobs, links, output, exits of ranks.
 
 use super::JobRanks;
 use super::pmi::interest;
@@ -11,12 +11,12 @@ use crate::agent::token::Token;
 use wireup_os::reactor::Reactor;
 use wireup_wire::ids::LocalRank;
 
-/// More released ranks than this for each cpu are too many.
+/// With more released ranks per CPU than this, requests rest.
 const RELEASED_PER_CPU: usize = 4;
-/// Beyond this the ranks wait for the agent and not for a cpu (ns).
+/// Longest rest: beyond it the ranks would wait for the agent, not for a CPU (ns).
 const REST_NS_MAX: u64 = 2_000_000;
 
-/// How long requests rest after so many ranks were released, which took the agent `took_ns`; `None`: not at all.
+/// How long requests rest after `released` ranks were released, which took the agent `took_ns`; `None`: not at all.
 pub fn rest_ns(released: usize, cpus: usize, took_ns: u64) -> Option<u64> {
     (released > RELEASED_PER_CPU * cpus).then(|| (took_ns.saturating_mul(3) / 2).min(REST_NS_MAX))
 }
@@ -39,10 +39,10 @@ impl JobRanks {
         }
     }
 
-    /// Tells the reactor which requests are to be heard of now.
+    /// Updates which PMI sockets the reactor watches for requests.
     fn watch_requests(&self, reactor: &Reactor) {
         for (index, rank) in self.ranks.iter().enumerate() {
-            // A rank that does not take its replies is not read either way.
+            // A rank that does not read its replies is not read in either case.
             if let Some(fd) = rank.pmi.fd.as_ref().filter(|_| !rank.pmi_blocked) {
                 let token = Token::Pmi(self.seat, LocalRank(index as u16)).pack();
                 let _ = reactor.modify(fd, token, interest(false, self.is_resting()));
@@ -64,7 +64,7 @@ mod tests {
     use wireup_proto::io::Input;
     use wireup_wire::ids::JobId;
 
-    /// A job with ranks here, and their ends of the PMI sockets.
+    /// A job with ranks here, and the ranks' ends of the PMI sockets.
     fn job(number: u32, ranks: usize, reactor: &Reactor) -> (JobRanks, Vec<UnixStream>) {
         let mut job = JobRanks::begin(JobId(number), Seat(number), None, reactor).unwrap();
         let clients = (0..ranks).map(|index| {
@@ -81,7 +81,7 @@ mod tests {
         (job, clients)
     }
 
-    /// One look at the reactor: what the machine is told.
+    /// One turn of the reactor; returns the inputs for the state machine.
     fn turn(jobs: &mut [JobRanks], reactor: &mut Reactor, now_ns: u64) -> Vec<Input> {
         let events = reactor.wait(Some(Duration::ZERO)).unwrap().to_vec();
         let (mut buffer, mut inputs) = (vec![0; 64 << 10], Vec::new());
@@ -132,8 +132,8 @@ mod tests {
             client.write_all(b"cmd=get\n").unwrap();
         }
         assert_eq!(heard(&turn(&mut jobs, &mut reactor, 10)), [(2, 0), (2, 1)]);
-        assert!(turn(&mut jobs, &mut reactor, 49).is_empty(), "the reactor is quiet about them");
-        assert!(turn(&mut jobs, &mut reactor, 50).is_empty(), "it is over now");
+        assert!(turn(&mut jobs, &mut reactor, 49).is_empty(), "the reactor must not report them");
+        assert!(turn(&mut jobs, &mut reactor, 50).is_empty(), "this turn only ends the rest");
         assert_eq!(jobs[0].deadline_ns(), None);
         assert_eq!(heard(&turn(&mut jobs, &mut reactor, 50)), [(1, 0), (1, 1), (1, 2)]);
         end(jobs, &reactor);

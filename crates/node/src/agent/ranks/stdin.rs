@@ -1,4 +1,4 @@
-//! What ranks read: standard input, and the size of a terminal.
+//! Input of ranks: standard input, and the size of a terminal.
 
 use super::JobRanks;
 use crate::agent::outgoing::{Outgoing, WriteState};
@@ -16,7 +16,7 @@ impl JobRanks {
             if bytes.is_empty() {
                 rank.stdin.closing = true;
                 if rank.terminal {
-                    // The end of a terminal's input is ^D on an empty line; elsewhere ^D only passes the line on.
+                    // ^D on an empty line ends a terminal's input; elsewhere ^D only passes the line on.
                     let end: &[u8] = if rank.line_open { &[4, 4] } else { &[4] };
                     rank.stdin.push(Bytes::from_static(end));
                     rank.stdin.closing = false;
@@ -63,7 +63,7 @@ impl JobRanks {
         if let Some(rank) = self.ranks.get(local.index()).filter(|rank| rank.terminal)
             && let Some(fd) = &rank.stdin.fd
         {
-            // A terminal that cannot be resized stays as it is.
+            // If a terminal cannot be resized, it keeps its size.
             let _ = wireup_os::pty::resize(fd, rows, columns);
         }
     }

@@ -1,4 +1,4 @@
-//! Agents of virtual nodes: child processes of this one, which execute this very program.
+//! Starts agents of virtual nodes: child processes that execute this same program.
 
 use crate::agent::remote;
 use crate::agent::starters::EachCall;

@@ -1,4 +1,4 @@
-//! Agents that a remote shell starts, `ssh` or any other: `argv… host command…`.
+//! Starts agents by a remote shell, `ssh` or any other: `argv… host command…`.
 
 use crate::agent::starters::EachCall;
 use std::io;

@@ -1,4 +1,4 @@
-//! An agent's end of the step that has brought it: who it is, where its parent listens, when it is to end.
+//! An agent's end of the step that started it: which agent it is, its parent's addresses, and signals that end it.
 
 use super::lines::{Lines, Said, read_at};
 use crate::agent::driver::{AgentDriver, BeginError};
@@ -15,30 +15,30 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
 
 const SIGTERM: i32 = 15;
-/// What a batch system, or a user by it, sends to all processes of a step: HUP, INT, QUIT, USR1, USR2, ALRM, TERM, TSTP. The
-/// ranks have heard it themselves.
+/// Signals that a batch system or a user may send to all processes of a step: HUP, INT, QUIT, USR1, USR2, ALRM, TERM, TSTP. The ranks
+/// receive them directly.
 const SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 14, SIGTERM, 20];
 
 const INPUT: Token = Token::Launcher(0);
 const SIGNAL: Token = Token::Launcher(1);
 
-/// How long a task waits for the first byte of its input. Some systems bring none before all tasks are there, or one of them is
-/// given up, when the others are ended; if the call dies the input ends.
+/// How long a task waits for the first byte of its input. Some systems send none before all tasks have started or one of them is given
+/// up, in which case the others are ended; if the call dies, the input ends.
 pub const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 pub struct Called {
     parent: AgentId,
     signals: SignalFd,
     lines: Lines,
-    /// The parent is still to be heard of, until then (ns).
+    /// The parent's addresses are awaited until then (ns).
     waiting_until: Option<u64>,
     problem: Option<BeginError>,
 }
 
-/// Which of the agents this process is.
+/// The number of this agent.
 ///
 /// # Errors
-/// None of them, in words.
+/// This process is none of the session's agents.
 pub fn find_self(system: &dyn BatchSystem, session: &SessionSpec) -> Result<AgentId, String> {
     let name = system.own_node()?;
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
@@ -49,20 +49,20 @@ fn tree_of(session: &SessionSpec) -> Tree {
     Tree::new(session.agents.len() as u32, session.fanout)
 }
 
-/// Says through the step why this agent cannot begin, or go on.
+/// Reports through the step why this agent cannot start or go on.
 pub fn announce_problem(agent: AgentId, problem: &str) {
     say(&Said::Cannot { agent, problem: problem.to_owned() });
 }
 
 fn say(said: &Said) {
-    // Nobody else to tell: whoever misses this agent finds its exit code.
+    // If this fails, the agent's exit code still shows that it has failed.
     let mut out = io::stdout();
     let _ = out.write_all(said.write().as_bytes()).and_then(|()| out.flush());
 }
 
 impl Called {
-    /// Listens if the agent has children, says that it has begun, and dials the parent if that is the root, which listens at
-    /// `root`.
+    /// Starts to listen if the agent has children, reports that it has started, and dials the parent if that is the root, whose addresses
+    /// are `root`.
     pub fn begin(
         me: AgentId,
         new_parent: Option<AgentId>,
@@ -94,13 +94,13 @@ impl Called {
         self.waiting_until
     }
 
-    /// Why this agent cannot be one.
+    /// Why this agent must give up.
     pub fn take_problem(&mut self) -> Option<BeginError> {
         let late = self.waiting_until.is_some_and(|until| monotonic_ns() >= until);
         self.problem.take().or_else(|| late.then(|| BeginError::Dial("it did not begin in time".into())))
     }
 
-    /// `true` if this event was for us.
+    /// `true` if this event belongs to the step.
     pub fn on_event(&mut self, token: Token, driver: &mut AgentDriver) -> bool {
         match token {
             SIGNAL => {

@@ -1,4 +1,4 @@
-//! The root's end of its steps: what to call, what goes in, what comes out.
+//! The root's end of its steps: their commands, their input and their output.
 
 use super::lines::{Lines, Said, at};
 use crate::agent::starters::{self, BatchSystem, Complaint};
@@ -16,7 +16,7 @@ use wireup_wire::peer::Bootstrap;
 #[derive(Default)]
 pub struct Steps {
     running: BTreeMap<ShellId, Step>,
-    /// Where agents with children listen, as a line for all.
+    /// The addresses of agents with children, as lines that go to all tasks.
     known: BTreeMap<AgentId, String>,
 }
 
@@ -25,21 +25,21 @@ struct Step {
     /// By the name of their node.
     agents: BTreeMap<String, AgentId>,
     stdin: Option<OwnedFd>,
-    /// What is still to be written there.
+    /// Bytes still to be written there.
     unsent: Vec<u8>,
     stdout: Stream,
     said: Lines,
     complaints: Lines,
     cancelled: Option<String>,
-    /// Some task could not be launched: what is said of others follows from that.
+    /// Some task could not be launched: later messages about other tasks only follow from that.
     is_given_up: bool,
 }
 
 impl Steps {
-    /// The process to start, and its program, so that `command` becomes agents of the message's session.
+    /// The process to start, and its program, so that `command` runs as the agents of the bootstrap message's session.
     ///
     /// # Panics
-    /// The session's agents do not come by steps.
+    /// If the session's agents are not started by steps.
     pub fn call(
         &mut self,
         shell: ShellId,
@@ -49,11 +49,11 @@ impl Steps {
         bootstrap: &Bootstrap,
     ) -> (Process, Program) {
         let session = &bootstrap.session;
-        // The machine asks for steps only in sessions whose row of the table says so; a test compares the tables.
-        let system = starters::batch_system(&session.remote_shell).expect("a batch system has steps");
+        // The state machine requests steps only in sessions whose starter has them; a test compares the tables.
+        let system = starters::batch_system(&session.remote_shell).expect("steps need a batch system");
         let host = |agent: &AgentId| session.agents[agent.index()].host.clone();
         for agent in agents {
-            // Where it listened in an earlier life.
+            // The addresses of an earlier incarnation.
             self.known.remove(agent);
         }
         let unsent = match how {
@@ -89,13 +89,13 @@ impl Steps {
         self.running.keys().copied().collect()
     }
 
-    /// The call runs; `true` if it is one of ours.
+    /// The call has started; `true` if it is one of ours.
     pub fn on_started(&mut self, shell: ShellId, fds: &mut ProcessFds, reactor: &Reactor) -> bool {
         let Some(step) = self.running.get_mut(&shell) else {
             return false;
         };
         step.stdin = fds.stdin.take();
-        // A descriptor that cannot be watched leaves its agents to the start time.
+        // If a descriptor cannot be watched, its agents are missed when the start time is over.
         if let Some(fd) = &step.stdin {
             let _ = reactor.add(fd, Token::StepIn(shell).pack(), Interest::BOTH);
         }
@@ -143,7 +143,7 @@ impl Steps {
         }
     }
 
-    /// It wrote this to its standard error.
+    /// It wrote to its standard error.
     pub fn on_error_text(&mut self, shell: ShellId, bytes: &[u8], inputs: &mut Vec<Input>) {
         let Some(step) = self.running.get_mut(&shell) else {
             return;
@@ -165,7 +165,7 @@ impl Steps {
         }
     }
 
-    /// It is gone.
+    /// It has exited.
     pub fn on_exited(&mut self, shell: ShellId, turn: &mut Turn<'_>) {
         self.on_output(shell, turn);
         if let Some(mut step) = self.running.remove(&shell) {
@@ -186,7 +186,7 @@ impl Step {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(_) => {
-                    // It reads no more; its end says why.
+                    // It does not read any more; its exit will tell why.
                     let _ = reactor.remove(fd);
                     self.stdin = None;
                     return;

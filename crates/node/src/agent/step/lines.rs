@@ -1,21 +1,21 @@
-//! What the tasks of a step and the root tell each other: a line each.
+//! The lines exchanged between the tasks of a step and the root.
 //!
 //! ```text
-//!   wireup-agent 7 10.0.0.7:4001 10.1.0.7:4001     a task: agent 7 has begun; where it listens, if it has children
-//!   wireup-agent 7 ! no room                       a task: agent 7 cannot begin
+//!   wireup-agent 7 10.0.0.7:4001 10.1.0.7:4001     a task: agent 7 has started; its addresses, if it has children
+//!   wireup-agent 7 ! no room                       a task: agent 7 cannot start
 //!   7 10.0.0.7:4001 10.1.0.7:4001                  the root, to all
 //! ```
 //!
-//! Whatever else stands on a line of its own is not ours: scripts of a site may write there.
+//! All other lines are ignored: scripts of a site may write there.
 
 use std::net::SocketAddr;
 use wireup_wire::ids::AgentId;
 
 const WORD: &str = "wireup-agent";
-/// Longest line. Chosen: a hundred addresses.
+/// Longest line. Chosen: enough for a hundred addresses.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// What a task said.
+/// A message of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     Begun { agent: AgentId, addresses: Vec<String> },
@@ -40,12 +40,12 @@ impl Said {
     }
 }
 
-/// Where an agent listens.
+/// An agent's number and addresses, as text.
 pub fn at(agent: AgentId, addresses: &[String]) -> String {
     std::iter::once(agent.to_string()).chain(addresses.iter().cloned()).collect::<Vec<_>>().join(" ")
 }
 
-/// `None`: that is no such line.
+/// `None`: not such a line.
 pub fn read_at(line: &str) -> Option<(AgentId, Vec<String>)> {
     let mut words = line.split_ascii_whitespace();
     let agent = AgentId(words.next()?.parse().ok()?);
@@ -53,14 +53,14 @@ pub fn read_at(line: &str) -> Option<(AgentId, Vec<String>)> {
     addresses.iter().all(|address| address.parse::<SocketAddr>().is_ok()).then_some((agent, addresses))
 }
 
-/// Bytes that came, cut anywhere.
+/// Splits received bytes, which may be cut anywhere, into lines.
 #[derive(Default)]
 pub struct Lines {
     begun: Vec<u8>,
 }
 
 impl Lines {
-    /// The whole lines among what came, and what came before.
+    /// Adds bytes and returns the lines completed by them.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<String> {
         self.begun.extend_from_slice(bytes);
         let Some(end) = self.begun.iter().rposition(|byte| *byte == b'\n') else {

@@ -1,8 +1,8 @@
-//! Slurm: `srun`, its options, its variables, and what it writes about the tasks of a step.
+//! Slurm: `srun`, its options and variables, and its messages about the tasks of a step.
 //!
-//! `srun` takes an option from its environment for nearly every one of its own (`SLURM_CPUS_PER_TASK`, `SLURM_EXACT`,
-//! `SLURM_LABELIO`, ...), and `sbatch`, `salloc` and an outer step leave theirs there. Its tasks get what it was called with,
-//! so what speaks of this machine alone goes too. On its standard error it says which nodes it means, and what is wrong there:
+//! `srun` reads a default for nearly every option from its environment (`SLURM_CPUS_PER_TASK`, `SLURM_EXACT`, `SLURM_LABELIO`, ...), and
+//! `sbatch`, `salloc` and an outer step leave their values there. Its tasks inherit its environment, so variables that are valid only on
+//! this machine are removed too. Its standard error names the nodes with problems:
 //!
 //! ```text
 //!   srun: error: n[1-2]: tasks 0-1: Exited with exit code 2
@@ -15,7 +15,7 @@ use crate::agent::starters::{BatchSystem, Complaint};
 use crate::hosts::{self, collapse};
 use wireup_proto::NEEDED;
 
-/// The step shares cpus, memory and devices with every other step, is bound to none of them, knows no PMI, and outlives the
+/// The step shares CPUs, memory and devices with every other step, is not bound to any of them, uses no PMI, and survives the
 /// death of one of its tasks.
 const OPTIONS: [&str; 10] = [
     "--overlap",
@@ -30,11 +30,11 @@ const OPTIONS: [&str; 10] = [
     "--job-name=wireup",
 ];
 
-/// The name of its node that Slurm gives to a task.
+/// The variable in which Slurm gives a task the name of its node.
 const NODE_NAME: &str = "SLURMD_NODENAME";
-/// Set for tasks of a step, and for what they start.
+/// Set for tasks of a step and their descendants.
 const STEP: &str = "SLURM_STEP_ID";
-/// Which job, and how its controller is reached.
+/// Variables that identify the job and its controller.
 const KEPT: [&str; 9] = [
     "SLURM_JOB_ID",
     "SLURM_JOBID",
@@ -44,7 +44,7 @@ const KEPT: [&str; 9] = [
     "SLURM_CONF",
     "SLURM_CONF_SERVER",
     "SLURM_JWT",
-    // What Slingshot's networks need of a step.
+    // Needed by steps on Slingshot networks.
     "SLURM_NETWORK",
 ];
 const PREFIXES: [&str; 8] =

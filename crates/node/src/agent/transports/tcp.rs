@@ -1,4 +1,4 @@
-//! TCP: addresses to dial, in an order; one listener for who dials in.
+//! TCP: an ordered list of addresses to dial, and one listener for incoming connections.
 
 use super::{Begin, Offer, Transport, Way, Which};
 use crate::agent::link_config::LinkConfig;
@@ -15,19 +15,19 @@ use wireup_os::interfaces::{self, InterfaceAddress};
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
 
-/// Guests taken in before anything else has its turn. Chosen: a guest stays for four turns at least, whoever floods, and
-/// is read in the first of them.
+/// Most guests accepted per turn. Chosen: during a flood a guest is kept for four turns at least, and it is
+/// read in the first of them.
 const ACCEPTS_A_TURN_MAX: usize = UNAUTHENTICATED_LINKS_MAX / 4;
 
 pub struct Tcp {
     config: LinkConfig,
     listener: Option<Listener>,
     pause: Pause,
-    /// This machine's addresses, once they were needed.
+    /// This machine's addresses, once they have been needed.
     own: Vec<InterfaceAddress>,
 }
 
-/// Why an agent cannot be dialled.
+/// Why other agents cannot dial this one.
 #[derive(thiserror::Error, Debug)]
 pub enum ListenError {
     #[error("listing this machine's addresses: {0}")]
@@ -41,7 +41,7 @@ pub enum ListenError {
 }
 
 impl ListenError {
-    /// The kernel's number, if it was the kernel that refused.
+    /// The error number, if the kernel refused.
     pub fn errno(&self) -> Option<i32> {
         match self {
             ListenError::Interfaces(error) | ListenError::Socket(error) => error.raw_os_error(),
@@ -54,7 +54,7 @@ impl Tcp {
     /// An address of this machine with the name of its interface: `10.0.0.1 (eth0)`.
     pub fn describe(&mut self, ip: IpAddr) -> String {
         if addresses::interface_of(ip, &self.own).is_none() {
-            // It may be new; without a name it is an address still.
+            // The address may be new. Without an interface's name the plain address is shown.
             self.own = interfaces::addresses().unwrap_or_default();
         }
         match addresses::interface_of(ip, &self.own) {
@@ -76,9 +76,9 @@ impl Tcp {
         if self.config.local {
             return Ok(offered);
         }
-        // Without them the order that was offered is as good as any.
+        // If they cannot be listed, the offered order is kept.
         self.own = interfaces::addresses().unwrap_or_default();
-        // Whoever restricts the links means both of their ends.
+        // `--interface` restricts both ends of a link, so it must match an address of this machine too.
         addresses::offered(&self.own, filter, None, false).map_err(|error| error.to_string())?;
         let caller = self.config.called_from(&offered).filter(|_| offer.called_us);
         Ok(addresses::dial_order(&offered, &self.own, caller, filter))
@@ -131,7 +131,7 @@ impl Transport for Tcp {
                 Ok(Accepted::Guest(socket)) => guests.push(Box::new(Socket::accepted(socket))),
                 Ok(Accepted::TurnedAway) => {}
                 Ok(Accepted::Nobody) => break,
-                // Out of descriptors, most likely.
+                // Most likely no descriptor is left.
                 Err(_) => {
                     self.pause.begin(listener.fd(), TOKEN.pack(), now_ns, reactor);
                     break;
@@ -145,7 +145,7 @@ impl Transport for Tcp {
         self.pause.deadline_ns()
     }
 
-    /// Watches the listener again when it is time.
+    /// Watches the listener again when its pause is over.
     fn on_tick(&mut self, now_ns: u64, reactor: &Reactor) {
         if let Some(listener) = &self.listener {
             self.pause.end_if_due(listener.fd(), TOKEN.pack(), now_ns, reactor);

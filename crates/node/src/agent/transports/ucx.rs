@@ -1,19 +1,19 @@
-//! UCX: one worker for all links of this agent. A link is a tag.
+//! UCX: one worker for all links of this agent; each link has a tag.
 //!
 //! ```text
-//!   offers (its worker's address and a key)          dials: chooses a tag
-//!     ◄─ opening: tag, own address, hello ──────────   under the tag of openings
-//!     ── answer ────────────────────────────────────►  under the link's tag, and so is all that follows, both ways
+//!   offers its worker's address and a key            dials: chooses a tag
+//!     ◄─ opening: tag, own address, hello ──────────   with the tag of openings
+//!     ── answer ────────────────────────────────────►  with the link's tag, like everything that follows in both directions
 //!     ◄─ confirm; frames ───────────────────────────
 //! ```
 //!
-//! Hello, answer and confirmation are the Noise handshake's, as on TCP. Tag and address of the opening, and the key that was offered,
-//! are bound to it: an opening that was changed, or was made for another worker, is refused at the first message, before the
+//! Hello, answer and confirmation are those of the Noise handshake, as on TCP. The opening's tag and address, and the offered key, are
+//! bound to it: an opening that was changed, or made for another worker, is refused at the first message, before the
 //! address in it is used.
 //!
-//! Anybody who reaches the worker can send to any tag. So a message is judged before there is room for it: under the tag of openings,
-//! or on a link that has proved nothing, it is as short as those messages are; on a proved link as long as the other side makes
-//! them; under any other tag it is thrown away.
+//! Any process that can reach the worker can send to any tag. So a message is judged before a buffer is allocated for it. With the tag
+//! of openings, or on a link that is not proved yet, it must be as short as those messages are; on a proved link, it may be as long as
+//! the other side makes them; with any other tag it is discarded.
 
 mod carrier;
 mod inbox;
@@ -38,8 +38,8 @@ use wireup_wire::route::Point;
 const OPENING: u64 = u64::MAX;
 /// Time for a handshake (ns); then another transport is tried. Chosen: three messages take less than a second on a busy machine.
 const ANSWER_NS_MAX: u64 = 5_000_000_000;
-/// One turn of the worker. Chosen: a turn takes less than a millisecond, unless its messages are long, and there is room for the
-/// guests of two.
+/// Work of one turn of the worker. Chosen: a turn takes less than a millisecond, unless its messages are long, and there is room for the
+/// guests of two turns.
 const BUDGET: Budget = Budget { messages: 64, rounds: 64 };
 
 pub struct Ucx {
@@ -47,12 +47,12 @@ pub struct Ucx {
     key: [u8; 32],
 }
 
-/// What the transport has in common with its carriers.
+/// State that the transport shares with its carriers.
 struct Shared {
     worker: Worker,
     /// The links, by tag.
     inboxes: BTreeMap<u64, Inbox>,
-    /// Tags of links with news.
+    /// Tags of links with events.
     ready: BTreeSet<u64>,
 }
 
@@ -112,7 +112,7 @@ impl Transport for Ucx {
 }
 
 impl Shared {
-    /// Lets the worker work. What came for links is put into their inboxes; openings are returned.
+    /// Lets the worker make progress. Messages for links are put into their inboxes; openings are returned.
     fn turn(&mut self) -> Vec<bytes::Bytes> {
         let (mut messages, mut broken) = (Vec::new(), Vec::new());
         let Shared { worker, inboxes, ready } = self;
@@ -150,7 +150,7 @@ impl Shared {
         }
     }
 
-    /// Links that had no room for more may have some now.
+    /// Checks whether links that were out of room have some now.
     fn find_room(&mut self) {
         for (&tag, inbox) in self.inboxes.iter_mut().filter(|(_, inbox)| inbox.wants_room) {
             if inbox.endpoint.is_none_or(|endpoint| carrier::has_room(&self.worker, endpoint)) {
@@ -160,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// A link by a tag that no other has; `false`: there is one.
+    /// Adds a link; `false`: its tag is in use.
     fn insert(&mut self, tag: u64, inbox: Inbox) -> bool {
         let is_free = tag != OPENING && !self.inboxes.contains_key(&tag);
         if is_free {

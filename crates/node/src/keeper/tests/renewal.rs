@@ -1,9 +1,9 @@
-//! Keepers that serve one job after the other.
+//! Tests of keepers that serve several jobs in sequence.
 
 use super::*;
 use std::path::Path;
 
-/// What a job may leave in its keeper's hands: orphans, directories, stops under way, descriptors.
+/// Everything that a job can leave in its keeper: orphans, directories, pending stops, descriptors.
 #[test]
 fn nothing_of_a_job_is_left_for_the_next() {
     let mut bench = Bench::new();
@@ -54,7 +54,7 @@ fn of_what_nobody_has_claimed_the_end_of_a_log_stays() {
         std::fs::create_dir(directory.join("jobs")).unwrap();
         std::fs::write(directory.join("jobs/1"), "x").unwrap();
         std::fs::write(directory.join("log"), "-".repeat(said)).unwrap();
-        // Its process is about to end.
+        // The process that holds the lock is about to end.
         let lock = std::fs::File::open(&directory).unwrap();
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
         bench.request(&unclaimed(&directory));

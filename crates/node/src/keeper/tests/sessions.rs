@@ -1,4 +1,4 @@
-//! Whose session, and so whose scheduling group, the processes of a keeper are in.
+//! Tests of the session, and so the scheduling group, of a keeper's processes.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn rank(slot: u32) -> Process {
     Process { shares_session: true, ..Process::new(slot) }
 }
 
-/// Fields of `/proc/PID/stat` behind the name: state, parent, process group, session.
+/// Fields of `/proc/PID/stat` after the name: state, parent, process group, session.
 fn stat(pid: u32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat[stat.rfind(')').unwrap() + 1..].split_ascii_whitespace().take(4).map(str::to_owned).collect()
@@ -16,7 +16,7 @@ fn session(pid: u32) -> String {
     stat(pid).pop().unwrap()
 }
 
-/// The scheduling group; `None`: a kernel without autogroups.
+/// The scheduling group; `None`: the kernel has no autogroups.
 fn autogroup(pid: u32) -> Option<String> {
     std::fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()
 }
@@ -30,17 +30,17 @@ fn ranks_share_a_scheduling_group_that_is_their_jobs() {
     let pids: Vec<u32> = bench.told.values().map(|told| told.pid).collect();
     for &pid in &pids[..2] {
         assert_eq!((session(pid), autogroup(pid)), (session(keeper), autogroup(keeper)));
-        assert_eq!(stat(pid)[2], pid.to_string(), "signals go to groups");
+        assert_eq!(stat(pid)[2], pid.to_string(), "each rank leads a process group, for signals");
     }
-    assert_eq!(session(keeper), keeper.to_string(), "another job's keeper has another one");
+    assert_eq!(session(keeper), keeper.to_string(), "a keeper leads a session of its own");
     for &pid in &pids[2..] {
-        assert_eq!(session(pid), pid.to_string(), "a terminal, or an agent, has its own");
+        assert_eq!(session(pid), pid.to_string(), "a rank with a terminal, or an agent, leads a session of its own");
     }
     bench.keeper.close().unwrap();
     pids.into_iter().for_each(wait_until_gone);
 }
 
-/// The kernel ignores it for a group that nobody else in the session could continue.
+/// The kernel ignores `SIGTSTP` for a process group that no other process in the session could continue.
 #[test]
 fn a_rank_can_stop_itself_as_a_terminal_does() {
     let mut bench = Bench::new();
@@ -48,7 +48,7 @@ fn a_rank_can_stop_itself_as_a_terminal_does() {
     let pid = bench.told[&0].pid;
     let start = std::time::Instant::now();
     while stat(pid)[0] != "T" {
-        assert!(start.elapsed() < PATIENCE, "it goes on");
+        assert!(start.elapsed() < PATIENCE, "the rank does not stop");
         std::thread::sleep(Duration::from_millis(2));
     }
     bench.request(&Request::Signal { slot: Some(0), signal: SIGCONT });

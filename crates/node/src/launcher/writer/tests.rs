@@ -1,4 +1,4 @@
-//! Writers with real files.
+//! Tests of writers with real files.
 
 use super::*;
 use std::fs;
@@ -9,7 +9,7 @@ fn scratch(name: &str) -> PathBuf {
     directory
 }
 
-/// Hundreds of short lines of two ranks in turn; as long as its mode has no thread, nothing waits for one.
+/// Writes hundreds of short lines of two ranks in turn; in a mode without a thread nothing is queued.
 fn write_in_turns(name: &str, mode: Mode) {
     let directory = scratch(name);
     fs::write(directory.join("rank.0.out"), "an earlier run").unwrap();
@@ -45,11 +45,11 @@ fn a_failing_disk_is_told() {
     let mut writer = Writer::new(Stream::Out, Some("/dev/null/not-a-directory".into()), None).unwrap();
     writer.write(Some(0), Bytes::from_static(b"x"));
     writer.finish(None);
-    let failed = writer.take_news().failed.expect("nothing can be written there");
+    let failed = writer.take_news().failed.expect("writing to it must fail");
     assert!(failed.text.contains("rank.0.out") && !failed.reader_gone, "{failed:?}");
 }
 
-/// One file is a directory: the others of the same batch are written, and the first problem is the one told.
+/// One file is a directory: the others of the same batch must be written, and the first problem reported.
 #[test]
 fn one_failing_file_does_not_keep_the_others_from_being_written() {
     let directory = scratch("failing");

@@ -54,7 +54,7 @@ fn a_filter_without_a_match_names_what_is_there() {
     let error = offer("ib7", "10.0.0.5").unwrap_err().to_string();
     assert!(error.starts_with("no address of this machine matches --interface ib7; it has lo 127.0.0.1/8"), "{error}");
     assert!(error.contains("eth0 10.0.0.5/24") && error.contains("eth9 10.9.0.5/24 (down)"), "{error}");
-    assert!(offer("eth9", "").is_err(), "it is down");
+    assert!(offer("eth9", "").is_err(), "the interface is down");
     let nothing = offered(&[], Some(&Filter::parse("eth0").unwrap()), None, false).unwrap_err().to_string();
     assert!(nothing.ends_with("it has no addresses at all"), "{nothing}");
 }
@@ -130,7 +130,7 @@ fn ssh_connections_are_read() {
 }
 
 fn any_ip() -> impl Strategy<Value = IpAddr> {
-    // Few networks, so that addresses meet; special ones too.
+    // Few networks, so that addresses often share one; special ones too.
     prop_oneof![
         (0u8..4, 0u8..6).prop_map(|(network, host)| IpAddr::from([10, 0, network, host])),
         (0u16..4, 0u16..6).prop_map(|(network, host)| IpAddr::from([0xfd00, network, 0, 0, 0, 0, 0, host])),

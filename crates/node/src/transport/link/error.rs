@@ -1,4 +1,4 @@
-//! Why a link is none any more.
+//! Why a link has failed.
 
 use crate::transport::handshake::HandshakeError;
 use crate::transport::sealed::SealError;
@@ -16,7 +16,7 @@ pub enum LinkError {
     Unread,
     #[error("no answer within {} s", seconds(.0))]
     Late(Duration),
-    /// What the network said of it, if that was more than nothing.
+    /// With the network's own error, if it is more than a timeout.
     #[error("no answer for {} s{}", seconds(.patience), network(.error))]
     Silent { patience: Duration, error: io::Error },
     #[error(transparent)]

@@ -1,14 +1,14 @@
-//! Frames that have not begun to leave, by class: the lowest with something to say goes next.
+//! Frames that have not begun to be sent, by class: the lowest class with a frame goes next.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Class, Frame};
 
-/// Bytes that begin to leave at once. Chosen: above this a system call is a small part of the cost.
+/// Bytes of frames that begin at once. Chosen: above this a system call is a small part of the cost.
 pub const BEGUN_BYTES_MAX: usize = 256 << 10;
-/// Pieces of these.
+/// Most pieces of these frames.
 const BEGUN_PIECES_MAX: usize = 64;
-/// Frames that are put together into one buffer. Chosen: below this a copy costs less than the account of pieces.
+/// Most bytes of frames joined in one buffer. Chosen: below this a copy costs less than tracking pieces.
 const SMALL_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Default)]
@@ -17,11 +17,11 @@ pub struct Waiting {
     bytes: usize,
 }
 
-/// What comes after the small frames at the head of the queues.
+/// What follows the small frames at the head of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     Nothing,
-    /// More small frames than are put together at once, or a large one.
+    /// More small frames than are joined at once, or a large one.
     More,
 }
 
@@ -31,7 +31,7 @@ impl Waiting {
         self.queues[frame.class as usize].push_back(frame);
     }
 
-    /// Bytes of all of them.
+    /// Total bytes of all frames.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -40,7 +40,7 @@ impl Waiting {
         self.queues.iter().all(VecDeque::is_empty)
     }
 
-    /// Puts the next frames together, as many as are small.
+    /// Joins the next frames, as long as they are small.
     pub fn join_small(&mut self, joined: &mut Vec<u8>) -> Next {
         while let Some(queue) = self.queues.iter_mut().find(|queue| !queue.is_empty())
             && let Some(frame) = queue.pop_front()
@@ -56,7 +56,7 @@ impl Waiting {
         Next::Nothing
     }
 
-    /// Moves frames that are to leave now to `pieces`; whatever is bulky goes alone.
+    /// Moves the frames to be sent now to `pieces`; a frame of a bulk class (stdio or staging) ends the group.
     pub fn begin(&mut self, pieces: &mut VecDeque<Bytes>) {
         let mut bytes = 0;
         while bytes < BEGUN_BYTES_MAX && pieces.len() + 2 <= BEGUN_PIECES_MAX {

@@ -1,4 +1,4 @@
-//! What ranks want done to their job, and what is not supported yet.
+//! Upcalls for logs and job control, and those not supported yet.
 
 use super::{acknowledge, view};
 use crate::read::{Read, slice};
@@ -8,10 +8,10 @@ use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, SpawnCallb
 use std::ffi::c_void;
 use wireup_wire::pmix::{Action, Ask, FromServer, Set};
 
-/// Longest text of one log: the rest is cut off. As much as a pipe holds (chosen).
+/// Longest text of one log; the rest is cut off. As much as a pipe holds (chosen).
 const LOG_LEN_MAX: usize = 64 << 10;
 
-/// Text that a rank wants shown with its output; other logs (of the system, by mail) are not ours to write.
+/// Text that a rank wants shown with its output. Other logs (syslog, mail) are not supported.
 pub unsafe extern "C" fn log(
     client: *const PmixProc,
     infos: *const PmixInfo,
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn spawn(
     not_supported("MPI_Comm_spawn (PMIx_Spawn)")
 }
 
-/// To connect, and to disconnect.
+/// For connect and disconnect.
 pub unsafe extern "C" fn connect(
     _: *const PmixProc,
     _: usize,

@@ -1,4 +1,4 @@
-//! Events that ranks wait for or raise.
+//! Events that ranks register for or raise.
 
 use super::{acknowledge, view};
 use crate::outbox::DATA_LEN_MAX;
@@ -10,7 +10,7 @@ use crate::sys::types::{OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::c_void;
 use wireup_wire::pmix::{Event, FromServer, Set};
 
-/// The library asks for events of the machine; those of the job come anyway.
+/// The library asks for events of the machine; events of the job are delivered anyway.
 pub unsafe extern "C" fn register(
     _: *mut Status,
     _: usize,
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn deregister(
     acknowledge(server(), callback, data, status::SUCCESS)
 }
 
-/// A rank here has raised an event; the library has told the others here.
+/// A rank of this node has raised an event; the library has already told the other ranks of this node.
 pub unsafe extern "C" fn raised(
     code: Status,
     source: *const PmixProc,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn raised(
     // SAFETY: the library lends us both for the call.
     let (source, infos) = unsafe { (&*source, view(infos, count)) };
     let server = server();
-    // The library's own events (a client is lost) are what the agent knows better.
+    // Events of the library itself (a client is lost) are dropped: the agent detects these on its own.
     let Some(from) = server.rank_of(source) else { return status::OPERATION_SUCCEEDED };
     let Some(to) = targets(server, range, infos) else { return status::BAD_PARAM };
     let affected = infos.find(key::EVENT_AFFECTED_PROC).and_then(Read::proc).and_then(|proc| server.rank_of(proc));
@@ -56,11 +56,11 @@ pub unsafe extern "C" fn raised(
         return status::OPERATION_SUCCEEDED;
     }
     server.outbox.send(&FromServer::Raise { from, code: code_of(code), affected, to, infos });
-    // Called back, 4.2 would free its request twice.
+    // With a callback instead, 4.2 would free its request twice.
     status::OPERATION_SUCCEEDED
 }
 
-/// Whom an event is for: with a range of its own, the processes that it lists.
+/// The ranks that an event is for: with a custom range, the processes that it lists.
 fn targets(server: &Server, range: u8, infos: View<'_>) -> Option<Set> {
     if range != range::CUSTOM {
         return Some(Set::All);
@@ -73,7 +73,7 @@ fn targets(server: &Server, range: u8, infos: View<'_>) -> Option<Set> {
     }
 }
 
-/// What agents call an event.
+/// The agents' name for an event.
 pub fn code_of(code: Status) -> Event {
     match code {
         status::PROC_ABORTED => Event::ProcAborted,

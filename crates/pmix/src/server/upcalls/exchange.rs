@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
 use wireup_wire::pmix::Ask;
 
-/// All members here have entered. `data` is malloc's and ours from now on.
+/// All members on this node have entered. `data` is allocated with `malloc` and belongs to us from now on.
 pub unsafe extern "C" fn fence(
     procs: *const PmixProc,
     proc_count: usize,
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn fence(
     callback: Option<ModexCallback>,
     callback_data: *mut c_void,
 ) -> Status {
-    // SAFETY: the library lends us all of it for the call, and gives us `data`.
+    // SAFETY: the library lends us the rest for the call, and gives us `data`.
     let (procs, infos, bytes) = unsafe {
         let bytes = Bytes::copy_from_slice(slice(data.cast_const().cast::<u8>(), len));
         libc::free(data.cast());
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn fence(
     server.ask(Ask::Fence { set, collect, data, timeout_s }, Waiting::Modex(callback))
 }
 
-/// A rank here wants what a rank elsewhere has committed.
+/// A rank of this node wants data that a rank of another node has committed.
 pub unsafe extern "C" fn direct_modex(
     proc: *const PmixProc,
     infos: *const PmixInfo,
@@ -47,12 +47,12 @@ pub unsafe extern "C" fn direct_modex(
     let (proc, infos) = unsafe { (&*proc, view(infos, info_count)) };
     let server = server();
     let Some(callback) = Callback::new(callback, callback_data) else { return status::BAD_PARAM };
-    // What concerns the job as a whole the library has; of other jobs nobody here knows.
+    // The library itself has the data about the job as a whole; other jobs are unknown here.
     let Some(rank) = server.rank_of(proc) else { return status::NOT_FOUND };
     server.ask(Ask::Modex { rank, timeout_s: timeout_in(infos) }, Waiting::Modex(callback))
 }
 
-/// All members here have entered the construction of a group, or its end.
+/// All members on this node have entered the construction or destruction of a group.
 pub unsafe extern "C" fn group(
     what: c_int,
     name: *mut c_char,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn group(
     let server = server();
     match what {
         operation::CONSTRUCT => {}
-        // All members here have come, and that is all: when it is answered later, 5.0 frees what it has just freed.
+        // All members here have entered, which is enough. If this were answered later, 5.0 would free memory twice.
         operation::DESTRUCT => return status::OPERATION_SUCCEEDED,
         _ => return status::NOT_SUPPORTED,
     }
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn group(
     server.ask(ask, Waiting::Group { callback, ranks: set, wants_context })
 }
 
-/// A collective with another job: none is connected to this one.
+/// Refuses a collective with another job: no job is connected to this one.
 fn not_our_job() -> Status {
     eprintln!("a collective of PMIx over several jobs is not supported");
     status::NOT_SUPPORTED

@@ -1,4 +1,4 @@
-//! Ranks come and go.
+//! Upcalls when ranks connect, finalize or abort.
 
 use super::{acknowledge, view};
 use crate::read::c_str;
@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::FromServer;
 
-/// Longest reason that is passed on (chosen).
+/// Longest abort message that is passed on (chosen).
 const MESSAGE_CHARS_MAX: usize = 4096;
 
-/// A client has passed the library's own checks. In 4.2 there is nothing to call back.
+/// A client has passed the library's own checks. 4.2 passes no callback.
 pub unsafe extern "C" fn connected(
     proc: *const PmixProc,
     _: *mut c_void,
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn connected(
         server.outbox.send(&FromServer::Connected { rank });
         server.newcomers.add();
         server.outbox.nudge();
-        // Whether it waits for events of the job, the library keeps to itself.
+        // The library does not tell whether the rank waits for events of the job, so we assume that it does.
         if !server.watches.swap(true, Ordering::Relaxed) {
             server.outbox.send(&FromServer::Watch);
         }
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn finalized(
     status::OPERATION_SUCCEEDED
 }
 
-/// A rank ends the job, or some of its ranks: no part of a job goes on without the rest.
+/// A rank aborts the job, or some of its ranks: in both cases the whole job ends.
 pub unsafe extern "C" fn abort(
     proc: *const PmixProc,
     _: *mut c_void,

@@ -1,7 +1,7 @@
-//! What the library calls on behalf of its clients, on its own thread.
+//! Functions that the library calls on behalf of its clients, on its own thread.
 //!
-//! An upcall that returns "success" is called back later, always from a piece of work on the library's thread of its own; one
-//! that returns "operation succeeded" is not; the same goes for any error. Nothing here waits.
+//! For an upcall that returns "success" we call back later, always from separate work on the library's thread. For one
+//! that returns "operation succeeded" or any error we never call back. Nothing here waits.
 
 mod control;
 mod events;
@@ -16,7 +16,7 @@ use crate::sys::constants::{key, status};
 use crate::sys::types::{OpCallback, PmixInfo, ServerModule, Status};
 use std::ffi::c_void;
 
-/// The table that the library is given. What is not in it, the library refuses itself.
+/// The function table given to the library. The library itself refuses operations that are missing here.
 pub fn module() -> ServerModule {
     ServerModule {
         client_connected2: Some(lifecycle::connected),
@@ -41,7 +41,7 @@ pub fn module() -> ServerModule {
     }
 }
 
-/// Says "done" when the upcall has returned.
+/// Confirms an operation after the upcall has returned.
 fn acknowledge(server: &'static Server, callback: Option<OpCallback>, data: *mut c_void, code: Status) -> Status {
     let Some(callback) = Callback::new(callback, data) else {
         return if code == status::SUCCESS { status::OPERATION_SUCCEEDED } else { code };
@@ -52,19 +52,19 @@ fn acknowledge(server: &'static Server, callback: Option<OpCallback>, data: *mut
 
 impl Callback<OpCallback> {
     pub fn op(self, code: Status) {
-        // SAFETY: the library's own pair; this is its thread, and the only call.
+        // SAFETY: the library's own function and data, used once; this is its thread.
         unsafe { (self.function)(code, self.data) };
     }
 }
 
-/// How long the client would wait (s). Zero means for ever.
+/// The client's timeout (s). Zero means none.
 fn timeout_in(infos: View<'_>) -> Option<u32> {
     infos.find(key::TIMEOUT).and_then(Read::number).and_then(|seconds| u32::try_from(seconds).ok()).filter(|&s| s > 0)
 }
 
 /// # Safety
-/// As for [`View::new`].
+/// Those of [`View::new`].
 unsafe fn view<'a>(infos: *const PmixInfo, count: usize) -> View<'a> {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     unsafe { View::new(infos, count) }
 }

@@ -1,4 +1,4 @@
-//! Published pairs: kept by the agents, looked up from anywhere.
+//! Published pairs: stored by the agents, looked up from any node.
 
 use super::{timeout_in, view};
 use crate::packing::pack_value;
@@ -77,10 +77,10 @@ struct Asked<'a, F> {
 }
 
 impl<F> Asked<'_, F> {
-    /// `None`: not of a rank here, or with nobody to answer.
+    /// `None`: the request is not from a rank of this job, or has no callback.
     ///
     /// # Safety
-    /// `proc` is valid; `keys` as for [`c_strs`], `infos` as for [`View::new`].
+    /// `proc` is valid; `keys` satisfies [`c_strs`], `infos` satisfies [`View::new`].
     unsafe fn new(
         proc: *const PmixProc,
         keys: *mut *mut c_char,
@@ -89,14 +89,14 @@ impl<F> Asked<'_, F> {
         callback: Option<F>,
         data: *mut c_void,
     ) -> Option<Self> {
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees it.
         let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), c_strs(keys.cast_const())) };
         let keys = keys.iter().map(|key| key.to_string_lossy().into_owned()).collect();
         Some(Asked { from: server().rank_of(proc)?, keys, infos, callback: Callback::new(callback, data)? })
     }
 }
 
-/// For how many keys to wait: zero in the info means for all of them.
+/// The number of keys to wait for: zero in the info means all of them.
 fn wait_in(infos: View<'_>, keys: usize) -> u32 {
     match infos.find(key::WAIT) {
         None => 0,
@@ -109,7 +109,7 @@ fn wait_in(infos: View<'_>, keys: usize) -> u32 {
     }
 }
 
-/// Jobs of other sessions cannot ask, hence "global" is the session.
+/// Jobs of other sessions cannot ask, so "global" means the session.
 fn range_in(infos: View<'_>) -> Range {
     match infos.find(key::RANGE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
         Some(range::LOCAL | range::PROC_LOCAL) => Range::Local,

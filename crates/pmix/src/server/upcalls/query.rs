@@ -1,7 +1,7 @@
-//! Questions about jobs and processes.
+//! Queries about jobs and processes.
 //!
-//! A query is a list of keys; what the agent has to be asked for is asked one after the other, and the answers are
-//! gathered until nothing is left to ask.
+//! A query is a list of keys. Those that the agent must answer are sent to it one after the other, and the answers are
+//! collected until none is left.
 
 use super::view;
 use crate::infos::{Infos, ProcLine};
@@ -12,13 +12,13 @@ use crate::sys::types::{InfoCallback, PmixProc, PmixQuery, Status};
 use std::ffi::{CStr, CString, c_void};
 use wireup_wire::pmix::{Answer, Ask, Proc, ProcState};
 
-/// A query on its way.
+/// A query in progress.
 pub struct Query {
     callback: Callback<InfoCallback>,
-    /// Keys that are not answered; the last is next.
+    /// Keys not answered yet; the last one is next.
     open: Vec<CString>,
     found: Infos,
-    /// Some key was not known.
+    /// Some key was unknown.
     missed: bool,
 }
 
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn query(
         }
         query.open.extend(keys.into_iter().map(CStr::to_owned));
     }
-    // Nothing that anybody could know.
+    // None of the keys is known.
     if query.open.iter().all(|key| !is_known(key)) {
         return status::NOT_FOUND;
     }
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn query(
 }
 
 impl Query {
-    /// Asks for the next key, or gives the answer. What the upcall returns.
+    /// Asks for the next key, or finishes. Returns the result of the upcall.
     fn go_on(mut self, server: &'static Server) -> Status {
         while let Some(key) = self.open.last() {
             let ask = match key.as_c_str() {
@@ -70,7 +70,7 @@ impl Query {
         status::SUCCESS
     }
 
-    /// Takes the agent's answer to the question that was asked last.
+    /// Takes the agent's answer to the last question.
     pub fn answered(mut self, server: &'static Server, answer: Answer) {
         let key = self.open.pop().unwrap_or_default();
         match answer {
@@ -93,11 +93,11 @@ impl Query {
             }
             _ => self.missed = true,
         }
-        // On the library's thread an error has nobody to return to.
+        // The error cannot be returned to anyone on the library's thread.
         let _ = self.go_on(server);
     }
 
-    /// The library's version 4 forgets who has asked if the answer is anything but success.
+    /// Completes the query. Version 4 of the library loses track of the requester unless the answer is success.
     fn finish(self, major: u32) {
         let code = match (self.found.len(), self.missed) {
             _ if major < 5 => status::SUCCESS,
@@ -110,10 +110,10 @@ impl Query {
 }
 
 impl Callback<InfoCallback> {
-    /// Lends the infos to the library until it says that it has done with them.
+    /// Lends the infos to the library until it calls `release`.
     pub fn infos(self, code: Status, infos: Infos) {
         let infos = Box::into_raw(Box::new(infos));
-        // SAFETY: the library's own pair, on its thread, once; it calls `release` once, and the list lives until then.
+        // SAFETY: the library's own function and data, used once, on its thread; it calls `release` once, and the list lives until then.
         unsafe {
             let (first, count) =
                 if (*infos).len() == 0 { (std::ptr::null_mut(), 0) } else { ((*infos).as_mut_ptr(), (*infos).len()) };
@@ -123,13 +123,13 @@ impl Callback<InfoCallback> {
 }
 
 /// # Safety
-/// Called once with what [`Callback::infos`] has lent.
+/// Called once, with the pointer that [`Callback::infos`] lent.
 unsafe extern "C" fn release(infos: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     drop(unsafe { Box::from_raw(infos.cast::<Infos>()) });
 }
 
-/// What agents know.
+/// Keys that the agent answers.
 const ASKED: [&CStr; 4] =
     [key::QUERY_NAMESPACES, key::QUERY_NAMESPACE_INFO, key::QUERY_PROC_TABLE, key::QUERY_LOCAL_PROC_TABLE];
 
@@ -137,10 +137,10 @@ fn is_known(key: &CStr) -> bool {
     ASKED.contains(&key) || FACTS.iter().any(|(name, _)| *name == key)
 }
 
-/// Where a number is found in the job.
+/// A key and the function that gives its number.
 type Fact = (&'static CStr, fn(&Job) -> u32);
 
-/// What we know without asking.
+/// Keys answered here, without asking the agent.
 const FACTS: [Fact; 5] = [
     (key::JOB_SIZE, |job| job.size),
     (key::UNIV_SIZE, |job| job.size),
@@ -149,7 +149,7 @@ const FACTS: [Fact; 5] = [
     (key::JOB_NUM_APPS, |job| job.programs.len() as u32),
 ];
 
-/// `false`: we do not know it.
+/// `false`: the key is unknown.
 fn add_fact(server: &Server, key: &CStr, found: &mut Infos) -> bool {
     let fact = FACTS.iter().find(|(name, _)| *name == key);
     if let Some((_, fact)) = fact {

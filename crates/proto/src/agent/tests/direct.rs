@@ -1,4 +1,4 @@
-//! Links beside the tree, seen from one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
+//! Links beside the tree, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
 use super::starting::{SECOND, T, UP, agent, config, hear, job, link_child, outputs, sent};
 use super::*;
@@ -10,7 +10,7 @@ use wireup_wire::route::{Endpoint, Lives, Routed};
 
 const HERE: &str = "10.0.0.1:5";
 
-/// Agent 3, with a job, and its parent above it.
+/// Agent 3, with a job, linked to its parent.
 fn three() -> Agent {
     let mut three = agent(3);
     hear(&mut three, T, UP, 1, &Control::Launch(job(1).into()));
@@ -18,7 +18,7 @@ fn three() -> Agent {
     three
 }
 
-/// The same before it knows where it can be dialled.
+/// The same, before the agent knows its own listening address.
 fn unheard() -> Agent {
     let mut three = agent_without_address(3);
     hear(&mut three, T, UP, 1, &Control::Launch(job(1).into()));
@@ -87,10 +87,10 @@ fn on_link(outputs: &[Output], to: LinkId) -> Vec<(Kind, u16, u32)> {
     outputs.iter().filter_map(of).collect()
 }
 
-/// To whom, the endpoint, the frame's number and `arg`.
+/// The receiver, the endpoint, and the frame's number and `arg`.
 type Through = (u32, Option<Endpoint>, Option<(u32, u32)>);
 
-/// What left through the tree.
+/// The frames that were sent through the tree.
 fn through_tree(outputs: &[Output], to: LinkId) -> Vec<Through> {
     let of = |output: &Output| match output {
         Output::Send { link, frame } if *link == to && frame.kind == Kind::Routed => {
@@ -125,7 +125,7 @@ fn the_first_frame_goes_through_the_tree_with_the_endpoint_and_others_follow_unt
     let link = link_up(&mut three, 5);
     send(&mut three, 5, frame(1, 3));
     let direct = on_link(&outputs(&mut three), link);
-    assert_eq!(direct, [(Kind::Pair, 0, 3), (Kind::Direct, 0, 3)], "the link begins with number 3");
+    assert_eq!(direct, [(Kind::Pair, 0, 3), (Kind::Direct, 0, 3)], "the link starts with number 3");
     let again = LinkId(300);
     three.handle(T, Input::LinkUp { link: again, peer: Peer::Direct(AgentId(5)), local: String::new() });
     assert_eq!(outputs(&mut three), [Output::CloseLink { link: again }], "a second one is not needed");
@@ -151,10 +151,10 @@ fn what_is_large_waits_for_the_link_and_not_for_ever() {
     assert_eq!(
         through_tree(&outputs(&mut three), UP),
         [(5, None, Some((1, 0)))],
-        "who was late is not waited for again"
+        "after a late link it does not wait again"
     );
     let link = link_up(&mut three, 5);
-    assert_eq!(on_link(&outputs(&mut three), link), [(Kind::Pair, 0, 2)], "but welcome all the same");
+    assert_eq!(on_link(&outputs(&mut three), link), [(Kind::Pair, 0, 2)], "a late link is still used");
 }
 
 #[test]
@@ -167,13 +167,13 @@ fn whoever_has_no_address_yet_asks_for_one_first() {
     let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None, point: None });
     let told = through_tree(&outputs(&mut three), UP);
     assert_eq!(told, [(5, there.clone(), Some((0, 0))), (6, there, Some((0, 0)))]);
-    // Who is asked before it could ask answers, whatever the ids.
+    // An agent that receives an endpoint before it can send its own dials, whatever the ids are.
     let mut three = unheard();
     send(&mut three, 5, frame(1, 0));
     say(&mut three, UP, routed(5, 3, offer(5), None));
     let told = outputs(&mut three);
     assert_eq!(dials(&told), [(5, vec!["a5".to_owned()])]);
-    assert_eq!(through_tree(&told, UP), [(5, None, Some((0, 0)))], "the frame need not wait");
+    assert_eq!(through_tree(&told, UP), [(5, None, Some((0, 0)))], "the frame does not wait");
     three.handle(T, Input::Listening { addresses: vec!["there:1".into()] });
     assert!(outputs(&mut three).is_empty());
 }
@@ -187,7 +187,7 @@ fn where_nobody_can_listen_the_tree_is_the_way() {
     assert_eq!(through_tree(&outputs(&mut three), UP), [(5, deaf(problem), None), (5, None, Some((0, 0)))]);
     assert_eq!(notes(&mut three, T), [(5, problem.to_owned())]);
     send(&mut three, 6, frame(1, 0));
-    assert!(outputs(&mut three).contains(&Output::Listen), "it may be there next time");
+    assert!(outputs(&mut three).contains(&Output::Listen), "it tries again next time");
 }
 
 #[test]
@@ -197,11 +197,11 @@ fn of_two_crossing_endpoints_the_one_of_the_lower_id_counts() {
     send(&mut three, 2, frame(1, 7));
     outputs(&mut three);
     say(&mut three, UP, routed(5, 3, offer(5), None));
-    assert!(outputs(&mut three).is_empty(), "5 will dial");
+    assert!(outputs(&mut three).is_empty(), "the receiver 5 dials");
     say(&mut three, UP, routed(2, 3, offer(2), None));
     assert_eq!(dials(&outputs(&mut three)), [(2, vec!["a2".to_owned()])]);
     say(&mut three, UP, routed(2, 3, offer(2), None));
-    assert!(outputs(&mut three).is_empty(), "once");
+    assert!(outputs(&mut three).is_empty(), "it dials only once");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn frames_go_their_way_and_no_other() {
     let on = [UP, four, three].map(|link| through_tree(&passed, link));
     let [up, to_four, to_three] = [(5, 3), (4, 3), (3, 6)].map(|(to, from)| vec![(to, offer(from), Some((9, from)))]);
     assert_eq!(on, [up, to_four, to_three]);
-    // From where they cannot come, and to where they need not go.
+    // Routed frames from impossible senders or to impossible receivers are dropped.
     for (link, from, to) in
         [(three, 4, 5), (three, 3, 3), (three, 3, 99), (UP, 4, 3), (UP, 6, 5), (UP, 99, 3), (UP, 2, 0)]
     {
@@ -266,7 +266,7 @@ fn strangers_are_turned_away_and_nobody_gives_orders_beside_the_tree() {
 
 #[test]
 fn who_cannot_dial_asks_to_be_dialled_and_then_it_is_the_tree() {
-    // Asked by 5, which cannot dial it.
+    // Agent 5 could not dial it and asks it to dial.
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     outputs(&mut three);
@@ -278,7 +278,7 @@ fn who_cannot_dial_asks_to_be_dialled_and_then_it_is_the_tree() {
     assert_eq!(through_tree(&outputs(&mut three), UP), [(5, deaf(both), None)]);
     assert_eq!(notes(&mut three, T), [(5, both.to_owned())]);
     assert_eq!(three.links.direct.deadline(), None);
-    // It asks 5 itself.
+    // Agent 3 fails to dial and asks 5 to dial.
     let mut three = self::three();
     say(&mut three, UP, routed(5, 3, offer(5), None));
     three.handle(T, failed());
@@ -286,7 +286,7 @@ fn who_cannot_dial_asks_to_be_dialled_and_then_it_is_the_tree() {
     assert_eq!(through_tree(&outputs(&mut three), UP), [(5, told, None)]);
     assert!(three.links.direct.expects(AgentId(5)));
     say(&mut three, UP, routed(5, 3, deaf(both), None));
-    assert_eq!(notes(&mut three, T), [], "5 has told");
+    assert_eq!(notes(&mut three, T), [], "5 sends the note");
     send(&mut three, 5, frame(1, 0));
     assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((0, 0)))]);
     let late = link_up(&mut three, 5);
@@ -303,7 +303,7 @@ fn a_link_that_breaks_loses_nothing_and_is_told_when_the_tree_had_its_say() {
     outputs(&mut three);
     three.handle(T, Input::LinkDown { link, problem: "reset".into() });
     send(&mut three, 5, frame(1, 4));
-    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((4, 4)))], "what is new need not wait");
+    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((4, 4)))], "new frames do not wait");
     let again = three.deadline().expect("a resend is due");
     assert!(again > T && again < T + SECOND);
     three.handle(again, Input::Tick);
@@ -314,7 +314,7 @@ fn a_link_that_breaks_loses_nothing_and_is_told_when_the_tree_had_its_say() {
     assert!(due > T && due < T + SECOND);
     assert_eq!(notes(&mut three, T), []);
     assert_eq!(notes(&mut three, due), [(5, problem.to_owned())]);
-    // Nobody tries again.
+    // Neither agent tries again.
     say(&mut three, UP, routed(5, 3, offer(5), None));
     assert!(outputs(&mut three).is_empty());
 }
@@ -330,7 +330,7 @@ fn whose_peer_has_lost_their_link_closes_it_and_sends_again() {
     let told = outputs(&mut three);
     assert!(told.contains(&Output::CloseLink { link }));
     assert_eq!(through_tree(&told, UP), [(5, None, Some((1, 1)))]);
-    assert_eq!(notes(&mut three, T + SECOND), [], "5 has told");
+    assert_eq!(notes(&mut three, T + SECOND), [], "5 sends the note");
 }
 
 #[test]
@@ -357,13 +357,13 @@ fn frames_may_come_before_their_job_but_not_without_bound() {
     let early: Vec<u32> = three.early.take(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
     assert_eq!(early, [7, 8]);
     say(&mut three, UP, routed(5, 3, None, Some((3, frame(2, 10)))));
-    assert!(three.early.take(JobId(2)).frames.is_empty(), "it is over");
+    assert!(three.early.take(JobId(2)).frames.is_empty(), "the job has ended");
     let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 4..6 {
         say(&mut three, UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
     }
     let waited = three.early.take(JobId(3));
-    assert_eq!((waited.frames.len(), waited.is_whole), (2, false), "the job will be told");
+    assert_eq!((waited.frames.len(), waited.is_whole), (2, false), "the job gets an error");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A tree of agents whose messages take any time, and who speak to each other across it: all arrives once and in order, whatever
-//! becomes of the links of each pair, of which there is never more than one.
+//! A tree of agents with arbitrary message delays that send to each other across it: every frame arrives once and in order, whatever
+//! happens to the links of each pair, and a pair never makes more than one link.
 
 use super::direct::frame;
 use super::starting::{T, job};
@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use wireup_wire::job::{AppSpec, Block, NodeSpec};
 use wireup_wire::peer::{AgentSpec, AgentTransport, Bootstrap, Note};
 
-/// The job whose frames are sent; it never comes, so they wait where they arrive.
+/// The job whose frames are sent; it never starts, so they are kept at the receiver.
 const LATER: u32 = 2;
 
-/// Something on its way to one end of a link.
+/// Something in transit to one end of a link.
 enum Ware {
     Up(Peer),
     Frame(Frame),
@@ -22,36 +22,36 @@ enum Ware {
 
 struct Link {
     ends: [u32; 2],
-    /// `ways[n]` leads to end `n`.
+    /// `ways[n]` is the queue towards end `n`.
     ways: [VecDeque<Ware>; 2],
     is_direct: bool,
     is_cut: bool,
 }
 
-/// What may go wrong.
+/// The faults to inject.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     transport: AgentTransport,
-    /// Of a thousand dials, how many fail.
+    /// How many of a thousand dials fail.
     refused: u32,
-    /// Of a thousand steps, how many break a link beside the tree.
+    /// After how many of a thousand steps a link beside the tree breaks.
     cut: u32,
-    /// Of a thousand steps, in how many time passes.
+    /// After how many of a thousand steps time passes.
     ticks: u32,
-    /// Of a thousand agents that listen, how many cannot.
+    /// How many of a thousand agents cannot listen.
     deaf: u32,
 }
 
 struct Bench {
     agents: Vec<Option<Agent>>,
     links: Vec<Link>,
-    /// Who dials whom.
+    /// Pending dials: from, to.
     dials: VecDeque<(u32, u32)>,
-    /// Who is about to be told where it listens.
+    /// Agents that are about to be told their listening address.
     listens: VecDeque<u32>,
     weather: Weather,
     now: Instant,
-    /// Agents that said that they go through the tree to these.
+    /// Notes that frames between two agents go through the tree.
     notes: Vec<(AgentId, AgentId)>,
 }
 
@@ -80,7 +80,7 @@ impl Bench {
             now: T,
             notes: Vec::new(),
         };
-        // The launcher.
+        // The link to the launcher.
         bench.connect([0, 0], [Peer::Launcher, Peer::Launcher], false);
         bench.links[0].ways[1].clear();
         bench.begin(AgentId(0), session, vec![spec]);
@@ -103,13 +103,13 @@ impl Bench {
     }
 
     fn send(&mut self, from: u32, to: u32, frame: Frame) {
-        let agent = self.agents[from as usize].as_mut().expect("it was seen to live");
+        let agent = self.agents[from as usize].as_mut().expect("the agent was alive");
         agent.links.direct.at(self.now);
         agent.links.send_peer(agent.membership.routes(), AgentId(to), frame, &mut agent.out);
         self.perform(from);
     }
 
-    /// Does what an agent wants.
+    /// Carries out an agent's outputs.
     fn perform(&mut self, me: u32) {
         while let Some(output) = self.agents[me as usize].as_mut().and_then(Agent::poll) {
             match output {
@@ -156,11 +156,11 @@ impl Bench {
     fn tell(&mut self, agent: u32, input: Input) {
         self.now = self.now + 1000;
         let now = self.now;
-        self.agents[agent as usize].as_mut().expect("only the living have links").handle(now, input);
+        self.agents[agent as usize].as_mut().expect("only live agents have links").handle(now, input);
         self.perform(agent);
     }
 
-    /// Lets one of the things that can happen happen.
+    /// Lets one of the possible events happen.
     fn step(&mut self, rng: &mut TestRng) -> bool {
         if rng.next_u32() % 1000 < self.weather.cut {
             self.cut(rng.next_u32() as usize);
@@ -203,7 +203,7 @@ impl Bench {
         true
     }
 
-    /// Breaks a link beside the tree: what is on its way is lost from some point on.
+    /// Breaks a link beside the tree: everything in transit from some point on is lost.
     fn cut(&mut self, choice: usize) {
         let open: Vec<usize> =
             (0..self.links.len()).filter(|at| self.links[*at].is_direct && !self.links[*at].is_cut).collect();
@@ -211,7 +211,7 @@ impl Bench {
             let link = &mut self.links[at];
             link.is_cut = true;
             for way in &mut link.ways {
-                // That it once came up is known.
+                // The event that the link came up is kept.
                 way.truncate(1 + choice / 7 % (way.len() + 1));
                 way.push_back(Ware::Down);
             }
@@ -241,7 +241,7 @@ impl Bench {
         }
     }
 
-    /// What arrived, by sender and receiver.
+    /// The frames that arrived, by sender and receiver.
     fn heard(&mut self) -> BTreeMap<(u32, u32), Vec<u32>> {
         let mut heard: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
         for (to, agent) in self.agents.iter_mut().flatten().enumerate() {
@@ -279,7 +279,7 @@ fn check(count: u32, fanout: u32, weather: Weather, sends: &[(u32, u32, bool)], 
             next = rest.next();
         }
         if !bench.step(rng) && next.is_none() {
-            // What still waits for a link that does not come, waits no longer; notes are told.
+            // Lets frames that wait for a link go through the tree, and notes be sent.
             let before = bench.notes.len();
             bench.pass_time(1_000_000_000);
             if !bench.step(rng) && bench.notes.len() == before {

@@ -8,7 +8,7 @@ use wireup_wire::limits::GROUP_BARRIERS_PER_RANK_MAX;
 
 const OUT: &str = "cmd=barrier_out rc=0 tag=7\n";
 
-/// Ranks 0 and 1 on the first node, and so on; all speak PMI 1.2.
+/// Ranks 0 and 1 on the first node, and so on; all use PMI 1.2.
 fn bench(nodes: u32, change: impl FnOnce(&mut JobOptions)) -> PmiBench {
     let mut bench = PmiBench::new(nodes, 2, change);
     let answers = bench.all("cmd=init pmi_version=1 pmi_subversion=2");
@@ -36,9 +36,9 @@ fn members_see_what_members_put() {
         assert_eq!(bench.hear(rank), OUT);
         assert!([2, 5, 13].iter().all(|of| get(&mut bench, rank, *of)));
     }
-    assert!(!get(&mut bench, 13, 10), "no member's node");
-    assert!(!get(&mut bench, 0, 13), "not a member's node");
-    // The same pairs go with the fence.
+    assert!(!get(&mut bench, 13, 10), "not on a member's node");
+    assert!(!get(&mut bench, 0, 13), "rank 0 is not on a member's node");
+    // The fence publishes the same pairs.
     assert_eq!(bench.all("cmd=barrier_in").concat(), "cmd=barrier_out rc=0 tag=0\n".repeat(14));
     assert!((0..14).all(|of| get(&mut bench, 0, of) && get(&mut bench, 13, of)));
 }
@@ -48,7 +48,7 @@ fn a_node_and_the_world_are_groups_too() {
     let mut bench = bench(3, |_| ());
     put(&mut bench, 2);
     assert_eq!(bench.say(2, "cmd=barrier_in group=NODE:7"), "");
-    assert_eq!(bench.say(1, "cmd=barrier_in group=NODE:7"), "", "another node");
+    assert_eq!(bench.say(1, "cmd=barrier_in group=NODE:7"), "", "it is on another node");
     assert_eq!(bench.say(3, "cmd=barrier_in group=NODE:7"), OUT);
     assert_eq!(bench.hear(2), OUT);
     assert!(get(&mut bench, 3, 2));
@@ -67,10 +67,10 @@ fn several_barriers_of_one_rank_are_told_apart_by_tag() {
     for request in ["WORLD:1", "0,2:2", "NODE:3", "0,2:2"] {
         assert_eq!(bench.say(0, &format!("cmd=barrier_in group={request}")), "");
     }
-    // A fence may be under way as well, and requests are answered.
+    // A fence may be in progress as well, and other requests are answered.
     assert_eq!(bench.say(0, "cmd=barrier_in"), "");
     assert_eq!(bench.say(0, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0\n");
-    assert!(bench.say(0, "cmd=finalize").contains("rc=-1"), "not yet");
+    assert!(bench.say(0, "cmd=finalize").contains("rc=-1"), "barriers are still open");
     assert_eq!(bench.say(2, "cmd=barrier_in group=0,2:2"), "cmd=barrier_out rc=0 tag=2\n");
     assert_eq!(bench.hear(0), "cmd=barrier_out rc=0 tag=2\n");
     bench.say(1, "cmd=barrier_in group=NODE:3");
@@ -105,7 +105,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(bench.say(0, "cmd=barrier_in group=0,3:7").contains("rc=-1 msg=too_many"));
     assert_eq!(bench.say(1, "cmd=barrier_in group=0,1:7"), OUT);
     assert_eq!(bench.hear(0), OUT);
-    assert_eq!(bench.say(0, "cmd=barrier_in group=0,3:7"), "", "room again");
+    assert_eq!(bench.say(0, "cmd=barrier_in group=0,3:7"), "", "the limit is no longer reached");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn who_speaks_1_1_has_no_groups() {
     assert_eq!([&plain, &groups, &own].map(|line| greet(PmiVersion::Groups, line)), [2, 2, 2]);
 }
 
-/// Members on 0, 3 and 5 of seven nodes; another rank has left before, which is nobody's loss.
+/// Members on nodes 0, 3 and 5 of seven; another rank has left before, which does not matter.
 #[test]
 fn a_member_that_leaves_fails_the_job() {
     for early in [true, false] {
@@ -148,11 +148,11 @@ fn a_member_that_leaves_fails_the_job() {
     }
 }
 
-/// Then its agent has forgotten the job.
+/// By the time of the question the subtree's agents have forgotten the job.
 #[test]
 fn a_whole_subtree_that_leaves_fails_the_job() {
     for early in [true, false] {
-        // 2 - (5, 6)
+        // The subtree of agent 2 contains 5 and 6.
         let mut bench = bench(7, |_| ());
         if !early {
             assert_eq!(bench.say(0, "cmd=barrier_in group=0,13,11:7"), "");
@@ -169,7 +169,7 @@ fn a_whole_subtree_that_leaves_fails_the_job() {
     }
 }
 
-/// Its agent knows at once.
+/// The agent detects it immediately.
 #[test]
 fn a_neighbour_that_leaves_fails_the_job() {
     let mut bench = bench(1, |_| ());
@@ -193,5 +193,5 @@ fn stall_reports_name_the_missing_members() {
         assert_eq!((group.arrived, &group.missing, group.missing_count), (arrived, &missing, count));
     }
     bench.pass(10 * ASK_AFTER_NS);
-    assert_eq!(bench.stalls.len(), 3, "said once, by three nodes");
+    assert_eq!(bench.stalls.len(), 3, "each of three nodes reports once");
 }

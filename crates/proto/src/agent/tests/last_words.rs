@@ -1,4 +1,4 @@
-//! A root with six nodes below it, fan-out 2, and shells that end as the test says.
+//! A root with six nodes below it, fan-out 2, and remote shells that end as the test dictates.
 
 use super::*;
 use crate::io::{ExitStatus, ShellId};
@@ -37,7 +37,7 @@ fn job() -> JobSpec {
     }
 }
 
-/// A root that has called the shells of its two children.
+/// A root that has called its two children's shells.
 fn root() -> (Agent, Vec<(ShellId, AgentId)>) {
     let mut root = Agent::new(AgentConfig::new(AgentId(0), session(), Born::default()));
     root.handle(T, Input::LinkUp { link: LAUNCHER, peer: Peer::Launcher, local: String::new() });
@@ -51,7 +51,7 @@ fn root() -> (Agent, Vec<(ShellId, AgentId)>) {
     (root, shells)
 }
 
-/// Shells that are to be called, and what the launcher is told.
+/// The shells to call, and the messages to the launcher.
 fn outputs(agent: &mut Agent) -> (Vec<(ShellId, AgentId)>, Vec<Control>) {
     let (mut shells, mut said) = (Vec::new(), Vec::new());
     while let Some(output) = agent.poll() {
@@ -73,7 +73,7 @@ fn cause(said: &[Control]) -> &Cause {
     }
 }
 
-/// Nothing runs any more and nothing will: that is no success, though those behind are still being asked.
+/// No child is running or can be started: the job fails, although the agents below are still being probed.
 #[test]
 fn a_job_whose_every_child_is_missed_fails() {
     let (mut root, children) = root();
@@ -82,7 +82,7 @@ fn a_job_whose_every_child_is_missed_fails() {
         root.handle(T, refused(shell));
     }
     let (probes, said) = outputs(&mut root);
-    assert_eq!(probes.len(), 4, "those behind are asked");
+    assert_eq!(probes.len(), 4, "the agents below are probed");
     assert!(said.is_empty(), "too early: {said:?}");
     for (shell, _) in probes {
         root.handle(T, refused(shell));
@@ -131,7 +131,7 @@ fn a_shell_that_ends_first_is_remembered() {
 fn a_silent_shell_is_waited_for_a_moment_only() {
     let (mut root, _, link) = linked();
     root.handle(T, Input::LinkDown { link, problem: "closed".into() });
-    let until = root.deadline().expect("it waits");
+    let until = root.deadline().expect("the root waits for the shell");
     assert!(until <= T + 200_000_000);
     root.handle(until, Input::Tick);
     assert_eq!(problem(&outputs(&mut root).1), "closed");

@@ -1,4 +1,4 @@
-//! What one launcher cannot do to another's job, and that nothing is kept of those that left.
+//! The limits on what a launcher may do to another launcher's job; nothing is kept for launchers that have left.
 
 use super::standing::{LAUNCHER, attach, kill, root, small, tell};
 use super::starting::{T, hear, outputs, sent};
@@ -9,7 +9,7 @@ use wireup_wire::ids::LocalRank;
 
 const OTHER: LinkId = LinkId(51);
 
-/// The root, with a job of one launcher, and another launcher that has launched none.
+/// The root, with a job of one launcher, and another launcher that has not launched a job.
 fn two() -> (Agent, u32, u32) {
     let (mut root, job) = root();
     tell(&mut root, job, &[Control::Launch(small(job).into())]);
@@ -17,7 +17,7 @@ fn two() -> (Agent, u32, u32) {
     (root, job, other)
 }
 
-/// What the other launcher is answered, and all that is done.
+/// The replies to the other launcher, and all outputs.
 fn says(root: &mut Agent, job: u32, message: &Control) -> (Vec<Control>, Vec<Output>) {
     hear(root, T, OTHER, job, message);
     let done = outputs(root);
@@ -66,7 +66,7 @@ fn what_it_says_about_another_job_is_refused() {
     }
 }
 
-/// All launchers are the same user's.
+/// All launchers belong to the same user.
 #[test]
 fn any_launcher_ends_any_job_by_a_signal_that_there_is() {
     let (mut root, job, _) = two();
@@ -92,7 +92,7 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     assert_eq!(heard_of(&root, 0), [OTHER]);
     root.handle(T, Input::LinkDown { link: OTHER, problem: "closed".into() });
     assert_eq!(heard_of(&root, 0), []);
-    // A job that is over while its launcher is still there, and one whose launcher goes first.
+    // One job ends while its launcher is still attached; for the other the launcher leaves first.
     for (link, goes_first) in [(LAUNCHER, false), (OTHER, true)] {
         let job = if goes_first { attach(&mut root, link) } else { job };
         if goes_first {

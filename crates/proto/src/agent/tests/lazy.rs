@@ -1,4 +1,4 @@
-//! Fences that are answered before all ranks are in.
+//! Fences that are answered before all ranks have entered.
 
 use super::pmi_bench::PmiBench;
 use super::*;
@@ -8,7 +8,7 @@ use wireup_wire::job::PmiFence;
 const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1";
 const OUT: &str = "cmd=barrier_out rc=0\n";
 
-/// Of one rank a node, or two.
+/// A bench with `ppn` ranks per node, using PMI-1.
 fn pmi1(nodes: u32, ppn: u32) -> PmiBench {
     let mut bench = PmiBench::new(nodes, ppn, |options| options.pmi_fence = PmiFence::Lazy);
     bench.all(INIT);
@@ -34,11 +34,11 @@ const NOT_FOUND: &str = "cmd=get_result rc=-1 msg=key_not_found value=unknown\n"
 fn a_get_waits_and_holds_up_what_is_behind_it() {
     let mut bench = pmi1(2, 1);
     put(&mut bench, 0, "a");
-    assert_eq!(bench.say(0, "cmd=barrier_in"), OUT, "at once");
-    assert_eq!(bench.say(0, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0\n", "nothing waits yet");
-    assert!(bench.say(0, &get("PMI_process_mapping")).contains("value=(vector,(0,2,1))"), "never waits");
+    assert_eq!(bench.say(0, "cmd=barrier_in"), OUT, "answered at once");
+    assert_eq!(bench.say(0, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0\n", "no request waits yet");
+    assert!(bench.say(0, &get("PMI_process_mapping")).contains("value=(vector,(0,2,1))"), "a server key never waits");
     assert_eq!(bench.say(0, &get("b")), "");
-    assert_eq!(bench.say(0, "cmd=get_appnum"), "", "behind the get");
+    assert_eq!(bench.say(0, "cmd=get_appnum"), "", "it waits after the get");
     assert_eq!(bench.say(0, &get("a")), "");
     assert_eq!(bench.say(0, &get("c")), "");
     put(&mut bench, 1, "b");
@@ -57,8 +57,8 @@ fn a_fence_without_puts_is_a_barrier() {
     assert_eq!(bench.hear(0), OUT);
     put(&mut bench, 0, "a");
     assert_eq!(bench.say(0, "cmd=barrier_in"), OUT);
-    assert_eq!(bench.say(0, "cmd=barrier_in"), "", "nothing was put since the last");
-    assert_eq!(bench.say(1, "cmd=barrier_in"), OUT, "the first of them, and this rank was the last");
+    assert_eq!(bench.say(0, "cmd=barrier_in"), "", "no put since the last fence");
+    assert_eq!(bench.say(1, "cmd=barrier_in"), OUT, "it completes the earlier fence");
     assert_eq!(bench.hear(0), "");
     assert_eq!(bench.say(1, "cmd=barrier_in"), OUT);
     assert_eq!(bench.hear(0), OUT);
@@ -81,7 +81,7 @@ fn several_lazy_fences_are_all_waited_for() {
     assert_eq!(bench.say(1, &get("a2")), found(0));
 }
 
-/// A later fence may be complete only after an earlier one, so what comes last is what is found.
+/// Fences complete in order, so the newest value is found.
 #[test]
 fn a_walk_waits_too() {
     let mut bench = pmi1(2, 1);
@@ -120,7 +120,7 @@ fn finalize_need_not_wait() {
     bench.exit(0, 0);
     put(&mut bench, 1, "b");
     assert_eq!(bench.say(1, "cmd=barrier_in"), OUT);
-    assert_eq!(bench.say(1, &get("a")), found(0), "the other had entered before it left");
+    assert_eq!(bench.say(1, &get("a")), found(0), "the other rank entered before it left");
     assert!(bench.failed.is_empty());
     bench.say(1, "cmd=barrier_in");
     assert!(
@@ -130,7 +130,7 @@ fn finalize_need_not_wait() {
     );
 }
 
-/// A request behind a get is not seen before the get is answered, a finalize neither.
+/// A request that follows a waiting get is not processed before the get is answered; this includes finalize.
 #[test]
 fn a_rank_may_die_while_its_get_waits() {
     for code in [0, 3] {
@@ -164,7 +164,7 @@ fn a_get_whose_fence_a_departed_rank_has_not_entered_fails() {
         }
         bench.say(3, "cmd=finalize");
         if departed_first {
-            assert!(bench.failed.is_empty(), "nobody waits");
+            assert!(bench.failed.is_empty(), "no rank waits");
             wait(&mut bench);
         }
         assert!(matches!(bench.failed[..], [Cause::LeftFence { finalized: true, .. }]), "{:?}", bench.failed);
@@ -181,10 +181,10 @@ fn pmi_2_alike() {
     });
     bench.say(0, "cmd=kvs-put;key=a;value=x;");
     assert!(bench.say(0, "cmd=kvs-fence;").contains("cmd=kvs-fence-response;rc=0;"));
-    assert!(bench.say(0, "cmd=info-getjobattr;key=PMI_process_mapping;").contains("found=TRUE"), "never waits");
-    // MPICH's barrier: what nobody puts is not found once all are in.
+    assert!(bench.say(0, "cmd=info-getjobattr;key=PMI_process_mapping;").contains("found=TRUE"), "it never waits");
+    // MPICH's barrier: a key that no rank puts is reported as not found once all ranks have entered.
     assert_eq!(bench.say(0, "cmd=kvs-get;thrid=0x7;jobid=;srcid=-1;key=-NONEXIST-KEY;"), "");
-    assert_eq!(bench.say(0, "cmd=info-putnodeattr;key=n;value=1;"), "", "behind the get");
+    assert_eq!(bench.say(0, "cmd=info-putnodeattr;key=n;value=1;"), "", "it waits after the get");
     bench.say(1, "cmd=kvs-put;key=b;value=y;");
     assert!(bench.say(1, "cmd=kvs-fence;").contains("rc=0;"));
     let heard = bench.hear(0);
@@ -200,7 +200,7 @@ fn without_the_option_nothing_is_answered_early() {
     bench.all(INIT);
     put(&mut bench, 0, "a");
     assert_eq!(bench.say(0, "cmd=barrier_in"), "");
-    assert_eq!(bench.say(0, &get("a")), NOT_FOUND, "not before the fence, and at once");
+    assert_eq!(bench.say(0, &get("a")), NOT_FOUND, "the answer is immediate");
     assert_eq!(bench.say(1, "cmd=barrier_in"), OUT);
     assert_eq!(bench.hear(0), OUT);
 }

@@ -1,4 +1,4 @@
-//! Lost agents of a standing session: what is not begun with them, and who is not taken in.
+//! Lost agents of a standing session: which jobs do not start, and which agents are not adopted.
 
 use super::standing::{LAUNCHER, attach, kill, small, standing};
 use super::starting::{SECOND, T, UP, hear, link_child, outputs, sent};
@@ -17,7 +17,7 @@ fn on(id: u32, agents: &[u32]) -> JobSpec {
     spec
 }
 
-/// All of them are there.
+/// A root whose agents are all linked.
 fn root() -> Agent {
     let mut root = standing(0, RemoteShell::Local);
     for (child, below) in [(1, [1, 3, 4]), (2, [2, 5, 6])] {
@@ -28,7 +28,7 @@ fn root() -> Agent {
     root
 }
 
-/// The link to this child breaks, and nothing more is heard of it.
+/// Breaks the link to this child; nothing more is received from it.
 fn lose(root: &mut Agent, child: u32) {
     root.handle(T, Input::LinkDown { link: LinkId(100 + child), problem: "closed".into() });
     root.handle(T + SECOND, Input::Tick);
@@ -79,7 +79,7 @@ fn those_behind_a_lost_agent_hear_again_of_jobs_that_are_not_ending() {
     }
 }
 
-/// Its start took long; by now it is lost, and started again.
+/// An incarnation that took long to start is lost and replaced before it links.
 #[test]
 fn an_old_incarnation_is_not_taken_for_the_new_one() {
     let mut root = root();

@@ -1,10 +1,10 @@
-//! Memory that ranks read: asked for, named by replies, given up; and what becomes of a job without it.
+//! Memory that ranks read: requested, named by replies, released; and jobs that cannot get any.
 
 use super::pmi_bench::PmiBench;
 use super::*;
 use crate::memory::{Content, ShareId};
 
-/// One node with two ranks whose client is our own, and that have said so.
+/// One node with two ranks that use our own client and have completed the handshake.
 fn two_own() -> PmiBench {
     let mut bench = PmiBench::new(1, 2, |_| ());
     bench.all("cmd=init pmi_version=2 pmi_subversion=0");
@@ -38,15 +38,15 @@ fn is_written(outputs: &[Output], into: ShareId) -> bool {
 fn an_arena_is_asked_for_once_and_replaced_by_a_larger_one() {
     let mut bench = two_own();
     let handed = allgather(&mut bench, 1, 8);
-    let small = bench.memory.iter().find_map(slots).expect("an arena is asked for");
+    let small = bench.memory.iter().find_map(slots).expect("an arena is requested");
     assert_eq!(handed, [[small], [small]], "both ranks get it");
     assert!(is_written(&bench.memory, small));
     bench.memory.clear();
-    assert_eq!(allgather(&mut bench, 2, 8), [[], []], "they have it");
+    assert_eq!(allgather(&mut bench, 2, 8), [[], []], "both ranks have it already");
     assert!(matches!(&bench.memory[..], [Output::WriteSlot { .. }]));
     bench.memory.clear();
     let handed = allgather(&mut bench, 3, 20_000);
-    let large = bench.memory.iter().find_map(slots).expect("another one");
+    let large = bench.memory.iter().find_map(slots).expect("a larger arena is requested");
     assert_eq!((handed, given_up(&bench.memory)), (vec![vec![large]; 2], vec![small]));
     assert!(is_written(&bench.memory, large));
 }
@@ -59,7 +59,7 @@ fn without_an_arena_each_array_has_memory_of_its_own() {
         let handed = allgather(&mut bench, id, 8);
         let own = handed[0][0];
         assert_eq!(handed, [[own], [own]]);
-        assert_eq!(bench.memory.len(), outputs, "the arena is not asked for again: {:?}", bench.memory);
+        assert_eq!(bench.memory.len(), outputs, "the arena is not requested again: {:?}", bench.memory);
         assert!(
             matches!(&bench.memory[outputs - 2..], [Output::Share { share, .. }, Output::Unshare { share: last, .. }]
             if *share == own && *last == own)

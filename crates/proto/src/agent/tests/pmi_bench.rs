@@ -1,4 +1,4 @@
-//! A tree of agents with ranks that say PMI requests as text; what is sent arrives at once, in order.
+//! A tree of agents whose ranks send PMI requests as text; messages arrive immediately and in order.
 
 use super::starting::{T, config, job};
 use super::*;
@@ -14,20 +14,20 @@ const LAUNCHER: LinkId = LinkId(1 << 20);
 pub(super) struct PmiBench {
     ppn: u32,
     agents: Vec<Option<Agent>>,
-    /// The agents at both ends.
+    /// The agents at the two ends.
     links: Vec<[u32; 2]>,
     arriving: VecDeque<(u32, Input)>,
     heard: BTreeMap<u32, String>,
     pub failed: Vec<Cause>,
     pub stalls: Vec<wireup_wire::peer::StallReport>,
     pub now: Instant,
-    /// Payload of exchanges on all links.
+    /// Payload bytes of exchanges on all links.
     pub sent_bytes: usize,
-    /// What was wanted of memory.
+    /// The outputs about memory.
     pub memory: Vec<Output>,
-    /// Whether there is none for this.
+    /// Which requests for memory fail.
     pub memory_fails: fn(&Content) -> bool,
-    /// The memory that came with each reply to an allgather or for segments.
+    /// The memory named by each reply to an allgather or to a request for segments.
     pub handed: Vec<Vec<ShareId>>,
 }
 
@@ -75,7 +75,7 @@ impl PmiBench {
         self.perform(me);
     }
 
-    /// Says one request of a rank, `;`-separated ones as PMI-2; what the rank has heard since the last time.
+    /// Sends one request of a rank; if it is separated by `;`, as PMI-2. Returns what the rank has received since the last call.
     pub fn say(&mut self, rank: u32, request: &str) -> String {
         let text = match request.starts_with("cmd=") && request.ends_with(';') {
             true => format!("{:>6}{request}", request.len()),
@@ -90,7 +90,7 @@ impl PmiBench {
         self.heard.remove(&rank).unwrap_or_default()
     }
 
-    /// All ranks say it; all answers.
+    /// All ranks send the request; returns all answers.
     pub fn all(&mut self, request: &str) -> Vec<String> {
         let count = self.agents.len() as u32 * self.ppn;
         (0..count).for_each(|rank| {
@@ -100,7 +100,7 @@ impl PmiBench {
         (0..count).map(|rank| self.hear(rank)).collect()
     }
 
-    /// The rank is gone.
+    /// The rank exits.
     pub fn exit(&mut self, rank: u32, code: u8) {
         let ((agent, local), job) = (self.place(rank), JobId(1));
         self.tell(agent, Input::ClientGone { job, local });
@@ -122,7 +122,7 @@ impl PmiBench {
     fn tell(&mut self, agent: u32, input: Input) {
         self.arriving.push_back((agent, input));
         while let Some((agent, input)) = self.arriving.pop_front() {
-            self.agents[agent as usize].as_mut().expect("only the living have links").handle(self.now, input);
+            self.agents[agent as usize].as_mut().expect("only live agents have links").handle(self.now, input);
             self.perform(agent);
         }
     }
@@ -175,7 +175,7 @@ impl PmiBench {
                         self.handed.push(shares);
                     }
                     let heard = self.heard.entry(me * self.ppn + u32::from(local.0)).or_default();
-                    heard.push_str(std::str::from_utf8(&bytes).expect("these tests speak text"));
+                    heard.push_str(std::str::from_utf8(&bytes).expect("replies in these tests are text"));
                 }
                 _ => {}
             }
@@ -191,7 +191,7 @@ impl PmiBench {
     }
 }
 
-/// Pairs that shrink travel compressed, by the tree and past it, and are read alike.
+/// Compressible pairs travel compressed, through the tree or over direct links, and read back unchanged.
 #[test]
 fn compressed_pairs_are_read_as_they_were_put() {
     for compress_min in [0, 1, 100, 1 << 20] {

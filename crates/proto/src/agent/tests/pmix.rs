@@ -1,4 +1,4 @@
-//! A PMIx server process that breaks the rules ends its job alone; what the root itself serves.
+//! A PMIx server process that violates the protocol ends only its own job; requests that the root itself serves.
 
 use super::starting::{SECOND, T, UP, agent, hear, job, outputs, sent};
 use super::*;
@@ -12,13 +12,13 @@ use wireup_wire::pmix::{
 
 const JOB: JobId = JobId(1);
 
-/// The root with a job of two ranks, both on its node, whose server serves.
+/// The root with a job of two ranks, both on its node, whose server is ready.
 fn serving() -> Agent {
     let mut agent = begun(PmiFlavour::Pmix);
     says(&mut agent, &ready());
     let spawned = outputs(&mut agent);
     let plan = spawned.iter().find_map(|output| if let Output::Spawn(plan) = output { Some(plan) } else { None });
-    let env: Vec<_> = plan.expect("it is ready").ranks.iter().map(|rank| rank.env.last().cloned()).collect();
+    let env: Vec<_> = plan.expect("the server is ready").ranks.iter().map(|rank| rank.env.last().cloned()).collect();
     assert_eq!(env, [Some(b"X=0".to_vec()), Some(b"X=1".to_vec())]);
     for local in 0..2 {
         let local = LocalRank(local);
@@ -38,7 +38,7 @@ fn begun(pmi: PmiFlavour) -> Agent {
     agent.launch(T, spec);
     let begun = outputs(&mut agent);
     assert!(begun.iter().any(|output| matches!(output, Output::StartPmix(plan) if plan.begin.cpus.len() == 2)));
-    assert!(!begun.iter().any(|output| matches!(output, Output::Spawn(_))), "the ranks wait");
+    assert!(!begun.iter().any(|output| matches!(output, Output::Spawn(_))), "the ranks are not started yet");
     agent
 }
 
@@ -104,13 +104,13 @@ fn a_server_that_breaks_the_rules_ends_its_job() {
         let cause = failure(&done);
         assert!(matches!(&cause, Some(Cause::PmixServer { problem }) if problem.contains(what)), "{what}: {cause:?}");
         assert!(done.contains(&Output::StopPmix { job: JOB }), "{what}");
-        assert!(!agent.leaving.has_left(), "{what}: the agent stays");
+        assert!(!agent.leaving.has_left(), "{what}: the agent continues");
     }
     let mut agent = serving();
     agent.handle(T, Input::PmixBytes { job: JOB, bytes: Bytes::from_static(b"\x02\0\0\0\xff\xff") });
-    assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::PmixServer { .. })), "no message at all");
+    assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::PmixServer { .. })), "the bytes are not a message");
     let mut agent = serving();
-    assert_eq!(asks(&mut agent, 1, modex(1)), answered(1, Answer::Status(Status::BadParam)), "it knows its own ranks");
+    assert_eq!(asks(&mut agent, 1, modex(1)), answered(1, Answer::Status(Status::BadParam)), "the rank is local");
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn a_server_that_dies_is_told_with_its_last_words() {
     let status = ExitStatus::Exited(89);
     both.handle(T, Input::PmixGone { job: JOB, status, stderr: String::new() });
     let done = outputs(&mut both);
-    assert!(done.iter().any(|output| matches!(output, Output::Spawn(_))), "who may do without does without");
+    assert!(done.iter().any(|output| matches!(output, Output::Spawn(_))), "the job continues without PMIx");
     assert!(sent(&done, UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));
 }
 
-/// All ranks have left, and the server is told to.
+/// All ranks have ended, and the server was told to end.
 fn ending() -> Agent {
     let mut agent = serving();
     for (local, rank) in [(0, 0), (1, 1)] {
@@ -164,7 +164,7 @@ fn what_a_server_said_that_did_no_harm_is_a_note() {
     assert_eq!(said("old\n"), [Control::Note(peer::Note::PmixSaid { host: "n0".into(), text: "old\n".into() })]);
 }
 
-/// Whoever has joined may wait for it where nobody sees it.
+/// A rank that has connected may be waiting for the other inside the library, where the agent cannot see it.
 #[test]
 fn a_rank_that_leaves_before_it_joins_is_missed() {
     let joins = |agent: &mut Agent| says(agent, &FromServer::Connected { rank: Rank(0) });
@@ -180,7 +180,7 @@ fn a_rank_that_leaves_before_it_joins_is_missed() {
         if !joins_first {
             joins(&mut agent);
         }
-        assert!(failure(&outputs(&mut agent)).is_none(), "the job may be over in a moment");
+        assert!(failure(&outputs(&mut agent)).is_none(), "the job may end first");
         agent.handle(T + SECOND, Input::Tick);
         assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::NotFinalized)), "{joins_first}");
     }
@@ -189,18 +189,18 @@ fn a_rank_that_leaves_before_it_joins_is_missed() {
     says(&mut agent, &FromServer::Finalized { rank: Rank(0) });
     leaves(&mut agent);
     agent.handle(T + SECOND, Input::Tick);
-    assert!(failure(&outputs(&mut agent)).is_none(), "nobody waits any more");
+    assert!(failure(&outputs(&mut agent)).is_none(), "no rank waits any more");
 }
 
 #[test]
 fn nothing_is_waited_for_without_end() {
     let mut agent = begun(PmiFlavour::Pmix);
-    let due = agent.deadline().expect("it may never be ready");
+    let due = agent.deadline().expect("the start has a time limit");
     agent.handle(due, Input::Tick);
     assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::PmixServer { problem }) if problem.contains("30 s")));
     let mut agent = ending();
     agent.handle(T + 2 * SECOND, Input::Tick);
-    assert!(outputs(&mut agent).contains(&Output::StopPmix { job: JOB }), "it had its time");
+    assert!(outputs(&mut agent).contains(&Output::StopPmix { job: JOB }), "the end has a time limit");
     agent.handle(T + 4 * SECOND, Input::Tick);
     let done = outputs(&mut agent);
     assert!(done.contains(&Output::Sweep { job: JOB }) && done.contains(&Output::JobGone { job: JOB }));
@@ -211,7 +211,7 @@ fn requests_that_one_node_answers() {
     let mut agent = serving();
     let whole = Ask::Fence { set: Set::All, collect: true, data: Bytes::from_static(b"all"), timeout_s: None };
     assert_eq!(asks(&mut agent, 1, whole), answered(1, Answer::fenced(b"all")));
-    assert_eq!(asks(&mut agent, 2, fence(&[0, 1])), answered(2, Answer::fenced(b"d")), "the same ranks, one by one");
+    assert_eq!(asks(&mut agent, 2, fence(&[0, 1])), answered(2, Answer::fenced(b"d")), "the same ranks as a list");
     assert_eq!(asks(&mut agent, 3, fence(&[1])), answered(3, Answer::fenced(b"d")));
     let names = Answer::Namespaces { names: vec![("s-1".into(), 2)] };
     assert_eq!(asks(&mut agent, 4, Ask::Namespaces), answered(4, names));
@@ -233,11 +233,11 @@ fn requests_that_one_node_answers() {
     let local = LocalRank(0);
     agent.handle(T, Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) });
     outputs(&mut agent);
-    assert_eq!(asks(&mut agent, 8, lookup()), answered(8, Answer::Status(Status::NotFound)), "it went with its rank");
+    assert_eq!(asks(&mut agent, 8, lookup()), answered(8, Answer::Status(Status::NotFound)), "removed with its rank");
     assert_eq!(
         asks(&mut agent, 9, fence(&[0, 1])),
         answered(9, Answer::fenced(b"d")),
-        "the library goes on without who is lost"
+        "the library continues without lost ranks"
     );
 }
 
@@ -256,7 +256,7 @@ fn events_signals_and_ends() {
     let local = LocalRank(1);
     agent.handle(T, Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) });
     let heard = told(&outputs(&mut agent));
-    assert_eq!(heard, [ToServer::Gone { rank: Rank(1) }], "who leaves well is no news to others");
+    assert_eq!(heard, [ToServer::Gone { rank: Rank(1) }], "a normal exit is not an event");
     says(&mut agent, &FromServer::Ask { id: 3, ask: control(Set::All, Action::Terminate) });
     assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::Aborted { code: 1, .. })));
     hear(&mut agent, T, UP, 1, &Control::Kill { grace_ns: 0 });

@@ -1,4 +1,4 @@
-//! A session that outlives its jobs: what its root grants launchers, and what it does not.
+//! A session that outlives its jobs: which requests of launchers its root grants.
 
 use super::starting::{SECOND, T, UP, agent_by, hear, job, outputs, sent};
 use super::*;
@@ -12,7 +12,7 @@ use wireup_wire::session::Presence;
 
 pub(super) const LAUNCHER: LinkId = LinkId(50);
 
-/// Agent `me` of seven in a standing session; at another than the root, with its parent.
+/// Agent `me` of seven in a standing session; linked to its parent unless it is the root.
 pub(super) fn standing(me: u32, remote_shell: RemoteShell) -> Agent {
     let session = SessionSpec { standing: Some(Default::default()), ..agent_by(me, remote_shell).session().clone() };
     let mut agent = Agent::new(AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 }));
@@ -23,7 +23,7 @@ pub(super) fn standing(me: u32, remote_shell: RemoteShell) -> Agent {
     agent
 }
 
-/// The number of the launcher's job.
+/// Attaches a launcher; returns the number of its job.
 pub(super) fn attach(root: &mut Agent, link: LinkId) -> u32 {
     root.handle(T, Input::LinkUp { link, peer: Peer::Launcher, local: String::new() });
     let said = sent(&outputs(root), link);
@@ -38,7 +38,7 @@ pub(super) fn root() -> (Agent, u32) {
     (root, job)
 }
 
-/// A job of one rank, on the root's node, which reads.
+/// A job of one rank, on the root's node, which reads standard input.
 pub(super) fn small(id: u32) -> JobSpec {
     let mut spec = job(id);
     spec.nodes.truncate(1);
@@ -48,7 +48,7 @@ pub(super) fn small(id: u32) -> JobSpec {
     spec
 }
 
-/// What the root says to several messages that come with one read.
+/// The root's answers to several messages that arrive together.
 pub(super) fn tell(root: &mut Agent, job: u32, messages: &[Control]) -> Vec<Control> {
     let frames = messages.iter().map(|message| control_frame(JobId(job), message));
     let bytes: Vec<u8> = frames.flat_map(|frame| [&frame.header()[..], &frame.payload].concat()).collect();
@@ -91,7 +91,7 @@ fn questions_that_come_together_are_answered_once() {
     let questions: Vec<Control> = (0..500).flat_map(|_| [Control::AskNodes, Control::AskJobs]).collect();
     assert!(matches!(&tell(&mut root, 0, &questions)[..], [Control::Nodes(_), Control::JobList(_)]));
     assert!(matches!(&tell(&mut root, 0, &questions[..1])[..], [Control::Nodes(_)]));
-    // All nodes are known: the wish for them is granted at once.
+    // All nodes are known, so the request is answered immediately.
     hear(&mut root, T, LAUNCHER, 0, &Control::AskNodes);
     for agent in [1, 2] {
         let link = super::starting::link_child(&mut root, T, agent);
@@ -102,7 +102,7 @@ fn questions_that_come_together_are_answered_once() {
     assert!(matches!(&tell(&mut root, 0, &vec![Control::Revive; 500])[..], [Control::Nodes(_)]));
 }
 
-/// Each question goes to all agents of the job, and each answers.
+/// Each request is sent to all agents of the job, and each of them answers.
 #[test]
 fn who_has_not_arrived_is_asked_once_in_a_while() {
     let (mut root, id) = root();
@@ -111,8 +111,8 @@ fn who_has_not_arrived_is_asked_once_in_a_while() {
     tell(&mut root, id, &[Control::Launch(small(id).into())]);
     assert_eq!(reports(&tell(&mut root, id, &vec![ask(None); 500])), 1);
     assert_eq!(reports(&tell(&mut root, id, &[ask(Some(Collective::Ring)), ask(None)])), 0);
-    // What was asked meanwhile is asked then, once.
-    let due = root.deadline().expect("somebody waits for an answer");
+    // Requests made meanwhile are combined into one.
+    let due = root.deadline().expect("a request is pending");
     assert!(due <= T + STALL_PAUSE_NS);
     root.handle(due, Input::Tick);
     let said = sent(&outputs(&mut root), LAUNCHER);
@@ -123,14 +123,14 @@ fn who_has_not_arrived_is_asked_once_in_a_while() {
     assert_eq!(reports(&sent(&outputs(&mut root), LAUNCHER)), 0);
 }
 
-/// Who has killed the keeper may be about to kill the agent, of which others can say more.
+/// Whatever killed the keeper may be about to kill the agent too; other agents can then report more.
 #[test]
 fn that_the_keeper_is_gone_is_told_a_moment_later() {
     let (mut root, id) = root();
     tell(&mut root, id, &[Control::Launch(small(id).into())]);
     root.handle(T, Input::KeeperLost { job: JobId(id) });
     assert_eq!(cause(&sent(&outputs(&mut root), LAUNCHER)), None);
-    root.handle(root.deadline().expect("it is told in the end"), Input::Tick);
+    root.handle(root.deadline().expect("it is reported eventually"), Input::Tick);
     assert_eq!(cause(&sent(&outputs(&mut root), LAUNCHER)), Some(&Cause::KeeperLost));
 }
 
@@ -189,7 +189,7 @@ fn a_session_that_ends_starts_nobody_again() {
     assert!(said.iter().any(|message| matches!(message, Control::Nodes(nodes) if is_lost(nodes))), "{said:?}");
 }
 
-/// Whether there is a job is looked at and decided in one step.
+/// The check for jobs and the decision are one step.
 #[test]
 fn a_session_ends_without_jobs_or_with_all_of_them() {
     let (mut root, job) = root();
@@ -200,7 +200,7 @@ fn a_session_ends_without_jobs_or_with_all_of_them() {
     let is_there = |message: &Control| matches!(message, Control::JobList(jobs) if jobs.len() == 1);
     assert!(said.iter().any(is_there), "{said:?}");
     assert!(matches!(said.last(), Some(Control::Refused { .. })) && !said.contains(&Control::Granted), "{said:?}");
-    // It goes on: others are taken in, until it is ended by force.
+    // The session continues and accepts other launchers until it is ended by force.
     let second = attach(&mut root, other);
     hear(&mut root, T, other, second, &launch(second));
     assert_eq!(cause(&sent(&outputs(&mut root), other)), None);
@@ -221,7 +221,7 @@ fn a_job_that_comes_behind_the_end_is_refused() {
     assert!(matches!(cause(&said), Some(Cause::SessionEnded { .. })), "{said:?}");
 }
 
-/// The end of an allocation does not wait for a session without jobs.
+/// A session without jobs does not delay the end of an allocation.
 #[test]
 fn an_agent_that_is_told_to_end_leaves_when_its_jobs_are_over() {
     let told = Input::ToldToEnd { signal: 15 };
@@ -252,5 +252,5 @@ fn an_orphan_that_was_not_taken_in_leaves_nothing_behind() {
     outputs(&mut agent);
     agent.handle(T, Input::LinkDown { link, problem: "closed".into() });
     assert!(!outputs(&mut agent).contains(&Output::Exit));
-    assert!(agent.links.neighbours.has_up(), "its parent is still there");
+    assert!(agent.links.neighbours.has_up(), "it is still linked to its parent");
 }

@@ -10,7 +10,7 @@ pub(super) const T: Instant = Instant(5_000_000_000);
 pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) const UP: LinkId = LinkId(0);
 
-/// Agent `me` of seven in a binary tree, 0 - (1, 2), 1 - (3, 4); with the link towards the launcher or the parent.
+/// Agent `me` of seven in a binary tree, 0 - (1, 2), 1 - (3, 4); linked to the launcher or the parent.
 pub(super) fn agent(me: u32) -> Agent {
     agent_by(me, RemoteShell::Ssh(vec!["ssh".into()]))
 }
@@ -30,7 +30,7 @@ pub(super) fn agent_by(me: u32, remote_shell: RemoteShell) -> Agent {
     let mut agent = Agent::new(born(me, session));
     let peer = if me == 0 { Peer::Launcher } else { Peer::Parent };
     agent.handle(T, Input::LinkUp { link: UP, peer, local: String::new() });
-    // Where children dial in, as its driver tells before a shell can end.
+    // The address for children, which the driver reports before a shell can end.
     agent.handle(T, Input::Listening { addresses: vec!["10.0.0.1:5".into()] });
     agent
 }
@@ -39,7 +39,7 @@ fn born(me: u32, session: SessionSpec) -> AgentConfig {
     AgentConfig::new(AgentId(me), session, Born { process_ns: T.0, bootstrap_ns: T.0 })
 }
 
-/// What agent `me` of them is told at its birth.
+/// The configuration with which agent `me` is started.
 pub(super) fn config(me: u32) -> AgentConfig {
     born(me, agent(me).session().clone())
 }
@@ -93,7 +93,7 @@ pub(super) fn sent(outputs: &[Output], to: LinkId) -> Vec<Control> {
     outputs.iter().filter_map(message).collect()
 }
 
-/// The root with a job, its child 1 linked and its child 2 on its way; what was called.
+/// The root with a job, its child 1 linked and its child 2 starting; also returns the calls.
 fn root() -> (Agent, LinkId, Vec<(ShellId, u32)>) {
     let mut root = agent(0);
     hear(&mut root, T, UP, 1, &Control::Launch(job(1).into()));
@@ -123,7 +123,7 @@ fn a_child_has_agents_of_its_own_subtree_started_once_each() {
     }
     let called: Vec<u32> = calls(&outputs(&mut root)).iter().map(|(_, agent)| *agent).collect();
     assert_eq!(called, [3, 4]);
-    // After the start time nobody is called any more.
+    // After the start time no more agents are called.
     let (mut root, link, _) = self::root();
     hear(&mut root, T + 61 * SECOND, link, 0, &start_for(3));
     let said = outputs(&mut root);
@@ -138,7 +138,7 @@ fn a_child_that_lies_about_others_changes_nothing() {
     hear(&mut root, T, link, 0, &Control::Note(lie));
     let missing = |agent| MissingAgent { agent: AgentId(agent), problem: "gone".into() };
     hear(&mut root, T, link, 1, &Control::Missing(vec![missing(2), missing(5), missing(900)]));
-    // Agent 2 is still called, and its loss still counts.
+    // Agent 2 has still been called, and its loss still counts.
     let status = ExitStatus::Exited(255);
     let failed = Input::ShellExited { shell: called[1].0, status, stderr: "No route to host".into() };
     root.handle(T, failed);
@@ -207,7 +207,7 @@ fn an_answer_about_nobody_changes_nothing_and_a_link_wins_over_it() {
     let told = outputs(&mut middle);
     assert!(sent(&told, UP).is_empty(), "{told:?}");
     assert!(!told.contains(&Output::CloseLink { link }));
-    // The other one is missed, and does not come any more.
+    // The other one is missing, and is rejected if it links later.
     let missing = MissingAgent { agent: AgentId(4), problem: "No route".into() };
     hear(&mut middle, T, UP, 0, &Control::NotStarted(missing));
     assert!(matches!(&sent(&outputs(&mut middle), UP)[..], [Control::Missing(named)] if named[0].agent == AgentId(4)));
@@ -240,8 +240,8 @@ fn a_later_job_has_a_start_time_of_its_own_and_names_who_was_lost() {
     assert_eq!(calls(&outputs(&mut middle)).len(), 2);
     assert!(middle.deadline().is_some_and(|deadline| deadline > later));
     middle.handle(later, Input::Tick);
-    assert!(sent(&outputs(&mut middle), UP).is_empty(), "nobody is late yet");
-    // The same job, told twice.
+    assert!(sent(&outputs(&mut middle), UP).is_empty(), "no agent is late yet");
+    // The same job again.
     hear(&mut middle, later, UP, 2, &Control::Launch(job(2).into()));
     let again = outputs(&mut middle);
     assert!(!again.iter().any(|output| matches!(output, Output::Spawn(_))), "{again:?}");
@@ -281,7 +281,7 @@ fn less_time_above_is_less_time_here_and_below() {
     outputs(&mut middle);
     hear(&mut middle, T, UP, 0, &Control::TimeLeft { left_ns: 10 * SECOND });
     assert_eq!(sent(&outputs(&mut middle), third), [Control::TimeLeft { left_ns: 10 * SECOND }]);
-    // More than there is says nothing.
+    // A longer time than its own changes nothing.
     hear(&mut middle, T, UP, 0, &Control::TimeLeft { left_ns: 50 * SECOND });
     middle.handle(T + 10 * SECOND, Input::Tick);
     let told = sent(&outputs(&mut middle), UP);
@@ -314,7 +314,7 @@ fn ranks_of_an_agent_that_may_have_come_before_wait_for_its_link() {
     let branch = link_child(&mut root, T, 1);
     outputs(&mut root);
     hear(&mut root, T, branch, 0, &start_for(3));
-    assert_eq!(holds(&outputs(&mut root), 3), Some(true), "it is called in its parent's stead");
+    assert_eq!(holds(&outputs(&mut root), 3), Some(true), "an ancestor calls it");
 
     let mut session = root.session().clone();
     session.hold_ranks = true;

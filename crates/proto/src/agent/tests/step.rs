@@ -1,4 +1,4 @@
-//! Agents by steps of a batch system, seen from the root and from one of them.
+//! Agents started by steps of a batch system, from the viewpoint of the root and of one of them.
 
 use super::starting::{SECOND, T, UP, agent_by, hear, job, link_child, outputs, sent};
 use super::*;
@@ -11,19 +11,19 @@ fn by_step(me: u32) -> Agent {
     agent_by(me, RemoteShell::Srun(vec!["srun".into()]))
 }
 
-/// The steps that are to be called.
+/// The steps to call.
 fn steps(outputs: &[Output]) -> Vec<(ShellId, Vec<u32>, How)> {
     let step = |output: &Output| match output {
         Output::StartStep { shell, agents, how, .. } => {
             Some((*shell, agents.iter().map(|agent| agent.0).collect(), *how))
         }
-        Output::StartAgent { .. } => panic!("nobody else is called"),
+        Output::StartAgent { .. } => panic!("no agent is called singly"),
         _ => None,
     };
     outputs.iter().filter_map(step).collect()
 }
 
-/// The root with a job for all seven, and its step.
+/// The root with a job on all seven agents, and its step.
 fn root() -> (Agent, ShellId) {
     let mut root = by_step(0);
     hear(&mut root, T, UP, 1, &Control::Launch(job(1).into()));
@@ -42,7 +42,7 @@ fn exited(agent: &mut Agent, now: Instant, shell: ShellId, code: u8, stderr: &st
     outputs(agent)
 }
 
-/// Who is missing, and why, once the root has said so.
+/// The missing agents and the reasons, once the root has reported them.
 fn missing(said: &[Output]) -> Vec<(u32, String)> {
     let failed = sent(said, UP).into_iter().find_map(|message| match message {
         Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. }) => Some(missing),
@@ -60,10 +60,10 @@ fn one_step_is_for_all_and_only_the_root_calls_it() {
     inner.launch(T, job(1));
     assert_eq!(steps(&outputs(&mut inner)), []);
     let link = link_child(&mut inner, T, 3);
-    assert!(!outputs(&mut inner).iter().any(|output| *output == Output::CloseLink { link }), "it is expected");
+    assert!(!outputs(&mut inner).iter().any(|output| *output == Output::CloseLink { link }), "the child is expected");
 }
 
-/// A job on the root and agent 4 alone: the root calls 4, and 1 on the way to it.
+/// A job on the root and agent 4 only: the root starts 4, and 1 on the path to it.
 fn part() -> JobSpec {
     let mut part = job(1);
     part.nodes = vec![part.nodes[0].clone(), part.nodes[4].clone()];
@@ -78,7 +78,7 @@ fn only_the_agents_of_the_job_are_called() {
     hear(&mut root, T, UP, 1, &Control::Launch(part().into()));
     let called = steps(&outputs(&mut root));
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1, 4]]);
-    // A later job, for the others too.
+    // A later job also needs the others.
     hear(&mut root, T, UP, 2, &Control::Launch(job(2).into()));
     let called = steps(&outputs(&mut root));
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[2, 3, 5, 6]]);
@@ -119,9 +119,9 @@ fn a_program_that_nobody_has_is_looked_for_and_sent() {
     let link = link_child(&mut root, T, 1);
     outputs(&mut root);
     told(&mut root, shell, 2, Some("it is not there"));
-    assert_eq!(missing(&outputs(&mut root)), [], "2 has children, of whom more may be learnt");
+    assert_eq!(missing(&outputs(&mut root)), [], "reports about its children may follow");
     let _ = link;
-    // Where one has begun, its ranks run: the others are not called again.
+    // Once an agent has started, its ranks run: the others are not called again.
     let said = exited(&mut root, T, shell, NEEDED, "");
     assert_eq!(steps(&said), []);
 }
@@ -146,8 +146,8 @@ fn a_step_speaks_of_its_own_agents() {
     hear(&mut root, T, UP, 2, &Control::Launch(job(2).into()));
     outputs(&mut root);
     exited(&mut root, T, first, 1, "srun: error: no");
-    assert!(!root.starter.is_starting(AgentId(1)), "its step is over");
-    assert!(root.starter.is_starting(AgentId(2)), "another step brings it");
+    assert!(!root.starter.is_starting(AgentId(1)), "its step has ended");
+    assert!(root.starter.is_starting(AgentId(2)), "another step starts it");
 }
 
 #[test]
@@ -166,13 +166,13 @@ fn what_an_old_step_says_is_not_of_the_new_life() {
     assert_eq!(new.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1]]);
     told(&mut root, old, 1, Some("Killed"));
     exited(&mut root, T + SECOND, old, 1, "srun: error: n1: task 1: Killed");
-    assert!(root.starter.is_starting(AgentId(1)), "the new step brings it");
+    assert!(root.starter.is_starting(AgentId(1)), "the new step starts it");
     told(&mut root, new[0].0, 1, Some("no room"));
     exited(&mut root, T + SECOND, new[0].0, 1, "");
     assert!(!root.starter.is_starting(AgentId(1)));
 }
 
-/// Its parent may be another one than the tree was drawn with; all hear it from the log.
+/// The agent's parent may have changed since the tree was drawn; all agents learn of the loss from the log.
 #[test]
 fn in_a_session_that_stands_the_root_decides_that_a_task_is_lost() {
     let mut root = super::standing::standing(0, RemoteShell::Srun(vec!["srun".into()]));
@@ -200,7 +200,7 @@ fn those_that_a_step_names_are_missed_and_the_rest_went_with_them() {
     assert_eq!(missing(&said), [(2, "Communication connection failure".to_owned())]);
 }
 
-/// The root's own rank runs, and all those behind agent 2.
+/// The root's own rank runs, and so do all ranks in the subtree of agent 2.
 fn rest_has_started(root: &mut Agent) {
     let local = wireup_wire::ids::LocalRank(0);
     root.handle(T, Input::ChildStarted { job: JobId(1), local, pid: 1, spawn_ns: 1, exec_ns: 1 });
@@ -216,7 +216,7 @@ fn an_agent_behind_a_child_that_never_came_is_missed() {
     [1, 2, 4, 5, 6].into_iter().for_each(|agent| told(&mut root, shell, agent, None));
     told(&mut root, shell, 3, Some("no room"));
     let said = exited(&mut root, T, shell, 137, "");
-    assert_eq!(missing(&said), [(3, "no room".to_owned())], "agent 1 went with it");
+    assert_eq!(missing(&said), [(3, "no room".to_owned())], "agent 1 ended because of it");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn those_behind_a_missing_child_are_waited_for_as_long_as_all() {
     rest_has_started(&mut root);
     [2, 4, 5, 6].into_iter().for_each(|agent| told(&mut root, shell, agent, None));
     told(&mut root, shell, 1, Some("no room"));
-    assert_eq!(missing(&outputs(&mut root)), [], "agent 3 may not be there either");
+    assert_eq!(missing(&outputs(&mut root)), [], "agent 3 may be missing too");
     root.handle(T + 60 * SECOND, Input::Tick);
     let wanted = [(1, "no room".to_owned()), (3, "its task of the step did not begin within 60 s".to_owned())];
     assert_eq!(missing(&outputs(&mut root)), wanted);
@@ -276,7 +276,7 @@ fn a_cancelled_step_says_so_of_every_agent() {
     (1..7).for_each(|agent| told(&mut root, shell, agent, None));
     root.handle(T, Input::LinkDown { link, problem: "closed".into() });
     told(&mut root, shell, 1, Some("Killed"));
-    assert!(sent(&outputs(&mut root), UP).is_empty(), "more may be said");
+    assert!(sent(&outputs(&mut root), UP).is_empty(), "more messages may follow");
     let words = "slurmstepd: error: *** STEP 3.0 ON n1 CANCELLED AT 2026-11-22T09:39:10 ***\n";
     let said = sent(&exited(&mut root, T + SECOND / 10, shell, 137, words), UP);
     let wanted = "closed; STEP 3.0 ON n1 CANCELLED AT 2026-11-22T09:39:10";

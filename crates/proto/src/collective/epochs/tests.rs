@@ -1,4 +1,4 @@
-//! Several nodes wired together by queues that deliver in any order that links allow.
+//! Several nodes connected by queues, with any delivery order that links allow.
 
 use super::super::entry::{Entry, Outcome};
 use super::super::ticket::Ticket;
@@ -12,7 +12,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::{block, values};
 
-/// What travels, with the link that keeps its order.
+/// A message in transit; each link keeps its order.
 enum Flying {
     Up(usize, Epoch, Tag, Bytes),
     Down(Epoch, Tag, Bytes),
@@ -25,12 +25,12 @@ struct Net {
     nodes: Vec<Exchanges>,
     /// By (from, to, direct).
     links: BTreeMap<(usize, usize, bool), VecDeque<Flying>>,
-    /// By node: epochs in the order in which they ended, with what they brought.
+    /// By node: epochs in the order in which they ended, with their outcomes.
     ended: Vec<Vec<(Epoch, Collective, Vec<u8>)>>,
     failed: Vec<String>,
 }
 
-/// A small generator: the order of everything follows from the seed.
+/// A small pseudo-random generator: all orders follow from the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -70,7 +70,7 @@ impl Net {
         let (mut pairs, mut next) = (Vec::new(), Vec::new());
         let epoch = self.nodes[node.index()].next_of(local).0;
         if node.0 % 3 != 1 {
-            // Some nodes put nothing.
+            // Some nodes have no pairs.
             wireup_wire::blob::push(&mut pairs, format!("{node}.{epoch}").as_bytes(), b"value");
         }
         let ticket = Ticket::Allgather { id: epoch };
@@ -121,7 +121,7 @@ impl Net {
         self.links.entry((from, to, direct)).or_default().push_back(what);
     }
 
-    /// Delivers one thing; `false`: nothing is under way.
+    /// Delivers one message; `false`: none is in transit.
     fn deliver(&mut self, dice: &mut Dice) -> bool {
         self.links.retain(|_, queue| !queue.is_empty());
         if self.links.is_empty() {
@@ -150,7 +150,7 @@ fn children(tree: &Tree, mapping: &Mapping, node: u32) -> Vec<usize> {
     tree.children(AgentId(node)).map(AgentId).filter(|child| has_ranks(*child)).map(AgentId::index).collect()
 }
 
-/// An outcome in an order of its own: blocks come in any.
+/// An outcome in canonical order: the order of blocks is arbitrary.
 fn text(outcome: Outcome, mapping: &Mapping) -> Vec<u8> {
     let sorted = |parts: Vec<Bytes>| {
         let blocks: Result<Vec<_>, _> = parts.into_iter().flat_map(block::blocks).collect();
@@ -169,7 +169,7 @@ fn text(outcome: Outcome, mapping: &Mapping) -> Vec<u8> {
             assert_eq!(rows.len(), mapping.job_size() as usize);
             rows.into_values().flatten().collect()
         }
-        // A ring's outcome differs by rank; that it is there is what counts here.
+        // A ring's outcome differs between ranks; only its existence is checked here.
         Outcome::Places(places) => vec![b'r'; usize::from(!places.is_empty())],
     }
 }
@@ -183,7 +183,7 @@ fn entry(kind: usize, rank: u32, epoch: usize) -> Entry {
     }
 }
 
-/// Every rank starts all collectives as fast as the dice let it; all end everywhere, with the same outcome.
+/// Every rank starts all collectives in an order drawn from the seed; all complete everywhere, with the same outcomes.
 fn run(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed: u64) {
     let mut net = Net::new(slots, fanout, scheme);
     let (mut dice, size) = (Dice(seed), net.mapping.job_size());
@@ -203,7 +203,7 @@ fn run(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed
     for (node, ended) in net.ended.iter().enumerate() {
         let takes_part = slots[node] > 0 || !children(&net.tree, &net.mapping, node as u32).is_empty();
         let epochs = if takes_part { kinds.len() as u32 } else { 0 };
-        assert_eq!(net.nodes[node].base(), Epoch(epochs), "node {node} forgets what is over");
+        assert_eq!(net.nodes[node].base(), Epoch(epochs), "node {node} forgets completed epochs");
         if slots[node] == 0 {
             assert!(ended.is_empty());
             continue;
@@ -212,10 +212,10 @@ fn run(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed
         sorted.sort_by_key(|(epoch, ..)| *epoch);
         assert_eq!(sorted.len(), kinds.len(), "node {node}");
         let fences: Vec<_> = ended.iter().filter(|(_, collective, _)| *collective == Collective::Fence).collect();
-        assert!(fences.is_sorted_by_key(|(epoch, ..)| *epoch), "fences end in their order");
+        assert!(fences.is_sorted_by_key(|(epoch, ..)| *epoch), "fences complete in order");
         let mut first = net.ended[slots.iter().position(|slots| *slots > 0).unwrap()].clone();
         first.sort_by_key(|(epoch, ..)| *epoch);
-        assert_eq!(sorted, first, "node {node} sees what all see");
+        assert_eq!(sorted, first, "node {node} has the same outcomes");
     }
     let expected: Vec<u8> = (0..size).flat_map(|rank| format!("<{rank}.0>").into_bytes()).collect();
     if kinds.first() == Some(&1) {
@@ -241,7 +241,7 @@ proptest! {
     }
 }
 
-/// The root sends the bytes another way when a subtree's are too many to travel eagerly.
+/// The root chooses direct links when a subtree's data is too large to send up the tree.
 #[test]
 fn large_data_goes_straight() {
     let mut net = Net::new(&[1, 1, 1, 1], 2, ExchangeScheme::Auto);
@@ -257,7 +257,7 @@ fn large_data_goes_straight() {
     while net.deliver(&mut dice) {
         direct += net.links.keys().filter(|(_, _, direct)| *direct).count();
     }
-    // 120 kB of all are few.
+    // 120 kB in total is small.
     assert_eq!((direct, net.failed.len()), (0, 0));
     let mut net = Net::new(&[8, 8, 8, 8], 2, ExchangeScheme::Auto);
     for rank in 0..32 {
@@ -277,7 +277,7 @@ fn ranks_that_call_different_collectives_are_told() {
     net.enter(1, Entry::Ring { value: Bytes::new() });
     assert_eq!(net.failed, ["collective 0 of the job is a fence for other ranks and a ring for rank 1"]);
     net.enter(1, Entry::Fence);
-    assert!(net.ended[0].is_empty(), "the next one is not taken for the one that was refused");
+    assert!(net.ended[0].is_empty(), "the next one must not replace the refused one");
     let mut net = Net::new(&[1, 1], 2, ExchangeScheme::Auto);
     net.enter(0, Entry::Fence);
     net.enter(1, entry(1, 1, 0));
@@ -308,13 +308,13 @@ fn a_departure_breaks_only_what_it_misses() {
         assert_eq!(net.nodes[0].broken(), None, "the rank had entered fence 0 before it left");
         net.enter(0, Entry::Fence);
         assert_eq!(net.nodes[0].broken(), Some((left(1), Epoch(1), Collective::Fence)));
-        assert!(!net.nodes[0].on_departed(left(2)), "the earliest is known");
-        assert!(net.nodes[0].on_departed(left(0)), "somebody may wait for this one elsewhere");
+        assert!(!net.nodes[0].on_departed(left(2)), "an earlier departure is known");
+        assert!(net.nodes[0].on_departed(left(0)), "a rank elsewhere may wait for this one");
         assert_eq!(net.nodes[0].broken(), Some((left(0), Epoch(0), Collective::Fence)));
     }
 }
 
-/// Whoever sees a departure and a part of another node knows that somebody waits in vain, also where the data goes straight.
+/// An agent that knows of a departure and of another node's part knows that a rank waits in vain, also if the data uses direct links.
 #[test]
 fn a_node_that_waits_is_known_at_the_root() {
     for scheme in schemes() {
@@ -337,7 +337,7 @@ fn a_node_that_waits_is_known_at_the_root() {
     }
 }
 
-/// A node that hears of a collective by a round alone waits from then on.
+/// A node that learns of a collective from a direct message waits from then on.
 #[test]
 fn a_wait_begins_with_the_first_that_is_heard() {
     let mut net = Net::new(&[1, 1, 1], 2, ExchangeScheme::RING);

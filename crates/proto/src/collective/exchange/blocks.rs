@@ -1,4 +1,4 @@
-//! The nodes' blocks: an allgather's messages as frames of this job.
+//! Exchanges of blocks: an allgather's messages as frames of this job.
 
 use super::{Exchange, Way};
 use crate::collective::entry::Outcome;
@@ -9,7 +9,7 @@ use wireup_wire::block::Block;
 use wireup_wire::rope::Rope;
 
 impl Exchange {
-    /// This node's own part.
+    /// Starts with this node's own part.
     pub(super) fn give(&mut self, site: &Site, bytes: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
         self.trace.bytes_up = bytes.len() as u64;
         let node = site.place.and_then(|place| site.peers.get(place as usize).copied());
@@ -19,7 +19,7 @@ impl Exchange {
         self.on_progress(site, progress, out)
     }
 
-    /// A message of another node.
+    /// Handles a message from another node.
     pub(super) fn hear(&mut self, site: &Site, from: Sender, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
         let progress = self.allgather()?.on_message(from, payload.into());
         self.on_progress(site, progress, out)
@@ -51,7 +51,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// All blocks are here.
+    /// All blocks have arrived.
     fn on_blocks(&mut self, parts: &[Rope]) {
         self.trace.bytes_down = parts.iter().map(|part| part.len() as u64).sum();
         let blocks = parts.iter().flat_map(Rope::slices).cloned().collect();
@@ -62,7 +62,7 @@ impl Exchange {
     }
 }
 
-/// The bytes as they travel, and whether that is compressed.
+/// The bytes as sent, and whether they are compressed.
 fn compressed(bytes: Bytes, compress_min: u32) -> (bool, Bytes) {
     let is_long = compress_min > 0 && bytes.len() >= compress_min as usize;
     match is_long.then(|| wireup_wire::packed::pack(&bytes)).flatten() {

@@ -1,12 +1,12 @@
-//! One collective: the parts of the ranks here, what they are together, the way its outcome comes.
+//! One collective: the local ranks' parts, their combination, and the exchange with other nodes.
 //!
 //! ```text
-//!   ranks here: (values arrive) ── all are in ──► own part ──► blocks: an allgather among nodes      ──► outcome
-//!                                                              scan: two values, up and down the tree
+//!   local ranks: (values arrive) ── all have entered ──► own part ──► blocks: an allgather among nodes      ──► outcome
+//!                                                                     scan: two values, up and down the tree
 //! ```
 //!
-//! How blocks reach all nodes, and at what cost, is `wireup_coll::allgather`'s; frames of the tree and of rounds among nodes are its
-//! messages.
+//! How blocks reach all nodes, and at what cost, is the job of `wireup_coll::allgather`; frames of the tree and of rounds between nodes are
+//! its messages.
 
 mod blocks;
 mod scan;
@@ -26,9 +26,9 @@ pub struct Exchange {
     epoch: Epoch,
     collective: Collective,
     since: Option<Instant>,
-    /// Local ranks that are in, in the order of their coming.
+    /// Local ranks that have entered, in order of arrival.
     waiting: Vec<(LocalRank, Ticket)>,
-    /// By local rank; none for fences.
+    /// By local rank; empty for fences.
     values: Vec<Bytes>,
     max_len: Option<u32>,
     shared: bool,
@@ -77,12 +77,12 @@ impl Exchange {
         self.collective
     }
 
-    /// Since when somebody waits.
+    /// When the first rank started to wait, or a frame for it arrived.
     pub fn since(&self) -> Instant {
         self.since.unwrap_or_default()
     }
 
-    /// Somebody elsewhere is in.
+    /// Another node has entered.
     pub fn on_heard(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
@@ -91,12 +91,12 @@ impl Exchange {
         self.delivered
     }
 
-    /// Nothing more will be asked of this epoch. Where no ranks are there is nothing to hand out.
+    /// Nothing more is needed for this epoch. On a node without ranks there is nothing to deliver.
     pub fn is_over(&self, site: &Site) -> bool {
         self.given_up || self.is_gathered() && (self.delivered || (site.local_size == 0 && self.is_passed_on()))
     }
 
-    /// All of the subtree is known to be in.
+    /// Whether the whole subtree is known to have entered.
     fn is_gathered(&self) -> bool {
         match &self.way {
             Way::Blocks(allgather) => allgather.is_gathered(),
@@ -104,7 +104,7 @@ impl Exchange {
         }
     }
 
-    /// On a node without ranks: what came down has gone on, or nothing comes down.
+    /// On a node without ranks: the message from above has been forwarded, or none will arrive.
     fn is_passed_on(&self) -> bool {
         match &self.way {
             Way::Blocks(allgather) => allgather.is_passed_on(),
@@ -112,12 +112,12 @@ impl Exchange {
         }
     }
 
-    /// Neither has it an outcome here nor was it given up.
+    /// Whether it has no outcome here and was not given up.
     pub fn is_open(&self) -> bool {
         !self.delivered && self.outcome.is_none()
     }
 
-    /// It is over without an outcome.
+    /// Ends it without an outcome.
     pub fn give_up(&mut self) {
         self.given_up = true;
         self.delivered = true;
@@ -133,7 +133,7 @@ impl Exchange {
         Some(Finished { epoch: self.epoch, waiting, outcome, trace: self.trace })
     }
 
-    /// A rank here comes. The caller has looked that it is the right collective, and that it comes once.
+    /// A local rank enters. The caller has checked that it is the right collective and that the rank enters it once.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -185,7 +185,7 @@ impl Exchange {
         }
     }
 
-    /// A child's subtree is in.
+    /// A child's subtree has entered.
     pub fn on_up(
         &mut self,
         site: &Site,
@@ -200,7 +200,7 @@ impl Exchange {
         }
     }
 
-    /// The outcome, or the word how to reach it.
+    /// The outcome, or the algorithm by which to obtain it.
     pub fn on_down(&mut self, site: &Site, tag: Tag, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
         if !self.is_gathered() || !self.is_open() {
             return Err("its outcome came before its time, or twice".into());
@@ -214,7 +214,7 @@ impl Exchange {
         }
     }
 
-    /// A round's message of the node at place `from` among the peers.
+    /// A round's message from the node with index `from` among the peers.
     pub fn on_direct(
         &mut self,
         site: &Site,

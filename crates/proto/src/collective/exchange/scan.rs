@@ -1,4 +1,4 @@
-//! The ring's values: two and a count, up the tree and down again.
+//! The ring of values: two values and a count, up the tree and down again.
 
 use super::{Exchange, Way};
 use crate::collective::entry::Outcome;
@@ -8,7 +8,7 @@ use wireup_coll::scan::{Down, Up};
 use wireup_wire::collective::{Collective, Form, Tag};
 
 impl Exchange {
-    /// A child's subtree is in.
+    /// A child's subtree has entered.
     pub(super) fn on_scan_up(
         &mut self,
         site: &Site,
@@ -24,13 +24,13 @@ impl Exchange {
         let own_missing = scan.own_missing();
         self.on_scanned(site, up, out)?;
         if site.local_size == 0 && own_missing {
-            // A node without ranks has nothing to add.
+            // A node without ranks contributes nothing.
             return self.scan_own(Vec::new(), site, out);
         }
         Ok(())
     }
 
-    /// This node's own values.
+    /// Adds this node's own values.
     pub(super) fn scan_own(&mut self, values: Vec<Bytes>, site: &Site, out: &mut Vec<Do>) -> Result<(), String> {
         let Way::Scan(scan) = &mut self.way else {
             return Err("it is none along the tree".into());

@@ -1,4 +1,4 @@
-//! Where the members of a group are, as seen from one agent of the tree.
+//! The location of a group's members, from the viewpoint of one agent of the tree.
 
 use wireup_coll::mapping::Mapping;
 use wireup_wire::group::Members;
@@ -6,15 +6,15 @@ use wireup_wire::ids::{LocalRank, NodeId, Rank};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spread {
-    /// Ascending.
+    /// In ascending order.
     pub locals: Vec<LocalRank>,
-    /// Those with members below them, by their place among the job's children; ascending.
+    /// Children with members below them, by index among the job's children; in ascending order.
     pub children: Vec<usize>,
-    /// No member is elsewhere.
+    /// No member is outside this agent's subtree.
     pub apex: bool,
 }
 
-/// The way to a node.
+/// The next hop towards a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     Here,
@@ -23,7 +23,7 @@ pub enum Way {
 }
 
 impl Spread {
-    /// `node`: this agent's own; `children`: how many the job has here. A list costs a look at each of its ranks.
+    /// `node`: this agent's own; `children`: the number of the job's children here. A list costs one look-up per rank.
     pub fn of(
         members: &Members,
         mapping: &Mapping,
@@ -44,7 +44,7 @@ impl Spread {
         let mut spread = Spread { locals: Vec::new(), children: Vec::new(), apex: true };
         let mut looked_at = Vec::new();
         for rank in runs.iter().flat_map(|run| run.first..run.first + run.count).map(Rank) {
-            let (of, local) = mapping.place(rank).expect("a group was read with the size of the job");
+            let (of, local) = mapping.place(rank).expect("a group was parsed with the size of the job");
             if Some(of) == node {
                 spread.locals.push(local);
             }

@@ -1,4 +1,4 @@
-//! Agents of a tree wired together by queues that deliver in any order that links allow.
+//! Agents of a tree connected by queues, with any delivery order that links allow.
 
 use super::spread::Way;
 use super::*;
@@ -20,7 +20,7 @@ struct Net {
     nodes: Vec<Groups>,
     /// By (from, to).
     links: BTreeMap<(usize, usize), VecDeque<Flying>>,
-    /// By rank: the rounds of each group that it has entered, and been told of.
+    /// By rank: the number of rounds of each group that it has entered, and that it was told are complete.
     entered: BTreeMap<(u32, Group), u32>,
     told: BTreeMap<(u32, Group), u32>,
     /// By node: keys that were published there.
@@ -29,7 +29,7 @@ struct Net {
     failed: Vec<String>,
 }
 
-/// A small generator: the order of everything follows from the seed.
+/// A small pseudo-random generator: all orders follow from the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -56,7 +56,7 @@ fn spread(tree: &Tree, mapping: &Mapping, me: usize, members: &Members) -> Sprea
     })
 }
 
-/// Those with ranks below them.
+/// Children with ranks in their subtrees.
 fn children(tree: &Tree, mapping: &Mapping, me: usize) -> Vec<usize> {
     let has_ranks = |child: &AgentId| tree.subtree(*child).any(|below| mapping.local_size(NodeId(below.0)) > 0);
     tree.children(AgentId(me as u32)).map(AgentId).filter(has_ranks).map(AgentId::index).collect()
@@ -88,7 +88,7 @@ impl Net {
         self.carry_out(me, next);
     }
 
-    /// The rank puts a pair that names the round, and enters.
+    /// The rank puts a pair that contains the round, and enters.
     fn enter(&mut self, now: Instant, rank: u32, of: &Group) {
         let (node, local) = self.mapping.place(Rank(rank)).unwrap();
         let round = self.entered.entry((rank, of.clone())).or_default();
@@ -136,7 +136,7 @@ impl Net {
             let told = *told;
             for rank in self.members(me, group) {
                 let entered = self.entered.get(&(rank, group.clone())).copied().unwrap_or(0);
-                assert!(entered >= told, "round {told} of {group:?} is over without rank {rank}");
+                assert!(entered >= told, "round {told} of {group:?} completed without rank {rank}");
                 let key = key(rank, group, told - 1);
                 assert!(self.seen[me].contains(&key), "{key} is not seen on node {me}");
             }
@@ -150,7 +150,7 @@ impl Net {
         }
     }
 
-    /// Delivers one thing; `false`: nothing is under way.
+    /// Delivers one message; `false`: none is in transit.
     fn deliver(&mut self, now: Instant, dice: &mut Dice) -> bool {
         self.links.retain(|_, queue| !queue.is_empty());
         if self.links.is_empty() {
@@ -188,7 +188,7 @@ impl Net {
     fn broken(&self) -> Vec<u32> {
         let here = |left| match left {
             Left::Here(departed) => departed.rank.0,
-            Left::Below(child) => panic!("child {child} has not said so"),
+            Left::Below(child) => panic!("child {child} did not report this"),
         };
         self.nodes.iter().filter_map(Groups::broken).map(|(left, _)| here(left)).collect()
     }
@@ -213,8 +213,8 @@ fn departed(rank: u32) -> Departed {
 
 const T: Instant = Instant(1_000_000_000);
 
-/// Every rank runs through the groups that it is in, `rounds` times, at most `ahead` barriers outstanding, with long waits now
-/// and then; then all depart.
+/// Every rank runs through the groups that it is in, `rounds` times, with at most `ahead` barriers outstanding and occasional long waits;
+/// then all depart.
 fn run(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, seed: u64) {
     let mut net = Net::new(slots, fanout);
     let size = net.mapping.job_size();
@@ -243,9 +243,9 @@ fn run(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, se
         }
     }
     assert_eq!(net.failed, Vec::<String>::new());
-    assert_eq!(net.entered, net.told, "every round is over for everybody");
+    assert_eq!(net.entered, net.told, "every round is complete for every rank");
     for (me, node) in net.nodes.iter().enumerate() {
-        assert!(node.live.is_empty(), "node {me} forgets what is over");
+        assert!(node.live.is_empty(), "node {me} forgets completed rounds");
     }
     (0..size).for_each(|rank| net.depart(rank));
     net.tick(now + ASK_AFTER_NS);
@@ -263,7 +263,7 @@ fn texts() -> impl Strategy<Value = Vec<String>> {
         .prop_map(|all| all.into_iter().map(|(who, tag)| format!("{who}:{tag}")).collect())
 }
 
-/// The ranks of a list brought into a job of that size, each group once.
+/// Fits the ranks of a list into a job of that size; each group once.
 fn fitted(texts: Vec<String>, size: u32) -> Vec<String> {
     let mut all: Vec<String> = texts
         .iter()
@@ -313,7 +313,7 @@ proptest! {
         let (mut net, of, mut dice, mut now) = (Net::new(&slots, fanout), group(&text, size), Dice(seed), T);
         let members = net.members(0, &of);
         let gone = members[gone.index(members.len())];
-        // A round that is well, to have counters that moved.
+        // A normal round first, so that counters are not zero.
         members.iter().for_each(|rank| net.enter(now, *rank, &of));
         while net.deliver(now, &mut dice) {}
         let early = dice.below(2) == 0;
@@ -366,18 +366,18 @@ fn an_old_question_is_told_from_a_new_one() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
     net.enter(T, 0, &of);
     let late = T + ASK_AFTER_NS;
-    // Asked while the answer is on its way.
+    // Asked while the answer is in transit.
     net.enter(T, 1, &of);
     net.tick(late);
     while net.deliver(late, &mut Dice(1)) {}
-    assert_eq!(net.nodes[1].stalls().count(), 1, "waits in the round that it entered, and in no other");
+    assert_eq!(net.nodes[1].stalls().count(), 1, "it waits only in the round that it entered");
     net.enter(late, 2, &of);
     while net.deliver(late, &mut Dice(1)) {}
     assert_eq!(net.entered, net.told);
     assert!(net.nodes.iter().all(|node| node.live.is_empty()));
 }
 
-/// What a child has said of one round is no answer to a question for the next.
+/// What a child reported about one round does not answer a question about the next.
 #[test]
 fn a_new_question_is_told_from_an_old_one() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
@@ -422,7 +422,7 @@ fn stalls_name_who_is_missing() {
     assert_eq!(net.nodes[1].stalls().collect::<Vec<_>>(), [wanted]);
     net.nodes[1].on_asked();
     assert_eq!(net.nodes[1].stall_deadline(9), None);
-    assert_eq!(net.nodes[0].stalls().count(), 0, "has not heard of it");
+    assert_eq!(net.nodes[0].stalls().count(), 0, "it does not know of the barrier");
     net.enter(T, 3, &of);
     while net.deliver(T, &mut Dice(1)) {}
     let wanted = Stall { group: of, arrived: 0, missing: vec![LocalRank(0)] };

@@ -1,4 +1,4 @@
-//! What agents that have no link yet say to each other through the tree, and what they say about the frames of their link.
+//! Messages through the tree between agents that have no link yet, and frames about the frames of a link.
 
 use bytes::Bytes;
 use wireup_wire::frame::{Class, Frame, Kind};
@@ -13,14 +13,14 @@ pub fn acknowledged(me: AgentId, to: AgentId, job: JobId, before: u32) -> (JobId
     (job, numbered(me, to, 0, about(ACKNOWLEDGE, before)).1)
 }
 
-/// A frame through the tree. The lives of the two are filled in when it leaves.
+/// A frame through the tree. The incarnations of the two agents are filled in when it is sent.
 pub fn numbered(me: AgentId, to: AgentId, number: u64, frame: Frame) -> (JobId, Routed) {
     let job = JobId(frame.job);
     let frame = Some((number as u32, frame));
     (job, Routed { to, from: me, lives: Lives::default(), endpoint: None, frame })
 }
 
-/// Where this agent can be reached, or cannot, through the tree.
+/// Tells a peer through the tree where this agent can be reached, or that it cannot.
 pub fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId, Routed) {
     (job, Routed { to, from: me, lives: Lives::default(), endpoint: Some(endpoint), frame: None })
 }

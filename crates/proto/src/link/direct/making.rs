@@ -1,4 +1,4 @@
-//! Links as they are offered, made and lost, and what then goes through the tree.
+//! Offers, makes and loses links, and sends frames through the tree meanwhile.
 
 use super::frames::{BEGIN, about, acknowledged, numbered, offer};
 use super::peer::{Peer, State};
@@ -10,7 +10,7 @@ use wireup_wire::limits::ROUTED_BYTES_MAX;
 use wireup_wire::route::{Endpoint, Point};
 
 impl Direct {
-    /// Whether the driver is to listen: once, when there is first something to be dialled for.
+    /// Whether the driver must listen: returns `true` once, when there is first a peer to offer an endpoint to.
     pub fn wants_to_listen(&mut self) -> bool {
         let wanted = self.addresses.is_none()
             && !self.is_undecided
@@ -18,13 +18,13 @@ impl Direct {
         wanted && !std::mem::replace(&mut self.asked_to_listen, true)
     }
 
-    /// Begins a link that will be wanted, before there is a frame for it.
+    /// Starts a link that will be needed, before there is a frame for it.
     pub fn prepare(&mut self, agent: AgentId, job: JobId) {
         peer(&mut self.peers, self.ways, agent).jobs.insert(job);
         self.release(agent);
     }
 
-    /// Lets go what may go through the tree while there is no link; the first of it takes our endpoint along.
+    /// Sends the frames that may go through the tree while there is no link; the first one carries our endpoint.
     pub(super) fn release(&mut self, agent: AgentId) {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         let mut endpoint = None;
@@ -38,7 +38,7 @@ impl Direct {
             && (peer.is_late || peer.routed_bytes + first.wire_len() <= ROUTED_BYTES_MAX)
         {
             peer.routed_bytes += first.wire_len();
-            let frame = peer.waiting.pop_front().expect("it was seen");
+            let frame = peer.waiting.pop_front().expect("the queue is not empty");
             self.routed.push_back(peer.route(self.me, agent, frame, endpoint.take()));
         }
         if peer.waiting.is_empty() {
@@ -50,7 +50,7 @@ impl Direct {
         }
     }
 
-    /// Others can dial this agent there.
+    /// Others can dial this agent at these addresses.
     pub fn on_listening(&mut self, addresses: Vec<String>) {
         self.addresses = Some(addresses);
         for agent in self.unasked() {
@@ -58,7 +58,7 @@ impl Direct {
         }
     }
 
-    /// It is settled whether all agents use the transport; where this one is reached by it, if they do.
+    /// The agents have agreed whether to use the transport; `point` is this agent's address if they do.
     pub fn on_decided(&mut self, point: Option<Point>) {
         self.point = point;
         self.is_undecided = false;
@@ -67,13 +67,13 @@ impl Direct {
         }
     }
 
-    /// Nobody can dial this agent. Peers may still be dialled if they send their endpoints.
+    /// This agent cannot be dialled. It can still dial peers that send their endpoints.
     pub fn on_listen_failed(&mut self, problem: &str) {
         for agent in self.unasked() {
             let problem = format!("{problem}; so nobody can dial it");
             self.go_by_tree(agent, Some(problem), true);
         }
-        // It may be there next time.
+        // Listening may succeed next time.
         self.asked_to_listen = false;
     }
 
@@ -82,7 +82,7 @@ impl Direct {
         unasked.map(|(agent, _)| *agent).collect()
     }
 
-    /// A peer's endpoint came; whom to dial.
+    /// A peer's endpoint arrived; returns the peer to dial, if any.
     pub fn on_endpoint(&mut self, from: AgentId, endpoint: Endpoint, job: JobId) -> Option<Dial> {
         let me = self.me;
         let peer = peer(&mut self.peers, self.ways, from);
@@ -93,7 +93,7 @@ impl Direct {
         let dials = match peer.state {
             State::Unasked => true,
             State::Offered => is_answer || from < me,
-            // The link of an agent that says it has none is none.
+            // If the peer says that it has no link, this end must close its own.
             State::Up(link) => {
                 if is_answer && addresses.is_empty() {
                     self.closing.push(link);
@@ -108,7 +108,7 @@ impl Direct {
             State::Dialling | State::Routed => return None,
         };
         if addresses.is_empty() || (is_answer && peer.failed_here.is_some()) {
-            // Whoever failed last says so.
+            // The agent that failed last sends the note.
             let problem = peer.failed_there.clone().filter(|_| peer.failed_here.is_none());
             self.go_by_tree(from, problem, false);
             return None;
@@ -121,13 +121,13 @@ impl Direct {
         Some(Dial { agent: from, addresses, point })
     }
 
-    /// A peer was dialled in vain.
+    /// Dialling a peer failed.
     pub fn on_dial_failed(&mut self, agent: AgentId, problem: String) {
         let Some(peer) = self.peers.get_mut(&agent).filter(|peer| peer.state == State::Dialling) else { return };
         let there = peer.failed_there.clone();
         peer.failed_here = Some(problem.clone());
         match there {
-            // Neither reaches the other.
+            // Neither agent can reach the other.
             Some(there) => self.go_by_tree(agent, Some(format!("{problem}; the other way: {there}")), true),
             None => {
                 peer.state = State::Unasked;
@@ -136,9 +136,9 @@ impl Direct {
         }
     }
 
-    /// There will be no link: what waits goes through the tree.
+    /// There will be no link: waiting frames go through the tree.
     ///
-    /// `note` is for a person; `tell` the peer that it need not wait either.
+    /// `note` is for the user; `tell`: also tell the peer not to wait.
     fn go_by_tree(&mut self, agent: AgentId, note: Option<String>, tell: bool) {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(&agent) else { return };
@@ -160,12 +160,12 @@ impl Direct {
         self.routed.push_back(offer(self.me, agent, job, Endpoint { failed, ..Endpoint::default() }));
     }
 
-    /// Whether a link with this agent is waited for.
+    /// Whether a link with this agent is expected.
     pub fn expects(&self, agent: AgentId) -> bool {
         self.peers.get(&agent).is_some_and(|peer| matches!(peer.state, State::Offered | State::Dialling))
     }
 
-    /// What went through the tree to these peers may be lost: it goes again.
+    /// Messages sent through the tree to these peers may be lost: sends them again.
     pub fn route_again(&mut self, peers: impl Fn(AgentId) -> bool) {
         for (&agent, peer) in self.peers.iter().filter(|(agent, _)| peers(**agent)) {
             let job = peer.jobs.first().copied().unwrap_or_default();
@@ -204,7 +204,7 @@ impl Direct {
         peer.lost = Some((now + AGAIN_NS, problem));
     }
 
-    /// What may be lost goes again, then what waits; all through the tree.
+    /// Sends everything through the tree: first what may be lost, then what waits.
     pub(super) fn send_again(&mut self, agent: AgentId) {
         let me = self.me;
         let Some(peer) = self.peers.get_mut(&agent) else { return };
@@ -216,7 +216,7 @@ impl Direct {
         }
     }
 
-    /// An agent is gone for good: nothing is for it, or from it, any more.
+    /// An agent is permanently lost: drops everything for it and from it.
     pub fn lose(&mut self, agent: AgentId) {
         if let Some(Peer { state: State::Up(link), .. }) = self.peers.remove(&agent) {
             self.closing.push(link);

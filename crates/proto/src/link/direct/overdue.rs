@@ -1,4 +1,4 @@
-//! What took too long, and what a person or a job has to be told in the end.
+//! Timeouts: frames that waited too long, and reports to the user or to jobs.
 
 use super::peer::Peer;
 use super::{Broken, Direct};
@@ -18,7 +18,7 @@ impl Direct {
         self.peers.values().filter_map(due).min()
     }
 
-    /// Frames that have waited for long enough go through the tree.
+    /// Frames that have waited long enough go through the tree.
     pub fn on_tick(&mut self) {
         let (me, now) = (self.me, self.now);
         let is_due = |peer: &Peer| peer.lost.as_ref().is_some_and(|(at, _)| *at <= now);
@@ -39,7 +39,7 @@ impl Direct {
         }
     }
 
-    /// Peers that are not reached but through the tree, and why; each once.
+    /// Peers that are reached only through the tree, and why; each is returned once.
     pub fn take_notes(&mut self) -> Vec<(AgentId, String)> {
         let now = self.now;
         let due = |(agent, peer): (&AgentId, &mut Peer)| {
@@ -49,7 +49,7 @@ impl Direct {
         self.peers.iter_mut().filter_map(due).collect()
     }
 
-    /// Peers whose jobs cannot go on.
+    /// Peers whose jobs cannot continue.
     pub fn take_broken(&mut self) -> Vec<Broken> {
         let broken = |(&agent, peer): (&AgentId, &mut Peer)| {
             let problem = peer.broken.take()?;

@@ -1,4 +1,4 @@
-//! One peer: how far its link is, what waits for it, what is told of it.
+//! One peer: the state of its link, the frames that wait for it, the reports about it.
 
 use super::frames::numbered;
 use crate::io::LinkId;
@@ -14,43 +14,43 @@ use wireup_wire::route::{Endpoint, Routed};
 pub struct Peer {
     pub state: State,
     pub window: Window,
-    /// Frames that wait for the link, and since when.
+    /// Frames that wait for the link, and the start of the wait.
     pub waiting: VecDeque<Frame>,
     pub waiting_since: Option<Instant>,
-    /// Went through the tree while the link was made.
+    /// Bytes sent through the tree while the link was being made.
     pub routed_bytes: usize,
-    /// The link took too long: nothing waits for it any more.
+    /// The link took too long: frames no longer wait for it.
     pub is_late: bool,
-    /// Why this agent could not dial the peer, and the peer not this one.
+    /// Why this agent could not dial the peer, and why the peer could not dial this agent.
     pub failed_here: Option<String>,
     pub failed_there: Option<String>,
-    /// The link is lost; then what it may have lost goes again.
+    /// The link is lost: when frames that it may have lost are sent again, and why.
     pub lost: Option<(Instant, String)>,
-    /// To be told, then.
+    /// A note for the user, and when it is due.
     pub note: Option<(Instant, String)>,
-    /// What ends the jobs of this peer.
+    /// The problem that ends the jobs of this peer.
     pub broken: Option<String>,
-    /// Jobs under way that have something to say to it.
+    /// Jobs in progress with traffic to it.
     pub jobs: BTreeSet<JobId>,
 }
 
 /// ```text
-///             send                  addresses known        LinkUp
+///              send                  addresses known        LinkUp
 ///   (none) ─────────► Unasked ───────────────────► Offered ──────────► Up
-///      │                 │        endpoint leaves     │ endpoint of     │ LinkDown
-///      │ endpoint        ▼                            ▼ a lower id      ▼
-///      └────────────► Dialling ◄──────────────────────┘               Routed
-///                        │ LinkUp: Up                                    ▲
-///                        │ DialFailed: Offered, with word of it          │
-///                        └── DialFailed on both sides, or nobody listens ┘
+///      │                 │        endpoint sent        │ endpoint of     │ LinkDown
+///      │ endpoint        ▼                             ▼ a lower id      ▼
+///      └────────────► Dialling ◄───────────────────────┘               Routed
+///                        │ LinkUp: Up                                     ▲
+///                        │ DialFailed: Offered, with the problem          │
+///                        └── DialFailed on both sides, or cannot listen ──┘
 /// ```
 ///
-/// Whatever is not drawn changes nothing; a link that comes up elsewhere is turned away.
+/// Any other event is ignored; a link that comes up in another state is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// This agent cannot be dialled yet.
     Unasked,
-    /// The peer has our endpoint, or will have it.
+    /// The peer has our endpoint, or it is in transit.
     Offered,
     Dialling,
     Up(LinkId),
@@ -76,7 +76,7 @@ impl Peer {
         }
     }
 
-    /// Over the link: all in one class, since the order is told by counting.
+    /// Sends over the link, in a single class, since the order is determined by counting.
     pub fn send_on(&mut self, link: LinkId, frame: Frame, out: &mut Outbox) {
         let frame = Frame { class: Class::Exchange, ..frame };
         self.window.keep(frame.clone());

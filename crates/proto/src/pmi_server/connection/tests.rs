@@ -12,7 +12,7 @@ use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::segment::Segment;
 
-/// One rank, its tables, and the text of a conversation.
+/// One rank, its tables, and the text of its conversation.
 struct Bench {
     link: PmiLink,
     kvs: Kvs,
@@ -85,7 +85,7 @@ fn pmi1_from_init_to_finalize() {
     let mapping = bench.say("cmd=get kvsname=job-1 key=PMI_process_mapping\n");
     assert!(mapping.contains(" rc=0") && mapping.contains("value=(vector,(0,2,4))"), "{mapping}");
     assert!(bench.say("cmd=put kvsname=job-1 key=k value=v=1;\n").starts_with("cmd=put_result rc=0"));
-    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("rc=-1"), "not before the barrier");
+    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("rc=-1"), "not published before the barrier");
     assert_eq!(bench.say("cmd=barrier_in\n"), "");
     assert!(bench.fence().starts_with("cmd=barrier_out"));
     assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("value=v=1;"));
@@ -107,7 +107,7 @@ fn pmi2_with_node_attributes() {
     let put = bench.say(&framed("cmd=info-putnodeattr;key=a;value=b;"));
     assert!(put.contains("cmd=info-putnodeattr-response;") && put.contains("rc=0;"), "{put}");
     let Some(Effect::Woken { parked, value }) = bench.effects.last().cloned() else {
-        panic!("the parked get wakes up");
+        panic!("the put answers the parked get");
     };
     let mut woken = Vec::new();
     bench.link.wake(&parked[0], &value, &mut woken);
@@ -154,7 +154,7 @@ fn our_own_clients_map_what_is_new() {
         bench.fence();
         let mapped = bench.say(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
         assert!(mapped.contains("rc=0;") && mapped.contains(answer), "{mapped}");
-        let share = bench.handed.pop().expect("a segment comes along");
+        let share = bench.handed.pop().expect("the reply has a segment");
         let Content::Bytes(bytes) = bench.shares.content(share) else { panic!("a segment is bytes") };
         assert!(bench.handed.is_empty());
         let segment = Segment::read(bytes).unwrap();

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wireup_wire::ids::JobId;
 
-/// Something that a job does with its kvs.
+/// An operation of a job on its kvs.
 #[derive(Clone, Debug)]
 enum Step {
     Put(Vec<u8>, Vec<u8>),
@@ -50,7 +50,7 @@ impl Client {
         self.segments.iter().rev().find_map(|(_, shared)| Segment::read(shared).unwrap().get(key))
     }
 
-    /// Each is more than twice as large as the next: so many fit.
+    /// Checks that each segment is more than twice as large as the next.
     fn check_sizes(&self) {
         let sizes: Vec<usize> =
             self.segments.iter().map(|(_, shared)| Segment::read(shared).unwrap().blob_len()).collect();
@@ -125,7 +125,7 @@ fn segments_stay_few_and_a_client_fetches_little() {
         fetched += client.segments.iter().filter(|segment| !before.contains(segment)).count();
         assert!(client.segments.len() <= 10, "{} segments of {round} pairs", client.segments.len());
     }
-    assert_eq!(fetched, 1000, "one new segment a round");
+    assert_eq!(fetched, 1000, "one new segment per round");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn memory_is_asked_for_once_and_given_up_when_its_segment_is_merged() {
     let large = mapped(&mut kvs);
     put(&mut kvs, "small", 10);
     let both = mapped(&mut kvs);
-    assert_eq!((&both[..1], mapped(&mut kvs)), (&large[..], both.clone()), "the same memory for all");
+    assert_eq!((&both[..1], mapped(&mut kvs)), (&large[..], both.clone()), "all clients get the same memory");
     assert_eq!(kvs.take_merged().count(), 0);
     put(&mut kvs, "another", 10);
     let merged = mapped(&mut kvs);
@@ -181,15 +181,15 @@ fn memory_is_asked_for_once_and_given_up_when_its_segment_is_merged() {
     assert_eq!(kvs.take_merged().collect::<Vec<_>>(), both[1..]);
     put(&mut kvs, "not mapped", 10);
     assert!(kvs.get(b"small").unwrap().is_some());
-    assert_eq!(kvs.take_merged().collect::<Vec<_>>(), merged[1..], "a look-up merges, too");
+    assert_eq!(kvs.take_merged().collect::<Vec<_>>(), merged[1..], "a look-up also merges");
 }
 
-/// All pairs by number, as a client walks.
+/// All pairs, as a client reads them by number.
 fn walk(kvs: &mut Kvs) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let (mut met, mut number) = (BTreeMap::new(), 0);
     while let Some((pair, next)) = kvs.at(number).unwrap() {
         let again = met.insert(pair.key.to_vec(), pair.value.to_vec());
-        assert!(again.is_none() && next > number, "a pair is met once");
+        assert!(again.is_none() && next > number, "each pair is visited once");
         number = next;
     }
     met
@@ -229,12 +229,12 @@ fn a_mark_moves_over_what_was_seen() {
     assert_eq!(kvs.pending_since(&mut mark), one(b"b"));
     assert_eq!(kvs.pending_since(&mut mark), Bytes::new());
     assert_eq!(kvs.pending_since(&mut other), [one(b"a"), one(b"b")].concat());
-    assert_eq!(kvs.take_pending(), [one(b"a"), one(b"b")].concat(), "the fence takes all");
+    assert_eq!(kvs.take_pending(), [one(b"a"), one(b"b")].concat(), "the fence takes all pairs");
     kvs.put(b"c", b"v");
     assert_eq!(kvs.pending_since(&mut mark), one(b"c"));
 }
 
-/// A program that only knows groups never has a fence.
+/// A program that only uses groups never has a fence.
 #[test]
 fn overwritten_puts_do_not_stay() {
     let (mut kvs, mut mark) = (Kvs::default(), Mark::default());

@@ -1,17 +1,17 @@
 //! Fences of PMIx clients, and groups, which are fences with a name.
 //!
-//! A fence of the whole job is an exchange (`crate::collective`) with epochs of its own; a fence of some ranks is a barrier that
-//! brings data along (`crate::collective::groups`), told apart from PMI's by a bit of its frames, from other groups' by a tag. The server
-//! process speaks when all members of its node are in, so the node enters for all of them at once. `whole` and `subsets` are the two,
-//! `parts` what nodes bring to them.
+//! A fence of the whole job is an exchange (`crate::collective`) with separate epochs; a fence of some ranks is a barrier that carries data
+//! (`crate::collective::groups`). A bit of its frames distinguishes it from PMI's barriers, a tag from those of other groups. The server
+//! process sends its request when all members on its node have entered, so the node enters for all of them at once. `whole` and `subsets`
+//! are the two kinds, `parts` the nodes' contributions.
 //!
-//! A member that has departed: a fence of the whole job ends the job, as with PMI, since that says best which rank left
-//! whom waiting. A fence of some ranks is answered `RankGone`: the others are a program of their own and may go on.
-//! Its node contributes `Part::Gone` in its stead.
+//! If a member has departed, a fence of the whole job ends the job, as with PMI, since that best reports which rank left which others
+//! waiting. A fence of some ranks is answered `RankGone`: the other members may be a separate program that can continue. The departed
+//! rank's node contributes `Part::Gone` in its place.
 //!
-//! Patience: a fence of the whole job that takes too long for one is over for all (`Up::GiveUp`, `Down::Over`), so that no node
-//! counts another way than the others; so a rank that has left does not end the job while somebody waits with patience that
-//! ends (`Up::Impatient`). A fence of some ranks is over for that node alone; what comes of it is not told.
+//! Timeouts: if one rank's timeout for a fence of the whole job expires, the fence ends for all ranks (`Up::GiveUp`, `Down::Over`), so that
+//! all nodes count epochs in the same way. And while a rank with a timeout waits, a departed rank does not end the job (`Up::Impatient`).
+//! If a fence of some ranks times out, it ends for that node only; its later result is not reported.
 
 mod parts;
 pub mod subsets;

@@ -1,4 +1,4 @@
-//! What nodes bring to fences and groups, and what comes of it.
+//! The nodes' contributions to fences and groups, and their combination.
 
 use bytes::Bytes;
 use wireup_wire::block;
@@ -7,17 +7,17 @@ use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::modex::Part;
 use wireup_wire::peer;
 
-/// The tag of fences; those of groups are others.
+/// The tag of fences; groups have other tags.
 pub const FENCE: i32 = 0;
 
-/// What a round of a barrier came to.
+/// The result of a round of a barrier.
 pub enum Came {
     Fence(Vec<u8>),
     Group { context: u64, data: Vec<Bytes> },
     Gone,
 }
 
-/// What the members' nodes have brought; `name`: of the group.
+/// Combines the contributions of the members' nodes; `name`: the group's name.
 pub fn came(pairs: Bytes, name: Option<&str>) -> Result<Came, String> {
     let (mut fence, mut group, mut context, mut gone) = (Vec::new(), Vec::new(), u64::MAX, false);
     for block in block::blocks(pairs) {
@@ -52,13 +52,13 @@ pub fn gone(node: NodeId) -> Bytes {
     part.into()
 }
 
-/// A number for a group's name that no fence has; whoever shares it by chance is noticed by the name.
+/// A tag for a group's name that differs from that of fences; if two groups get the same tag, the names reveal it.
 pub fn tag(name: &str) -> i32 {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     ((hash >> 1) as i32).max(1)
 }
 
-/// Why a fence's data cannot travel.
+/// Why a fence's data cannot be sent.
 pub fn too_much(bytes: usize) -> String {
     format!(
         "its data is {bytes} bytes, more than {FRAME_PAYLOAD_MAX} in a message; --modex direct leaves it where it is"
@@ -82,7 +82,7 @@ mod tests {
         let pairs = [block(2, &part(9, b"two")), block(0, &part(4, b"nought"))].concat();
         let Ok(Came::Group { context, data }) = came(pairs.clone().into(), Some("g")) else { panic!() };
         assert_eq!((context, data), (4, vec![Bytes::from_static(b"nought"), Bytes::from_static(b"two")]));
-        assert!(came(pairs.clone().into(), Some("h")).is_err(), "two groups by one number");
+        assert!(came(pairs.clone().into(), Some("h")).is_err(), "two groups with one tag");
         let pairs = [pairs, block(1, &Part::Gone)].concat();
         assert!(matches!(came(pairs.into(), Some("g")), Ok(Came::Gone)));
     }

@@ -1,4 +1,4 @@
-//! A fence of some ranks, and a group: a barrier that brings along what the members' nodes give.
+//! Fences of some ranks, and groups: a barrier that carries the data of the members' nodes.
 
 use super::super::step::Steps;
 use super::parts::{Came, FENCE, came, gone, tag, too_much};
@@ -19,24 +19,24 @@ use wireup_wire::pmix::{Answer, Status};
 
 pub struct Subsets {
     groups: Groups,
-    /// The requests that wait for the rounds of a barrier, the oldest first.
+    /// The requests that wait for the rounds of a barrier, oldest first.
     rounds: BTreeMap<Group, VecDeque<Round>>,
-    /// Makes contexts of groups.
+    /// Counter for the contexts of groups.
     contexts: u32,
 }
 
 struct Round {
     id: u64,
-    /// The group's name; none of a fence.
+    /// The group's name; `None` for a fence.
     name: Option<String>,
 }
 
-/// What the members of this node bring.
+/// The contribution of the members on this node.
 pub struct Entrance {
     /// The request's number.
     pub id: u64,
     pub members: Members,
-    /// Of a group; none of a fence.
+    /// A group's name; `None` for a fence.
     pub name: Option<String>,
     pub data: Bytes,
 }
@@ -54,7 +54,7 @@ impl Subsets {
         self.groups.on_asked();
     }
 
-    /// The members here are in.
+    /// The local members have entered.
     pub fn enter(&mut self, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
         let Entrance { id, members, name, data } = entrance;
         let node = view.facts.own_node();
@@ -84,7 +84,7 @@ impl Subsets {
         self.excuse_departed(view.facts, steps);
     }
 
-    /// The members here that have not departed.
+    /// The local members that have not departed.
     fn coming(&self, view: &View<'_>, members: &Members) -> Vec<LocalRank> {
         let all = view.ranks.iter().enumerate().filter(|(_, process)| members.contains(process.rank));
         all.map(|(local, _)| LocalRank(local as u16)).filter(|local| !self.groups.has_departed(*local)).collect()
@@ -109,13 +109,13 @@ impl Subsets {
         self.carry_out(view.facts, next, steps);
     }
 
-    /// A rank here will enter nothing any more.
+    /// A local rank will enter no more barriers.
     pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, departed: Departed, steps: &mut Steps) {
         self.groups.on_departed(local, departed);
         self.excuse_departed(facts, steps);
     }
 
-    /// Nobody is left below a child.
+    /// No rank is left in a child's subtree.
     pub fn on_child_done(&mut self, facts: &Facts, child: usize, steps: &mut Steps) {
         self.groups.on_child_done(child);
         self.excuse_departed(facts, steps);
@@ -169,7 +169,7 @@ fn to_child(facts: &Facts, child: usize) -> impl FnOnce(Frame) -> Effect {
     move |frame| Effect::Act(crate::job::Act::ToAgent(agent, frame))
 }
 
-/// A frame that would be longer than any may be ends the job.
+/// Sends a frame, or ends the job if the frame is too long.
 fn send(frame: Frame, way: impl FnOnce(Frame) -> Effect, steps: &mut Steps) {
     let bytes = frame.payload.len();
     if bytes <= FRAME_PAYLOAD_MAX {

@@ -1,4 +1,4 @@
-//! A fence of the whole job: an exchange with epochs of its own.
+//! A fence of the whole job: an exchange with separate epochs.
 
 use super::super::step::{Step, Steps};
 use super::parts::too_much;
@@ -22,19 +22,19 @@ pub struct Whole {
     exchanges: Exchanges,
     /// The request that waits for each epoch.
     asked: BTreeMap<Epoch, u64>,
-    /// Epochs that somebody below will give up in time.
+    /// Epochs for which a rank in the subtree has a timeout.
     impatient: BTreeSet<Epoch>,
-    /// Epochs that were over before their time.
+    /// Epochs that were ended early.
     given_up: BTreeMap<Epoch, Status>,
 }
 
-/// What the ranks of this node bring to a fence.
+/// The contribution of the ranks on this node to a fence.
 pub struct Entrance {
     /// The request's number.
     pub id: u64,
     pub collect: bool,
     pub data: Bytes,
-    /// They will not wait for ever.
+    /// They have a timeout.
     pub is_impatient: bool,
 }
 
@@ -56,10 +56,10 @@ impl Whole {
         self.exchanges.on_asked();
     }
 
-    /// The epoch that the ranks here are about to enter.
+    /// The epoch that the local ranks are about to enter.
     ///
-    /// A fence without a limit is none of those that were given up, where all ranks call the same: the library has ended them
-    /// here, for the ranks that were in, and its server has said nothing.
+    /// A fence without a timeout cannot be one that was given up, if all ranks make the same calls: the library has already ended that
+    /// fence here for the ranks that had entered, without a request from its server. So such epochs are skipped.
     pub fn begin(&mut self, view: &View<'_>, is_impatient: bool) -> Epoch {
         while !is_impatient && self.is_given_up(self.next()) {
             self.pass(view);
@@ -67,7 +67,7 @@ impl Whole {
         self.next()
     }
 
-    /// The ranks here are in.
+    /// The local ranks have entered.
     pub fn enter(&mut self, view: &View<'_>, entrance: Entrance, steps: &mut Steps) {
         let Entrance { id, collect, data, is_impatient } = entrance;
         let epoch = self.next();
@@ -100,7 +100,7 @@ impl Whole {
         (0..view.ranks.len() as u16).for_each(|local| self.exchanges.pass(LocalRank(local)));
     }
 
-    /// A frame of another node's agent.
+    /// A frame from another node's agent.
     pub fn on_frame(&mut self, view: &View<'_>, arrived: Arrived, steps: &mut Steps) {
         let next = arrived.give_to(view.now, &mut self.exchanges);
         self.carry_out(next, steps);
@@ -125,7 +125,7 @@ impl Whole {
             return steps.fail_here(Cause::Pmi { problem: "a PMIx fence ended as another collective".into() });
         };
         self.impatient.remove(&finished.epoch);
-        // As they travel, headers and all, they are a message for the server; unpacked, one for its ranks.
+        // Encoded with headers, the blocks must fit into a message to the server; unpacked, into one to its ranks.
         let travels: usize = parts.iter().map(Bytes::len).sum();
         match parts.iter().map(block::plain_len).sum::<Result<usize, _>>() {
             Ok(0) => steps.answer(id, Answer::Fenced { blocks: Vec::new() }),
@@ -135,36 +135,36 @@ impl Whole {
         }
     }
 
-    /// A rank of the subtree enters no more, from `epoch` on. True if that is news.
+    /// A rank of the subtree enters no more fences, from `epoch` on. Returns whether that is new.
     pub fn on_departed(&mut self, departed: Departed) -> bool {
         self.exchanges.on_departed(departed)
     }
 
-    /// A fence under way that cannot complete. Where somebody's patience ends it is over for all then, and nobody hangs.
+    /// A fence in progress that cannot complete. If a rank has a timeout for it, it will end for all ranks then, so it is not reported.
     pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
         self.exchanges.broken().filter(|(_, epoch, _)| !self.impatient.contains(epoch))
     }
 
-    /// Somebody below, or here, will not wait for this fence for ever.
+    /// A rank here or below has a timeout for this fence.
     pub fn on_impatient(&mut self, epoch: Epoch) {
         if epoch >= self.exchanges.base() {
             self.impatient.insert(epoch);
         }
     }
 
-    /// Somebody's patience is over; at the root.
+    /// At the root: a rank's timeout has expired.
     pub fn on_give_up(&mut self, epoch: Epoch, steps: &mut Steps) {
         if self.exchanges.is_open(epoch) {
             steps.push(Step::All(Down::Over { epoch, status: Status::Timeout }));
         }
     }
 
-    /// The root says that a fence is over.
+    /// The root has ended a fence.
     pub fn on_over(&mut self, view: &View<'_>, epoch: Epoch, status: Status, steps: &mut Steps) {
         if epoch < self.exchanges.base() {
             return;
         }
-        // Where it has an outcome already, some agents below may never say that their ranks were in.
+        // Done even if there is an outcome here: some agents below may never report that their ranks have entered.
         let mut next = Vec::new();
         self.impatient.remove(&epoch);
         self.given_up.insert(epoch, status);
@@ -176,7 +176,7 @@ impl Whole {
         }
     }
 
-    /// Whether a frame of this epoch came too late.
+    /// Whether a frame of this epoch is too late.
     pub fn is_given_up(&self, epoch: Epoch) -> bool {
         self.given_up.contains_key(&epoch)
     }

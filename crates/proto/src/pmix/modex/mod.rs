@@ -1,4 +1,4 @@
-//! Direct modex: what a rank of another node has committed is asked of its agent when it is first wanted (S3).
+//! Direct modex: the data that a rank of another node has committed is requested from its agent when it is first needed (S3).
 //!
 //! ```text
 //!   server here      agent here               agent there        server there
@@ -9,17 +9,18 @@
 //!                      ── Want { 4, 6 } ───────►
 //! ```
 //!
-//! What is wanted while a `Want` is under way goes along with the next; a rank that several want is asked for once, here and
-//! there. Nothing is kept for later: the library keeps what it was given for all ranks of its node, and asks again only for what
-//! may have been committed since, which its owner alone knows.
+//! Data that is requested while a `Want` is in transit goes into the next one; a rank that several ranks request is requested only once, on
+//! both sides. Nothing is cached here: the library caches what it was given for all ranks of its node, and asks again only for data that
+//! may have been committed since, which only its owner knows.
 //!
-//! A rank that has said goodbye or is gone commits nothing more. What it has committed is still asked of its server, which
-//! knows at once; where that says nothing, the answer is that the rank is gone. Before the server of a node leaves, since all
-//! ranks there have left, it is asked once more for all of them; the agent keeps that until the next job of the session.
+//! A rank that has finalized or ended commits nothing more. Its data is still requested from its server, which answers at once; if the
+//! server does not answer, the result is that the rank has gone. Before a node's server exits, because all ranks there have ended, it is
+//! asked for the data of all of them; the agent keeps that until the job has ended everywhere or, in a session of one run, the next job
+//! starts.
 //!
-//! `wants` is this side, `offers` the other.
+//! `wants` is the requesting side, `offers` the other.
 //!
-//! Cost: a frame each way for all that is wanted of a node within a round trip.
+//! Cost: one frame each way for everything that is requested from a node within a round trip.
 
 mod offers;
 mod wants;
@@ -50,12 +51,12 @@ impl Modex {
         self.offers.deadline()
     }
 
-    /// A rank here wants what another has committed.
+    /// A local rank requests what another rank has committed.
     pub fn want(&mut self, facts: &Facts, id: u64, rank: Rank, steps: &mut Steps) {
         let place = facts.mapping.place(rank).filter(|_| rank.0 < facts.job_size);
         match place {
             Some((node, _)) if Some(node) != facts.node => self.wants.want(id, rank, node),
-            // Ranks of its own node it knows itself.
+            // The server process handles ranks of its own node itself.
             Some(_) | None => steps.refuse(id, Status::BadParam),
         }
     }
@@ -88,7 +89,7 @@ impl Modex {
         }
     }
 
-    /// The server process says what a rank here has committed.
+    /// The server process returns what a local rank has committed.
     pub fn on_answer(&mut self, ticket: u64, status: Status, blob: Bytes, steps: &mut Steps) {
         if blob.len() > PMIX_BLOB_BYTES_MAX {
             steps.fail_server("a rank has committed more than 64 MiB");
@@ -97,7 +98,7 @@ impl Modex {
         }
     }
 
-    /// The server process serves: it is asked for what others have wanted meanwhile.
+    /// The server process is ready: it is asked for what other nodes have requested meanwhile.
     pub fn on_served(&self, steps: &mut Steps) {
         seek(self.offers.outstanding(), steps);
     }
@@ -107,7 +108,7 @@ impl Modex {
         self.offers.on_unserved(now);
     }
 
-    /// All ranks here have left, and others may still want what they have committed: it is fetched. False: there is nothing.
+    /// All local ranks have ended, and other nodes may still need their data: fetches it. Returns `false` if there is none.
     pub fn keep_all(&mut self, view: &View<'_>, steps: &mut Steps) -> bool {
         if view.ranks.len() == view.facts.job_size as usize {
             return false;
@@ -122,7 +123,7 @@ impl Modex {
         self.offers.has_kept_all()
     }
 
-    /// What the ranks here have left behind.
+    /// The data that the local ranks have left behind.
     pub fn take_remains(&mut self) -> Remains {
         self.offers.take_kept()
     }
@@ -135,7 +136,7 @@ impl Modex {
         self.offers.take_late(now);
     }
 
-    /// Sends what has come together.
+    /// Sends the collected requests and answers.
     pub fn flush(&mut self, facts: &Facts, out: &mut Effects) {
         let wants = self.wants.take().into_iter().map(|(node, ranks)| (node, Between::Want { ranks }));
         for (node, message) in self.offers.take_answers().into_iter().chain(wants) {
@@ -144,14 +145,14 @@ impl Modex {
     }
 }
 
-/// The server process is asked for what ranks here have committed.
+/// Asks the server process what local ranks have committed.
 fn seek(tickets: Vec<(u64, Rank)>, steps: &mut Steps) {
     for (ticket, rank) in tickets {
         steps.push(Step::Tell(ToServer::ModexWanted { ticket, rank }));
     }
 }
 
-/// What an agent answers that has no such job any more: all of its ranks have left.
+/// The answers of an agent that no longer has the job: all of its ranks have ended.
 pub fn gone(ranks: Vec<Rank>, remains: &Remains) -> Vec<Between> {
     let (nobody, mut offers) = (NodeId(0), Offers::of(remains.clone()));
     let is_there = |rank: &Rank| remains.contains_key(rank);

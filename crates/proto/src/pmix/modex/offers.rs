@@ -1,4 +1,4 @@
-//! What ranks here have committed that other nodes want, or may want when all ranks here are gone.
+//! The committed data of local ranks that other nodes request, or may request after all local ranks have ended.
 
 use crate::time::Instant;
 use bytes::Bytes;
@@ -11,29 +11,29 @@ use wireup_wire::pmix::Status;
 
 #[derive(Default)]
 pub struct Offers {
-    /// Ranks here whose data other nodes wait for.
+    /// Local ranks whose data other nodes wait for.
     sought: BTreeMap<Rank, Sought>,
-    /// What the server process was asked for.
+    /// The requests to the server process.
     tickets: BTreeMap<u64, Rank>,
     next_ticket: u64,
-    /// Ranks here that commit nothing more.
+    /// Local ranks that commit nothing more.
     departed: BTreeSet<Rank>,
     /// There is no server process here any more.
     unserved: bool,
-    /// Ranks here whose data is being fetched to be kept, and what was.
+    /// Local ranks whose data is being fetched to be kept, and the data fetched so far.
     keep: BTreeSet<Rank>,
     kept: Remains,
-    /// What is to be sent when this input was handled.
+    /// The answers to be sent after this input.
     answers: BTreeMap<NodeId, Answers>,
 }
 
-/// What ranks have left behind that are all gone.
+/// The data of ranks that have all ended.
 pub type Remains = BTreeMap<Rank, Blob>;
 
 #[derive(Default)]
 struct Sought {
     nodes: Vec<NodeId>,
-    /// The rank has departed: so long its server is waited for.
+    /// If the rank has departed: how long to wait for its server.
     until: Option<Instant>,
 }
 
@@ -43,12 +43,12 @@ struct Answers {
     blobs: Vec<Blob>,
 }
 
-/// A number that the server process was not asked by.
+/// The server process answered with an unknown number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unasked;
 
 impl Offers {
-    /// These, and nothing else will come.
+    /// Offers with only this data.
     pub fn of(kept: Remains) -> Offers {
         Offers { kept, ..Offers::default() }
     }
@@ -57,7 +57,7 @@ impl Offers {
         self.sought.values().filter_map(|sought| sought.until).min()
     }
 
-    /// Another node wants ranks of this one: the numbers to ask the server process by.
+    /// Another node requests ranks of this one: returns the requests for the server process.
     pub fn seek(&mut self, now: Instant, node: NodeId, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
         self.answers.entry(node).or_default().taken = true;
         let mut tickets = Vec::new();
@@ -72,12 +72,12 @@ impl Offers {
         tickets
     }
 
-    /// What the server process is to be asked for, now that it serves.
+    /// The requests for the server process, to be sent when it is ready.
     pub fn outstanding(&self) -> Vec<(u64, Rank)> {
         self.tickets.iter().map(|(ticket, rank)| (*ticket, *rank)).collect()
     }
 
-    /// There is no server process: nothing will come of what it was to be asked for.
+    /// There is no server process: pending requests to it will not be answered.
     pub fn on_unserved(&mut self, now: Instant) {
         self.unserved = true;
         for sought in self.sought.values_mut() {
@@ -85,7 +85,7 @@ impl Offers {
         }
     }
 
-    /// A number to ask the server process by, if it is not asked for this rank already.
+    /// A new request to the server process for this rank, unless there is one already.
     fn ticket(&mut self, now: Instant, rank: Rank) -> Option<(u64, Rank)> {
         let Entry::Vacant(sought) = self.sought.entry(rank) else { return None };
         let until = (self.unserved || self.departed.contains(&rank)).then(|| now + PMIX_LATE_BLOB_NS_MAX);
@@ -96,7 +96,7 @@ impl Offers {
         Some((ticket, rank))
     }
 
-    /// What these ranks here, which are gone, have committed is to be kept.
+    /// Requests the data of these local ranks, which have ended, in order to keep it.
     pub fn keep(&mut self, now: Instant, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
         self.keep.extend(&ranks);
         ranks.into_iter().filter_map(|rank| self.ticket(now, rank)).collect()
@@ -109,7 +109,7 @@ impl Offers {
         Ok(())
     }
 
-    /// Whoever waits for a rank here hears this.
+    /// Passes the result for a local rank to all nodes that wait for it.
     fn give(&mut self, rank: Rank, status: Status, bytes: Bytes) {
         if self.keep.remove(&rank) {
             self.kept.insert(rank, Blob { rank, status, bytes: bytes.clone() });
@@ -120,7 +120,7 @@ impl Offers {
         }
     }
 
-    /// A rank here commits nothing more.
+    /// A local rank commits nothing more.
     pub fn on_departed(&mut self, rank: Rank, now: Instant) {
         self.departed.insert(rank);
         if let Some(sought) = self.sought.get_mut(&rank) {
@@ -128,7 +128,7 @@ impl Offers {
         }
     }
 
-    /// Departed ranks of which the server process knows nothing.
+    /// Answers for departed ranks about which the server process knows nothing.
     pub fn take_late(&mut self, now: Instant) {
         let late = |(rank, sought): (&Rank, &Sought)| sought.until.filter(|until| *until <= now).map(|_| *rank);
         for rank in self.sought.iter().filter_map(late).collect::<Vec<_>>() {
@@ -136,7 +136,7 @@ impl Offers {
         }
     }
 
-    /// The answers for each node, in frames of bearable size.
+    /// The answers for each node, in frames of limited size.
     pub fn take_answers(&mut self) -> Vec<(NodeId, Between)> {
         let mut frames = Vec::new();
         for (node, Answers { mut taken, blobs }) in std::mem::take(&mut self.answers) {
@@ -155,7 +155,7 @@ impl Offers {
         frames
     }
 
-    /// There is nothing of these ranks for a node, and why.
+    /// Answers a node that there is no data of these ranks, and why.
     pub fn refuse(&mut self, node: NodeId, ranks: Vec<Rank>, status: Status) {
         let blob = |rank| Blob { rank, status, bytes: Bytes::new() };
         self.answers.entry(node).or_default().blobs.extend(ranks.into_iter().map(blob));
@@ -203,7 +203,7 @@ mod tests {
         offers.take_late(due);
         let (_, Between::Have { blobs, .. }) = &offers.take_answers()[0] else { panic!() };
         assert_eq!((blobs.len(), blobs[0].rank, blobs[0].status), (1, Rank(0), Status::RankGone));
-        assert_eq!(offers.on_answer(0, Status::Ok, "late".into()), Ok(()), "it was asked");
+        assert_eq!(offers.on_answer(0, Status::Ok, "late".into()), Ok(()), "the request was outstanding");
         assert!(offers.take_answers().is_empty());
         assert_eq!(offers.seek(T, NodeId(2), vec![Rank(0)]).len(), 1, "its server may know what it had committed");
         assert!(offers.deadline().is_some());

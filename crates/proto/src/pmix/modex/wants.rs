@@ -1,11 +1,11 @@
-//! What ranks here want of ranks elsewhere, and which nodes were asked.
+//! The requests of local ranks for data of ranks elsewhere, and the nodes that were asked.
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::{NodeId, Rank};
 
 #[derive(Default)]
 pub struct Wants {
-    /// The requests that wait for what a rank elsewhere has committed.
+    /// The requests that wait for the data of a rank elsewhere.
     wanted: BTreeMap<Rank, Vec<u64>>,
     /// Nodes that were asked.
     asked: BTreeMap<NodeId, Asked>,
@@ -13,13 +13,13 @@ pub struct Wants {
 
 #[derive(Default)]
 struct Asked {
-    /// A `Want` is under way.
+    /// A `Want` is in transit.
     busy: bool,
     next: Vec<Rank>,
 }
 
 impl Wants {
-    /// A request for a rank of `node`.
+    /// Adds a request for a rank of `node`.
     pub fn want(&mut self, id: u64, rank: Rank, node: NodeId) {
         let waiting = self.wanted.entry(rank).or_default();
         waiting.push(id);
@@ -28,7 +28,7 @@ impl Wants {
         }
     }
 
-    /// What nodes are to be asked now.
+    /// The requests to be sent to other nodes now.
     pub fn take(&mut self) -> Vec<(NodeId, Vec<Rank>)> {
         let ready = self.asked.iter_mut().filter(|(_, asked)| !asked.busy && !asked.next.is_empty());
         ready
@@ -39,14 +39,14 @@ impl Wants {
             .collect()
     }
 
-    /// A node has read what was asked of it last.
+    /// A node has acknowledged the last request.
     pub fn on_taken(&mut self, node: NodeId) {
         if let Some(asked) = self.asked.get_mut(&node) {
             asked.busy = false;
         }
     }
 
-    /// What a rank has committed, or why there is nothing, is known: the requests that are answered with it.
+    /// A rank's data, or the reason why there is none, is known: returns the requests to be answered.
     pub fn on_have(&mut self, rank: Rank) -> Vec<u64> {
         self.wanted.remove(&rank).unwrap_or_default()
     }
@@ -64,12 +64,12 @@ mod tests {
         for (id, rank) in [(2, 6), (3, 7), (4, 5), (5, 6)] {
             wants.want(id, Rank(rank), NodeId(1));
         }
-        assert!(wants.take().is_empty(), "one is under way");
+        assert!(wants.take().is_empty(), "a request is in transit");
         wants.on_taken(NodeId(1));
         assert_eq!(wants.take(), [(NodeId(1), vec![Rank(6), Rank(7)])], "rank 5 has not committed yet");
         assert_eq!(wants.on_have(Rank(6)), [2, 5]);
         assert_eq!(wants.on_have(Rank(5)), [1, 4]);
-        assert!(wants.on_have(Rank(5)).is_empty(), "a second answer is none");
+        assert!(wants.on_have(Rank(5)).is_empty(), "a second answer is ignored");
         wants.want(6, Rank(6), NodeId(1));
         wants.on_taken(NodeId(1));
         assert_eq!(wants.take(), [(NodeId(1), vec![Rank(6)])], "asked again: it may have committed since");

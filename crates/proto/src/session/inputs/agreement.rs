@@ -1,21 +1,21 @@
-//! What the part is told that agrees about a transport that all agents must have.
+//! The inputs of the part that agrees on a transport which all agents must have.
 
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::MissingAgent;
 use wireup_wire::route::Point;
 
 pub enum Input {
-    /// These children and this agent are to look for it, if that is wanted and nobody has.
+    /// Check for the transport on these children and this agent, if it was requested and that has not been done.
     Ask(Vec<AgentId>),
-    /// The same for all children that there are.
+    /// The same for all current children.
     AskAll,
-    /// This agent has looked.
+    /// This agent has opened the transport, or failed to.
     Opened(Result<Point, String>),
-    /// All of a child's subtree have looked.
+    /// A child's whole subtree has checked.
     Looked { branch: AgentId, missing: Option<MissingAgent> },
-    /// Agents are lost: those are not waited for.
+    /// Agents are lost: do not wait for them.
     Lost,
-    /// A child that links late hears what is the case.
+    /// Tell a child that links late about the decision.
     Tell(AgentId),
     /// The root has decided.
     Decided(bool),

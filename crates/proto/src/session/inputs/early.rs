@@ -1,22 +1,22 @@
-//! What the part that keeps frames of jobs that are not here is told.
+//! The inputs of the part that keeps frames for jobs that are not here.
 
 use crate::session::Begin;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId};
 
 pub enum Input {
-    /// Another agent, wherever it is in the tree, has sent this one a frame.
+    /// A frame from another agent, anywhere in the tree.
     Frame { from: AgentId, frame: Frame },
-    /// Of the jobs up to `newest` only these may still have something to say.
+    /// Of the jobs up to `newest` only these may still send frames.
     Live { newest: JobId, live: Vec<JobId> },
-    /// A job of a standing session comes down the tree; at the root, with what is live now.
+    /// A job of a standing session arrives from the parent; at the root, with the jobs that are live now.
     Start { begin: Box<Begin>, live: Option<(JobId, Vec<JobId>)> },
-    /// A job has begun here.
+    /// A job has started here.
     Begun(JobId),
-    /// A job that is not here is over on all nodes.
+    /// A job that is not here has ended on all nodes.
     Over(JobId),
-    /// At the root: a job is over on all nodes.
+    /// At the root: a job has ended on all nodes.
     OverEverywhere(JobId),
-    /// A frame of a job was heard: what comes late of it leaves nothing behind.
+    /// A frame of a job was handled: if the job has ended, keep nothing of it.
     ForgetIfOver(JobId),
 }

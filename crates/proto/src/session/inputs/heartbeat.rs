@@ -1,4 +1,4 @@
-//! What the part that looks after neighbours is told.
+//! The inputs of the part that monitors neighbours.
 
 use wireup_wire::ids::AgentId;
 
@@ -10,12 +10,12 @@ pub enum Side {
 }
 
 pub enum Input {
-    /// A neighbour wants to know whether this agent is alive.
+    /// A neighbour asks whether this agent is alive.
     Asked(Side),
-    /// A neighbour is.
+    /// A neighbour answers that it is alive.
     Answered(Side),
     JobBegun,
-    /// At the root: whether nodes are waited for.
+    /// At the root: whether nodes are starting.
     Starting(bool),
     Tick,
 }

@@ -1,4 +1,4 @@
-//! What the part that hears the launchers of a standing session is told.
+//! The inputs of the part that serves the launchers of a standing session.
 
 use crate::io::LinkId;
 use wireup_wire::frame::Frame;
@@ -8,7 +8,7 @@ use wireup_wire::peer::Control;
 pub enum Input {
     Up(LinkId),
     Down(LinkId),
-    /// A frame that is no control message.
+    /// A frame that is not a control message.
     Frame {
         link: LinkId,
         frame: Frame,
@@ -18,23 +18,23 @@ pub enum Input {
         job: JobId,
         message: Box<Control>,
     },
-    /// All that came with one read was heard.
+    /// All frames of one read have been handled.
     Answer(LinkId),
-    /// A link is about to be closed, since this is wrong with it.
+    /// A link is about to be closed because of this problem.
     Refuse {
         link: LinkId,
         problem: String,
     },
-    /// Nodes are up or lost that were not.
+    /// The state of some nodes has changed.
     NodesChanged,
-    /// Those that were drawn below this agent may not have heard of jobs that began before.
+    /// Agents below this one in the original tree may not have received jobs that were started before.
     StartAgain(AgentId),
-    /// A job is over everywhere. `traces`: agents that may hold something of it.
+    /// A job has ended everywhere. `traces`: agents that may still store something of it.
     JobOver {
         job: JobId,
         traces: Option<Vec<AgentId>>,
     },
-    /// The session is to end: its jobs first, then its agents.
+    /// End the session: first its jobs, then its agents.
     EndSession {
         reason: String,
     },

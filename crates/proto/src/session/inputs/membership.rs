@@ -1,4 +1,4 @@
-//! What the part that knows who is in the session is told.
+//! The inputs of the membership part.
 
 use crate::io::LinkId;
 use wireup_wire::ids::AgentId;
@@ -6,35 +6,35 @@ use wireup_wire::peer::{Gone, MissingAgent, Orphan};
 use wireup_wire::session::Log;
 
 pub enum Input {
-    /// The session begins here: the children are started.
+    /// The session starts on this agent: start the children.
     Begin,
     /// A child has linked.
     Linked(AgentId),
-    /// A child says that these of its subtree are linked, with their incarnations.
+    /// A child reports that these agents of its subtree are linked, with their incarnations.
     Here {
         branch: AgentId,
         agents: Vec<(AgentId, u32)>,
     },
-    /// This agent has seen that a child, or one that it should know of, is gone or does not come.
+    /// This agent has observed that a child, or another agent that it is responsible for, is gone or missing.
     ReportLost(MissingAgent),
-    /// A child passes on that these are gone.
+    /// A child forwards that these agents are gone.
     Gone {
         branch: AgentId,
         gone: Vec<Gone>,
     },
-    /// What the root has decided.
+    /// The root's decisions.
     Log(Log),
-    /// At the root: somebody wants all nodes.
+    /// At the root: a launcher requests all nodes.
     Revive,
-    /// The parent is heard: the first, or the root in its place.
+    /// The parent is linked: the first one, or the root in its place.
     ParentUp,
-    /// The link to the parent is gone, or the one to the root that was to be in its place.
+    /// The link to the parent broke, or the one to the root that was to adopt this agent.
     ParentLost,
-    /// The root listens; it has not said yet whether it is the parent.
+    /// The root is linked; it has not yet confirmed that it adopts this agent.
     RootReached(LinkId),
     /// The root cannot be reached.
     RejoinFailed,
-    /// An agent without a parent has dialled this one.
+    /// An agent that has lost its parent has dialled this one.
     Orphan {
         link: LinkId,
         agent: AgentId,

@@ -1,6 +1,6 @@
-//! What each part is told, by the agent or by another part.
+//! The inputs of each part, from the agent or from other parts.
 //!
-//! They lie apart from the parts, so that an effect can name an input and no part needs another one.
+//! They are separate from the parts, so that an effect can name an input without one part depending on another.
 
 pub mod agreement;
 pub mod early;

@@ -1,4 +1,4 @@
-//! What the part that gets an agent its children is told.
+//! The inputs of the part that starts an agent's children.
 
 use crate::io::{ExitStatus, ShellId};
 use crate::session::Begin;
@@ -8,35 +8,35 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{MissingAgent, Note, SpawnError};
 
 pub enum Input {
-    /// A job begins: the children that it needs are started, or hear of it.
+    /// A job starts: start the children that it needs, or send it to them.
     Launch {
         begin: Box<Begin>,
         children: Vec<AgentId>,
     },
-    /// A child is wanted.
+    /// Start a child.
     Start(AgentId),
-    /// A new start time: a job was launched.
+    /// A new start time, because a job was launched.
     NewTime,
-    /// The same, and children may ask again: lost agents are started.
+    /// The same, and children may ask again, because lost agents are started.
     Anew,
-    /// Agents of a standing session are to come by a step, if by that.
+    /// Start these agents of a standing session by a step, if the session uses steps.
     CallStep(Vec<AgentId>),
-    /// Calls what there is room for.
+    /// Call as many remote shells as allowed.
     CallShells,
-    /// A child is linked; the address at this end, for a person.
+    /// A child is linked; with the address at this end, for messages.
     Up {
         child: AgentId,
         local: String,
     },
-    /// An agent has become a child, since its parent is lost.
+    /// An agent has become a child because its parent is lost.
     Adopted(AgentId),
     LinkDown {
         child: AgentId,
         problem: String,
     },
-    /// A child is lost, says the root.
+    /// The root has decided that a child is lost.
     Lost(AgentId),
-    /// A child does not answer: a later job is not sent to it.
+    /// A child does not answer: do not send later jobs to it.
     Dropped(AgentId),
     ShellExited {
         shell: ShellId,
@@ -52,41 +52,41 @@ pub enum Input {
         agent: AgentId,
         problem: Option<String>,
     },
-    /// The parent's start time ends earlier than ours, which began with our birth.
+    /// The parent's start time ends earlier than this agent's, which counts from its own start.
     TimeLeft(u64),
-    /// Nobody above could start it.
+    /// No ancestor could start it.
     NotStarted(MissingAgent),
-    /// A host was asked, above.
+    /// The result of a probe by an ancestor.
     Probed {
         agent: AgentId,
         asker: AgentId,
         problem: Option<String>,
     },
-    /// A child asks for an agent of its subtree.
+    /// A child requests the start of an agent in its subtree.
     StartFor {
         wish: Wish,
         branch: AgentId,
         problem: String,
     },
-    /// An agent of a child's subtree could not ask a host that should be below it.
+    /// An agent in a child's subtree requests a probe of a host below it.
     ProbeFor {
         branch: AgentId,
         agent: AgentId,
         asker: AgentId,
     },
-    /// A child's note, on its way up.
+    /// A child's note, to be forwarded towards the root.
     Note {
         branch: AgentId,
         note: Note,
     },
-    /// If all jobs are being ended, or there are none, nobody else is called.
+    /// If all jobs are being ended, or there are none, call no more shells.
     StopIfEnding,
     Tick,
-    /// How the part goes on when what it caused before is done.
+    /// Continues an operation of the part after the effects of its previous step.
     Next(Next),
 }
 
-/// A further step of something longer.
+/// A further step of a longer operation.
 pub enum Next {
     TasksLost(Vec<FailedTask>),
     TaskLost { agent: AgentId, problem: String },

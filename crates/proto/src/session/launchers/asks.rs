@@ -1,5 +1,5 @@
-//! What launchers ask about: nodes and jobs. A question is some bytes, its answer some for each node or job, so what comes with one
-//! read is answered once.
+//! Launchers' requests for nodes and jobs. A request is a few bytes and its answer a few bytes per node or job, so the requests of one read
+//! are answered together.
 
 use super::Launchers;
 use super::attached::Asks;
@@ -33,7 +33,7 @@ impl Launchers {
         }
     }
 
-    /// All nodes are up or known to be missing: those that wait for it hear it.
+    /// If all nodes are up or known to be missing: answers the launchers that wait for this.
     pub(super) fn tell_if_settled(&mut self, nodes: &Nodes, fx: &mut Effects) {
         if !nodes.is_settled() {
             return;

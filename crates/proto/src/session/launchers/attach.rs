@@ -1,4 +1,4 @@
-//! Launchers come and go: each has a job's number of its own from the beginning.
+//! Attaching and detaching launchers: each gets a job number when it attaches.
 
 use super::attached::{Asks, Attached};
 use super::{Launchers, refuse_launch};

@@ -1,8 +1,8 @@
-//! A launcher that is attached to the root, and what it waits for.
+//! A launcher that is attached to the root, and the answers that it waits for.
 
 use wireup_wire::ids::JobId;
 
-/// A launcher.
+/// An attached launcher.
 pub struct Attached {
     pub job: JobId,
     pub has_launched: bool,
@@ -11,11 +11,11 @@ pub struct Attached {
     pub waits_for_nodes: bool,
 }
 
-/// What a launcher has asked and is not answered yet.
+/// The unanswered requests of a launcher.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Asks {
     pub nodes: bool,
     pub jobs: bool,
-    /// It wants all nodes: perhaps they are there.
+    /// It has requested all nodes, which may already be up.
     pub revived: bool,
 }

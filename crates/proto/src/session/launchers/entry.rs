@@ -1,4 +1,4 @@
-//! A job in a list.
+//! The description of a job in a list.
 
 use crate::text;
 use wireup_wire::ids::AgentId;

@@ -1,4 +1,4 @@
-//! A job that waits for nodes which are being started.
+//! A job that waits for nodes that are starting.
 
 use crate::io::LinkId;
 use crate::session::inputs::launchers::Input;
@@ -10,11 +10,11 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::limits::STDIO_WINDOW_BYTES;
 use wireup_wire::peer::Control;
 
-/// How long it waits before whoever has launched it is told for whom (ns). Chosen: agents start in milliseconds on one machine, in a second
+/// How long it waits before its launcher is told for which nodes (ns). Chosen: agents start in milliseconds on one machine, within a second
 /// by ssh.
 const UNTOLD_NS: u64 = 2_000_000_000;
 
-/// What is kept of standard input. Chosen: a launcher has credit for less, and frames of one byte have headers.
+/// Maximum standard input to keep. Chosen: a launcher has credit for less, and frames of one byte have headers.
 const LATER_BYTES_MAX: usize = 32 * STDIO_WINDOW_BYTES;
 
 pub struct Held {
@@ -22,7 +22,7 @@ pub struct Held {
     pub spec: JobSpec,
     pub since: Instant,
     pub is_told: bool,
-    /// What its launcher says meanwhile: for its ranks, when there are any.
+    /// Inputs from its launcher for its ranks, to be delivered when the job starts.
     pub later: Vec<Input>,
     later_bytes: usize,
 }
@@ -32,7 +32,7 @@ impl Held {
         Held { link, spec, since, is_told: false, later: Vec::new(), later_bytes: 0 }
     }
 
-    /// Keeps what is for the ranks. False: it is more than a launcher may send before it hears of them.
+    /// Keeps a frame for the ranks. Returns `false` if it exceeds what a launcher may send before they have started.
     pub fn keep(&mut self, frame: Frame) -> bool {
         self.later_bytes += frame.wire_len();
         let is_room = self.later_bytes <= LATER_BYTES_MAX;
@@ -42,13 +42,13 @@ impl Held {
         is_room
     }
 
-    /// The terminal has this size now, whatever it had before.
+    /// Keeps the latest size of the terminal, instead of any earlier one.
     pub fn keep_size(&mut self, job: JobId, message: Control) {
         self.later.retain(|input| !matches!(input, Input::Said { .. }));
         self.later.push(Input::Said { link: self.link, job, message: Box::new(message) });
     }
 
-    /// When to say for whom it waits.
+    /// When to report for which nodes it waits.
     pub fn deadline(&self) -> Option<Instant> {
         (!self.is_told).then_some(self.since + UNTOLD_NS)
     }
@@ -58,7 +58,7 @@ pub fn are_up(nodes: &Nodes, agents: &[AgentId]) -> bool {
     agents.iter().all(|agent| nodes.is_up(*agent))
 }
 
-/// Whether a signal ends a process that does nothing about it; a job without ranks does nothing about any.
+/// Whether a signal ends a process that does not handle it; a job without ranks cannot handle any.
 pub fn is_fatal(signal: i32) -> bool {
     // CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
     !matches!(signal, 17..=23 | 28)

@@ -1,7 +1,7 @@
-//! Jobs that wait for nodes which are being started.
+//! Jobs that wait for nodes that are starting.
 //!
-//! An agent that does not come may be started once more, and only one of the two is linked in the end. So nobody hears of a job before
-//! all of its agents are up.
+//! An agent that does not link may be started again, and only one of the two incarnations stays linked. So no agent is sent a job before
+//! all of the job's agents are up.
 
 use super::entry::jobs_entry;
 use super::held::{Held, are_up, is_fatal};
@@ -21,7 +21,7 @@ impl Launchers {
         self.held.insert(spec.job, Held::new(link, spec, view.now));
     }
 
-    /// Who waits for long hears for whom.
+    /// Tells launchers that have waited for long for which nodes they wait.
     pub(super) fn tell_of_held(&mut self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
         let is_due = |held: &Held| held.deadline().is_some_and(|at| at <= view.now);
         let due: Vec<JobId> = self.held.iter().filter(|(_, held)| is_due(held)).map(|(job, _)| *job).collect();
@@ -35,7 +35,7 @@ impl Launchers {
         }
     }
 
-    /// More is known of the nodes.
+    /// The state of some nodes has changed.
     pub(super) fn look_at_held(&mut self, view: &View<'_>, nodes: &Nodes, fx: &mut Effects) {
         let is_waiting =
             |held: &Held| matches!(self.look_at(view, nodes, &held.spec), Ok((_, agents)) if !are_up(nodes, &agents));
@@ -48,7 +48,8 @@ impl Launchers {
         }
     }
 
-    /// A job that waits has no ranks: what would end them ends it, what is for them waits too. True if it does wait.
+    /// A message for a waiting job, which has no ranks: one that would end ranks ends the job, others wait as well. Returns whether the job
+    /// is waiting.
     pub(super) fn tell_held(&mut self, job: JobId, message: &Control, fx: &mut Effects) -> bool {
         let Some(held) = self.held.get_mut(&job) else { return false };
         match message {
@@ -64,7 +65,7 @@ impl Launchers {
         true
     }
 
-    /// A job that waits ends before it began. True if it did wait.
+    /// Ends a waiting job before it has started. Returns whether it was waiting.
     pub(super) fn end_held(&mut self, job: JobId, cause: Cause, fx: &mut Effects) -> bool {
         let held = self.held.remove(&job);
         held.map(|held| refuse_launch(held.link, job, String::new(), cause, fx)).is_some()

@@ -1,7 +1,7 @@
-//! Launchers' jobs: their start goes down the session's tree, their end leaves nothing behind.
+//! Jobs of launchers: starting them down the session's tree, and cleaning up after them.
 //!
-//! `Start` is passed on towards the job's nodes, also by agents that have none of it; these keep nothing. It names the jobs that
-//! may still have something to say, so that agents know what came too late from what came too early.
+//! `Start` is forwarded towards the job's nodes, also by agents outside the job, which keep nothing. It lists the live jobs, so that agents
+//! can distinguish frames that are too late from frames that are too early.
 
 use super::held::are_up;
 use super::{Launchers, refuse_launch, start_frame};
@@ -17,7 +17,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Cause, Control};
 
 impl Launchers {
-    /// The last job's number, and those that may still have something to say.
+    /// The newest job's number, and the jobs that may still send frames.
     pub fn live(&self) -> (JobId, Vec<JobId>) {
         let is_to_come = |job: &JobId| !self.begun.contains_key(job);
         let may_launch = self.attached.values().filter(|launcher| !launcher.has_launched).map(|launcher| launcher.job);
@@ -41,7 +41,7 @@ impl Launchers {
         self.begin_or_hold(view, nodes, link, spec, fx);
     }
 
-    /// Begins a job, or waits until it is known of its nodes whether they are up.
+    /// Starts a job, or lets it wait until the state of all its nodes is known.
     pub(super) fn begin_or_hold(
         &mut self,
         view: &View<'_>,
@@ -62,7 +62,7 @@ impl Launchers {
         }
     }
 
-    /// Where a job's ranks go, and which agents they are; or which host is in the way, if one is, and why.
+    /// The placement of a job and its agents; or, if the job cannot start, the host concerned and the reason.
     pub(super) fn look_at(
         &self,
         view: &View<'_>,
@@ -91,7 +91,7 @@ impl Launchers {
         fx.push(Effect::Early(early::Input::Start { begin, live: Some((newest, live)) }));
     }
 
-    /// Jobs that have not begun everywhere are started again where they may not have been heard of.
+    /// Sends jobs that have not started everywhere again to agents that may not have received them.
     pub(super) fn start_again(&self, view: &View<'_>, top: AgentId, fx: &mut Effects) {
         for spec in view.jobs.specs() {
             let is_open = |job: &&Job| !job.is_ending() && !job.has_started();

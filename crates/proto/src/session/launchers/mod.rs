@@ -1,10 +1,10 @@
-//! What launchers that are attached to the root ask for.
+//! Requests of the launchers that are attached to the root.
 //!
-//! Each link has a job's number of its own; what it says about another job is refused, but for the wish to end it: all launchers are
-//! the same user's. A launcher that goes away takes its job along and nothing else. `jobs` starts their jobs down the session's tree
-//! and ends them there.
+//! Each link has a job number; a launcher's messages about other jobs are refused, except for requests to end them, since all launchers
+//! belong to the same user. When a launcher detaches, its job ends, but no other. `jobs` starts the jobs down the session's tree and ends
+//! them there.
 //!
-//! In a session of one run there is one launcher, which is above the root as a parent is above another agent; nothing is attached.
+//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached.
 
 mod asks;
 mod attach;
@@ -35,30 +35,30 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::limits::KILLED_BY_LEN_MAX;
 use wireup_wire::peer::{Cause, Control, Ended, Failure};
 
-/// Signals are numbered 1 to that.
+/// The largest valid signal number.
 const SIGNAL_MAX: i32 = 64;
 
 #[derive(Default)]
 pub struct Launchers {
-    /// The last job's number that was given to a launcher.
+    /// The last job number that was given to a launcher.
     newest: JobId,
     attached: BTreeMap<LinkId, Attached>,
     owners: Owners,
-    /// Jobs under way, and since when.
+    /// Jobs in progress, and when they started.
     begun: BTreeMap<JobId, Instant>,
     /// Jobs that wait for their nodes.
     held: BTreeMap<JobId, Held>,
-    /// The session is to end, and why.
+    /// The session is ending, for this reason.
     ending: Option<String>,
 }
 
 impl Launchers {
-    /// Whether a link belongs to a launcher that was let in.
+    /// Whether a link belongs to an attached launcher.
     pub fn is_attached(&self, link: LinkId) -> bool {
         self.attached.contains_key(&link)
     }
 
-    /// Which links are to hear what is said about a job; job 0 is the session itself.
+    /// The links to which messages about a job are sent; job 0 is the session itself.
     pub fn links_of(&self, job: JobId) -> Vec<LinkId> {
         self.owners.links_of(job)
     }
@@ -67,16 +67,16 @@ impl Launchers {
         self.held.values().filter_map(Held::deadline).min()
     }
 
-    /// Entries of all tables that grow, for the simulator's checkers.
+    /// Number of entries in all growing tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
         self.attached.len() + self.begun.len() + self.held.len()
     }
 
-    /// `nodes`: what the root knows of all; only the root has launchers.
+    /// `nodes`: the root's table of nodes; only the root has launchers.
     pub fn handle(&mut self, view: &View<'_>, nodes: Option<&Nodes>, input: Input, fx: &mut Effects) {
         let Some(nodes) = nodes.filter(|_| view.policy.has_many_launchers()) else {
             if let Input::Up(link) = input {
-                // Nobody attaches to another agent.
+                // Launchers attach only to the root.
                 fx.close(link);
             }
             return;
@@ -137,7 +137,7 @@ impl Launchers {
             | Control::StallAsk { .. })
                 if job == own =>
             {
-                // What comes when the job is over is late and no mistake.
+                // Messages that arrive after the end of the job are not an error.
                 if !self.tell_held(job, &message, fx) {
                     view.jobs.on_control(view.tree, None, job, message, fx);
                 }
@@ -217,7 +217,7 @@ impl Launchers {
             Some(signal) if !(1..=SIGNAL_MAX).contains(&signal) => {
                 return fx.answer(link, &Control::Refused { problem: format!("there is no signal {signal}") });
             }
-            // It has no ranks yet.
+            // The job has no ranks yet.
             Some(signal) if is_held && !is_fatal(signal) => {}
             _ if is_held => {
                 self.end_held(id, killed(), fx);
@@ -235,7 +235,7 @@ fn refuse_launch(link: LinkId, job: JobId, host: String, cause: Cause, fx: &mut 
     fx.push(Effect::Send(link, control_frame(job, &ended)));
 }
 
-/// A job's description goes down to those that run it.
+/// The frame that sends a job's description to the agents that run it.
 fn start_frame(spec: &JobSpec, newest: JobId, live: Vec<JobId>) -> Frame {
     control_frame(spec.job, &Control::Start { spec: Box::new(spec.clone()), newest, live })
 }

@@ -1,4 +1,4 @@
-//! At the root of a standing session: which launcher's link a job's frames go to.
+//! At the root of a standing session: the launcher's link to which a job's frames are sent.
 
 use crate::io::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use wireup_wire::ids::JobId;
 #[derive(Default)]
 pub struct Owners {
     jobs: BTreeMap<JobId, LinkId>,
-    /// Those that want to hear notes about the session.
+    /// Links that receive notes about the session.
     listeners: BTreeSet<LinkId>,
 }
 
@@ -29,7 +29,7 @@ impl Owners {
         self.listeners.remove(&link);
     }
 
-    /// Who is to hear what is said about a job; job 0 is the session itself.
+    /// The links to which messages about a job are sent; job 0 is the session itself.
     pub fn links_of(&self, job: JobId) -> Vec<LinkId> {
         match job {
             JobId(0) => self.listeners.iter().copied().collect(),

@@ -34,7 +34,7 @@ impl Bench {
     }
 }
 
-/// What a launcher is told by these effects.
+/// The messages to a launcher in these effects.
 fn told(fx: &Effects, to: LinkId) -> Vec<Control> {
     let message = |effect: &Effect| match effect {
         Effect::Send(link, frame) if *link == to && frame.kind == Kind::Control => {
@@ -134,8 +134,8 @@ fn who_wants_all_nodes_hears_of_them_when_all_are_known() {
     let mut bench = bench();
     bench.tell(Input::Up(LINK));
     bench.says(LINK, 0, Control::Revive);
-    assert!(bench.tell(Input::Answer(LINK)).is_empty(), "some are on their way");
-    assert_eq!(bench.launchers.links_of(JobId(0)), [LINK], "it hears notes meanwhile");
+    assert!(bench.tell(Input::Answer(LINK)).is_empty(), "some are still starting");
+    assert_eq!(bench.launchers.links_of(JobId(0)), [LINK], "it receives notes meanwhile");
     (1..15).for_each(|agent| bench.nodes.on_up(AgentId(agent)));
     assert!(matches!(&told(&bench.tell(Input::NodesChanged), LINK)[..], [Control::Nodes(_)]));
     assert!(bench.tell(Input::NodesChanged).is_empty());
@@ -170,17 +170,17 @@ fn whoever_waits_for_nodes_is_told_for_which_once() {
     let mut bench = bench();
     bench.tell(Input::Up(LINK));
     assert_eq!(told(&bench.says(LINK, 1, Control::Launch(job(1).into())), LINK), []);
-    let due = bench.launchers.deadline().expect("it waits");
-    assert!(bench.tell(Input::Tick).is_empty(), "not for long");
+    let due = bench.launchers.deadline().expect("the job waits");
+    assert!(bench.tell(Input::Tick).is_empty(), "it has not waited for long");
     bench.scene.now = due;
     let waits = Control::Note(peer::Note::Waits { agents: vec![AgentId(14)] });
     assert_eq!(told(&bench.tell(Input::Tick), LINK), [waits]);
     assert_eq!((bench.launchers.deadline(), bench.tell(Input::Tick).is_empty()), (None, true));
     bench.nodes.on_up(AgentId(14));
-    assert!(!bench.tell(Input::NodesChanged).is_empty(), "it begins");
+    assert!(!bench.tell(Input::NodesChanged).is_empty(), "the job starts");
 }
 
-/// `wireup run cat < file`, when a node is not there yet.
+/// `wireup run cat < file` while a node is not up yet.
 #[test]
 fn what_a_launcher_says_while_its_job_waits_comes_when_it_begins() {
     let mut bench = bench();
@@ -198,7 +198,7 @@ fn what_a_launcher_says_while_its_job_waits_comes_when_it_begins() {
     }
     bench.nodes.on_up(AgentId(14));
     let fx = bench.tell(Input::NodesChanged);
-    let begins = fx.iter().position(|effect| matches!(effect, Effect::Early(_))).expect("it begins");
+    let begins = fx.iter().position(|effect| matches!(effect, Effect::Early(_))).expect("the job starts");
     let later: Vec<String> = fx
         .iter()
         .skip(begins)

@@ -1,16 +1,16 @@
-//! The root's part: it alone decides who is lost and who returns, and keeps the log of that.
+//! The root's part: it alone decides which agents are lost and which return, and writes the log of these decisions.
 //!
 //! ```text
-//!              Here                              Gone, by its parent
+//!              Here                              Gone, from its parent
 //!   Starting ────────► Up ────────────────────────────────────────────► Lost ──► Starting (a new incarnation)
 //!      │                │                                                ▲ Revive
-//!      │                └─ its parent is lost ─► awaited ── in vain ─────┤
-//!      └─ not started, or who should start it is lost ───────────────────┘ at once Starting again in the second case
+//!      │                └─ its parent is lost ─► awaited ── too late ────┤
+//!      └─ not started, or its starter is lost ───────────────────────────┘ second case: Starting again at once
 //! ```
 //!
-//! An agent whose parent is lost has a lease: until its end it may dial the root. One that dials while its parent is not lost says
-//! that their link is broken, or is early; it is told to come again, and is lost if its parent still is not when the lease ends.
-//! An awaited agent is not up: jobs wait until it is, or is lost.
+//! An agent whose parent is lost has a lease: it must dial the root before the lease ends. If an agent dials while its parent is not lost,
+//! either their link broke or the loss has not been reported yet; it is told to try again, and it is lost if its parent is still not lost
+//! when its lease ends. An awaited agent is not up: jobs wait until it is up or lost.
 
 use super::seeking::{REJOIN_NS_MAX, lease_ns};
 use super::{LiveOf, Membership};
@@ -26,14 +26,15 @@ use wireup_wire::session::{Entry, Log};
 const DID_NOT_COME: &str = "it has lost the agent above it and did not come back";
 
 impl Membership {
-    /// These are linked.
+    /// These agents are linked.
     pub(super) fn note_up(&mut self, agents: impl Iterator<Item = AgentId>, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
         agents.for_each(|agent| writer.nodes.on_up(agent));
         self.tell_nodes(fx);
     }
 
-    /// Who is said to be gone is lost, if the one that says so can know: its parent, or while it starts somebody above it.
+    /// Decides about agents that are reported as gone. A report counts if its sender can know: the parent or, while the agent is starting,
+    /// any ancestor.
     pub(super) fn judge(&mut self, view: &View<'_>, live: LiveOf<'_>, gone: Vec<Gone>, fx: &mut Effects) {
         let Some(writer) = &self.writer else { return };
         let roster = &self.routes.roster;
@@ -46,7 +47,8 @@ impl Membership {
         self.lose(view, live, missing, lease_ns(view), fx);
     }
 
-    /// These are lost. Those below them that are up get so long to come; others, which nobody starts any more, are started anew.
+    /// These agents are lost. Agents below them that are up get a lease of `lease_ns`; the others, whose starter is lost, are started
+    /// again.
     fn lose(&mut self, view: &View<'_>, live: LiveOf<'_>, missing: Vec<MissingAgent>, lease_ns: u64, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
         let roster = &self.routes.roster;
@@ -102,14 +104,14 @@ impl Membership {
         self.tell_nodes(fx);
     }
 
-    /// Nodes are up, lost or awaited that were not.
+    /// Some nodes are now up, lost or awaited.
     pub(super) fn tell_nodes(&self, fx: &mut Effects) {
         let Some(writer) = &self.writer else { return };
         fx.push(Effect::Heartbeat(heartbeat::Input::Starting(!writer.nodes.is_settled())));
         fx.push(Effect::Launchers(launchers::Input::NodesChanged));
     }
 
-    /// The log goes on: all others hear of it first.
+    /// Appends an entry to the log: all other agents are sent it before anything else is done.
     fn write(&mut self, live: LiveOf<'_>, entry: Entry, fx: &mut Effects) -> Entry {
         let (newest, live) = live();
         let log = Log { at: self.routes.roster.at(), entries: vec![entry.clone()], has_moved: false, newest, live };
@@ -121,7 +123,7 @@ impl Membership {
     }
 
     pub(super) fn check_leases(&mut self, view: &View<'_>, live: LiveOf<'_>, fx: &mut Effects) {
-        // First the root's own awaited children: what becomes of them decides about those below.
+        // First the root's own awaited children: the decision about them affects those below.
         self.lose_late(view, live, |membership, agent| membership.routes.roster.parent(agent) == Some(view.me), fx);
         self.lose_late(view, live, |membership, agent| !membership.is_behind_awaited(agent), fx);
         let Some(writer) = &mut self.writer else { return };
@@ -139,11 +141,11 @@ impl Membership {
         let Some(writer) = &self.writer else { return };
         let late = writer.leases.iter().filter(|(agent, until)| **until <= view.now && which(self, **agent));
         let missing = late.map(|(agent, _)| MissingAgent { agent: *agent, problem: DID_NOT_COME.into() }).collect();
-        // Those below them have had the same time to find that out.
+        // Agents below them have had the same time to notice.
         self.lose(view, live, missing, REJOIN_NS_MAX, fx);
     }
 
-    /// Whether the way from the root to an agent leads through one that is awaited.
+    /// Whether the path from the root to an agent contains an awaited agent.
     fn is_behind_awaited(&self, agent: AgentId) -> bool {
         let Some(writer) = &self.writer else { return false };
         let mut above =
@@ -167,7 +169,7 @@ impl Membership {
             return fx.close(link);
         };
         let (newest, live_jobs) = live();
-        // Without what it has missed it cannot go on.
+        // The agent cannot continue without the entries that it lacks.
         let Some(entries) = writer.since(orphan.at, roster.at()).filter(|_| !view.is_leaving) else {
             if view.is_leaving && writer.leases.remove(&agent).is_some() {
                 // The end of the session need not wait for it.
@@ -180,9 +182,9 @@ impl Membership {
             return dismiss(link, missed, fx);
         }
         if roster.parent(agent) != Some(view.me) {
-            // Its parent is not known to be lost: it may come again. If the parent is awaited too it is most likely gone: one that
-            // is there has mostly dialled by now. It may be wrong about that only if it has lost its child and cannot know that it has
-            // no parent, two faults at once.
+            // Its parent is not known to be lost: it may try again. If the parent is itself awaited, it is most likely gone: otherwise it
+            // would usually have dialled by now. This guess is wrong only if the parent has lost its child but cannot know that it has lost
+            // its own parent, which takes two faults at once.
             writer.leases.entry(agent).or_insert(view.now + lease_ns(view));
             let parent = roster.parent(agent).filter(|parent| roster.parent(*parent) == Some(view.me));
             if let Some(until) = parent.and_then(|parent| writer.leases.get_mut(&parent)) {
@@ -191,7 +193,7 @@ impl Membership {
             return fx.close(link);
         }
         if !view.neighbours.expects(agent) {
-            // The link that it had is gone, whatever this end of it looks like.
+            // The child's end of the existing link is broken, even if this end looks healthy.
             let problem = "its link broke".to_owned();
             self.lose(view, live, vec![MissingAgent { agent, problem }], lease_ns(view), fx);
             return dismiss(link, Log::unfit(), fx);
@@ -201,7 +203,7 @@ impl Membership {
     }
 }
 
-/// An agent that others take for lost, or that cannot know what was decided: it leaves, by itself.
+/// Dismisses an agent that is lost, or that lacks entries which are no longer kept: it leaves by itself.
 fn dismiss(link: LinkId, missed: Log, fx: &mut Effects) {
     fx.answer(link, &Control::Log(missed));
     fx.close(link);

@@ -1,8 +1,8 @@
-//! What each agent does about the root's decisions, in their order.
+//! How each agent carries out the root's decisions, in order.
 //!
-//! A decision goes on to the children before anything else is done about it: so a child never hears less than what comes to it by way
-//! of this agent was sent with. And all that follows from one is done before the next: so nothing that was meant for one incarnation
-//! goes to a later one.
+//! A decision is forwarded to the children before anything else is done about it: so a child always knows at least as much as the sender of
+//! any frame that reaches it through this agent. And everything that follows from one decision is done before the next: so nothing meant
+//! for one incarnation reaches a later one.
 
 use super::Membership;
 use crate::job::JobInput;
@@ -16,7 +16,7 @@ impl Membership {
     pub(super) fn on_log(&mut self, view: &View<'_>, mut log: Log, fx: &mut Effects) {
         let known = self.routes.roster.at();
         if log.at > known {
-            // A parent of ours leaves nothing out. Who does not know what was decided cannot take part.
+            // A correct parent leaves out nothing. An agent that lacks a decision cannot take part.
             return fx.push(Effect::Leave);
         }
         if let Some(link) = self.seeking.take().and_then(|seeking| seeking.link) {
@@ -33,7 +33,7 @@ impl Membership {
         fx.push(Effect::Children(Control::Log(Log { at: known, entries: news.clone(), has_moved, ..log.clone() })));
         match news.first() {
             Some(Entry::Lost(agents)) if agents.contains(&view.me) => {
-                // The others go on without this one.
+                // The others continue without this agent.
                 return fx.push(Effect::Leave);
             }
             Some(entry @ Entry::Lost(agents)) => drop(self.follow_loss(view, entry, agents, fx)),
@@ -44,12 +44,12 @@ impl Membership {
             let rest = Log { at: self.routes.roster.at(), entries: rest, ..log };
             fx.push(Effect::Membership(Input::Log(rest)));
         } else if has_moved {
-            // Also what went by the old way when this was known already.
+            // Includes frames that took the old path when this decision was already known.
             fx.push(Effect::RouteAgain(view.me));
         }
     }
 
-    /// Those who have a new parent, the root.
+    /// Carries out a loss; returns the agents that the root has to adopt.
     pub(super) fn follow_loss(
         &mut self,
         view: &View<'_>,
@@ -63,14 +63,14 @@ impl Membership {
         self.up.retain(|agent| is_ours(*agent));
         self.reported.retain(|agent, _| is_ours(*agent));
         if self.writer.is_some() {
-            // What goes to them again waits for them.
+            // Frames that are sent to them again wait for their links.
             moved.iter().for_each(|child| fx.push(Effect::Expect(*child)));
         }
         for &agent in agents {
-            // Last words still awaited for it must not be taken for its successor's.
+            // Messages still awaited for it must not be attributed to its next incarnation.
             fx.push(Effect::Starter(starter::Input::Lost(agent)));
             if view.neighbours.has_child(agent) {
-                // Its link may work, but the others go on without it.
+                // Its link may work, but the others continue without it.
                 fx.push(Effect::Cut(agent));
             }
             fx.jobs(view.jobs.ids(), || JobInput::AgentLost(agent));
@@ -81,7 +81,7 @@ impl Membership {
         moved
     }
 
-    /// These agents are started again, some of them by this one.
+    /// These agents are started again, some of them by this agent.
     pub(super) fn follow_return(&mut self, view: &View<'_>, entry: &Entry, agents: &[AgentId], fx: &mut Effects) {
         self.routes.roster.apply(entry);
         fx.push(Effect::Starter(starter::Input::Anew));

@@ -1,22 +1,22 @@
-//! Who is in the session.
+//! The membership of the session.
 //!
-//! The root decides, and nobody else. Its decisions are a log (`Entry`): an agent is lost, or is started again. Each agent folds as
-//! much of it as has reached it into a tree (`Roster`); so there is nothing to merge.
+//! Only the root decides about it. Its decisions are a log of `Entry`: agents are lost, or are started again. Each agent folds the prefix
+//! of the log that has reached it into a tree (`Roster`); so there is nothing to merge.
 //!
 //! ```text
 //!   an agent links      Here ↑ ──────────────► the root: it is up
-//!   its link breaks     Gone ↑ (its parent) ─► the root: Lost ↓ to all ──► its jobs end; its children are the root's
-//!   its children        dial the root, which takes them in, each with all below it
-//!   somebody wants it   Revive ──────────────► the root: Return ↓ to all ─► its new parent starts it, a new incarnation
+//!   its link breaks     Gone ↑ (its parent) ─► the root: Lost ↓ to all ──► its jobs end; the root adopts its children
+//!   its children        dial the root, which adopts them, each with its subtree
+//!   a launcher asks     Revive ──────────────► the root: Return ↓ to all ─► its new parent starts it as a new incarnation
 //! ```
 //!
-//! `report` says what happens below, up to the root; `decide` is the root's part, with its log (`writer`); `follow` is what each agent does
-//! about a decision; `search` is an agent without a parent (`seeking`); `nodes` is what launchers are told.
+//! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`writer`); `follow` carries out
+//! decisions on each agent; `search` is an agent that has lost its parent (`seeking`); `nodes` is the state of nodes for launchers.
 //!
-//! In a session of one run nobody is ever lost here: the jobs hear of a loss, and end.
+//! In a session of one run no agent is lost here: a loss is reported to the jobs, which end.
 //!
-//! Cost: for each agent one message up for each level above it, once; for each loss one up, one to every agent, and one dial of each
-//! child of the lost agent, more if the root has not noticed the loss yet.
+//! Cost: for each agent one message up per level above it, once; for each loss one message up, one to every agent, and one dial per child
+//! of the lost agent, or more if the root has not noticed the loss yet.
 
 mod decide;
 mod follow;
@@ -42,28 +42,28 @@ use wireup_wire::peer::{Gone, SessionSpec};
 use wireup_wire::session::Kin;
 use writer::Writer;
 
-/// The last job's number, and jobs that may still have something to say.
+/// The newest job's number, and the jobs that may still send frames.
 pub type LiveOf<'a> = &'a dyn Fn() -> (JobId, Vec<JobId>);
 
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Membership {
     routes: Routes,
-    /// Agents of the subtree that are linked.
+    /// Linked agents of the subtree.
     up: BTreeSet<AgentId>,
-    /// What was said of agents that are gone, until the root has decided.
+    /// Reports about agents that are gone, kept until the root has decided.
     reported: BTreeMap<AgentId, Gone>,
-    /// Where the root listens, best first.
+    /// The root's addresses, best first.
     root: Vec<String>,
-    /// Who is at the other end of the link up, or was; the log may have given this agent another parent since.
+    /// The agent at the other end of the current or last link up; the log may since have assigned another parent.
     linked_to: AgentId,
-    /// This agent has no parent.
+    /// Set while this agent has no parent.
     seeking: Option<Seeking>,
-    /// At the root.
+    /// Set at the root.
     writer: Option<Writer>,
 }
 
 impl Membership {
-    /// With what the agent is told at its birth. `parent`: where it listens.
+    /// With the state given to a new agent. `parent`: the parent's addresses.
     pub fn new(me: AgentId, tree: Tree, session: &SessionSpec, parent: Vec<String>, kin: &Kin) -> Self {
         let routes = Routes::new(me, tree, Policy::of(session), kin);
         Membership {
@@ -81,7 +81,7 @@ impl Membership {
         &self.routes
     }
 
-    /// What the root knows of all.
+    /// The root's table of all nodes.
     pub fn nodes(&self) -> Option<&Nodes> {
         self.writer.as_ref().map(|writer| &writer.nodes)
     }
@@ -96,7 +96,7 @@ impl Membership {
         leases.into_iter().chain(self.seeking.as_ref().and_then(Seeking::deadline)).min()
     }
 
-    /// Entries of all tables, for the simulator's checkers.
+    /// Number of entries in all tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
         let leases = self.writer.as_ref().map_or(0, |writer| writer.leases.len());
         self.up.len() + self.reported.len() + self.routes.roster.len() + leases
@@ -123,7 +123,7 @@ impl Membership {
         }
     }
 
-    /// What an agent is told at its birth.
+    /// The state given to a new agent.
     pub fn kin(&self, policy: Policy, live: LiveOf<'_>) -> Kin {
         if !policy.survives_losses() {
             return Kin::default();

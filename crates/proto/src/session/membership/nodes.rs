@@ -1,4 +1,4 @@
-//! What the root knows of all nodes: which are there, which are on their way, which are lost, and why.
+//! The root's table of all nodes: which are up, starting or lost, and why.
 
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
@@ -7,7 +7,7 @@ use wireup_wire::session::{NodeState, Presence};
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Nodes {
     nodes: Vec<NodeState>,
-    /// Nodes of which it is not known yet whether they come.
+    /// Number of nodes that are neither up nor lost.
     starting: usize,
 }
 
@@ -26,12 +26,12 @@ impl Nodes {
         &self.nodes
     }
 
-    /// Whether it is known of all nodes that they are there, or are not.
+    /// Whether every node is known to be up or lost.
     pub fn is_settled(&self) -> bool {
         self.starting == 0
     }
 
-    /// Whether an agent is linked, as far as is known.
+    /// Whether an agent is known to be linked.
     pub fn is_up(&self, agent: AgentId) -> bool {
         self.nodes.get(agent.index()).is_some_and(|node| node.presence == Presence::Up)
     }
@@ -65,7 +65,7 @@ impl Nodes {
         }
     }
 
-    /// All that are lost.
+    /// All lost agents.
     pub fn lost(&self) -> Vec<AgentId> {
         let agents = (0..self.nodes.len() as u32).map(AgentId);
         agents.filter(|agent| self.problem(*agent).is_some()).collect()

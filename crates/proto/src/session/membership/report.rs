@@ -1,7 +1,7 @@
-//! What an agent says of those below it, up to the root: who is linked, who is gone.
+//! Reports of an agent about its subtree, up to the root: which agents are linked, which are gone.
 //!
-//! Each hop keeps what it has passed on until the root has decided, and says it again to a new parent: what the one before had is
-//! lost with it. Every report names the incarnation that it is about, so it is never taken for news of a later one.
+//! Each hop keeps what it has forwarded until the root has decided, and repeats it to a new parent, because reports that the previous
+//! parent had not forwarded are lost with it. Every report contains an incarnation, so it never affects a later one.
 
 use super::{LiveOf, Membership};
 use crate::session::inputs::{agreement, membership, starter};
@@ -27,7 +27,7 @@ impl Membership {
         }
     }
 
-    /// These are linked; what is said of an incarnation that is none any more is void.
+    /// These agents are linked; reports about previous incarnations are ignored.
     pub(super) fn on_here(
         &mut self,
         view: &View<'_>,
@@ -43,13 +43,13 @@ impl Membership {
             return self.note_up(agents.iter().map(|(agent, _)| *agent), fx);
         }
         self.up.extend(agents.iter().map(|(agent, _)| *agent));
-        // Without a parent it is said when there is one.
+        // Without a parent it is reported once there is one.
         if view.neighbours.has_up() && !agents.is_empty() {
             fx.up(Control::Here(agents));
         }
     }
 
-    /// This agent has seen that another one is gone, or does not come.
+    /// This agent has observed that another one is gone, or missing.
     pub(super) fn report_lost(&mut self, view: &View<'_>, live: LiveOf<'_>, missing: MissingAgent, fx: &mut Effects) {
         let MissingAgent { agent, problem } = missing;
         let gone = Gone { by: view.me, agent, life: self.routes.roster.life(agent), problem };
@@ -80,7 +80,7 @@ impl Membership {
         }
     }
 
-    /// What the last parent may have kept is said again.
+    /// Repeats the reports that the previous parent may not have forwarded.
     pub(super) fn on_parent_up(&mut self, view: &View<'_>, fx: &mut Effects) {
         if !view.policy.survives_losses() {
             return;

@@ -1,15 +1,15 @@
-//! An agent whose parent is gone: the root is to be its parent.
+//! An agent that has lost its parent: the root is to adopt it.
 //!
 //! ```text
-//!   linked ── link down ──► dials the root ──► Log: it is taken in, with all below it, and hears what it has missed
+//!   linked ── link down ──► dials the root ──► Log: adopted, with its subtree; it gets the entries that it lacks
 //!     ▲                      │  ▲    │
-//!     └── it is the root's ──┘  │    ├── the link is closed: the root does not know yet that the parent is gone; again after a pause
+//!     └── it is the root's ──┘  │    ├── link closed: the root does not know yet that the parent is gone; again after a pause
 //!         own child: it leaves  └────┘
-//!                                    └── told to leave, or out of reach for too long: it leaves
+//!                                    └── told to leave, or the root is unreachable for too long: it leaves
 //! ```
 //!
-//! The root alone says whether an agent is lost. One that reaches it leaves when it says so. One that does not reach it for some seconds
-//! leaves by itself, long before the root stops to wait for those below it.
+//! Only the root decides whether an agent is lost. An agent that reaches the root leaves when the root says so. One that cannot reach it
+//! for some seconds leaves by itself, long before the root stops waiting for the agents below it.
 
 use super::Membership;
 use super::seeking::{REJOIN_NS_MAX, Seeking};
@@ -19,14 +19,14 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Orphan;
 
 impl Membership {
-    /// In one run the agent leaves, and its keeper ends what it started. A child of the root that has lost its link is lost.
+    /// In a session of one run the agent leaves, and its keeper ends what it started. A child of the root that has lost its link is lost.
     pub(super) fn on_parent_lost(&mut self, view: &View<'_>, fx: &mut Effects) {
         let was_roots = self.seeking.is_none() && self.linked_to == AgentId(0);
         if !view.policy.survives_losses() || view.is_leaving || was_roots {
             return fx.push(Effect::Leave);
         }
         match &mut self.seeking {
-            // Not yet, says the root.
+            // The root has told it to try again.
             Some(seeking) => {
                 seeking.heard = view.now;
                 seeking.link = None;
@@ -65,7 +65,7 @@ impl Membership {
             return;
         }
         match seeking.link {
-            // The root has not said a word.
+            // The root has not sent anything.
             Some(link) => {
                 fx.close(link);
                 fx.push(Effect::LinkDown(link, "the root is silent".into()));

@@ -1,36 +1,36 @@
-//! How long an agent without a parent looks for the root, and how often; how long the root waits for it.
+//! How long and how often an agent without a parent tries to reach the root; how long the root waits for it.
 
 use crate::io::LinkId;
 use crate::session::View;
 use crate::time::Instant;
 
-/// An agent that has not heard the root for so long does not dial it again (ns). Chosen: some attempts.
+/// An agent that has not heard from the root for this long stops dialling it (ns). Chosen: enough for several attempts.
 pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
-/// An attempt may take as long again, and those below the agent notice only then that they are without a parent too (ns).
+/// An attempt may take as long again, and only then do the agents below notice that they too have lost their parent (ns).
 const SEARCH_NS_MAX: u64 = 2 * REJOIN_NS_MAX;
-/// The first pause between two attempts, and the longest (ns); each is twice the one before. Chosen: the root hears of most losses
+/// The first pause between two attempts, and the longest (ns); each is twice the previous one. Chosen: the root learns of most losses
 /// within the first.
 const PAUSE_NS: u64 = 100_000_000;
 const PAUSE_NS_MAX: u64 = 1_600_000_000;
 
-/// How long the root waits for an agent without a parent (ns): it notices as late as may be that the parent is gone, after the parent has
-/// looked for the root in vain, and then takes some attempts.
+/// How long the root waits for an agent without a parent (ns): the agent may notice late that its parent is gone, after the parent has
+/// tried in vain to reach the root, and then needs several attempts itself.
 pub fn lease_ns(view: &View<'_>) -> u64 {
     view.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
 }
 
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Seeking {
-    /// When the root was last heard, or the parent lost.
+    /// When the agent last heard from the root, or lost its parent.
     pub heard: Instant,
     pub again_at: Option<Instant>,
     pause_ns: u64,
-    /// The link to the root, which has not said yet whether it is the parent.
+    /// The link to the root, which has not yet confirmed the adoption.
     pub link: Option<LinkId>,
 }
 
 impl Seeking {
-    /// The parent is gone.
+    /// The parent is lost.
     pub fn new(now: Instant) -> Seeking {
         Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
     }
@@ -39,7 +39,7 @@ impl Seeking {
         self.again_at
     }
 
-    /// The root is linked. If it says nothing it is dialled again.
+    /// The root is linked. If it sends nothing it is dialled again.
     pub fn on_reached(&mut self, now: Instant, link: LinkId) {
         self.heard = now;
         self.link = Some(link);

@@ -11,7 +11,7 @@ struct Bench {
     members: Membership,
 }
 
-/// Agent `me` of fifteen in a standing session, fan-out 2; all are there.
+/// Agent `me` of fifteen in a standing session, fan-out 2; all agents are linked.
 fn bench(me: u32) -> Bench {
     let mut bench = of(Scene::standing(me), &Kin::default());
     let children: Vec<AgentId> = bench.members.routes.roster.children(AgentId(me));
@@ -37,7 +37,7 @@ fn nothing_live() -> (JobId, Vec<JobId>) {
 }
 
 impl Bench {
-    /// What comes of an input, with all that the part itself goes on with; what it wants of links is done in its turn.
+    /// Handles an input and the further inputs that the part gives itself; returns all effects, and applies those on links in order.
     fn tell(&mut self, input: Input) -> Effects {
         let (mut all, mut stack) = (Effects::default(), vec![Effect::Membership(input)]);
         while let Some(effect) = stack.pop() {
@@ -74,7 +74,7 @@ impl Bench {
 
     fn gone(&mut self, by: u32, agent: u32, life: u32) -> Effects {
         let gone = Gone { by: AgentId(by), agent: AgentId(agent), life, problem: "its link broke".into() };
-        // Of the root's two children one is on the way to each.
+        // Each agent is below one of the root's two children.
         let branch = [1, 2].map(AgentId).into_iter().find(|top| self.scene.tree().subtree_contains(*top, gone.by));
         self.tell(Input::Gone { branch: branch.unwrap_or(AgentId(0)), gone: vec![gone] })
     }
@@ -84,7 +84,7 @@ impl Bench {
     }
 
     fn wait_until_due(&mut self) -> Effects {
-        self.scene.now = self.members.deadline().expect("there is no end to it");
+        self.scene.now = self.members.deadline().expect("a deadline is set");
         self.tell(Input::Tick)
     }
 }
@@ -93,7 +93,7 @@ fn ids<const N: usize>(agents: [u32; N]) -> Vec<AgentId> {
     agents.map(AgentId).to_vec()
 }
 
-/// The decisions that go to all.
+/// The decisions sent to all children.
 fn decided(fx: &Effects) -> Vec<Entry> {
     let entries = |effect: &Effect| match effect {
         Effect::Children(Control::Log(log)) => log.entries.clone(),
@@ -114,7 +114,7 @@ fn leaves(fx: &Effects) -> bool {
     fx.iter().any(|effect| matches!(effect, Effect::Leave))
 }
 
-/// What becomes of an orphan: it is taken in after so many entries, told to leave, or may come again.
+/// The result for an agent that has lost its parent: it is adopted, told to leave, or may try again later.
 fn fate(fx: &Effects) -> &'static str {
     let taken = fx.iter().any(|effect| matches!(effect, Effect::TakeIn { .. }));
     let told = fx.iter().any(|effect| matches!(effect, Effect::Send(..)));
@@ -142,7 +142,7 @@ fn a_report_of_an_earlier_incarnation_says_nothing_of_the_next() {
     root.gone(1, 3, 0);
     let fx = root.tell(Input::Revive);
     assert_eq!((decided(&fx), started(&fx)), (vec![Entry::Return(ids([3]))], ids([3])));
-    assert!(decided(&root.gone(1, 3, 0)).is_empty(), "that was the one before");
+    assert!(decided(&root.gone(1, 3, 0)).is_empty(), "the report is about the previous incarnation");
     assert!(decided(&root.gone(1, 3, 2)).is_empty(), "agent 1 is not its parent any more");
     let missing = MissingAgent { agent: AgentId(3), problem: "its link broke".into() };
     assert_eq!(decided(&root.tell(Input::ReportLost(missing))), [Entry::Lost(ids([3]))]);
@@ -151,7 +151,7 @@ fn a_report_of_an_earlier_incarnation_says_nothing_of_the_next() {
 #[test]
 fn children_of_a_lost_agent_come_to_the_root_in_time_or_are_lost() {
     let mut root = bench(0);
-    assert_eq!(fate(&root.orphan(7, 0, 0)), "later", "its parent may be there");
+    assert_eq!(fate(&root.orphan(7, 0, 0)), "later", "its parent may be up");
     root.gone(1, 3, 0);
     let fx = root.orphan(7, 0, 0);
     let missed = fx.iter().find_map(|effect| match effect {
@@ -165,13 +165,13 @@ fn children_of_a_lost_agent_come_to_the_root_in_time_or_are_lost() {
 
 #[test]
 fn three_that_are_lost_together_do_not_take_healthy_ones_along() {
-    // 1, 3 and 7 are out of power. Below 7 there is nobody; 8 and 4 are healthy.
+    // Agents 1, 3 and 7 have lost power. There are no agents below 7; 8 and 4 are healthy.
     let mut root = bench(0);
     root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
     assert_eq!(fate(&root.orphan(4, 0, 0)), "taken in");
     let lease = root.members.deadline().expect("agent 3 is awaited");
-    assert_eq!(fate(&root.orphan(8, 0, 0)), "later", "agent 3 may come");
-    assert!(root.members.deadline().is_some_and(|until| until < lease), "but its child has lost it as well");
+    assert_eq!(fate(&root.orphan(8, 0, 0)), "later", "agent 3 may still dial");
+    assert!(root.members.deadline().is_some_and(|until| until < lease), "a shorter lease: its child has lost it");
     assert!(!root.members.nodes().unwrap().is_settled());
     assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([3]))]);
     assert_eq!(fate(&root.orphan(8, 0, 0)), "taken in");
@@ -185,7 +185,7 @@ fn who_dials_though_its_parent_is_there_is_lost_when_the_lease_ends() {
     assert_eq!(fate(&root.orphan(7, 0, 0)), "later");
     assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([7]))]);
     assert_eq!(fate(&root.orphan(7, 0, 0)), "told to leave");
-    // One that is linked here: its end of that link is gone.
+    // An agent that is linked here dials: its end of that link has broken.
     let fx = root.orphan(2, 0, 0);
     assert_eq!((fate(&fx), decided(&fx)), ("told to leave", vec![Entry::Lost(ids([2]))]));
 }
@@ -199,7 +199,7 @@ fn strangers_and_copies_of_another_incarnation_are_told_to_leave() {
         assert_eq!(fate(&root.orphan(agent, life, at)), "told to leave", "{agent} {life} {at}");
     }
     assert!(decided(&root.orphan(99, 0, 0)).is_empty());
-    assert_eq!(fate(&bench(1).orphan(7, 0, 0)), "later", "only the root takes in");
+    assert_eq!(fate(&bench(1).orphan(7, 0, 0)), "later", "only the root adopts");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn who_was_not_heard_of_when_its_starter_went_is_started_anew() {
     let mut root = of(Scene::standing(0), &Kin::default());
     root.tell(Input::Here { branch: AgentId(1), agents: vec![(AgentId(1), 0), (AgentId(3), 0)] });
     let fx = root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
-    // 3 is up and awaited; of 7, 8 below it nothing was heard, but 3 starts them.
+    // Agent 3 is up and awaited; nothing was heard of 7 and 8 below it, but 3 starts them.
     let unheard = ids([4, 7, 8, 9, 10]);
     let mut lost = unheard.clone();
     lost.insert(0, AgentId(1));
@@ -225,9 +225,9 @@ fn each_agent_follows_the_log_once_and_passes_it_on_first() {
         Some(Effect::Children(Control::Log(_)))
     ));
     assert!(fx.iter().any(|effect| matches!(effect, Effect::Cut(AgentId(3)))));
-    assert!(decided(&agent.log(0, Entry::Lost(ids([3])))).is_empty(), "that is known");
-    assert!(leaves(&agent.log(2, Entry::Lost(ids([5])))), "something is left out");
-    assert!(leaves(&agent.log(1, Entry::Lost(ids([1])))), "the others go on without it");
+    assert!(decided(&agent.log(0, Entry::Lost(ids([3])))).is_empty(), "the entry is known");
+    assert!(leaves(&agent.log(2, Entry::Lost(ids([5])))), "an entry is missing");
+    assert!(leaves(&agent.log(1, Entry::Lost(ids([1])))), "the agent itself is lost");
 }
 
 #[test]
@@ -270,21 +270,21 @@ fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
     };
     assert!(dialled(&agent.tell(Input::ParentLost)));
     agent.tell(Input::RootReached(LinkId(5)));
-    assert!(!dialled(&agent.tell(Input::ParentLost)), "it is told to come again");
+    assert!(!dialled(&agent.tell(Input::ParentLost)), "the root tells it to try again");
     assert!(dialled(&agent.wait_until_due()));
     agent.tell(Input::RootReached(LinkId(6)));
     let fx = agent.wait_until_due();
-    assert!(fx.iter().any(|effect| matches!(effect, Effect::LinkDown(LinkId(6), _))), "it says nothing");
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::LinkDown(LinkId(6), _))), "the root sends nothing");
     agent.tell(Input::ParentLost);
     assert!(dialled(&agent.wait_until_due()));
     agent.tell(Input::RootReached(LinkId(7)));
     let fx = agent.log(0, Entry::Lost(ids([3])));
     assert!(fx.iter().any(|effect| matches!(effect, Effect::TakenIn(LinkId(7)))));
     assert!(fx.iter().any(|effect| matches!(effect, Effect::RouteAgain(AgentId(3)))));
-    assert!(!agent.members.is_seeking() && leaves(&agent.tell(Input::ParentLost)), "now it is the root's own child");
+    assert!(!agent.members.is_seeking() && leaves(&agent.tell(Input::ParentLost)), "it is now a child of the root");
 }
 
-/// It has heard of the loss by way of the lost one, which was still linked: what it sent again then went nowhere.
+/// It has learned of the loss from the lost parent, which was still linked: frames sent again then went nowhere.
 #[test]
 fn who_is_taken_in_sends_again_and_so_do_those_below() {
     let mut agent = bench(3);
@@ -308,7 +308,7 @@ fn an_agent_that_does_not_reach_the_root_leaves() {
     assert!((5_000_000_000..=7_000_000_000).contains(&took_ns), "{took_ns}");
     assert!(leaves(&bench(1).tell(Input::ParentLost)), "a child of the root is lost with its link");
     assert!(leaves(&of(Scene::one_run(3), &Kin::default()).tell(Input::ParentLost)));
-    // It has heard that its parent is lost before the link broke.
+    // It has learned that its parent is lost before the link broke.
     let mut agent = bench(7);
     agent.log(0, Entry::Lost(ids([3])));
     assert!(!leaves(&agent.tell(Input::ParentLost)) && agent.members.is_seeking());
@@ -322,5 +322,5 @@ fn the_end_of_a_session_does_not_wait_for_an_orphan_that_was_told_of_it() {
     let fx = root.orphan(3, 0, 0);
     assert!(fate(&fx) == "told to leave" && fx.iter().any(|effect| matches!(effect, Effect::Forget(AgentId(3)))));
     let again = root.orphan(3, 0, 0);
-    assert!(!again.iter().any(|effect| matches!(effect, Effect::Forget(_))), "nobody waits for it any more");
+    assert!(!again.iter().any(|effect| matches!(effect, Effect::Forget(_))), "it is no longer awaited");
 }

@@ -1,4 +1,4 @@
-//! The root's log, and whom it waits for.
+//! The root's log, and the agents for which the root waits.
 
 use super::nodes::Nodes;
 use crate::time::Instant;
@@ -7,15 +7,15 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::Entry;
 
-/// Entries that are kept for agents that come back. Chosen: more losses than any session sees in the time of a lease.
+/// Number of entries kept for agents that rejoin. Chosen: more losses than occur in any session during one lease.
 const KEPT_MAX: usize = 4096;
 
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Writer {
     pub nodes: Nodes,
-    /// The end of the log.
+    /// The most recent entries of the log.
     kept: VecDeque<Entry>,
-    /// Agents that are to dial the root by then, or have and were told to come again.
+    /// Agents that must dial the root by this time, including those that were told to try again.
     pub leases: BTreeMap<AgentId, Instant>,
 }
 
@@ -28,12 +28,12 @@ impl Writer {
         self.leases.values().copied().min()
     }
 
-    /// Whether an agent was heard of: it is there, or on its way to a new parent.
+    /// Whether an agent is known to have started: it is up, or on its way to a new parent.
     pub fn is_known(&self, agent: AgentId) -> bool {
         self.nodes.is_up(agent) || self.leases.contains_key(&agent)
     }
 
-    /// An agent has the root for a new parent, and is to dial it by then. Until it does it is not up: no job begins there.
+    /// The root is an agent's new parent, and the agent must dial it by this time. Until then it is not up: no job starts there.
     pub fn await_orphan(&mut self, agent: AgentId, until: Instant) {
         self.nodes.on_return(agent);
         self.leases.insert(agent, until);
@@ -46,7 +46,7 @@ impl Writer {
         }
     }
 
-    /// What comes after the first `at` of `all` entries. `None`: it is not kept any more, or never was.
+    /// The entries after the first `at` of `all`. `None`: they are no longer kept, or never existed.
     pub fn since(&self, at: u32, all: u32) -> Option<Vec<Entry>> {
         let missed = all.checked_sub(at)? as usize;
         let first = self.kept.len().checked_sub(missed)?;

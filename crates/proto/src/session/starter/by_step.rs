@@ -1,17 +1,18 @@
-//! Agents that a batch system starts: all of them by one call, which the root makes.
+//! Agents started by a batch system: all of them by one call, which the root makes.
 //!
 //! ```text
 //!   root ── one step ──► task on each node ──► agent
-//!     ▲  each says that it has begun, and where it listens │
-//!     └────────────── through the step's output ───────────┘
-//!     └─ where the parents listen, through its input ─► all
+//!     ▲  each agent reports that it has started, and its   │
+//!     │  addresses, through the step's output              │
+//!     └────────────────────────────────────────────────────┘
+//!   the parents' addresses, through the step's input ─► all
 //! ```
 //!
-//! Nobody else calls anything: an agent expects its children, which come by themselves. What the step says of an agent goes
-//! from here to that agent's parent. A program that no node has is looked for, then sent, by further steps; once one agent
-//! has begun, its ranks run, and no other step is called for the same agents.
+//! Only the root calls anything: the other agents expect their children, which start independently. The root forwards what the step reports
+//! about an agent to that agent's parent. If no node has the program, further steps look for it and then send it; once one agent has
+//! started, its ranks run, and no other step is called for the same agents.
 //!
-//! Cost: a line from each agent, and from the root a line for each agent with children, which the step brings to all.
+//! Cost: one line from each agent, and from the root one line per agent with children, which the step sends to all tasks.
 
 use super::steps::{FailedTask, Step};
 use super::{KinOf, Starter, next};
@@ -28,11 +29,11 @@ use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret};
 
-/// What is wrong with an agent of which a step has said nothing.
+/// The problem of an agent about which a step has reported nothing.
 pub const NOT_BEGUN: &str = "its task of the step did not begin";
 
 impl Starter {
-    /// Calls a step for the agents of a job that were not called before.
+    /// Calls a step for those agents of a job that were not called before.
     pub(super) fn call_step(&mut self, view: &View<'_>, kin: KinOf<'_>, begin: &Begin, fx: &mut Effects) {
         if !view.is_root() || !view.is_by_step() {
             return;
@@ -66,10 +67,10 @@ impl Starter {
         session.start_timeout_ns = self.start_by - view.now;
         session.hold_ranks = false;
         let bootstrap = Bootstrap {
-            // Of all; each takes its part.
+            // The same for all agents; each takes its own part.
             kin: kin(),
             secret: Secret([0; 32]),
-            // Each of them finds itself.
+            // Each agent finds out its own id.
             agent: AgentId(0),
             parent: Vec::new(),
             by_parent: false,
@@ -82,7 +83,7 @@ impl Starter {
         fx.push(Effect::Do(Output::StartStep { shell, agents: list, how, bootstrap: Box::new(bootstrap) }));
     }
 
-    /// A task of a step has begun, or something is wrong with it.
+    /// A task of a step has started its agent, or has failed.
     pub(super) fn on_step_told(&mut self, shell: ShellId, agent: AgentId, problem: Option<String>, fx: &mut Effects) {
         if !self.steps.is_of(agent, shell) {
             return;
@@ -103,8 +104,8 @@ impl Starter {
         fx.push(next(Next::TasksLost(tasks)));
     }
 
-    /// Tasks will not bring their agents, or have ended. Of those that never began the jobs hear at once, and of all together: the
-    /// agents between them and the root may not come to say so.
+    /// Tasks will not start their agents, or have ended. Jobs are told immediately of all agents that never started: the agents between
+    /// them and the root may be missing too, and cannot report it.
     pub(super) fn on_tasks_lost(&mut self, view: &View<'_>, tasks: Vec<FailedTask>, fx: &mut Effects) {
         let jobs = view.jobs.iter().filter(|_| !view.policy.survives_losses());
         for (id, job) in jobs {
@@ -121,16 +122,16 @@ impl Starter {
         }
     }
 
-    /// The same, for one of them.
+    /// Handles the failed task of one agent.
     pub(super) fn on_task_lost(&mut self, view: &View<'_>, agent: AgentId, problem: String, fx: &mut Effects) {
         match view.tree.next_hop(AgentId(0), agent) {
             _ if self.children.is_starting(agent) => self.on_missing(view, agent, problem, fx),
             Hop::Child(child) if child == agent => self.on_last_words(agent, problem),
-            // Whoever is to have it for a child hears it from the log.
+            // The log tells the agent that was to be its parent.
             Hop::Child(_) if view.policy.survives_losses() => {
                 fx.push(Effect::Membership(membership::Input::ReportLost(MissingAgent { agent, problem })));
             }
-            // Its jobs know that it is missing, or that those on the way to it are.
+            // Its jobs know that it, or an agent on the path to it, is missing.
             Hop::Child(child) if self.children.is_lost(child) => {}
             Hop::Child(child) => fx.child(child, Control::NotStarted(MissingAgent { agent, problem })),
             Hop::Here | Hop::Parent => {}
@@ -138,7 +139,7 @@ impl Starter {
         fx.push(next(Next::TaskKnown(agent)));
     }
 
-    /// True if it was a step.
+    /// Returns whether it was a step.
     pub(super) fn on_step_exited(
         &mut self,
         view: &View<'_>,
@@ -163,13 +164,13 @@ impl Starter {
         true
     }
 
-    /// A step could not even be called. True if it was one.
+    /// A step could not be called. Returns whether it was one.
     pub(super) fn on_step_failed(&mut self, shell: ShellId, problem: &str, fx: &mut Effects) -> bool {
         let step = self.steps.take(shell);
         step.map(|step| give_up_step(step, problem, fx)).is_some()
     }
 
-    /// Nobody else comes. Where the step has named some, the others went with them.
+    /// No more agents will start. If the step has reported failed tasks, the others failed because of them.
     pub(super) fn end_step(&mut self, view: &View<'_>, mut step: Step, words: String, fx: &mut Effects) {
         if step.named.is_empty() || view.policy.survives_losses() {
             step.fail_unheard(&words);
@@ -178,7 +179,7 @@ impl Starter {
         fx.push(next(Next::EndTasks { step, words }));
     }
 
-    /// What was said of single tasks is told; the other agents of the step are waited for no more.
+    /// The failures of single tasks have been reported; stops waiting for the step's other agents.
     pub(super) fn end_tasks(&mut self, view: &View<'_>, step: &Step, words: &str, fx: &mut Effects) {
         let starting: Vec<AgentId> = self.children.starting().filter(|child| step.agents.contains(child)).collect();
         for child in starting {
@@ -192,7 +193,7 @@ impl Starter {
         self.end_last_words(view, &step.agents, words, fx);
     }
 
-    /// What to say of a child that is late.
+    /// The problem to report for a child that is late.
     pub(super) fn late_task(&self, view: &View<'_>, agent: AgentId) -> &'static str {
         match (view.is_root(), self.steps.has_begun(agent)) {
             (true, true) => "its agent began and did not link back",
@@ -201,14 +202,14 @@ impl Starter {
         }
     }
 
-    /// Agents behind a child that is late, of which nothing was heard either.
+    /// Agents below a late child about which nothing was heard either.
     pub(super) fn unheard_below(&self, view: &View<'_>, child: AgentId) -> Vec<AgentId> {
         let unheard = |agent: &AgentId| *agent != child && self.steps.is_unheard(*agent);
         view.tree.subtree(child).filter(unheard).collect()
     }
 }
 
-/// The agents with ranks of a job, and those between them and the root.
+/// The agents with ranks of a job, and all agents between them and the root.
 fn agents_up_to_root(view: &View<'_>, spec: &JobSpec, mapping: &Mapping) -> BTreeSet<AgentId> {
     let mut agents = BTreeSet::new();
     for (index, node) in spec.nodes.iter().enumerate() {
@@ -231,18 +232,18 @@ fn is_wanted(view: &View<'_>, job: Option<JobId>) -> bool {
     }
 }
 
-/// A step brings nobody any more: first those of which it has said why.
+/// A step will start no more agents: first handles those with a reported problem.
 fn give_up_step(mut step: Step, words: &str, fx: &mut Effects) {
     fx.push(next(Next::TasksLost(step.take_failed())));
     fx.push(next(Next::EndStep { step, words: words.to_owned() }));
 }
 
-/// Whether a job has ranks on an agent, or behind it.
+/// Whether a job has ranks on an agent or below it.
 fn needs(view: &View<'_>, job: &Job, agent: AgentId) -> bool {
     view.tree.subtree(agent).any(|agent| job.has_agent(agent))
 }
 
-/// Whether each job of a child knows why it cannot go on: it needs an agent that the step has named.
+/// Whether each job of a child already knows why it fails: it needs an agent that the step has reported.
 fn all_miss_some(view: &View<'_>, child: AgentId, step: &Step) -> bool {
     let misses_some = |job: &Job| step.named.iter().any(|agent| needs(view, job, *agent));
     view.jobs.all().filter(|job| job.has_child(child)).all(misses_some)

@@ -1,5 +1,4 @@
-//! The child agents of one agent: which were started, which linked back in time, and what is known of those behind one
-//! that did not.
+//! The child agents of one agent: which were started, which linked in time, and what is known about the agents below one that did not.
 
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,17 +13,17 @@ pub struct Children {
 struct Child {
     state: State,
     started_at: Instant,
-    /// How many more notes about its subtree are passed on.
+    /// How many more notes about its subtree are forwarded.
     notes_left: u32,
-    /// Agents below it that are being asked whether they can be reached at all; `None`: not asked yet.
+    /// Agents below it that are being probed; `None`: not probed yet.
     probing: Option<BTreeSet<AgentId>>,
-    /// Those that cannot, not told yet.
+    /// Agents below it that cannot be reached, not reported yet.
     unreachable: Vec<MissingAgent>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The link must be up by then. `delegated`: somebody above starts it in our stead.
+    /// The link must be up by `until`. `delegated`: an ancestor starts it instead.
     Starting {
         until: Instant,
         suspect_at: Instant,
@@ -47,7 +46,7 @@ impl Children {
         self.children.insert(agent, child);
     }
 
-    /// Children that are not there yet must be there by then.
+    /// Children that have not linked must do so by this time.
     pub fn hurry(&mut self, now: Instant, by: Instant) {
         for child in self.children.values_mut() {
             if let State::Starting { until, suspect_at, .. } = &mut child.state {
@@ -63,7 +62,7 @@ impl Children {
         }
     }
 
-    /// A child of another agent, which is gone.
+    /// A child of another agent, which is lost.
     pub fn adopt(&mut self, agent: AgentId, notes_max: u32) {
         let child = Child {
             state: State::Up,
@@ -75,7 +74,7 @@ impl Children {
         self.children.insert(agent, child);
     }
 
-    /// It may send so many notes. Says since when it was waited for, and whether another agent had to start it.
+    /// The child has linked and may send this many notes. Returns when it was started, and whether another agent had to start it.
     pub fn on_up(&mut self, agent: AgentId, notes_max: u32) -> Option<(Instant, bool)> {
         let child = self.children.get_mut(&agent)?;
         let before = std::mem::replace(&mut child.state, State::Up);
@@ -84,7 +83,7 @@ impl Children {
         Some((child.started_at, matches!(before, State::Starting { delegated: true, .. })))
     }
 
-    /// Whether a child's note is still to be passed on.
+    /// Whether a note of a child may still be forwarded.
     pub fn may_note(&mut self, agent: AgentId) -> bool {
         let Some(child) = self.children.get_mut(&agent) else { return false };
         let may = child.notes_left > 0;
@@ -92,7 +91,7 @@ impl Children {
         may
     }
 
-    /// True if the child was not known to be lost.
+    /// Returns whether the child was not known to be lost.
     pub fn on_lost(&mut self, agent: AgentId) -> bool {
         self.children
             .get_mut(&agent)
@@ -107,19 +106,19 @@ impl Children {
         self.children.get(&agent).is_some_and(|child| child.state == State::Lost)
     }
 
-    /// Children that are not there yet.
+    /// Children that have not linked yet.
     pub fn starting(&self) -> impl Iterator<Item = AgentId> {
         let starting = |child: &Child| matches!(child.state, State::Starting { .. });
         self.children.iter().filter(move |(_, child)| starting(child)).map(|(agent, _)| *agent)
     }
 
-    /// Children whose time to link back is over.
+    /// Children that have not linked in time.
     pub fn late(&self, now: Instant) -> Vec<AgentId> {
         let late = |child: &Child| matches!(child.state, State::Starting { until, .. } if until <= now);
         self.children.iter().filter(|(_, child)| late(child)).map(|(agent, _)| *agent).collect()
     }
 
-    /// Children that are slow to link back: those below them had better be looked at.
+    /// Children that are slow to link: the agents below them should be probed.
     pub fn suspects(&self, now: Instant) -> Vec<AgentId> {
         let slow = |child: &Child| {
             matches!(child.state, State::Starting { suspect_at, .. } if suspect_at <= now) && child.probing.is_none()
@@ -127,7 +126,7 @@ impl Children {
         self.children.iter().filter(|(_, child)| slow(child)).map(|(agent, _)| *agent).collect()
     }
 
-    /// Whether those below a child are, or were, asked.
+    /// Whether the agents below a child are being, or were, probed.
     pub fn is_probed(&self, agent: AgentId) -> bool {
         self.children.get(&agent).is_some_and(|child| child.probing.is_some())
     }
@@ -138,7 +137,7 @@ impl Children {
         }
     }
 
-    /// What came of asking `agent`, which is below a child.
+    /// The result of probing `agent`, which is below a child.
     pub fn on_probed(&mut self, below: AgentId, agent: AgentId, problem: Option<String>) {
         let Some(child) = self.children.get_mut(&below) else {
             return;
@@ -151,7 +150,7 @@ impl Children {
         }
     }
 
-    /// What is to be told of a lost child's subtree, once.
+    /// The unreachable agents in a lost child's subtree; each is returned once.
     pub fn take_unreachable(&mut self, agent: AgentId) -> Vec<MissingAgent> {
         match self.children.get_mut(&agent) {
             Some(child) if child.state == State::Lost => std::mem::take(&mut child.unreachable),
@@ -159,7 +158,7 @@ impl Children {
         }
     }
 
-    /// Whether nothing more will be learnt about a lost child's subtree.
+    /// Whether no more reports about a lost child's subtree are expected.
     pub fn is_settled(&self, agent: AgentId) -> bool {
         let settled =
             |child: &Child| child.state == State::Lost && child.probing.as_ref().is_none_or(BTreeSet::is_empty);

@@ -1,4 +1,4 @@
-//! Agents that a remote shell does not reach: somebody above is asked to start them, or does so for somebody below.
+//! Agents that a remote shell cannot reach: an ancestor is asked to start them, or this agent starts them for an agent below.
 
 use super::{KinOf, Starter};
 use crate::session::starts::{Purpose, Wish};
@@ -8,7 +8,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, MissingAgent};
 
 impl Starter {
-    /// A shell did not bring its agent. Above, another may.
+    /// A shell did not start its agent. An ancestor's may.
     pub(super) fn on_start_lost(
         &mut self,
         view: &View<'_>,
@@ -21,7 +21,7 @@ impl Starter {
         let is_last = view.is_root() || !self.starts.is_remote();
         match purpose {
             Purpose::Child if !self.children.is_starting(agent) => {}
-            // Without an address of ours it could not link, whoever started it.
+            // Without an address of this agent it could not link, whichever agent starts it.
             Purpose::Child if is_last || view.addresses.is_empty() => self.on_missing(view, agent, problem, fx),
             Purpose::Child => {
                 self.children.on_delegated(agent);
@@ -40,7 +40,7 @@ impl Starter {
         }
     }
 
-    /// Nobody above does any better.
+    /// No ancestor can start it.
     pub(super) fn conclude(&mut self, view: &View<'_>, wish: Wish, problem: String, fx: &mut Effects) {
         let Wish { agent, purpose, .. } = wish;
         match purpose {

@@ -1,4 +1,4 @@
-//! What is given up: children whose time is over, what was wanted for others, and everything once the jobs end.
+//! Giving up: late children, requests for other agents, and everything once the jobs end.
 
 use super::elsewhere::tell_not_started;
 use super::{Starter, next, stop};
@@ -62,7 +62,7 @@ impl Starter {
         stop(shells, fx);
     }
 
-    /// A child is lost: what its subtree wanted is in vain.
+    /// A child is lost: drops the requests of its subtree.
     pub(super) fn forget_wishes_below(&mut self, child: AgentId, fx: &mut Effects) {
         let (_, shells) = self.starts.give_up(|wish| match wish.purpose {
             Purpose::Stead { branch, .. } | Purpose::ProbeFor { branch, .. } => branch == child,
@@ -71,7 +71,7 @@ impl Starter {
         stop(shells, fx);
     }
 
-    /// Those on their way get as long as the ranks do, so that what they have to say arrives.
+    /// Agents that are starting get as long as the ranks do, so that their reports arrive.
     pub(super) fn stop_if_ending(&mut self, view: &View<'_>, fx: &mut Effects) {
         let stays = view.policy.outlives_jobs() && !view.is_leaving;
         if stays || !view.jobs.all().all(Job::is_ending) {
@@ -95,7 +95,7 @@ impl Starter {
             }
         }
         if forced {
-            // Somebody above may still be starting them.
+            // An ancestor may still be starting them.
             let starting: Vec<AgentId> = self.children.starting().collect();
             starting.into_iter().for_each(|child| self.forget_starting(view, child, fx));
         }

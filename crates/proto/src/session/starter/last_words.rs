@@ -1,18 +1,18 @@
-//! What was said of children whose link broke, or will.
+//! The final messages about children whose link broke or will break.
 
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::AgentId;
 
-/// How long a lost child's shell is waited for (ns). Chosen: a remote shell needs a round trip, and nobody who is told of a
-/// failure misses a fifth of a second.
+/// How long to wait for a lost child's shell (ns). Chosen: a remote shell needs one round trip, and a delay of a fifth of a second in a
+/// failure report does not matter.
 const LAST_WORDS_NS_MAX: u64 = 200_000_000;
 
 #[derive(Default)]
 pub struct LastWords {
-    /// Of shells that ended before the link.
+    /// Messages of shells that ended before the link broke.
     said: BTreeMap<AgentId, String>,
-    /// Children whose link broke: until when their shell is waited for, and what was wrong with the link.
+    /// Children whose link broke: how long to wait for their shell, and the problem of the link.
     waiting: BTreeMap<AgentId, (Instant, String)>,
 }
 
@@ -21,12 +21,12 @@ impl LastWords {
         self.waiting.values().map(|(until, _)| *until).min()
     }
 
-    /// A child's link broke; its shell is waited for.
+    /// A child's link broke; waits for its shell.
     pub fn wait(&mut self, now: Instant, child: AgentId, problem: String) {
         self.waiting.insert(child, (now + LAST_WORDS_NS_MAX, problem));
     }
 
-    /// What was wrong with a child's link, if its shell is waited for; else `words` wait for the link.
+    /// The problem of a child's link if its shell was awaited; otherwise stores `words` until the link breaks.
     pub fn said(&mut self, child: AgentId, words: &str) -> Option<String> {
         let waited = self.waiting.remove(&child).map(|(_, problem)| problem);
         if waited.is_none() {
@@ -35,23 +35,23 @@ impl LastWords {
         waited
     }
 
-    /// What a batch system says of an agent that has linked, perhaps before it says that all were killed.
+    /// Stores a batch system's message about an agent that has linked; the message that all agents were killed may follow.
     pub fn keep(&mut self, child: AgentId, words: String) {
         self.said.insert(child, words);
     }
 
-    /// Nothing more is to be said of a child.
+    /// Forgets everything about a child.
     pub fn forget(&mut self, child: AgentId) {
         self.said.remove(&child);
         self.waiting.remove(&child);
     }
 
-    /// What was said of a child.
+    /// The final message about a child.
     pub fn take(&mut self, child: AgentId) -> Option<String> {
         self.said.remove(&child)
     }
 
-    /// Children whose shell was waited for long enough, and what was wrong with their links.
+    /// Children whose shell was awaited for long enough, with the problems of their links.
     pub fn take_late(&mut self, now: Instant) -> Vec<(AgentId, String)> {
         let late = |(_, (until, _)): &(&AgentId, &(Instant, String))| *until <= now;
         let late: Vec<AgentId> = self.waiting.iter().filter(late).map(|(child, _)| *child).collect();
@@ -81,7 +81,7 @@ mod tests {
         let mut words = LastWords::default();
         words.wait(T, CHILD, "its link broke".into());
         assert!(words.take_late(T).is_empty());
-        let due = words.deadline().expect("it waits");
+        let due = words.deadline().expect("the wait is limited");
         assert_eq!(words.take_late(due), [(CHILD, "its link broke".to_owned())]);
     }
 }

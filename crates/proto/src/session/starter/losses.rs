@@ -1,7 +1,7 @@
-//! What is known of a child whose link broke: its remote shell may end at the same time, and say why.
+//! Why a child's link broke: its remote shell may end at the same time and report the reason.
 //!
-//! The link tells that the agent is gone, at once; the shell tells that it was killed, or panicked, perhaps a moment later,
-//! perhaps earlier. A child whose shell was called here is therefore lost a moment after its link.
+//! The link reports at once that the agent is gone; the shell reports that it was killed, or panicked, possibly slightly later or earlier.
+//! So a child whose shell was called here is considered lost shortly after its link broke.
 
 use super::Starter;
 use crate::io::{ExitStatus, ShellId};
@@ -28,7 +28,7 @@ impl Starter {
         }
     }
 
-    /// If this was the shell of an agent that had linked: its last words.
+    /// If this was the shell of a linked agent: its final message.
     pub(super) fn on_linked_shell_exited(
         &mut self,
         view: &View<'_>,
@@ -46,12 +46,12 @@ impl Starter {
         }
     }
 
-    /// What a batch system says of an agent that has linked: that it was killed, perhaps before it says that all were.
+    /// A batch system's message that a linked agent was killed; the message that all agents were killed may follow.
     pub(super) fn on_last_words(&mut self, child: AgentId, words: String) {
         self.last_words.keep(child, words);
     }
 
-    /// The step of these agents is over: nothing more is said of them. `words` are of all.
+    /// The step of these agents has ended: no more messages about them will arrive. `words` concern all of them.
     pub(super) fn end_last_words(
         &mut self,
         view: &View<'_>,
@@ -77,7 +77,7 @@ impl Starter {
     }
 }
 
-/// All that is known is said: in one run to the jobs, which end; in a standing session to those above.
+/// Reports everything that is known: in one run to the jobs, which end; in a standing session to the ancestors.
 fn lose_child(view: &View<'_>, agent: AgentId, problem: String, words: &str, fx: &mut Effects) {
     let problem = if words.is_empty() { problem } else { format!("{problem}; {words}") };
     if view.policy.survives_losses() {

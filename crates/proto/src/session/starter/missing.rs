@@ -1,4 +1,4 @@
-//! A child is not there and will not come.
+//! A child is missing: it has not linked and never will.
 
 use super::Starter;
 use crate::job::JobInput;
@@ -12,7 +12,7 @@ impl Starter {
         self.on_missing_with(view, child, problem, Vec::new(), fx);
     }
 
-    /// The same, and `below` are known to be missing too.
+    /// The same; `below` are known to be missing too.
     pub(super) fn on_missing_with(
         &mut self,
         view: &View<'_>,

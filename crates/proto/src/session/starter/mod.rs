@@ -1,11 +1,11 @@
-//! How an agent gets its children: called by its remote shell, else by the nearest agent above that can, else missed.
+//! How an agent starts its children: by its own remote shell, otherwise by the nearest ancestor that can; otherwise they are missing.
 //!
-//! Whoever is missed is reported at once, and those behind it are asked whether they can be reached, so that one message
-//! names all that is wrong. A child that takes half of its time is taken for missing that far: those behind it are asked
-//! meanwhile.
+//! Missing agents are reported immediately, and the agents below them are probed, so that one message names all problems. A child that
+//! takes half of its start time is treated as missing in this respect: the agents below it are probed in the meantime.
 //!
-//! `children` knows how far each is, `elsewhere` has what agents do for each other, `probes` asks hosts, `missing` says who does
-//! not come, `losses` why a child went (`last_words`), `by_step` has agents that a batch system starts (`steps`, `unheard`), `ends` gives up.
+//! `children` has the state of each child, `elsewhere` what agents do for each other, `probes` checks hosts, `missing` reports agents that
+//! do not link, `losses` why a child was lost (`last_words`), `by_step` handles agents that a batch system starts (`steps`, `unheard`),
+//! `ends` gives up.
 
 mod by_step;
 mod children;
@@ -36,36 +36,36 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Control, Note, Secret, SessionSpec, SpawnError, SpawnStep};
 use wireup_wire::session::Kin;
 
-/// A child whose start took longer than this is told how much of the start time is left, since it counts from its birth (ns).
-/// Chosen: a smaller error does no harm, and quick launches are spared the message.
+/// A child whose start took longer than this is told how much of the start time is left, since it counts from its own start (ns). Chosen: a
+/// smaller error does no harm, and quick launches need no message.
 const LONG_START_NS: u64 = 500_000_000;
 
-/// Notes that are passed on for each agent of a child's subtree. An agent that is refused at every level and tried again
-/// causes ten a level.
+/// Number of notes that are forwarded per agent of a child's subtree. An agent that is refused at every level and retried causes ten notes
+/// per level.
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
-/// What an agent is told of those around it when it is started.
+/// The state that a new agent receives about the session.
 pub type KinOf<'a> = &'a dyn Fn() -> Kin;
 
 pub struct Starter {
     children: Children,
     starts: Starts,
-    /// Agents that were not there by then are missed.
+    /// Agents that have not linked by then are missing.
     start_by: Instant,
-    /// The start time was cut short: children count it from their own birth and must be told.
+    /// The start time was shortened: children count from their own start and must be told.
     hurried: bool,
-    /// Children that our remote shell did not reach, and what it said.
+    /// Children that our remote shell could not reach, and its error messages.
     refused: BTreeMap<AgentId, String>,
-    /// Agents that children asked to be started: once is enough.
+    /// Agents whose start children have requested: each is started once.
     asked: BTreeSet<AgentId>,
-    /// Agents that they asked about, and who did.
+    /// Agents about which children have asked, and the askers.
     asked_about: BTreeSet<(AgentId, AgentId)>,
     last_words: LastWords,
     steps: Steps,
 }
 
 impl Starter {
-    /// Of an agent that was born then.
+    /// For an agent that was started at this time.
     pub fn new(me: AgentId, session: &SessionSpec, born_ns: u64, arch: Option<&'static str>) -> Self {
         Starter {
             children: Children::default(),
@@ -80,7 +80,7 @@ impl Starter {
         }
     }
 
-    /// Agents that were not there by then are missed.
+    /// Agents that have not linked by then are missing.
     pub fn start_by(&self) -> Instant {
         self.start_by
     }
@@ -162,7 +162,7 @@ impl Starter {
         children: Vec<AgentId>,
         fx: &mut Effects,
     ) {
-        // What children asked for an earlier job they may ask again.
+        // For a new job children may request again what they requested for an earlier one.
         self.asked.clear();
         self.asked_about.clear();
         let id = begin.spec.job;
@@ -182,7 +182,7 @@ impl Starter {
     }
 
     fn start(&mut self, view: &View<'_>, child: AgentId, job: Option<JobId>, fx: &mut Effects) {
-        // What was said of the one before is no word of this one.
+        // Messages about a previous incarnation do not apply to this one.
         self.last_words.forget(child);
         self.children.on_start(view.now, child, self.start_by);
         fx.push(Effect::Expect(child));
@@ -191,7 +191,7 @@ impl Starter {
         }
     }
 
-    /// Calls remote shells while there is room.
+    /// Calls as many remote shells as allowed.
     fn call_shells(&mut self, view: &View<'_>, kin: KinOf<'_>, fx: &mut Effects) {
         while let Some((shell, wish, how)) = self.starts.next(view.now) {
             let bootstrap = self.bootstrap(view, kin, &wish).map(Box::new);
@@ -199,7 +199,7 @@ impl Starter {
         }
     }
 
-    /// What the agent is told; a probe is told nothing.
+    /// The bootstrap message for an agent; `None` for a probe.
     fn bootstrap(&self, view: &View<'_>, kin: KinOf<'_>, wish: &Wish) -> Option<Bootstrap> {
         let (parent, by_parent, kin) = match &wish.purpose {
             Purpose::Child => (Vec::new(), true, kin()),
@@ -208,7 +208,7 @@ impl Starter {
         };
         let mut session = view.session.clone();
         session.start_timeout_ns = self.start_by - view.now;
-        // Of an agent that another call may have brought, only the one that links runs the program.
+        // If another call may have started the same agent, only the one that links runs the program.
         session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
         let jobs = wish.jobs.iter().filter_map(|job| view.jobs.spec(*job)).map(|spec| (**spec).clone()).collect();
         Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, kin })
@@ -247,7 +247,7 @@ impl Starter {
         }
     }
 
-    /// Whoever called the shell for another knows that it has come.
+    /// A note that an agent was started for another: if this agent called its shell, fills in the starter.
     fn on_note(&mut self, view: &View<'_>, branch: AgentId, mut note: Note, fx: &mut Effects) {
         if let Note::StartedFor { agent, starter, .. } = &mut note
             && view.is_strictly_below(branch, *agent)
@@ -300,7 +300,7 @@ impl Starter {
     }
 }
 
-/// How many notes of a child's subtree are passed on.
+/// How many notes of a child's subtree are forwarded.
 fn notes_max(tree: Tree, child: AgentId) -> u32 {
     NOTES_PER_AGENT_MAX.saturating_mul(tree.subtree(child).count() as u32)
 }

@@ -1,4 +1,4 @@
-//! Hosts behind a child that is in doubt: each is asked whether it answers at all, so that one message names all that is wrong.
+//! Probes of the hosts below a child that is missing or slow, so that one message names all problems.
 
 use super::Starter;
 use crate::session::starts::{Purpose, Wish};
@@ -9,14 +9,14 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Control;
 
 impl Starter {
-    /// Asks all hosts behind a child that is in doubt.
+    /// Probes all hosts below such a child.
     pub(super) fn probe_below(&mut self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
         if self.children.is_probed(child) {
             return;
         }
         let mut below: BTreeSet<AgentId> = view.tree.subtree(child).filter(|agent| *agent != child).collect();
         if !self.starts.is_remote() || view.policy.survives_losses() {
-            // All are this machine, or those behind it will be called in any case.
+            // All agents are on this machine, or the agents below will be started in any case.
             below.clear();
         }
         if view.is_by_step() {
@@ -45,7 +45,7 @@ impl Starter {
         }
     }
 
-    /// A host answered, or nobody will ask it any more.
+    /// A host answered, or will not be probed any more.
     pub(super) fn on_reached(&mut self, view: &View<'_>, wish: &Wish, fx: &mut Effects) {
         match wish.purpose {
             Purpose::Probe { below } => self.on_probed(view, below, wish.agent, None, fx),

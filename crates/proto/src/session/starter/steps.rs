@@ -1,4 +1,4 @@
-//! The steps that the root has called, and what each has said of its agents.
+//! The steps that the root has called, and the reports of each about its agents.
 
 use crate::io::{ExitStatus, How, ShellId};
 use crate::session::starts::NEEDED;
@@ -8,35 +8,35 @@ use wireup_wire::peer::Batch;
 
 #[derive(Default)]
 pub struct Steps {
-    /// Agents that some step was called for, and the last one: what others say of it is of an earlier life.
+    /// The last step that was called for each agent: reports of earlier steps concern a previous incarnation.
     pub called: BTreeMap<AgentId, ShellId>,
     pub running: BTreeMap<ShellId, Step>,
-    /// Agents that were not heard of yet, and who wants to know what becomes of each: their parents are missing.
+    /// Agents that have not been heard of, and the agents that asked about them, because their parents are missing.
     asked: BTreeSet<(AgentId, AgentId)>,
 }
 
-/// An agent that its task does not bring, or has brought and is gone.
+/// An agent that its task failed to start, or that has started and ended.
 pub struct FailedTask {
     pub agent: AgentId,
     pub problem: String,
     pub had_begun: bool,
 }
 
-/// A step under way.
+/// A step in progress.
 pub struct Step {
     pub agents: BTreeSet<AgentId>,
-    /// The job that they begin with, if they do.
+    /// The job with which they start, if there is one.
     pub job: Option<JobId>,
     pub how: How,
     pub begun: BTreeSet<AgentId>,
-    /// What is wrong with some, not told yet: perhaps none of them has the program.
+    /// Problems of agents, not reported yet: possibly no node has the program.
     pub failed: BTreeMap<AgentId, String>,
-    /// Agents that will not begin, as was told.
+    /// Agents that are reported as never starting.
     pub named: BTreeSet<AgentId>,
 }
 
 impl Steps {
-    /// Whether an agent's task may still say something.
+    /// Whether an agent's task may still report something.
     pub fn holds(&self, agent: AgentId) -> bool {
         self.step_of(agent).is_some()
     }
@@ -45,12 +45,12 @@ impl Steps {
         self.step_of(agent).is_some_and(|step| step.begun.contains(&agent))
     }
 
-    /// Whether an agent may still begin, or be named.
+    /// Whether an agent may still start or be reported.
     pub fn is_unheard(&self, agent: AgentId) -> bool {
         self.step_of(agent).is_some_and(|step| !step.begun.contains(&agent) && !step.named.contains(&agent))
     }
 
-    /// What becomes of an agent will be told.
+    /// The asker will be told the result for an agent.
     pub fn ask(&mut self, agent: AgentId, asker: AgentId) {
         self.asked.insert((agent, asker));
     }
@@ -59,7 +59,7 @@ impl Steps {
         !self.asked.is_empty()
     }
 
-    /// Who asked about these agents, and about which.
+    /// Removes and returns the requests about the agents for which `which` holds.
     pub fn take_asked(&mut self, which: impl Fn(AgentId) -> bool) -> BTreeSet<(AgentId, AgentId)> {
         let (taken, kept) = std::mem::take(&mut self.asked).into_iter().partition(|(agent, _)| which(*agent));
         self.asked = kept;
@@ -74,7 +74,7 @@ impl Steps {
         self.called.get(&agent) == Some(&shell)
     }
 
-    /// A step is over; what is left of it is of agents that no later one was called for.
+    /// A step has ended; returns it with only the agents for which no later step was called.
     pub fn take(&mut self, shell: ShellId) -> Option<Step> {
         let mut step = self.running.remove(&shell)?;
         step.agents.retain(|agent| self.is_of(*agent, shell));
@@ -88,7 +88,7 @@ impl Step {
         Step { agents, job, how, begun: BTreeSet::new(), failed: BTreeMap::new(), named: BTreeSet::new() }
     }
 
-    /// What is wrong with some agents and was not told yet.
+    /// The problems that have not been reported yet.
     pub fn take_failed(&mut self) -> Vec<FailedTask> {
         let failed = std::mem::take(&mut self.failed).into_iter();
         let failed = failed.map(|(agent, problem)| {
@@ -101,13 +101,13 @@ impl Step {
         failed.collect()
     }
 
-    /// The same is wrong with all of which nothing was said.
+    /// Sets the same problem for all agents about which nothing was reported.
     pub fn fail_unheard(&mut self, problem: &str) {
         let unheard = self.agents.difference(&self.begun).filter(|agent| !self.named.contains(agent));
         self.failed.extend(unheard.map(|agent| (*agent, problem.to_owned())));
     }
 
-    /// How to try again, if nobody has begun and that may help.
+    /// How to try again, if no agent has started and another way may help.
     pub fn other_way(&self, batch: &Batch, status: ExitStatus, stderr: &str) -> Option<How> {
         let ExitStatus::Exited(code) = status else { return None };
         match self.how {

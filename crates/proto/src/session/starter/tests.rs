@@ -15,7 +15,7 @@ struct Bench {
     starter: Starter,
 }
 
-/// A starter that was told to start these children, and has called for them.
+/// A starter that was told to start these children and has called their shells.
 fn bench(scene: Scene, children: &[u32]) -> Bench {
     let starter = Starter::new(scene.me, &scene.session, scene.now.0, None);
     let mut bench = Bench { scene, starter };
@@ -28,7 +28,7 @@ fn bench(scene: Scene, children: &[u32]) -> Bench {
 }
 
 impl Bench {
-    /// What comes of an input, with all that the part itself goes on with.
+    /// Handles an input and the further inputs that the part gives itself; returns all other effects.
     fn tell(&mut self, input: Input) -> Effects {
         let (mut all, mut inputs) = (Effects::default(), vec![input]);
         while let Some(input) = inputs.pop() {
@@ -68,7 +68,7 @@ fn a_child_that_the_shell_does_not_reach_is_asked_for_above() {
     let mut bench = bench(Scene::one_run(1), &[3, 4]);
     let fx = bench.shell_ends(0, UNREACHED, "ssh: connect to host n3 port 22: No route to host");
     assert!(matches!(said_up(&fx)[..], [Control::StartFor { agent: AgentId(3), .. }]));
-    assert!(bench.starter.is_starting(AgentId(3)), "it may still come");
+    assert!(bench.starter.is_starting(AgentId(3)), "it may still link");
     let problem = "nobody reaches it".to_owned();
     let fx = bench.tell(Input::NotStarted(MissingAgent { agent: AgentId(3), problem }));
     assert!(is_forgotten(&fx, 3) && !bench.starter.is_starting(AgentId(3)));
@@ -80,7 +80,7 @@ fn the_root_asks_the_hosts_behind_a_child_that_is_missing() {
     let fx = bench.shell_ends(0, UNREACHED, "No route to host");
     assert!(is_forgotten(&fx, 1));
     let fx = bench.tell(Input::CallShells);
-    assert_eq!(called(&fx), [3, 4, 7, 8, 9, 10], "all behind agent 1");
+    assert_eq!(called(&fx), [3, 4, 7, 8, 9, 10], "all agents below agent 1");
 }
 
 #[test]
@@ -92,14 +92,14 @@ fn in_a_standing_session_somebody_takes_the_place_of_a_missing_child() {
         _ => None,
     };
     assert_eq!(fx.iter().find_map(report), Some(AgentId(1)));
-    assert!(called(&bench.tell(Input::CallShells)).is_empty(), "those behind it are started, not asked");
+    assert!(called(&bench.tell(Input::CallShells)).is_empty(), "agents below it are started, not probed");
 }
 
 #[test]
 fn a_child_that_does_not_link_in_time_is_missed_and_its_shell_stopped() {
     let mut bench = bench(Scene::one_run(0), &[1]);
     let until = bench.starter.start_by();
-    bench.scene.now = bench.starter.deadline().expect("it is looked at before");
+    bench.scene.now = bench.starter.deadline().expect("it is checked before");
     assert!(bench.scene.now < until);
     bench.tell(Input::Tick);
     bench.scene.now = until;
@@ -112,7 +112,7 @@ fn a_child_that_does_not_link_in_time_is_missed_and_its_shell_stopped() {
 fn a_child_whose_start_was_long_hears_how_much_time_is_left() {
     let mut bench = bench(Scene::one_run(0), &[1, 2]);
     let fx = bench.tell(Input::Up { child: AgentId(1), local: String::new() });
-    assert!(said_to(&fx, 1).is_empty(), "it came at once");
+    assert!(said_to(&fx, 1).is_empty(), "it linked at once");
     bench.scene.now = bench.scene.now + 2 * LONG_START_NS;
     let fx = bench.tell(Input::Up { child: AgentId(2), local: String::new() });
     let left_ns = bench.starter.start_by() - bench.scene.now;
@@ -126,7 +126,7 @@ fn a_shorter_start_time_counts_and_is_passed_on() {
     let fx = bench.tell(Input::TimeLeft(5));
     assert_eq!(said_to(&fx, 4), [&Control::TimeLeft { left_ns: 5 }]);
     assert_eq!(bench.starter.start_by(), bench.scene.now + 5);
-    assert!(bench.tell(Input::TimeLeft(500)).is_empty(), "a longer one does not count");
+    assert!(bench.tell(Input::TimeLeft(500)).is_empty(), "a longer one is ignored");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn an_agent_is_started_for_a_child_once() {
     let wish = |agent| Wish { agent: AgentId(agent), jobs: Vec::new(), purpose: purpose() };
     let ask = |agent| Input::StartFor { wish: wish(agent), branch: AgentId(1), problem: "refused".into() };
     assert!(bench.tell(ask(3)).is_empty());
-    assert_eq!(said_to(&bench.tell(ask(3)), 1).len(), 1, "it is told that nobody starts it again");
+    assert_eq!(said_to(&bench.tell(ask(3)), 1).len(), 1, "the request is refused");
     assert!(bench.tell(ask(2)).is_empty(), "agent 2 is not below agent 1");
     assert_eq!(called(&bench.tell(Input::CallShells)), [3]);
 }
@@ -173,7 +173,7 @@ fn a_step_is_called_again_when_no_node_has_the_program() {
     assert_eq!(how(&fx), Some(How::Look));
     bench.tell(Input::StepTold { shell: ShellId(1), agent: AgentId(1), problem: None });
     let fx = bench.shell_ends(1, ExitStatus::Exited(NEEDED), "");
-    assert_eq!(how(&fx), None, "some have begun");
+    assert_eq!(how(&fx), None, "some have started");
     assert!(is_forgotten(&fx, 1) && is_forgotten(&fx, 2));
 }
 
@@ -202,8 +202,8 @@ fn the_root_is_asked_about_those_behind_an_agent_that_a_step_does_not_bring() {
     let answer = |agent, problem: Option<String>| Control::Probed { agent: AgentId(agent), asker: AgentId(1), problem };
     assert!(root.tell(ask(7)).is_empty() && root.tell(ask(8)).is_empty());
     assert_eq!(said_to(&told(&mut root, 8, None), 1), [&answer(8, None)]);
-    assert_eq!(said_to(&root.tell(ask(8)), 1), [&answer(8, None)], "it is known to have begun");
-    root.scene.now = root.starter.deadline().expect("it is waited for");
+    assert_eq!(said_to(&root.tell(ask(8)), 1), [&answer(8, None)], "it is known to have started");
+    root.scene.now = root.starter.deadline().expect("the wait is limited");
     root.tell(Input::Tick);
     root.scene.now = root.starter.start_by();
     let late = Some("its task of the step did not begin within 30 s".to_owned());
@@ -218,5 +218,5 @@ fn in_a_standing_session_all_that_a_step_leaves_out_are_lost() {
     told(&mut bench, 2, Some("no room"));
     let fx = bench.shell_ends(0, ExitStatus::Exited(233), "");
     let is_lost = |effect: &Effect| matches!(effect, Effect::Membership(membership::Input::ReportLost(missing)) if missing.agent == AgentId(1));
-    assert!(fx.iter().any(is_lost), "it has begun, and did not link");
+    assert!(fx.iter().any(is_lost), "it has started but not linked");
 }

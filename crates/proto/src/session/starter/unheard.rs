@@ -1,11 +1,11 @@
-//! Agents that a step was called for and has said nothing of, behind one that is missing: nobody else waits for them.
+//! Agents below a missing one about which a step has reported nothing: no other agent waits for them.
 //!
 //! ```text
-//!   whose child is missing ── Probe, of each behind it ──► root      which hears of all tasks
-//!                          ◄── Probed ────────────────────           it has begun, or is named, or its time is over
+//!   parent of the missing agent ── Probe, for each agent below it ──► root      which hears of all tasks
+//!                               ◄── Probed ──────────────────────────           it has started, or is reported, or is too late
 //! ```
 //!
-//! So one message names all that is wrong. Cost: as that of asking hosts (`probes`), without a remote shell.
+//! So one message names all problems. Cost: as for probing hosts (`probes`), without a remote shell.
 
 use super::Starter;
 use super::by_step::NOT_BEGUN;
@@ -16,7 +16,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Control;
 
 impl Starter {
-    /// Asks for these agents, behind a child that is in doubt. Those that nobody can say more of are taken out.
+    /// Asks about these agents, which are below a missing or slow child. Removes those about which nothing more can be learned.
     pub(super) fn ask_step(&mut self, view: &View<'_>, below: &mut BTreeSet<AgentId>, fx: &mut Effects) {
         if view.is_root() {
             below.retain(|agent| self.steps.is_unheard(*agent));
@@ -43,18 +43,18 @@ impl Starter {
         }
     }
 
-    /// Whoever asked about an agent need not name it: it has begun, or its jobs miss it.
+    /// Answers the agents that asked about `agent` that they need not report it: it has started, or its jobs know that it is missing.
     pub(super) fn on_task_known(&mut self, view: &View<'_>, agent: AgentId, fx: &mut Effects) {
         self.answer_asked(view, |asked| asked == agent, None, fx);
     }
 
-    /// Their time is over.
+    /// They have not started in time.
     pub(super) fn name_unheard(&mut self, view: &View<'_>, fx: &mut Effects) {
         let problem = too_late(view, NOT_BEGUN);
         self.answer_asked(view, |_| true, Some(problem), fx);
     }
 
-    /// The jobs end: nobody wants to know any more.
+    /// The jobs are ending: the results are no longer needed.
     pub(super) fn forget_unheard(&mut self, view: &View<'_>, fx: &mut Effects) {
         self.answer_asked(view, |_| true, None, fx);
     }

@@ -1,17 +1,16 @@
-//! The remote shells of one agent: a bounded number under way at once, called again where that helps.
+//! The remote shells of one agent: a limited number in progress at once, called again if that may help.
 //!
-//! A wish is an agent to be started, for this agent or in the stead of one below, or a host to be asked whether it can
-//! be reached at all. What a shell's end means is `verdict`'s affair, and `of_step` has what
-//! a batch system says of a step:
+//! A wish is an agent to be started, as this agent's child or on behalf of an agent below, or a host to be probed. `verdict` interprets the
+//! end of a shell, and `of_step` the messages of a batch system about a step:
 //!
 //! ```text
-//!   queued ──► running ──► linked                     the shell stays as long as its agent; its end means nothing
+//!   queued ──► running ──► linked                     the shell stays as long as its agent; its end has no meaning
 //!                │  ▲
 //!                │  └── called again: another way to find the program, or the host was busy (after a pause)
 //!                └────► lost, with a reason
 //! ```
 //!
-//! An agent that links takes all that was wanted for it off the list: whatever its shell said.
+//! When an agent links, all requests to start it are removed, whatever its shell reports.
 
 mod of_step;
 mod verdict;
@@ -26,14 +25,14 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};
 use wireup_wire::session::Kin;
 
-/// The first pause (ns), which doubles; and the longest.
+/// The first pause, which is doubled each time, and the longest (ns).
 const PAUSE_NS: u64 = 200_000_000;
 const PAUSE_NS_MAX: u64 = 8_000_000_000;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wish {
     pub agent: AgentId,
-    /// Jobs that it begins with.
+    /// Jobs with which it starts.
     pub jobs: Vec<JobId>,
     pub purpose: Purpose,
 }
@@ -42,11 +41,11 @@ pub struct Wish {
 pub enum Purpose {
     /// A child of this agent.
     Child,
-    /// An agent below `branch`, a child of this agent; it is to dial `parent`.
+    /// An agent below `branch`, a child of this agent; it must dial `parent`.
     Stead { branch: AgentId, parent: Vec<String>, kin: Box<Kin> },
-    /// Nothing is started. The child `below` is in doubt.
+    /// Starts nothing: a probe for this agent, because the child `below` is missing or slow.
     Probe { below: AgentId },
-    /// Nothing is started. `asker`, in the subtree of `branch`, wants to know.
+    /// Starts nothing: a probe for `asker`, in the subtree of `branch`.
     ProbeFor { branch: AgentId, asker: AgentId },
 }
 
@@ -56,12 +55,12 @@ impl Purpose {
     }
 }
 
-/// What the end of a shell comes to.
+/// The consequence of a shell's end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Nothing to do.
     Nothing,
-    /// It will be called again; a person may want to know.
+    /// It will be called again; the note is for the user.
     Again(Option<Note>),
     Lost(Wish, String),
     /// A probe was answered.
@@ -77,7 +76,7 @@ pub struct Starts {
     max: usize,
     next: u32,
     queue: VecDeque<Call>,
-    /// To be called again then.
+    /// Calls to be repeated at these times.
     pausing: Vec<(Instant, Call)>,
     calls: BTreeMap<ShellId, (Call, State)>,
 }
@@ -86,9 +85,9 @@ struct Call {
     wish: Wish,
     how: How,
     attempt: u32,
-    /// The program was sent there.
+    /// The program was sent to the host.
     sent: bool,
-    /// What it said when it was busy.
+    /// The error message when the host was busy.
     busy: Option<String>,
 }
 
@@ -115,7 +114,7 @@ impl Starts {
         }
     }
 
-    /// Whether agents are on other hosts, which others may reach better.
+    /// Whether agents are on other hosts, which other agents may reach instead.
     pub fn is_remote(&self) -> bool {
         self.remote
     }
@@ -124,7 +123,7 @@ impl Starts {
         self.queue.push_back(Call { wish, how: self.first, attempt: 0, sent: false, busy: None });
     }
 
-    /// The next shell to call, if one is wanted and there is room.
+    /// The next shell to call, if there is one and the limit allows it.
     pub fn next(&mut self, now: Instant) -> Option<(ShellId, Wish, How)> {
         while let Some(due) = self.pausing.iter().position(|(until, _)| *until <= now) {
             self.queue.push_back(self.pausing.remove(due).1);
@@ -139,7 +138,7 @@ impl Starts {
         Some((shell, wish, how))
     }
 
-    /// The number of the next call, whoever makes it.
+    /// A new number for a call, whichever part makes it.
     pub fn new_shell(&mut self) -> ShellId {
         let shell = ShellId(self.next);
         self.next += 1;
@@ -150,8 +149,8 @@ impl Starts {
         self.calls.values().filter(|(_, state)| *state == State::Running).map(|(call, _)| call)
     }
 
-    /// An agent has linked, here or where it was to: its shell leaves room for another, and nobody calls again. True if it
-    /// was called here.
+    /// An agent has linked, here or to the parent that it was to dial: its shell frees its slot, and the agent is not called again. Returns
+    /// whether it was called here.
     pub fn on_linked(&mut self, agent: AgentId) -> bool {
         let starts = |call: &Call| call.wish.agent == agent && !call.wish.purpose.is_probe();
         self.queue.retain(|call| !starts(call));
@@ -164,7 +163,7 @@ impl Starts {
         found
     }
 
-    /// The agent whose shell this is, if that shell has done its work and lives no longer than its agent.
+    /// The agent of this shell, if it has linked: the shell then ends with its agent.
     pub fn linked_by(&self, shell: ShellId) -> Option<AgentId> {
         self.calls.get(&shell).filter(|(_, state)| *state == State::Linked).map(|(call, _)| call.wish.agent)
     }
@@ -174,7 +173,7 @@ impl Starts {
         self.calls.values().any(|(call, state)| *state == State::Linked && call.wish.agent == agent)
     }
 
-    /// A shell could not even be called.
+    /// A shell could not be called.
     pub fn on_failed(&mut self, shell: ShellId, problem: String) -> Outcome {
         match self.calls.remove(&shell) {
             Some((call, State::Running)) => Outcome::Lost(call.wish, problem),
@@ -182,7 +181,7 @@ impl Starts {
         }
     }
 
-    /// A shell ended. Whatever is tried again must be done before `until`.
+    /// A shell ended. Retries must happen before `until`.
     pub fn on_exited(
         &mut self,
         now: Instant,
@@ -226,18 +225,18 @@ impl Starts {
         }
     }
 
-    /// Doubles, and differs from agent to agent by up to a half, so that those who were refused together do not come
-    /// again together.
+    /// The pause doubles with each attempt, and varies between agents by up to a half, so that agents which were refused together do not
+    /// retry together.
     fn pause_ns(&self, agent: AgentId, attempt: u32) -> u64 {
         let pause = (PAUSE_NS << attempt.min(20)).min(PAUSE_NS_MAX);
         let mut mixed = u64::from(agent.0) << 32 | u64::from(self.me.0) << 8 | u64::from(attempt);
-        // The finalizer of splitmix64: every bit of the input moves every bit of the result.
+        // The finalizer of splitmix64: every input bit affects every bit of the result.
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         pause / 2 + (mixed ^ (mixed >> 31)) % (pause / 2 + 1)
     }
 
-    /// Gives up all that `which` holds for and that is not linked; returns their wishes and the shells to be ended.
+    /// Gives up all calls for which `which` holds and whose agents have not linked; returns their wishes and the shells to be killed.
     pub fn give_up(&mut self, which: impl Fn(&Wish) -> bool) -> (Vec<Wish>, Vec<ShellId>) {
         let mut wishes = self.give_up_uncalled(&which);
         let mut shells = Vec::new();
@@ -252,7 +251,7 @@ impl Starts {
         (wishes, shells)
     }
 
-    /// Gives up those of them that wait to be called, for the first time or again.
+    /// Gives up those that wait to be called, for the first time or again.
     pub fn give_up_uncalled(&mut self, which: impl Fn(&Wish) -> bool) -> Vec<Wish> {
         let (queued, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.queue).into_iter().partition(|call| which(&call.wish));
@@ -263,30 +262,30 @@ impl Starts {
         queued.into_iter().chain(pausing.into_iter().map(|(_, call)| call)).map(|call| call.wish).collect()
     }
 
-    /// Whether an agent's turn to be called has not come yet.
+    /// Whether an agent is still waiting for its first call.
     pub fn is_queued(&self, agent: AgentId) -> bool {
         self.queue
             .iter()
             .any(|call| call.wish.agent == agent && call.wish.purpose == Purpose::Child && call.attempt == 0)
     }
 
-    /// Whether an agent's shell was called before, and may have brought it.
+    /// Whether an agent's shell was called before, and may have started it.
     pub fn is_called_again(&self, agent: AgentId) -> bool {
         self.calls.values().any(|(call, _)| call.wish.agent == agent && call.attempt > 0)
     }
 
-    /// Why a busy host was not reached when it was last called.
+    /// The error message when a busy host was last called.
     pub fn busy_words(&self, agent: AgentId) -> Option<String> {
         let calls = self.calls.values().map(|(call, _)| call).chain(&self.queue);
         calls.filter(|call| call.wish.agent == agent).find_map(|call| call.busy.clone())
     }
 
-    /// Whether somebody is still on the way.
+    /// Whether calls are queued or in progress.
     pub fn is_busy(&self) -> bool {
         !self.queue.is_empty() || !self.pausing.is_empty() || self.running().next().is_some()
     }
 
-    /// Whether something is wanted for others than this agent's children: that is given up when the start time is over.
+    /// Whether there are requests other than for this agent's children: these are given up when the start time is over.
     pub fn serves_others(&self) -> bool {
         let waiting = self.queue.iter().chain(self.pausing.iter().map(|(_, call)| call));
         waiting.chain(self.running()).any(|call| call.wish.purpose != Purpose::Child)

@@ -1,15 +1,15 @@
-//! What a batch system says of a step as a whole, in the words of its row of the table.
+//! A batch system's messages about a step as a whole, recognised by the texts in its row of the table.
 
 use super::verdict::joined;
 use crate::io::ExitStatus;
 use wireup_wire::peer::Batch;
 
-/// Whether these words are about the end of a whole step.
+/// Whether this text reports the end of a whole step.
 pub fn is_cancelled(batch: &Batch, words: &str) -> bool {
     words.contains(batch.cancelled)
 }
 
-/// Why a step that is over has brought no agent. Batch systems say more than what is wrong.
+/// Why an ended step has not started an agent. Batch systems print more than the errors.
 pub fn step_words(batch: &Batch, status: ExitStatus, stderr: &str) -> String {
     if let Some(line) = stderr.lines().find(|line| is_cancelled(batch, line)) {
         return line.split(batch.frame).nth(1).unwrap_or(line).trim().to_owned();

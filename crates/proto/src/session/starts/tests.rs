@@ -22,7 +22,7 @@ fn no_more_than_the_bound_are_under_way() {
     assert!(starts.on_linked(AgentId(1)));
     assert!(starts.next(T).is_some());
     assert!(starts.next(T).is_none());
-    // The shell of a linked agent ends with it, and that is nobody's loss.
+    // The shell of a linked agent ends with the agent; this is not an error.
     assert_eq!(starts.on_exited(T, UNTIL, first, ExitStatus::Exited(1), ""), Outcome::Nothing);
 }
 
@@ -32,7 +32,7 @@ fn a_busy_host_is_called_again_after_growing_pauses_and_not_for_ever() {
     starts.wish(child(7));
     let (mut now, mut pauses) = (T, Vec::new());
     loop {
-        let (shell, _, _) = starts.next(now).expect("it is due");
+        let (shell, _, _) = starts.next(now).expect("the call is due");
         match starts.on_exited(now, UNTIL, shell, ExitStatus::Exited(255), BUSY) {
             Outcome::Again(Some(Note::Retry { .. })) => {
                 let due = starts.deadline().unwrap();
@@ -77,7 +77,7 @@ fn the_program_is_looked_for_then_sent_and_the_same_wish_goes_first() {
     assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(89), "wireup-needed"), Outcome::Again(note));
     let (shell, _, how) = starts.next(T).unwrap();
     assert_eq!(how, How::Send);
-    // It was taken; a node that wants it once more does not get it for ever.
+    // The program was received; a node that needs it a second time is not sent it again.
     assert_eq!(starts.on_exited(T, UNTIL, shell, ExitStatus::Exited(0), ""), Outcome::Again(None));
     let (shell, _, how) = starts.next(T).unwrap();
     assert_eq!(how, How::Look);

@@ -1,21 +1,21 @@
-//! What the end of a remote shell says: exit codes and the words of `ssh`.
+//! Interprets the end of a remote shell: exit codes and messages of `ssh`.
 
 use crate::io::{ExitStatus, How};
 
-/// The exit code by which a node says that it has no program of this version.
+/// The exit code with which a node reports that it lacks a program of this version.
 pub const NEEDED: u8 = 89;
-/// What it says then, with its architecture behind it.
+/// The message printed with it, followed by the node's architecture.
 pub const NEEDED_WORDS: &str = "wireup-needed";
-/// `sh`: the program is there and cannot be executed; it is not there.
+/// `sh`: the program exists and cannot be executed; the program does not exist.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// Codes up to this are none of ours: an agent that was found and failed leaves with more.
+/// Codes up to this are not from our program: an agent that started and failed exits with a higher code.
 const FOREIGN_MAX: u8 = 87;
-/// `ssh`'s own failures.
+/// `ssh` itself failed.
 const SSH_FAILED: u8 = 255;
 
-/// What `ssh` says when `sshd` drops a connection before anybody logged in: too many do so at once (`MaxStartups`,
-/// `PerSourceMaxStartups`), or its queue is full.
+/// Messages of `ssh` when `sshd` drops a connection before log-in: there are too many at once (`MaxStartups`, `PerSourceMaxStartups`), or
+/// its queue is full.
 const BUSY: [&str; 6] = [
     "kex_exchange_identification",
     "ssh_exchange_identification",
@@ -24,8 +24,8 @@ const BUSY: [&str; 6] = [
     "Connection reset by",
     "Not allowed at this time",
 ];
-/// The same words, but nothing that passes.
-/// A jump host that does not reach its target says its own reason first.
+/// Messages that may occur together with these but are permanent errors. A jump host that cannot reach its target prints its own reason
+/// first.
 const NOT_BUSY: [&str; 9] = [
     "Connection refused",
     "Permission denied",
@@ -40,16 +40,16 @@ const NOT_BUSY: [&str; 9] = [
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The host answered, which is all that a probe wants to know.
+    /// The host answered, which is sufficient for a probe.
     Reached,
-    /// Call again, this way.
+    /// Call again, in this way.
     Other(How),
     /// Call again later.
     Busy(String),
     Lost(String),
 }
 
-/// `arch`: this machine's architecture, if it is known.
+/// `arch`: this machine's architecture, if known.
 pub fn verdict(
     how: How,
     status: ExitStatus,
@@ -81,7 +81,7 @@ pub fn verdict(
             _ if how == How::Send => Verdict::Lost(said()),
             _ => Verdict::Other(How::Send),
         },
-        // Some other program of that name, or none of ours that this machine can run.
+        // Another program of that name, or a copy of ours that this machine cannot run.
         (How::Look, 1..=FOREIGN_MAX | NOT_EXECUTABLE | NOT_FOUND) if is_probe => Verdict::Reached,
         (How::Look, 1..=FOREIGN_MAX | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Send),
         (How::Send, 0) => Verdict::Other(How::Look),
@@ -102,7 +102,7 @@ fn contains(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
 }
 
-/// `uname -m` has other names for some.
+/// `uname -m` uses other names for some architectures.
 fn needed_arch(stderr: &str) -> Option<&str> {
     let line = stderr.lines().rev().find_map(|line| line.trim().strip_prefix(NEEDED_WORDS))?;
     Some(match line.trim() {
@@ -113,19 +113,19 @@ fn needed_arch(stderr: &str) -> Option<&str> {
     })
 }
 
-/// What was said, on one line, without `ssh`'s warnings where more was said.
+/// The messages on one line, without `ssh`'s warnings if there is anything else.
 fn shown(stderr: &str) -> String {
     let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.iter().any(|line| line.starts_with("@@@")) {
-        // A page about a changed host key, with the sentence that counts at its end.
+        // A long warning about a changed host key; the relevant sentences are at its end.
         return lines[lines.len().saturating_sub(2)..].join("; ");
     }
     let telling: Vec<&str> = lines.iter().copied().filter(|line| !line.starts_with("Warning: ")).collect();
     (if telling.is_empty() { lines } else { telling }).join("; ")
 }
 
-/// What the end of a shell tells of the agent that it had brought; empty: nothing. `ssh` says no more of a command that was
-/// killed than that something failed.
+/// The final message of a shell about the agent that it had started; empty if there is none. If a command was killed, `ssh` only reports
+/// that it failed.
 pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> String {
     let who = if remote { "its remote shell" } else { "its process" };
     match status {
@@ -161,7 +161,7 @@ mod tests {
             matches!(exited(How::Send, NEEDED, "wireup-needed s390x"), Verdict::Lost(why) if why.contains("s390x"))
         );
         let unknown = verdict(How::Look, ExitStatus::Exited(NEEDED), "wireup-needed s390x", true, false, None);
-        assert_eq!(unknown, Verdict::Other(How::Send), "nobody knows better");
+        assert_eq!(unknown, Verdict::Other(How::Send), "the architecture is unknown");
         assert_eq!(exited(How::Send, 0, ""), Verdict::Other(How::Look));
         assert!(matches!(exited(How::Send, 88, "no room"), Verdict::Lost(why) if why.contains("no room")));
     }

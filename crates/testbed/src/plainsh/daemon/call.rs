@@ -1,4 +1,4 @@
-//! One call: a socket, a command and what is under way between them.
+//! One call: a socket, a command and the bytes in transit between them.
 //!
 //! ```text
 //! Waiting --command--> Running --left, output ended, all sent--> Farewell --client's end--> Over
@@ -6,8 +6,8 @@
 //!    +--client's end------+--client's end: SIGHUP to the process group, then SIGKILL---------+
 //! ```
 //!
-//! In `Farewell` the sending side is shut down and what still arrives is discarded: closing with unread input would
-//! reset the connection and lose the end of the output.
+//! In `Farewell` the sending side is shut down and what still arrives is discarded: closing with unread input would reset the connection
+//! and lose the end of the output.
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::super::{Kind, first_frame, put_frame};
 use super::Surroundings;
 
-/// Output of a command that its client has not taken yet; beyond it the command waits (chosen).
+/// Most output of a command that its client has not taken yet; beyond this the command has to wait (chosen).
 const OUTPUT_MAX: usize = 256 * 1024;
 
 pub struct Call {
@@ -28,7 +28,7 @@ pub struct Call {
     received: Vec<u8>,
     unsent: Vec<u8>,
     state: State,
-    /// Left by its client: the group that has yet to be ended by force.
+    /// The process group of an abandoned command, which is still to be killed.
     abandoned: Option<Pid>,
 }
 
@@ -36,7 +36,7 @@ enum State {
     Waiting,
     Running(Box<Running>),
     Farewell,
-    /// The client went first; the child is reaped once it has left.
+    /// The client disconnected first; the child is reaped when it exits.
     Abandoned(Child, OwnedFd),
     Over,
 }
@@ -63,12 +63,12 @@ impl Call {
         matches!(self.state, State::Over)
     }
 
-    /// The process group of a call whose client has just gone away; told once.
+    /// The process group of a call whose client has just disconnected; returned only once.
     pub fn abandoned_group(&mut self) -> Option<Pid> {
         self.abandoned.take()
     }
 
-    /// The descriptors that can bring this call forward.
+    /// The descriptors on which this call waits.
     pub fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
         match &self.state {
             State::Abandoned(_, pidfd) => return watched.push((pidfd.as_fd(), PollFlags::IN)),
@@ -80,7 +80,7 @@ impl Call {
         watched.push((self.socket.as_fd(), PollFlags::IN | sending));
     }
 
-    /// Moves whatever can be moved now.
+    /// Moves all bytes that can be moved now.
     pub fn turn(&mut self, chunk: &mut [u8], surroundings: &Surroundings) {
         if let State::Abandoned(child, _) = &mut self.state {
             if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
@@ -98,7 +98,7 @@ impl Call {
     }
 
     /// # Errors
-    /// The client is gone.
+    /// The client has disconnected.
     fn receive(&mut self, chunk: &mut [u8]) -> io::Result<()> {
         loop {
             match self.socket.read(chunk) {
@@ -206,7 +206,7 @@ impl Running {
 
     fn turn(&mut self, chunk: &mut [u8], unsent: &mut Vec<u8>) {
         self.write_input(unsent);
-        // The exit is asked for before the last reading: what was written before it is in the pipes by then.
+        // The exit is checked before the last read: everything written before the exit is in the pipes by then.
         if self.code.is_none()
             && let Ok(Some(status)) = self.child.try_wait()
         {
@@ -242,7 +242,7 @@ impl Running {
     }
 }
 
-/// Writes what can be written without waiting.
+/// Writes as much as possible without blocking.
 fn write_some(target: &mut impl Write, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut written = 0;
     while written < bytes.len() {
@@ -258,7 +258,7 @@ fn write_some(target: &mut impl Write, bytes: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what is there into frames, up to the bound; a stream that has ended becomes `None`.
+/// Reads what is available into frames, up to `OUTPUT_MAX`; a stream that has ended becomes `None`.
 fn read_some<R: Read>(source: &mut Option<R>, kind: Kind, chunk: &mut [u8], unsent: &mut Vec<u8>) {
     while let Some(reader) = source
         && unsent.len() < OUTPUT_MAX

@@ -1,4 +1,4 @@
-//! The bytes of one link in messages of UCX: small pieces together in a message, large ones in their own, without a copy.
+//! Carries the bytes of one link in UCX messages: small pieces are joined into one message, large ones get their own, without a copy.
 
 use super::inbox::Inbox;
 use super::{OPENING, Shared, opening, random};
@@ -12,11 +12,11 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_ucx::{Endpoint, Worker};
 use wireup_wire::route::Point;
 
-/// Longest message; a longer piece is cut. Chosen: the pieces of all but the largest exchanges fit, and arrive without a copy.
+/// Longest message; a longer piece is split. Chosen: the pieces of all but the largest exchanges fit, and arrive without a copy.
 pub const MESSAGE_LEN_MAX: usize = 16 << 20;
-/// Pieces that are put together into one message. Chosen: below this a copy costs less than a message of its own.
+/// Pieces are joined into messages up to this size. Chosen: below this a copy costs less than a separate message.
 const SMALL_BYTES_MAX: usize = 8 << 10;
-/// Bytes of one link that are handed to UCX before some have left, so that what is more urgent may overtake the rest. Chosen: more
+/// Bytes of one link that UCX holds unsent at most, so that more urgent data may overtake the rest. Chosen: more
 /// than a network holds.
 const SENDING_BYTES_MAX: usize = 4 << 20;
 
@@ -27,22 +27,22 @@ pub struct UcxCarrier {
     binding: Vec<u8>,
 }
 
-/// The way to the other side.
+/// The connection to the other side.
 enum Way {
-    /// Not made before the handshake has something to say to who dialled from there.
+    /// Not connected until the handshake has an answer for the dialling side at this address.
     Address(Vec<u8>),
-    /// The first message goes as an opening, behind this.
+    /// The first message is sent as an opening, after these bytes.
     Opening(Endpoint, Vec<u8>),
     Open(Endpoint),
 }
 
-/// Whether there is room for more of a link.
+/// Whether there is room for more bytes of a link.
 pub fn has_room(worker: &Worker, endpoint: Endpoint) -> bool {
     worker.sending(endpoint) < SENDING_BYTES_MAX
 }
 
 impl UcxCarrier {
-    /// A link to the worker of another agent, under a fresh tag.
+    /// Dials the worker of another agent, under a fresh tag.
     ///
     /// # Errors
     /// It cannot be reached this way.
@@ -57,12 +57,12 @@ impl UcxCarrier {
         Ok(UcxCarrier { shared, tag, way: Way::Opening(endpoint, head), binding })
     }
 
-    /// The link of an opening that was taken in, whose sender says that it is reached at this address.
+    /// The link for an accepted opening, whose sender claims this address.
     pub fn accepted(shared: Rc<RefCell<Shared>>, tag: u64, address: Vec<u8>, binding: Vec<u8>) -> UcxCarrier {
         UcxCarrier { shared, tag, way: Way::Address(address), binding }
     }
 
-    /// The way, which is made when it is first needed.
+    /// The endpoint, connected on first use.
     fn endpoint(&mut self, shared: &mut Shared) -> io::Result<Endpoint> {
         match &self.way {
             Way::Opening(endpoint, _) | Way::Open(endpoint) => Ok(*endpoint),
@@ -87,7 +87,7 @@ impl UcxCarrier {
     }
 
     /// # Errors
-    /// `WouldBlock`: there is no room; the link is told when there is.
+    /// `WouldBlock`: there is no room; the link gets an event when there is.
     fn check_room(&self, shared: &mut Shared) -> io::Result<()> {
         let Shared { worker, inboxes, .. } = shared;
         match inboxes.get_mut(&self.tag) {

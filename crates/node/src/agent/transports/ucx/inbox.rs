@@ -1,4 +1,4 @@
-//! What has come for one link over UCX and was not read yet.
+//! Messages that arrived for one link over UCX and have not been read.
 
 use super::carrier::MESSAGE_LEN_MAX;
 use crate::transport::handshake;
@@ -13,30 +13,30 @@ const HANDSHAKE_LEN_MAX: usize = 2 + handshake::MESSAGE_LEN_MAX;
 
 #[derive(Default)]
 pub struct Inbox {
-    /// How whoever waits knows the link.
+    /// The link's token in the reactor's events.
     pub token: Option<u64>,
-    /// The way to the other side, once there is one.
+    /// The endpoint towards the other side, once there is one.
     pub endpoint: Option<Endpoint>,
-    /// The link is to be told when there is room for more.
+    /// The link needs an event when there is room for more.
     pub wants_room: bool,
     is_proved: bool,
     messages: VecDeque<Bytes>,
-    /// Why nothing more comes.
+    /// Why no more messages arrive.
     problem: Option<String>,
 }
 
 impl Inbox {
-    /// Of a link that is dialled.
+    /// For a link that this side dials.
     pub fn towards(endpoint: Endpoint) -> Inbox {
         Inbox { endpoint: Some(endpoint), ..Inbox::default() }
     }
 
-    /// Of a link that was dialled by the other side, with the first message.
+    /// For a link that the other side dialled, with its first message.
     pub fn with(message: Bytes) -> Inbox {
         Inbox { messages: VecDeque::from([message]), ..Inbox::default() }
     }
 
-    /// What is to become of a message that is announced for the link.
+    /// What to do with a message that is announced for the link.
     pub fn judge(&mut self, len: usize) -> Verdict {
         let len_max = if self.is_proved { MESSAGE_LEN_MAX } else { HANDSHAKE_LEN_MAX };
         if len > len_max {
@@ -45,7 +45,7 @@ impl Inbox {
         match (&self.problem, self.is_proved) {
             (Some(_), _) => Verdict::Drop,
             (None, true) => Verdict::Take,
-            // It may be what proves the secret: then what follows may be longer.
+            // It may be the one that proves the secret; then the following ones may be longer.
             (None, false) => Verdict::TakeAlone,
         }
     }
@@ -73,7 +73,7 @@ impl Inbox {
     /// The next message.
     ///
     /// # Errors
-    /// There is none, now or any more.
+    /// There is none now (`WouldBlock`), or never will be.
     pub fn pop(&mut self) -> io::Result<Bytes> {
         match (self.messages.pop_front(), &self.problem) {
             (Some(bytes), _) => Ok(bytes),
@@ -97,7 +97,7 @@ mod tests {
         assert!(!inbox.has_more());
         let mut inbox = Inbox::default();
         assert_eq!(inbox.judge(HANDSHAKE_LEN_MAX + 1), Verdict::Drop);
-        assert_eq!(inbox.judge(1), Verdict::Drop, "a link that has lost a message is none any more");
+        assert_eq!(inbox.judge(1), Verdict::Drop, "a link that has lost a message is closed");
     }
 
     #[test]

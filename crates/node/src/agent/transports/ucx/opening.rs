@@ -1,4 +1,4 @@
-//! The first message over UCX of who dials: where it is reached, and the handshake's hello.
+//! The first message of the dialling side over UCX: its address, and the handshake's hello.
 //!
 //! ```text
 //! byte  0     8        10
@@ -8,7 +8,7 @@
 //!       +-----+--------+---------+----------+
 //! ```
 //!
-//! Little-endian. All before the hello is bound to the handshake, together with the key of the worker that is dialled.
+//! Little-endian. Everything before the hello is bound to the handshake, together with the key of the dialled worker.
 
 use crate::transport::handshake;
 use bytes::Bytes;
@@ -16,13 +16,13 @@ use bytes::Bytes;
 const HEADER_LEN: usize = 10;
 /// Longest address of a worker: it has some hundred bytes for each of its networks.
 const ADDRESS_LEN_MAX: usize = 12 << 10;
-/// Longest opening that is looked at.
+/// Longest opening that is accepted.
 pub const OPENING_LEN_MAX: usize = HEADER_LEN + ADDRESS_LEN_MAX + 2 + handshake::MESSAGE_LEN_MAX;
 
 pub struct Opening<'a> {
-    /// What messages of the link carry, both ways.
+    /// The tag of all later messages of the link, in both directions.
     pub tag: u64,
-    /// Where the sender is reached.
+    /// The address of the sender's worker.
     pub address: &'a [u8],
     pub hello: Bytes,
     head: &'a [u8],
@@ -38,13 +38,13 @@ impl<'a> Opening<'a> {
         Some(Opening { tag: u64::from_le_bytes(*tag), address, hello, head })
     }
 
-    /// What the handshake covers of it; `key`: of the worker that is dialled.
+    /// The part that the handshake covers; `key` is that of the dialled worker.
     pub fn binding(&self, key: &[u8; 32]) -> Vec<u8> {
         binding(key, self.head)
     }
 }
 
-/// All before the hello; `None`: the address is too long.
+/// Everything before the hello; `None`: the address is too long.
 pub fn head(tag: u64, address: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(address.len()).ok().filter(|_| address.len() <= ADDRESS_LEN_MAX)?;
     Some([&tag.to_le_bytes()[..], &length.to_le_bytes(), address].concat())

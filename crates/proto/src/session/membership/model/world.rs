@@ -33,18 +33,18 @@ impl Copy {
 
 impl World {
     pub(super) fn copy(&mut self, number: u32) -> &mut Copy {
-        self.copies.get_mut(&number).expect("it lives")
+        self.copies.get_mut(&number).expect("it lives").edit()
     }
 
     pub(super) fn connect(&mut self, above: u32, below: u32) -> LinkId {
         let link = first_free(&self.links, below);
         let ends = [above, below].map(|copy| End { copy, is_open: true, inbox: VecDeque::new() });
-        self.links.insert(link, Link { ends, is_cut: false });
+        self.links.insert(link, Shared::new(Link { ends, is_cut: false }));
         LinkId(link)
     }
 
     pub(super) fn send(&mut self, from: u32, LinkId(link): LinkId, frame: Frame) {
-        let Some(link) = self.links.get_mut(&link) else { return };
+        let Some(link) = self.links.get_mut(&link).map(Shared::edit) else { return };
         let Some(own) = link.ends.iter().position(|end| end.copy == from && end.is_open) else { return };
         let other = &mut link.ends[1 - own];
         if other.is_open && !link.is_cut {
@@ -53,7 +53,7 @@ impl World {
     }
 
     pub(super) fn close(&mut self, by: u32, LinkId(link): LinkId) {
-        let Some(at) = self.links.get_mut(&link) else { return };
+        let Some(at) = self.links.get_mut(&link).map(Shared::edit) else { return };
         let Some(own) = at.ends.iter().position(|end| end.copy == by && end.is_open) else { return };
         at.ends[own].is_open = false;
         at.ends[own].inbox.clear();
@@ -71,7 +71,7 @@ impl World {
     }
 
     pub(super) fn cut(&mut self, link: u32) {
-        let Some(at) = self.links.get_mut(&link) else { return };
+        let Some(at) = self.links.get_mut(&link).map(Shared::edit) else { return };
         at.is_cut = true;
         for end in &mut at.ends {
             end.inbox = VecDeque::from([Said::Closed]);
@@ -84,8 +84,8 @@ impl World {
         let links: Vec<u32> = self.links.keys().copied().collect();
         links.into_iter().for_each(|link| self.close(number, LinkId(link)));
         self.copies.remove(&number);
-        for copy in self.copies.values_mut() {
-            copy.starter = copy.starter.map(|starter| if starter == number { NOBODY } else { starter });
+        for copy in self.copies.values_mut().filter(|copy| copy.starter == Some(number)) {
+            copy.edit().starter = Some(NOBODY);
         }
     }
 
@@ -118,7 +118,7 @@ impl World {
 
     /// The world for a reader: each copy with its links.
     pub(super) fn picture(&self) -> String {
-        let copy = |(number, copy): (&u32, &Copy)| {
+        let copy = |(number, copy): (&u32, &Shared<Copy>)| {
             let Membership { routes, up, reported, seeking, writer, .. } = &copy.members;
             let known = (routes.roster.at(), routes.roster.places());
             let leases = writer.as_ref().map(|writer| (&writer.leases, &writer.nodes));
@@ -128,7 +128,7 @@ impl World {
                 copy.agent
             )
         };
-        let link = |(number, link): (&u32, &Link)| format!("link {number}: {link:?}\n");
+        let link = |(number, link): (&u32, &Shared<Link>)| format!("link {number}: {link:?}\n");
         self.copies.iter().map(copy).chain(self.links.iter().map(link)).collect()
     }
 

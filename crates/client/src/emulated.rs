@@ -1,0 +1,234 @@
+//! The collectives, made of what any PMI-2 server has: put, fence, get.
+//!
+//! A fence is `kvs-fence`. An allgather is a put of the value under a key of ours, a fence, and a get for each other rank when it is
+//! finished ([`Gather`]). Put and fence leave together at the start, unless another fence is under way; gets leave in batches of
+//! [`BATCH`] where the server answers in order. Slurm's and ours do (they set `PMI_JOBID`); Hydra answers those first that it need not
+//! ask others for, and no answer says which get it belongs to.
+//!
+//! Cost for each rank: start: one write. Finish of a fence: one read. Finish of an allgather: one read, then P - 1 gets in
+//! (P - 1) / 16 round trips, or P - 1 under Hydra; values longer than [`PIECE_LEN_MAX`] take further gets.
+
+use crate::link::{Failure, Link};
+use crate::memory::Memory;
+use crate::number;
+use crate::pipeline::Answer;
+use crate::requests::{Kind, Requests, Stage};
+use alloc::vec::Vec;
+use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
+use wireup_wire::pmi::escape::halve;
+use wireup_wire::pmi::{Command, Request};
+
+/// No key of a program may begin so.
+pub const KEY_PREFIX: &[u8] = b"-wireup-";
+
+/// Gets that are sent before the first answer is read. Their answers, a thousand bytes each, fit into the socket's buffer: the server
+/// never waits for this process while this process waits for it.
+const BATCH: usize = 16;
+/// Text of one put: room is left for the number of pieces in front of the first.
+const PIECE_LEN_MAX: usize = VALUE_LEN_MAX - 8;
+
+/// Ends the fence that is over, and starts what waited for that.
+pub fn advance<M: Memory>(requests: &mut Requests<M>, link: &mut Link<M>, rank: u32) {
+    while let Some(first) = requests.first() {
+        first.stage = match first.stage {
+            Stage::Queued => match send(link, first.kind, rank, &first.value) {
+                Ok(()) => Stage::UnderWay,
+                Err(failure) => Stage::Over(Err(failure)),
+            },
+            _ => match link.take_fence_end() {
+                Some(result) => Stage::Over(result.map(|()| None)),
+                None => return,
+            },
+        };
+    }
+}
+
+/// Adds the puts and the fence of a collective.
+fn send<M>(link: &mut Link<M>, kind: Kind, rank: u32, value: &[u8]) -> Result<(), Failure> {
+    if let Kind::Allgather { generation, .. } = kind {
+        for (piece, text) in pieces(value).iter().enumerate() {
+            link.post(&Request::Put { kvsname: None, key: &key(generation, rank, piece), value: text })?;
+        }
+    }
+    link.begin_fence(None)
+}
+
+/// The gets of an allgather that is over. The driver calls [`Gather::ask`], hands the answers over in the order of the requests, takes
+/// the values that are whole, and asks again, until nothing is left to ask.
+pub struct Gather {
+    generation: usize,
+    /// Most gets in one batch.
+    at_once: usize,
+    /// Ranks whose values were not asked for, the next one last.
+    ranks: Vec<u32>,
+    /// Values of which a piece was asked for.
+    partial: Vec<Partial>,
+    /// Of the batch under way: which value each get is for.
+    asked: Vec<usize>,
+    is_wrong: bool,
+}
+
+struct Partial {
+    rank: u32,
+    text: Vec<u8>,
+    /// Pieces asked for, and how many there are: known from the first.
+    next: usize,
+    count: usize,
+}
+
+impl Gather {
+    pub fn new(generation: usize, ranks: &[u32], is_in_order: bool) -> Gather {
+        let at_once = if is_in_order { BATCH } else { 1 };
+        let ranks = ranks.iter().rev().copied().collect();
+        Gather { generation, at_once, ranks, partial: Vec::new(), asked: Vec::new(), is_wrong: false }
+    }
+
+    /// Adds the next gets; `false`: nothing is left to ask for.
+    ///
+    /// # Errors
+    /// An answer was wrong, or the server is gone.
+    pub fn ask<M>(&mut self, link: &mut Link<M>) -> Result<bool, Failure> {
+        if self.is_wrong {
+            return Err(Failure::Refused);
+        }
+        self.asked.clear();
+        for (at, value) in self.partial.iter_mut().enumerate() {
+            while value.next < value.count && self.asked.len() < self.at_once {
+                get(link, self.generation, value.rank, value.next)?;
+                self.asked.push(at);
+                value.next += 1;
+            }
+        }
+        while self.asked.len() < self.at_once
+            && let Some(rank) = self.ranks.pop()
+        {
+            get(link, self.generation, rank, 0)?;
+            self.asked.push(self.partial.len());
+            self.partial.push(Partial { rank, text: Vec::new(), next: 1, count: 1 });
+        }
+        Ok(!self.asked.is_empty())
+    }
+
+    /// An answer has come.
+    pub fn on_answer(&mut self, answer: &Answer<'_>) {
+        let nth = self.asked.len().checked_sub(1 + answer.behind);
+        let at = nth.and_then(|nth| self.asked.get(nth));
+        let value =
+            answer.fields.get("value").filter(|_| answer.fields.answers(Command::Get) && answer.fields.succeeded());
+        let taken = at.zip(value).and_then(|(at, value)| self.partial.get_mut(*at)?.take(value));
+        self.is_wrong |= taken.is_none();
+    }
+
+    /// A value that is whole, and whose.
+    pub fn take(&mut self) -> Option<Result<(u32, Vec<u8>), Failure>> {
+        let is_whole = |value: &Partial| value.next == value.count;
+        let at = self.partial.iter().position(is_whole).filter(|_| !self.is_wrong)?;
+        let Partial { rank, text, .. } = self.partial.remove(at);
+        Some(unescaped(&text).map(|value| (rank, value)).ok_or(Failure::Refused))
+    }
+}
+
+impl Partial {
+    /// The next piece; `None`: it makes no sense.
+    fn take(&mut self, value: &[u8]) -> Option<()> {
+        let mut plain = Vec::new();
+        let mut text = halve(value, &mut plain);
+        if self.count == 1 {
+            let colon = text.iter().position(|byte| *byte == b':')?;
+            self.count = number::parse(&text[..colon]).filter(|count| (1..=pieces_max()).contains(count))?;
+            text = &text[colon + 1..];
+        }
+        self.text.extend_from_slice(text);
+        Some(())
+    }
+}
+
+fn get<M>(link: &mut Link<M>, generation: usize, rank: u32, piece: usize) -> Result<(), Failure> {
+    link.ask(&Request::Get { kvsname: None, key: &key(generation, rank, piece), source: Some(rank as i32) })
+}
+
+fn key(generation: usize, rank: u32, piece: usize) -> Vec<u8> {
+    let mut key = KEY_PREFIX.to_vec();
+    for (separator, number) in [(b'g', generation), (b'-', rank as usize), (b'.', piece)] {
+        key.push(separator);
+        number::push(number, &mut key);
+    }
+    key
+}
+
+fn pieces_max() -> usize {
+    (3 * ALLGATHER_LEN_MAX).div_ceil(PIECE_LEN_MAX)
+}
+
+/// A value as texts for one put each; the first begins with their number and a colon.
+fn pieces(value: &[u8]) -> Vec<Vec<u8>> {
+    let text = escaped(value);
+    let count = text.len().div_ceil(PIECE_LEN_MAX).max(1);
+    let mut first = Vec::new();
+    number::push(count, &mut first);
+    first.push(b':');
+    first.extend_from_slice(&text[..text.len().min(PIECE_LEN_MAX)]);
+    let mut pieces = alloc::vec![first];
+    pieces.extend(text.chunks(PIECE_LEN_MAX).skip(1).map(<[u8]>::to_vec));
+    pieces
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Only characters that every server hands on as they are; others as `%` and two digits.
+fn escaped(value: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(value.len());
+    for &byte in value {
+        if byte.is_ascii_graphic() && !b"%;=\\".contains(&byte) {
+            text.push(byte);
+        } else {
+            text.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+    }
+    text
+}
+
+fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| HEX.iter().position(|digit| *digit == byte).map(|value| value as u8);
+    let mut value = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte == b'%' {
+            let (digits, after) = rest.split_first_chunk::<2>()?;
+            value.push(digit(digits[0])? << 4 | digit(digits[1])?);
+            rest = after;
+        } else {
+            value.push(byte);
+        }
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_value_goes_through_text() {
+        let all: Vec<u8> = (1..=255).collect();
+        for value in [&b""[..], b"a", b"%;= \\\n", &all, &all.repeat(30)] {
+            let pieces = pieces(value);
+            let count: usize = number::parse(pieces[0].split(|byte| *byte == b':').next().unwrap()).unwrap();
+            assert_eq!(count, pieces.len());
+            assert!(pieces.iter().all(|piece| piece.len() <= VALUE_LEN_MAX && !piece.contains(&b';')));
+            let text = pieces.concat();
+            let colon = text.iter().position(|byte| *byte == b':').unwrap();
+            assert_eq!(unescaped(&text[colon + 1..]).as_deref(), Some(value));
+        }
+        assert_eq!(unescaped(b"%4"), None);
+        assert_eq!(unescaped(b"%zz"), None);
+    }
+
+    #[test]
+    fn keys_fit_and_differ() {
+        let longest = key(usize::MAX, u32::MAX, pieces_max());
+        assert!(longest.len() <= wireup_wire::limits::KEY_LEN_MAX);
+        assert_ne!(key(1, 11, 0), key(11, 1, 0));
+    }
+}

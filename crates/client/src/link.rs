@@ -1,0 +1,322 @@
+//! The conversation with the PMI server, without I/O.
+//!
+//! The driver sends what [`Link::to_send`] holds, hands over what it receives, and calls [`Link::next`] until it returns `false`:
+//!
+//! ```text
+//!   ask, post, start, begin_fence ──► to_send ══► server
+//!   next ◄── push, push_memory ◄══════════════════╯
+//!     ├─ answer to a request of the caller:  handed to `take`
+//!     ├─ answer to a posted put:             counted; a refusal is reported by the next fence
+//!     ├─ answer to the fence:                kept until `take_fence_end`
+//!     └─ answer to a numbered request:       kept until `next_completion`
+//! ```
+
+use crate::number;
+use crate::pipeline::{Answer, Broken, Pipeline};
+use crate::posts::Posts;
+use alloc::vec::Vec;
+use wireup_wire::pmi::{Command, Dialect, Request};
+
+/// Why a call failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The server is gone, or sent something that cannot be understood: no call will succeed any more.
+    Broken,
+    /// The server refused the request.
+    Refused,
+}
+
+/// The fence that every server has. One at a time is under way.
+enum Fence {
+    Idle,
+    UnderWay,
+    Over(Result<(), Failure>),
+}
+
+/// A numbered request has succeeded.
+#[derive(Debug)]
+pub struct Completion<M> {
+    pub id: u32,
+    /// Of a fence: how often the kvs has grown. Of an allgather: the place of the array in the arena; 0: in memory of its own.
+    pub number: u32,
+    /// Of an allgather: the array, or a new arena; `None` if none came, or if it could not be mapped.
+    pub memory: Option<M>,
+}
+
+pub struct Link<M> {
+    pipeline: Pipeline,
+    out: Vec<u8>,
+    fence: Fence,
+    posts: Posts,
+    /// Received, and not taken yet by the answer that it belongs to. `None`: it could not be mapped.
+    received: Vec<Option<M>>,
+    /// What came with the last answer.
+    taken: Vec<Option<M>>,
+    completions: Vec<Completion<M>>,
+    is_broken: bool,
+}
+
+/// Receives the answers to the caller's own requests.
+pub type Take<'t> = &'t mut dyn FnMut(&Answer<'_>);
+
+impl<M> Link<M> {
+    pub fn new(dialect: Dialect) -> Self {
+        Link {
+            pipeline: Pipeline::new(dialect),
+            out: Vec::new(),
+            fence: Fence::Idle,
+            posts: Posts::default(),
+            received: Vec::new(),
+            taken: Vec::new(),
+            completions: Vec::new(),
+            is_broken: false,
+        }
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        self.pipeline.dialect()
+    }
+
+    /// The server has agreed to PMI-2.
+    pub fn switch_to_pmi2(&mut self) {
+        self.pipeline.switch_to_pmi2();
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// [`Failure::Refused`] if the dialect has no such request.
+    pub fn ask(&mut self, request: &Request<'_>) -> Result<(), Failure> {
+        if self.is_broken {
+            return Err(Failure::Broken);
+        }
+        let known = self.pipeline.ask(request, &mut self.out);
+        if known { Ok(()) } else { Err(Failure::Refused) }
+    }
+
+    /// Adds a put whose answer the caller does not wait for.
+    pub fn post(&mut self, put: &Request<'_>) -> Result<(), Failure> {
+        self.ask(put)?;
+        self.posts.on_sent();
+        Ok(())
+    }
+
+    /// Puts that were posted.
+    pub fn posted(&self) -> u64 {
+        self.posts.sent()
+    }
+
+    /// Posted puts that are not answered yet.
+    pub fn unanswered_posts(&self) -> u64 {
+        self.posts.unanswered()
+    }
+
+    /// Whether one of the first `posted` puts was refused. The refusal is reported once.
+    pub fn take_refusal(&mut self, posted: u64) -> bool {
+        self.posts.take_refusal(posted)
+    }
+
+    /// Requests of the caller that are not answered yet.
+    pub fn awaited(&self) -> usize {
+        // A caller that waits posts nothing meanwhile.
+        self.pipeline.unanswered() - self.posts.unanswered() as usize
+    }
+
+    /// Adds a fence, among some ranks only if there is a group (PMI 1.2). Refusals of puts that were posted before it become the fence's.
+    pub fn begin_fence(&mut self, group: Option<&[u8]>) -> Result<(), Failure> {
+        self.ask(&Request::Barrier { group })?;
+        self.fence = Fence::UnderWay;
+        Ok(())
+    }
+
+    /// Whether a fence is under way.
+    pub fn is_in_fence(&self) -> bool {
+        matches!(self.fence, Fence::UnderWay)
+    }
+
+    /// The outcome of a fence that is over. It is reported once.
+    pub fn take_fence_end(&mut self) -> Option<Result<(), Failure>> {
+        let Fence::Over(result) = self.fence else { return None };
+        self.fence = Fence::Idle;
+        let refused = self.posts.take_refusal(self.posts.sent());
+        Some(if refused { result.and(Err(Failure::Refused)) } else { result })
+    }
+
+    /// The next numbered request that has succeeded.
+    pub fn next_completion(&mut self) -> Option<Completion<M>> {
+        if self.completions.is_empty() { None } else { Some(self.completions.remove(0)) }
+    }
+
+    /// The memory that came with the last answer; `None` for a piece that could not be mapped.
+    pub fn take_memory(&mut self) -> Vec<Option<M>> {
+        core::mem::take(&mut self.taken)
+    }
+
+    /// Bytes for the server.
+    pub fn to_send(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// All of [`Link::to_send`] was sent.
+    pub fn on_sent(&mut self) {
+        self.out.clear();
+    }
+
+    /// The same as [`Link::to_send`] and [`Link::on_sent`], for a driver that keeps the bytes.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.out)
+    }
+
+    /// Takes bytes of the server, cut anywhere. To be called when [`Link::next`] has returned `false`.
+    ///
+    /// # Errors
+    /// [`Broken`]: nothing more can be read.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        let pushed = self.pipeline.push(bytes);
+        if pushed.is_err() {
+            self.on_closed();
+        }
+        pushed
+    }
+
+    /// Takes memory that came along with the bytes; `None`: it could not be mapped.
+    pub fn push_memory(&mut self, memory: Option<M>) {
+        self.received.push(memory);
+    }
+
+    /// Nothing more can be sent or received.
+    #[cold]
+    pub fn on_closed(&mut self) {
+        self.is_broken = true;
+        if let Fence::UnderWay = self.fence {
+            self.fence = Fence::Over(Err(Failure::Broken));
+        }
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Takes one answer; `false`: no whole answer has been received.
+    ///
+    /// # Errors
+    /// [`Broken`]: nothing more can be read.
+    pub fn next(&mut self, take: Take<'_>) -> Result<bool, Broken> {
+        let taken = self.take_answer(take);
+        if taken.is_err() {
+            self.on_closed();
+        }
+        taken
+    }
+
+    fn take_answer(&mut self, take: Take<'_>) -> Result<bool, Broken> {
+        let answer = match self.pipeline.next() {
+            Err(broken) => return Err(broken),
+            Ok(None) => return Ok(false),
+            Ok(Some(answer)) => answer,
+        };
+        let mut is_complete = true;
+        if answer.descriptors > 0 {
+            is_complete = answer.descriptors <= self.received.len();
+            let coming = answer.descriptors.min(self.received.len());
+            self.taken = self.received.drain(..coming).collect();
+        }
+        match answer.command {
+            Command::Barrier => {
+                let succeeded = answer.fields.succeeded();
+                self.fence = Fence::Over(if succeeded { Ok(()) } else { Err(Failure::Refused) });
+            }
+            Command::FenceNb | Command::Allgather => {
+                let memory = self.taken.pop().flatten();
+                // A fence's answer has the first field, an allgather's may have the second one.
+                let number = answer.fields.get("kvs").or_else(|| answer.fields.get("place")).and_then(number::parse);
+                let number = number.unwrap_or(0);
+                self.completions.extend(answer.id.map(|id| Completion { id, number, memory }));
+            }
+            Command::Put if self.posts.unanswered() > 0 => {
+                is_complete &= answer.fields.answers(Command::Put);
+                self.posts.on_answered(answer.fields.succeeded());
+            }
+            _ => take(&answer),
+        }
+        if is_complete { Ok(true) } else { Err(Broken::Unasked) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::String;
+    use std::vec;
+
+    fn link() -> Link<&'static str> {
+        let mut link = Link::new(Dialect::Pmi2);
+        link.switch_to_pmi2();
+        link
+    }
+
+    fn counted(body: &str) -> String {
+        std::format!("{:6}{body}", body.len())
+    }
+
+    fn put() -> Request<'static> {
+        Request::Put { kvsname: None, key: b"k", value: b"v" }
+    }
+
+    fn allgather(id: u32) -> Request<'static> {
+        Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: b"v" }
+    }
+
+    /// The commands of the answers that the caller gets.
+    fn hear(link: &mut Link<&'static str>, body: &str) -> Result<Vec<Command>, Broken> {
+        link.push(counted(body).as_bytes())?;
+        let mut heard = Vec::new();
+        while link.next(&mut |answer| heard.push(answer.command))? {}
+        Ok(heard)
+    }
+
+    #[test]
+    fn each_answer_goes_to_whoever_waits_for_it() {
+        let mut link = link();
+        link.post(&put()).unwrap();
+        link.begin_fence(None).unwrap();
+        link.ask(&allgather(2)).unwrap();
+        link.ask(&Request::GetJobAttr { key: b"k" }).unwrap();
+        assert_eq!((link.awaited(), link.unanswered_posts(), link.to_send().is_empty()), (1, 1, false));
+        link.push_memory(Some("array"));
+        assert_eq!(hear(&mut link, "cmd=wireup-allgather-response;rc=0;id=2;"), Ok(vec![]));
+        assert_eq!(hear(&mut link, "cmd=kvs-put-response;rc=-1;errmsg=no;"), Ok(vec![]));
+        let attribute = "cmd=info-getjobattr-response;rc=0;found=FALSE;";
+        assert_eq!(hear(&mut link, attribute), Ok(vec![Command::GetJobAttr]));
+        assert!(link.is_in_fence() && link.take_fence_end().is_none());
+        assert_eq!(hear(&mut link, "cmd=kvs-fence-response;rc=0;"), Ok(vec![]));
+        // The refusal of the put is the fence's.
+        assert_eq!((link.take_fence_end(), link.take_fence_end()), (Some(Err(Failure::Refused)), None));
+        let over = link.next_completion().unwrap();
+        assert_eq!((over.id, over.memory, link.next_completion().is_none()), (2, Some("array"), true));
+    }
+
+    #[test]
+    fn memory_belongs_to_the_answer_that_names_it() {
+        let mut link = link();
+        link.ask(&Request::KvsMap { have: b"" }).unwrap();
+        link.push_memory(Some("one"));
+        link.push_memory(None);
+        let map = "cmd=wireup-kvs-map-response;rc=0;keep=0;ends=3,4;";
+        assert_eq!(hear(&mut link, map), Ok(vec![Command::KvsMap]));
+        assert_eq!(link.take_memory(), [Some("one"), None]);
+        // An answer whose memory is missing.
+        link.ask(&allgather(1)).unwrap();
+        assert_eq!(hear(&mut link, "cmd=wireup-allgather-response;rc=0;id=1;"), Err(Broken::Unasked));
+        assert_eq!(link.ask(&put()), Err(Failure::Broken));
+    }
+
+    #[test]
+    fn a_fence_ends_with_its_server() {
+        let mut link = link();
+        link.begin_fence(None).unwrap();
+        link.on_closed();
+        assert_eq!(link.take_fence_end(), Some(Err(Failure::Broken)));
+        assert!(link.is_broken());
+    }
+}

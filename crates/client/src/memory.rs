@@ -1,0 +1,33 @@
+//! Memory that the server shares with its ranks. The driver maps it, the engine reads it.
+
+use core::ops::Deref;
+
+/// One piece of shared memory: an array, a segment of the kvs, or an arena of [`ARENA_SLOTS`] slots.
+///
+/// [`ARENA_SLOTS`]: wireup_wire::shared::rows::ARENA_SLOTS
+pub trait Memory {
+    /// Bytes that do not change while the value exists.
+    type Part: Deref<Target = [u8]>;
+
+    /// The whole piece; `None` if only its slots can be read.
+    fn whole(&self) -> Option<Self::Part>;
+
+    /// The bytes from the start of a slot of an arena on.
+    fn slot(&self, slot: u32) -> Option<Self::Part>;
+}
+
+/// For a conversation with a server that shares no memory.
+#[derive(Debug)]
+pub enum NoMemory {}
+
+impl Memory for NoMemory {
+    type Part = &'static [u8];
+
+    fn whole(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    fn slot(&self, _: u32) -> Option<&'static [u8]> {
+        None
+    }
+}

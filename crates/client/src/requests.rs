@@ -1,0 +1,111 @@
+//! The collectives of this process that are outstanding.
+//!
+//! All ranks start them in the same order; they may be finished in any order.
+//!
+//! ```text
+//!   Queued ──sent──► UnderWay ──answered──► Over ──removed──► (forgotten)
+//! ```
+//!
+//! Our own server takes each at once. Others take one fence at a time: the requests behind it wait as `Queued`. A request's number is never
+//! used again, so a stale one is recognised.
+
+use crate::arena::Values;
+use crate::link::Failure;
+use crate::memory::Memory;
+use alloc::vec::Vec;
+
+/// A request's number; 0 is none.
+pub type Id = usize;
+
+/// What a collective does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Fence,
+    Allgather {
+        /// The same on all ranks: every rank starts the same allgathers in the same order.
+        generation: usize,
+        max_len: usize,
+        /// The result is wanted as rows that lie in memory.
+        shared: bool,
+    },
+}
+
+pub enum Stage<M: Memory> {
+    Queued,
+    UnderWay,
+    /// With the allgather's array, if the server has made one.
+    Over(Result<Option<Values<M>>, Failure>),
+}
+
+pub struct Outstanding<M: Memory> {
+    pub id: Id,
+    pub kind: Kind,
+    pub stage: Stage<M>,
+    /// This rank's part of an allgather, where the server does not give it back.
+    pub value: Vec<u8>,
+    /// Puts that were posted before.
+    pub posted: u64,
+}
+
+pub struct Requests<M: Memory> {
+    /// In the order of their start, which is that of their numbers.
+    all: Vec<Outstanding<M>>,
+    last: Id,
+    fences: usize,
+}
+
+impl<M: Memory> Default for Requests<M> {
+    fn default() -> Self {
+        Requests { all: Vec::new(), last: 0, fences: 0 }
+    }
+}
+
+impl<M: Memory> Requests<M> {
+    pub fn push(&mut self, kind: Kind, value: Vec<u8>, posted: u64) -> &mut Outstanding<M> {
+        self.last += 1;
+        self.fences += usize::from(kind == Kind::Fence);
+        self.all.push(Outstanding { id: self.last, kind, stage: Stage::Queued, value, posted });
+        let last = self.all.len() - 1;
+        &mut self.all[last]
+    }
+
+    fn position(&self, id: Id) -> Option<usize> {
+        self.all.binary_search_by_key(&id, |one| one.id).ok()
+    }
+
+    /// `None`: there is no such request, or it was removed.
+    pub fn get(&mut self, id: Id) -> Option<&mut Outstanding<M>> {
+        self.position(id).map(|at| &mut self.all[at])
+    }
+
+    /// The request with this number on the wire, where the last 2^32 differ.
+    pub fn by_number(&mut self, number: u32) -> Option<&mut Outstanding<M>> {
+        let id = self.last.checked_sub((self.last as u32).wrapping_sub(number) as usize)?;
+        self.get(id)
+    }
+
+    /// The first that is not over.
+    pub fn first(&mut self) -> Option<&mut Outstanding<M>> {
+        self.all.iter_mut().find(|one| !matches!(one.stage, Stage::Over(_)))
+    }
+
+    pub fn remove(&mut self, id: Id) -> Option<Outstanding<M>> {
+        let one = self.all.remove(self.position(id)?);
+        self.fences -= usize::from(one.kind == Kind::Fence);
+        Some(one)
+    }
+
+    /// All that are not over fail.
+    pub fn break_all(&mut self) {
+        for one in &mut self.all {
+            if !matches!(one.stage, Stage::Over(_)) {
+                one.stage = Stage::Over(Err(Failure::Broken));
+            }
+        }
+    }
+
+    /// Whether a fence was started and not finished: no get may be made.
+    pub fn has_fence(&self) -> bool {
+        self.fences > 0
+    }
+}

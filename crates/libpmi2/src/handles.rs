@@ -1,0 +1,72 @@
+//! What C programs hold: handles of requests, places for results, arrays handed out without a copy.
+
+use crate::state::Values;
+use alloc::vec::Vec;
+use core::ffi::c_void;
+use wireup_capi::codes::{Code, Result};
+use wireup_client::requests::Id;
+use wireup_wire::shared::rows;
+
+/// Where an allgather's result goes when the request is finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Into {
+    /// The call that waits says.
+    Later,
+    Buffer(*mut u8),
+    Shared(*mut *const c_void),
+}
+
+// SAFETY: the pointers are the caller's, who lends them until the request is finished, whichever thread does that.
+unsafe impl Send for Into {}
+
+/// A result handed out without a copy.
+pub enum Array {
+    Own(Vec<u8>),
+    Shared(Values),
+}
+
+impl Array {
+    /// The first row.
+    pub fn start(&self) -> *const c_void {
+        match self {
+            Array::Own(rows) => rows.as_ptr().cast(),
+            Array::Shared(values) => values.get(rows::HEADER_LEN..).unwrap_or_default().as_ptr().cast(),
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Handles {
+    /// Where the results of unfinished allgathers go, if their callers have said so at the start.
+    places: Vec<(Id, Into)>,
+    /// MVAPICH's calls know one request of each kind and no handles.
+    pub only_fence: Option<Id>,
+    pub only_gather: Option<Id>,
+    pub only_shared: Option<Id>,
+    arrays: Vec<Array>,
+}
+
+impl Handles {
+    pub fn set_place(&mut self, id: Id, into: Into) {
+        if into != Into::Later {
+            self.places.push((id, into));
+        }
+    }
+
+    /// The place that the request was started with, which is then forgotten.
+    pub fn take_place(&mut self, id: Id) -> Into {
+        let at = self.places.iter().position(|(of, _)| *of == id);
+        at.map_or(Into::Later, |at| self.places.swap_remove(at).1)
+    }
+
+    pub fn keep(&mut self, array: Array) {
+        self.arrays.push(array);
+    }
+
+    /// Frees an array that was handed out.
+    pub fn release(&mut self, array: *const c_void) -> Result {
+        let at = self.arrays.iter().position(|one| one.start() == array).ok_or(Code::INVALID_ARG)?;
+        self.arrays.swap_remove(at);
+        Ok(())
+    }
+}
