@@ -2,10 +2,10 @@
 //!
 //! `flags` select what to run; `cases` are the jobs and their targets, `hosts` those across hosts; `peers` finds the other launchers;
 //! `floor` and `echo` are baselines, lower bounds that no launcher can beat; `measure` runs all in interleaved rounds; `stats` and
-//! `verdict` judge; `table` and `files` show the results. `docs/explanation/benchmarks.md` explains how each number is made. `in_session` has the cases
-//! for which a session is running (`standing`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a session and
-//! checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents, `modex` the
-//! start of PMIx ranks.
+//! `verdict` judge; `table` and `files` show the results. `docs/explanation/benchmarks.md` explains how each number is made. `in_session`
+//! has the cases for which a session is running (`standing`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
+//! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents,
+//! `modex` the start of PMIx ranks.
 #![forbid(unsafe_code)]
 
 mod asked;

@@ -3,8 +3,8 @@
 //! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and `rounds` runs the
 //! schemes in turn; `times` and `agents` compute figures from what ranks and agents leave, `trace` from what agents have counted.
 //! `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `asked` judges them, `table`, `files` and `figures`
-//! (drawn by `chart`) show them, next to the results that the `source` has published. `docs/explanation/startup-benchmarks.md` explains how each number
-//! is made.
+//! (drawn by `chart`) show them, next to the results that the `source` has published. `docs/explanation/startup-benchmarks.md` explains how
+//! each number is made.
 mod agents;
 mod asked;
 mod board;
