@@ -8,13 +8,14 @@ use crate::launch_flags::Flags;
 use crate::machine::Machine;
 use crate::peers::{self, PeerKind};
 use crate::programs::Scratch;
+use crate::usual;
 
 /// The wireup to time, for single jobs.
 ///
 /// # Errors
-/// The path of this program is unknown.
+/// There is no wireup.
 pub fn wireup(flags: &Flags, scratch: &Scratch, interrupt: &Interrupt) -> io::Result<Contestant> {
-    let path = flags.wireup.clone().map_or_else(std::env::current_exe, Ok)?;
+    let path = flags.wireup.clone().map_or_else(usual::beside, Ok)?;
     Ok(Contestant {
         name: "wireup".into(),
         kind: Kind::Wireup,

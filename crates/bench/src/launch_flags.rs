@@ -30,7 +30,7 @@ wireup down after it), beside prun on a PRRTE that stands. jobs: how many jobs o
   --list             list the table's cases and what is asked
   --rounds N         rounds that count, in place of each case's own; one warm-up round goes before
   --limit SECONDS    bound on each command, in place of each case's own
-  --wireup PATH      the wireup to time (default: this one)
+  --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
   --wireup-arg ARG   a further argument of wireup run (repeatable)
   --up-arg ARG       start, jobs: a further argument of wireup up (repeatable)
   --peer NAME=PATH   time this launcher too (repeatable); its kind is told by --version

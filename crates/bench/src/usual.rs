@@ -43,7 +43,7 @@ impl Usual {
 
     /// The wireup to time.
     pub fn program(&self) -> Result<PathBuf, BenchError> {
-        self.wireup.clone().map_or_else(|| std::env::current_exe().map_err(io("this program")), Ok)
+        self.wireup.clone().map_or_else(|| beside().map_err(io("wireup")), Ok)
     }
 
     /// Writes the requested files.
@@ -62,6 +62,18 @@ impl Usual {
         }
         Ok(())
     }
+}
+
+/// The wireup beside this program, or on `PATH`.
+///
+/// # Errors
+/// There is none.
+pub fn beside() -> std::io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = own.parent().map(PathBuf::from).into_iter().chain(std::env::split_paths(&path));
+    let missing = || std::io::Error::other("it is neither beside wireup-bench nor on PATH; name it with --wireup PATH");
+    folders.map(|folder| folder.join("wireup")).find(|program| program.is_file()).ok_or_else(missing)
 }
 
 /// The hosts of jobs that do not run on this machine alone.

@@ -18,7 +18,7 @@ wireup install: put the program and its C libraries in place.
 
   wireup install --prefix /opt/wireup
 
-  /opt/wireup/bin/wireup
+  /opt/wireup/bin/wireup, wireup-bench             the second if it is beside this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
   /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h
   /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc
@@ -89,6 +89,10 @@ fn install(prefix: &Path) -> Result<(), String> {
         fs::create_dir_all(folder).map_err(tried("create", folder))?;
     }
     copy(&program, &bin.join("wireup"))?;
+    let bench = program.with_file_name("wireup-bench");
+    if bench.is_file() {
+        copy(&bench, &bin.join("wireup-bench"))?;
+    }
     for (name, from) in LIBRARIES.into_iter().zip(libraries) {
         copy(&from, &lib.join(real_name(name)))?;
         for link in [format!("lib{name}.so.0"), format!("lib{name}.so")] {

@@ -1,4 +1,4 @@
-//! The `wireup` program: dispatches to the subcommand.
+//! The `wireup` program: dispatches to the subcommand, or to a program of its own (`external`).
 //!
 //! It starts at C's `main` and not at Rust's, which would look up the stack's guard page in `/proc/self/maps` and install handlers for
 //! stack overflow: a tenth of a short run's time.
@@ -7,6 +7,7 @@
 mod doctor;
 mod env_file;
 mod environment;
+mod external;
 mod flags;
 mod help;
 mod here;
@@ -67,14 +68,20 @@ fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns:
         "pmi" => pmi::main(args),
         "replay" => replay::main(args),
         "install" => install::main(args),
-        "bench" => wireup_bench::main(args.collect()),
+        "bench" => bench(args),
         "help" | "--help" | "-h" => help(args.next().as_deref().and_then(|topic| topic.to_str())),
         "version" | "--version" | "-V" => {
             out::print(concat!("wireup ", env!("CARGO_PKG_VERSION"), "\n"));
             0
         }
-        unknown => out::fail(&unknown_command(unknown)),
+        other => external::run(other, args).unwrap_or_else(|| out::fail(&unknown_command(other))),
     }
+}
+
+fn bench(args: impl Iterator<Item = OsString>) -> u8 {
+    let missing = "wireup bench is a program of its own, wireup-bench, which is neither beside wireup nor on PATH; copy it there from \
+                   where wireup was built, or build both: cargo build --release";
+    external::run("bench", args).unwrap_or_else(|| out::fail(missing))
 }
 
 /// The server process that an agent starts for a job with PMIx.
@@ -102,7 +109,7 @@ fn help(topic: Option<&str>) -> u8 {
         Some("replay") => out::print(replay::HELP),
         Some("install") => out::print(install::HELP),
         Some("pmi") => return pmi::main(std::iter::once("--help".into())),
-        Some("bench") => return wireup_bench::main(vec!["--help".into()]),
+        Some("bench") => return bench(std::iter::once("--help".into())),
         Some(_) | None => out::print(help::OVERVIEW),
     }
     0

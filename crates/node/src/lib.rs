@@ -7,6 +7,7 @@ pub mod hosts;
 pub mod keeper;
 pub mod launcher;
 pub mod record;
+pub mod sendable;
 pub mod session;
 pub mod trace;
 mod transport;

@@ -21,13 +21,7 @@ use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 use wireup_wire::peer::{self, Cause, Control, Ended, Failure};
-
-const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGALRM: i32 = 14;
-const SIGTERM: i32 = 15;
-const SIGTSTP: i32 = 20;
+use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 /// Once the user or the time limit ends the job, how long to wait for a reader of the output (ns); each piece that is read restarts the
 /// time. Chosen: a person who pressed Ctrl-C waits for a prompt.

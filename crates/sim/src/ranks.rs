@@ -18,10 +18,10 @@ use std::rc::Rc;
 use wireup_proto::io::{ExitStatus, Input, RankPlan, SpawnPlan};
 use wireup_wire::ids::LocalRank;
 use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-const SIGKILL: i32 = 9;
-/// HUP, INT, QUIT, USR1, USR2, PIPE, ALRM, TERM: the signals whose default is the end.
-const FATAL_SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 13, 14, 15];
+/// Signals that end a process by default.
+const FATAL_SIGNALS: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM];
 
 /// One rank's process.
 pub struct Proc {

@@ -17,8 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Event as Told, FromServer, Status, ToServer, Unpacker, pack};
-
-const SIGKILL: i32 = 9;
+use wireup_wire::signal::SIGKILL;
 
 /// How a server process fails its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

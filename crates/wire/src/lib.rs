@@ -28,5 +28,6 @@ pub mod rope;
 pub mod route;
 pub mod session;
 pub mod shared;
+pub mod signal;
 pub mod values;
 mod varint;

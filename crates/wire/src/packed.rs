@@ -1,4 +1,4 @@
-//! Compression of blocks in transit.
+//! Compression of blocks in transit, and of the bootstrap message.
 //!
 //! ```text
 //! +-------------+---------------+   len: uncompressed length (varint, 1 to 5 bytes); then LZ4's block format without a frame
@@ -22,15 +22,20 @@ const GROWTH_MAX: u64 = 255;
 
 /// The compressed bytes, if that saves at least an eighth.
 pub fn pack(bytes: &[u8]) -> Option<Bytes> {
+    let out = compress(bytes);
+    // The result is kept for a while, so it is copied into a buffer of its own size.
+    (out.len() <= bytes.len() - bytes.len() / 8).then(|| Bytes::copy_from_slice(&out))
+}
+
+/// The compressed bytes, also if that saves nothing.
+pub fn compress(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::push(&mut out, bytes.len() as u64);
     let head = out.len();
     out.resize(head + lz4_flex::block::get_maximum_output_size(bytes.len()), 0);
-    // Fails only if the buffer is too small.
-    let len = lz4_flex::block::compress_into(bytes, &mut out[head..]).ok()?;
+    let len = lz4_flex::block::compress_into(bytes, &mut out[head..]).expect("the buffer is as long as any result");
     out.truncate(head + len);
-    // The result is kept for a while, so it is copied into a buffer of its own size.
-    (out.len() <= bytes.len() - bytes.len() / 8).then(|| Bytes::copy_from_slice(&out))
+    out
 }
 
 /// Uncompresses the bytes.
@@ -38,9 +43,17 @@ pub fn pack(bytes: &[u8]) -> Option<Bytes> {
 /// # Errors
 /// [`Truncated`]: the bytes are not valid compressed data, or longer than a frame may hold.
 pub fn unpack(packed: &[u8]) -> Result<Bytes, Truncated> {
-    let mut bytes = vec![0; unpacked_len(packed)?];
+    decompress(packed, FRAME_PAYLOAD_MAX).map(Bytes::from)
+}
+
+/// As [`unpack`], of at most `max` bytes.
+///
+/// # Errors
+/// As for [`unpack`].
+pub fn decompress(packed: &[u8], max: usize) -> Result<Vec<u8>, Truncated> {
+    let mut bytes = vec![0; len_within(packed, max)?];
     unpack_into(packed, &mut bytes)?;
-    Ok(bytes.into())
+    Ok(bytes)
 }
 
 /// The uncompressed length, checked against what the bytes could expand to.
@@ -48,8 +61,12 @@ pub fn unpack(packed: &[u8]) -> Result<Bytes, Truncated> {
 /// # Errors
 /// As for [`unpack`].
 pub fn unpacked_len(packed: &[u8]) -> Result<usize, Truncated> {
+    len_within(packed, FRAME_PAYLOAD_MAX)
+}
+
+fn len_within(packed: &[u8], max: usize) -> Result<usize, Truncated> {
     let (len, head) = varint::read(packed)?;
-    if len > GROWTH_MAX * (packed.len() - head) as u64 || len > FRAME_PAYLOAD_MAX as u64 {
+    if len > GROWTH_MAX * (packed.len() - head) as u64 || len > max as u64 {
         return Err(Truncated);
     }
     Ok(len as usize)

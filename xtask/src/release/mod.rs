@@ -70,14 +70,18 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<PathBuf> {
     tools.set_environment(&mut build, architecture)?;
     step(show(&build), || run(&mut build))?;
 
-    let built = layout::target().join(&target).join("release/wireup");
     let dist = layout::target().join("dist");
     fs::create_dir_all(&dist).map_err(|e| format!("mkdir {}: {e}", dist.display()))?;
-    let name = format!("wireup-{}-{architecture}-linux-{libc_name}", env!("CARGO_PKG_VERSION"));
-    let (program, symbols) = (dist.join(&name), dist.join(format!("{name}.debug")));
-    run_quietly(tools.objcopy().arg("--only-keep-debug").args([&built, &symbols]))?;
-    run_quietly(tools.objcopy().arg("--strip-all").args([&built, &program]))?;
-    Ok(program)
+    let put = |program: &str| {
+        let built = layout::target().join(&target).join("release").join(program);
+        let name = format!("{program}-{}-{architecture}-linux-{libc_name}", env!("CARGO_PKG_VERSION"));
+        let (program, symbols) = (dist.join(&name), dist.join(format!("{name}.debug")));
+        run_quietly(tools.objcopy().arg("--only-keep-debug").args([&built, &symbols]))?;
+        run_quietly(tools.objcopy().arg("--strip-all").args([&built, &program]))?;
+        Ok::<_, String>(program)
+    };
+    put("wireup-bench")?;
+    put("wireup")
 }
 
 /// The binary's kind and requirements on one line.

@@ -27,7 +27,7 @@ all agents, by every algorithm and transport.
   --peer NAME=CMD    coll: a shell command beside them that prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in
                      nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.., and {pmix} a PMIx program with
                      its arguments that does put, commit and collecting fence for each of them (repeatable)
-  --wireup PATH      the wireup to time (default: this one)
+  --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
   --wireup-arg ARG   a further argument of wireup run (repeatable), such as --encrypt
   --limit SECONDS    bound on each run (default: 120)
   --dry-run          say what would be run

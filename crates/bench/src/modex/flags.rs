@@ -22,7 +22,7 @@ without data, the first get by direct modex, joining by PMIx and opening UCX, sh
   --remote-shell CMD their remote shell, one word (default: ssh)
   --shared DIR       where the test programs are put for hosts (default: the current folder)
   --oshmem PATH      shmem: init and an argument (default: target/programs/oshmem/initfin)
-  --wireup PATH      the wireup to time (default: this one)
+  --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
   --wireup-arg ARG   a further argument of wireup run (repeatable)
   --limit SECONDS    bound on each job (default: 120)
   --dry-run          say what would be run

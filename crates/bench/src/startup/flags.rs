@@ -35,7 +35,7 @@ hides behind other work.
   --mpi-program PATH init: an MPI program that does init, barrier, finalize (default: target/programs/mpich5/initfin)
   --peer PATH        exchange: Hydra's mpiexec (default: as bench launch finds it)
   --library PATH     libpmi2.so.0 (default: beside this program, or in ../lib)
-  --wireup PATH      the wireup to time (default: this one)
+  --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
   --wireup-arg ARG   a further argument of wireup run (repeatable)
   --limit SECONDS    bound on each job (default: 600)
   --dry-run          say what would be run

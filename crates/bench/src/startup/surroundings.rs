@@ -8,6 +8,7 @@ use crate::error::{BenchError, io};
 use crate::ground::Ground;
 use crate::interrupt::Interrupt;
 use crate::programs::Scratch;
+use crate::usual;
 
 /// The file name of the library that the clients load.
 const LIBRARY: &str = "libpmi2.so.0.0.0";
@@ -40,12 +41,11 @@ impl Surroundings {
 /// The launcher to time and the library that its clients load.
 fn programs(flags: &Flags) -> Result<(PathBuf, PathBuf), BenchError> {
     let wireup = flags.usual.program()?;
-    let here = std::env::current_exe().map_err(io("this program"))?;
     let library = match &flags.library {
         Some(path) => path.clone(),
         None => {
             let nowhere = || BenchError::NoLibrary { library: LIBRARY, wireup: wireup.clone() };
-            library_near(&wireup).or_else(|| library_near(&here)).ok_or_else(nowhere)?
+            library_near(&wireup).or_else(|| library_near(&usual::beside().ok()?)).ok_or_else(nowhere)?
         }
     };
     let library = std::path::absolute(library).map_err(io("--library"))?;

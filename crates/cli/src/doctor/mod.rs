@@ -134,6 +134,5 @@ fn advised(error: &ExamineError) -> String {
 
 /// The size of the program that a run would send, in bytes.
 fn own_size() -> u64 {
-    let path = std::env::current_exe();
-    path.and_then(std::fs::metadata).map_or(0, |meta| meta.len())
+    wireup_node::sendable::program_len().unwrap_or(0)
 }

@@ -13,10 +13,10 @@ use wireup_os::process::SignalFd;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::exit_code::OURS;
 use wireup_wire::ids::JobId;
+use wireup_wire::signal::SIGINT;
 
 pub const COMMAND: Command = Command { name: "attach", shared: &[], own: &[SESSION], words: &["JOB"] };
 
-const SIGINT: i32 = 2;
 /// The exit code of a program that `SIGPIPE` ends.
 const READER_GONE: u8 = 128 + 13;
 const SIGNALS: u64 = 0;

@@ -26,6 +26,7 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank, NodeId};
 use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::signal::SIGKILL;
 
 /// How long a pseudo-terminal is read after its rank is gone (ns): a grandchild may hold it open for ever.
 const TERMINAL_NS_MAX: u64 = 200_000_000;
@@ -48,8 +49,6 @@ pub struct JobRanks {
     /// Requests of ranks that were just released are not read before this time.
     rest_until_ns: Option<u64>,
 }
-
-const SIGKILL: i32 = 9;
 
 #[derive(Default)]
 struct RankIo {

@@ -35,7 +35,7 @@ pub fn own_build() -> String {
     wireup_os::build_id::build_id().unwrap_or_else(version)
 }
 
-/// Identifies this program: its build id, and a digest of its file, which is read when the program is sent.
+/// Identifies this program: its build id, and a digest of what is sent of it, which is made when it is sent.
 #[derive(Default)]
 pub struct Own {
     build: Option<String>,
@@ -57,7 +57,7 @@ impl Own {
 
     fn digest(&mut self) -> std::io::Result<&str> {
         if self.digest.is_none() {
-            self.digest = Some(digest(&mut std::fs::File::from(wireup_os::files::own_program()?))?);
+            self.digest = Some(digest(&mut std::fs::File::from(crate::sendable::program()?))?);
         }
         Ok(self.digest.as_deref().unwrap_or_default())
     }

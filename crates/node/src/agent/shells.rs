@@ -20,15 +20,13 @@ use wireup_proto::io::{ExitStatus, How, Input, ShellId};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{Bootstrap, SessionSpec, SpawnError, SpawnStep, probe};
+use wireup_wire::signal::{SIGKILL, SIGTERM};
 
 /// How much of a remote shell's standard error is kept for a message: the last lines.
 const ERROR_BYTES_MAX: usize = 2048;
 
 /// Files that an agent writes (recordings) are private to their owner.
 const AGENT_UMASK: u32 = 0o077;
-
-const SIGKILL: i32 = 9;
-const SIGTERM: i32 = 15;
 
 /// How long a step may take to end. Chosen: Slurm takes a tenth of a second, more if its controller is busy.
 const STEP_END_MAX: Duration = Duration::from_secs(2);

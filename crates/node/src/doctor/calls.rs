@@ -15,13 +15,13 @@ use wireup_proto::io::{ExitStatus, How, ShellId};
 use wireup_proto::starts::{Outcome, Purpose, Starts, Wish};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Note, RemoteShell};
+use wireup_wire::signal::SIGKILL;
 
 /// The longest unfinished line that is kept of a remote shell's standard output.
 const STREAM_BYTES_MAX: usize = 256 << 10;
 /// How much of its standard error is kept for a message: the end.
 const ERROR_BYTES_MAX: usize = 2048;
 const UMASK: u32 = 0o077;
-const SIGKILL: i32 = 9;
 
 /// Tokens from here on belong to the calls; the lower ones to their owner.
 pub const TOKENS: u64 = 1 << 32;

@@ -10,7 +10,7 @@ use super::directories::Directories;
 use super::living::{Living, Start, status};
 use super::protocol::{Process, Report, Request, SERVER_SLOT};
 use super::starts::{Waiting, enqueue, stdio_error};
-use super::stops::{SIGSTOP, Stops};
+use super::stops::Stops;
 use super::streams::{Lent, Streams};
 use super::sweep::Sweep;
 use rustix::process::Signal;
@@ -26,6 +26,7 @@ use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
 use wireup_os::{bind, files};
+use wireup_wire::signal::{SIGCHLD, SIGKILL, SIGSTOP};
 
 /// Starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
 const STARTS_PER_CPU: usize = 4;
@@ -409,5 +410,3 @@ fn session(process: &Process) -> Session {
 
 /// If the user's shell ignores these signals, as under `nohup`, so do the ranks.
 const IGNORABLE: [i32; 3] = [Signal::HUP.as_raw(), Signal::INT.as_raw(), Signal::QUIT.as_raw()];
-const SIGCHLD: i32 = Signal::CHILD.as_raw();
-const SIGKILL: i32 = Signal::KILL.as_raw();

@@ -4,9 +4,7 @@
 //! process in its session could continue, such as a rank with a terminal of its own. So `SIGSTOP` follows, with a delay for programs that
 //! prepare for the stop; `SIGCONT` cancels it.
 
-const SIGCONT: i32 = 18;
-pub(super) const SIGSTOP: i32 = 19;
-const SIGTSTP: i32 = 20;
+use wireup_wire::signal::{SIGCONT, SIGTSTP};
 
 /// Delay from `SIGTSTP` to `SIGSTOP`. Chosen: a handler needs microseconds, and a user who presses `^Z` does not notice the delay.
 const GRACE_NS: u64 = 50_000_000;

@@ -52,7 +52,7 @@ impl Streams {
             StdinKind::Null => ChildEnd::Null,
             StdinKind::Inherit => ChildEnd::Inherited,
             StdinKind::Bytes(bytes) => ChildEnd::Own(files::sealed_memory(bytes)?),
-            StdinKind::Program => ChildEnd::Own(files::own_program()?),
+            StdinKind::Program => ChildEnd::Own(crate::sendable::program()?),
             StdinKind::Socket => {
                 let (near, far) = socket::pair()?;
                 agent.stdin = Some(nonblocking(near)?);

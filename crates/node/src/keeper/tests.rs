@@ -13,13 +13,10 @@ use wireup_os::process::{kill, leave, start_ticks};
 use wireup_proto::io::ExitStatus;
 use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 
 /// Long enough for a loaded machine; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
-const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
-const SIGSTOP: i32 = 19;
-const SIGCONT: i32 = 18;
 
 /// A keeper, and its reports by slot.
 struct Bench {

@@ -19,17 +19,8 @@ use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig};
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended, TracePart};
+use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 
-const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGUSR1: i32 = 10;
-const SIGUSR2: i32 = 12;
-const SIGALRM: i32 = 14;
-const SIGTERM: i32 = 15;
-const SIGCONT: i32 = 18;
-const SIGTSTP: i32 = 20;
-const SIGWINCH: i32 = 28;
 /// Signals that are passed on to the job.
 const SIGNALS: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGWINCH];
 

@@ -31,13 +31,11 @@ use wireup_proto::io::Input;
 use wireup_proto::{AgentConfig, Born};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
+use wireup_wire::signal::{SIGHUP, SIGINT, SIGTERM};
 
 /// Launchers that may wait to be accepted: a script may start hundreds at once.
 const BACKLOG: i32 = 1024;
 
-const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGTERM: i32 = 15;
 const SIGNALS: Token = Token::Launcher(0);
 const LISTENER: Token = Token::Launcher(1);
 const OWNER: Token = Token::Launcher(2);

@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use state::Server;
 use std::os::fd::OwnedFd;
 use wireup_wire::pmix::{Begin, FromServer, PmixError, ToServer, Unpacker, pack};
+use wireup_wire::signal::SENT_TO_STEPS;
 
 /// Bytes per read: enough for a small job's fence result in one piece.
 const READ_BYTES: usize = 256 << 10;
@@ -34,7 +35,7 @@ const FAILED: u8 = 89;
 
 /// Runs the whole process; returns its exit code. Standard input is the agent's socket.
 pub fn main() -> u8 {
-    wireup_os::process::ignore(&SIGNALS);
+    wireup_os::process::ignore(&SENT_TO_STEPS);
     match input::take_standard_input().map_err(|error| format!("no socket on standard input: {error}")).and_then(serve)
     {
         Ok(()) => 0,
@@ -44,10 +45,6 @@ pub fn main() -> u8 {
         }
     }
 }
-
-/// Signals to ignore, because a batch system or a user may send them to all processes of a step when they are meant for ranks: HUP, INT,
-/// QUIT, USR1, USR2, ALRM, TERM, TSTP. Only the agent ends this process.
-const SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 14, 15, 20];
 
 /// Runs from `Begin` to `End`, or until the agent has disconnected.
 fn serve(socket: OwnedFd) -> Result<(), String> {

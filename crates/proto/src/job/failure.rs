@@ -16,10 +16,7 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::peer::{Cause, Control, Departed, Failure, MissingAgent};
-
-const SIGKILL: i32 = 9;
-const SIGTERM: i32 = 15;
-const SIGCONT: i32 = 18;
+use wireup_wire::signal::{SIGCONT, SIGKILL, SIGTERM};
 
 /// After the grace period of a kill, how long to wait for what has not ended (ns) before giving up: children that never linked or do not
 /// answer, ranks that the kernel cannot kill. Chosen: SIGKILL takes milliseconds, on a busy machine a second; a user who pressed Ctrl-C

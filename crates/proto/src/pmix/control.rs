@@ -8,9 +8,8 @@ use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::modex::Down;
 use wireup_wire::peer::{Cause, Control, Failure};
 use wireup_wire::pmix::{Action, Set, Status};
+use wireup_wire::signal::{SIGKILL, SIGTERM};
 
-const SIGKILL: i32 = 9;
-const SIGTERM: i32 = 15;
 /// The largest signal number of the kernel.
 const SIGNAL_MAX: i32 = 64;
 

@@ -5,8 +5,8 @@ use crate::clock::Event;
 use crate::faults::Culprit;
 use crate::world::World;
 use wireup_proto::io::{ExitStatus, Input};
+use wireup_wire::signal::SIGTERM;
 
-const SIGTERM: i32 = 15;
 /// From a cancelled step's SIGTERM to its SIGKILL, as Slurm has it (`KillWait`).
 const KILL_WAIT_NS: u64 = 30_000_000_000;
 /// How long a root that leaves waits for its steps to end by themselves.

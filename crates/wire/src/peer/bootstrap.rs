@@ -1,8 +1,9 @@
-//! The message on a remote shell's standard input: a header, then a deflated body.
+//! The message on a remote shell's standard input: a header, then a compressed body (`packed`).
 
 use super::{PROTOCOL_VERSION, PeerError, Secret, SessionSpec, decode, encode};
 use crate::ids::AgentId;
 use crate::job::JobSpec;
+use crate::packed;
 use crate::session::Kin;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,14 +13,8 @@ use serde::{Deserialize, Serialize};
 pub const BOOTSTRAP_MAGIC: [u8; 4] = *b"WUP\n";
 /// Length of a bootstrap header: magic, version (u16), zero (u16), length (u32), all little-endian.
 pub const BOOTSTRAP_HEADER_LEN: usize = 12;
-/// Longest bootstrap body, deflated or not: a job message with a full environment (at most 2 MiB on Linux) and a node list.
+/// Longest bootstrap body, compressed or not: a job message with a full environment (at most 2 MiB on Linux) and a node list.
 pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
-
-/// The compression levels, and the length up to which the better one is used: an environment and a node list of that size take a few
-/// milliseconds, which are spent for each child (chosen).
-const DEFLATE_WELL: u8 = 6;
-const DEFLATE_FAST: u8 = 1;
-const DEFLATE_WELL_MAX: usize = 64 << 10;
 
 /// What a starting agent reads from its standard input.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -51,11 +46,9 @@ fn header(length: u32) -> [u8; BOOTSTRAP_HEADER_LEN] {
 }
 
 impl Bootstrap {
-    /// Header and deflated body, ready for the remote shell's standard input.
+    /// Header and compressed body, ready for the remote shell's standard input.
     pub fn encode(&self) -> Vec<u8> {
-        let plain = encode(self);
-        let level = if plain.len() > DEFLATE_WELL_MAX { DEFLATE_FAST } else { DEFLATE_WELL };
-        let body = miniz_oxide::deflate::compress_to_vec(&plain, level);
+        let body = packed::compress(&encode(self));
         let mut bytes = Vec::with_capacity(BOOTSTRAP_HEADER_LEN + body.len());
         bytes.extend_from_slice(&header(body.len() as u32));
         bytes.extend_from_slice(&body);
@@ -64,7 +57,7 @@ impl Bootstrap {
 
     /// Decodes the body that follows a header.
     pub fn decode_body(body: &[u8]) -> Result<Bootstrap, PeerError> {
-        let plain = miniz_oxide::inflate::decompress_to_vec_with_limit(body, BOOTSTRAP_LEN_MAX);
+        let plain = packed::decompress(body, BOOTSTRAP_LEN_MAX);
         decode(&plain.map_err(|_| PeerError::Malformed)?)
     }
 

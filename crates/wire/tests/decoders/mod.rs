@@ -83,14 +83,14 @@ pub fn bootstrap(input: &[u8]) {
     let Some((header, body)) = input.split_first_chunk::<BOOTSTRAP_HEADER_LEN>() else { return };
     if let Ok(length) = Bootstrap::decode_header(header) {
         assert!(length <= BOOTSTRAP_LEN_MAX);
-        inflates_again(body.get(..length).unwrap_or(body));
+        decodes_again(body.get(..length).unwrap_or(body));
     }
     // Tries the input as a body without a header, and as a body without compression.
-    inflates_again(input);
+    decodes_again(input);
     goes_round::<Bootstrap>(input);
 }
 
-fn inflates_again(body: &[u8]) {
+fn decodes_again(body: &[u8]) {
     if let Ok(value) = Bootstrap::decode_body(body) {
         assert_eq!(Bootstrap::decode_body(&value.encode()[BOOTSTRAP_HEADER_LEN..]), Ok(value));
     }

@@ -13,11 +13,7 @@ use wireup_os::reactor::Interest;
 use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
-
-const SIGTERM: i32 = 15;
-/// Signals that a batch system or a user may send to all processes of a step: HUP, INT, QUIT, USR1, USR2, ALRM, TERM, TSTP. The ranks
-/// receive them directly.
-const SIGNALS: [i32; 8] = [1, 2, 3, 10, 12, 14, SIGTERM, 20];
+use wireup_wire::signal::{SENT_TO_STEPS, SIGTERM};
 
 const INPUT: Token = Token::Launcher(0);
 const SIGNAL: Token = Token::Launcher(1);
@@ -78,7 +74,7 @@ impl Called {
         }
         say(&Said::Begun { agent: me, addresses });
         let watch = |error| BeginError::Step(error);
-        let signals = SignalFd::new(&SIGNALS).map_err(watch)?;
+        let signals = SignalFd::new(&SENT_TO_STEPS).map_err(watch)?;
         driver.reactor().add(&signals, SIGNAL.pack(), Interest::READABLE).map_err(watch)?;
         driver.reactor().add(rustix::stdio::stdin(), INPUT.pack(), Interest::READABLE).map_err(watch)?;
         let mut waiting_until = None;

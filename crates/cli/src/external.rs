@@ -1,0 +1,46 @@
+//! Commands that are programs of their own, found as `git` finds them: `wireup NAME` runs `wireup-NAME`, from the folder of this program or
+//! from `PATH`.
+
+use crate::out;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Becomes the program of that command; returns only if there is none, or if it cannot be executed.
+pub fn run(command: &str, args: impl Iterator<Item = OsString>) -> Option<u8> {
+    let program = find(command)?;
+    let error = Command::new(&program).args(args).exec();
+    Some(out::fail(&format!("cannot execute {}: {error}", program.display())))
+}
+
+fn find(command: &str) -> Option<PathBuf> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if command.is_empty() || command.starts_with('-') || !command.bytes().all(is_name) {
+        return None;
+    }
+    let name = format!("wireup-{command}");
+    let beside = std::env::current_exe().ok().and_then(|program| program.parent().map(|folder| folder.join(&name)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).map(|folder| folder.join(&name));
+    beside.into_iter().chain(folders).find(|program| is_program(program).unwrap_or(false))
+}
+
+fn is_program(path: &std::path::Path) -> io::Result<bool> {
+    use std::os::unix::fs::PermissionsExt;
+    let found = path.metadata()?;
+    Ok(found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_are_looked_for() {
+        for command in ["", "-n", "./app", "a/b", "..", "nobody-has-written-this"] {
+            assert_eq!(find(command), None, "{command}");
+        }
+    }
+}
