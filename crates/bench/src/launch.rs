@@ -8,7 +8,7 @@ use crate::ground::Ground;
 use crate::hosts::{self, Remote};
 use crate::launch_flags::Flags;
 use crate::machine::Machine;
-use crate::measure::{Measured, measure};
+use crate::measure::{Measured, Series, measure};
 use crate::metric::Metric;
 use crate::sample::Stage;
 use crate::summary::Summary;
@@ -21,7 +21,7 @@ const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
 pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
     if flags.list {
         list(&flags.cases);
-        return Ok(Summary { missed: 0, interrupted: false });
+        return Ok(Summary::listed());
     }
     let Ground { scratch, interrupt } = Ground::prepare(&flags.hosts, flags.shared.as_deref())?;
     let machine = Machine::look();
@@ -76,7 +76,9 @@ pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
         let path = folder.join(format!("{}.svg", chart.name));
         fs::write(&path, chart.draw().unwrap_or_default()).map_err(io(path.display().to_string()))?;
     }
-    let summary = Summary { missed: missed(&all, &contestants), interrupted: interrupt.is_set() };
+    let has_figures = |series: &Series| series.failures().count() < series.runs.len();
+    let has_measured = all.iter().any(|measured| measured.series.iter().any(has_figures));
+    let summary = Summary { missed: missed(&all, &contestants), has_measured, interrupted: interrupt.is_set() };
     if summary.missed > 0 {
         println!("\n{} of the figures asked for were missed", summary.missed);
     }

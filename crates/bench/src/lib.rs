@@ -83,6 +83,10 @@ pub fn main(args: Vec<OsString>) -> u8 {
     };
     match result {
         Ok(summary) if summary.interrupted => EXIT_INTERRUPTED,
+        Ok(summary) if !summary.has_measured => {
+            eprintln!("wireup bench: nothing was measured; the lines above say why");
+            EXIT_OWN_FAILURE
+        }
         Ok(summary) if strict && summary.missed > 0 => EXIT_MISSED,
         Ok(_) => 0,
         Err(e) => {

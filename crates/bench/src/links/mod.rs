@@ -28,7 +28,7 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
         for contestant in &contestants {
             println!("{}", contestant.name());
         }
-        return Ok(Summary { missed: 0, interrupted: false });
+        return Ok(Summary::listed());
     }
     let ground = Ground::prepare(&flags.across.hosts, flags.across.shared.as_deref())?;
     let wireup = flags.usual.program()?;
@@ -39,5 +39,6 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     report.judged = asked::judge(&report);
     print!("{}", table::text(&report));
     flags.usual.write(&files::json(&report), &files::csv(&report), || figures::charts(&report))?;
-    Ok(Summary { missed: report.missed(), interrupted: ground.interrupt.is_set() })
+    let has_measured = report.series.iter().any(|series| !series.by_size.is_empty());
+    Ok(Summary { missed: report.missed(), has_measured, interrupted: ground.interrupt.is_set() })
 }

@@ -22,7 +22,7 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     let plan = plan::all(flags);
     if flags.usual.dry_run {
         plan.iter().for_each(|task| println!("{}", task.name()));
-        return Ok(Summary { missed: 0, interrupted: false });
+        return Ok(Summary::listed());
     }
     let ground = Ground::prepare(&flags.across.hosts, flags.across.shared.as_deref())?;
     let wireup = flags.usual.program()?;
@@ -32,5 +32,5 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     run::rounds(&Place { flags, wireup: &wireup, ground: &ground }, &plan, &mut report);
     print!("{}", report.table());
     flags.usual.write(&report.json(), &report.csv(), || report.charts())?;
-    Ok(Summary { missed: 0, interrupted: ground.interrupt.is_set() })
+    Ok(Summary { missed: 0, has_measured: report.has_figures(), interrupted: ground.interrupt.is_set() })
 }

@@ -54,6 +54,10 @@ impl Report {
         Report { machine, cells: Vec::new() }
     }
 
+    pub fn has_figures(&self) -> bool {
+        self.cells.iter().any(|cell| !cell.runs.is_empty())
+    }
+
     pub fn add(&mut self, task: &Task, sample: Sample) {
         self.cell(task).runs.push(sample);
     }

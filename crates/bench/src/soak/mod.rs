@@ -67,7 +67,7 @@ pub fn run(
         });
         fs::write(path, format!("{value:#}\n")).map_err(io(path.display().to_string()))?;
     }
-    Ok(Summary { missed, interrupted: stage.interrupt.is_set() })
+    Ok(Summary { missed, has_measured: growth.is_some(), interrupted: stage.interrupt.is_set() })
 }
 
 fn soak(session: &Contestant, wanted: Soak, stage: &Stage) -> Result<(Ended, Growth), Failure> {

@@ -39,7 +39,7 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     let machine = Machine::look();
     if flags.usual.dry_run {
         print!("{}", describe(flags, &machine));
-        return Ok(Summary { missed: 0, interrupted: false });
+        return Ok(Summary::listed());
     }
     let surroundings = Surroundings::prepare(flags)?;
     println!("{}", machine.describe());
@@ -53,7 +53,8 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     report.judged = asked::judge(&report);
     print!("{}{}", table::tables(&report), table::tail(&report));
     flags.usual.write(&files::json(&report), &files::csv(&report), || figures::charts(&report))?;
-    Ok(Summary { missed: report.missed(), interrupted: surroundings.interrupt.is_set() })
+    let has_measured = report.cells.iter().any(|cell| !cell.runs.is_empty());
+    Ok(Summary { missed: report.missed(), has_measured, interrupted: surroundings.interrupt.is_set() })
 }
 
 fn describe(flags: &Flags, machine: &Machine) -> String {
