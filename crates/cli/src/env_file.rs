@@ -15,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 2 << 20;
 pub enum EnvFileError {
     #[error("--env-file {file}: {problem}")]
     Read { file: String, problem: String },
-    #[error("--env-file {file}: longer than {} MiB, more than an environment can hold", FILE_BYTES_MAX >> 20)]
+    #[error("--env-file {file}: longer than {} MiB, the largest environment that Linux accepts; is it a file of variables?", FILE_BYTES_MAX >> 20)]
     TooLong { file: String },
     #[error("--env-file {file}, line {line}: {problem}")]
     Line { file: String, line: usize, problem: LineProblem },
@@ -27,9 +27,9 @@ pub enum LineProblem {
     Name,
     #[error("a quote is not closed; close it on the same line")]
     OpenQuote,
-    #[error("a word follows the value; put a value with blanks into quotes")]
+    #[error("unexpected text after the value; put a value that contains blanks into quotes")]
     Rest,
-    #[error("holds a zero byte; is it a text file?")]
+    #[error("the line contains a zero byte; is this a text file?")]
     Zero,
 }
 

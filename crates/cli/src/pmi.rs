@@ -85,7 +85,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Contact::Fd { fd, env } => (fd, env),
         Contact::Singleton => {
             say(
-                "singleton: no PMI_FD here, so rank 0 of 1; start it by a launcher: wireup run -n 4 wireup pmi exchange\n",
+                "PMI_FD is not set, so this is a singleton (rank 0 of 1); start it with a launcher: wireup run -n 4 wireup pmi exchange\n",
             );
             return 0;
         }

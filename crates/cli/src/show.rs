@@ -144,8 +144,8 @@ fn tree(high: &High, agents: u32) -> String {
     let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
     let why = match high.start {
         Start::Flat => "--start ssh-flat",
-        Start::Serial => "--start serial-ssh: one remote shell a rank, in sequence; only to measure against",
-        Start::Tree if high.fanout_given => "as asked",
+        Start::Serial => "--start serial-ssh: one remote shell per rank, one after the other; for comparisons only",
+        Start::Tree if high.fanout_given => "chosen by --fanout",
         Start::Tree => "fewest levels with at most 32 children",
     };
     let remote_shell = &high.session.remote_shell;
@@ -165,7 +165,7 @@ fn links(high: &High) -> String {
     }
     let interface =
         session.interface.as_deref().map_or("any interface".to_owned(), |which| format!("interface {which}"));
-    let cipher = if session.encrypt { "encrypted" } else { "proven, not encrypted" };
+    let cipher = if session.encrypt { "encrypted" } else { "authenticated, not encrypted" };
     format!("links: {interface}, {cipher}; ")
 }
 

@@ -60,8 +60,8 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Flags, lexopt::Erro
             Action::Abort { code }
         }
         ["abort"] => return Err("abort takes an exit code".into()),
-        [] => return Err("what should it do? exchange, init, info, abort or leave".into()),
-        [word, ..] => return Err(format!("{word:?} is none of exchange, init, info, abort CODE, leave").into()),
+        [] => return Err("no action given; use exchange, init, info, abort CODE or leave".into()),
+        [word, ..] => return Err(format!("unknown action {word:?}; use exchange, init, info, abort CODE or leave").into()),
     };
     Ok(flags)
 }

@@ -285,7 +285,7 @@ fn a_node_without_its_daemon_is_named() {
     std::thread::sleep(Duration::from_secs(1));
     kill_process(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL).expect("send the signal");
     let outcome = running.finish().expect_code(125);
-    outcome.expect_err_line(&["no agent on 1 of 4 nodes: n2: Communication connection failure"]);
+    outcome.expect_err_line(&["no agent could be started on 1 of 4 nodes: n2: Communication connection failure"]);
 }
 
 /// A step also starts the agents of a standing session; another step restarts a lost node.

@@ -57,7 +57,7 @@ fn a_full_disk_is_named() {
     let hidden = HiddenCopy::new("full");
     for flags in ["", "--fanout 1"] {
         let outcome = machines.job_of(&hidden.program(), &format!("--hosts n0,n1 {flags} true")).finish();
-        outcome.expect_code(125).expect_err_line(&["no agent on 1 of 2 nodes: n1", "No space left", "make room"]);
+        outcome.expect_code(125).expect_err_line(&["no agent could be started on 1 of 2 nodes: n1", "No space left", "make room"]);
         assert_eq!(machines.ask(1, "find ~/.cache -type f"), "", "a partial file was kept");
     }
 }

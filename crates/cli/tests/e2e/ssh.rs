@@ -109,7 +109,7 @@ fn names_all_faults(outcome: Outcome) {
         "n3: ",
         "Host key verification failed",
         "n4: root@n4: Permission denied",
-        "n5: it is an s390x machine and has no wireup",
+        "n5: it is an s390x machine without wireup",
         "nowhere: ssh: Could not resolve hostname nowhere",
     ] {
         assert!(line.contains(words), "{words:?} is not in: {line}");

@@ -71,7 +71,7 @@ pub enum BeginError {
     Reactor(io::Error),
     #[error("writing the recording below {directory}: {error}")]
     Record { directory: String, error: io::Error },
-    #[error("dialling the parent agent: {0}")]
+    #[error("cannot connect to the parent agent: {0}")]
     Dial(String),
     #[error("listening for other agents: {0}")]
     Listen(String),

@@ -64,7 +64,7 @@ impl Pmix {
     /// The process has ended.
     pub fn on_gone(&mut self, view: &View<'_>, status: ExitStatus, stderr: &str, out: &mut Effects) {
         let how = match status {
-            ExitStatus::Exited(code) => format!("left with exit code {code}"),
+            ExitStatus::Exited(code) => format!("exited with code {code}"),
             ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
         };
         let said = if stderr.is_empty() { String::new() } else { format!("; it said: {}", stderr.trim()) };

@@ -85,7 +85,7 @@ fn programs_keep_their_own_settings() {
     assert_eq!((high.job.apps[1].ranks, &high.job.apps[1].cwd[..]), (2, &b"/tmp"[..]));
     assert_eq!(high.job.apps[1].env, [b"B=2".to_vec()]);
     assert_eq!(high.warnings.len(), 1);
-    assert!(high.warnings[0].starts_with("-x NOT: not set here"));
+    assert!(high.warnings[0].starts_with("-x NOT: not set in this environment"));
 }
 
 #[test]

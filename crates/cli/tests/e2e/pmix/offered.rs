@@ -25,7 +25,7 @@ fn libraries_tell_what_a_program_wants() {
         (Flavour::Mpich5, "ring", "is linked to libmpi.so.12"),
         (Flavour::Intel, "ring", "is linked to libmpi.so.12"),
         (Flavour::Pmi2, "attrs", "is linked to libpmi2.so.0"),
-        (Flavour::Plain, "spew", "is linked to no MPI and starts nothing else"),
+        (Flavour::Plain, "spew", "is not linked to an MPI library and starts no other program"),
     ] {
         let Some(program) = program(flavour, name) else { continue };
         let said = chosen(&program);

@@ -9,7 +9,7 @@ fn detach_attach_and_the_exit_code() {
     let job = session.detach("-n 1", "echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2; exit 7");
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
     assert!(outcome.out().contains("out 0\n"), "{outcome}");
-    outcome.expect_err_line(&["left with exit code 7"]);
+    outcome.expect_err_line(&["exited with code 7"]);
     // The output has already been shown completely.
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(125);
     outcome.expect_err_line(&["no job", &job]);
@@ -46,7 +46,7 @@ fn ctrl_c_is_for_the_job() {
     viewer.await_out("ready\n", 2);
     viewer.signal(Signal::INT);
     let outcome = viewer.finish().expect_code(5);
-    outcome.expect_err_line(&["SIGINT passed on to all ranks"]);
+    outcome.expect_err_line(&["SIGINT was sent to all ranks"]);
     let job = session.detach("-n 2", "trap '' INT TERM; echo ready; while :; do sleep 0.02; done");
     let mut viewer = session.wireup(&format!("attach {job}")).start();
     viewer.await_out("ready\n", 2);

@@ -62,7 +62,7 @@ fn a_crashed_daemon_leaves_its_last_words_alone() {
     let outcome = session.down("");
     assert_eq!(
         outcome.err(),
-        "wireup: session default was gone, unexpectedly (out of luck); what it had left is removed\n"
+        "wireup: session default had already ended, unexpectedly (out of luck); its remaining files were removed\n"
     );
 }
 
@@ -88,7 +88,7 @@ fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
     assert_eq!(outcome.sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
     outcome.expect_err_line(&["left out", "node2"]);
     let outcome = session.again("").expect_code(0);
-    assert_eq!(outcome.err(), "wireup: session default stands again: 4 nodes\n");
+    assert_eq!(outcome.err(), "wireup: session default is running again: 4 nodes\n");
     let outcome = session.job("-n 4").sh("echo $WIREUP_NODE").succeed();
     assert_eq!(outcome.sorted_lines(), ["0", "1", "2", "3"]);
     outcome.expect_quiet();
@@ -118,7 +118,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     assert_eq!(session.job("-n 6").sh("echo $WIREUP_NODE").succeed().sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
     kill_process(agents[1].pid, Signal::CONT).expect("send the signal");
     session.await_that("the end of the agent", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
-    assert_eq!(session.again("").expect_code(0).err(), "wireup: session default stands again: 4 nodes\n");
+    assert_eq!(session.again("").expect_code(0).err(), "wireup: session default is running again: 4 nodes\n");
     session.job("-n 4 true").succeed().expect_quiet();
     session.down("");
 }
@@ -246,7 +246,7 @@ fn or_lingers() {
     session.shell_leaving("setsid -w $WIREUP up --linger --virtual-nodes 2").expect_code(0);
     session.job("-n 2 true").succeed();
     let outcome = session.wireup("status").succeed();
-    assert!(outcome.out().contains("ends by wireup down"), "{outcome}");
+    assert!(outcome.out().contains("ends with wireup down"), "{outcome}");
     session.down("");
 }
 

@@ -27,12 +27,12 @@ fn a_stale_socket() {
     }
     session.job("--no-session -n 1 true").succeed().expect_quiet();
     let outcome = session.wireup("down").succeed();
-    assert_eq!(outcome.err(), "wireup: session default was gone; what it had left is removed\n");
+    assert_eq!(outcome.err(), "wireup: session default had already ended; its remaining files were removed\n");
     drop(UnixListener::bind(place(&session).join("socket")).unwrap());
     session.again("--virtual-nodes 2").expect_code(0);
     session.job("-n 2 true").succeed();
     for flags in ["--virtual-nodes 2", "--linger", "--encrypt", "--fanout 3", "--start-timeout 5"] {
-        session.again(flags).expect_code(125).expect_err_line(&["stands already", "wireup down"]);
+        session.again(flags).expect_code(125).expect_err_line(&["is already running", "wireup down"]);
     }
     session.again("--verbose").expect_code(0);
     session.down("");

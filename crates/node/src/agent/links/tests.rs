@@ -198,7 +198,7 @@ fn whoever_cannot_be_reached_is_named_with_every_address() {
     other(config("127.0.0.1", true), PARENT, refused_words);
     other(config("127.0.0.1", false), AgentId(9), refused_words);
     let mut child = End::new(CHILD, config("127.0.0.1", false));
-    assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to dial".into()));
+    assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to connect to".into()));
     assert!(child.links.dial(&["nowhere:1".into()], true, &child.reactor).is_err());
 }
 

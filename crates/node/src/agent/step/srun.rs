@@ -106,7 +106,7 @@ fn in_words(problem: &str) -> String {
     match problem.strip_prefix("Exited with exit code ").and_then(|code| code.parse().ok()) {
         Some(NEEDED) => "wireup of this version is not there; install it where all nodes see it".into(),
         Some(2) => "its task could not execute wireup (exit code 2); install it where all nodes see it".into(),
-        Some(code) => format!("its task left with exit code {code}"),
+        Some(code) => format!("its task exited with code {code}"),
         None => problem.to_owned(),
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             (
                 "srun: error: n[1-2],m4: tasks 0-2: Exited with exit code 7",
                 "n1 n2 m4",
-                "its task left with exit code 7",
+                "its task exited with code 7",
             ),
             (
                 "srun: error: Task launch for StepId=4.1 failed on node n2: Communication connection failure",
@@ -151,7 +151,7 @@ mod tests {
         for line in [
             "srun: cluster configuration lacks support for cpu binding",
             "srun: error: n[1-: task 0: Killed",
-            "wireup agent: dialling the parent agent: nobody",
+            "wireup agent: cannot connect to the parent agent: nobody",
             "",
         ] {
             assert_eq!(about(line), None, "{line}");

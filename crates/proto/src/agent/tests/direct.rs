@@ -345,7 +345,7 @@ fn only_so_much_may_come_before_what_it_follows() {
         Control::Failed(failure) => Some(failure.cause),
         _ => None,
     });
-    assert!(matches!(failed, Some(Cause::NoDirectLink { problem, .. }) if problem.contains("before what they follow")));
+    assert!(matches!(failed, Some(Cause::NoDirectLink { problem, .. }) if problem.contains("while earlier frames are missing")));
 }
 
 #[test]

@@ -196,9 +196,9 @@ impl Starter {
     /// The problem to report for a child that is late.
     pub(super) fn late_task(&self, view: &View<'_>, agent: AgentId) -> &'static str {
         match (view.is_root(), self.steps.has_begun(agent)) {
-            (true, true) => "its agent began and did not link back",
+            (true, true) => "its agent started but did not connect to its parent",
             (true, false) => NOT_BEGUN,
-            (false, _) => "it did not link back",
+            (false, _) => "it did not connect to its parent",
         }
     }
 

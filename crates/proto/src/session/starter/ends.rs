@@ -40,7 +40,7 @@ impl Starter {
         } else if self.starts.is_queued(child) {
             "its turn to be called did not come"
         } else {
-            "its remote shell did not bring an agent"
+            "its remote shell did not start an agent"
         };
         let mut problem = too_late(view, what);
         if let Some(reason) = self.refused.remove(&child).or_else(|| self.starts.busy_words(child)) {
