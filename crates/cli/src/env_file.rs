@@ -136,7 +136,7 @@ mod tests {
         assert!(refused("1A=1").contains("write NAME=VALUE"));
         assert!(refused("export A").contains("write NAME=VALUE"));
         assert!(refused("A='x\n'").starts_with("--env-file vars, line 1: a quote is not closed"));
-        assert!(refused("A=x y").contains("a word follows the value"));
+        assert!(refused("A=x y").contains("unexpected text after the value"));
         assert!(refused("A=\0").contains("a zero byte"));
         assert!(read_file(Path::new("/dev/zero")).expect_err("endless").to_string().contains("longer than 2 MiB"));
         assert!(

@@ -72,7 +72,9 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Wish, String> {
         }
     }
     let prefix = prefix.filter(|prefix| !prefix.as_os_str().is_empty());
-    prefix.map(Wish::Install).ok_or_else(|| "--prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
+    prefix
+        .map(Wish::Install)
+        .ok_or_else(|| "--prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
 }
 
 fn real_name(library: &str) -> String {
@@ -80,7 +82,8 @@ fn real_name(library: &str) -> String {
 }
 
 fn install(prefix: &Path) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| format!("cannot determine the path of this program: {error}"))?;
+    let program =
+        std::env::current_exe().map_err(|error| format!("cannot determine the path of this program: {error}"))?;
     // Look for everything first, so that nothing is copied if a file is missing.
     let libraries = libraries_of(&program)?;
     let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
@@ -107,7 +110,10 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
     let find = |name: &str| {
         let file = real_name(name);
         folders.iter().map(|folder| folder.join(&file)).find(|path| path.is_file()).ok_or_else(|| {
-            format!("{file} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries", beside.display())
+            format!(
+                "{file} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries",
+                beside.display()
+            )
         })
     };
     LIBRARIES.into_iter().map(find).collect()

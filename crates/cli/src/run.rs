@@ -185,7 +185,10 @@ fn show_profile(path: &Path, outcome: &RunOutcome) -> u8 {
             outcome.code
         }
         Err(error) => {
-            out::tell(&format!("cannot write the trace {}: {error}; give a writable file to --profile", path.display()));
+            out::tell(&format!(
+                "cannot write the trace {}: {error}; give a writable file to --profile",
+                path.display()
+            ));
             if outcome.code == 0 { OURS } else { outcome.code }
         }
     }

@@ -210,8 +210,7 @@ mod tests {
         let (high, mapping) = resolved("-n 64 --virtual-nodes 4 ./a");
         assert_eq!(
             choices(&high, &mapping),
-            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a is \
-             not there); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
+            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
              of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); exchange: gathered up the \
              tree, broadcast down"
         );
@@ -243,6 +242,6 @@ mod tests {
         let (high, mapping) = resolved("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a");
         let said = choices(&high, &mapping);
         assert!(said.contains("4 nodes n[1-2] (") && said.contains("5 agents (started by rsh), fan-out 5"), "{said}");
-        assert!(said.contains("only to measure against"), "{said}");
+        assert!(said.contains("for comparisons only"), "{said}");
     }
 }

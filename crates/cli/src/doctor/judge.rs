@@ -75,8 +75,10 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     }
     if let Some(problem) = &seen.retried {
         let single = format!("its sshd was busy: {}", one_line(problem));
-        let remark =
-            Finding::remark("its sshd refused the first log-in because it was busy", "raise MaxStartups in its sshd_config");
+        let remark = Finding::remark(
+            "its sshd refused the first log-in because it was busy",
+            "raise MaxStartups in its sshd_config",
+        );
         found.push(remark.single(single));
     }
     found
@@ -99,9 +101,12 @@ fn of_ways(case: &Case, seen: &Seen, cases: &[Case], setting: &Setting) -> Vec<F
     match &seen.back {
         Some(Ok(back)) if back.failed.is_empty() => {}
         Some(Ok(back)) => {
-            let text = format!("it could connect to this machine only at {}, after trying other addresses", back.address);
+            let text =
+                format!("it could connect to this machine only at {}, after trying other addresses", back.address);
             let single = format!("{text}: {}", one_line(&back.failed.join("; ")));
-            found.push(Finding::remark(text, format!("to avoid the delay, use --interface {}", back.address)).single(single));
+            found.push(
+                Finding::remark(text, format!("to avoid the delay, use --interface {}", back.address)).single(single),
+            );
         }
         Some(Err(problem)) => {
             let text = "it cannot connect back to this machine, as an agent must";
@@ -173,14 +178,23 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
         found.push(Finding::remark(text, "remove old files there, or mount it with a larger size="));
     }
     if facts.shm.is_none() {
-        found.push(Finding::remark("there is no /dev/shm, which MPI libraries use for shared memory", "mount a tmpfs at /dev/shm"));
+        found.push(Finding::remark(
+            "there is no /dev/shm, which MPI libraries use for shared memory",
+            "mount a tmpfs at /dev/shm",
+        ));
     }
     if let Some(free) = facts.memory_free.filter(|free| *free < MEMORY_MIN) {
-        found.push(Finding::remark(format!("only {} of memory free", Bytes(free)), "see what uses the memory, for example with top"));
+        found.push(Finding::remark(
+            format!("only {} of memory free", Bytes(free)),
+            "see what uses the memory, for example with top",
+        ));
     }
     if let Some(problem) = &facts.cache.problem {
         let text = format!("cannot store wireup in {}: {problem}", facts.cache.path);
-        found.push(Finding::remark(text, "make the folder writable only for you (chmod 700), or install wireup on the host's PATH"));
+        found.push(Finding::remark(
+            text,
+            "make the folder writable only for you (chmod 700), or install wireup on the host's PATH",
+        ));
     } else if let Some(free) = facts.cache.free.filter(|free| *free < setting.program_bytes) {
         let text = format!("not enough space for wireup in {}: {} free", facts.cache.path, Bytes(free));
         found.push(Finding::remark(text, "free some space there, or install wireup on the host's PATH"));
@@ -204,7 +218,10 @@ fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
         found.push(Finding::remark(text, "install the same build everywhere"));
     }
     if facts.user != here.user {
-        let text = format!("user id {} there, {} here: files created on one machine may belong to another user on the other", facts.user, here.user);
+        let text = format!(
+            "user id {} there, {} here: files created on one machine may belong to another user on the other",
+            facts.user, here.user
+        );
         found.push(Finding::remark(text, "log in as the same user (user@host)"));
     }
     if let Some(skew_ns) = skew_ns(facts.clock_ns, seen.clock_ns).filter(|skew_ns| skew_ns.unsigned_abs() > SKEW_NS) {

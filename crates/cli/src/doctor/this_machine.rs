@@ -154,19 +154,27 @@ fn shared_memory(facts: &Facts) -> Line {
             let little = shm.free < SHM_MIN;
             if little { said.wise("remove old files there, or mount it with a larger size=") } else { said }
         }
-        None => line("/dev/shm", "missing".into()).wise("mount a tmpfs at /dev/shm, which MPI libraries use for shared memory"),
+        None => line("/dev/shm", "missing".into())
+            .wise("mount a tmpfs at /dev/shm, which MPI libraries use for shared memory"),
     }
 }
 
 fn memory(facts: &Facts) -> Line {
     let said =
         line("memory", facts.memory_free.map_or_else(|| "unknown".into(), |free| format!("{} free", Bytes(free))));
-    if below(facts.memory_free, MEMORY_MIN) { said.wise("see what uses the memory, for example with top") } else { said }
+    if below(facts.memory_free, MEMORY_MIN) {
+        said.wise("see what uses the memory, for example with top")
+    } else {
+        said
+    }
 }
 
 fn interfaces(facts: &Facts) -> Vec<Line> {
     let offered = facts.offered.iter().map(|address| {
-        let said = line("interface", format!("{} {}: agents on other machines connect to this address", address.interface, address.ip));
+        let said = line(
+            "interface",
+            format!("{} {}: agents on other machines connect to this address", address.interface, address.ip),
+        );
         match address.ip.is_loopback() {
             true => said.wise("other machines cannot connect to this one; bring up a network interface"),
             false => said,
@@ -176,15 +184,19 @@ fn interfaces(facts: &Facts) -> Vec<Line> {
         .left_out
         .iter()
         .map(|(address, why)| line("interface", format!("{} {}: left out, {why}", address.interface, address.ip)));
-    let nothing =
-        facts.nothing_offered.iter().map(|problem| line("interface", problem.clone()).needed("choose another --interface"));
+    let nothing = facts
+        .nothing_offered
+        .iter()
+        .map(|problem| line("interface", problem.clone()).needed("choose another --interface"));
     offered.chain(left_out).chain(nothing).collect()
 }
 
 fn working_directory(here: &Here) -> Line {
     match &here.cwd {
         Ok(cwd) => line("directory", cwd.display().to_string()),
-        Err(problem) => line("directory", format!("does not exist any more: {problem}")).needed("cd to an existing one"),
+        Err(problem) => {
+            line("directory", format!("does not exist any more: {problem}")).needed("cd to an existing one")
+        }
     }
 }
 

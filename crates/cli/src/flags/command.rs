@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(parsed(&WITH_WORD, "7").unwrap().expect("no help").words, ["7"]);
         assert_eq!(
             parsed(&WITH_WORD, "").unwrap_err().to_string(),
-            "wireup kill needs a JOB; wireup help kill says more"
+            "wireup kill: JOB is missing; see wireup help kill"
         );
         assert!(
             parsed(&WITH_WORD, "7 8")

@@ -35,17 +35,23 @@ pub enum FlagError {
     MissingWord { command: &'static str, word: &'static str },
     #[error("--session and --no-session contradict each other; leave one of them out")]
     SessionTwice,
-    #[error("{flag} cannot be changed in a running session; give it to wireup up when you start the session, or run with --no-session")]
+    #[error(
+        "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or run with --no-session"
+    )]
     DecidedBySession { flag: String },
     #[error("--detach needs a running session; start one with wireup up, or name one with --session NAME")]
     DetachWithoutSession,
     #[error("--detach cannot be combined with {flag}, which needs wireup run to keep running; leave one of them out")]
     Detached { flag: &'static str },
-    #[error("--pmix-library {path}: file not found; give the path of a PMIx library, such as /opt/openmpi/lib/libpmix.so.2")]
+    #[error(
+        "--pmix-library {path}: file not found; give the path of a PMIx library, such as /opt/openmpi/lib/libpmix.so.2"
+    )]
     PmixLibrary { path: String },
     #[error("--remote-shell {program} works only inside {allocation}, or leave the flag out")]
     StepOutside { program: &'static str, allocation: &'static str },
-    #[error("--start cannot be combined with --remote-shell {program}, which starts all agents in one step; leave --start out")]
+    #[error(
+        "--start cannot be combined with --remote-shell {program}, which starts all agents in one step; leave --start out"
+    )]
     StepStarts { program: &'static str },
     #[error("no program to run; try: wireup run -n 4 ./app")]
     NoProgram,
@@ -95,11 +101,11 @@ pub enum FlagError {
     HostsTwice,
     #[error("{flag} applies to the whole job; move it before the first program")]
     HostsOfOneProgram { flag: String },
-    #[error("--virtual-nodes (nodes on this machine) and --hosts (other machines) exclude each other; leave one of them out")]
-    VirtualHosts,
     #[error(
-        "--fanout has no effect with --start {start}, where the launcher starts all agents; leave one of them out"
+        "--virtual-nodes (nodes on this machine) and --hosts (other machines) exclude each other; leave one of them out"
     )]
+    VirtualHosts,
+    #[error("--fanout has no effect with --start {start}, where the launcher starts all agents; leave one of them out")]
     FanoutContradicts { start: &'static str },
     #[error("--start serial-ssh starts one remote shell per rank, which is not possible for a session; leave it out")]
     SerialSession,

@@ -202,7 +202,10 @@ mod tests {
         let refused = |line: &str| ground(line, &welcome()).expect_err(line);
         assert_eq!(refused("--hosts n1,n9 ./a"), "session lab does not have n9");
         assert_eq!(refused("--hosts cn17 ./a"), "session lab does not have cn17");
-        assert_eq!(refused("--hosts n2 ./a"), "node n2 of session lab is lost: cut; to restart it: wireup up --name lab");
+        assert_eq!(
+            refused("--hosts n2 ./a"),
+            "node n2 of session lab is lost: cut; to restart it: wireup up --name lab"
+        );
         assert_eq!(refused("--virtual-nodes 2 ./a"), "session lab does not have 2 virtual nodes");
     }
 

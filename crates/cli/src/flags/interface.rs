@@ -16,7 +16,9 @@ pub fn checked(flag: &str, value: String) -> Result<String, FlagError> {
 
 fn problem(value: &str) -> Option<&'static str> {
     if let Some((address, bits)) = value.split_once('/') {
-        let Ok(address) = address.parse::<IpAddr>() else { return Some("the address before \"/\" is missing or invalid") };
+        let Ok(address) = address.parse::<IpAddr>() else {
+            return Some("the address before \"/\" is missing or invalid");
+        };
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let fits = bits.parse::<u8>().is_ok_and(|bits| bits <= bits_max);
         return (!fits).then_some("the network length after \"/\" is invalid");

@@ -183,7 +183,9 @@ impl<'s> Exchange<'s> {
                 let key = format!("wireup-times-{round}-{rank}");
                 let text = self.session.get(&key, Some(rank), text_of)?;
                 let times = Times::from_text(&text);
-                ranks.push(times.ok_or_else(|| Failed::Wrong(format!("the value of {key} is not a list of times: {text}")))?);
+                ranks.push(
+                    times.ok_or_else(|| Failed::Wrong(format!("the value of {key} is not a list of times: {text}")))?,
+                );
             }
             let Some(all) = Round::of(&ranks) else { continue };
             sum.slowest.init_ns += all.slowest.init_ns;

@@ -65,10 +65,7 @@ fn still_there(name: &str, jobs: usize) -> String {
 
 fn not_ended(name: &str, pid: u32, waited: Duration) -> String {
     let kill = if pid == 0 { String::new() } else { format!("; to kill its process: kill -KILL {pid}") };
-    format!(
-        "session {name} did not end within {} s; see wireup status for what remains{kill}",
-        waited.as_secs()
-    )
+    format!("session {name} did not end within {} s; see wireup status for what remains{kill}", waited.as_secs())
 }
 
 /// Waits until nothing of the session is left on this machine.

@@ -145,7 +145,9 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     });
     let nodes = match answer {
         Ok(answer) => answer?,
-        Err(CallError::Ended { .. }) => return Err(format!("session {name} ended while it was starting; see wireup status")),
+        Err(CallError::Ended { .. }) => {
+            return Err(format!("session {name} ended while it was starting; see wireup status"));
+        }
         Err(error) => return Err(error.to_string()),
     };
     let of_job: Vec<&NodeState> = nodes.iter().filter(|node| node.slots > 0).collect();

@@ -105,10 +105,14 @@ fn node(failure: &Failure) -> String {
 
 fn lost_advice(problem: &str, setting: &Setting) -> &'static str {
     match () {
-        () if problem.contains(" CANCELLED AT ") => "its Slurm step was cancelled (scancel), or a limit of the Slurm job was reached",
+        () if problem.contains(" CANCELLED AT ") => {
+            "its Slurm step was cancelled (scancel), or a limit of the Slurm job was reached"
+        }
         () if setting.local => "check dmesg on the node for an out-of-memory kill",
         // The wording of srun; the reason why the whole step died may be reported later.
-        () if problem.ends_with("; Killed") => "check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?",
+        () if problem.ends_with("; Killed") => {
+            "check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?"
+        }
         () if ["Killed", "code 137", "signal 9"].iter().any(|word| problem.contains(word)) => {
             "check dmesg on the node for an out-of-memory kill"
         }
@@ -145,7 +149,9 @@ fn spawn(error: &SpawnError) -> String {
             format!("{what}: not found; is it built, and on PATH? In this directory it is ./{what}")
         }
         (SpawnStep::Find | SpawnStep::Exec, EACCES | EPERM) => {
-            format!("{what}: not executable ({reason}); make it executable (chmod +x), and check that its file system is not mounted noexec")
+            format!(
+                "{what}: not executable ({reason}); make it executable (chmod +x), and check that its file system is not mounted noexec"
+            )
         }
         (SpawnStep::Find | SpawnStep::Exec, EISDIR) => format!("{what} is a directory; give the path of a program"),
         (SpawnStep::Exec, ENOEXEC) => format!(
@@ -160,12 +166,16 @@ fn spawn(error: &SpawnError) -> String {
         (SpawnStep::Cwd, _) => {
             format!("working directory {what}: {reason}; create it on that node or name another with --wdir")
         }
-        (_, EMFILE | ENFILE) => format!("{}: {reason}; raise ulimit -n or use more nodes", step.words()),
-        (SpawnStep::Fork, EAGAIN) => format!("{}: {reason}; raise ulimit -u or pids.max of the cgroup", step.words()),
-        (SpawnStep::Fork | SpawnStep::Stdio, _) => {
-            format!("{}: {reason}; try fewer ranks on a node", step.words())
+        (_, EMFILE | ENFILE) => format!("{} failed: {reason}; raise ulimit -n or use more nodes", step.words()),
+        (SpawnStep::Fork, EAGAIN) => {
+            format!("{} failed: {reason}; raise ulimit -u or pids.max of the cgroup", step.words())
         }
-        (SpawnStep::Find | SpawnStep::Exec, _) => format!("{what}: {reason}; check that the node can read and execute it"),
+        (SpawnStep::Fork | SpawnStep::Stdio, _) => {
+            format!("{} failed: {reason}; try fewer ranks on a node", step.words())
+        }
+        (SpawnStep::Find | SpawnStep::Exec, _) => {
+            format!("{what}: {reason}; check that the node can read and execute it")
+        }
     }
 }
 

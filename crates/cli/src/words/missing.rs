@@ -193,7 +193,10 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
                 .to_owned()
         }
         Kind::NoRoom => "free some space in ~/.cache there, or install wireup on its PATH".to_owned(),
-        Kind::NoShell => "the remote shell was not found on the calling host; install it, or choose another one with --remote-shell".to_owned(),
+        Kind::NoShell => {
+            "the remote shell was not found on the calling host; install it, or choose another one with --remote-shell"
+                .to_owned()
+        }
         Kind::Told => return None,
         Kind::Other if setting.local => "check free memory and the limit of processes (ulimit -u)".to_owned(),
         Kind::Other => format!("try \"{by_hand}\""),
@@ -264,9 +267,13 @@ mod tests {
             ("something else", "try \"ssh root@n5 true\""),
         ] {
             let said = said(&[(5, problem)]);
-            assert!(said.starts_with("no agent could be started on 1 of 5 nodes: root@n5: ") && said.contains(advice), "{said}");
+            assert!(
+                said.starts_with("no agent could be started on 1 of 5 nodes: root@n5: ") && said.contains(advice),
+                "{said}"
+            );
         }
-        let told = "it is an s390x machine without wireup, and this wireup is for x86_64; install wireup for s390x there";
+        let told =
+            "it is an s390x machine without wireup, and this wireup is for x86_64; install wireup for s390x there";
         assert_eq!(said(&[(5, told)]), format!("no agent could be started on 1 of 5 nodes: root@n5: {told}"));
     }
 

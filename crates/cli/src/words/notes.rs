@@ -82,14 +82,18 @@ impl Notes {
                 }
                 let [agent, peer] = [agent, peer].map(|agent| setting.host(*agent));
                 let more = if self.routed == ROUTED_SHOWN { "; further pairs are not reported" } else { "" };
-                vec![format!("{agent} and {peer} have no direct link and communicate through the tree: {problem}{more}")]
+                vec![format!(
+                    "{agent} and {peer} have no direct link and communicate through the tree: {problem}{more}"
+                )]
             }
             Note::Retry { agent, problem, .. } => {
                 if std::mem::replace(&mut self.retried, true) {
                     return Vec::new();
                 }
                 let host = setting.host(*agent);
-                vec![format!("{host}: its sshd is busy ({problem}); retrying; to avoid this, raise MaxStartups in its sshd_config")]
+                vec![format!(
+                    "{host}: its sshd is busy ({problem}); retrying; to avoid this, raise MaxStartups in its sshd_config"
+                )]
             }
         }
     }
@@ -231,7 +235,10 @@ mod tests {
             starter: AgentId(0),
             problem: "Permission denied".into(),
         };
-        assert_eq!(notes.lines(&started(5), &setting), ["n5 was started by n0, because n1 could not start it: Permission denied"]);
+        assert_eq!(
+            notes.lines(&started(5), &setting),
+            ["n5 was started by n0, because n1 could not start it: Permission denied"]
+        );
         let told: usize = (6..11).map(|agent| notes.lines(&started(agent), &setting).len()).sum();
         assert_eq!(told, 2);
         assert_eq!(notes.summary(&setting), ["3 agents more were not started by their parents"]);

@@ -81,7 +81,10 @@ impl Table {
         if let Some(worst) = parts.iter().filter(|part| part.clock_error_ns > 0).max_by_key(|part| part.clock_error_ns)
         {
             if worst.clock_error_ns == u64::MAX {
-                let line = format!("clocks of the nodes: the clock of {} could not be aligned, so its times are unreliable\n", worst.host);
+                let line = format!(
+                    "clocks of the nodes: the clock of {} could not be aligned, so its times are unreliable\n",
+                    worst.host
+                );
                 return self.text.push_str(&line);
             }
             let error_ms = worst.clock_error_ns as f64 / 1e6;
@@ -132,7 +135,13 @@ impl Table {
                 parts[fence.last_part].host
             );
             self.row(2, &format!("{} {}", fence.collective, fence.epoch), fence.first_in_ns, fence.out_ns, &remark);
-            self.row(3, "wait", fence.first_in_ns, fence.last_in_ns, "from the first to the last rank that enters: time of the ranks");
+            self.row(
+                3,
+                "wait",
+                fence.first_in_ns,
+                fence.last_in_ns,
+                "from the first to the last rank that enters: time of the ranks",
+            );
             self.row(3, "move", fence.last_in_ns, fence.out_ns, "last in to last out");
         }
         if let (Some(next), Some(end)) = (fences.get(FENCES_SHOWN), fences.last()) {

@@ -72,7 +72,9 @@ impl Stalls {
         let what = name(report);
         Some(match (self.arrived, self.missing) {
             (0, _) if self.groups => return None,
-            (0, _) => format!("{what}: no rank is waiting in it; the job is computing, or hangs outside of collectives"),
+            (0, _) => {
+                format!("{what}: no rank is waiting in it; the job is computing, or hangs outside of collectives")
+            }
             (_, 0) => format!("{what}: all {all} ranks have arrived"),
             (arrived, _) => {
                 format!("{what}: {arrived} of {all} ranks wait for ranks on {}", count(self.nodes_missing, "node"))
@@ -142,7 +144,10 @@ mod tests {
             missing_count: missing.len() as u32,
         };
         let first = StallReport { groups: vec![group(2, &[])], ..report(0, 0, &[], 0) };
-        assert_eq!(stalls.lines(&first), ["barrier of ranks 1-3 (tag 7): node 0 node0: 2 arrived, no ranks missing on this node"]);
+        assert_eq!(
+            stalls.lines(&first),
+            ["barrier of ranks 1-3 (tag 7): node 0 node0: 2 arrived, no ranks missing on this node"]
+        );
         let second = StallReport { groups: vec![group(0, &[(Rank(3), 103)])], ..report(1, 0, &[], 0) };
         assert_eq!(
             stalls.lines(&second),
@@ -180,7 +185,10 @@ mod tests {
         let mut stalls = Stalls::new(1);
         let lines = stalls.lines(&report(0, 0, &[0, 1], 20));
         assert_eq!(lines[0], "fence 3: node 0 node0: 0 arrived, missing ranks 0-1 and 18 more (pid 100, ...)");
-        assert_eq!(lines[1], "fence 3: no rank is waiting in it; the job is computing, or hangs outside of collectives");
+        assert_eq!(
+            lines[1],
+            "fence 3: no rank is waiting in it; the job is computing, or hangs outside of collectives"
+        );
     }
 
     #[test]

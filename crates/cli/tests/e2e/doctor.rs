@@ -71,7 +71,8 @@ fn hosts_that_are_well_and_odd_ones() {
     let sshd = testbed.daemons(2)[1].to_string();
     let limited = Command::new("prlimit").args(["--pid", &sshd, "--nofile=300:300"]).status();
     assert!(limited.expect("util-linux has prlimit").success());
-    let limit = ["problem  n2: at most 300 open files", "fix: raise nofile", "open files: at most 300; most hosts have"];
+    let limit =
+        ["problem  n2: at most 300 open files", "fix: raise nofile", "open files: at most 300; most hosts have"];
     doctor(&testbed, "--hosts n0,n2,n3", 1, &limit);
 }
 

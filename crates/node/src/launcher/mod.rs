@@ -66,7 +66,7 @@ pub struct Stamps {
 pub enum RunError {
     #[error(transparent)]
     Begin(#[from] crate::agent::driver::BeginError),
-    #[error("{what}: {error}")]
+    #[error("{what} failed: {error}")]
     System { what: &'static str, error: io::Error },
     #[error("cannot create the output directory {path}: {error}")]
     OutputDir { path: PathBuf, error: io::Error },

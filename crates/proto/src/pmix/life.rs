@@ -26,7 +26,7 @@ impl Pmix {
     pub(super) fn on_ready(&mut self, view: &View<'_>, version: String, env: Vec<Vec<Vec<u8>>>, out: &mut Effects) {
         let local_size = view.ranks.len();
         if !self.server.is_starting() {
-            return self.fail_server(view, "it said twice that it is ready", out);
+            return self.fail_server(view, "it reported twice that it is ready", out);
         }
         if env.len() != local_size {
             let problem = format!("it has variables for {} ranks of {local_size}", env.len());

@@ -145,7 +145,10 @@ fn what_differs_is_a_remark() {
         (&|seen| facts_of(seen).arch = "aarch64".into(), "it is an aarch64 machine"),
         (&|seen| facts_of(seen).build = "other".into(), "it has another build of wireup 0.1.0"),
         (&|seen| facts_of(seen).limits.locked_memory.hard = Some(64 << 10), "locked memory: at most 64 KiB there"),
-        (&|seen| facts_of(seen).limits.open_files.hard = Some(4096), "open files: at most 4096; most hosts have 524288"),
+        (
+            &|seen| facts_of(seen).limits.open_files.hard = Some(4096),
+            "open files: at most 4096; most hosts have 524288",
+        ),
         (&|seen| facts_of(seen).limits.pids_max = Some(50), "processes: at most 50; most hosts have 7000"),
         (&|seen| facts_of(seen).cache.problem = Some("full".into()), "cannot store wireup in"),
         (&|seen| seen.onward = Some(Err("Permission denied".into())), "it cannot reach n2 by ssh (Permission denied)"),
@@ -190,8 +193,7 @@ fn a_missing_program_is_no_problem() {
     }
     let (text, problem) = said(&seen);
     assert!(
-        !problem
-            && text.contains("n[0-1]: wireup is missing or has another version; a run would send it (15 MiB)")
+        !problem && text.contains("n[0-1]: wireup is missing or has another version; a run would send it (15 MiB)")
     );
     assert!(text.ends_with("2 hosts: 0 ok, 2 with remarks\n"), "{text}");
 }

@@ -46,7 +46,8 @@ fn refused(env: Env) -> Result<Option<Refused>, AllocationError> {
 
 /// Reads a resource set.
 pub fn read(bytes: &[u8]) -> Result<Vec<Node>, String> {
-    let set: Value = serde_json::from_slice(bytes).map_err(|error| format!("its output is not a resource set: {error}"))?;
+    let set: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("its output is not a resource set: {error}"))?;
     let execution = &set["execution"];
     let lists = execution["nodelist"].as_array().ok_or("the resource set has no nodelist")?;
     let mut names = Vec::new();

@@ -89,7 +89,9 @@ pub struct Refused {
 /// Information from a batch system that cannot be right.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum AllocationError {
-    #[error("{variable}={value}: {problem}; if the variable is left over from another job, unset it; or name the hosts with --hosts")]
+    #[error(
+        "{variable}={value}: {problem}; if the variable is left over from another job, unset it; or name the hosts with --hosts"
+    )]
     Variable { variable: &'static str, value: String, problem: String },
     #[error("cannot use the file that {variable} names: {problem}; name the hosts with --hosts, or unset {variable}")]
     File { variable: &'static str, problem: Box<HostsError> },

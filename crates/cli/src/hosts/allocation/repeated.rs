@@ -66,7 +66,10 @@ mod tests {
         ] {
             assert!(read(text, 1).is_err(), "{text}");
         }
-        assert_eq!(read("4(x4000000000),1", 2), Err("it has entries for 4000000001 nodes, but the job has 2 nodes".into()));
+        assert_eq!(
+            read("4(x4000000000),1", 2),
+            Err("it has entries for 4000000001 nodes, but the job has 2 nodes".into())
+        );
         assert_eq!(read("4(x2)", 3), Err("it has entries for 2 nodes, but the job has 3 nodes".into()));
     }
 

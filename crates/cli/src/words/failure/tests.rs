@@ -51,9 +51,14 @@ fn programs_that_do_not_start() {
         spawned(SpawnStep::Find, "a.out", 2),
         "node node1: a.out: not found; is it built, and on PATH? In this directory it is ./a.out"
     );
-    assert!(spawned(SpawnStep::Find, "./a", 13).contains("./a: not executable (Permission denied); make it executable (chmod +x)"));
+    assert!(
+        spawned(SpawnStep::Find, "./a", 13)
+            .contains("./a: not executable (Permission denied); make it executable (chmod +x)")
+    );
     assert!(spawned(SpawnStep::Exec, "/", 21).contains("/ is a directory; give the path of a program"));
-    assert!(spawned(SpawnStep::Exec, "./a", 8).contains("./a: not an executable for this machine; a script must begin"));
+    assert!(
+        spawned(SpawnStep::Exec, "./a", 8).contains("./a: not an executable for this machine; a script must begin")
+    );
     assert!(spawned(SpawnStep::Exec, "./a", 7).contains("too long; put them into a file"));
     assert!(spawned(SpawnStep::Exec, "./a", 26).contains("is open for writing; try again"));
     assert!(spawned(SpawnStep::Exec, "./a", 5).contains("./a: Input/output error; check that the node can read"));
@@ -62,7 +67,9 @@ fn programs_that_do_not_start() {
     assert!(spawned(SpawnStep::Stdio, "pipe", 24).contains("Too many open files; raise ulimit -n"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 12).contains("Cannot allocate memory; try fewer ranks"));
     assert!(spawned(SpawnStep::Fork, "fork", 11).contains("raise ulimit -u or pids.max"));
-    assert!(spawned(SpawnStep::Fork, "fork", 12).contains("creating a process: Cannot allocate memory; try fewer"));
+    assert!(
+        spawned(SpawnStep::Fork, "fork", 12).contains("creating a process failed: Cannot allocate memory; try fewer")
+    );
 }
 
 #[test]
@@ -84,7 +91,9 @@ fn pmi_ends() {
     let left = said(Cause::LeftGroup { group: "ranks 0-3 (tag 7)".into(), exit: None });
     assert!(left.contains("called PMI finalize while others wait for it in the barrier of ranks 0-3 (tag 7);"));
     let broke = said(Cause::Pmi { problem: "unknown command".into() });
-    assert!(broke.contains("violated the PMI protocol: unknown command; the other ranks were ended; is its PMI library"));
+    assert!(
+        broke.contains("violated the PMI protocol: unknown command; the other ranks were ended; is its PMI library")
+    );
     let node = of_node(Cause::Pmi { problem: "too many bytes".into() }, Setting::example());
     assert!(node.starts_with("node node1 violated the PMI protocol: too many bytes"));
 }
@@ -111,7 +120,10 @@ fn failures_of_our_own() {
     assert!(of_node(lost.clone(), Setting::example()).ends_with("check dmesg on the node for an out-of-memory kill"));
     let killed = Cause::AgentLost { agent: AgentId(1), problem: "closed by the other end; Killed".into() };
     let remote = Setting { local: false, ..Setting::example() };
-    assert!(of_node(killed, remote).ends_with("; check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?"));
+    assert!(
+        of_node(killed, remote)
+            .ends_with("; check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?")
+    );
     assert!(
         of_node(lost, Setting { local: false, ..Setting::example() })
             .contains("its agent: connection reset; the other ranks")

@@ -70,7 +70,7 @@ fn a_run_finds_the_session_that_fits() {
     // The session has three nodes; a run of its own has as many as requested.
     let outcome = nodes("--virtual-nodes 4 --verbose");
     assert_eq!(outcome.sorted_lines().last().expect("lines"), "3");
-    outcome.expect_err_line(&["session default does not have 4 virtual nodes", "for this job alone"]);
+    outcome.expect_err_line(&["session default does not have 4 virtual nodes", "for this job only"]);
     assert_eq!(nodes("--no-session").sorted_lines().last().expect("lines"), "0");
     nodes("--fanout 1").expect_quiet();
     session.wireup("down --session lab").succeed();

@@ -71,9 +71,13 @@ fn a_job_that_never_started_is_told_of_at_once() {
     let outcome = session.job("--detach -n 2 --output-dir").arg(file.join("out")).arg("true").finish().expect_code(125);
     outcome.expect_err_line(&["cannot create the output directory"]);
     let outcome = session.job("--detach --hosts elsewhere -n 2 true").finish().expect_code(125);
-    outcome.expect_err_line(&["needs a session", "elsewhere"]);
+    outcome.expect_err_line(&["needs a running session", "elsewhere"]);
     session.job("--detach --pty -n 2 true").finish().expect_code(125).expect_err_line(&["--detach", "--pty"]);
-    session.job("--detach --no-session -n 2 true").finish().expect_code(125).expect_err_line(&["needs a session"]);
+    session
+        .job("--detach --no-session -n 2 true")
+        .finish()
+        .expect_code(125)
+        .expect_err_line(&["needs a running session"]);
     session.down("");
 }
 

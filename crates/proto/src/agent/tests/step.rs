@@ -107,7 +107,7 @@ fn a_program_that_nobody_has_is_looked_for_and_sent() {
     let not_there = "slurmstepd: error: execve(): /p/wireup: No such file or directory";
     let ways = [(2, not_there, How::Look), (NEEDED, "", How::Send), (0, "", How::Look)];
     for (code, stderr, how) in ways {
-        told(&mut root, shell, 4, Some("its task left"));
+        told(&mut root, shell, 4, Some("its task exited"));
         let said = exited(&mut root, T, shell, code, stderr);
         let called = steps(&said);
         assert_eq!((called.len(), called[0].2, called[0].1.len()), (1, how, 6), "{code}");
@@ -264,7 +264,7 @@ fn those_behind_a_missing_child_are_waited_for_as_long_as_all() {
     told(&mut root, shell, 1, Some("no room"));
     assert_eq!(missing(&outputs(&mut root)), [], "agent 3 may be missing too");
     root.handle(T + 60 * SECOND, Input::Tick);
-    let wanted = [(1, "no room".to_owned()), (3, "its task of the step did not begin within 60 s".to_owned())];
+    let wanted = [(1, "no room".to_owned()), (3, "its task in the step did not start within 60 s".to_owned())];
     assert_eq!(missing(&outputs(&mut root)), wanted);
 }
 
@@ -297,7 +297,7 @@ fn who_comes_too_late_is_named_with_those_behind_that_said_nothing() {
     let said = missing(&outputs(&mut root));
     let wanted = [
         (2, "its agent started but did not connect to its parent within 60 s".to_owned()),
-        (6, "its task of the step did not begin within 60 s".to_owned()),
+        (6, "its task in the step did not start within 60 s".to_owned()),
     ];
     assert_eq!(said, wanted);
 }

@@ -30,7 +30,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret};
 
 /// The problem of an agent about which a step has reported nothing.
-pub const NOT_BEGUN: &str = "its task of the step did not begin";
+pub const NOT_BEGUN: &str = "its task in the step did not start";
 
 impl Starter {
     /// Calls a step for those agents of a job that were not called before.

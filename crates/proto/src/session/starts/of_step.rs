@@ -17,7 +17,7 @@ pub fn step_words(batch: &Batch, status: ExitStatus, stderr: &str) -> String {
     let errors: Vec<&str> = stderr.lines().filter(|line| line.contains(batch.error)).collect();
     let said = if errors.is_empty() { stderr.to_owned() } else { errors.join("\n") };
     match status {
-        ExitStatus::Exited(0) => joined("its step ended before its agent linked back", &said),
+        ExitStatus::Exited(0) => joined("its step ended before its agent connected", &said),
         ExitStatus::Exited(code) => joined(&format!("its step exited with code {code}"), &said),
         ExitStatus::Signalled { signal, .. } => joined(&format!("its step was killed by signal {signal}"), &said),
     }

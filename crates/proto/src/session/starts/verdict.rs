@@ -93,7 +93,7 @@ pub fn verdict(
             }
         }
         (_, SSH_FAILED) if !stderr.trim().is_empty() => Verdict::Lost(shown(stderr)),
-        (_, 0) => Verdict::Lost(joined("its remote shell left before its agent linked back", stderr)),
+        (_, 0) => Verdict::Lost(joined("its remote shell exited before its agent connected", stderr)),
         _ => Verdict::Lost(said()),
     }
 }
