@@ -15,7 +15,10 @@ const FILE_BYTES_MAX: u64 = 2 << 20;
 pub enum EnvFileError {
     #[error("--env-file {file}: {problem}")]
     Read { file: String, problem: String },
-    #[error("--env-file {file}: longer than {} MiB, the largest environment that Linux accepts; is it a file of variables?", FILE_BYTES_MAX >> 20)]
+    #[error(
+        "--env-file {file}: longer than {} MiB, the largest environment that Linux accepts; is it a file of variables?",
+        FILE_BYTES_MAX >> 20
+    )]
     TooLong { file: String },
     #[error("--env-file {file}, line {line}: {problem}")]
     Line { file: String, line: usize, problem: LineProblem },

@@ -16,7 +16,7 @@ wireup replay: run recordings of wireup run --record DIR again.
   wireup replay DIR/agent-0.rec DIR/agent-1.rec
 
 Plays each agent's inputs through the same code, without processes or sockets, and checks that it asks for the same
-as it did then. Shows how many things it was told, how many it did, and a digest of these. Exit code: 0 the same as
+as it did then. Shows the number of inputs and of outputs, and a digest of the outputs. Exit code: 0 the same as
 recorded, 1 not, 125 no recording.
 ";
 

@@ -81,7 +81,8 @@ fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_n
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
         out::tell(&format!(
-            "these nodes of session {name} are lost and not used: {hosts}; see wireup status for the reasons; wireup up restarts them"
+            "these nodes of session {name} are lost and not used: {hosts}; see wireup status for the reasons; wireup \
+             up restarts them"
         ));
     }
     // While standard error is still the terminal.

@@ -210,7 +210,8 @@ mod tests {
         let (high, mapping) = resolved("-n 64 --virtual-nodes 4 ./a");
         assert_eq!(
             choices(&high, &mapping),
-            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
+            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not \
+             found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
              of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); exchange: gathered up the \
              tree, broadcast down"
         );

@@ -65,7 +65,8 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
         let size = Bytes(setting.program_bytes);
         found.push(Finding::remark(
             format!(
-                "wireup is missing or has another version; a run would send it ({size}); the host was not examined further"
+                "wireup is missing or has another version; a run would send it ({size}); the host was not examined \
+                 further"
             ),
             "to send it now: wireup doctor --send; or install this version on the host's PATH",
         ));
@@ -92,10 +93,12 @@ fn of_ways(case: &Case, seen: &Seen, cases: &[Case], setting: &Setting) -> Vec<F
     }
     let cure = match setting.interface {
         Some(_) => {
-            "check for a firewall: it must allow TCP from the host to any port of this machine; or choose another --interface"
+            "check for a firewall: it must allow TCP from the host to any port of this machine; or choose another \
+             --interface"
         }
         None => {
-            "check for a firewall: it must allow TCP from the host to any port of this machine; or choose a network with --interface"
+            "check for a firewall: it must allow TCP from the host to any port of this machine; or choose a network \
+             with --interface"
         }
     };
     match &seen.back {
@@ -117,12 +120,14 @@ fn of_ways(case: &Case, seen: &Seen, cases: &[Case], setting: &Setting) -> Vec<F
     match (&seen.onward, &seen.neighbour) {
         (Some(Err(problem)), Some(to)) if is_reached(to, cases) => {
             let cure = format!(
-                "make \"{} {to} true\" work there without a password (forward an ssh agent, or install a key); or use --start ssh-flat, which does not need this",
+                "make \"{} {to} true\" work there without a password (forward an ssh agent, or install a key); or use \
+                 --start ssh-flat, which does not need this",
                 setting.shell
             );
             let why = one_line(problem);
             let text = format!(
-                "it cannot start agents on other hosts by {}; in a tree of two or more levels this machine will start them instead, which is slower",
+                "it cannot start agents on other hosts by {}; in a tree of two or more levels this machine will start \
+                 them instead, which is slower",
                 setting.shell
             );
             let single = format!("it cannot reach {to} by {} ({why}): {}", setting.shell, tree());

@@ -29,9 +29,9 @@ wireup doctor: checks whether a run can start; each line is ok or says how to fi
   wireup doctor --hosts n[0-63]                   each host by ssh, all at once, as a run would start there
   wireup doctor --hostfile hosts --interface ib0
 
-For each host it checks limits, interfaces, clock and versions; whether the host can connect back to this machine, as an
-agent must; and whether it can reach the next host by the same remote shell, as agents in a tree must. It changes nothing
-on the hosts.
+For each host it checks limits, interfaces, clock and versions; whether the host can connect back to this machine, as
+an agent must; and whether it can reach the next host by the same remote shell, as agents in a tree must. It changes
+nothing on the hosts.
 
 Flags, as for wireup run:
   --hosts LIST, --hostfile FILE   which machines

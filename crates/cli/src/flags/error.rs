@@ -36,7 +36,8 @@ pub enum FlagError {
     #[error("--session and --no-session contradict each other; leave one of them out")]
     SessionTwice,
     #[error(
-        "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or run with --no-session"
+        "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or run with \
+         --no-session"
     )]
     DecidedBySession { flag: String },
     #[error("--detach needs a running session; start one with wireup up, or name one with --session NAME")]
@@ -50,7 +51,8 @@ pub enum FlagError {
     #[error("--remote-shell {program} works only inside {allocation}, or leave the flag out")]
     StepOutside { program: &'static str, allocation: &'static str },
     #[error(
-        "--start cannot be combined with --remote-shell {program}, which starts all agents in one step; leave --start out"
+        "--start cannot be combined with --remote-shell {program}, which starts all agents in one step; leave --start \
+         out"
     )]
     StepStarts { program: &'static str },
     #[error("no program to run; try: wireup run -n 4 ./app")]
@@ -74,15 +76,18 @@ pub enum FlagError {
     )]
     SlotsExceeded { ranks: u32, nodes: u32, slots: u32 },
     #[error(
-        "{ranks} ranks do not fit with --map-by ppr:{per_node}:node on {nodes} node(s); lower -n, or raise the number of ranks per node"
+        "{ranks} ranks do not fit with --map-by ppr:{per_node}:node on {nodes} node(s); lower -n, or raise the number \
+         of ranks per node"
     )]
     PprExceeded { ranks: u32, nodes: u32, per_node: u32 },
     #[error(
-        "{ranks} ranks do not fit into the {slots} slots of {hosts} host(s); lower -n, give the hosts more slots (n0:16), name more hosts, or add --oversubscribe to run more ranks than slots"
+        "{ranks} ranks do not fit into the {slots} slots of {hosts} host(s); lower -n, give the hosts more slots \
+         (n0:16), name more hosts, or add --oversubscribe to run more ranks than slots"
     )]
     HostSlotsExceeded { ranks: u32, slots: u64, hosts: u32 },
     #[error(
-        "host {host} would get {ranks} ranks but has only {slots} slots; lower --ppn, give the host more slots, or add --oversubscribe"
+        "host {host} would get {ranks} ranks but has only {slots} slots; lower --ppn, give the host more slots, or add \
+         --oversubscribe"
     )]
     HostTooFull { host: String, ranks: u32, slots: u32 },
     #[error("host {host} would get {ranks} ranks but its max_slots is {max}; lower -n, or raise max_slots")]

@@ -67,7 +67,8 @@ mod tests {
         let refused = |value: &str| checked("--interface", value.to_owned()).expect_err(value).to_string();
         assert_eq!(
             refused("10.1.0.0/33"),
-            "--interface 10.1.0.0/33: the network length after \"/\" is invalid; give an interface (eth0), an address of \
+            "--interface 10.1.0.0/33: the network length after \"/\" is invalid; give an interface (eth0), an address \
+             of \
              one, or a network (10.1.0.0/16)"
         );
         for bad in [

@@ -293,7 +293,8 @@ mod tests {
     fn ranks_beyond_stated_slots_are_refused_until_that_is_asked_for() {
         assert_eq!(
             on_hosts("a:2,b:4", "-n 7 ./p"),
-            Err("7 ranks do not fit into the 6 slots of 2 host(s); lower -n, give the hosts more slots (n0:16), name more hosts, or add --oversubscribe to run more ranks than slots"
+            Err("7 ranks do not fit into the 6 slots of 2 host(s); lower -n, give the hosts more slots (n0:16), name \
+                 more hosts, or add --oversubscribe to run more ranks than slots"
                 .into())
         );
         assert_eq!(on_hosts("a:2,b:4", "-n 7 --oversubscribe ./p"), Ok(vec![(0, 1, 2), (1, 1, 4)]));

@@ -114,7 +114,8 @@ fn names_nothing_new(typed: &Typed, name: &str) -> Result<(), String> {
     let nothing = Low { verbose: typed.low.verbose, ..Low::default() };
     match *typed.low != nothing || typed.section != Section::default() || typed.has(LINGER.name) {
         true => Err(format!(
-            "session {name} is already running; to restart its lost nodes run wireup up without hosts and other flags; wireup down ends it; --name starts another session"
+            "session {name} is already running; to restart its lost nodes run wireup up without hosts and other flags; \
+             wireup down ends it; --name starts another session"
         )),
         false => Ok(()),
     }

@@ -41,7 +41,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
                 count => format!("{count} ranks wait"),
             };
             format!(
-                "{who} {how} while {waiting} for it in {collective} {epoch}{others}; every rank must call MPI_Init and MPI_Finalize"
+                "{who} {how} while {waiting} for it in {collective} {epoch}{others}; every rank must call MPI_Init and \
+                 MPI_Finalize"
             )
         }
         Cause::LeftGroup { group, exit } => {
@@ -49,11 +50,13 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             format!("{who} {how} while others wait for it in the barrier of {group}{others}")
         }
         Cause::NotFinalized => format!(
-            "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait for ever{others}; call MPI_Finalize, \
+            "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait for ever{others}; call \
+             MPI_Finalize, \
              or MPI_Abort to end early"
         ),
         Cause::Pmi { problem } => format!(
-            "{who} violated the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi none offers no PMI"
+            "{who} violated the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi \
+             none offers no PMI"
         ),
         Cause::AgentsMissing { missing } => missing::sentence(missing, setting),
         Cause::AgentLost { problem, .. } => {
@@ -64,7 +67,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             )
         }
         Cause::NoDirectLink { host, problem, .. } => format!(
-            "{}: messages from node {host} are missing or out of order: {problem}{others}; to avoid direct links, use --exchange=tree",
+            "{}: messages from node {host} are missing or out of order: {problem}{others}; to avoid direct links, use \
+             --exchange=tree",
             node(failure)
         ),
         Cause::KeeperLost => format!(
@@ -72,7 +76,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             node(failure)
         ),
         Cause::PmixServer { problem } => format!(
-            "{}: its PMIx server: {problem}{others}; --pmi simple offers PMI-1 and PMI-2 only, --pmix-library chooses another library",
+            "{}: its PMIx server: {problem}{others}; --pmi simple offers PMI-1 and PMI-2 only, --pmix-library chooses \
+             another library",
             node(failure)
         ),
         Cause::ToldToEnd { signal } => format!(
@@ -81,7 +86,8 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             signals::name(*signal)
         ),
         Cause::TimedOut { after_ns } => format!(
-            "the job reached its time limit of {} and was ended; raise --timeout, or use --stall-report 10 to see which ranks others wait for",
+            "the job reached its time limit of {} and was ended; raise --timeout, or use --stall-report 10 to see \
+             which ranks others wait for",
             seconds(*after_ns)
         ),
         Cause::Interrupted { signal } => format!("the job was ended by {}", signals::name(*signal)),
@@ -150,17 +156,20 @@ fn spawn(error: &SpawnError) -> String {
         }
         (SpawnStep::Find | SpawnStep::Exec, EACCES | EPERM) => {
             format!(
-                "{what}: not executable ({reason}); make it executable (chmod +x), and check that its file system is not mounted noexec"
+                "{what}: not executable ({reason}); make it executable (chmod +x), and check that its file system is \
+                 not mounted noexec"
             )
         }
         (SpawnStep::Find | SpawnStep::Exec, EISDIR) => format!("{what} is a directory; give the path of a program"),
         (SpawnStep::Exec, ENOEXEC) => format!(
-            "{what}: not an executable for this machine; a script must begin with a line such as #!/bin/sh, and a program must be built for this architecture"
+            "{what}: not an executable for this machine; a script must begin with a line such as #!/bin/sh, and a \
+             program must be built for this architecture"
         ),
         (SpawnStep::Exec, E2BIG) => format!("{what}: arguments and environment are too long; put them into a file"),
         (SpawnStep::Exec, ETXTBSY) => format!("{what} is open for writing; try again when it is built"),
         (SpawnStep::Interpreter, _) => format!(
-            "{what}: its interpreter was not found ({reason}); check its first line (#!) or, for a binary, its loader (readelf -l)"
+            "{what}: its interpreter was not found ({reason}); check its first line (#!) or, for a binary, its loader \
+             (readelf -l)"
         ),
         (SpawnStep::Devices, _) => format!("{what}; lower --gpus-per-rank, or start fewer ranks on a node"),
         (SpawnStep::Cwd, _) => {

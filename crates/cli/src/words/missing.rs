@@ -172,7 +172,8 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
     let host = bare(group.first);
     Some(match group.kind {
         Kind::Denied => format!(
-            "\"{by_hand}\" must work without a password: install a key there (ssh-copy-id) or load one into your ssh agent (ssh-add)"
+            "\"{by_hand}\" must work without a password: install a key there (ssh-copy-id) or load one into your ssh \
+             agent (ssh-add)"
         ),
         Kind::HostKey => {
             format!(
@@ -180,13 +181,15 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
             )
         }
         Kind::HostKeyChanged => format!(
-            "its host key has changed; find out why (was it reinstalled? it could also be an attack), then run ssh-keygen -R {host} and log in once"
+            "its host key has changed; find out why (was it reinstalled? it could also be an attack), then run \
+             ssh-keygen -R {host} and log in once"
         ),
         Kind::NoName => format!("is the name right? \"getent hosts {host}\" must find it"),
         Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
         Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
         Kind::NotLinked => format!(
-            "if {host} answers \"{by_hand}\" at once, check for a firewall between it and its parent; --interface chooses another network"
+            "if {host} answers \"{by_hand}\" at once, check for a firewall between it and its parent; --interface \
+             chooses another network"
         ),
         Kind::Busy => {
             "its sshd, or that of a jump host, refuses more simultaneous log-ins; raise MaxStartups in its sshd_config"
@@ -237,7 +240,8 @@ mod tests {
                 (2, &refused("n2")),
                 (4, "it did not answer within 60 s")
             ]),
-            "no agent could be started on 4 of 5 nodes: n[1-3]: ssh: connect to host HOST port 22: Connection refused; n4: it did not \
+            "no agent could be started on 4 of 5 nodes: n[1-3]: ssh: connect to host HOST port 22: Connection refused; \
+             n4: it did not \
              answer within 60 s; is sshd running there, on that port? Try \"ssh n1 true\"; is the node up? Try \"ssh n4 \
              true\"; --start-timeout gives it more time"
         );

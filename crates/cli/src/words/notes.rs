@@ -92,7 +92,8 @@ impl Notes {
                 }
                 let host = setting.host(*agent);
                 vec![format!(
-                    "{host}: its sshd is busy ({problem}); retrying; to avoid this, raise MaxStartups in its sshd_config"
+                    "{host}: its sshd is busy ({problem}); retrying; to avoid this, raise MaxStartups in its \
+                     sshd_config"
                 )]
             }
         }

@@ -35,17 +35,20 @@ pub enum CallError {
     #[error(transparent)]
     Place(#[from] PlaceError),
     #[error(
-        "session {name} ended unexpectedly and left {path} behind; wireup up starts it again, wireup down removes the remains, --no-session runs without a session"
+        "session {name} ended unexpectedly and left {path} behind; wireup up starts it again, wireup down removes the \
+         remains, --no-session runs without a session"
     )]
     Stale { name: String, path: String },
     #[error("session {name} ended unexpectedly ({said}); to start it again: wireup up")]
     Crashed { name: String, said: String },
     #[error(
-        "the process that listens on {path} belongs to user {user}, not to you; remove the socket, and find out who could create it"
+        "the process that listens on {path} belongs to user {user}, not to you; remove the socket, and find out who \
+         could create it"
     )]
     Foreign { path: String, user: u32 },
     #[error(
-        "session {name} (process {pid}) was started by another version of wireup: {error}; end it with that version's wireup down, or use --no-session"
+        "session {name} (process {pid}) was started by another version of wireup: {error}; end it with that version's \
+         wireup down, or use --no-session"
     )]
     Version { name: String, pid: u32, error: AttachError },
     #[error("session {name} does not answer; {}--no-session runs without it", if_stopped(.pid))]

@@ -33,13 +33,15 @@ const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 #[derive(thiserror::Error, Debug)]
 pub enum PlaceError {
     #[error(
-        "{name:?} is not a valid session name; use up to {NAME_LEN_MAX} letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+        "{name:?} is not a valid session name; use up to {NAME_LEN_MAX} letters, digits, dots, dashes and underscores, \
+         beginning with a letter or digit"
     )]
     Name { name: String },
     #[error("{path} belongs to user {owner}, not to you; remove it, or set {RUNTIME_DIR} to one of your directories")]
     Foreign { path: String, owner: u32 },
     #[error(
-        "{path} is accessible to other users (mode {mode:04o}); run chmod 700 {path} after checking that nobody has put anything there"
+        "{path} is accessible to other users (mode {mode:04o}); run chmod 700 {path} after checking that nobody has \
+         put anything there"
     )]
     Open { path: String, mode: u32 },
     #[error("{path} is not a directory; remove it, or set {RUNTIME_DIR} to one of your directories")]

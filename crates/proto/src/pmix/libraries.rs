@@ -34,7 +34,8 @@ impl Libraries {
             return Ok(());
         }
         Err(format!(
-            "the nodes have different PMIx libraries, which are incompatible: {} and {}; choose one with --pmix-library",
+            "the nodes have different PMIx libraries, which are incompatible: {} and {}; choose one with \
+             --pmix-library",
             words(facts, known),
             words(facts, &other)
         ))

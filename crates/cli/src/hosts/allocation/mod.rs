@@ -78,7 +78,8 @@ pub struct Node {
 /// This process is one of several equal tasks that a batch system has started.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 #[error(
-    "this is one of {tasks} tasks of a {scheduler} step, and every task would start the whole job; start wireup run only once ({once}), or use --hosts or --virtual-nodes"
+    "this is one of {tasks} tasks of a {scheduler} step, and every task would start the whole job; start wireup run \
+     only once ({once}), or use --hosts or --virtual-nodes"
 )]
 pub struct Refused {
     pub tasks: u32,
@@ -90,7 +91,8 @@ pub struct Refused {
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum AllocationError {
     #[error(
-        "{variable}={value}: {problem}; if the variable is left over from another job, unset it; or name the hosts with --hosts"
+        "{variable}={value}: {problem}; if the variable is left over from another job, unset it; or name the hosts \
+         with --hosts"
     )]
     Variable { variable: &'static str, value: String, problem: String },
     #[error("cannot use the file that {variable} names: {problem}; name the hosts with --hosts, or unset {variable}")]

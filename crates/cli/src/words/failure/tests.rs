@@ -29,7 +29,8 @@ fn ends_of_ranks() {
     );
     assert_eq!(
         said(Cause::Signalled { signal: 9, core_dumped: false }),
-        "rank 3 (node 1 node1, pid 4711) was killed by signal 9 (SIGKILL); the other ranks were ended; check dmesg on the node for an out-of-memory kill"
+        "rank 3 (node 1 node1, pid 4711) was killed by signal 9 (SIGKILL); the other ranks were ended; check dmesg on \
+         the node for an out-of-memory kill"
     );
     assert_eq!(
         said(Cause::Exited(2)),
@@ -104,7 +105,8 @@ fn failures_of_our_own() {
     let start = Cause::AgentsMissing { missing };
     assert_eq!(
         of_node(start.clone(), Setting::example()),
-        "no agent could be started on 1 of 2 nodes: node1: exit code 255; check free memory and the limit of processes (ulimit -u)"
+        "no agent could be started on 1 of 2 nodes: node1: exit code 255; check free memory and the limit of processes \
+         (ulimit -u)"
     );
     let remote = Setting { local: false, shell: "rsh".into(), ..Setting::example() };
     assert!(of_node(start, remote.clone()).ends_with("try \"rsh node1 true\""));
@@ -114,7 +116,8 @@ fn failures_of_our_own() {
     let unlinked = Cause::NoDirectLink { agent: AgentId(2), host: "node2".into(), problem };
     assert_eq!(
         of_node(unlinked, Setting::example()),
-        "node node1: messages from node node2 are missing or out of order: more than 9 bytes arrived while earlier frames are missing; the other ranks were ended; to avoid direct links, use --exchange=tree"
+        "node node1: messages from node node2 are missing or out of order: more than 9 bytes arrived while earlier \
+         frames are missing; the other ranks were ended; to avoid direct links, use --exchange=tree"
     );
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "connection reset".into() };
     assert!(of_node(lost.clone(), Setting::example()).ends_with("check dmesg on the node for an out-of-memory kill"));

@@ -51,7 +51,7 @@ fn ctrl_c_is_for_the_job() {
     let mut viewer = session.wireup(&format!("attach {job}")).start();
     viewer.await_out("ready\n", 2);
     viewer.signal(Signal::INT);
-    viewer.await_that("the first Ctrl-C is reported", |viewer| viewer.err_text().contains("passed on"));
+    viewer.await_that("the first Ctrl-C is reported", |viewer| viewer.err_text().contains("was sent to all ranks"));
     viewer.signal(Signal::INT);
     let outcome = viewer.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");

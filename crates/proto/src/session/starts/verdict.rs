@@ -75,7 +75,8 @@ pub fn verdict(
         (How::Plain, NEEDED | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Look),
         (How::Look | How::Send, NEEDED) => match needed_arch(stderr).zip(arch) {
             Some((its, ours)) if !its.is_empty() && its != ours => Verdict::Lost(format!(
-                "it is an {its} machine without wireup, and this wireup is for {ours}; install wireup for {its} there, on its PATH"
+                "it is an {its} machine without wireup, and this wireup is for {ours}; install wireup for {its} there, \
+                 on its PATH"
             )),
             _ if is_probe => Verdict::Reached,
             _ if how == How::Send => Verdict::Lost(said()),
