@@ -78,7 +78,7 @@ pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
     }
     let summary = Summary { missed: missed(&all, &contestants), interrupted: interrupt.is_set() };
     if summary.missed > 0 {
-        println!("\n{} of the figures asked for were missed", summary.missed);
+        println!("\n{} of the targets were missed", summary.missed);
     }
     Ok(summary)
 }

@@ -186,8 +186,8 @@ mod tests {
             "2 ranks with 2 GPUs each need 4 GPUs, but the node has 3 (CUDA_VISIBLE_DEVICES=0,1,2)"
         );
         assert_eq!(refused(1, &[]), "1 ranks with 2 GPUs each need 2 GPUs, but the node has none");
-        assert!(refused(1, &["CUDA_VISIBLE_DEVICES=0,-1,1"]).ends_with("it offers 1 (CUDA_VISIBLE_DEVICES=0)"));
-        assert!(refused(1, &["CUDA_VISIBLE_DEVICES="]).ends_with("it offers 0 (CUDA_VISIBLE_DEVICES=)"));
+        assert!(refused(1, &["CUDA_VISIBLE_DEVICES=0,-1,1"]).ends_with("the node has 1 (CUDA_VISIBLE_DEVICES=0)"));
+        assert!(refused(1, &["CUDA_VISIBLE_DEVICES="]).ends_with("the node has 0 (CUDA_VISIBLE_DEVICES=)"));
     }
 
     #[test]

@@ -68,8 +68,7 @@ mod tests {
         assert_eq!(
             refused("10.1.0.0/33"),
             "--interface 10.1.0.0/33: the network length after \"/\" is invalid; give an interface (eth0), an address \
-             of \
-             one, or a network (10.1.0.0/16)"
+             of one, or a network (10.1.0.0/16)"
         );
         for bad in [
             "10.1/16",

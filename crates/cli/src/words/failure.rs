@@ -51,8 +51,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
         }
         Cause::NotFinalized => format!(
             "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait for ever{others}; call \
-             MPI_Finalize, \
-             or MPI_Abort to end early"
+             MPI_Finalize, or MPI_Abort to end early"
         ),
         Cause::Pmi { problem } => format!(
             "{who} violated the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi \

@@ -41,9 +41,8 @@ fn a_host_that_may_not_call_others_is_helped_from_above() {
     assert_eq!(outcome.sorted_lines(), EACH_ONE, "{outcome}");
     for (agent, parent) in [("n1", "n0"), ("n2", "n1"), ("n3", "n2")] {
         outcome.expect_err_line(&[
-            &format!("{agent}: "),
-            "started it",
-            &format!("{parent} could not"),
+            &format!("{agent} was started by "),
+            &format!("because {parent} could not start it"),
             "ermission denied",
         ]);
     }
@@ -55,7 +54,7 @@ fn a_host_without_keys_is_helped_by_the_nearest_that_has_them() {
     machines.shadow(1, "/run/wireup-testbed/ssh/user", "", 0o600).expect("a key is hidden");
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
     assert_eq!(outcome.sorted_lines(), EACH_ONE, "{outcome}");
-    outcome.expect_err_line(&["n2: n0 started it", "n1 could not"]);
+    outcome.expect_err_line(&["n2 was started by n0", "because n1 could not start it"]);
     assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
 }
 

@@ -71,7 +71,7 @@ pub enum RunError {
     #[error("cannot create the output directory {path}: {error}")]
     OutputDir { path: PathBuf, error: io::Error },
     #[error(
-        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise it with `ulimit -Hn`, or start fewer ranks per node"
+        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise the hard limit (ulimit -Hn), or start fewer ranks per node"
     )]
     OpenFiles { ranks: u32, needed: u64, limit: u64 },
 }

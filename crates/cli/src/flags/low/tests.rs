@@ -113,7 +113,7 @@ fn a_terminal_may_name_its_rank() {
 fn mistakes_are_one_line_with_the_next_step() {
     assert_eq!(refused("--virtual-node 2 ./a"), "unknown flag --virtual-node; did you mean --virtual-nodes?");
     assert_eq!(refused("-virtualnodes=2 ./a"), "unknown flag -virtualnodes; did you mean --virtual-nodes?");
-    assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; wireup help run lists the flags");
+    assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; see wireup help run for the flags");
     assert_eq!(refused("-n"), "-n needs a value: -n N");
     assert_eq!(refused("-n : ./a"), "-n needs a value: -n N");
     assert_eq!(refused("-env A"), "-env needs a value: -env NAME=VALUE");

@@ -250,7 +250,7 @@ fn an_agent_that_has_begun_is_not_missed_for_its_parent() {
     let link = link_child(&mut root, T, 1);
     [1, 3, 4, 5, 6].into_iter().for_each(|agent| told(&mut root, shell, agent, None));
     told(&mut root, shell, 2, Some("no room"));
-    told(&mut root, shell, 5, Some("cannot connect to the parent agent: it did not begin in time"));
+    told(&mut root, shell, 5, Some("cannot connect to the parent agent: its address did not arrive in time"));
     outputs(&mut root);
     hear(&mut root, T, link, 1, &Control::Started { ranks: 3, pmix: None });
     assert_eq!(missing(&outputs(&mut root)), [(2, "no room".to_owned())]);
