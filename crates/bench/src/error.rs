@@ -6,7 +6,7 @@ use std::path::PathBuf;
 pub enum BenchError {
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    #[error("{library} does not lie beside {}, nor in ../lib from there: see --library; cargo xtask libraries builds it", .wireup.display())]
+    #[error("{library} was not found beside {}, nor in ../lib from there: see --library; to build it: cargo xtask libraries", .wireup.display())]
     NoLibrary { library: &'static str, wireup: PathBuf },
 }
 

@@ -15,8 +15,9 @@ usage: wireup bench launch|start|jobs [FLAG..]          launchers side by side; 
        wireup bench modex [FLAG..]                      the start of PMIx ranks; see wireup bench modex --help
        wireup bench p2p|coll [FLAG..]                   links between agents; see wireup bench p2p --help
 
-launch: jobs of their own. start: jobs in a session that stands. jobs: how many small ones a second. All time wireup, the raw
-spawn floor and the launchers that are installed side by side in interleaved rounds, and say which of the figures asked for are met.
+launch: jobs that start their own agents. start: jobs in a running session. jobs: how many small jobs a second. All time
+wireup, the raw spawn floor and the installed launchers side by side in interleaved rounds, and report which targets are
+met.
 ";
 
 #[derive(Debug, PartialEq)]
@@ -46,12 +47,12 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
                 return Ok(flags.map_or(Wish::Help(startup::HELP), |flags| Wish::Startup(Box::new(flags))));
             }
             let Some(benchmark) = launch_flags::Benchmark::from_word(&word.to_string_lossy()) else {
-                return Err(format!("no benchmark {}", word.to_string_lossy()).into());
+                return Err(format!("unknown benchmark {}", word.to_string_lossy()).into());
             };
             let flags = launch_flags::parse(benchmark, &mut parser)?;
             Ok(flags.map_or(Wish::Help(launch_flags::HELP), |flags| Wish::Launch(Box::new(flags))))
         }
         Some(other) => Err(other.unexpected()),
-        None => Err("say what to time: launch, start, jobs, exchange, init, overlap, p2p, coll, modex".into()),
+        None => Err("no benchmark given; use launch, start, jobs, exchange, init, overlap, p2p, coll or modex".into()),
     }
 }

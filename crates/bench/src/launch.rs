@@ -80,7 +80,7 @@ pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
     let has_measured = all.iter().any(|measured| measured.series.iter().any(has_figures));
     let summary = Summary { missed: missed(&all, &contestants), has_measured, interrupted: interrupt.is_set() };
     if summary.missed > 0 {
-        println!("\n{} of the figures asked for were missed", summary.missed);
+        println!("\n{} of the targets were missed", summary.missed);
     }
     Ok(summary)
 }

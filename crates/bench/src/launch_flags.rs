@@ -14,31 +14,31 @@ pub const HELP: &str = "\
 usage: wireup bench launch|start|jobs [FLAG..]
 
 Times wireup, the raw spawn floor, a bare echo server and the launchers that are installed, side by side in
-interleaved rounds, and says which of the figures asked for are met.
+interleaved rounds, and reports which targets are met.
 
-launch: jobs that bring their own agents. start: the same, and jobs in a session that stands (wireup up before a case,
-wireup down after it), beside prun on a PRRTE that stands. jobs: how many jobs of one rank a second, 16 in flight.
+launch: jobs that start their own agents. start: the same, and jobs in a running session (wireup up before a case,
+wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of one rank a second, 16 in flight.
 
   --case NAME        run this case (repeatable; default: the whole table, see --list);
                      NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, memory,
                      openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs;
                      nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell
   --hosts A,B,..     time jobs across these hosts: its own table of cases; nodes take the first of them
-  --remote-shell CMD called as CMD HOST COMMAND by all contestants (default: plainsh where it is installed
+  --remote-shell CMD called as CMD HOST COMMAND by all launchers (default: plainsh where it is installed
                      and the case is not about ssh, else ssh)
   --shared DIR       where all hosts see the test programs (default: the current directory)
-  --list             list the table's cases and what is asked
+  --list             list the table's cases and their targets
   --rounds N         rounds that count, in place of each case's own; one warm-up round goes before
   --limit SECONDS    bound on each command, in place of each case's own
   --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
   --wireup-arg ARG   a further argument of wireup run (repeatable)
   --up-arg ARG       start, jobs: a further argument of wireup up (repeatable)
   --peer NAME=PATH   time this launcher too (repeatable); its kind is told by --version
-  --without NAME     leave this contestant out (repeatable), such as wireup, floor-2, hydra-4.0.2
+  --without NAME     leave this launcher out (repeatable), such as wireup, floor-2, hydra-4.0.2
   --mpi-program PATH an MPI program that does init, barrier, finalize: the mpi-init cases need it
                      (default: target/programs/mpich5/initfin, if it is there)
   --mpi-env K=V      a variable for the cases with MPI programs (repeatable)
-  --jobs N           jobs: so many in all, in slices of which each contestant runs one in turn (default: 1000 in 5; --rounds)
+  --jobs N           jobs: so many in all, in slices of which each launcher runs one in turn (default: 1000 in 5; --rounds)
   --in-flight N      jobs: so many at a time (default: 16)
   --soak N           jobs: in place of the race so many jobs through one session, some of which crash, abort or leave something
                      behind; says what agents have more than before: memory, descriptors, threads, processes, files
@@ -46,7 +46,7 @@ wireup down after it), beside prun on a PRRTE that stands. jobs: how many jobs o
   --json FILE        write everything that was measured
   --csv FILE         write every sample as a line
   --svg DIR          start: write the figure of process initiation
-  --strict           exit with 1 if a figure is missed
+  --strict           exit with 1 if a target is missed
 ";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

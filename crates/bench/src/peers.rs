@@ -134,7 +134,7 @@ pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrup
     for (name, path) in named.chain(searched) {
         let Ok(real) = fs::canonicalize(&path) else {
             if let Some(name) = name {
-                found.refused.push(format!("{name}: {} is not there", path.display()));
+                found.refused.push(format!("{name}: {} was not found", path.display()));
             }
             continue;
         };
@@ -156,7 +156,7 @@ pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrup
                     found.peers.push(Contestant { name, kind, version, path, extra: Vec::new(), env: Vec::new() });
                 }
             }
-            Ok(None) => found.refused.push(format!("{}: not a launcher that is known here", path.display())),
+            Ok(None) => found.refused.push(format!("{}: not a known launcher", path.display())),
             Err(why) => found.refused.push(format!("{}: --version: {why}", path.display())),
         }
     }

@@ -97,7 +97,11 @@ impl Stage<'_> {
         let text = fs::read_to_string(stamps).map_err(wrong)?;
         let inits = text.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok());
         if text.lines().count() != case.place.job_size() as usize {
-            return Err(wrong(format!("{} of {} ranks told their times", text.lines().count(), case.place.job_size())));
+            return Err(wrong(format!(
+                "only {} of {} ranks reported their times",
+                text.lines().count(),
+                case.place.job_size()
+            )));
         }
         let slowest_s = inits.max().unwrap_or(0) as f64 / 1e9;
         let mut sample = less(sample, slowest_s);

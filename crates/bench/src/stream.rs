@@ -46,7 +46,7 @@ pub fn run(
     all.extend(argv);
     let (stdout, stderr) = (Some(told.clone()), scratch.file("stderr"));
     Invocation { argv: all, env, stdout, stderr, limit }.run(interrupt)?;
-    read(&told).ok_or_else(|| Failure::Wrong("spawn-jobs did not tell what it has run".into()))
+    read(&told).ok_or_else(|| Failure::Wrong("spawn-jobs did not report what it has run".into()))
 }
 
 /// Parses the last line, which follows the output of the runs.

@@ -24,7 +24,7 @@ pub fn word(parser: &mut lexopt::Parser) -> Result<String, lexopt::Error> {
 
 pub fn at_least_one(parser: &mut lexopt::Parser) -> Result<u32, lexopt::Error> {
     let number = parser.value()?.parse()?;
-    if number == 0 { Err("0 of nothing: at least 1 is needed".into()) } else { Ok(number) }
+    if number == 0 { Err("0 is too small; give at least 1".into()) } else { Ok(number) }
 }
 
 /// Parses `A,B,..`; the error of `read` names what was expected.
@@ -38,7 +38,7 @@ pub fn host_names(text: &str) -> Result<Vec<String>, lexopt::Error> {
     let is_name =
         |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c));
     match text.split(',').find(|name| !is_name(name)) {
-        Some(name) => Err(format!("--hosts: {name:?} is no plain host name; expected A,B,..").into()),
+        Some(name) => Err(format!("--hosts: {name:?} is not a plain host name; expected A,B,..").into()),
         None => Ok(text.split(',').map(str::to_owned).collect()),
     }
 }

@@ -15,7 +15,10 @@ const FILE_BYTES_MAX: u64 = 2 << 20;
 pub enum EnvFileError {
     #[error("--env-file {file}: {problem}")]
     Read { file: String, problem: String },
-    #[error("--env-file {file}: longer than {} MiB, more than an environment can hold", FILE_BYTES_MAX >> 20)]
+    #[error(
+        "--env-file {file}: longer than {} MiB, the largest environment that Linux accepts; is it a file of variables?",
+        FILE_BYTES_MAX >> 20
+    )]
     TooLong { file: String },
     #[error("--env-file {file}, line {line}: {problem}")]
     Line { file: String, line: usize, problem: LineProblem },
@@ -27,9 +30,9 @@ pub enum LineProblem {
     Name,
     #[error("a quote is not closed; close it on the same line")]
     OpenQuote,
-    #[error("a word follows the value; put a value with blanks into quotes")]
+    #[error("unexpected text after the value; put a value that contains blanks into quotes")]
     Rest,
-    #[error("holds a zero byte; is it a text file?")]
+    #[error("the line contains a zero byte; is this a text file?")]
     Zero,
 }
 
@@ -136,7 +139,7 @@ mod tests {
         assert!(refused("1A=1").contains("write NAME=VALUE"));
         assert!(refused("export A").contains("write NAME=VALUE"));
         assert!(refused("A='x\n'").starts_with("--env-file vars, line 1: a quote is not closed"));
-        assert!(refused("A=x y").contains("a word follows the value"));
+        assert!(refused("A=x y").contains("unexpected text after the value"));
         assert!(refused("A=\0").contains("a zero byte"));
         assert!(read_file(Path::new("/dev/zero")).expect_err("endless").to_string().contains("longer than 2 MiB"));
         assert!(

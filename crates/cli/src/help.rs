@@ -11,20 +11,20 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
   sbatch -N 4 --wrap 'wireup run ./app'       in an allocation: its nodes, its number of ranks
   wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
   wireup up --hosts n[0-63]                   a session there: runs find its agents and start at once
-  wireup doctor --hosts n[0-63]               whether these machines are fit for it
+  wireup doctor --hosts n[0-63]               check whether these machines can run jobs
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here
   wireup bench exchange                       ranks' first exchange by every scheme
 
 Commands:
   run       start a job
-  up        begin a session, whose agents serve many runs
+  up        start a session, whose agents serve many runs
   down      end it
   status    its nodes
   jobs      its jobs
   kill      end one of them, or send it a signal
   attach    show a job of wireup run --detach
-  doctor    whether machines are fit for a run: each line ok or the cure
+  doctor    check whether machines can run jobs, and how to fix what is wrong
   pmi       a PMI client for tests
   bench     measure launchers side by side
   replay    run a recording of wireup run --record again
@@ -48,20 +48,21 @@ wireup run: start a job.
 
 usage: wireup run [FLAGS] PROGRAM [ARGUMENTS] [: [FLAGS] PROGRAM [ARGUMENTS]]...
 Flags come before the program; one dash is as good as two (-np, -wdir). \"Per program\" flags belong to the program
-behind them, all others to the job.
+that follows them, all others to the job.
 ";
 
 const RUN_END: &str = "
-Ranks find WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE, WIREUP_NODE in their environment, which is
-else this one, without the variables of an outer launcher. With other machines it is also without what holds on this one
-only, unless -x names it: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*, DBUS_SESSION_BUS_ADDRESS. Working directory,
-umask and soft limits (ulimit) are those of wireup run on every machine, as far as its hard limits allow.
+Ranks have WIREUP_RANK, WIREUP_SIZE, WIREUP_LOCAL_RANK, WIREUP_LOCAL_SIZE, WIREUP_NODE in their environment; the rest is
+this environment without the variables of an outer launcher. In a job with other machines, variables that apply only to
+this machine are removed too, unless -x names them: HOSTNAME, SSH_*, XDG_RUNTIME_DIR, XDG_SESSION_*,
+DBUS_SESSION_BUS_ADDRESS. Working directory, umask and soft limits (ulimit) are those of wireup run on every machine, as
+far as its hard limits allow.
 
-Without --hosts and --hostfile hosts are those of WIREUP_HOSTS (written as --hosts), else of the batch system that
-this is in (Slurm, PBS, LSF, Flux, Grid Engine), else this machine.
+Without --hosts and --hostfile the hosts are those of WIREUP_HOSTS (written as --hosts), else those of the surrounding
+batch job (Slurm, PBS, LSF, Flux, Grid Engine), else this machine.
 
 While a job runs: Ctrl-C is passed on to the ranks, a second one kills them; other signals are passed on; SIGALRM
-(kill -ALRM) to wireup asks which ranks the others wait for.
+(kill -ALRM) to wireup shows which ranks the others wait for.
 
 Exit code: that of the first rank that failed, 128 + signal if a signal killed it; 124 after --timeout, 125 if wireup
 itself could not do what was asked, 126 if the program cannot be executed, 127 if it is not found.

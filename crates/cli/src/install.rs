@@ -46,7 +46,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
         }
         Ok(Wish::Install(prefix)) => match install(&prefix) {
             Ok(()) => {
-                out::print(&format!("installed below {}\n", prefix.display()));
+                out::print(&format!("installed in {}\n", prefix.display()));
                 0
             }
             Err(problem) => out::fail(&format!("install: {problem}")),
@@ -72,7 +72,9 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Wish, String> {
         }
     }
     let prefix = prefix.filter(|prefix| !prefix.as_os_str().is_empty());
-    prefix.map(Wish::Install).ok_or_else(|| "say where to: wireup install --prefix /opt/wireup".to_owned())
+    prefix
+        .map(Wish::Install)
+        .ok_or_else(|| "--prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
 }
 
 fn real_name(library: &str) -> String {
@@ -80,7 +82,8 @@ fn real_name(library: &str) -> String {
 }
 
 fn install(prefix: &Path) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| format!("where this program lies: {error}"))?;
+    let program =
+        std::env::current_exe().map_err(|error| format!("cannot determine the path of this program: {error}"))?;
     // Look for everything first, so that nothing is copied if a file is missing.
     let libraries = libraries_of(&program)?;
     let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
@@ -111,7 +114,10 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
     let find = |name: &str| {
         let file = real_name(name);
         folders.iter().map(|folder| folder.join(&file)).find(|path| path.is_file()).ok_or_else(|| {
-            format!("{file} does not lie beside this program, in {}; cargo xtask libraries builds it", beside.display())
+            format!(
+                "{file} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries",
+                beside.display()
+            )
         })
     };
     LIBRARIES.into_iter().map(find).collect()

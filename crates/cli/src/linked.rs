@@ -46,16 +46,10 @@ fn name(offered: PmiFlavour) -> &'static str {
 fn advice(family: Family, offered: PmiFlavour) -> &'static str {
     match family {
         Family::Pmix if !offered.has_pmix() => "it needs PMIx: use --pmi auto or --pmi pmix",
-        Family::Pmix => {
-            "did it get as far as MPI_Init? Then it was built for another launcher (Open MPI 1 or 2, its own PMI)"
-        }
+        Family::Pmix => "if it reached MPI_Init, it was built for another launcher (Open MPI 1 or 2, its own PMI)",
         Family::Mpich if !offered.has_simple() => "it needs PMI-1: use --pmi auto or --pmi simple",
-        Family::Mpich => {
-            "did it get as far as MPI_Init? Then it was built for another launcher; use one built for PMI-1 or PMI-2"
-        }
-        Family::Pmi => {
-            "did it get as far as PMI_Init? Then this library belongs to another launcher (Slurm, Flux, Cray)"
-        }
+        Family::Mpich => "if it reached MPI_Init, it was built for another launcher; use one built for PMI-1 or PMI-2",
+        Family::Pmi => "if it reached PMI_Init, this library belongs to another launcher (Slurm, Flux, Cray)",
     }
 }
 

@@ -118,11 +118,11 @@ fn help(topic: Option<&str>) -> u8 {
 /// The likeliest mistake is a program in place of a command.
 fn unknown_command(word: &str) -> String {
     if word.starts_with('-') || word.contains('/') {
-        return format!("{word} is no command; did you mean wireup run {word}?");
+        return format!("unknown command {word}; did you mean wireup run {word}?");
     }
     match flags::nearest(word, COMMANDS.into_iter()) {
-        Some(command) => format!("{word} is no command; did you mean wireup {command}?"),
-        None => format!("{word} is no command; wireup help lists them, wireup run {word} starts a program"),
+        Some(command) => format!("unknown command {word}; did you mean wireup {command}?"),
+        None => format!("unknown command {word}; see wireup help, or start a program with wireup run {word}"),
     }
 }
 
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn slips_are_understood() {
-        assert_eq!(unknown_command("./app"), "./app is no command; did you mean wireup run ./app?");
-        assert_eq!(unknown_command("-n"), "-n is no command; did you mean wireup run -n?");
-        assert_eq!(unknown_command("rnu"), "rnu is no command; did you mean wireup run?");
-        assert!(unknown_command("hostname").contains("wireup run hostname starts a program"));
+        assert_eq!(unknown_command("./app"), "unknown command ./app; did you mean wireup run ./app?");
+        assert_eq!(unknown_command("-n"), "unknown command -n; did you mean wireup run -n?");
+        assert_eq!(unknown_command("rnu"), "unknown command rnu; did you mean wireup run?");
+        assert!(unknown_command("hostname").contains("start a program with wireup run hostname"));
     }
 }

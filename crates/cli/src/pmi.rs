@@ -84,9 +84,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let (fd, env) = match contact {
         Contact::Fd { fd, env } => (fd, env),
         Contact::Singleton => {
-            say(
-                "singleton: no PMI_FD here, so rank 0 of 1; start it by a launcher: wireup run -n 4 wireup pmi exchange\n",
-            );
+            say("PMI_FD is not set, so this is a singleton (rank 0 of 1); start it with a launcher: wireup run -n 4 \
+                 wireup pmi exchange\n");
             return 0;
         }
         Contact::Port { address, .. } => {

@@ -16,7 +16,7 @@ wireup replay: run recordings of wireup run --record DIR again.
   wireup replay DIR/agent-0.rec DIR/agent-1.rec
 
 Plays each agent's inputs through the same code, without processes or sockets, and checks that it asks for the same
-as it did then. Shows how many things it was told, how many it did, and a digest of these. Exit code: 0 the same as
+as it did then. Shows the number of inputs and of outputs, and a digest of the outputs. Exit code: 0 the same as
 recorded, 1 not, 125 no recording.
 ";
 
@@ -24,7 +24,7 @@ recorded, 1 not, 125 no recording.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let files: Vec<OsString> = args.collect();
     if files.is_empty() {
-        return out::fail("replay: no recording named; make one with: wireup run --record DIR ./app");
+        return out::fail("replay: give the path of a recording; to make one: wireup run --record DIR ./app");
     }
     if files.iter().any(|file| file == "--help" || file == "-h") {
         out::print(HELP);
@@ -64,13 +64,13 @@ fn play(path: &Path) -> std::io::Result<(String, bool)> {
 
 fn line(agent: u32, report: &ReplayReport) -> String {
     let ReplayReport { told, digest, left, differs_after } = report;
-    let end = if *left { "left" } else { "did not leave" };
+    let end = if *left { "exited" } else { "did not exit" };
     let verdict = match differs_after {
         None => "the same as recorded".to_owned(),
-        Some(told) => format!("DIFFERS from the recording after {told} things"),
+        Some(told) => format!("DIFFERS from the recording after {told} inputs"),
     };
     format!(
-        "agent {agent}: told {told} things, did {}, digest {:016x}, {end}; {verdict}",
+        "agent {agent}: {told} inputs, {} outputs, digest {:016x}, {end}; {verdict}",
         digest.outputs,
         digest.value()
     )
@@ -104,7 +104,7 @@ mod tests {
         recorder.flush().expect("write the recording");
         let path = directory.join("agent-0.rec");
         let first = play(&path).expect("replay the recording");
-        assert!(first.0.starts_with("agent 0: told 1 things") && first.1, "{first:?}");
+        assert!(first.0.starts_with("agent 0: 1 inputs") && first.1, "{first:?}");
         assert_eq!(play(&path).expect("replay the recording"), first);
         assert!(play(&directory.join("other")).is_err());
         std::fs::remove_dir_all(&directory).expect("remove the folder");

@@ -59,7 +59,7 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
     let high = high::resolve(low, here).map_err(|error| error.to_string())?;
     let mapping = mapping(&high)?;
     if let Some(why) = alone.filter(|_| verbose) {
-        out::tell(&format!("{why}: agents are started for this job alone"));
+        out::tell(&format!("{why}; starting agents for this job only"));
     }
     let reach = Reach::OneShot { session: Box::new(high.session.clone()), keeper };
     if !announce(&high, &mapping) {
@@ -81,7 +81,8 @@ fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_n
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
         out::tell(&format!(
-            "left out, since lost to session {name}: {hosts}; wireup status says why, wireup up tries again"
+            "these nodes of session {name} are lost and not used: {hosts}; see wireup status for the reasons; wireup \
+             up restarts them"
         ));
     }
     // While standard error is still the terminal.
@@ -112,7 +113,7 @@ fn refuse_detached(low: &Low) -> Result<(), String> {
 
 fn look_around(low: &Low) -> Result<Here, String> {
     Here::read(|env| may_name_hosts(low, Env(env)))
-        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))
+        .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))
 }
 
 fn mapping(high: &High) -> Result<Mapping, String> {
@@ -185,7 +186,10 @@ fn show_profile(path: &Path, outcome: &RunOutcome) -> u8 {
             outcome.code
         }
         Err(error) => {
-            out::tell(&format!("trace {}: {error}; name a file that can be written", path.display()));
+            out::tell(&format!(
+                "cannot write the trace {}: {error}; give a writable file to --profile",
+                path.display()
+            ));
             if outcome.code == 0 { OURS } else { outcome.code }
         }
     }

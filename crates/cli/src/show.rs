@@ -144,8 +144,8 @@ fn tree(high: &High, agents: u32) -> String {
     let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
     let why = match high.start {
         Start::Flat => "--start ssh-flat",
-        Start::Serial => "--start serial-ssh: one remote shell a rank, in sequence; only to measure against",
-        Start::Tree if high.fanout_given => "as asked",
+        Start::Serial => "--start serial-ssh: one remote shell per rank, one after the other; for comparisons only",
+        Start::Tree if high.fanout_given => "chosen by --fanout",
         Start::Tree => "fewest levels with at most 32 children",
     };
     let remote_shell = &high.session.remote_shell;
@@ -165,7 +165,7 @@ fn links(high: &High) -> String {
     }
     let interface =
         session.interface.as_deref().map_or("any interface".to_owned(), |which| format!("interface {which}"));
-    let cipher = if session.encrypt { "encrypted" } else { "proven, not encrypted" };
+    let cipher = if session.encrypt { "encrypted" } else { "authenticated, not encrypted" };
     format!("links: {interface}, {cipher}; ")
 }
 
@@ -210,8 +210,8 @@ mod tests {
         let (high, mapping) = resolved("-n 64 --virtual-nodes 4 ./a");
         assert_eq!(
             choices(&high, &mapping),
-            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a is \
-             not there); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
+            "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not \
+             found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
              of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); exchange: gathered up the \
              tree, broadcast down"
         );
@@ -243,6 +243,6 @@ mod tests {
         let (high, mapping) = resolved("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a");
         let said = choices(&high, &mapping);
         assert!(said.contains("4 nodes n[1-2] (") && said.contains("5 agents (started by rsh), fan-out 5"), "{said}");
-        assert!(said.contains("only to measure against"), "{said}");
+        assert!(said.contains("for comparisons only"), "{said}");
     }
 }

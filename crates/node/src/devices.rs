@@ -116,10 +116,10 @@ fn too_few(per_rank: usize, needed: usize, offered: &[List]) -> SpawnError {
         format!("{} ({}={})", list.devices.len(), list.name, String::from_utf8_lossy(&list.devices.join(&b',')))
     };
     let offers = match offered {
-        [] => "none is there".to_owned(),
-        lists => format!("it offers {}", lists.iter().map(told).collect::<Vec<_>>().join(", ")),
+        [] => "the node has none".to_owned(),
+        lists => format!("the node has {}", lists.iter().map(told).collect::<Vec<_>>().join(", ")),
     };
-    let what = format!("{} ranks need {needed} GPUs, {per_rank} each, and {offers}", needed / per_rank);
+    let what = format!("{} ranks with {per_rank} GPUs each need {needed} GPUs, but {offers}", needed / per_rank);
     SpawnError { step: SpawnStep::Devices, what, errno: 0 }
 }
 
@@ -183,11 +183,11 @@ mod tests {
         };
         assert_eq!(
             refused(2, &["CUDA_VISIBLE_DEVICES=0,1,2"]),
-            "2 ranks need 4 GPUs, 2 each, and it offers 3 (CUDA_VISIBLE_DEVICES=0,1,2)"
+            "2 ranks with 2 GPUs each need 4 GPUs, but the node has 3 (CUDA_VISIBLE_DEVICES=0,1,2)"
         );
-        assert_eq!(refused(1, &[]), "1 ranks need 2 GPUs, 2 each, and none is there");
-        assert!(refused(1, &["CUDA_VISIBLE_DEVICES=0,-1,1"]).ends_with("it offers 1 (CUDA_VISIBLE_DEVICES=0)"));
-        assert!(refused(1, &["CUDA_VISIBLE_DEVICES="]).ends_with("it offers 0 (CUDA_VISIBLE_DEVICES=)"));
+        assert_eq!(refused(1, &[]), "1 ranks with 2 GPUs each need 2 GPUs, but the node has none");
+        assert!(refused(1, &["CUDA_VISIBLE_DEVICES=0,-1,1"]).ends_with("the node has 1 (CUDA_VISIBLE_DEVICES=0)"));
+        assert!(refused(1, &["CUDA_VISIBLE_DEVICES="]).ends_with("the node has 0 (CUDA_VISIBLE_DEVICES=)"));
     }
 
     #[test]

@@ -149,7 +149,7 @@ fn read_record(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     }
     let length = u32::from_le_bytes(length) as usize;
     if length > RECORD_LEN_MAX {
-        return Err(io::Error::other("a record is longer than any that wireup writes"));
+        return Err(io::Error::other("the recording is damaged: a record is too long"));
     }
     let mut body = vec![0; length];
     match file.read_exact(&mut body) {

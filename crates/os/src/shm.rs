@@ -23,7 +23,7 @@ pub use arena::ArenaMemory;
 
 /// The step of getting memory that failed, and why.
 #[derive(thiserror::Error, Debug)]
-#[error("{step}: {error}")]
+#[error("{step} failed: {error}")]
 pub struct ShmError {
     pub step: &'static str,
     pub error: io::Error,

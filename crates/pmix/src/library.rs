@@ -89,11 +89,11 @@ fn open_at(place: &str) -> Result<Library, Refused> {
     let version = unsafe {
         let get: libloading::os::unix::Symbol<unsafe extern "C" fn() -> *const c_char> = opened
             .get(b"PMIx_Get_version\0")
-            .map_err(|_| Refused::Unusable("it has no PMIx_Get_version: no PMIx library".into()))?;
+            .map_err(|_| Refused::Unusable("it has no PMIx_Get_version, so it is not a PMIx library".into()))?;
         CStr::from_ptr(get()).to_string_lossy().into_owned()
     };
     let (version, major, minor) =
-        version_in(&version).ok_or_else(|| Refused::Unusable(format!("it says that it is \"{version}\"")))?;
+        version_in(&version).ok_or_else(|| Refused::Unusable(format!("its version text is \"{version}\"")))?;
     if (major, minor) < VERSION_MIN {
         return Err(Refused::TooOld(version));
     }
@@ -162,6 +162,6 @@ mod tests {
     #[test]
     fn another_library_is_not_taken_for_it() {
         let error = open(Some("libc.so.6")).err().expect("libc is not the PMIx library").to_string();
-        assert!(error.contains("no PMIx library"), "{error}");
+        assert!(error.contains("not a PMIx library"), "{error}");
     }
 }

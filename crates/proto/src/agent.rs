@@ -37,7 +37,7 @@ use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, Peer
 use wireup_wire::session::Log;
 
 /// Why a later job of the session lacks an agent.
-const LOST_BEFORE: &str = "it was lost in an earlier job of the session";
+const LOST_BEFORE: &str = "its node was already lost in this session";
 
 pub struct Agent {
     me: AgentId,

@@ -173,7 +173,7 @@ impl Job {
             JobInput::FailBy(cause) => out.push(Effect::FailBy(cause)),
             JobInput::LauncherGone => {
                 self.stdio.discard();
-                out.push(Effect::FailBy(Cause::Launcher { problem: "its launcher is gone".into() }));
+                out.push(Effect::FailBy(Cause::Launcher { problem: "its launcher has exited".into() }));
             }
             JobInput::EarlyOverflow(problem) => out.fail_here(Cause::Pmi { problem }),
             JobInput::NoDirectLink { agent, problem } => self.on_no_link(agent, problem, out),

@@ -124,7 +124,7 @@ fn who_cannot_be_dialled_dials_and_of_those_who_cannot_both_ways_one_is_told() {
         for (agent, peer, problem) in told {
             let (here, there) =
                 (format!("agent {peer}: Connection refused"), format!("agent {agent}: Connection refused"));
-            assert_eq!(problem, format!("{here}; the other way: {there}"));
+            assert_eq!(problem, format!("{here}; in the other direction: {there}"));
         }
     }
 }

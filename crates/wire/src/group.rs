@@ -59,7 +59,7 @@ pub enum NoGroup {
 
 /// Bytes from an agent that are not a group.
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
-#[error("the group of a barrier is cut short, or is none of the job")]
+#[error("the group of a barrier is truncated, or not a group of the job")]
 pub struct Malformed;
 
 /// The tag in a group's text, even if the rest is invalid; 0 if there is none.

@@ -344,7 +344,9 @@ pub enum PeerError {
     Malformed,
     #[error("not a wireup bootstrap message")]
     Magic,
-    #[error("protocol version {theirs}, mine is {PROTOCOL_VERSION}: install the same wireup on every node")]
+    #[error(
+        "the peer uses protocol version {theirs}, this wireup {PROTOCOL_VERSION}: install the same wireup on every node"
+    )]
     Version { theirs: u16 },
     #[error("bootstrap of {0} bytes is longer than {BOOTSTRAP_LEN_MAX}")]
     TooLong(u32),

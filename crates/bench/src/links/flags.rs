@@ -30,11 +30,11 @@ all agents, by every algorithm and transport.
   --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
   --wireup-arg ARG   a further argument of wireup run (repeatable), such as --encrypt
   --limit SECONDS    bound on each run (default: 120)
-  --dry-run          say what would be run
+  --dry-run          show what would be run
   --json FILE        write everything that was measured
   --csv FILE         write every sample as a line
   --svg DIR          write figures
-  --strict           exit with 1 if a figure is missed
+  --strict           exit with 1 if a target is missed
 ";
 
 /// The largest message that counts as small (S3).

@@ -35,7 +35,7 @@ fn one(place: &Place<Flags>, contestant: &Contestant) -> Result<Vec<Measured>, F
     let measured: Vec<Measured> = text.lines().filter_map(read).collect();
     if measured.is_empty() {
         let end = text.lines().last().unwrap_or("nothing").to_owned();
-        return Err(Failure::Wrong(format!("it told of no time: {end}")));
+        return Err(Failure::Wrong(format!("it reported no time: {end}")));
     }
     if let Some(line) = text.lines().find(|line| line.contains("through the tree")) {
         return Err(Failure::Wrong(line.to_owned()));

@@ -25,7 +25,7 @@ without data, the first get by direct modex, joining by PMIx and opening UCX, sh
   --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
   --wireup-arg ARG   a further argument of wireup run (repeatable)
   --limit SECONDS    bound on each job (default: 120)
-  --dry-run          say what would be run
+  --dry-run          show what would be run
   --json FILE        write everything that was measured
   --csv FILE         write every sample as a line
   --svg DIR          write figures

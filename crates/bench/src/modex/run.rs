@@ -84,7 +84,7 @@ fn of_ucx(text: &str) -> Option<Vec<(Metric, f64)>> {
 fn of_oshmem(text: &str, size: u32) -> Result<Vec<(Metric, f64)>, Failure> {
     let times: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
     if times.len() != size as usize {
-        return Err(wrong(format!("{} of {size} ranks told their times", times.len())));
+        return Err(wrong(format!("only {} of {size} ranks reported their times", times.len())));
     }
     let slowest = times.iter().copied().fold(0.0, f64::max);
     Ok(vec![(Metric::JoinMedian, stats::median(&times).unwrap_or(slowest)), (Metric::JoinMax, slowest)])

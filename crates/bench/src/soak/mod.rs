@@ -72,7 +72,8 @@ pub fn run(
 
 fn soak(session: &Contestant, wanted: Soak, stage: &Stage) -> Result<(Ended, Growth), Failure> {
     let case = in_session::soaked(wanted.node_count);
-    let standing = Standing::raise(session, &case, stage)?.ok_or_else(|| Failure::Wrong("nothing stands".into()))?;
+    let standing =
+        Standing::raise(session, &case, stage)?.ok_or_else(|| Failure::Wrong("no session is running".into()))?;
     let looked = looked_at(session, &case, wanted, stage, &standing);
     standing.end()?;
     looked

@@ -38,11 +38,11 @@ hides behind other work.
   --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
   --wireup-arg ARG   a further argument of wireup run (repeatable)
   --limit SECONDS    bound on each job (default: 600)
-  --dry-run          say what would be run
+  --dry-run          show what would be run
   --json FILE        write everything that was measured
   --csv FILE         write every sample as a line
   --svg DIR          write figures
-  --strict           exit with 1 if a figure is missed
+  --strict           exit with 1 if a target is missed
 ";
 
 /// One of the three startup benchmarks.
@@ -192,11 +192,11 @@ fn check(flags: &Flags) -> Result<(), lexopt::Error> {
         return Err(format!("--key-bytes {}: expected 0, or 5 to {KEY_LEN_MAX}", flags.lengths.key).into());
     }
     if let Some(ranks) = flags.mpi_ranks.iter().find(|ranks| *ranks % MPI_PPN != 0) {
-        return Err(format!("{ranks} ranks are no whole number of nodes with {MPI_PPN} each").into());
+        return Err(format!("{ranks} ranks do not fill a whole number of nodes with {MPI_PPN} each").into());
     }
     for ranks in flags.ranks.iter().chain(&flags.bytes_ranks) {
         if ranks % flags.ppn.min(*ranks) != 0 {
-            return Err(format!("{ranks} ranks are no whole number of nodes with {} each", flags.ppn).into());
+            return Err(format!("{ranks} ranks do not fill a whole number of nodes with {} each", flags.ppn).into());
         }
     }
     Ok(())

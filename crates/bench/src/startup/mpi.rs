@@ -86,7 +86,7 @@ fn evaluate(text: &str, job_size: u32) -> Result<Sample, String> {
     let lines: Vec<(f64, f64)> =
         text.lines().map(read).collect::<Option<_>>().ok_or("a rank's times cannot be read")?;
     if lines.len() != job_size as usize {
-        return Err(format!("{} of {job_size} ranks told their times", lines.len()));
+        return Err(format!("only {} of {job_size} ranks reported their times", lines.len()));
     }
     let median = |of: fn(&(f64, f64)) -> f64| stats::median(&lines.iter().map(of).collect::<Vec<_>>()).unwrap_or(0.0);
     Ok(Sample(vec![(Metric::MpiInit, median(|line| line.0)), (Metric::MpiExchange, median(|line| line.1))]))

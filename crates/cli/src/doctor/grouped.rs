@@ -41,7 +41,7 @@ impl Group {
             Level::Note => "note   ",
         };
         let text = self.finding.single.as_ref().unwrap_or(&self.finding.text);
-        let cure = self.finding.cure.iter().map(|cure| format!("         cure: {cure}\n"));
+        let cure = self.finding.cure.iter().map(|cure| format!("         fix: {cure}\n"));
         format!("{level}  {hosts}: {text}\n{}", cure.collect::<String>())
     }
 }

@@ -53,7 +53,7 @@ pub fn findings(cases: &[Case], here: &Facts, setting: &Setting) -> Vec<(usize, 
 pub fn unreached(case: &Case) -> Option<String> {
     match case.seen.map(|seen| &seen.end) {
         Some(End::Lost(problem)) if case.facts.is_none() => Some(problem.clone()),
-        Some(End::Answered) if case.facts.is_none() => Some("it left without a report".to_owned()),
+        Some(End::Answered) if case.facts.is_none() => Some("it exited without a report".to_owned()),
         Some(End::Lost(_) | End::Answered | End::Missing) | None => None,
     }
 }
@@ -65,9 +65,10 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
         let size = Bytes(setting.program_bytes);
         found.push(Finding::remark(
             format!(
-                "wireup is missing or of another version there: a run would send it ({size}); not looked at further"
+                "wireup is missing or has another version; a run would send it ({size}); the host was not examined \
+                 further"
             ),
-            "wireup doctor --send sends it now; or install this version on its PATH",
+            "to send it now: wireup doctor --send; or install this version on the host's PATH",
         ));
     }
     if seen.sent {
@@ -75,8 +76,10 @@ fn of_start(seen: &Seen, setting: &Setting) -> Vec<Finding> {
     }
     if let Some(problem) = &seen.retried {
         let single = format!("its sshd was busy: {}", one_line(problem));
-        let remark =
-            Finding::remark("its sshd was busy and had to be asked again", "raise MaxStartups in its sshd_config");
+        let remark = Finding::remark(
+            "its sshd refused the first log-in because it was busy",
+            "raise MaxStartups in its sshd_config",
+        );
         found.push(remark.single(single));
     }
     found
@@ -90,35 +93,41 @@ fn of_ways(case: &Case, seen: &Seen, cases: &[Case], setting: &Setting) -> Vec<F
     }
     let cure = match setting.interface {
         Some(_) => {
-            "does a firewall stand between? It must let TCP through to any port here; or name another --interface"
+            "check for a firewall: it must allow TCP from the host to any port of this machine; or choose another \
+             --interface"
         }
         None => {
-            "does a firewall stand between? It must let TCP through to any port here; or name a network with --interface"
+            "check for a firewall: it must allow TCP from the host to any port of this machine; or choose a network \
+             with --interface"
         }
     };
     match &seen.back {
         Some(Ok(back)) if back.failed.is_empty() => {}
         Some(Ok(back)) => {
-            let text = format!("it tried other addresses of this machine in vain before {}", back.address);
+            let text =
+                format!("it could connect to this machine only at {}, after trying other addresses", back.address);
             let single = format!("{text}: {}", one_line(&back.failed.join("; ")));
-            found.push(Finding::remark(text, format!("--interface {} saves the time", back.address)).single(single));
+            found.push(
+                Finding::remark(text, format!("to avoid the delay, use --interface {}", back.address)).single(single),
+            );
         }
         Some(Err(problem)) => {
-            let text = "it does not get back to this machine, as an agent must";
+            let text = "it cannot connect back to this machine, as an agent must";
             found.push(Finding::problem(text, cure).single(format!("{text}: {}", one_line(problem))));
         }
-        None => found.push(Finding::problem("it did not get back to this machine in time", cure)),
+        None => found.push(Finding::problem("it did not connect back to this machine in time", cure)),
     }
     match (&seen.onward, &seen.neighbour) {
         (Some(Err(problem)), Some(to)) if is_reached(to, cases) => {
             let cure = format!(
-                "let \"{} {to} true\" work there without a question (forward an agent, or install a key); --start ssh-flat \
-                 needs no such way",
+                "make \"{} {to} true\" work there without a password (forward an ssh agent, or install a key); or use \
+                 --start ssh-flat, which does not need this",
                 setting.shell
             );
             let why = one_line(problem);
             let text = format!(
-                "it cannot start other hosts by {}: in a tree of two levels and more their agents are started from here",
+                "it cannot start agents on other hosts by {}; in a tree of two or more levels this machine will start \
+                 them instead, which is slower",
                 setting.shell
             );
             let single = format!("it cannot reach {to} by {} ({why}): {}", setting.shell, tree());
@@ -126,8 +135,8 @@ fn of_ways(case: &Case, seen: &Seen, cases: &[Case], setting: &Setting) -> Vec<F
             found.push(Finding { cure: Some(cure_all), ..Finding::remark(text, "") }.single(single));
         }
         (None, Some(to)) if matches!(seen.end, End::Lost(_)) => {
-            let text = "it did not say in time whether it reaches other hosts by the remote shell";
-            let single = format!("it did not say in time whether it reaches {to} by {}", setting.shell);
+            let text = "it did not report in time whether it can reach other hosts by the remote shell";
+            let single = format!("it did not report in time whether it can reach {to} by {}", setting.shell);
             found.push(Finding::remark(text, "--start-timeout gives it more time").single(single));
         }
         (Some(_) | None, _) => {}
@@ -136,7 +145,7 @@ fn of_ways(case: &Case, seen: &Seen, cases: &[Case], setting: &Setting) -> Vec<F
 }
 
 fn tree() -> &'static str {
-    "in a tree of two levels and more its children are started by an ancestor, which is slower"
+    "in a tree of two or more levels an ancestor will start its children instead, which is slower"
 }
 
 /// Whether a host answered. If it did not, that is reported, and not also that other hosts cannot reach it.
@@ -155,7 +164,7 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
         let problem = Finding::problem(text, cure);
         found.push(Finding { single: have, ..problem });
     } else if facts.offered.iter().all(|address| address.ip.is_loopback()) {
-        found.push(Finding::problem("it has no address but loopback's", "bring a network interface up"));
+        found.push(Finding::problem("it has only a loopback address", "bring up a network interface"));
     }
     if let Some(problem) = &facts.cwd_problem {
         found.push(Finding::problem(
@@ -165,26 +174,35 @@ pub fn of_machine(facts: &Facts, setting: &Setting) -> Vec<Finding> {
     }
     if let Some(files) = facts.limits.open_files.hard.filter(|files| *files < OPEN_FILES_MIN) {
         found.push(Finding::problem(
-            format!("at most {files} open files: an agent needs about 5 a rank"),
+            format!("at most {files} open files; an agent needs about 5 per rank"),
             raise("nofile", "LimitNOFILE"),
         ));
     }
     if let Some(shm) = facts.shm.filter(|shm| shm.free < SHM_MIN) {
-        let text = format!("{} free in /dev/shm: MPI libraries share memory there", Bytes(shm.free));
-        found.push(Finding::remark(text, "remove what is left there, or mount it larger (size=)"));
+        let text = format!("only {} free in /dev/shm, which MPI libraries use for shared memory", Bytes(shm.free));
+        found.push(Finding::remark(text, "remove old files there, or mount it with a larger size="));
     }
     if facts.shm.is_none() {
-        found.push(Finding::remark("no /dev/shm: MPI libraries share memory there", "mount a tmpfs at /dev/shm"));
+        found.push(Finding::remark(
+            "there is no /dev/shm, which MPI libraries use for shared memory",
+            "mount a tmpfs at /dev/shm",
+        ));
     }
     if let Some(free) = facts.memory_free.filter(|free| *free < MEMORY_MIN) {
-        found.push(Finding::remark(format!("{} of memory free", Bytes(free)), "what runs there? top tells"));
+        found.push(Finding::remark(
+            format!("only {} of memory free", Bytes(free)),
+            "see what uses the memory, for example with top",
+        ));
     }
     if let Some(problem) = &facts.cache.problem {
-        let text = format!("wireup could not be kept in its cache {}: {problem}", facts.cache.path);
-        found.push(Finding::remark(text, "make it yours alone to write (chmod 700), or install wireup on its PATH"));
+        let text = format!("cannot store wireup in {}: {problem}", facts.cache.path);
+        found.push(Finding::remark(
+            text,
+            "make the folder writable only for you (chmod 700), or install wireup on the host's PATH",
+        ));
     } else if let Some(free) = facts.cache.free.filter(|free| *free < setting.program_bytes) {
-        let text = format!("no room for wireup in {}: {} free", facts.cache.path, Bytes(free));
-        found.push(Finding::remark(text, "make room there, or install wireup on its PATH"));
+        let text = format!("not enough space for wireup in {}: {} free", facts.cache.path, Bytes(free));
+        found.push(Finding::remark(text, "free some space there, or install wireup on the host's PATH"));
     }
     found
 }
@@ -197,21 +215,24 @@ pub fn raise(name: &str, unit: &str) -> String {
 fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     if facts.arch != here.arch {
-        let text = format!("an {} machine, this one is {}", facts.arch, here.arch);
-        found.push(Finding::remark(text, "programs must be there for it, too"));
+        let text = format!("it is an {} machine, this one is {}", facts.arch, here.arch);
+        found.push(Finding::remark(text, "programs must exist for both architectures"));
     }
     if (&facts.version, &facts.build) != (&here.version, &here.build) {
-        let text = format!("another build of wireup {}", facts.version);
-        found.push(Finding::remark(text, "install the same one everywhere"));
+        let text = format!("it has another build of wireup {}", facts.version);
+        found.push(Finding::remark(text, "install the same build everywhere"));
     }
     if facts.user != here.user {
-        let text = format!("user id {} there, {} here: files made here may be another's there", facts.user, here.user);
+        let text = format!(
+            "user id {} there, {} here: files created on one machine may belong to another user on the other",
+            facts.user, here.user
+        );
         found.push(Finding::remark(text, "log in as the same user (user@host)"));
     }
     if let Some(skew_ns) = skew_ns(facts.clock_ns, seen.clock_ns).filter(|skew_ns| skew_ns.unsigned_abs() > SKEW_NS) {
         let (seconds, which) = (skew_ns.unsigned_abs() as f64 / 1e9, if skew_ns > 0 { "ahead" } else { "behind" });
-        let text = "its clock is not this machine's: dates of files will be wrong";
-        let single = format!("its clock is {seconds:.0} s {which}: dates of files will be wrong");
+        let text = "its clock differs from this machine's: file dates will be wrong";
+        let single = format!("its clock is {seconds:.0} s {which}: file dates will be wrong");
         found.push(Finding::remark(text, "let chrony or ntpd set it").single(single));
     }
     let limits = [
@@ -230,7 +251,7 @@ fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
     for (what, there, here, unit, name, setting) in limits {
         if is_less(there.hard, here.soft) {
             let text = format!(
-                "{what}: at most {} there, ulimit here {}: ranks get what is there",
+                "{what}: at most {} there, but ulimit here is {}; ranks get the host's limit",
                 limit(there.hard, unit),
                 limit(here.soft, unit)
             );
@@ -264,7 +285,7 @@ fn among(cases: &[Case]) -> Vec<(usize, Finding)> {
             cases.iter().enumerate().filter_map(|(index, case)| Some((index, value(case.facts?)))).collect();
         let Some(usual) = most_common(&values) else { return };
         for (index, value) in values.iter().filter(|(_, value)| value != usual) {
-            let text = format!("{what} {value}, most have {usual}");
+            let text = format!("{what} {value}; most hosts have {usual}");
             found.push((*index, cure.map_or_else(|| Finding::note(&text), |cure| Finding::remark(&text, cure))));
         }
     };

@@ -23,14 +23,15 @@ use std::path::PathBuf;
 use wireup_node::doctor::{ExamineError, Facts, Plan, Seen, examine, facts_here};
 
 pub const HELP: &str = "\
-wireup doctor: whether a run could start, each line ok or the cure.
+wireup doctor: checks whether a run can start; each line is ok or says how to fix it.
 
   wireup doctor                                   this machine alone, or the allocation of a batch system
   wireup doctor --hosts n[0-63]                   each host by ssh, all at once, as a run would start there
   wireup doctor --hostfile hosts --interface ib0
 
-Asks each host for its limits, interfaces, clock and versions; whether it gets back to this machine, as an agent must;
-whether it gets to the next host by the same remote shell, as agents in a tree do. Changes nothing there.
+For each host it checks limits, interfaces, clock and versions; whether the host can connect back to this machine, as
+an agent must; and whether it can reach the next host by the same remote shell, as agents in a tree must. It changes
+nothing on the hosts.
 
 Flags, as for wireup run:
   --hosts LIST, --hostfile FILE   which machines
@@ -41,7 +42,7 @@ Flags, as for wireup run:
 And its own:
   --send                          send wireup to hosts without it, as a run would
 
-Exit code: 0 no problem (there may be remarks), 1 some host has a problem, 125 nothing could be asked.
+Exit code: 0 no problem (there may be remarks), 1 some host has a problem, 125 no host could be examined.
 ";
 
 const COMMAND: Command = Command {
@@ -72,7 +73,7 @@ fn run(typed: Typed) -> Result<u8, String> {
     let send = typed.has("send");
     let Typed { low, section, .. } = typed;
     let here = Here::read(|env| chosen::may_name_hosts(&low, Env(env)))
-        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
+        .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
     let chosen = chosen::chosen(&low, &here).map_err(|error| error.to_string())?;
     let current = here.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
@@ -98,7 +99,7 @@ fn run(typed: Typed) -> Result<u8, String> {
     let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));
     let by = shell(&remote_shell);
     if !is_of_flags(&origin) {
-        out::print(&format!("hosts from {origin}: {names}; {} slots; agents come by {by}\n\n", hosts.slots()));
+        out::print(&format!("hosts from {origin}: {names}; {} slots; agents are started by {by}\n\n", hosts.slots()));
     }
     let setting = Setting {
         shell: shell(&remote_shell),
@@ -127,8 +128,8 @@ fn cases<'a>(hosts: &'a [Host], here: &'a Facts, seen: &'a [Seen]) -> Vec<Case<'
 
 fn advised(error: &ExamineError) -> String {
     match error {
-        ExamineError::Interface(_) | ExamineError::Filter(_) => format!("{error}; name another one"),
-        ExamineError::Io { .. } => format!("{error}; is there memory, and does ulimit -u allow a process more?"),
+        ExamineError::Interface(_) | ExamineError::Filter(_) => format!("{error}; choose another --interface"),
+        ExamineError::Io { .. } => format!("{error}; check free memory and the limit of processes (ulimit -u)"),
     }
 }
 

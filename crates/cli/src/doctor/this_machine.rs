@@ -57,7 +57,7 @@ pub fn lines(facts: &Facts, remote_shell: &str, here: &Here) -> (String, bool) {
         if facts.cpus > 0 {
             line("cpus", format!("{} allowed", facts.cpus))
         } else {
-            line("cpus", "not told".into()).needed("is /proc mounted?")
+            line("cpus", "unknown".into()).needed("is /proc mounted?")
         },
         open_files(facts.limits.open_files),
         processes(facts),
@@ -84,7 +84,7 @@ pub fn lines(facts: &Facts, remote_shell: &str, here: &Here) -> (String, bool) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{subject:<14}  {verdict}  {said}");
         if let Some(cure) = cure {
-            let _ = writeln!(text, "{:25}cure: {cure}", "");
+            let _ = writeln!(text, "{:25}fix: {cure}", "");
         }
     }
     let problem = all.iter().any(|line| matches!(line.cure, Some(Cure::Needed(_))));
@@ -141,7 +141,7 @@ fn locked_memory(locked: LimitsOf) -> Line {
 
 fn core(core: LimitsOf) -> Line {
     let said = match core.soft {
-        Some(0) => "none written; ulimit -c unlimited makes ranks that crash leave one".to_owned(),
+        Some(0) => "disabled; to get core files of crashed ranks: ulimit -c unlimited".to_owned(),
         soft => limit(soft, bytes),
     };
     line("core files", said)
@@ -152,23 +152,31 @@ fn shared_memory(facts: &Facts) -> Line {
         Some(shm) => {
             let said = line("/dev/shm", format!("{} of {} free", Bytes(shm.free), Bytes(shm.total)));
             let little = shm.free < SHM_MIN;
-            if little { said.wise("remove what is left there, or mount it larger (size=)") } else { said }
+            if little { said.wise("remove old files there, or mount it with a larger size=") } else { said }
         }
-        None => line("/dev/shm", "not there".into()).wise("mount a tmpfs there: MPI libraries share memory in it"),
+        None => line("/dev/shm", "missing".into())
+            .wise("mount a tmpfs at /dev/shm, which MPI libraries use for shared memory"),
     }
 }
 
 fn memory(facts: &Facts) -> Line {
     let said =
-        line("memory", facts.memory_free.map_or_else(|| "not told".into(), |free| format!("{} free", Bytes(free))));
-    if below(facts.memory_free, MEMORY_MIN) { said.wise("what runs here? top tells") } else { said }
+        line("memory", facts.memory_free.map_or_else(|| "unknown".into(), |free| format!("{} free", Bytes(free))));
+    if below(facts.memory_free, MEMORY_MIN) {
+        said.wise("see what uses the memory, for example with top")
+    } else {
+        said
+    }
 }
 
 fn interfaces(facts: &Facts) -> Vec<Line> {
     let offered = facts.offered.iter().map(|address| {
-        let said = line("interface", format!("{} {}: agents elsewhere would dial it", address.interface, address.ip));
+        let said = line(
+            "interface",
+            format!("{} {}: agents on other machines connect to this address", address.interface, address.ip),
+        );
         match address.ip.is_loopback() {
-            true => said.wise("no other machine gets here: bring a network interface up"),
+            true => said.wise("other machines cannot connect to this one; bring up a network interface"),
             false => said,
         }
     });
@@ -176,15 +184,19 @@ fn interfaces(facts: &Facts) -> Vec<Line> {
         .left_out
         .iter()
         .map(|(address, why)| line("interface", format!("{} {}: left out, {why}", address.interface, address.ip)));
-    let nothing =
-        facts.nothing_offered.iter().map(|problem| line("interface", problem.clone()).needed("name another one"));
+    let nothing = facts
+        .nothing_offered
+        .iter()
+        .map(|problem| line("interface", problem.clone()).needed("choose another --interface"));
     offered.chain(left_out).chain(nothing).collect()
 }
 
 fn working_directory(here: &Here) -> Line {
     match &here.cwd {
         Ok(cwd) => line("directory", cwd.display().to_string()),
-        Err(problem) => line("directory", format!("gone: {problem}")).needed("cd to one that exists"),
+        Err(problem) => {
+            line("directory", format!("does not exist any more: {problem}")).needed("cd to an existing one")
+        }
     }
 }
 
@@ -193,7 +205,7 @@ fn remote(remote_shell: &str, here: &Here) -> Line {
     match on_path(here, program) {
         Some(path) => line("remote shell", path.display().to_string()),
         None => line("remote shell", format!("{program} not found"))
-            .wise("install it (openssh-client), or name another with --remote-shell; not needed on one machine"),
+            .wise("install it (openssh-client), or choose another with --remote-shell; not needed on one machine"),
     }
 }
 
@@ -210,15 +222,15 @@ fn outer(here: &Here) -> String {
     let set = |name: &str| here.env.iter().any(|(known, _)| known == name);
     let found: Vec<&str> = OUTER.iter().filter(|(name, _)| set(name)).map(|(_, what)| *what).collect();
     match found.is_empty() {
-        true => "nobody".into(),
-        false => format!("{}; what it says about single tasks does not reach the ranks", found.join(", ")),
+        true => "no other launcher".into(),
+        false => format!("{}; its variables about single tasks are not passed to the ranks", found.join(", ")),
     }
 }
 
 fn mpi(here: &Here) -> String {
     let found = MPI_PROGRAMS.iter().filter_map(|(program, name)| Some((on_path(here, program)?, name)));
     let found: Vec<String> = found.map(|(path, name)| format!("{name} ({})", path.display())).collect();
-    if found.is_empty() { "none on the PATH; programs bring their own".into() } else { found.join(", ") }
+    if found.is_empty() { "none on the PATH; programs can bring their own".into() } else { found.join(", ") }
 }
 
 fn on_path(here: &Here, program: &str) -> Option<PathBuf> {
@@ -242,7 +254,7 @@ mod tests {
         assert!(!problem, "{text}");
         assert!(text.contains("open files      ok       1024, up to 524288, enough for 104857 ranks\n"), "{text}");
         assert!(text.contains("interface       ok       docker0 172.17.0.1: left out, a bridge\n"), "{text}");
-        assert!(text.contains("launched by     ok       nobody\n") && !text.contains("cure"), "{text}");
+        assert!(text.contains("launched by     ok       no other launcher\n") && !text.contains("fix:"), "{text}");
     }
 
     #[test]
@@ -262,11 +274,11 @@ mod tests {
             "raise nofile",
             "processes       remark   100 (control group)",
             "TasksMax",
-            "mount a tmpfs",
+            "mount a tmpfs at /dev/shm",
             "interface       problem  no address matches",
-            "directory       problem  gone: deleted",
+            "directory       problem  does not exist any more: deleted",
             "/no/such/shell not found",
-            "launched by     ok       Slurm; what it says about single tasks",
+            "launched by     ok       Slurm; its variables about single tasks",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -161,11 +161,11 @@ mod tests {
     fn other_words_are_refused() {
         for line in ["-n 4", "n0", "--label", "--hosts n0 ./app"] {
             let error = parsed(&EXAMPLE, line).expect_err(line).to_string();
-            assert!(error.contains("wireup doctor; it takes --hosts --hostfile"), "{error}");
+            assert!(error.contains("; it accepts --hosts --hostfile"), "{error}");
         }
         let said = |line: &str| parsed(&EXAMPLE, line).expect_err(line).to_string();
         assert_eq!(said("--sesion x"), "unknown flag --sesion; did you mean --session?");
-        assert_eq!(said("--session"), "--session needs NAME behind it");
+        assert_eq!(said("--session"), "--session needs a value: --session NAME");
         assert_eq!(said("--send=1"), "--send takes no value, remove \"=1\"");
     }
 
@@ -174,13 +174,13 @@ mod tests {
         assert_eq!(parsed(&WITH_WORD, "7").unwrap().expect("no help").words, ["7"]);
         assert_eq!(
             parsed(&WITH_WORD, "").unwrap_err().to_string(),
-            "wireup kill needs a JOB; wireup help kill says more"
+            "wireup kill: JOB is missing; see wireup help kill"
         );
         assert!(
             parsed(&WITH_WORD, "7 8")
                 .unwrap_err()
                 .to_string()
-                .starts_with("8 says nothing to wireup kill; it takes JOB")
+                .starts_with("wireup kill does not know 8; it accepts JOB")
         );
     }
 }

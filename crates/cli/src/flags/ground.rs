@@ -38,9 +38,9 @@ pub enum GroundError {
     /// It may run outside of the session.
     #[error("session {session} does not have {what}")]
     Elsewhere { session: String, what: String },
-    #[error("{host} is lost to session {session}: {problem}; wireup up --name {session} starts it again")]
+    #[error("node {host} of session {session} is lost: {problem}; to restart it: wireup up --name {session}")]
     Lost { session: String, host: String, problem: String },
-    #[error("all nodes of session {session} are lost; wireup up --name {session} starts them again")]
+    #[error("all nodes of session {session} are lost; to restart them: wireup up --name {session}")]
     AllLost { session: String },
     #[error(transparent)]
     Flag(#[from] super::FlagError),
@@ -202,7 +202,10 @@ mod tests {
         let refused = |line: &str| ground(line, &welcome()).expect_err(line);
         assert_eq!(refused("--hosts n1,n9 ./a"), "session lab does not have n9");
         assert_eq!(refused("--hosts cn17 ./a"), "session lab does not have cn17");
-        assert_eq!(refused("--hosts n2 ./a"), "n2 is lost to session lab: cut; wireup up --name lab starts it again");
+        assert_eq!(
+            refused("--hosts n2 ./a"),
+            "node n2 of session lab is lost: cut; to restart it: wireup up --name lab"
+        );
         assert_eq!(refused("--virtual-nodes 2 ./a"), "session lab does not have 2 virtual nodes");
     }
 

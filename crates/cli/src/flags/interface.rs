@@ -16,10 +16,12 @@ pub fn checked(flag: &str, value: String) -> Result<String, FlagError> {
 
 fn problem(value: &str) -> Option<&'static str> {
     if let Some((address, bits)) = value.split_once('/') {
-        let Ok(address) = address.parse::<IpAddr>() else { return Some("no address before the \"/\"") };
+        let Ok(address) = address.parse::<IpAddr>() else {
+            return Some("the address before \"/\" is missing or invalid");
+        };
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let fits = bits.parse::<u8>().is_ok_and(|bits| bits <= bits_max);
-        return (!fits).then_some("no length of a network behind the \"/\"");
+        return (!fits).then_some("the network length after \"/\" is invalid");
     }
     // An address may be written in brackets, as in a list of hosts.
     let bare = value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(value);
@@ -30,8 +32,8 @@ fn problem(value: &str) -> Option<&'static str> {
     let odd = |letter: char| letter.is_whitespace() || letter.is_control();
     match () {
         () if value.is_empty() => Some("is empty"),
-        () if like_address => Some("no address"),
-        () if value.len() > NAME_LEN_MAX || value.contains(odd) => Some("no name of an interface"),
+        () if like_address => Some("not a valid address"),
+        () if value.len() > NAME_LEN_MAX || value.contains(odd) => Some("not a valid name of an interface"),
         () => None,
     }
 }
@@ -65,8 +67,8 @@ mod tests {
         let refused = |value: &str| checked("--interface", value.to_owned()).expect_err(value).to_string();
         assert_eq!(
             refused("10.1.0.0/33"),
-            "--interface 10.1.0.0/33: no length of a network behind the \"/\"; give an interface (eth0), an address of \
-             one, or a network (10.1.0.0/16)"
+            "--interface 10.1.0.0/33: the network length after \"/\" is invalid; give an interface (eth0), an address \
+             of one, or a network (10.1.0.0/16)"
         );
         for bad in [
             "10.1/16",

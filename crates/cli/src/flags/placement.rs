@@ -237,14 +237,14 @@ mod tests {
     #[test]
     fn counts_are_bounded() {
         let refused = |line: &str| ranks_per_app(&low(line), HERE).expect_err("out of bounds").to_string();
-        assert_eq!(refused("-n 0 ./a"), "-n 0 starts nothing; ask for at least 1 rank");
+        assert_eq!(refused("-n 0 ./a"), "-n 0 is not possible; give at least 1 rank");
         assert_eq!(
             refused("-n 4194304 ./a : -n 1 ./b"),
-            "4194305 ranks are more than a job can have (4194304); lower -n"
+            "4194305 ranks are too many, a job can have at most 4194304; lower -n"
         );
         assert_eq!(
             refused("--ppn 4294967295 ./a"),
-            "17179869180 ranks are more than a job can have (4194304); lower -n"
+            "17179869180 ranks are too many, a job can have at most 4194304; lower -n"
         );
         assert!(refused("-n 1 ./a : ./b").starts_with("program 2 (./b) has no -n"));
     }
@@ -293,19 +293,19 @@ mod tests {
     fn ranks_beyond_stated_slots_are_refused_until_that_is_asked_for() {
         assert_eq!(
             on_hosts("a:2,b:4", "-n 7 ./p"),
-            Err("7 ranks do not fit into the 6 slots of 2 host(s); lower -n, state more slots, name more hosts, or add \
-                 --oversubscribe to run more ranks than slots"
+            Err("7 ranks do not fit into the 6 slots of 2 host(s); lower -n, give the hosts more slots (n0:16), name \
+                 more hosts, or add --oversubscribe to run more ranks than slots"
                 .into())
         );
         assert_eq!(on_hosts("a:2,b:4", "-n 7 --oversubscribe ./p"), Ok(vec![(0, 1, 2), (1, 1, 4)]));
         let full = on_hosts("a:2,b:4", "-n 6 --ppn 3 ./p").expect_err("a has 2");
-        assert!(full.starts_with("host a would get 3 ranks and has 2 slots"), "{full}");
+        assert!(full.starts_with("host a would get 3 ranks but has only 2 slots"), "{full}");
         assert!(placed("-n 9 --slots 4 --oversubscribe ./a", 2).is_ok());
         let mut limited = hosts("a:1,b:1", None);
         limited.list[0].slots_max = Some(2);
         assert!(placed_on("-n 4 --oversubscribe ./p", Places::Hosts(&limited)).is_ok());
         let over = placed_on("-n 5 --oversubscribe ./p", Places::Hosts(&limited)).expect_err("a takes 2");
-        assert!(over.starts_with("host a would get 3 ranks, its max_slots is 2"), "{over}");
+        assert!(over.starts_with("host a would get 3 ranks but its max_slots is 2"), "{over}");
     }
 
     #[test]

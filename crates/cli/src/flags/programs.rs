@@ -27,7 +27,7 @@ pub fn apps(
         let (env, missing) = environment::app_env(&section.env, lookup);
         warnings.extend(missing.iter().map(|name| {
             format!(
-                "-x {}: not set here, so not set for the ranks; give a value with -x NAME=VALUE",
+                "-x {}: not set in this environment, so the ranks will not have it; to set it, write -x NAME=VALUE",
                 values::shown(name)
             )
         }));

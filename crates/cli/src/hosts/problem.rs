@@ -11,11 +11,11 @@ pub enum HostsError {
     List(HostProblem),
     #[error("{file}, line {line}: {problem}")]
     Line { file: String, line: usize, problem: HostProblem },
-    #[error("host file {file}: {problem}; name a file with a host a line")]
+    #[error("host file {file}: {problem}; give a file with one host per line")]
     Read { file: String, problem: String },
     #[error("host file {file} is longer than {} MiB; is it a list of hosts?", bytes_max >> 20)]
     TooLong { file: String, bytes_max: u64 },
-    #[error("{file} names no host; write one a line, as: n0 slots=8")]
+    #[error("{file} contains no host; write one per line, for example: n0 slots=8")]
     Empty { file: String },
     #[error("{name}: {problem}")]
     Variable { name: &'static str, problem: HostProblem },
@@ -23,6 +23,6 @@ pub enum HostsError {
     Allocation(AllocationError),
     #[error(transparent)]
     OneOfMany(Refused),
-    #[error("all hosts have 0 slots; give one of them more")]
+    #[error("all hosts have 0 slots; give at least one host 1 slot or more")]
     NoSlots,
 }

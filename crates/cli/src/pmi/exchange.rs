@@ -166,7 +166,7 @@ impl<'s> Exchange<'s> {
             other => Some(text_of(other)),
         })?;
         if let Some(got) = absent {
-            return Err(Failed::Wrong(format!("a key that nobody put was answered by {got}")));
+            return Err(Failed::Wrong(format!("the get of a key that was never put returned {got}")));
         }
         let mapping = self.session.job_attr("PMI_process_mapping", text_of)?;
         if !mapping.starts_with("(vector,") {
@@ -183,7 +183,9 @@ impl<'s> Exchange<'s> {
                 let key = format!("wireup-times-{round}-{rank}");
                 let text = self.session.get(&key, Some(rank), text_of)?;
                 let times = Times::from_text(&text);
-                ranks.push(times.ok_or_else(|| Failed::Wrong(format!("{key} holds no times: {text}")))?);
+                ranks.push(
+                    times.ok_or_else(|| Failed::Wrong(format!("the value of {key} is not a list of times: {text}")))?,
+                );
             }
             let Some(all) = Round::of(&ranks) else { continue };
             sum.slowest.init_ns += all.slowest.init_ns;
@@ -226,7 +228,7 @@ fn difference(got: &[u8], put: &[u8]) -> String {
     let at = got.iter().zip(put).take_while(|(got, put)| got == put).count();
     let (got_len, put_len) = (got.len(), put.len());
     let (got, put) = (Excerpt::of(&got[at..]), Excerpt::of(&put[at..]));
-    format!("{got_len} bytes came, {put_len} were put; from byte {at} on {got}, it should be {put}")
+    format!("received {got_len} bytes instead of {put_len}; from byte {at} on the value is {got} instead of {put}")
 }
 
 /// A hash of the machine's boot id, hence equal for all processes that share a monotonic clock.
@@ -251,7 +253,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_named_in_short() {
         let text = difference(&[b'x'; 1023], &[b'x'; 1024]);
-        assert_eq!(text, "1023 bytes came, 1024 were put; from byte 1023 on \"\", it should be \"x\"");
+        assert_eq!(text, "received 1023 bytes instead of 1024; from byte 1023 on the value is \"\" instead of \"x\"");
         assert!(difference(&[b'y'; 1024], &[b'x'; 1024]).len() < 250);
     }
 

@@ -60,8 +60,10 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Flags, lexopt::Erro
             Action::Abort { code }
         }
         ["abort"] => return Err("abort takes an exit code".into()),
-        [] => return Err("what should it do? exchange, init, info, abort or leave".into()),
-        [word, ..] => return Err(format!("{word:?} is none of exchange, init, info, abort CODE, leave").into()),
+        [] => return Err("no action given; use exchange, init, info, abort CODE or leave".into()),
+        [word, ..] => {
+            return Err(format!("unknown action {word:?}; use exchange, init, info, abort CODE or leave").into());
+        }
     };
     Ok(flags)
 }
@@ -121,10 +123,10 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (line, says) in [
-            ("", "what should it do"),
+            ("", "no action given"),
             ("abort", "takes an exit code"),
             ("abort 256", "256"),
-            ("fly", "\"fly\" is none of"),
+            ("fly", "unknown action \"fly\""),
             ("exchange --dialect 3", "1 or 2"),
             ("exchange --rounds 0", "from 1 on"),
             ("exchange --speed", "--speed"),

@@ -113,8 +113,8 @@ fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
     let unknown = Wants { unknown: true, ..Wants::default() };
     let Some(path) = found else {
         return match context.local {
-            true => known(Wants::default(), format!("{name} is not there")),
-            false => known(unknown, format!("{name} is not to be seen from here")),
+            true => known(Wants::default(), format!("{name} was not found")),
+            false => known(unknown, format!("{name} cannot be examined from this machine")),
         };
     };
     if is_same(&path, Some(Path::new(context.own))) {
@@ -124,7 +124,7 @@ fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
         Content::Dynamic(dynamic) => of_libraries(&name, &path, dynamic, app, context, cache),
         Content::Static(program) => of_marks(&name, program),
         Content::Script => Finding { library: beside(&path), ..known(unknown, format!("{name} is a script")) },
-        Content::Other => known(Wants::default(), format!("{name} is no program that can be read")),
+        Content::Other => known(Wants::default(), format!("{name} is not a readable program")),
     }
 }
 
@@ -170,7 +170,7 @@ fn of_libraries(
         let why = format!("{name} may start or load any program");
         return Finding { wants, why, library: beside(path), prefix: None };
     }
-    let why = format!("{name} is linked to no MPI and starts nothing else");
+    let why = format!("{name} is not linked to an MPI library and starts no other program");
     Finding { wants, why, library: None, prefix: None }
 }
 
@@ -178,10 +178,10 @@ fn of_marks(name: &str, program: Static) -> Finding {
     let known = |wants, why: &str| Finding { wants, why: format!("{name} {why}"), library: None, prefix: None };
     match program {
         Static { mentions_pmix: true, mentions_simple, .. } => {
-            known(Wants { pmix: true, simple: mentions_simple, unknown: false }, "has a PMIx client in it")
+            known(Wants { pmix: true, simple: mentions_simple, unknown: false }, "contains a PMIx client")
         }
         Static { mentions_simple: true, .. } => {
-            known(Wants { simple: true, ..Wants::default() }, "has a PMI client in it")
+            known(Wants { simple: true, ..Wants::default() }, "contains a PMI client")
         }
         Static { starts_others: Some(false), .. } => {
             known(Wants::default(), "has no PMI in it and starts nothing else")
@@ -231,9 +231,9 @@ mod tests {
 
     #[test]
     fn what_starts_nothing_is_offered_no_server() {
-        let text = "/bin/true is linked to no MPI and starts nothing else";
+        let text = "/bin/true is not linked to an MPI library and starts no other program";
         assert_eq!(chosen(&["/bin/true"]), (PmiFlavour::Simple, text.to_owned()));
-        assert_eq!(chosen(&["/no/such"]), (PmiFlavour::Simple, "/no/such is not there".to_owned()));
+        assert_eq!(chosen(&["/no/such"]), (PmiFlavour::Simple, "/no/such was not found".to_owned()));
         assert_eq!(chosen(&["/proc/self/exe"]).0, PmiFlavour::Simple);
     }
 

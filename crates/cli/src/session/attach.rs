@@ -28,7 +28,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     let Some(reader) = Reader::open(&name, job).map_err(|error| error.to_string())? else {
         return Err(no_spool(&name, job));
     };
-    show(reader, &name, job).map_err(|error| format!("showing job {job}: {error}"))
+    show(reader, &name, job).map_err(|error| format!("cannot show the output of job {job}: {error}"))
 }
 
 /// The reason why there is no output to show.
@@ -37,9 +37,9 @@ fn no_spool(name: &str, job: JobId) -> String {
     match known {
         Err(problem) => problem,
         Ok(jobs) if jobs.iter().any(|entry| entry.job == job) => {
-            format!("job {job} is not a detached one: the wireup run that started it shows its output")
+            format!("job {job} was not started with --detach; its output is shown by the wireup run that started it")
         }
-        Ok(_) => format!("session {name} has no job {job}, or it was shown to its end; wireup jobs lists them"),
+        Ok(_) => format!("session {name} has no job {job}, or its output was already shown; see wireup jobs"),
     }
 }
 
@@ -64,7 +64,7 @@ fn show(mut reader: Reader, session: &str, job: JobId) -> std::io::Result<u8> {
                 return Ok(code);
             }
             Piece::Lost => {
-                out::tell(&format!("the launcher of job {job} was killed, and the job with it"));
+                out::tell(&format!("the launcher of job {job} was killed, which ended the job"));
                 reader.remove();
                 return Ok(OURS);
             }

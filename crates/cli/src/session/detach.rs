@@ -44,9 +44,10 @@ pub enum Side {
 pub fn detach(session: &str, job: JobId, program: &str) -> Result<Side, String> {
     let place = Place::find(session).map_err(|error| error.to_string())?;
     let place = place.ok_or_else(|| super::nobody(session))?;
-    let spool = Spool::create(&place, job, program)
-        .map_err(|error| format!("{}: keeping the job's output: {error}", place.path().display()))?;
-    let system = |error: std::io::Error| format!("going into the background: {error}");
+    let spool = Spool::create(&place, job, program).map_err(|error| {
+        format!("cannot create the file for the job's output in {}: {error}", place.path().display())
+    })?;
+    let system = |error: std::io::Error| format!("cannot start the launcher in the background: {error}");
     let (reader, writer) = files::pipe().map_err(system)?;
     match process::fork().map_err(system)? {
         Fork::Parent { .. } => {
@@ -118,7 +119,9 @@ fn await_start(mut pipe: File, session: &str, job: JobId) -> u8 {
     match word[..] {
         [STARTED] => {
             if std::io::stdout().is_terminal() {
-                out::tell(&format!("job {job} runs in session {session}; wireup attach {job} shows its output"));
+                out::tell(&format!(
+                    "job {job} is running in session {session}; to see its output: wireup attach {job}"
+                ));
             }
             0
         }

@@ -40,7 +40,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
         _ => None,
     });
     match granted {
-        Ok(false) => return Err(still_there(jobs)),
+        Ok(false) => return Err(still_there(&name, jobs)),
         // Somebody else has already ended it.
         Ok(true) | Err(CallError::Ended { .. }) => {}
         Err(error) => return Err(error.to_string()),
@@ -57,19 +57,15 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     Ok(0)
 }
 
-fn still_there(jobs: usize) -> String {
-    format!(
-        "{} still there (wireup jobs lists them); wait for them, or add --kill to end them",
-        if jobs == 1 { "1 job is".to_owned() } else { format!("{jobs} jobs are") }
-    )
+fn still_there(name: &str, jobs: usize) -> String {
+    let wait = if jobs == 1 { "wait until it ends, or kill it" } else { "wait until they end, or kill them" };
+    let jobs = count(jobs as u32, "job");
+    format!("session {name} still has {jobs} (see wireup jobs); {wait} with wireup down --kill")
 }
 
 fn not_ended(name: &str, pid: u32, waited: Duration) -> String {
-    let kill = if pid == 0 { String::new() } else { format!("; kill -KILL {pid} ends its process at once") };
-    format!(
-        "session {name} was told to end and has not within {} s; wireup status shows what is left{kill}",
-        waited.as_secs()
-    )
+    let kill = if pid == 0 { String::new() } else { format!("; to kill its process: kill -KILL {pid}") };
+    format!("session {name} did not end within {} s; see wireup status for what remains{kill}", waited.as_secs())
 }
 
 /// Waits until nothing of the session is left on this machine.
@@ -93,9 +89,9 @@ fn tidy(name: &str) -> Result<u8, String> {
         (place, Claim::Ours) => {
             let said = last_words::read(&place).map(|said| format!(", unexpectedly ({said})")).unwrap_or_default();
             place.remove();
-            out::tell(&format!("session {name} was gone{said}; what it had left is removed"));
+            out::tell(&format!("session {name} had already ended{said}; its remaining files were removed"));
             Ok(0)
         }
-        (_, Claim::Taken) => Err(format!("session {name} is just being begun or ended; try again")),
+        (_, Claim::Taken) => Err(format!("session {name} is starting or ending at the moment; try again")),
     }
 }

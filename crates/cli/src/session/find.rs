@@ -35,7 +35,7 @@ pub fn find(low: &Low) -> Result<Found, String> {
         Ok(None) if low.session.is_some() => Err(super::nobody(name)),
         Ok(None) => Ok(Found::None),
         Err(error) if low.session.is_none() && is_as_good_as_none(&error) => {
-            out::tell(&format!("{error}; this job runs without a session"));
+            out::tell(&format!("{error}; running this job without a session"));
             Ok(Found::None)
         }
         Err(error) => Err(error.to_string()),
@@ -62,7 +62,7 @@ pub fn ground(low: &Low, here: &Here, session: &Attached) -> Result<Result<Groun
         Ok(ground) => Ok(Ok(ground)),
         Err(error @ GroundError::Elsewhere { .. }) if low.session.is_none() => Ok(Err(error.to_string())),
         Err(error @ GroundError::Elsewhere { .. }) => {
-            Err(format!("{error}; leave out --session to run without it, or wireup up one that has them"))
+            Err(format!("{error}; leave out --session, or start a session that has them with wireup up"))
         }
         Err(error) => Err(error.to_string()),
     }

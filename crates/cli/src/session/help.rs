@@ -5,38 +5,38 @@ use crate::flags::table::FLAGS;
 use crate::help::{entry, shown};
 
 const UP: &str = "\
-wireup up: begin a session: agents that stay, so that runs need not start them.
+wireup up: start a session: agents that keep running, so that runs need not start their own.
 
-  wireup up --hosts n[0-63]             agents on 64 machines; comes back when they are there
+  wireup up --hosts n[0-63]             agents on 64 machines; returns when they have started
   wireup up --hostfile hosts --name lab
   wireup up --virtual-nodes 4           4 nodes that are all this machine
   wireup run -n 256 ./app               runs there: no ssh, no new agents; --session lab for one that is named
-  wireup up                             starts lost nodes of a session that stands again
+  wireup up                             restarts the lost nodes of a running session
   wireup down                           ends it
 
-The session ends with the log-in that it was begun in, unless --linger. It is this user's alone. Nodes that are not there are
-named; the session stands without them. A node that is lost later takes its jobs along, no others.
+The session ends with the log-in that started it, unless --linger. Only this user can use it. Nodes that cannot be
+started are reported; the session runs without them. If a node is lost later, its jobs end, but no others.
 
 Flags:
 ";
 
 const UP_OWN: &[(&str, &str)] = &[
-    ("--name NAME", "What the session is called. Default: default, the one that wireup run looks for."),
-    ("--linger", "The session stays when its log-in has ended, until wireup down."),
+    ("--name NAME", "The name of the session. Default: default, the one that wireup run looks for."),
+    ("--linger", "The session keeps running when its log-in has ended, until wireup down."),
 ];
 
 const UP_END: &str = "
-Exit code: 0 all nodes are there, 1 some are not, 125 there is no session.
+Exit code: 0 all nodes are up, 1 some are not, 125 there is no session.
 ";
 
 const DOWN: &str = "\
 wireup down: end a session.
 
-  wireup down                   if no job is there
+  wireup down                   if it has no jobs
   wireup down --kill            with its jobs
   wireup down --session lab
 
-Comes back when nothing of it is left on this machine. Of a session that was killed it removes what is left.
+Returns when nothing of the session is left on this machine. Also removes what a killed session has left.
 ";
 
 const STATUS: &str = "\
@@ -50,7 +50,7 @@ Exit code: 0 all nodes are up, 1 some are lost or a session does not answer, 125
 ";
 
 const JOBS: &str = "\
-wireup jobs: the jobs of a session, and detached ones that are over and that nobody has looked at.
+wireup jobs: the jobs of a session, including finished detached jobs whose output was not shown yet.
 
   wireup jobs
   wireup jobs --session lab

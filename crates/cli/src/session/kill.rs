@@ -47,5 +47,5 @@ pub fn kill(
 /// The job that the command names.
 pub fn job(typed: &Typed) -> Result<JobId, String> {
     let word = typed.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    word.parse().map(JobId).map_err(|_| format!("{word} is no number of a job; wireup jobs lists them"))
+    word.parse().map(JobId).map_err(|_| format!("{word} is not a job number; see wireup jobs"))
 }

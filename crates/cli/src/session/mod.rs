@@ -67,7 +67,7 @@ fn nobody(name: &str) -> String {
     let others = wireup_node::session::Place::names();
     let hint = match others.iter().map(String::as_str).filter(|other| *other != name).collect::<Vec<_>>()[..] {
         [] => String::new(),
-        ref others => format!("; there is {}", others.join(", ")),
+        ref others => format!("; running sessions: {}", others.join(", ")),
     };
-    format!("there is no session {name}; wireup up begins one{hint}")
+    format!("there is no session {name}{hint}; to start one: wireup up")
 }

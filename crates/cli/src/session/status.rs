@@ -95,7 +95,7 @@ fn text(status: &Status) -> String {
     let slots: u32 = up.iter().chain(&starting).map(|node| node.slots).sum();
     let ends = match status.facts.owner {
         Some(owner) => format!("ends with process {owner}"),
-        None => "ends by wireup down".to_owned(),
+        None => "ends with wireup down".to_owned(),
     };
     let mut text = format!(
         "session {}: {} of {} up{}, {}, {}; up for {}, {ends} (process {})\n",
@@ -103,7 +103,7 @@ fn text(status: &Status) -> String {
         up.len(),
         count(nodes.len() as u32, "node"),
         if starting.is_empty() { String::new() } else { format!(", {} starting", starting.len()) },
-        if status.facts.slots_stated { count(slots, "slot") } else { "no limit of ranks".to_owned() },
+        if status.facts.slots_stated { count(slots, "slot") } else { "no limit on ranks".to_owned() },
         count(status.jobs.len() as u32, "job"),
         since(age(&status.facts)),
         status.pid,

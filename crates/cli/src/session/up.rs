@@ -58,20 +58,20 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     let text = |own: &Own| typed.text(own.name).map_err(|error| error.to_string());
     let name = text(&NAME)?.or(text(&SESSION)?).unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let here = Here::read(|env| may_name_hosts(&typed.low, Env(env)))
-        .map_err(|error| format!("this machine does not answer: {error}; is /proc mounted?"))?;
+        .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
     let (spec, told) = session::standing(&typed.low, &here, &name).map_err(|error| error.to_string())?;
     let lingers = typed.has(LINGER.name);
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
     let begun = matches!(claim, Claim::Ours);
     if begun {
         if let Some(said) = last_words::read(&place) {
-            out::tell(&format!("session {name} had ended unexpectedly ({said})"));
+            out::tell(&format!("the previous session {name} ended unexpectedly ({said}); starting a new one"));
         }
         let owner = if lingers { None } else { Owner::of_caller(allocation(&spec).as_deref()) };
         if owner.is_none() && !lingers {
-            out::tell(
-                "nobody can be watched whose end would end this session (no log-in is seen from here); it stays until wireup down",
-            );
+            out::tell(&format!(
+                "cannot determine your log-in session, so session {name} will not end with it; end it with wireup down"
+            ));
         }
         let facts = Facts {
             slots_stated: told.slots_stated,
@@ -83,7 +83,7 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let result = daemon::begin(&place, spec.clone(), &facts, owner, process_ns);
-        result.map_err(|error| format!("session {name} could not be begun: {error}"))?;
+        result.map_err(|error| format!("cannot start session {name}: {error}"))?;
     } else {
         names_nothing_new(typed, &name)?;
     }
@@ -114,8 +114,8 @@ fn names_nothing_new(typed: &Typed, name: &str) -> Result<(), String> {
     let nothing = Low { verbose: typed.low.verbose, ..Low::default() };
     match *typed.low != nothing || typed.section != Section::default() || typed.has(LINGER.name) {
         true => Err(format!(
-            "session {name} stands already; wireup up without hosts and other flags starts its lost nodes again, \
-             wireup down ends it, --name begins another"
+            "session {name} is already running; to restart its lost nodes run wireup up without hosts and other flags; \
+             wireup down ends it; --name starts another session"
         )),
         false => Ok(()),
     }
@@ -146,15 +146,17 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     });
     let nodes = match answer {
         Ok(answer) => answer?,
-        Err(CallError::Ended { .. }) => return Err(format!("session {name} ended while it began")),
+        Err(CallError::Ended { .. }) => {
+            return Err(format!("session {name} ended while it was starting; see wireup status"));
+        }
         Err(error) => return Err(error.to_string()),
     };
     let of_job: Vec<&NodeState> = nodes.iter().filter(|node| node.slots > 0).collect();
     let up = of_job.iter().filter(|node| !is_lost(node)).count();
     let what = match begun {
-        true => "begun",
-        false if missing(&nodes).len() < had_lost => "stands again",
-        false => "stands",
+        true => "started",
+        false if missing(&nodes).len() < had_lost => "is running again",
+        false => "is running",
     };
     let hosts = match setting.local {
         true => String::new(),
@@ -168,7 +170,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
         return Ok(0);
     }
     setting.node_count = of_job.len() as u32;
-    out::tell(&format!("{}; wireup up tries again", words::missing_sentence(&missing, &setting)));
+    out::tell(&format!("{}; run wireup up to try again", words::missing_sentence(&missing, &setting)));
     Ok(NOT_ALL)
 }
 

@@ -15,7 +15,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
         Cause::Exited(code) => {
             let advice =
                 if setting.job_size > 1 && !setting.label { "; --label shows which rank wrote what" } else { "" };
-            format!("{who} left with exit code {code}{others}{advice}")
+            format!("{who} exited with code {code}{others}{advice}")
         }
         Cause::Signalled { signal, core_dumped } => {
             let core = if *core_dumped { ", core dumped" } else { "" };
@@ -28,8 +28,12 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             format!("{who} called abort with code {code}{message}{others}")
         }
         Cause::LeftFence { epoch, collective, exit, finalized, waiting } => {
-            let exit = exit.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-            let how = if *finalized { "after PMI finalize" } else { "without PMI finalize" };
+            let how = match (exit, finalized) {
+                (Some(code), true) => format!("exited with code {code} after PMI finalize"),
+                (Some(code), false) => format!("exited with code {code} without PMI finalize"),
+                (None, true) => "called PMI finalize".to_owned(),
+                (None, false) => "left without PMI finalize".to_owned(),
+            };
             let waiting = match waiting {
                 // Ranks that wait on other nodes are not counted.
                 0 => "others wait".to_owned(),
@@ -37,58 +41,59 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
                 count => format!("{count} ranks wait"),
             };
             format!(
-                "{who} left{exit} {how} while {waiting} for it in {collective} {epoch}{others}; does every rank get from \
-                 MPI_Init to MPI_Finalize?"
+                "{who} {how} while {waiting} for it in {collective} {epoch}{others}; every rank must call MPI_Init and \
+                 MPI_Finalize"
             )
         }
         Cause::LeftGroup { group, exit } => {
-            let how = exit.map_or("after PMI finalize".to_owned(), |code| format!("with exit code {code}"));
-            format!("{who} left {how} while others wait for it in the barrier of {group}{others}")
+            let how = exit.map_or("called PMI finalize".to_owned(), |code| format!("exited with code {code}"));
+            format!("{who} {how} while others wait for it in the barrier of {group}{others}")
         }
         Cause::NotFinalized => format!(
-            "{who} left with exit code 0 without MPI_Finalize, others may wait for it for ever{others}; call MPI_Finalize, \
-             or MPI_Abort to end early"
+            "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait for ever{others}; call \
+             MPI_Finalize, or MPI_Abort to end early"
         ),
         Cause::Pmi { problem } => format!(
-            "{who} broke the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi none \
-             offers it nothing"
+            "{who} violated the PMI protocol: {problem}{others}; is its PMI library made for PMI-1 or PMI-2? --pmi \
+             none offers no PMI"
         ),
         Cause::AgentsMissing { missing } => missing::sentence(missing, setting),
         Cause::AgentLost { problem, .. } => {
             format!(
-                "{}: the link to its agent broke: {problem}{others}; {}",
+                "{}: lost the connection to its agent: {problem}{others}; {}",
                 node(failure),
                 lost_advice(problem, setting)
             )
         }
         Cause::NoDirectLink { host, problem, .. } => format!(
-            "{}: what node {host} sent cannot be put in order: {problem}{others}; --exchange=tree uses no other links than the tree's",
+            "{}: messages from node {host} are missing or out of order: {problem}{others}; to avoid direct links, use \
+             --exchange=tree",
             node(failure)
         ),
         Cause::KeeperLost => format!(
-            "{}: the process that watches its ranks was killed{others}; out of memory? dmesg tells",
+            "{}: the process that runs its ranks was killed{others}; check dmesg on the node for an out-of-memory kill",
             node(failure)
         ),
         Cause::PmixServer { problem } => format!(
-            "{}: its PMIx server: {problem}{others}; --pmi simple offers PMI-1 and PMI-2 alone, --pmix-library names another \
-             library",
+            "{}: its PMIx server: {problem}{others}; --pmi simple offers PMI-1 and PMI-2 only, --pmix-library chooses \
+             another library",
             node(failure)
         ),
         Cause::ToldToEnd { signal } => format!(
-            "{}: the batch system has told it to end ({}): cancelled, or its time limit was reached",
+            "{}: the batch system ended its agent ({}): the job was cancelled or reached its time limit",
             node(failure),
             signals::name(*signal)
         ),
         Cause::TimedOut { after_ns } => format!(
-            "the job reached its time limit of {} and was ended; raise --timeout, or let --stall-report 10 name the \
-             ranks that others wait for",
+            "the job reached its time limit of {} and was ended; raise --timeout, or use --stall-report 10 to see \
+             which ranks others wait for",
             seconds(*after_ns)
         ),
         Cause::Interrupted { signal } => format!("the job was ended by {}", signals::name(*signal)),
         Cause::Killed { by } => format!("the job was ended by {by}"),
-        Cause::SessionEnded { reason } => format!("the session of the job was ended: {reason}"),
+        Cause::SessionEnded { reason } => format!("the job was ended because its session ended: {reason}"),
         Cause::Launcher { problem } => {
-            format!("{problem}{others}; look at the place it names (room, permission), then run again")
+            format!("{problem}{others}; check free space and permissions there, then run again")
         }
     }
 }
@@ -105,17 +110,21 @@ fn node(failure: &Failure) -> String {
 
 fn lost_advice(problem: &str, setting: &Setting) -> &'static str {
     match () {
-        () if problem.contains(" CANCELLED AT ") => "scancel has ended the step of its agents, or a limit of the job",
-        () if setting.local => "out of memory? dmesg tells",
+        () if problem.contains(" CANCELLED AT ") => {
+            "its Slurm step was cancelled (scancel), or a limit of the Slurm job was reached"
+        }
+        () if setting.local => "check dmesg on the node for an out-of-memory kill",
         // The wording of srun; the reason why the whole step died may be reported later.
-        () if problem.ends_with("; Killed") => "out of memory, or scancel? dmesg tells, there",
+        () if problem.ends_with("; Killed") => {
+            "check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?"
+        }
         () if ["Killed", "code 137", "signal 9"].iter().any(|word| problem.contains(word)) => {
-            "out of memory? dmesg tells, there"
+            "check dmesg on the node for an out-of-memory kill"
         }
-        () if problem.contains("answer") => {
-            "did the node lose power or network, or is it stopped? --node-timeout says how long to wait for it"
+        () if problem.contains("answer") || problem.contains("has not responded") => {
+            "check the node's power and network, or whether its agent is stopped; --node-timeout sets how long to wait"
         }
-        () => "is the node up? look at its system log",
+        () => "check that the node is up, and its system log",
     }
 }
 
@@ -145,29 +154,36 @@ fn spawn(error: &SpawnError) -> String {
             format!("{what}: not found; is it built, and on PATH? In this directory it is ./{what}")
         }
         (SpawnStep::Find | SpawnStep::Exec, EACCES | EPERM) => {
-            format!("{what}: not executable ({reason}); chmod +x it, and is its file system mounted noexec?")
+            format!(
+                "{what}: not executable ({reason}); make it executable (chmod +x), and check that its file system is \
+                 not mounted noexec"
+            )
         }
-        (SpawnStep::Find | SpawnStep::Exec, EISDIR) => format!("{what}: is a directory; name the program in it"),
+        (SpawnStep::Find | SpawnStep::Exec, EISDIR) => format!("{what} is a directory; give the path of a program"),
         (SpawnStep::Exec, ENOEXEC) => format!(
-            "{what}: not an executable for this machine; a script begins with a line such as #!/bin/sh, a program is \
-             built for this architecture"
+            "{what}: not an executable for this machine; a script must begin with a line such as #!/bin/sh, and a \
+             program must be built for this architecture"
         ),
         (SpawnStep::Exec, E2BIG) => format!("{what}: arguments and environment are too long; put them into a file"),
-        (SpawnStep::Exec, ETXTBSY) => format!("{what}: is being written; wait until it is built"),
+        (SpawnStep::Exec, ETXTBSY) => format!("{what} is open for writing; try again when it is built"),
         (SpawnStep::Interpreter, _) => format!(
-            "{what}: its interpreter is missing ({reason}); look at its first line (#!) or, if it is a binary, at its \
-             loader (readelf -l)"
+            "{what}: its interpreter was not found ({reason}); check its first line (#!) or, for a binary, its loader \
+             (readelf -l)"
         ),
         (SpawnStep::Devices, _) => format!("{what}; lower --gpus-per-rank, or start fewer ranks on a node"),
         (SpawnStep::Cwd, _) => {
             format!("working directory {what}: {reason}; create it on that node or name another with --wdir")
         }
-        (_, EMFILE | ENFILE) => format!("{}: {reason}; raise ulimit -n or use more nodes", step.words()),
-        (SpawnStep::Fork, EAGAIN) => format!("{}: {reason}; raise ulimit -u or pids.max of the cgroup", step.words()),
-        (SpawnStep::Fork | SpawnStep::Stdio, _) => {
-            format!("{}: {reason}; try fewer ranks on a node", step.words())
+        (_, EMFILE | ENFILE) => format!("{} failed: {reason}; raise ulimit -n or use more nodes", step.words()),
+        (SpawnStep::Fork, EAGAIN) => {
+            format!("{} failed: {reason}; raise ulimit -u or pids.max of the cgroup", step.words())
         }
-        (SpawnStep::Find | SpawnStep::Exec, _) => format!("{what}: {reason}; can that node read and execute it?"),
+        (SpawnStep::Fork | SpawnStep::Stdio, _) => {
+            format!("{} failed: {reason}; try fewer ranks on a node", step.words())
+        }
+        (SpawnStep::Find | SpawnStep::Exec, _) => {
+            format!("{what}: {reason}; check that the node can read and execute it")
+        }
     }
 }
 

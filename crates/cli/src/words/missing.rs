@@ -53,7 +53,7 @@ pub fn sentence(missing: &[MissingAgent], setting: &Setting) -> String {
         }
     }
     let nodes = super::count(setting.node_count, "node");
-    format!("no agent on {} of {nodes}: {}", missing.len(), told.join("; "))
+    format!("no agent could be started on {} of {nodes}: {}", missing.len(), told.join("; "))
 }
 
 /// Hosts with the same problem, and advice.
@@ -141,7 +141,7 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
     let says = |words: &[&str]| words.iter().any(|word| problem.contains(word));
     match () {
         () if setting.local => Kind::Other,
-        () if says(&["dialling the parent agent"]) => Kind::NotLinked,
+        () if says(&["cannot connect to the parent agent"]) => Kind::NotLinked,
         () if says(&["permission denied (", "permission denied,", "too many authentication failures"]) => Kind::Denied,
         () if says(&["identification has changed"]) || (says(&["host key for"]) && says(&["has changed"])) => {
             Kind::HostKeyChanged
@@ -150,7 +150,7 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
         () if says(&["could not resolve", "name or service not known", "name resolution", "unknown host"]) => {
             Kind::NoName
         }
-        () if says(&["machine and has no wireup", "install wireup", "install the same wireup"]) => Kind::Told,
+        () if says(&["machine without wireup", "install wireup", "install the same wireup"]) => Kind::Told,
         () if says(&["matches --interface"]) => Kind::Told,
         () if says(&["connection refused"]) => Kind::Refused,
         () if says(&["no route to host", "network is unreachable", "timed out", "did not answer"]) => Kind::Unreachable,
@@ -162,7 +162,7 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
         () if says(&["(finding the program)"]) => Kind::NoShell,
         () if says(&["no space left", "quota exceeded", "read-only file system"]) => Kind::NoRoom,
         // If ssh gives a reason, it follows these words.
-        () if says(&["did not bring an agent", "did not link back"]) => Kind::NotLinked,
+        () if says(&["did not start an agent", "did not connect to its parent"]) => Kind::NotLinked,
         () => Kind::Other,
     }
 }
@@ -172,8 +172,8 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
     let host = bare(group.first);
     Some(match group.kind {
         Kind::Denied => format!(
-            "\"{by_hand}\" must work without a question: install a key there (ssh-copy-id) or load it into an agent \
-             (ssh-add)"
+            "\"{by_hand}\" must work without a password: install a key there (ssh-copy-id) or load one into your ssh \
+             agent (ssh-add)"
         ),
         Kind::HostKey => {
             format!(
@@ -181,25 +181,27 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
             )
         }
         Kind::HostKeyChanged => format!(
-            "its host key is not the known one: find out why (reinstalled, or somebody in between?); then ssh-keygen -R \
-             {host} and log in once"
+            "its host key has changed; find out why (was it reinstalled? it could also be an attack), then run \
+             ssh-keygen -R {host} and log in once"
         ),
         Kind::NoName => format!("is the name right? \"getent hosts {host}\" must find it"),
         Kind::Refused => format!("is sshd running there, on that port? Try \"{by_hand}\""),
         Kind::Unreachable => format!("is the node up? Try \"{by_hand}\"; --start-timeout gives it more time"),
         Kind::NotLinked => format!(
-            "does {host} answer \"{by_hand}\" at once? If so, does a firewall stand between it and its parent \
-             (--interface names a network that works)?"
+            "if {host} answers \"{by_hand}\" at once, check for a firewall between it and its parent; --interface \
+             chooses another network"
         ),
         Kind::Busy => {
-            "its sshd, or that of a jump host before it, takes no more log-ins at once: raise MaxStartups in its \
-                       sshd_config"
+            "its sshd, or that of a jump host, refuses more simultaneous log-ins; raise MaxStartups in its sshd_config"
                 .to_owned()
         }
-        Kind::NoRoom => "make room in ~/.cache there, or install wireup on its PATH".to_owned(),
-        Kind::NoShell => "is the remote shell installed where it is called? --remote-shell names another".to_owned(),
+        Kind::NoRoom => "free some space in ~/.cache there, or install wireup on its PATH".to_owned(),
+        Kind::NoShell => {
+            "the remote shell was not found on the calling host; install it, or choose another one with --remote-shell"
+                .to_owned()
+        }
         Kind::Told => return None,
-        Kind::Other if setting.local => "is there memory for another process, and does ulimit -u allow one?".to_owned(),
+        Kind::Other if setting.local => "check free memory and the limit of processes (ulimit -u)".to_owned(),
         Kind::Other => format!("try \"{by_hand}\""),
     })
 }
@@ -238,40 +240,45 @@ mod tests {
                 (2, &refused("n2")),
                 (4, "it did not answer within 60 s")
             ]),
-            "no agent on 4 of 5 nodes: n[1-3]: ssh: connect to host HOST port 22: Connection refused; n4: it did not \
+            "no agent could be started on 4 of 5 nodes: n[1-3]: ssh: connect to host HOST port 22: Connection refused; \
+             n4: it did not \
              answer within 60 s; is sshd running there, on that port? Try \"ssh n1 true\"; is the node up? Try \"ssh n4 \
              true\"; --start-timeout gives it more time"
         );
         assert_eq!(
             said(&[(1, "odd n1"), (2, "odd n2")]),
-            "no agent on 2 of 5 nodes: n[1-2]: odd HOST; try \"ssh n1 true\""
+            "no agent could be started on 2 of 5 nodes: n[1-2]: odd HOST; try \"ssh n1 true\""
         );
     }
 
     #[test]
     fn advice_fits_the_problem() {
         for (problem, advice) in [
-            ("root@n5: Permission denied (publickey,password).", "\"ssh root@n5 true\" must work without a question"),
+            ("root@n5: Permission denied (publickey,password).", "\"ssh root@n5 true\" must work without a password"),
             ("Host key verification failed.", "ssh-keyscan n5 >> ~/.ssh/known_hosts"),
             ("ssh: Could not resolve hostname n5: Name or service not known", "\"getent hosts n5\" must find it"),
             ("ssh: connect to host n5 port 22: No route to host", "is the node up?"),
-            ("its agent did not link back within 60 s", "does n5 answer \"ssh root@n5 true\" at once?"),
-            ("its remote shell did not bring an agent within 60 s", "--interface names a network that works"),
+            ("its agent did not connect to its parent within 60 s", "if n5 answers \"ssh root@n5 true\" at once"),
+            ("its remote shell did not start an agent within 60 s", "--interface chooses another network"),
             (
-                "its remote shell did not bring an agent within 60 s: root@n5: Permission denied (publickey).",
-                "must work without a question",
+                "its remote shell did not start an agent within 60 s: root@n5: Permission denied (publickey).",
+                "must work without a password",
             ),
-            ("dialling the parent agent: Connection refused (os error 111)", "does a firewall stand"),
+            ("cannot connect to the parent agent: Connection refused (os error 111)", "check for a firewall"),
             ("kex_exchange_identification: Connection closed by remote host", "raise MaxStartups"),
-            ("cannot write: No space left on device", "make room"),
-            ("ssh (finding the program)", "--remote-shell names another"),
+            ("cannot write: No space left on device", "free some space"),
+            ("ssh (finding the program)", "choose another one with --remote-shell"),
             ("something else", "try \"ssh root@n5 true\""),
         ] {
             let said = said(&[(5, problem)]);
-            assert!(said.starts_with("no agent on 1 of 5 nodes: root@n5: ") && said.contains(advice), "{said}");
+            assert!(
+                said.starts_with("no agent could be started on 1 of 5 nodes: root@n5: ") && said.contains(advice),
+                "{said}"
+            );
         }
-        let told = "it is an s390x machine and has no wireup; this one is for x86_64: install wireup for s390x there";
-        assert_eq!(said(&[(5, told)]), format!("no agent on 1 of 5 nodes: root@n5: {told}"));
+        let told =
+            "it is an s390x machine without wireup, and this wireup is for x86_64; install wireup for s390x there";
+        assert_eq!(said(&[(5, told)]), format!("no agent could be started on 1 of 5 nodes: root@n5: {told}"));
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Notes {
             }
             Note::NoPmix { host, problem, .. } => {
                 // This note comes only if the ranks can do without PMIx.
-                let line = format!("node {host} offers no PMIx: {problem}");
+                let line = format!("node {host} has no PMIx: {problem}");
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
             Note::PmixSaid { host, text } => self.said(host, text, setting),
@@ -61,15 +61,15 @@ impl Notes {
                     return Vec::new();
                 }
                 let [agent, parent, starter] = [agent, parent, starter].map(|agent| setting.host(*agent));
-                vec![format!("{agent}: {starter} started it, {parent} could not: {problem}")]
+                vec![format!("{agent} was started by {starter}, because {parent} could not start it: {problem}")]
             }
             Note::NoTransport(missing) => {
                 let host = setting.host(missing.agent);
-                vec![format!("{host} {}; all nodes use TCP", missing.problem)]
+                vec![format!("node {host} {}; all nodes use TCP instead of UCX", missing.problem)]
             }
             Note::Waits { agents } => {
                 let who = names(&mut agents.clone(), setting);
-                vec![format!("waiting for {who}: not up yet; wireup status says more, Ctrl-C ends the job")]
+                vec![format!("waiting for nodes that are not up yet: {who}; see wireup status; Ctrl-C ends the job")]
             }
             // Read by `wireup bench`.
             Note::Measured { bytes, iterations, total_ns, median_ns, least_ns, .. } => {
@@ -81,15 +81,20 @@ impl Notes {
                     return Vec::new();
                 }
                 let [agent, peer] = [agent, peer].map(|agent| setting.host(*agent));
-                let more = if self.routed == ROUTED_SHOWN { "; others are not told" } else { "" };
-                vec![format!("{agent} and {peer} have no direct link and speak through the tree: {problem}{more}")]
+                let more = if self.routed == ROUTED_SHOWN { "; further pairs are not reported" } else { "" };
+                vec![format!(
+                    "{agent} and {peer} have no direct link and communicate through the tree: {problem}{more}"
+                )]
             }
             Note::Retry { agent, problem, .. } => {
                 if std::mem::replace(&mut self.retried, true) {
                     return Vec::new();
                 }
                 let host = setting.host(*agent);
-                vec![format!("{host}: its sshd is busy ({problem}), tried again; a higher MaxStartups there avoids it")]
+                vec![format!(
+                    "{host}: its sshd is busy ({problem}); retrying; to avoid this, raise MaxStartups in its \
+                     sshd_config"
+                )]
             }
         }
     }
@@ -103,7 +108,7 @@ impl Notes {
         let line = |line| format!("node {host}: its PMIx server said: {line}");
         let mut lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(line).collect();
         if self.said == SAID_SHOWN {
-            lines.push("what the PMIx servers of other nodes said is not shown".into());
+            lines.push("messages of further PMIx servers are not shown".into());
         }
         lines
     }
@@ -113,7 +118,7 @@ impl Notes {
         let mut lines = Vec::new();
         let more = self.started_for.saturating_sub(STARTED_FOR_SHOWN);
         if more > 0 {
-            lines.push(format!("{} more started by others than their parents", count(more, "agent")));
+            lines.push(format!("{} more were not started by their parents", count(more, "agent")));
             self.started_for = STARTED_FOR_SHOWN;
         }
         if !self.sent.is_empty() {
@@ -140,11 +145,11 @@ fn links(linked: Vec<Link>, setting: &Setting) -> Vec<String> {
             0 => count(agents.len() as u32, "agent"),
             _ => names(&mut agents, setting),
         };
-        lines.push(format!("links: {who} by {}", way(*network, links)));
+        lines.push(format!("links: {who} over {}", way(*network, links)));
     }
     let more: usize = networks.iter().skip(NETWORKS_SHOWN).map(|(_, links)| links.len()).sum();
     if more > 0 {
-        lines.push(format!("links: {} by other networks", count(more as u32, "agent")));
+        lines.push(format!("links: {} over other networks", count(more as u32, "agent")));
     }
     lines
 }
@@ -211,9 +216,9 @@ mod tests {
         assert_eq!(
             notes.summary(&setting),
             [
-                "links: 15 agents by eth0 (10.77.0.0/24)",
-                "links: n[16-17] by docker0 (172.17.0.1)",
-                "links: n18 by fd00::1"
+                "links: 15 agents over eth0 (10.77.0.0/24)",
+                "links: n[16-17] over docker0 (172.17.0.1)",
+                "links: n18 over fd00::1"
             ]
         );
         assert!(notes.summary(&setting).is_empty());
@@ -231,12 +236,15 @@ mod tests {
             starter: AgentId(0),
             problem: "Permission denied".into(),
         };
-        assert_eq!(notes.lines(&started(5), &setting), ["n5: n0 started it, n1 could not: Permission denied"]);
+        assert_eq!(
+            notes.lines(&started(5), &setting),
+            ["n5 was started by n0, because n1 could not start it: Permission denied"]
+        );
         let told: usize = (6..11).map(|agent| notes.lines(&started(agent), &setting).len()).sum();
         assert_eq!(told, 2);
-        assert_eq!(notes.summary(&setting), ["3 agents more started by others than their parents"]);
+        assert_eq!(notes.summary(&setting), ["3 agents more were not started by their parents"]);
         let retry = Note::Retry { agent: AgentId(3), attempt: 1, problem: "Connection closed".into() };
-        assert!(notes.lines(&retry, &setting)[0].starts_with("n3: its sshd is busy (Connection closed), tried again"));
+        assert!(notes.lines(&retry, &setting)[0].starts_with("n3: its sshd is busy (Connection closed); retrying"));
         assert!(notes.lines(&retry, &setting).is_empty());
     }
 
@@ -245,8 +253,8 @@ mod tests {
         let (mut notes, setting) = (Notes::default(), setting(false));
         let note = |agent| Note::Routed { agent: AgentId(agent), peer: AgentId(9), problem: "a: refused".into() };
         let told: Vec<String> = (0..9).flat_map(|agent| notes.lines(&note(agent), &setting)).collect();
-        let line = |agent| format!("n{agent} and n9 have no direct link and speak through the tree: a: refused");
-        assert_eq!(told, [line(0), line(1), format!("{}; others are not told", line(2))]);
+        let line = |agent| format!("n{agent} and n9 have no direct link and communicate through the tree: a: refused");
+        assert_eq!(told, [line(0), line(1), format!("{}; further pairs are not reported", line(2))]);
     }
 
     #[test]

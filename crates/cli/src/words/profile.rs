@@ -81,7 +81,10 @@ impl Table {
         if let Some(worst) = parts.iter().filter(|part| part.clock_error_ns > 0).max_by_key(|part| part.clock_error_ns)
         {
             if worst.clock_error_ns == u64::MAX {
-                let line = format!("clocks of the nodes: that of {} is unknown, and so are its times\n", worst.host);
+                let line = format!(
+                    "clocks of the nodes: the clock of {} could not be aligned, so its times are unreliable\n",
+                    worst.host
+                );
                 return self.text.push_str(&line);
             }
             let error_ms = worst.clock_error_ns as f64 / 1e6;
@@ -132,7 +135,13 @@ impl Table {
                 parts[fence.last_part].host
             );
             self.row(2, &format!("{} {}", fence.collective, fence.epoch), fence.first_in_ns, fence.out_ns, &remark);
-            self.row(3, "wait", fence.first_in_ns, fence.last_in_ns, "first in to last in: the ranks' own time");
+            self.row(
+                3,
+                "wait",
+                fence.first_in_ns,
+                fence.last_in_ns,
+                "from the first to the last rank that enters: time of the ranks",
+            );
             self.row(3, "move", fence.last_in_ns, fence.out_ns, "last in to last out");
         }
         if let (Some(next), Some(end)) = (fences.get(FENCES_SHOWN), fences.last()) {
@@ -257,7 +266,7 @@ phase                         from ms    took ms
     /-- init:                   7.000      3.000  3 ranks, last rank 2 on node2
     /-- exchange:              11.000      5.000  1 collective
         /-- fence 0:           11.000      5.000  120 B in all; last in rank 2 on node2
-            /-- wait:          11.000      3.000  first in to last in: the ranks' own time
+            /-- wait:          11.000      3.000  from the first to the last rank that enters: time of the ranks
             /-- move:          14.000      2.000  last in to last out
     /-- run:                   16.000     36.000  3 ranks, last rank 2 on node2
     /-- drain:                 52.000      3.000

@@ -55,9 +55,9 @@ pub fn number(text: &str) -> Option<i32> {
 /// Advice about a rank that was killed by a signal.
 pub fn advice(signal: i32, core_dumped: bool) -> Option<&'static str> {
     match (name(signal).as_str(), core_dumped) {
-        ("SIGKILL", _) => Some("out of memory? dmesg tells"),
-        ("SIGXCPU", _) => Some("its cpu time is limited, see ulimit -t"),
-        ("SIGXFSZ", _) => Some("the size of its files is limited, see ulimit -f"),
+        ("SIGKILL", _) => Some("check dmesg on the node for an out-of-memory kill"),
+        ("SIGXCPU", _) => Some("it reached its cpu time limit (ulimit -t)"),
+        ("SIGXFSZ", _) => Some("it reached its file size limit (ulimit -f)"),
         ("SIGBUS", false) => Some("is /dev/shm or /tmp full?"),
         ("SIGSEGV" | "SIGBUS" | "SIGABRT" | "SIGILL" | "SIGFPE", true) => Some("open the core file with gdb"),
         ("SIGSEGV" | "SIGABRT" | "SIGILL" | "SIGFPE", false) => Some("for a core file: ulimit -c unlimited"),
@@ -72,7 +72,7 @@ pub fn interrupt(signal: i32, again: bool) -> String {
     if again {
         format!("{name} again: killing all ranks")
     } else {
-        format!("{name} passed on to all ranks; {by_hand} to kill them")
+        format!("{name} was sent to all ranks; {by_hand} to kill them")
     }
 }
 
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn interrupts_say_what_the_next_one_does() {
-        assert_eq!(interrupt(2, false), "SIGINT passed on to all ranks; press Ctrl-C again to kill them");
-        assert_eq!(interrupt(15, false), "SIGTERM passed on to all ranks; send it again to kill them");
+        assert_eq!(interrupt(2, false), "SIGINT was sent to all ranks; press Ctrl-C again to kill them");
+        assert_eq!(interrupt(15, false), "SIGTERM was sent to all ranks; send it again to kill them");
         assert_eq!(interrupt(2, true), "SIGINT again: killing all ranks");
     }
 }

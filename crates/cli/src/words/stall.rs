@@ -72,10 +72,12 @@ impl Stalls {
         let what = name(report);
         Some(match (self.arrived, self.missing) {
             (0, _) if self.groups => return None,
-            (0, _) => format!("{what}: no rank waits in it; the job computes, or hangs by itself"),
+            (0, _) => {
+                format!("{what}: no rank is waiting in it; the job is computing, or hangs outside of collectives")
+            }
             (_, 0) => format!("{what}: all {all} ranks have arrived"),
             (arrived, _) => {
-                format!("{what}: {arrived} of {all} ranks wait for those on {}", count(self.nodes_missing, "node"))
+                format!("{what}: {arrived} of {all} ranks wait for ranks on {}", count(self.nodes_missing, "node"))
             }
         })
     }
@@ -95,7 +97,7 @@ fn node_line(report: &StallReport) -> String {
 fn group_line(report: &StallReport, group: &GroupStall) -> String {
     let (StallReport { node, host, .. }, GroupStall { group, arrived, missing, missing_count }) = (report, group);
     let missing = match missing_count {
-        0 => "none missing here".to_owned(),
+        0 => "no ranks missing on this node".to_owned(),
         count => format!("missing {}", ranks(missing, *count)),
     };
     format!("barrier of {group}: node {node} {host}: {arrived} arrived, {missing}")
@@ -142,7 +144,10 @@ mod tests {
             missing_count: missing.len() as u32,
         };
         let first = StallReport { groups: vec![group(2, &[])], ..report(0, 0, &[], 0) };
-        assert_eq!(stalls.lines(&first), ["barrier of ranks 1-3 (tag 7): node 0 node0: 2 arrived, none missing here"]);
+        assert_eq!(
+            stalls.lines(&first),
+            ["barrier of ranks 1-3 (tag 7): node 0 node0: 2 arrived, no ranks missing on this node"]
+        );
         let second = StallReport { groups: vec![group(0, &[(Rank(3), 103)])], ..report(1, 0, &[], 0) };
         assert_eq!(
             stalls.lines(&second),
@@ -162,7 +167,7 @@ mod tests {
             stalls.lines(&report(2, 3, &[9], 1)),
             [
                 "fence 3: node 2 node2: 3 arrived, missing rank 9 (pid 109)",
-                "fence 3: 8 of 12 ranks wait for those on 2 nodes"
+                "fence 3: 8 of 12 ranks wait for ranks on 2 nodes"
             ]
         );
     }
@@ -180,7 +185,10 @@ mod tests {
         let mut stalls = Stalls::new(1);
         let lines = stalls.lines(&report(0, 0, &[0, 1], 20));
         assert_eq!(lines[0], "fence 3: node 0 node0: 0 arrived, missing ranks 0-1 and 18 more (pid 100, ...)");
-        assert_eq!(lines[1], "fence 3: no rank waits in it; the job computes, or hangs by itself");
+        assert_eq!(
+            lines[1],
+            "fence 3: no rank is waiting in it; the job is computing, or hangs outside of collectives"
+        );
     }
 
     #[test]
@@ -188,7 +196,7 @@ mod tests {
         let mut stalls = Stalls::new(100);
         let lines: Vec<String> = (0..100).flat_map(|node| stalls.lines(&report(node, 1, &[node], 1))).collect();
         assert_eq!(lines.len(), NODES_SHOWN as usize + 1);
-        assert!(lines[16].ends_with("100 of 200 ranks wait for those on 100 nodes"));
+        assert!(lines[16].ends_with("100 of 200 ranks wait for ranks on 100 nodes"));
         assert!(stalls.lines(&report(100, 1, &[], 0)).is_empty());
     }
 }

@@ -58,7 +58,7 @@ fn inside_of_a_step() {
     assert_eq!(outcome.sorted_lines(), ["n0", "n1", "n2"]);
     let script = "srun -N 3 -n 3 $WIREUP run uname -n";
     let outcome = machines.salloc("-N 3").args(["sh", "-c", script]).finish().expect_code(125);
-    outcome.expect_err_line(&["this is one of 3 tasks of a Slurm step", "start wireup run once"]);
+    outcome.expect_err_line(&["this is one of 3 tasks of a Slurm step", "start wireup run only once"]);
 }
 
 /// The Slurm variables of ranks describe the job, but no task.
@@ -207,7 +207,7 @@ fn a_step_that_is_told_to_end_ends_gently() {
     machines.signal("TERM", &steps(&machines));
     let outcome = running.finish();
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
-    outcome.expect_err_line(&["the batch system has told it to end (SIGTERM)"]);
+    outcome.expect_err_line(&["the batch system ended its agent (SIGTERM)"]);
     assert_eq!(outcome.code(), 143, "{outcome}");
 }
 
@@ -240,7 +240,7 @@ fn a_time_limit_ends_it_cleanly() {
     let run = machines.allocated("-N 4 -n 4 -t 1", "").sh(SAYS_BYE).guard(Duration::from_secs(180));
     let outcome = run.finish().expect_code(143);
     assert_eq!(outcome.out().matches("bye\n").count(), 4, "{outcome}");
-    outcome.expect_err_line(&["the batch system has told it to end (SIGTERM)", "its time limit was reached"]);
+    outcome.expect_err_line(&["the batch system ended its agent (SIGTERM)", "reached its time limit"]);
 }
 
 /// Kills the process on host `i` whose command line contains these words.
@@ -259,7 +259,7 @@ fn a_killed_agent_is_named() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "agent");
     kill_on(&machines, 2, "wireup agent");
-    running.finish().expect_code(125).expect_err_line(&["node n2", "Killed", "out of memory"]);
+    running.finish().expect_code(125).expect_err_line(&["node n2", "Killed", "out-of-memory"]);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_node_without_its_daemon_is_named() {
     std::thread::sleep(Duration::from_secs(1));
     kill_process(Pid::from_raw(slurmd.cast_signed()).expect("a pid"), Signal::KILL).expect("send the signal");
     let outcome = running.finish().expect_code(125);
-    outcome.expect_err_line(&["no agent on 1 of 4 nodes: n2: Communication connection failure"]);
+    outcome.expect_err_line(&["no agent could be started on 1 of 4 nodes: n2: Communication connection failure"]);
 }
 
 /// A step also starts the agents of a standing session; another step restarts a lost node.

@@ -58,9 +58,9 @@ fn hosts_that_are_well_and_odd_ones() {
     doctor(&testbed, "--hosts n0,n1 --interface 10.77.0.0/16", 0, &["eth0 10.77.0.2", "2 hosts: 2 ok"]);
     doctor(&testbed, "--hosts n0 --interface no-such-if", 125, &["matches --interface no-such-if", "br0 10.77.0.254"]);
     // The interface exists on the hub, but the hosts have no interface of that name.
-    let named = ["n[0-1]: no address there matches --interface br0", "cure: name an interface", "2 with problems"];
+    let named = ["n[0-1]: no address there matches --interface br0", "fix: name an interface", "2 with problems"];
     doctor(&testbed, "--hosts n[0-1] --interface br0", 1, &named);
-    let directory = ["n[0-1]: working directory /no/such: does not exist", "cure: run with --wdir"];
+    let directory = ["n[0-1]: working directory /no/such: does not exist", "fix: run with --wdir"];
     doctor(&testbed, "--hosts n[0-1] --wdir /no/such", 1, &directory);
 
     // Without ssh the host cannot start others, but a run works nevertheless.
@@ -71,7 +71,8 @@ fn hosts_that_are_well_and_odd_ones() {
     let sshd = testbed.daemons(2)[1].to_string();
     let limited = Command::new("prlimit").args(["--pid", &sshd, "--nofile=300:300"]).status();
     assert!(limited.expect("util-linux has prlimit").success());
-    let limit = ["problem  n2: at most 300 open files", "cure: raise nofile", "open files: at most 300, most have"];
+    let limit =
+        ["problem  n2: at most 300 open files", "fix: raise nofile", "open files: at most 300; most hosts have"];
     doctor(&testbed, "--hosts n0,n2,n3", 1, &limit);
 }
 
@@ -84,8 +85,8 @@ fn hosts_that_do_not_answer_are_named_in_one_go() {
     let parts = [
         "n0  ok ",
         "n2  ok ",
-        "problem  n3: it did not answer within 3 s\n         cure: is the node up?",
-        "problem  n4: ssh: connect to host n4 port 22: Connection refused\n         cure: is sshd running there",
+        "problem  n3: it did not answer within 3 s\n         fix: is the node up?",
+        "problem  n4: ssh: connect to host n4 port 22: Connection refused\n         fix: is sshd running there",
         "problem  n9: ssh: Could not resolve hostname n9",
         "6 hosts: 3 ok, 3 with problems\n",
     ];
@@ -118,7 +119,7 @@ fn a_signal_ends_all_that_was_called() {
 fn a_missing_program_is_told_and_sent_on_request() {
     let Some(testbed) = machines() else { return };
     let hidden = Hidden::new();
-    let missing = ["n[0-1]: wireup is missing or of another version there: a run would send it", "2 with remarks"];
+    let missing = ["n[0-1]: wireup is missing or has another version; a run would send it", "2 with remarks"];
     doctor_of(&hidden.program(), &testbed, "--hosts n[0-1]", 0, &missing);
     let sent = ["note     n[0-1]: wireup was sent there", "2 hosts: 2 ok"];
     doctor_of(&hidden.program(), &testbed, "--hosts n[0-1] --send --start-timeout 60", 0, &sent);

@@ -24,7 +24,7 @@ fn too_few_are_an_error_that_names_the_node() {
     let outcome = run.sh(SHOW).finish().expect_code(125);
     outcome.expect_err_line(&[
         "node node",
-        "2 ranks need 4 GPUs, 2 each, and it offers 3 (CUDA_VISIBLE_DEVICES=0,1,2)",
+        "2 ranks with 2 GPUs each need 4 GPUs, but the node has 3 (CUDA_VISIBLE_DEVICES=0,1,2)",
         "lower --gpus-per-rank",
     ]);
 }

@@ -57,7 +57,11 @@ fn a_full_disk_is_named() {
     let hidden = HiddenCopy::new("full");
     for flags in ["", "--fanout 1"] {
         let outcome = machines.job_of(&hidden.program(), &format!("--hosts n0,n1 {flags} true")).finish();
-        outcome.expect_code(125).expect_err_line(&["no agent on 1 of 2 nodes: n1", "No space left", "make room"]);
+        outcome.expect_code(125).expect_err_line(&[
+            "no agent could be started on 1 of 2 nodes: n1",
+            "No space left",
+            "free some space",
+        ]);
         assert_eq!(machines.ask(1, "find ~/.cache -type f"), "", "a partial file was kept");
     }
 }
@@ -91,7 +95,7 @@ fn a_place_where_others_may_write_is_refused() {
     machines.job_of(&hidden.program(), line).succeed();
     machines.ask(0, "chmod 777 ~/.cache/wireup");
     let outcome = machines.job_of(&hidden.program(), line).finish();
-    outcome.expect_code(125).expect_err_line(&["n0", "may be written by others", "chmod 700"]);
+    outcome.expect_code(125).expect_err_line(&["n0", "is writable by others", "chmod 700"]);
     forget(&machines);
 }
 

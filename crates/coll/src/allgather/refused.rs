@@ -19,25 +19,25 @@ pub enum Refused {
     ChildTwice(usize),
     #[error("this peer contributed a second time, expected once")]
     OwnTwice,
-    #[error("a subtree's size came in {0} bytes, expected 8")]
+    #[error("a subtree's size has {0} bytes, expected 8")]
     NoSize(usize),
-    #[error("exchange algorithm {0} is none of this version")]
+    #[error("this version has no exchange algorithm {0}")]
     NoSuchAlgorithm(u8),
-    #[error("a child says how to go")]
+    #[error("a child sent a choice of algorithm, which only the parent may send")]
     ChildDecides,
-    #[error("the parent sends a size")]
+    #[error("the parent sent a size, which only a child may send")]
     ParentSize,
-    #[error("its outcome came before its time, or twice")]
+    #[error("its result arrived too early, or twice")]
     EarlyOutcome,
-    #[error("it is to go on before the ranks here are in")]
+    #[error("it should continue before all ranks of this node have entered")]
     EarlyGo,
     #[error("it has no rounds here")]
     NoRounds,
-    #[error("nodes go different ways")]
+    #[error("nodes use different exchange algorithms")]
     DifferentWays,
-    #[error("a round came after the end")]
+    #[error("a round arrived after the end")]
     AfterTheEnd,
-    #[error("its data is {0} bytes, more than {FRAME_PAYLOAD_MAX} in a message")]
+    #[error("its data is {0} bytes, a message holds at most {FRAME_PAYLOAD_MAX}")]
     TooLong(u64),
     #[error(transparent)]
     Truncated(#[from] block::Truncated),

@@ -37,8 +37,8 @@ impl Crowd {
             // Nothing can be done if the reader of standard error is gone.
             let _ = writeln!(
                 std::io::stderr(),
-                "wireup: replies to ranks wait: too many descriptors of this user are under way; \
-                 raise the hard limit of open files (ulimit -Hn)"
+                "wireup: replies to ranks are delayed: this user has too many descriptors in transit between \
+                 processes; raise the hard limit of open files (ulimit -Hn)"
             );
         }
     }

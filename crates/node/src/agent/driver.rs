@@ -67,15 +67,15 @@ pub struct AgentDriver {
 /// Why an agent cannot start.
 #[derive(thiserror::Error, Debug)]
 pub enum BeginError {
-    #[error("making an epoll instance: {0}")]
+    #[error("cannot create an epoll instance: {0}")]
     Reactor(io::Error),
-    #[error("writing the recording below {directory}: {error}")]
+    #[error("cannot write the recording in {directory}: {error}")]
     Record { directory: String, error: io::Error },
-    #[error("dialling the parent agent: {0}")]
+    #[error("cannot connect to the parent agent: {0}")]
     Dial(String),
-    #[error("listening for other agents: {0}")]
+    #[error("cannot listen for other agents: {0}")]
     Listen(String),
-    #[error("watching the step: {0}")]
+    #[error("cannot watch the Slurm step: {0}")]
     Step(io::Error),
 }
 
@@ -248,6 +248,6 @@ impl AgentDriver {
     fn stop_recording(&mut self) {
         self.recorder = None;
         // Nothing can be done if the reader of standard error is gone.
-        let _ = writeln!(io::stderr(), "wireup: the recording could not be written and ends here");
+        let _ = writeln!(io::stderr(), "wireup: the recording cannot be written any more and is incomplete");
     }
 }

@@ -17,7 +17,7 @@ use wireup_wire::peer::{BOOTSTRAP_HEADER_LEN, Bootstrap, PeerError};
 
 #[derive(thiserror::Error, Debug)]
 enum AgentError {
-    #[error("reading the bootstrap message on standard input: {0}")]
+    #[error("cannot read the bootstrap message on standard input: {0}")]
     Read(io::Error),
     #[error("{0}")]
     Place(String),
@@ -27,7 +27,7 @@ enum AgentError {
     Bootstrap(#[from] PeerError),
     #[error(transparent)]
     Begin(#[from] BeginError),
-    #[error("waiting for events: {0}")]
+    #[error("cannot wait for events: {0}")]
     Wait(io::Error),
 }
 
@@ -64,7 +64,7 @@ fn verify(digest: &str) -> u8 {
             0
         }
         Ok(_) => {
-            eprintln!("wireup agent: the program was changed on its way");
+            eprintln!("wireup agent: the received program is damaged (wrong digest)");
             1
         }
         Err(error) => {

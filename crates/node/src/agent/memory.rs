@@ -141,7 +141,7 @@ impl AsFd for Shared {
 }
 
 fn failed(job: JobId, share: ShareId, len: usize, error: &ShmError) -> Input {
-    let problem = format!("sharing {len} bytes with the ranks of this node: {error}{}", next_step(error));
+    let problem = format!("cannot share {len} bytes with the ranks of this node: {error}{}", next_step(error));
     Input::ShareFailed { job, share, problem }
 }
 
@@ -152,7 +152,7 @@ fn next_step(error: &ShmError) -> &'static str {
             "; raise the hard limit of open files (ulimit -Hn) for wireup run and for its remote shell"
         }
         Some(Errno::NFILE) => "; raise fs.file-max on this node",
-        Some(Errno::NOMEM | Errno::NOSPC) => "; more memory is needed on this node, or in the cgroup of its agent",
+        Some(Errno::NOMEM | Errno::NOSPC) => "; give this node, or the cgroup of its agent, more memory",
         _ => "",
     }
 }

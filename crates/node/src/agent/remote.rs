@@ -108,9 +108,9 @@ fn send(build: &str, digest: &str) -> String {
     format!(
         "m=$(uname -m); [ \"$m\" = {arch} ] || {{ echo {NEEDED_WORDS} $m >&2; exit {NEEDED}; }}; \
          umask 077; {CACHE}; d=\"$h\"/{build}; t=\"$d\"/.$(uname -n).$$; \
-         [ -L \"$h\" ] && {{ echo could not keep wireup in \"$h\": a symbolic link >&2; exit {NOT_TAKEN}; }}; mkdir -p \"$d\" && [ -O \"$h\" ] && \
+         [ -L \"$h\" ] && {{ echo cannot store wireup in \"$h\": it is a symbolic link >&2; exit {NOT_TAKEN}; }}; mkdir -p \"$d\" && [ -O \"$h\" ] && \
          chmod 700 \"$h\" \"$d\" && cat >\"$t\" && chmod 700 \"$t\" && \"$t\" agent verify {digest} && \
-         mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo could not keep wireup in \"$h\" >&2; exit {NOT_TAKEN}"
+         mv -f \"$t\" \"$d\"/wireup && exit 0; rm -f \"$t\"; echo cannot store wireup in \"$h\" >&2; exit {NOT_TAKEN}"
     )
 }
 
@@ -144,13 +144,13 @@ pub fn check_folder(folder: &Path, user: u32) -> Result<(), String> {
     let shown = folder.display();
     let meta = std::fs::symlink_metadata(folder).map_err(|error| format!("{shown}: {error}"))?;
     if !meta.is_dir() {
-        return Err(format!("{shown} is no folder, or a symbolic link: remove it"));
+        return Err(format!("{shown} is not a directory, or is a symbolic link; remove it"));
     }
     if meta.uid() != user && meta.uid() != 0 {
-        return Err(format!("{shown} belongs to another user (uid {}): remove it", meta.uid()));
+        return Err(format!("{shown} belongs to another user (uid {}); remove it", meta.uid()));
     }
     if meta.mode() & 0o022 != 0 {
-        return Err(format!("{shown} may be written by others: chmod 700 it, or remove it"));
+        return Err(format!("{shown} is writable by others; run chmod 700 on it, or remove it"));
     }
     Ok(())
 }

@@ -160,7 +160,7 @@ impl Shells {
         inputs.extend(self.errors.keys().map(|&shell| Input::ShellExited {
             shell,
             status,
-            stderr: "the process that held it was killed".into(),
+            stderr: "the process that ran it was killed".into(),
         }));
     }
 

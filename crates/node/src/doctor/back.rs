@@ -82,7 +82,7 @@ impl Dialling {
     pub fn give_up(&mut self) -> String {
         let mut problems = std::mem::take(&mut self.failed);
         problems.extend(self.under_way.values().map(|attempt| format!("{}: no answer", attempt.address)));
-        if problems.is_empty() { "it offers no address to dial".into() } else { problems.join("; ") }
+        if problems.is_empty() { "it offers no address to connect to".into() } else { problems.join("; ") }
     }
 
     pub fn on_event(&mut self, now_ns: u64, event: Event, reactor: &Reactor) -> Option<Result<Back, String>> {
@@ -123,12 +123,12 @@ impl Attempt {
         let mut buffer = [0; HALF];
         let room = &mut buffer[self.answer.len()..];
         match rustix::io::read(&self.socket, room) {
-            Ok(0) => Err("somebody else listens there".into()),
+            Ok(0) => Err("another program listens there".into()),
             Ok(length) => {
                 self.answer.extend_from_slice(&buffer[self.answer.len()..][..length]);
                 match self.answer.len() == HALF {
                     true if self.answer == token.doctor => Ok(true),
-                    true => Err("somebody else listens there".into()),
+                    true => Err("another program listens there".into()),
                     false => Ok(false),
                 }
             }

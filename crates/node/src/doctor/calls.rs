@@ -255,7 +255,7 @@ impl Calls {
         if alive == Alive::Gone {
             let _ = reactor.remove(self.keeper.fd());
             for call in 0..self.calls.len() {
-                self.end(call, End::Lost("the process that held the remote shells was killed".into()));
+                self.end(call, End::Lost("the process that runs the remote shells was killed".into()));
             }
         }
     }

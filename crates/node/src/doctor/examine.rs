@@ -58,7 +58,7 @@ pub enum ExamineError {
     Filter(#[from] FilterError),
     #[error(transparent)]
     Interface(#[from] NothingMatches),
-    #[error("{what}: {error}")]
+    #[error("{what} failed: {error}")]
     Io { what: &'static str, error: io::Error },
 }
 

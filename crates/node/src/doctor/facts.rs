@@ -61,11 +61,11 @@ fn address(ip: IpAddr, own: &[InterfaceAddress]) -> Address {
 fn why_left_out(own: &InterfaceAddress, filter: Option<&Filter>) -> &'static str {
     match () {
         () if !own.up => "it is down",
-        () if !addresses::leads_out(own.ip) => "its address means something on one cable only",
-        () if filter.is_some_and(|filter| !filter.takes(own)) => "--interface names others",
-        () if own.loopback => "it leads to this machine only",
-        () if addresses::is_accidental(own) => "a bridge, a tunnel or a network of this machine's own",
-        () => "there are better ones",
+        () if !addresses::leads_out(own.ip) => "its address is valid on one link only",
+        () if filter.is_some_and(|filter| !filter.takes(own)) => "--interface chooses other interfaces",
+        () if own.loopback => "it is a loopback address",
+        () if addresses::is_accidental(own) => "a bridge, a tunnel, or a network that exists only on this machine",
+        () => "other addresses are preferred",
     }
 }
 
@@ -131,7 +131,7 @@ fn cache() -> Cache {
 fn directory_problem(cwd: &Path) -> Option<String> {
     let problem = match fs::metadata(cwd) {
         Ok(meta) if meta.is_dir() => access(cwd, Access::EXEC_OK).err()?.to_string(),
-        Ok(_) => "is no directory".into(),
+        Ok(_) => "is not a directory".into(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "does not exist".into(),
         Err(error) => error.to_string(),
     };
@@ -164,9 +164,9 @@ mod tests {
         };
         let why = |own: &InterfaceAddress| why_left_out(own, None);
         assert!(why(&own("eth0", "10.0.0.1", false, false)).contains("down"));
-        assert!(why(&own("eth0", "fe80::1", true, false)).contains("one cable"));
+        assert!(why(&own("eth0", "fe80::1", true, false)).contains("one link"));
         assert!(why(&own("docker0", "172.17.0.1", true, false)).contains("bridge"));
-        assert!(why(&own("lo", "127.0.0.1", true, true)).contains("this machine only"));
+        assert!(why(&own("lo", "127.0.0.1", true, true)).contains("loopback"));
         let filter = Filter::parse("ib0").unwrap();
         assert!(why_left_out(&own("eth0", "10.0.0.1", true, false), Some(&filter)).contains("--interface"));
     }

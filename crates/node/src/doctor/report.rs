@@ -154,7 +154,8 @@ impl Ask {
         let mut length = [0; 4];
         from.read_exact(&mut length)?;
         let length = u32::from_le_bytes(length);
-        let not_ours = || io::Error::new(io::ErrorKind::InvalidData, "not a question of wireup doctor");
+        let not_ours =
+            || io::Error::new(io::ErrorKind::InvalidData, "the standard input is not a request of wireup doctor");
         if length > ASK_BYTES_MAX {
             return Err(not_ours());
         }

@@ -66,7 +66,7 @@ fn whoever_does_not_know_the_token_is_not_the_doctor() {
     let listener = listener();
     let addresses = listener.addresses();
     let problem = dial(&ask(token(3), addresses), listener, vec![token(1)]).unwrap_err();
-    assert!(problem.contains("somebody else listens there") || problem.contains("reset"), "{problem}");
+    assert!(problem.contains("another program listens there") || problem.contains("reset"), "{problem}");
 }
 
 #[test]

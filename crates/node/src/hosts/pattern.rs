@@ -194,40 +194,40 @@ mod tests {
         assert_eq!(slots("n1"), None);
         assert_eq!(slots("[fd00::1]:3"), Some(3));
         assert_eq!(slots("[fd00::1]"), None);
-        assert!(refused("n1:x").starts_with("n1:x: slots are a whole number"));
-        assert!(refused("n1:").contains("slots are a whole number"));
-        assert!(refused("n1:+4").contains("slots are a whole number"));
-        assert!(refused("n1:4294967296").contains("slots are a whole number"));
+        assert!(refused("n1:x").starts_with("n1:x is not a valid number of slots"));
+        assert!(refused("n1:").contains("is not a valid number of slots"));
+        assert!(refused("n1:+4").contains("is not a valid number of slots"));
+        assert!(refused("n1:4294967296").contains("is not a valid number of slots"));
     }
 
     #[test]
     fn the_two_uses_of_brackets_are_told_apart() {
         assert_eq!(names("[fd00::1]"), ["fd00::1"]);
         assert_eq!(names("root@[fe80::1%eth0]:2"), ["root@fe80::1%eth0"]);
-        assert!(refused("fd00::1").contains("an IPv6 address stands in brackets"));
-        assert!(refused("n[fd00::1]").starts_with("[fd00::1]: no IPv6 address"));
-        assert!(refused("[fd00::1]n").starts_with("[fd00::1]: no IPv6 address"));
-        assert!(refused("[fd00::zz]").starts_with("[fd00::zz]: no IPv6 address"));
-        assert!(refused("[fd00::1%]").starts_with("[fd00::1%]: no IPv6 address"));
+        assert!(refused("fd00::1").contains("put an IPv6 address into brackets"));
+        assert!(refused("n[fd00::1]").starts_with("[fd00::1] is not an IPv6 address"));
+        assert!(refused("[fd00::1]n").starts_with("[fd00::1] is not an IPv6 address"));
+        assert!(refused("[fd00::zz]").starts_with("[fd00::zz] is not an IPv6 address"));
+        assert!(refused("[fd00::1%]").starts_with("[fd00::1%] is not an IPv6 address"));
     }
 
     #[test]
     fn slips_are_named() {
-        assert!(refused("").contains("a host's name is missing"));
-        assert!(refused(":4").contains("a host's name is missing"));
-        assert!(refused("root@:4").contains("a host's name is missing"));
+        assert!(refused("").contains("a host name is missing"));
+        assert!(refused(":4").contains("a host name is missing"));
+        assert!(refused("root@:4").contains("a host name is missing"));
         assert!(refused("n[1-2").starts_with("n[1-2: brackets do not match"));
         assert!(refused("n1-2]").starts_with("n1-2]: brackets do not match"));
         assert!(refused("n[[1]]").contains("brackets do not match"));
         assert!(refused("n]1[").contains("brackets do not match"));
-        assert!(refused("n[5-2]").starts_with("[5-2]: the range goes down"));
-        assert!(refused("n[]").starts_with("[]: no range of numbers"));
-        assert!(refused("n[1,]").starts_with("[]: no range of numbers"));
-        assert!(refused("n[a-c]").starts_with("[a-c]: no range of numbers"));
-        assert!(refused("n[1-2-3]").contains("no range of numbers"));
-        assert!(refused("n[1234567890123456789]").contains("no range of numbers"));
+        assert!(refused("n[5-2]").starts_with("[5-2]: the first number"));
+        assert!(refused("n[]").starts_with("[] is not a range of numbers"));
+        assert!(refused("n[1,]").starts_with("[] is not a range of numbers"));
+        assert!(refused("n[a-c]").starts_with("[a-c] is not a range of numbers"));
+        assert!(refused("n[1-2-3]").contains("is not a range of numbers"));
+        assert!(refused("n[1234567890123456789]").contains("is not a range of numbers"));
         assert!(refused("-oProxyCommand=x").contains("has no '='"));
-        assert!(refused("-n1").starts_with("-n1: a host's name does not begin with \"-\""));
+        assert!(refused("-n1").starts_with("-n1: a host name must not begin with \"-\""));
         assert!(refused("n 1").contains("has no ' '"));
         assert!(refused("n1;ls").contains("has no ';'"));
     }

@@ -66,12 +66,12 @@ pub struct Stamps {
 pub enum RunError {
     #[error(transparent)]
     Begin(#[from] crate::agent::driver::BeginError),
-    #[error("{what}: {error}")]
+    #[error("{what} failed: {error}")]
     System { what: &'static str, error: io::Error },
     #[error("cannot create the output directory {path}: {error}")]
     OutputDir { path: PathBuf, error: io::Error },
     #[error(
-        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise it with `ulimit -Hn`, or start fewer ranks per node"
+        "{ranks} ranks here need about {needed} open files, the limit is {limit}; raise the hard limit (ulimit -Hn), or start fewer ranks per node"
     )]
     OpenFiles { ranks: u32, needed: u64, limit: u64 },
 }

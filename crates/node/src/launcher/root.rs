@@ -135,7 +135,7 @@ impl Root {
     pub fn take_end(&mut self) -> Option<String> {
         match self {
             Root::Within(within) if within.agent.has_left() => {
-                std::mem::take(&mut within.up).then(|| "the root agent has left".to_owned())
+                std::mem::take(&mut within.up).then(|| "the root agent has exited".to_owned())
             }
             Root::Within(_) => None,
             Root::Session(session) => match std::mem::replace(&mut session.end, End::Told) {
@@ -191,6 +191,6 @@ impl Session {
 
     fn on_end(&mut self, problem: String) {
         self.link.unwatch(&self.reactor);
-        self.end = End::New(format!("the session is gone: {problem}"));
+        self.end = End::New(format!("the connection to the session is lost: {problem}"));
     }
 }

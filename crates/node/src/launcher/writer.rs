@@ -230,13 +230,15 @@ impl Target {
             self.begun.insert(rank);
             write_all(|slices| file.write_vectored(slices), group)
         });
-        written.map_err(|error| Problem { text: format!("writing {}: {error}", path.display()), reader_gone: false })
+        written
+            .map_err(|error| Problem { text: format!("cannot write {}: {error}", path.display()), reader_gone: false })
     }
 
     fn write_descriptor(&self, group: &[Piece]) -> Result<(), Problem> {
         if let Some(spool) = &self.spool {
             let slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(&piece.bytes)).collect();
-            let problem = |error| Problem { text: format!("keeping the output: {error}"), reader_gone: false };
+            let problem =
+                |error| Problem { text: format!("cannot store the job's output: {error}"), reader_gone: false };
             let is_ours = group.iter().all(|piece| !piece.counts);
             let written = if is_ours { spool.note(&slices) } else { spool.write(self.stream, &slices) };
             return written.map_err(problem);
@@ -246,7 +248,7 @@ impl Target {
             Stream::Err => (rustix::stdio::stderr(), "standard error"),
         };
         write_all(|slices| write_waiting(fd, slices), group).map_err(|error| Problem {
-            text: format!("writing {name}: {error}"),
+            text: format!("cannot write {name}: {error}"),
             reader_gone: error.kind() == io::ErrorKind::BrokenPipe,
         })
     }

@@ -35,26 +35,29 @@ pub enum CallError {
     #[error(transparent)]
     Place(#[from] PlaceError),
     #[error(
-        "session {name} is gone and has left {path} behind; wireup up begins it anew, wireup down removes what is left, \
-         --no-session runs without one"
+        "session {name} ended unexpectedly and left {path} behind; wireup up starts it again, wireup down removes the \
+         remains, --no-session runs without a session"
     )]
     Stale { name: String, path: String },
-    #[error("session {name} has ended unexpectedly ({said}); wireup up begins it anew")]
+    #[error("session {name} ended unexpectedly ({said}); to start it again: wireup up")]
     Crashed { name: String, said: String },
-    #[error("the process behind {path} is of user {user}, not yours; remove it, and find out who could put it there")]
+    #[error(
+        "the process that listens on {path} belongs to user {user}, not to you; remove the socket, and find out who \
+         could create it"
+    )]
     Foreign { path: String, user: u32 },
     #[error(
-        "session {name} (process {pid}) is of another wireup: {error}; end it by that one's wireup down, or run with \
-         --no-session"
+        "session {name} (process {pid}) was started by another version of wireup: {error}; end it with that version's \
+         wireup down, or use --no-session"
     )]
     Version { name: String, pid: u32, error: AttachError },
     #[error("session {name} does not answer; {}--no-session runs without it", if_stopped(.pid))]
     Silent { name: String, pid: u32 },
-    #[error("too many callers wait at session {name}; try again later, or use --no-session")]
+    #[error("session {name} has too many connections; try again later, or use --no-session")]
     Crowded { name: String },
-    #[error("session {name} has ended; wireup up begins it anew, --no-session runs without one")]
+    #[error("session {name} has ended; wireup up starts it again, --no-session runs without a session")]
     Ended { name: String },
-    #[error("session {name} says what cannot be understood; end it{} and begin it anew", by_kill(.pid))]
+    #[error("session {name} sent an invalid message; end it{} and start it again", by_kill(.pid))]
     Garbled { name: String, pid: u32 },
     #[error("{path}: {error}")]
     System { path: String, error: io::Error },
@@ -63,8 +66,8 @@ pub enum CallError {
 /// Advice about a process that may be stopped. Pid 0: it is in another PID namespace and has no number here.
 fn if_stopped(pid: &u32) -> String {
     match pid {
-        0 => "is its process, which cannot be seen from here, stopped? ".to_owned(),
-        _ => format!("is its process {pid} stopped (kill -CONT {pid})? kill {pid} ends it, "),
+        0 => "its process, which is not visible from here, may be stopped; ".to_owned(),
+        _ => format!("if its process {pid} is stopped, continue it (kill -CONT {pid}) or end it (kill {pid}); "),
     }
 }
 

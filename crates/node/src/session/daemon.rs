@@ -42,7 +42,7 @@ const OWNER: Token = Token::Launcher(2);
 
 #[derive(thiserror::Error, Debug)]
 pub enum DaemonError {
-    #[error("{what}: {error}")]
+    #[error("{what} failed: {error}")]
     System { what: &'static str, error: io::Error },
     #[error(transparent)]
     Begin(#[from] BeginError),
@@ -88,7 +88,7 @@ pub fn begin(
             let _ = File::from(reader).read_to_string(&mut told);
             match told.strip_prefix(READY) {
                 Some(_) => Ok(()),
-                None if told.is_empty() => Err(DaemonError::Told("the session's process ended at once".into())),
+                None if told.is_empty() => Err(DaemonError::Told("the session's process exited immediately".into())),
                 None => Err(DaemonError::Told(told)),
             }
         }
@@ -224,7 +224,7 @@ impl<'p> Daemon<'p> {
         match Token::unpack(event.token) {
             Some(SIGNALS) => {
                 while let Some(signal) = self.signals.read() {
-                    self.end(format!("its process got signal {signal}"));
+                    self.end(format!("the session's process received signal {signal}"));
                 }
             }
             Some(OWNER) => self.on_owner_gone(),
@@ -249,7 +249,7 @@ impl<'p> Daemon<'p> {
     fn on_owner_gone(&mut self) {
         if let Some(owner) = self.owner.take() {
             let _ = self.agent.reactor().remove(&owner);
-            self.end(format!("the log-in that it was begun in (process {}) has ended", owner.pid()));
+            self.end(format!("the log-in that started it (process {}) has ended", owner.pid()));
         }
     }
 

@@ -33,15 +33,18 @@ const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 #[derive(thiserror::Error, Debug)]
 pub enum PlaceError {
     #[error(
-        "{name:?} is no name for a session; use up to {NAME_LEN_MAX} letters, digits, dots, dashes and underscores, the \
-         first of them a letter or a digit"
+        "{name:?} is not a valid session name; use up to {NAME_LEN_MAX} letters, digits, dots, dashes and underscores, \
+         beginning with a letter or digit"
     )]
     Name { name: String },
-    #[error("{path} belongs to user {owner}, not to you; remove it, or set {RUNTIME_DIR} to a directory of yours")]
+    #[error("{path} belongs to user {owner}, not to you; remove it, or set {RUNTIME_DIR} to one of your directories")]
     Foreign { path: String, owner: u32 },
-    #[error("{path} can be entered by others (mode {mode:04o}); chmod 700 {path}, if nobody has put anything there")]
+    #[error(
+        "{path} is accessible to other users (mode {mode:04o}); run chmod 700 {path} after checking that nobody has \
+         put anything there"
+    )]
     Open { path: String, mode: u32 },
-    #[error("{path} is no directory; remove it, or set {RUNTIME_DIR} to a directory of yours")]
+    #[error("{path} is not a directory; remove it, or set {RUNTIME_DIR} to one of your directories")]
     NoDirectory { path: String },
     #[error("{path}: {error}")]
     System { path: String, error: io::Error },
@@ -351,9 +354,9 @@ mod tests {
         fs::create_dir(folder.0.join("target")).unwrap();
         fs::set_permissions(folder.0.join("target"), fs::Permissions::from_mode(0o700)).unwrap();
         symlink(folder.0.join("target"), folder.0.join("link")).unwrap();
-        assert!(refused("link").contains("is no directory"), "{}", refused("link"));
+        assert!(refused("link").contains("is not a directory"), "{}", refused("link"));
         fs::write(folder.0.join("file"), "").unwrap();
-        assert!(refused("file").contains("is no directory"));
+        assert!(refused("file").contains("is not a directory"));
         if rustix::process::geteuid().is_root() {
             fs::create_dir(folder.0.join("other")).unwrap();
             std::os::unix::fs::chown(folder.0.join("other"), Some(12345), None).unwrap();

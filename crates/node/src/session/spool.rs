@@ -37,7 +37,8 @@ const PROGRAM: u8 = 0;
 const END: u8 = 3;
 
 /// The message in place of output that is not kept.
-const FULL: &str = "wireup: the output of this detached job beyond 32 MiB is not kept; --output-dir keeps all\n";
+const FULL: &str =
+    "wireup: the output of this detached job exceeds 32 MiB and the rest is dropped; --output-dir keeps everything\n";
 
 /// The writing end.
 pub struct Spool {

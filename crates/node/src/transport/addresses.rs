@@ -221,7 +221,7 @@ fn describe(own: &[InterfaceAddress]) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, "{comma}{interface} {ip}/{prefix_len}{down}");
     }
-    if text.is_empty() { "no addresses at all".into() } else { text }
+    if text.is_empty() { "no addresses".into() } else { text }
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl<W: Display> Attempts<W> {
             // Writing to a string cannot fail.
             let _ = write!(text, "{semicolon}{failure}");
         }
-        Some(if text.is_empty() { "it offers no address to dial".into() } else { text })
+        Some(if text.is_empty() { "it offers no address to connect to".into() } else { text })
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     fn without_addresses_it_is_over_at_once() {
         let mut attempts = Attempts::<SocketAddr>::new(Vec::new());
         assert_eq!(attempts.next(0), None);
-        assert_eq!(attempts.over().as_deref(), Some("it offers no address to dial"));
+        assert_eq!(attempts.over().as_deref(), Some("it offers no address to connect to"));
     }
 
     #[test]

@@ -24,9 +24,9 @@ pub struct Network {
 
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum FilterError {
-    #[error("the interface to use has no name")]
+    #[error("--interface needs a name")]
     Empty,
-    #[error("{0} is no network: write it as 10.1.0.0/16 or fd00:1::/64")]
+    #[error("{0} is not a network; write it as 10.1.0.0/16 or fd00:1::/64")]
     Network(String),
 }
 

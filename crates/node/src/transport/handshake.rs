@@ -42,15 +42,15 @@ pub struct Terms<'a> {
 
 #[derive(Error, Debug)]
 pub enum HandshakeError {
-    #[error("the peer does not know this run's secret, or is not the agent that was meant")]
+    #[error("the peer does not know this run's secret, or is another agent than expected")]
     Secret,
     #[error(
-        "the peer speaks protocol version {theirs}, mine is {PROTOCOL_VERSION}: install the same wireup on every node"
+        "the peer uses protocol version {theirs}, this agent {PROTOCOL_VERSION}: install the same wireup on every node"
     )]
     Version { theirs: u16 },
     #[error("a handshake message of {0} bytes is too long")]
     TooLong(usize),
-    #[error("the handshake could not begin: {0}")]
+    #[error("the handshake could not start: {0}")]
     Setup(snow::Error),
 }
 

@@ -21,11 +21,11 @@ pub const PLAIN_LEN_MAX: usize = MESSAGE_LEN_MAX - TAG_LEN;
 
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SealError {
-    #[error("an encrypted message was changed on its way")]
+    #[error("an encrypted message is damaged or was modified")]
     Changed,
     #[error("the link was cut within an encrypted message")]
     Cut,
-    #[error("an encrypted link has used up its counter")]
+    #[error("an encrypted link has reached its limit of messages")]
     Exhausted,
 }
 

@@ -32,8 +32,7 @@ impl Server {
         match message {
             ToServer::Begin(_) | ToServer::End => return Err("a second Begin".into()),
             ToServer::Answer { id, answer } => {
-                let waiting =
-                    self.answered(id).ok_or_else(|| format!("an answer to request {id}, which nobody made"))?;
+                let waiting = self.answered(id).ok_or_else(|| format!("an answer to the unknown request {id}"))?;
                 let answer = match answer {
                     Answer::Fenced { blocks } => Answer::Modex { blob: unpacked(blocks)? },
                     other => other,
@@ -134,7 +133,9 @@ impl Server {
             }
         };
         let Some(carried) = unpack_infos(&self.library.functions, &infos) else {
-            eprintln!("wireup: an event from another node does not unpack: do all nodes open the same PMIx library?");
+            eprintln!(
+                "wireup: an event from another node could not be unpacked: do all nodes use the same PMIx library?"
+            );
             return;
         };
         // Names a source other than the server itself: the library would pass its own events back to us.
@@ -149,7 +150,7 @@ impl Server {
             (self.library.functions.notify_event)(code, &source, range, all.as_ptr(), all.len(), None, null_mut())
         };
         if code != status::SUCCESS && code != status::OPERATION_SUCCEEDED {
-            eprintln!("wireup: the PMIx library does not pass an event on ({code})");
+            eprintln!("wireup: the PMIx library refused to deliver an event ({code})");
         }
     }
 }

@@ -68,7 +68,7 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
 /// Reads the agent's messages up to the last one. If the agent disconnects, the process ends at once.
 fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
     let mut unsent = false;
-    let mut acks = Acks::new().map_err(|error| format!("making an epoll instance: {error}"))?;
+    let mut acks = Acks::new().map_err(|error| format!("cannot create an epoll instance: {error}"))?;
     loop {
         while let Some(message) = link.unpacker.next::<ToServer>().map_err(malformed)? {
             match message {
@@ -90,7 +90,7 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
         ];
         match poll(&mut ready, due.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(format!("waiting for the agent: {error}")),
+            Err(error) => return Err(format!("cannot wait for the agent: {error}")),
         }
         let (socket, wake, arrived) = (ready[0].revents(), ready[1].revents(), ready[2].revents());
         if arrived.contains(PollFlags::IN) {
@@ -118,7 +118,7 @@ impl Link {
                 return match message {
                     ToServer::Begin(begin) => Ok(Some(begin)),
                     ToServer::End => Ok(None),
-                    _ => Err("the agent's first message is no Begin".into()),
+                    _ => Err("the agent's first message is not Begin".into()),
                 };
             }
             wireup_os::socket::wait(socket, true, false, None).map_err(|error| error.to_string())?;
@@ -137,13 +137,13 @@ impl Link {
                 Ok(true)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(true),
-            Err(error) => Err(format!("reading from the agent: {error}")),
+            Err(error) => Err(format!("cannot read from the agent: {error}")),
         }
     }
 }
 
 fn malformed(error: PmixError) -> String {
-    format!("what the agent sent is no message: {error}")
+    format!("the agent sent an invalid message: {error}")
 }
 
 fn write_all(socket: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {

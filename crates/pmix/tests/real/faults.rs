@@ -77,7 +77,7 @@ fn what_is_no_message_ends_the_process_with_words() {
     agent.send_bytes(&[0xff; 16]);
     let (code, words) = agent.wait();
     assert_eq!(code, Some(89));
-    assert!(words.contains("no message"), "{words}");
+    assert!(words.contains("invalid message"), "{words}");
 }
 
 #[test]

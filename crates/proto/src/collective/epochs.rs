@@ -106,7 +106,7 @@ impl Exchanges {
         if exchange.collective() != collective {
             let other = exchange.collective();
             let problem = format!(
-                "collective {epoch} of the job is a {other} for other ranks and a {collective} for rank {rank}"
+                "rank {rank} called {collective} as collective {epoch} of the job, but other ranks called {other}"
             );
             return out.push(Do::Fail { problem });
         }
@@ -138,7 +138,7 @@ impl Exchanges {
     ) {
         let Some(peer) = self.site.peers.iter().position(|node| *node == from) else {
             return out
-                .push(Do::Fail { problem: format!("node {from}, which has no ranks, takes part in an exchange") });
+                .push(Do::Fail { problem: format!("node {from} takes part in an exchange although it has no ranks") });
         };
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
             exchange.on_direct(site, peer as u32, tag, payload, out)
@@ -155,7 +155,8 @@ impl Exchanges {
     ) {
         let Some((site, exchange)) = self.at(epoch, collective) else {
             let base = self.base;
-            let problem = format!("a frame of collective {epoch} came to a node that is at {base}");
+            let problem =
+                format!("a frame of collective {epoch} arrived at a node that is already at collective {base}");
             return out.push(Do::Fail { problem });
         };
         exchange.on_heard(now);
@@ -163,7 +164,7 @@ impl Exchanges {
         let done = if known == collective {
             act(site, exchange, out)
         } else {
-            Err(format!("it is a {known} on this node and a {collective} on another"))
+            Err(format!("ranks of this node called {known}, ranks of another node called {collective}"))
         };
         if let Err(problem) = done {
             out.push(Do::Fail { problem: format!("collective {epoch} of the job: {problem}") });

@@ -389,5 +389,5 @@ impl Round {
 }
 
 fn not_expected(group: &Group) -> String {
-    format!("the barrier of {} (tag {}) ends or begins where it should not", group.members, group.tag)
+    format!("unexpected message for the barrier of {} (tag {})", group.members, group.tag)
 }

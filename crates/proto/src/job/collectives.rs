@@ -34,7 +34,7 @@ impl Arrived {
     pub fn of_tree(facts: &Facts, child: Option<usize>, frame: Frame) -> Result<Arrived, String> {
         let tag = Tag::from_stream(frame.stream).map_err(|unknown| {
             let node = child.and_then(|child| facts.node_of(facts.below[child]));
-            let sender = node.map_or("the agent above".to_owned(), |node| format!("node {node}"));
+            let sender = node.map_or("the parent agent".to_owned(), |node| format!("node {node}"));
             format!("{sender}: {unknown}")
         })?;
         Ok(Arrived::Tree { child, epoch: Epoch(frame.arg), tag, payload: frame.payload })

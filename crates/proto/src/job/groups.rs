@@ -40,7 +40,7 @@ impl Arrived {
     pub fn read(facts: &Facts, child: Option<usize>, mut frame: Frame) -> Result<Arrived, String> {
         let (group, len) = Group::decode(&frame.payload, facts.job_size).map_err(|malformed| malformed.to_string())?;
         if group.members == Members::Node {
-            return Err("the barrier of a node's ranks reached another node".into());
+            return Err("a barrier within one node was sent to another node".into());
         }
         frame.payload = frame.payload.split_off(len);
         Ok(Arrived { child, group, frame })

@@ -84,7 +84,7 @@ impl Stdio {
     /// Standard input from above. The root ensures that no agent gets more than a window.
     pub fn on_input(&mut self, facts: &Facts, frame: Frame, out: &mut Effects) {
         if facts.root && !self.input.has_room(frame.payload.len()) {
-            let problem = "it sent more standard input than the ranks had room for".into();
+            let problem = "it sent more standard input than its credit allows".into();
             return out.push(Effect::FailBy(Cause::Launcher { problem }));
         }
         for sink in self.input.on_bytes(frame.payload.len()) {

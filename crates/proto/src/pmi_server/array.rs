@@ -48,7 +48,7 @@ impl Gathered {
         let mut nodes = nodes.map_err(|error| error.to_string())?;
         nodes.sort_unstable_by_key(|block| block.node);
         if let Some(twice) = nodes.windows(2).find(|pair| pair[0].node == pair[1].node) {
-            return Err(format!("node {} gave values to an allgather twice", twice[0].node));
+            return Err(format!("node {} sent its values for an allgather twice", twice[0].node));
         }
         let (mut in_order, mut longest, mut packed_len, mut before) = (true, 0, 0, 0);
         for block in &nodes {
@@ -60,8 +60,8 @@ impl Gathered {
                 count += 1;
             }
             match count.cmp(&mapping.local_size(node)) {
-                Ordering::Less => return Err(format!("node {node} gave too few values to an allgather")),
-                Ordering::Greater => return Err(format!("node {node} gave too many values to an allgather")),
+                Ordering::Less => return Err(format!("node {node} sent too few values for an allgather")),
+                Ordering::Greater => return Err(format!("node {node} sent too many values for an allgather")),
                 Ordering::Equal => {}
             }
             in_order &= count == 0 || mapping.run_of(node) == Some(before..before + count);
@@ -69,7 +69,7 @@ impl Gathered {
             before += count;
         }
         if before != mapping.job_size() {
-            return Err("not every node has given values to an allgather".into());
+            return Err("not every node has sent its values for an allgather".into());
         }
         Ok(Gathered { nodes, in_order, longest, packed_len })
     }
@@ -144,7 +144,9 @@ mod tests {
         }
         assert!(laid(&mapping, (3, true), &parts[1..]).unwrap_err().contains("not every node"));
         parts.push(parts[0].clone());
-        assert!(laid(&mapping, (3, true), &parts).unwrap_err().contains("node 2 gave values to an allgather twice"));
+        assert!(
+            laid(&mapping, (3, true), &parts).unwrap_err().contains("node 2 sent its values for an allgather twice")
+        );
     }
 
     #[test]
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_node_that_gives_too_little_or_too_much_is_named() {
-        assert!(gathered(5, true, &[b"zero"]).unwrap_err().contains("node 0 gave too few"));
-        assert!(gathered(5, true, &[b"a", b"b", b"c"]).unwrap_err().contains("node 0 gave too many"));
+        assert!(gathered(5, true, &[b"zero"]).unwrap_err().contains("node 0 sent too few"));
+        assert!(gathered(5, true, &[b"a", b"b", b"c"]).unwrap_err().contains("node 0 sent too many"));
     }
 }

@@ -235,7 +235,10 @@ impl PmiServer {
             let block = block.map_err(|error| error.to_string())?;
             let known = heard.get_mut(block.node.index()).is_some_and(|heard| !std::mem::replace(heard, true));
             if !known {
-                return Err(format!("a fence brought the pairs of node {} twice, or there is none such", block.node));
+                return Err(format!(
+                    "a fence delivered pairs of node {} twice, or of a node that does not exist",
+                    block.node
+                ));
             }
             pairs.push(block.into_plain().map_err(|error| error.to_string())?);
         }

@@ -39,7 +39,7 @@ pub fn control(facts: &Facts, node: NodeId, from: Rank, set: Set, action: Action
 }
 
 fn asked_for_the_end(facts: &Facts, node: NodeId, from: Rank) -> Failure {
-    let message = "it asked for the end of the job (PMIx job control)".into();
+    let message = "it requested the end of the job by PMIx job control".into();
     let cause = Cause::Aborted { code: 1, message };
     Failure { node, host: facts.name_of(node), rank: Some(from), pid: None, cause }
 }

@@ -51,7 +51,9 @@ impl Pmix {
         let is_first = matches!(message, FromServer::Ready { .. } | FromServer::Failed { .. });
         let is_goodbye = matches!(message, FromServer::Finalized { .. });
         match self.server.phase() {
-            Phase::Starting { .. } if !is_first => return self.fail_server(view, "it served before it was ready", out),
+            Phase::Starting { .. } if !is_first => {
+                return self.fail_server(view, "it sent a request before it was ready", out);
+            }
             // It was told to end: only finalize messages still count.
             Phase::Ending { .. } if !is_goodbye => return,
             Phase::None
@@ -112,14 +114,22 @@ impl Pmix {
                     let entrance = subsets::Entrance { id, members, name: None, data };
                     self.fence_some(view, entrance, timeout_s, out);
                 }
-                None => self.fail_server(view, "it asks for a fence of ranks that there are not, or of none here", out),
+                None => self.fail_server(
+                    view,
+                    "it requested a fence of ranks that do not exist, or of no rank of this node",
+                    out,
+                ),
             },
             Ask::Group { name, set, data, timeout_s, .. } => match members(view, &set) {
                 Some(members) => {
                     let entrance = subsets::Entrance { id, members, name: Some(name), data };
                     self.fence_some(view, entrance, timeout_s, out);
                 }
-                None => self.fail_server(view, "it asks for a group of ranks that there are not, or of none here", out),
+                None => self.fail_server(
+                    view,
+                    "it requested a group of ranks that do not exist, or of no rank of this node",
+                    out,
+                ),
             },
             Ask::Modex { rank, timeout_s } => {
                 let until = until(view.now, timeout_s);
@@ -179,7 +189,7 @@ impl Pmix {
     ) {
         match self.asks.begin(id, waits, until) {
             Ok(()) => self.step(view, out, act),
-            Err(Refused::Twice) => self.fail_server(view, format!("it asks twice by the number {id}"), out),
+            Err(Refused::Twice) => self.fail_server(view, format!("it used request number {id} twice"), out),
             Err(Refused::TooMany) => {
                 let problem = format!("it has more than {} requests outstanding", self.asks.len());
                 self.fail_server(view, problem, out);

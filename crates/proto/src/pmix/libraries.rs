@@ -34,7 +34,8 @@ impl Libraries {
             return Ok(());
         }
         Err(format!(
-            "nodes have different PMIx libraries, which do not understand each other: {} and {}",
+            "the nodes have different PMIx libraries, which are incompatible: {} and {}; choose one with \
+             --pmix-library",
             words(facts, known),
             words(facts, &other)
         ))

@@ -26,7 +26,7 @@ impl Pmix {
     pub(super) fn on_ready(&mut self, view: &View<'_>, version: String, env: Vec<Vec<Vec<u8>>>, out: &mut Effects) {
         let local_size = view.ranks.len();
         if !self.server.is_starting() {
-            return self.fail_server(view, "it said twice that it is ready", out);
+            return self.fail_server(view, "it reported twice that it is ready", out);
         }
         if env.len() != local_size {
             let problem = format!("it has variables for {} ranks of {local_size}", env.len());
@@ -64,7 +64,7 @@ impl Pmix {
     /// The process has ended.
     pub fn on_gone(&mut self, view: &View<'_>, status: ExitStatus, stderr: &str, out: &mut Effects) {
         let how = match status {
-            ExitStatus::Exited(code) => format!("left with exit code {code}"),
+            ExitStatus::Exited(code) => format!("exited with code {code}"),
             ExitStatus::Signalled { signal, .. } => format!("was killed by signal {signal}"),
         };
         let said = if stderr.is_empty() { String::new() } else { format!("; it said: {}", stderr.trim()) };

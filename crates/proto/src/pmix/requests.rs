@@ -21,12 +21,12 @@ pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
         }
         FromServer::Log { rank, text, .. } => {
             is_here(facts, *rank)?;
-            at_most(text.len(), STDIO_CHUNK_MAX, "it brings more text at once than a rank may write")
+            at_most(text.len(), STDIO_CHUNK_MAX, "it forwards more output at once than a rank may write")
         }
         FromServer::Raise { from, to, infos, .. } => {
             is_here(facts, *from)?;
             if infos.len() > PMIX_BLOB_BYTES_MAX || !is_in_order(facts, to) {
-                return Err("it raises an event that is too long, or for ranks that there are not".into());
+                return Err("it raised an event that is too long, or for ranks that do not exist".into());
             }
             Ok(())
         }
@@ -55,7 +55,7 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
         | Ask::Unpublish { from, .. }
         | Ask::Control { from, .. } => {
             let here = facts.local_of(*from).is_some();
-            here.then_some(()).ok_or_else(|| format!("it speaks for rank {from}, which is not here"))
+            here.then_some(()).ok_or_else(|| format!("it sent a request for rank {from}, which is not on this node"))
         }
         Ask::Modex { .. } | Ask::ProcTable { .. } | Ask::Namespaces => Ok(()),
     }

@@ -117,7 +117,7 @@ impl Early {
     fn on_begun(&mut self, job: JobId, fx: &mut Effects) {
         let Waited { frames, is_whole } = self.take(job);
         if !is_whole {
-            let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes came for the job before it began");
+            let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived for the job before it started");
             fx.push(Effect::Job(job, JobInput::EarlyOverflow(problem)));
         }
         let deliver = |(from, frame)| Effect::Deliver { job, from, frame };

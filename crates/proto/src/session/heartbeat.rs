@@ -145,7 +145,7 @@ fn say(side: Side, message: Control, fx: &mut Effects) {
 
 fn silent(view: &View<'_>) -> String {
     let seconds = view.session.node_timeout_ns as f64 / 1e9;
-    format!("its agent has done nothing for {seconds} s, though its link is up")
+    format!("its agent has not responded for {seconds} s although its link is up")
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl World {
 
     /// Where its parent listens was not known in time.
     pub(crate) fn on_task_waited(&mut self, host: u32) {
-        self.give_up_waiting(host, "dialling the parent agent: it did not begin in time");
+        self.give_up_waiting(host, "cannot connect to the parent agent: its address did not arrive in time");
     }
 
     pub(super) fn give_up_waiting(&mut self, host: u32, problem: &str) {
@@ -156,7 +156,7 @@ impl World {
     }
 
     fn task_fails(&mut self, index: u32, agent: u32, code: u8) {
-        self.say_problem(index, agent, &format!("its task left with exit code {code}"));
+        self.say_problem(index, agent, &format!("its task exited with code {code}"));
         self.task_gone(index, agent, code);
     }
 

@@ -95,8 +95,8 @@ fn hosts_that_do_not_answer_are_told_in_the_words_of_a_run() {
     let (text, problem) = said(&seen);
     assert!(problem);
     for part in [
-        "problem  n[1-2]: ssh: connect to host HOST port 22: Connection refused\n         cure: is sshd running there",
-        "problem  n3: it did not answer within 5 s\n         cure: is the node up?",
+        "problem  n[1-2]: ssh: connect to host HOST port 22: Connection refused\n         fix: is sshd running there",
+        "problem  n3: it did not answer within 5 s\n         fix: is the node up?",
         "5 hosts: 2 ok, 3 with problems\n",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
@@ -108,13 +108,13 @@ fn hosts_that_do_not_answer_are_told_in_the_words_of_a_run() {
 fn what_would_make_a_run_fail_is_a_problem() {
     let cases: [(Spoil, &str); 6] = [
         (&|seen| seen.back = Some(Err("10.0.0.254:7: no answer".into())), "as an agent must: 10.0.0.254:7: no answer"),
-        (&|seen| seen.back = None, "did not get back to this machine in time"),
+        (&|seen| seen.back = None, "did not connect back to this machine in time"),
         (
             &|seen| facts_of(seen).cwd_problem = Some("does not exist".into()),
             "working directory /work dir: does not exist",
         ),
         (&|seen| facts_of(seen).limits.open_files.hard = Some(256), "at most 256 open files"),
-        (&|seen| facts_of(seen).offered.clear(), "no address but loopback's"),
+        (&|seen| facts_of(seen).offered.clear(), "it has only a loopback address"),
         (
             &|seen| {
                 facts_of(seen).nothing_offered = Some("no address of this machine matches; it has eth0 10.0.0.1".into())
@@ -126,7 +126,7 @@ fn what_would_make_a_run_fail_is_a_problem() {
         let mut seen = ring(3);
         spoil(&mut seen[1]);
         let (text, problem) = said(&seen);
-        assert!(problem && text.contains(part) && text.contains("cure: "), "{part}\n{text}");
+        assert!(problem && text.contains(part) && text.contains("fix: "), "{part}\n{text}");
         assert!(text.contains("n1  problem  x86_64") && text.ends_with("1 with problems\n"), "{text}");
     }
 }
@@ -141,13 +141,16 @@ fn what_differs_is_a_remark() {
         (&|seen| facts_of(seen).clock_ns = 110 * SECOND_NS, "its clock is 9 s ahead"),
         (&|seen| facts_of(seen).clock_ns = 90 * SECOND_NS, "its clock is 9 s behind"),
         (&|seen| facts_of(seen).user = 7, "user id 7 there, 0 here"),
-        (&|seen| facts_of(seen).cpus = 64, "cpus: 64, most have 2"),
-        (&|seen| facts_of(seen).arch = "aarch64".into(), "an aarch64 machine"),
-        (&|seen| facts_of(seen).build = "other".into(), "another build of wireup 0.1.0"),
+        (&|seen| facts_of(seen).cpus = 64, "cpus: 64; most hosts have 2"),
+        (&|seen| facts_of(seen).arch = "aarch64".into(), "it is an aarch64 machine"),
+        (&|seen| facts_of(seen).build = "other".into(), "it has another build of wireup 0.1.0"),
         (&|seen| facts_of(seen).limits.locked_memory.hard = Some(64 << 10), "locked memory: at most 64 KiB there"),
-        (&|seen| facts_of(seen).limits.open_files.hard = Some(4096), "open files: at most 4096, most have 524288"),
-        (&|seen| facts_of(seen).limits.pids_max = Some(50), "processes: at most 50, most have 7000"),
-        (&|seen| facts_of(seen).cache.problem = Some("full".into()), "wireup could not be kept in its cache"),
+        (
+            &|seen| facts_of(seen).limits.open_files.hard = Some(4096),
+            "open files: at most 4096; most hosts have 524288",
+        ),
+        (&|seen| facts_of(seen).limits.pids_max = Some(50), "processes: at most 50; most hosts have 7000"),
+        (&|seen| facts_of(seen).cache.problem = Some("full".into()), "cannot store wireup in"),
         (&|seen| seen.onward = Some(Err("Permission denied".into())), "it cannot reach n2 by ssh (Permission denied)"),
         (&|seen| seen.retried = Some("kex".into()), "its sshd was busy: kex"),
     ];
@@ -176,9 +179,9 @@ fn hosts_with_one_finding_are_told_together() {
     }
     let (text, problem) = said(&seen);
     assert!(!problem);
-    assert_eq!(text.matches("cannot start other hosts").count(), 1, "{text}");
-    assert!(text.contains("remark   n[0-3]: it cannot start other hosts by ssh"), "{text}");
-    assert!(text.contains("cure: let \"ssh HOST true\" work there"), "{text}");
+    assert_eq!(text.matches("cannot start agents on other hosts").count(), 1, "{text}");
+    assert!(text.contains("remark   n[0-3]: it cannot start agents on other hosts by ssh"), "{text}");
+    assert!(text.contains("fix: make \"ssh HOST true\" work there"), "{text}");
 }
 
 #[test]
@@ -190,8 +193,7 @@ fn a_missing_program_is_no_problem() {
     }
     let (text, problem) = said(&seen);
     assert!(
-        !problem
-            && text.contains("n[0-1]: wireup is missing or of another version there: a run would send it (15 MiB)")
+        !problem && text.contains("n[0-1]: wireup is missing or has another version; a run would send it (15 MiB)")
     );
     assert!(text.ends_with("2 hosts: 0 ok, 2 with remarks\n"), "{text}");
 }
@@ -203,6 +205,6 @@ fn what_is_only_worth_knowing_leaves_a_host_ok() {
     seen[2].sent = true;
     let (text, problem) = said(&seen);
     assert!(!problem && text.ends_with("3 hosts: 3 ok\n"), "{text}");
-    assert!(text.contains("note     n1: kernel Linux 5, most have Linux 6.1\n"), "{text}");
+    assert!(text.contains("note     n1: kernel Linux 5; most hosts have Linux 6.1\n"), "{text}");
     assert!(text.contains("note     n2: wireup was sent there (15 MiB)\n"), "{text}");
 }

@@ -113,10 +113,10 @@ fn a_terminal_may_name_its_rank() {
 fn mistakes_are_one_line_with_the_next_step() {
     assert_eq!(refused("--virtual-node 2 ./a"), "unknown flag --virtual-node; did you mean --virtual-nodes?");
     assert_eq!(refused("-virtualnodes=2 ./a"), "unknown flag -virtualnodes; did you mean --virtual-nodes?");
-    assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; wireup help run lists the flags");
-    assert_eq!(refused("-n"), "-n needs N behind it");
-    assert_eq!(refused("-n : ./a"), "-n needs N behind it");
-    assert_eq!(refused("-env A"), "-env needs NAME=VALUE behind it");
+    assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; see wireup help run for the flags");
+    assert_eq!(refused("-n"), "-n needs a value: -n N");
+    assert_eq!(refused("-n : ./a"), "-n needs a value: -n N");
+    assert_eq!(refused("-env A"), "-env needs a value: -env NAME=VALUE");
     assert_eq!(refused("--label=3 ./a"), "--label takes no value, remove \"=3\"");
     assert_eq!(refused("-np x ./a"), "-np x: give a whole number from 0 to 4294967295");
     assert_eq!(refused("--fanout 0 ./a"), "--fanout 0: give a whole number from 1 to 4294967295");

@@ -28,7 +28,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
         Command::new("flux").args(&args).stdin(Stdio::null()).output().map_err(|error| problem(error.to_string()))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(problem(said.lines().next().unwrap_or("failed without a word").to_owned()));
+        return Err(problem(said.lines().next().unwrap_or("it failed without an error message").to_owned()));
     }
     let nodes = read(&output.stdout).map_err(problem)?;
     let told_by = "flux resource R";
@@ -46,12 +46,13 @@ fn refused(env: Env) -> Result<Option<Refused>, AllocationError> {
 
 /// Reads a resource set.
 pub fn read(bytes: &[u8]) -> Result<Vec<Node>, String> {
-    let set: Value = serde_json::from_slice(bytes).map_err(|error| format!("no resource set: {error}"))?;
+    let set: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("its output is not a resource set: {error}"))?;
     let execution = &set["execution"];
     let lists = execution["nodelist"].as_array().ok_or("the resource set has no nodelist")?;
     let mut names = Vec::new();
     for list in lists {
-        let list = list.as_str().ok_or("the nodelist is no list of names")?;
+        let list = list.as_str().ok_or("the nodelist is not a list of names")?;
         names.extend(wireup_node::hosts::expand(list).map_err(|problem| problem.to_string())?);
     }
     let parts = execution["R_lite"].as_array().ok_or("the resource set has no R_lite")?;
@@ -77,10 +78,10 @@ fn idset(text: &str) -> Result<Vec<u32>, String> {
     let mut ids = Vec::new();
     for word in text.trim_matches(['[', ']']).split(',') {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
-        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text}: no set of ids"));
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text} is not a set of ids"));
         let (first, last) = (number(first)?, number(last)?);
         if last < first || (last - first) as usize >= IDS_MAX || ids.len() > IDS_MAX {
-            return Err(format!("{word}: no set of ids"));
+            return Err(format!("{word} is not a set of ids"));
         }
         ids.extend(first..=last);
     }

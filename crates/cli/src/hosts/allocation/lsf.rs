@@ -38,9 +38,9 @@ fn read_pairs(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
     let pair = |pair: &[&str]| match *pair {
         [host, slots] => match slots.parse() {
             Ok(slots) => Ok((name(PAIRS, text, host)?, slots)),
-            Err(_) => Err(wrong(PAIRS, text, format!("{slots} is no number of slots"))),
+            Err(_) => Err(wrong(PAIRS, text, format!("{slots} is not a number of slots"))),
         },
-        _ => Err(wrong(PAIRS, text, "a host has no number of slots")),
+        _ => Err(wrong(PAIRS, text, "the last host has no number of slots")),
     };
     words.chunks(2).map(pair).collect()
 }
@@ -48,6 +48,6 @@ fn read_pairs(text: &str) -> Result<Vec<(String, u32)>, AllocationError> {
 fn name(variable: &'static str, text: &str, word: &str) -> Result<String, AllocationError> {
     match &names(variable, word)?[..] {
         [name] => Ok(name.clone()),
-        _ => Err(wrong(variable, text, format!("{word} is not one host"))),
+        _ => Err(wrong(variable, text, format!("{word} must name exactly one host"))),
     }
 }

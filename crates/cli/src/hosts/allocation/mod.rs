@@ -78,8 +78,8 @@ pub struct Node {
 /// This process is one of several equal tasks that a batch system has started.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 #[error(
-    "this is one of {tasks} tasks of a {scheduler} step, and each of them would start the job; start wireup run once \
-     ({once}), or name --hosts or --virtual-nodes"
+    "this is one of {tasks} tasks of a {scheduler} step, and every task would start the whole job; start wireup run \
+     only once ({once}), or use --hosts or --virtual-nodes"
 )]
 pub struct Refused {
     pub tasks: u32,
@@ -90,11 +90,14 @@ pub struct Refused {
 /// Information from a batch system that cannot be right.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum AllocationError {
-    #[error("{variable}={value}: {problem}; is it left over from another job? Unset it, or name --hosts")]
+    #[error(
+        "{variable}={value}: {problem}; if the variable is left over from another job, unset it; or name the hosts \
+         with --hosts"
+    )]
     Variable { variable: &'static str, value: String, problem: String },
-    #[error("{variable}: {problem}; name --hosts, or unset it")]
+    #[error("cannot use the file that {variable} names: {problem}; name the hosts with --hosts, or unset {variable}")]
     File { variable: &'static str, problem: Box<HostsError> },
-    #[error("{command}: {problem}; name --hosts instead")]
+    #[error("cannot get the hosts from {command}: {problem}; name them with --hosts instead")]
     Command { command: String, problem: String },
 }
 
@@ -118,7 +121,7 @@ impl Env<'_> {
         let Some(value) = self.get(variable) else { return Ok(None) };
         match value.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(wrong(variable, value, "no whole number")),
+            Err(_) => Err(wrong(variable, value, "not a whole number")),
         }
     }
 }

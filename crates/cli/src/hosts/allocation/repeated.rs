@@ -8,13 +8,13 @@ pub fn read(text: &str, places: usize) -> Result<Vec<u32>, String> {
     let runs: Vec<(u32, usize)> = text.split(',').map(run).collect::<Result<_, _>>()?;
     let count = runs.iter().fold(0usize, |sum, (_, times)| sum.saturating_add(*times));
     if count != places {
-        return Err(format!("that is for {count} nodes, and there are {places}"));
+        return Err(format!("it has entries for {count} nodes, but the job has {places} nodes"));
     }
     Ok(runs.into_iter().flat_map(|(number, times)| std::iter::repeat_n(number, times)).collect())
 }
 
 fn run(word: &str) -> Result<(u32, usize), String> {
-    let wrong = || format!("{word} is no number such as 4 or 4(x2)");
+    let wrong = || format!("{word} is not a number such as 4 or 4(x2)");
     let (number, times) = match word.split_once("(x") {
         None => (word, "1"),
         Some((number, rest)) => (number, rest.strip_suffix(')').ok_or_else(wrong)?),
@@ -66,8 +66,11 @@ mod tests {
         ] {
             assert!(read(text, 1).is_err(), "{text}");
         }
-        assert_eq!(read("4(x4000000000),1", 2), Err("that is for 4000000001 nodes, and there are 2".into()));
-        assert_eq!(read("4(x2)", 3), Err("that is for 2 nodes, and there are 3".into()));
+        assert_eq!(
+            read("4(x4000000000),1", 2),
+            Err("it has entries for 4000000001 nodes, but the job has 2 nodes".into())
+        );
+        assert_eq!(read("4(x2)", 3), Err("it has entries for 2 nodes, but the job has 3 nodes".into()));
     }
 
     proptest! {

@@ -89,14 +89,14 @@ fn what_slurm_cannot_mean_names_its_variable() {
     for (name, value, problem) in [
         ("SLURM_JOB_NODELIST", "n[1-", "brackets do not match"),
         ("SLURM_JOB_NODELIST", "n[1-999999999]", "more than 1000000 hosts"),
-        ("SLURM_TASKS_PER_NODE", "4(x2),x", "x is no number such as 4 or 4(x2)"),
-        ("SLURM_TASKS_PER_NODE", "4(x2)", "that is for 2 nodes, and there are 3"),
-        ("SLURM_JOB_CPUS_PER_NODE", "16(x4000000000)", "that is for 4000000000 nodes"),
-        ("SLURM_CPUS_PER_TASK", "many", "no whole number"),
+        ("SLURM_TASKS_PER_NODE", "4(x2),x", "x is not a number such as 4 or 4(x2)"),
+        ("SLURM_TASKS_PER_NODE", "4(x2)", "it has entries for 2 nodes, but the job has 3 nodes"),
+        ("SLURM_JOB_CPUS_PER_NODE", "16(x4000000000)", "it has entries for 4000000000 nodes"),
+        ("SLURM_CPUS_PER_TASK", "many", "not a whole number"),
     ] {
         let said = with(name, value);
         assert!(said.starts_with(&format!("{name}={value}: ")) && said.contains(problem), "{said}");
-        assert!(said.ends_with("Unset it, or name --hosts"), "{said}");
+        assert!(said.ends_with("unset it; or name the hosts with --hosts"), "{said}");
     }
     let long = with("SLURM_JOB_NODELIST", &"[".repeat(1000));
     assert!(long.len() < 1400, "{long}");
@@ -119,7 +119,7 @@ fn pbs_names_a_host_for_each_rank() {
     assert_eq!(nodes(&allocation), "cn17.site.org:2/2 cn18.site.org:2/2 cn3.site.org:1/1");
     assert_eq!(allocation.scheduler.name(), "PBS");
     let gone = refused("PBS_JOBID=7\nPBS_NODEFILE=/no/such/file");
-    assert!(gone.starts_with("PBS_NODEFILE: host file /no/such/file: "), "{gone}");
+    assert!(gone.starts_with("cannot use the file that PBS_NODEFILE names: host file /no/such/file: "), "{gone}");
     let broken = spool.file("cn17\n&\n");
     assert!(refused(&format!("PBS_JOBID=7\nPBS_NODEFILE={broken}")).contains("line 2"));
     assert_eq!(detect(Env(&env("PBS_JOBID=7"))), Ok(None), "a job without nodes of its own");
@@ -162,10 +162,10 @@ fn flux_tells_cores_of_ranks() {
     let names = |nodes: Vec<Node>| nodes.iter().map(|node| format!("{}:{}", node.name, node.tasks)).collect::<Vec<_>>();
     assert_eq!(flux::read(set.as_bytes()).map(names), Ok(vec!["fluke0:4".into(), "fluke1:2".into(), "big7:4".into()]));
     for (broken, problem) in [
-        ("", "no resource set"),
+        ("", "its output is not a resource set"),
         ("{}", "no nodelist"),
         (r#"{"execution": {"nodelist": ["n[0-1]"], "R_lite": [{"rank": "0"}]}}"#, "1 ranks on 2 nodes"),
-        (r#"{"execution": {"nodelist": ["n0"], "R_lite": [{"rank": "0-4000000000"}]}}"#, "no set of ids"),
+        (r#"{"execution": {"nodelist": ["n0"], "R_lite": [{"rank": "0-4000000000"}]}}"#, "is not a set of ids"),
         (r#"{"execution": {"nodelist": ["n["], "R_lite": []}}"#, "brackets"),
     ] {
         let said = flux::read(broken.as_bytes()).expect_err(broken);

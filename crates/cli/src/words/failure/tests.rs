@@ -29,17 +29,17 @@ fn ends_of_ranks() {
     );
     assert_eq!(
         said(Cause::Signalled { signal: 9, core_dumped: false }),
-        "rank 3 (node 1 node1, pid 4711) was killed by signal 9 (SIGKILL); the other ranks were ended; out of memory? \
-         dmesg tells"
+        "rank 3 (node 1 node1, pid 4711) was killed by signal 9 (SIGKILL); the other ranks were ended; check dmesg on \
+         the node for an out-of-memory kill"
     );
     assert_eq!(
         said(Cause::Exited(2)),
-        "rank 3 (node 1 node1, pid 4711) left with exit code 2; the other ranks were ended"
+        "rank 3 (node 1 node1, pid 4711) exited with code 2; the other ranks were ended"
     );
     let unlabelled = said_in(Cause::Exited(2), Setting { label: false, ..Setting::example() });
     assert!(unlabelled.ends_with("; --label shows which rank wrote what"));
     let alone = said_in(Cause::Exited(2), Setting { job_size: 1, ..Setting::example() });
-    assert_eq!(alone, "rank 3 (node 1 node1, pid 4711) left with exit code 2");
+    assert_eq!(alone, "rank 3 (node 1 node1, pid 4711) exited with code 2");
 }
 
 #[test]
@@ -52,18 +52,25 @@ fn programs_that_do_not_start() {
         spawned(SpawnStep::Find, "a.out", 2),
         "node node1: a.out: not found; is it built, and on PATH? In this directory it is ./a.out"
     );
-    assert!(spawned(SpawnStep::Find, "./a", 13).contains("./a: not executable (Permission denied); chmod +x it"));
-    assert!(spawned(SpawnStep::Exec, "/", 21).contains("/: is a directory; name the program in it"));
-    assert!(spawned(SpawnStep::Exec, "./a", 8).contains("./a: not an executable for this machine; a script begins"));
+    assert!(
+        spawned(SpawnStep::Find, "./a", 13)
+            .contains("./a: not executable (Permission denied); make it executable (chmod +x)")
+    );
+    assert!(spawned(SpawnStep::Exec, "/", 21).contains("/ is a directory; give the path of a program"));
+    assert!(
+        spawned(SpawnStep::Exec, "./a", 8).contains("./a: not an executable for this machine; a script must begin")
+    );
     assert!(spawned(SpawnStep::Exec, "./a", 7).contains("too long; put them into a file"));
-    assert!(spawned(SpawnStep::Exec, "./a", 26).contains("is being written; wait"));
-    assert!(spawned(SpawnStep::Exec, "./a", 5).contains("./a: Input/output error; can that node read"));
-    assert!(spawned(SpawnStep::Interpreter, "./a", 2).contains("./a: its interpreter is missing (No such file"));
+    assert!(spawned(SpawnStep::Exec, "./a", 26).contains("is open for writing; try again"));
+    assert!(spawned(SpawnStep::Exec, "./a", 5).contains("./a: Input/output error; check that the node can read"));
+    assert!(spawned(SpawnStep::Interpreter, "./a", 2).contains("./a: its interpreter was not found (No such file"));
     assert!(spawned(SpawnStep::Cwd, "/w", 2).contains("working directory /w: No such file or directory; create it"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 24).contains("Too many open files; raise ulimit -n"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 12).contains("Cannot allocate memory; try fewer ranks"));
     assert!(spawned(SpawnStep::Fork, "fork", 11).contains("raise ulimit -u or pids.max"));
-    assert!(spawned(SpawnStep::Fork, "fork", 12).contains("creating a process: Cannot allocate memory; try fewer"));
+    assert!(
+        spawned(SpawnStep::Fork, "fork", 12).contains("creating a process failed: Cannot allocate memory; try fewer")
+    );
 }
 
 #[test]
@@ -78,16 +85,18 @@ fn pmi_ends() {
         said(Cause::LeftFence { epoch: Epoch(2), collective: Collective::Fence, exit, finalized, waiting })
     };
     assert!(left(Some(0), false, 2).contains(
-        "left with exit code 0 without PMI finalize while 2 ranks wait for it in fence 2; the other ranks were ended; \
-         does every rank"
+        "exited with code 0 without PMI finalize while 2 ranks wait for it in fence 2; the other ranks were ended; \
+         every rank must call"
     ));
-    assert!(left(None, true, 1).contains("left after PMI finalize while 1 rank waits for it in fence 2"));
+    assert!(left(None, true, 1).contains("called PMI finalize while 1 rank waits for it in fence 2"));
     let left = said(Cause::LeftGroup { group: "ranks 0-3 (tag 7)".into(), exit: None });
-    assert!(left.contains("left after PMI finalize while others wait for it in the barrier of ranks 0-3 (tag 7);"));
+    assert!(left.contains("called PMI finalize while others wait for it in the barrier of ranks 0-3 (tag 7);"));
     let broke = said(Cause::Pmi { problem: "unknown command".into() });
-    assert!(broke.contains("broke the PMI protocol: unknown command; the other ranks were ended; is its PMI library"));
+    assert!(
+        broke.contains("violated the PMI protocol: unknown command; the other ranks were ended; is its PMI library")
+    );
     let node = of_node(Cause::Pmi { problem: "too many bytes".into() }, Setting::example());
-    assert!(node.starts_with("node node1 broke the PMI protocol: too many bytes"));
+    assert!(node.starts_with("node node1 violated the PMI protocol: too many bytes"));
 }
 
 #[test]
@@ -96,31 +105,35 @@ fn failures_of_our_own() {
     let start = Cause::AgentsMissing { missing };
     assert_eq!(
         of_node(start.clone(), Setting::example()),
-        "no agent on 1 of 2 nodes: node1: exit code 255; is there memory for another process, and does ulimit -u allow one?"
+        "no agent could be started on 1 of 2 nodes: node1: exit code 255; check free memory and the limit of processes \
+         (ulimit -u)"
     );
     let remote = Setting { local: false, shell: "rsh".into(), ..Setting::example() };
     assert!(of_node(start, remote.clone()).ends_with("try \"rsh node1 true\""));
     let silent = Cause::AgentLost { agent: AgentId(1), problem: "no answer for 30 s".into() };
-    assert!(of_node(silent, remote).ends_with("--node-timeout says how long to wait for it"));
-    let problem = "more than 9 bytes came before what they follow".into();
+    assert!(of_node(silent, remote).ends_with("--node-timeout sets how long to wait"));
+    let problem = "more than 9 bytes arrived while earlier frames are missing".into();
     let unlinked = Cause::NoDirectLink { agent: AgentId(2), host: "node2".into(), problem };
     assert_eq!(
         of_node(unlinked, Setting::example()),
-        "node node1: what node node2 sent cannot be put in order: more than 9 bytes came before what they follow; the \
-         other ranks were ended; --exchange=tree uses no other links than the tree's"
+        "node node1: messages from node node2 are missing or out of order: more than 9 bytes arrived while earlier \
+         frames are missing; the other ranks were ended; to avoid direct links, use --exchange=tree"
     );
     let lost = Cause::AgentLost { agent: AgentId(1), problem: "connection reset".into() };
-    assert!(of_node(lost.clone(), Setting::example()).ends_with("out of memory? dmesg tells"));
+    assert!(of_node(lost.clone(), Setting::example()).ends_with("check dmesg on the node for an out-of-memory kill"));
     let killed = Cause::AgentLost { agent: AgentId(1), problem: "closed by the other end; Killed".into() };
     let remote = Setting { local: false, ..Setting::example() };
-    assert!(of_node(killed, remote).ends_with("; out of memory, or scancel? dmesg tells, there"));
+    assert!(
+        of_node(killed, remote)
+            .ends_with("; check dmesg on the node for an out-of-memory kill; or was the job cancelled with scancel?")
+    );
     assert!(
         of_node(lost, Setting { local: false, ..Setting::example() })
-            .contains("broke: connection reset; the other ranks")
+            .contains("its agent: connection reset; the other ranks")
     );
     assert!(
         of_node(Cause::KeeperLost, Setting::example())
-            .starts_with("node node1: the process that watches its ranks was killed")
+            .starts_with("node node1: the process that runs its ranks was killed")
     );
 }
 
@@ -136,10 +149,10 @@ fn ends_that_the_launcher_decides() {
     assert_eq!(own(Cause::Interrupted { signal: 2 }), "the job was ended by SIGINT");
     assert!(
         own(Cause::Launcher { problem: "out/0: No space left on device".into() })
-            .starts_with("out/0: No space left on device; the other ranks were ended; look")
+            .starts_with("out/0: No space left on device; the other ranks were ended; check free space")
     );
     let lost = own(Cause::AgentLost { agent: AgentId(0), problem: "gone".into() });
-    assert!(lost.starts_with("this machine: the link to its agent broke: gone"));
+    assert!(lost.starts_with("this machine: lost the connection to its agent: gone"));
 }
 
 #[test]

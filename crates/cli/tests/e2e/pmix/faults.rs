@@ -13,7 +13,7 @@ fn a_client_that_dies_in_a_fence() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
             let Some(faults) = run(client, "faults", placement, "fence 3") else { return };
-            faults.finish().expect_code(3).expect_err_line(&["rank 3", "exit code 3"]);
+            faults.finish().expect_code(3).expect_err_line(&["rank 3", "exited with code 3"]);
         }
     }
 }
@@ -37,7 +37,7 @@ fn a_client_that_dies_while_others_ask_for_its_data() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
             let Some(faults) = run(client, "faults", placement, "modex 4") else { return };
-            faults.finish().expect_code(4).expect_err_line(&["rank 3", "exit code 4"]);
+            faults.finish().expect_code(4).expect_err_line(&["rank 3", "exited with code 4"]);
             let Some(faults) = run(client, "faults", placement, "modex 0") else { return };
             let outcome = faults.finish();
             assert!(outcome.code() != 0 || outcome.out().matches("refused").count() == 3, "{outcome}");
@@ -86,7 +86,7 @@ fn a_rank_that_leaves_before_it_connects_is_named() {
                 let script = format!("[ $PMIX_RANK = 1 ] && exit {code}; exec {}", program.display());
                 let outcome = Run::job(&format!("{placement} --pmi pmix")).sh(&script).finish();
                 assert_ne!(outcome.code(), 0, "{outcome}");
-                outcome.expect_err_line(&["rank 1 ", &format!("exit code {code}")]);
+                outcome.expect_err_line(&["rank 1 ", &format!("exited with code {code}")]);
             }
         }
     }

@@ -25,7 +25,7 @@ fn libraries_tell_what_a_program_wants() {
         (Flavour::Mpich5, "ring", "is linked to libmpi.so.12"),
         (Flavour::Intel, "ring", "is linked to libmpi.so.12"),
         (Flavour::Pmi2, "attrs", "is linked to libpmi2.so.0"),
-        (Flavour::Plain, "spew", "is linked to no MPI and starts nothing else"),
+        (Flavour::Plain, "spew", "is not linked to an MPI library and starts no other program"),
     ] {
         let Some(program) = program(flavour, name) else { continue };
         let said = chosen(&program);
@@ -125,7 +125,7 @@ fn a_library_that_cannot_be_used() {
     assert!(made.is_ok_and(|status| status.success()), "cc failed");
     with_library(&old).expect_err_line(&["wireup: ", "libpmix.so.2", "4.2"]);
     let missing = Run::job("-n 2 --pmix-library /no/such.so /bin/true").finish().expect_code(125);
-    missing.expect_err_line(&["--pmix-library /no/such.so", "not there"]);
+    missing.expect_err_line(&["--pmix-library /no/such.so", "file not found"]);
 }
 
 /// With `--verbose`, a limited number of lines, each with its node.

@@ -70,7 +70,7 @@ fn a_run_finds_the_session_that_fits() {
     // The session has three nodes; a run of its own has as many as requested.
     let outcome = nodes("--virtual-nodes 4 --verbose");
     assert_eq!(outcome.sorted_lines().last().expect("lines"), "3");
-    outcome.expect_err_line(&["session default does not have 4 virtual nodes", "for this job alone"]);
+    outcome.expect_err_line(&["session default does not have 4 virtual nodes", "for this job only"]);
     assert_eq!(nodes("--no-session").sorted_lines().last().expect("lines"), "0");
     nodes("--fanout 1").expect_quiet();
     session.wireup("down --session lab").succeed();
@@ -81,7 +81,7 @@ fn a_run_finds_the_session_that_fits() {
 fn a_session_shows_what_it_has() {
     let session = Session::up("--virtual-nodes 2");
     let outcome = session.wireup("status").succeed();
-    assert!(outcome.out().starts_with("session default: 2 of 2 nodes up, no limit of ranks, 0 jobs"), "{outcome}");
+    assert!(outcome.out().starts_with("session default: 2 of 2 nodes up, no limit on ranks, 0 jobs"), "{outcome}");
     let status: serde_json::Value = serde_json::from_slice(&session.wireup("status --json").succeed().stdout).unwrap();
     assert_eq!(status[0]["nodes"][1]["state"], "up", "{status}");
     let mut running = session.job("-n 2").sh("echo ready; exec sleep 1000").start();
@@ -89,7 +89,7 @@ fn a_session_shows_what_it_has() {
     let jobs: serde_json::Value = serde_json::from_slice(&session.wireup("jobs --json").succeed().stdout).unwrap();
     assert_eq!((&jobs[0]["ranks"], &jobs[0]["state"]), (&2.into(), &"running".into()), "{jobs}");
     let job = jobs[0]["job"].to_string();
-    session.wireup("down").finish().expect_code(125).expect_err_line(&["1 job is still there", "--kill"]);
+    session.wireup("down").finish().expect_code(125).expect_err_line(&["session default still has 1 job", "--kill"]);
     session.wireup(&format!("kill --signal USR1 {job}")).succeed();
     let outcome = running.finish().expect_code(128 + 10);
     outcome.expect_err_line(&["SIGUSR1"]);

@@ -9,7 +9,7 @@ fn detach_attach_and_the_exit_code() {
     let job = session.detach("-n 1", "echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2; exit 7");
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
     assert!(outcome.out().contains("out 0\n"), "{outcome}");
-    outcome.expect_err_line(&["left with exit code 7"]);
+    outcome.expect_err_line(&["exited with code 7"]);
     // The output has already been shown completely.
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(125);
     outcome.expect_err_line(&["no job", &job]);
@@ -46,12 +46,12 @@ fn ctrl_c_is_for_the_job() {
     viewer.await_out("ready\n", 2);
     viewer.signal(Signal::INT);
     let outcome = viewer.finish().expect_code(5);
-    outcome.expect_err_line(&["SIGINT passed on to all ranks"]);
+    outcome.expect_err_line(&["SIGINT was sent to all ranks"]);
     let job = session.detach("-n 2", "trap '' INT TERM; echo ready; while :; do sleep 0.02; done");
     let mut viewer = session.wireup(&format!("attach {job}")).start();
     viewer.await_out("ready\n", 2);
     viewer.signal(Signal::INT);
-    viewer.await_that("the first Ctrl-C is reported", |viewer| viewer.err_text().contains("passed on"));
+    viewer.await_that("the first Ctrl-C is reported", |viewer| viewer.err_text().contains("was sent to all ranks"));
     viewer.signal(Signal::INT);
     let outcome = viewer.finish();
     assert_ne!(outcome.code(), 0, "{outcome}");
@@ -71,9 +71,13 @@ fn a_job_that_never_started_is_told_of_at_once() {
     let outcome = session.job("--detach -n 2 --output-dir").arg(file.join("out")).arg("true").finish().expect_code(125);
     outcome.expect_err_line(&["cannot create the output directory"]);
     let outcome = session.job("--detach --hosts elsewhere -n 2 true").finish().expect_code(125);
-    outcome.expect_err_line(&["needs a session", "elsewhere"]);
+    outcome.expect_err_line(&["needs a running session", "elsewhere"]);
     session.job("--detach --pty -n 2 true").finish().expect_code(125).expect_err_line(&["--detach", "--pty"]);
-    session.job("--detach --no-session -n 2 true").finish().expect_code(125).expect_err_line(&["needs a session"]);
+    session
+        .job("--detach --no-session -n 2 true")
+        .finish()
+        .expect_code(125)
+        .expect_err_line(&["needs a running session"]);
     session.down("");
 }
 

@@ -30,7 +30,7 @@ fn a_killed_daemon_leaves_nothing() {
     let mut viewer = session.wireup(&format!("attach {detached}")).start();
     viewer.await_out("ready\n", 4);
     session.kill(session.daemon());
-    running.finish().expect_code(125).expect_err_line(&["the session is gone"]);
+    running.finish().expect_code(125).expect_err_line(&["the connection to the session is lost"]);
     viewer.finish().expect_code(125);
     session.expect_gone();
 }
@@ -51,18 +51,18 @@ fn a_crashed_daemon_leaves_its_last_words_alone() {
     session.detach("-n 2", "echo kept");
     let left = crash(&session, &format!("{}one\ntwo\nno room\n", "early\n".repeat(2000)));
     assert_eq!(left, [("last-words".to_owned(), 4096)]);
-    let words = ["session default has ended unexpectedly", "(one; two; no room)"];
+    let words = ["session default ended unexpectedly", "(one; two; no room)"];
     let outcome = session.job("-n 1 true").succeed();
     outcome.expect_err_line(&[&words[..], &["without a session"]].concat());
     session.job("-n 1 --session default true").finish().expect_code(125).expect_err_line(&words);
     session.wireup("status").finish().expect_code(1).expect_err_line(&words);
-    session.again("--virtual-nodes 2").expect_code(0).expect_err_line(&["had ended unexpectedly", "no room"]);
+    session.again("--virtual-nodes 2").expect_code(0).expect_err_line(&["ended unexpectedly", "no room"]);
     session.job("-n 2 true").succeed().expect_quiet();
     assert_eq!(crash(&session, "out of luck\n").len(), 1);
     let outcome = session.down("");
     assert_eq!(
         outcome.err(),
-        "wireup: session default was gone, unexpectedly (out of luck); what it had left is removed\n"
+        "wireup: session default had already ended, unexpectedly (out of luck); its remaining files were removed\n"
     );
 }
 
@@ -86,9 +86,9 @@ fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
     assert!(outcome.out().contains("lost      node2"), "{outcome}");
     let outcome = session.job("-n 6").sh("echo $WIREUP_NODE").succeed();
     assert_eq!(outcome.sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
-    outcome.expect_err_line(&["left out", "node2"]);
+    outcome.expect_err_line(&["are lost and not used", "node2"]);
     let outcome = session.again("").expect_code(0);
-    assert_eq!(outcome.err(), "wireup: session default stands again: 4 nodes\n");
+    assert_eq!(outcome.err(), "wireup: session default is running again: 4 nodes\n");
     let outcome = session.job("-n 4").sh("echo $WIREUP_NODE").succeed();
     assert_eq!(outcome.sorted_lines(), ["0", "1", "2", "3"]);
     outcome.expect_quiet();
@@ -108,7 +108,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     agents.sort_by_key(|agent| agent.pid.as_raw_nonzero());
     // The third of a chain of four agents; its child is healthy.
     kill_process(agents[1].pid, Signal::STOP).expect("send the signal");
-    there.finish().expect_code(125).expect_err_line(&["node2", "done nothing"]);
+    there.finish().expect_code(125).expect_err_line(&["node2", "has not responded"]);
     session.await_that("the status of the other nodes", || {
         let status = session.wireup("status").finish();
         status.out().contains("lost      node2") && !status.out().contains("lost      node3")
@@ -118,7 +118,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
     assert_eq!(session.job("-n 6").sh("echo $WIREUP_NODE").succeed().sorted_lines(), ["0", "0", "1", "1", "2", "2"]);
     kill_process(agents[1].pid, Signal::CONT).expect("send the signal");
     session.await_that("the end of the agent", || session.agents().iter().all(|agent| agent.pid != agents[1].pid));
-    assert_eq!(session.again("").expect_code(0).err(), "wireup: session default stands again: 4 nodes\n");
+    assert_eq!(session.again("").expect_code(0).err(), "wireup: session default is running again: 4 nodes\n");
     session.job("-n 4 true").succeed().expect_quiet();
     session.down("");
 }
@@ -246,7 +246,7 @@ fn or_lingers() {
     session.shell_leaving("setsid -w $WIREUP up --linger --virtual-nodes 2").expect_code(0);
     session.job("-n 2 true").succeed();
     let outcome = session.wireup("status").succeed();
-    assert!(outcome.out().contains("ends by wireup down"), "{outcome}");
+    assert!(outcome.out().contains("ends with wireup down"), "{outcome}");
     session.down("");
 }
 
@@ -256,6 +256,6 @@ fn sigterm_ends_it_in_order() {
     let mut running = session.job("-n 3").sh(SLEEPERS).start();
     running.await_out("ready\n", 3);
     kill_process(session.daemon(), Signal::TERM).expect("send the signal");
-    running.finish().expect_err_line(&["session of the job was ended"]);
+    running.finish().expect_err_line(&["the job was ended because its session ended"]);
     session.expect_gone();
 }

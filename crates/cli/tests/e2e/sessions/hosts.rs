@@ -43,9 +43,9 @@ fn a_host_that_is_not_there_is_named_and_the_session_stands_without_it() {
     let session = Session::on_some(&machines, "--start-timeout 3 --hosts n[0-3]", 1);
     let outcome = session.job("").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n1", "n3"]);
-    outcome.expect_err_line(&["left out", "n2"]);
+    outcome.expect_err_line(&["are lost and not used", "n2"]);
     let outcome = session.job("--hosts n2 true").finish().expect_code(125);
-    outcome.expect_err_line(&["n2 is lost to session default"]);
+    outcome.expect_err_line(&["node n2 of session default is lost"]);
     machines.heal(2).expect("mend the node");
     // For a moment the network still treats the node as unreachable.
     session.await_that("the node's return", || session.again("").code() == 0);
@@ -75,7 +75,7 @@ fn hosts_below_three_that_lose_power_go_on() {
     assert!(healthy.finish().expect_code(0).out().contains("goes on"));
     let outcome = session.job("").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n4", "n5"]);
-    outcome.expect_err_line(&["left out", "n[1-3]"]);
+    outcome.expect_err_line(&["are lost and not used", "n[1-3]"]);
     session.down("");
 }
 

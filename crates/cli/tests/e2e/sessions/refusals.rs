@@ -23,16 +23,20 @@ fn a_stale_socket() {
     drop(UnixListener::bind(place(&session).join("socket")).unwrap());
     for words in ["run -n 1 true", "status --session default", "jobs"] {
         let outcome = session.wireup(words).finish().expect_code(125);
-        outcome.expect_err_line(&["session default is gone", "wireup up begins it anew", "--no-session"]);
+        outcome.expect_err_line(&[
+            "session default ended unexpectedly and left",
+            "wireup up starts it again",
+            "--no-session",
+        ]);
     }
     session.job("--no-session -n 1 true").succeed().expect_quiet();
     let outcome = session.wireup("down").succeed();
-    assert_eq!(outcome.err(), "wireup: session default was gone; what it had left is removed\n");
+    assert_eq!(outcome.err(), "wireup: session default had already ended; its remaining files were removed\n");
     drop(UnixListener::bind(place(&session).join("socket")).unwrap());
     session.again("--virtual-nodes 2").expect_code(0);
     session.job("-n 2 true").succeed();
     for flags in ["--virtual-nodes 2", "--linger", "--encrypt", "--fanout 3", "--start-timeout 5"] {
-        session.again(flags).expect_code(125).expect_err_line(&["stands already", "wireup down"]);
+        session.again(flags).expect_code(125).expect_err_line(&["is already running", "wireup down"]);
     }
     session.again("--verbose").expect_code(0);
     session.down("");
@@ -45,13 +49,13 @@ fn a_directory_of_another_user_or_open_to_others() {
     let refused = |words: &[&str]| {
         // A run that does not name a session still runs.
         let outcome = session.job("-n 1 true").succeed();
-        let line = outcome.expect_err_line(&[words, &["this job runs without a session"]].concat());
+        let line = outcome.expect_err_line(&[words, &["running this job without a session"]].concat());
         assert_eq!(outcome.err(), format!("{line}\n"));
         session.job("-n 1 --session default true").finish().expect_code(125).expect_err_line(words);
         session.again("").expect_code(125).expect_err_line(words);
     };
     fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
-    refused(&["can be entered by others", "chmod 700"]);
+    refused(&["is accessible to other users", "chmod 700"]);
     fs::set_permissions(&place, Permissions::from_mode(0o700)).unwrap();
     if rustix::process::geteuid().is_root() {
         for taken in [place.clone(), session.runtime_dir()] {
@@ -62,7 +66,7 @@ fn a_directory_of_another_user_or_open_to_others() {
     }
     fs::remove_dir(&place).unwrap();
     std::os::unix::fs::symlink("/tmp", &place).unwrap();
-    refused(&["is no directory"]);
+    refused(&["is not a directory"]);
 }
 
 /// Listens on the session's socket and answers one caller.
@@ -83,7 +87,7 @@ fn another_version() {
         let session = Session::nowhere();
         let heard = answer(&session, versions.to_vec());
         let outcome = session.job("-n 1 true").finish().expect_code(125);
-        outcome.expect_err_line(&["is of another wireup", words, "wireup down", "--no-session"]);
+        outcome.expect_err_line(&["was started by another version of wireup", words, "wireup down", "--no-session"]);
         assert_eq!(heard.join().unwrap()[..4], *b"WUA\n");
     }
 }
@@ -137,7 +141,7 @@ fn names_that_are_none() {
             .args(["--session", name, "true"])
             .finish()
             .expect_code(125)
-            .expect_err_line(&["no name for a session"]);
+            .expect_err_line(&["is not a valid session name"]);
     }
     let outcome = session.job("-n 1 --session nobody true").finish().expect_code(125);
     outcome.expect_err_line(&["there is no session nobody", "wireup up"]);

@@ -205,7 +205,7 @@ impl AgentDriver {
 
     fn listen_on_demand(&mut self) {
         if let Err(error) = self.listen() {
-            self.inputs.push(Input::ListenFailed { problem: format!("listening for other agents: {error}") });
+            self.inputs.push(Input::ListenFailed { problem: format!("cannot listen for other agents: {error}") });
         }
     }
 }

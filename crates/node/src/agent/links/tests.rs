@@ -198,7 +198,7 @@ fn whoever_cannot_be_reached_is_named_with_every_address() {
     other(config("127.0.0.1", true), PARENT, refused_words);
     other(config("127.0.0.1", false), AgentId(9), refused_words);
     let mut child = End::new(CHILD, config("127.0.0.1", false));
-    assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to dial".into()));
+    assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to connect to".into()));
     assert!(child.links.dial(&["nowhere:1".into()], true, &child.reactor).is_err());
 }
 
@@ -208,7 +208,7 @@ fn an_interface_that_is_not_here_is_said_so() {
     let error = parent.links.listen(&parent.reactor).unwrap_err().to_string();
     assert!(error.contains("--interface nosuch0; it has ") && error.contains("127.0.0.1/8"), "{error}");
     let mut parent = End::new(PARENT, config("10.0.0.0/64", false));
-    assert!(parent.links.listen(&parent.reactor).unwrap_err().to_string().contains("10.0.0.0/64 is no network"));
+    assert!(parent.links.listen(&parent.reactor).unwrap_err().to_string().contains("10.0.0.0/64 is not a network"));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn only_an_encrypted_link_hides_and_guards_its_frames() {
             tap.turn();
             parent.problem().is_some() || parent.frames().len() == 2
         });
-        let changed = "an encrypted message was changed on its way";
+        let changed = "an encrypted message is damaged or was modified";
         assert_eq!(parent.problem(), encrypt.then_some(changed));
         assert_eq!(parent.frames().len(), if encrypt { 1 } else { 2 });
     }

@@ -38,7 +38,7 @@ pub struct Called {
 pub fn find_self(system: &dyn BatchSystem, session: &SessionSpec) -> Result<AgentId, String> {
     let name = system.own_node()?;
     let found = session.agents.iter().skip(1).position(|agent| agent.host == name);
-    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not one of the run's"))
+    found.map(|index| AgentId(index as u32 + 1)).ok_or_else(|| format!("node {name} is not a node of this run"))
 }
 
 fn tree_of(session: &SessionSpec) -> Tree {
@@ -93,7 +93,7 @@ impl Called {
     /// Why this agent must give up.
     pub fn take_problem(&mut self) -> Option<BeginError> {
         let late = self.waiting_until.is_some_and(|until| monotonic_ns() >= until);
-        self.problem.take().or_else(|| late.then(|| BeginError::Dial("it did not begin in time".into())))
+        self.problem.take().or_else(|| late.then(|| BeginError::Dial("its address did not arrive in time".into())))
     }
 
     /// `true` if this event belongs to the step.
@@ -120,7 +120,7 @@ impl Called {
             Ok(0) | Err(_) => {
                 let _ = driver.reactor().remove(rustix::stdio::stdin());
                 if self.waiting_until.is_some() {
-                    self.problem = Some(BeginError::Dial("the step ended before it was known where".into()));
+                    self.problem = Some(BeginError::Dial("the step ended before its address arrived".into()));
                 }
                 return;
             }

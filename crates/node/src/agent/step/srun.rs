@@ -77,7 +77,7 @@ impl BatchSystem for Srun {
     }
 
     fn own_node(&self) -> Result<String, String> {
-        std::env::var(NODE_NAME).map_err(|_| format!("{NODE_NAME} is not set: this is no task of Slurm's"))
+        std::env::var(NODE_NAME).map_err(|_| format!("{NODE_NAME} is not set: this process is not a Slurm task"))
     }
 
     fn complaint(&self, line: &str) -> Option<Complaint> {
@@ -104,9 +104,13 @@ impl BatchSystem for Srun {
 
 fn in_words(problem: &str) -> String {
     match problem.strip_prefix("Exited with exit code ").and_then(|code| code.parse().ok()) {
-        Some(NEEDED) => "wireup of this version is not there; install it where all nodes see it".into(),
-        Some(2) => "its task could not execute wireup (exit code 2); install it where all nodes see it".into(),
-        Some(code) => format!("its task left with exit code {code}"),
+        Some(NEEDED) => {
+            "this version of wireup is not installed there; install it in a directory that all nodes see".into()
+        }
+        Some(2) => {
+            "its task could not execute wireup (exit code 2); install it in a directory that all nodes see".into()
+        }
+        Some(code) => format!("its task exited with code {code}"),
         None => problem.to_owned(),
     }
 }
@@ -127,11 +131,7 @@ mod tests {
     fn nodes_are_found_in_what_srun_says() {
         let cases = [
             ("srun: error: n2: task 1: Killed", "n2", "Killed"),
-            (
-                "srun: error: n[1-2],m4: tasks 0-2: Exited with exit code 7",
-                "n1 n2 m4",
-                "its task left with exit code 7",
-            ),
+            ("srun: error: n[1-2],m4: tasks 0-2: Exited with exit code 7", "n1 n2 m4", "its task exited with code 7"),
             (
                 "srun: error: Task launch for StepId=4.1 failed on node n2: Communication connection failure",
                 "n2",
@@ -151,7 +151,7 @@ mod tests {
         for line in [
             "srun: cluster configuration lacks support for cpu binding",
             "srun: error: n[1-: task 0: Killed",
-            "wireup agent: dialling the parent agent: nobody",
+            "wireup agent: cannot connect to the parent agent: nobody",
             "",
         ] {
             assert_eq!(about(line), None, "{line}");

@@ -30,9 +30,9 @@ pub struct Tcp {
 /// Why other agents cannot dial this one.
 #[derive(thiserror::Error, Debug)]
 pub enum ListenError {
-    #[error("listing this machine's addresses: {0}")]
+    #[error("cannot list this machine's addresses: {0}")]
     Interfaces(io::Error),
-    #[error("a socket to listen on: {0}")]
+    #[error("cannot open a socket to listen on: {0}")]
     Socket(#[from] io::Error),
     #[error(transparent)]
     Filter(#[from] FilterError),

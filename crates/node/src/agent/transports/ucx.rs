@@ -145,7 +145,7 @@ impl Shared {
 
     fn on_broken(&mut self, endpoint: Endpoint, status: i8) {
         for (&tag, inbox) in self.inboxes.iter_mut().filter(|(_, inbox)| inbox.endpoint == Some(endpoint)) {
-            inbox.fail(format!("UCX gave it up (status {status})"));
+            inbox.fail(format!("UCX closed the connection (status {status})"));
             self.ready.insert(tag);
         }
     }

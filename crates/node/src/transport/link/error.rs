@@ -12,7 +12,7 @@ pub enum LinkError {
     Closed,
     #[error("closed by the other end during the handshake")]
     Refused,
-    #[error("more than {LAUNCHER_UNREAD_BYTES_MAX} bytes wait for it, and it does not read")]
+    #[error("it does not read; more than {LAUNCHER_UNREAD_BYTES_MAX} bytes are waiting for it")]
     Unread,
     #[error("no answer within {} s", seconds(.0))]
     Late(Duration),

@@ -88,6 +88,6 @@ pub unsafe extern "C" fn group(
 
 /// Refuses a collective with another job: no job is connected to this one.
 fn not_our_job() -> Status {
-    eprintln!("a collective of PMIx over several jobs is not supported");
+    eprintln!("wireup: a PMIx collective across several jobs is not supported");
     status::NOT_SUPPORTED
 }

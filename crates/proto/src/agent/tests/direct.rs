@@ -183,7 +183,7 @@ fn where_nobody_can_listen_the_tree_is_the_way() {
     let mut three = unheard();
     send(&mut three, 5, frame(1, 0));
     three.handle(T, Input::ListenFailed { problem: "no such interface".into() });
-    let problem = "no such interface; so nobody can dial it";
+    let problem = "no such interface; so other agents cannot connect to it";
     assert_eq!(through_tree(&outputs(&mut three), UP), [(5, deaf(problem), None), (5, None, Some((0, 0)))]);
     assert_eq!(notes(&mut three, T), [(5, problem.to_owned())]);
     send(&mut three, 6, frame(1, 0));
@@ -274,7 +274,7 @@ fn who_cannot_dial_asks_to_be_dialled_and_then_it_is_the_tree() {
     assert_eq!(dials(&outputs(&mut three)), [(5, vec!["a5".to_owned()])]);
     let failed = || Input::DialFailed { agent: AgentId(5), problem: "a5: refused".into() };
     three.handle(T, failed());
-    let both = "a5: refused; the other way: a3: refused";
+    let both = "a5: refused; in the other direction: a3: refused";
     assert_eq!(through_tree(&outputs(&mut three), UP), [(5, deaf(both), None)]);
     assert_eq!(notes(&mut three, T), [(5, both.to_owned())]);
     assert_eq!(three.links.direct.deadline(), None);
@@ -345,7 +345,9 @@ fn only_so_much_may_come_before_what_it_follows() {
         Control::Failed(failure) => Some(failure.cause),
         _ => None,
     });
-    assert!(matches!(failed, Some(Cause::NoDirectLink { problem, .. }) if problem.contains("before what they follow")));
+    assert!(
+        matches!(failed, Some(Cause::NoDirectLink { problem, .. }) if problem.contains("while earlier frames are missing"))
+    );
 }
 
 #[test]
@@ -391,9 +393,9 @@ fn numbers_that_are_unknown_are_told_with_their_node() {
         RoundTag::to_stream(RoundTag { collective: Collective::Fence, algorithm: Algorithm::new(8), round: 0 });
     for (kind, stream, told) in [
         (Kind::Direct, 2, "node 5: a collective of unknown number 4"),
-        (Kind::Direct, beyond_the_tag, "collective 0 of the job: node 5: exchange algorithm 8 is none of this version"),
-        (Kind::ExchangeDown, 15 << 2, "the agent above: an exchange frame of unknown form 15"),
-        (Kind::ExchangeDown, 1 << 8, "the agent above: a collective of unknown number 4"),
+        (Kind::Direct, beyond_the_tag, "collective 0 of the job: node 5: this version has no exchange algorithm 8"),
+        (Kind::ExchangeDown, 15 << 2, "the parent agent: an exchange frame of unknown form 15"),
+        (Kind::ExchangeDown, 1 << 8, "the parent agent: a collective of unknown number 4"),
     ] {
         let mut three = three();
         let frame = Frame { kind, stream, ..frame(1, 0) };

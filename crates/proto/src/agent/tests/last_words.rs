@@ -115,7 +115,7 @@ fn a_lost_childs_last_words_are_waited_for() {
         T + 1_000_000,
         Input::ShellExited { shell, status: ExitStatus::Exited(137), stderr: "Killed\n".into() },
     );
-    assert_eq!(problem(&outputs(&mut root).1), "closed; its remote shell left with exit code 137: Killed");
+    assert_eq!(problem(&outputs(&mut root).1), "closed; its remote shell exited with code 137: Killed");
 }
 
 #[test]

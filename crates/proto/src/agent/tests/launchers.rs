@@ -32,9 +32,9 @@ fn is_refused(said: &[Control], words: &str) -> bool {
 fn a_launcher_launches_its_own_job_once() {
     let (mut root, job, own) = two();
     let (said, _) = says(&mut root, job, &Control::Launch(small(job).into()));
-    assert!(is_refused(&said, "not this launcher's"), "{said:?}");
+    assert!(is_refused(&said, "belongs to another launcher"), "{said:?}");
     let (said, _) = says(&mut root, own + 1, &Control::Launch(small(own + 1).into()));
-    assert!(is_refused(&said, "not this launcher's"), "{said:?}");
+    assert!(is_refused(&said, "belongs to another launcher"), "{said:?}");
     assert_eq!(root.jobs.len(), 1);
     let (said, _) = says(&mut root, own, &Control::Launch(small(own).into()));
     assert!(said.is_empty() && root.jobs.len() == 2, "{said:?}");
@@ -54,7 +54,7 @@ fn what_it_says_about_another_job_is_refused() {
     ];
     for message in about {
         let (said, done) = says(&mut root, job, &message);
-        assert!(is_refused(&said, "no launcher says this") && done.len() == 1, "{done:?}");
+        assert!(is_refused(&said, "unexpected message about job") && done.len() == 1, "{done:?}");
     }
     let payload = Bytes::from_static(b"typed");
     let frame = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job, arg: 0, payload };

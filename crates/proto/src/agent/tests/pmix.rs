@@ -89,11 +89,11 @@ fn a_server_that_breaks_the_rules_ends_its_job() {
     let broken: [(&str, Vec<FromServer>); 9] = [
         ("twice that it is ready", vec![ready()]),
         ("rank 2, which is not here", vec![FromServer::Connected { rank: Rank(2) }]),
-        ("asks twice by the number 7", vec![ask(7, lookup()), ask(7, lookup())]),
-        ("ranks that there are not", vec![ask(1, fence(&[0, 2]))]),
-        ("ranks that there are not", vec![ask(1, fence(&[1, 0]))]),
-        ("ranks that there are not", vec![ask(1, fence(&[]))]),
-        ("nobody has asked by", vec![FromServer::Modex { ticket: 3, status: Status::Ok, blob: Bytes::new() }]),
+        ("used request number 7 twice", vec![ask(7, lookup()), ask(7, lookup())]),
+        ("ranks that do not exist", vec![ask(1, fence(&[0, 2]))]),
+        ("ranks that do not exist", vec![ask(1, fence(&[1, 0]))]),
+        ("ranks that do not exist", vec![ask(1, fence(&[]))]),
+        ("answered request number 3", vec![FromServer::Modex { ticket: 3, status: Status::Ok, blob: Bytes::new() }]),
         ("for rank 9", vec![ask(1, Ask::Unpublish { from: Rank(9), keys: Vec::new(), range: Range::Session })]),
         ("more than 65536", (0..=65_536).map(|id| ask(id, lookup())).collect()),
     ];

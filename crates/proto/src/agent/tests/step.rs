@@ -107,7 +107,7 @@ fn a_program_that_nobody_has_is_looked_for_and_sent() {
     let not_there = "slurmstepd: error: execve(): /p/wireup: No such file or directory";
     let ways = [(2, not_there, How::Look), (NEEDED, "", How::Send), (0, "", How::Look)];
     for (code, stderr, how) in ways {
-        told(&mut root, shell, 4, Some("its task left"));
+        told(&mut root, shell, 4, Some("its task exited"));
         let said = exited(&mut root, T, shell, code, stderr);
         let called = steps(&said);
         assert_eq!((called.len(), called[0].2, called[0].1.len()), (1, how, 6), "{code}");
@@ -133,7 +133,7 @@ fn a_step_that_brings_nobody_misses_all() {
     root.handle(T, Input::ChildStarted { job: JobId(1), local, pid: 1, spawn_ns: 1, exec_ns: 1 });
     let said = exited(&mut root, T, shell, 1, "srun: lots of words\nsrun: error: Unable to create step: no nodes\n");
     let missing = missing(&said);
-    let words = "its step left with exit code 1: srun: error: Unable to create step: no nodes";
+    let words = "its step exited with code 1: srun: error: Unable to create step: no nodes";
     assert!(missing.iter().all(|(_, problem)| problem == words), "{missing:?}");
     assert_eq!(missing.iter().map(|(agent, _)| *agent).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
 }
@@ -226,7 +226,7 @@ fn a_child_that_never_came_is_missed_though_an_agent_behind_it_was_killed() {
     (1..7).for_each(|agent| told(&mut root, shell, agent, None));
     told(&mut root, shell, 3, Some("Killed"));
     let said = exited(&mut root, T, shell, 137, "");
-    assert_eq!(missing(&said), [(1, "its step left with exit code 137".to_owned())]);
+    assert_eq!(missing(&said), [(1, "its step exited with code 137".to_owned())]);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn an_agent_that_has_begun_is_not_missed_for_its_parent() {
     let link = link_child(&mut root, T, 1);
     [1, 3, 4, 5, 6].into_iter().for_each(|agent| told(&mut root, shell, agent, None));
     told(&mut root, shell, 2, Some("no room"));
-    told(&mut root, shell, 5, Some("dialling the parent agent: it did not begin in time"));
+    told(&mut root, shell, 5, Some("cannot connect to the parent agent: its address did not arrive in time"));
     outputs(&mut root);
     hear(&mut root, T, link, 1, &Control::Started { ranks: 3, pmix: None });
     assert_eq!(missing(&outputs(&mut root)), [(2, "no room".to_owned())]);
@@ -264,7 +264,7 @@ fn those_behind_a_missing_child_are_waited_for_as_long_as_all() {
     told(&mut root, shell, 1, Some("no room"));
     assert_eq!(missing(&outputs(&mut root)), [], "agent 3 may be missing too");
     root.handle(T + 60 * SECOND, Input::Tick);
-    let wanted = [(1, "no room".to_owned()), (3, "its task of the step did not begin within 60 s".to_owned())];
+    let wanted = [(1, "no room".to_owned()), (3, "its task in the step did not start within 60 s".to_owned())];
     assert_eq!(missing(&outputs(&mut root)), wanted);
 }
 
@@ -296,8 +296,8 @@ fn who_comes_too_late_is_named_with_those_behind_that_said_nothing() {
     root.handle(T + 70 * SECOND, Input::Tick);
     let said = missing(&outputs(&mut root));
     let wanted = [
-        (2, "its agent began and did not link back within 60 s".to_owned()),
-        (6, "its task of the step did not begin within 60 s".to_owned()),
+        (2, "its agent started but did not connect to its parent within 60 s".to_owned()),
+        (6, "its task in the step did not start within 60 s".to_owned()),
     ];
     assert_eq!(said, wanted);
 }

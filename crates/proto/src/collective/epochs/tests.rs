@@ -275,14 +275,18 @@ fn ranks_that_call_different_collectives_are_told() {
     let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
     net.enter(0, Entry::Fence);
     net.enter(1, Entry::Ring { value: Bytes::new() });
-    assert_eq!(net.failed, ["collective 0 of the job is a fence for other ranks and a ring for rank 1"]);
+    assert_eq!(net.failed, ["rank 1 called ring as collective 0 of the job, but other ranks called fence"]);
     net.enter(1, Entry::Fence);
     assert!(net.ended[0].is_empty(), "the next one must not replace the refused one");
     let mut net = Net::new(&[1, 1], 2, ExchangeScheme::Auto);
     net.enter(0, Entry::Fence);
     net.enter(1, entry(1, 1, 0));
     while net.deliver(&mut Dice(1)) {}
-    assert!(net.failed[0].contains("it is a fence on this node and a allgather on another"), "{:?}", net.failed);
+    assert!(
+        net.failed[0].contains("ranks of this node called fence, ranks of another node called allgather"),
+        "{:?}",
+        net.failed
+    );
     let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
     net.enter(0, Entry::Allgather { max_len: 4, shared: false, value: Bytes::new() });
     net.enter(1, Entry::Allgather { max_len: 5, shared: false, value: Bytes::new() });

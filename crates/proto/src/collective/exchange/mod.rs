@@ -203,7 +203,7 @@ impl Exchange {
     /// The outcome, or the algorithm by which to obtain it.
     pub fn on_down(&mut self, site: &Site, tag: Tag, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
         if !self.is_gathered() || !self.is_open() {
-            return Err("its outcome came before its time, or twice".into());
+            return Err("its result arrived too early, or twice".into());
         }
         match self.way {
             Way::Blocks(_) => self.hear(site, Sender::Parent(tag), payload, out),

@@ -399,7 +399,7 @@ fn frames_that_nobody_should_send() {
     net.act(1, &of, |groups, _, out| groups.on_down(of.clone(), Bytes::new(), out));
     net.act(0, &of, |groups, spread, out| groups.on_up(T, 1, of.clone(), || spread, Bytes::new(), out));
     assert_eq!(net.failed.len(), 2, "{:?}", net.failed);
-    assert!(net.failed[0].contains("the barrier of ranks 0-1 (tag 5) ends or begins where it should not"));
+    assert!(net.failed[0].contains("unexpected message for the barrier of ranks 0-1 (tag 5)"));
 }
 
 #[test]

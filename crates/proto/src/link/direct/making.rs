@@ -70,7 +70,7 @@ impl Direct {
     /// This agent cannot be dialled. It can still dial peers that send their endpoints.
     pub fn on_listen_failed(&mut self, problem: &str) {
         for agent in self.unasked() {
-            let problem = format!("{problem}; so nobody can dial it");
+            let problem = format!("{problem}; so other agents cannot connect to it");
             self.go_by_tree(agent, Some(problem), true);
         }
         // Listening may succeed next time.
@@ -128,7 +128,7 @@ impl Direct {
         peer.failed_here = Some(problem.clone());
         match there {
             // Neither agent can reach the other.
-            Some(there) => self.go_by_tree(agent, Some(format!("{problem}; the other way: {there}")), true),
+            Some(there) => self.go_by_tree(agent, Some(format!("{problem}; in the other direction: {there}")), true),
             None => {
                 peer.state = State::Unasked;
                 self.release(agent);

@@ -90,7 +90,8 @@ impl Peer {
 
     pub fn placed(&mut self, placed: Result<Option<Frame>, TooMuch>) -> Option<Frame> {
         placed.unwrap_or_else(|TooMuch| {
-            let problem = format!("more than {DIRECT_WAITING_BYTES_MAX} bytes came before what they follow");
+            let problem =
+                format!("more than {DIRECT_WAITING_BYTES_MAX} bytes arrived while earlier frames are missing");
             self.broken.get_or_insert(problem);
             None
         })

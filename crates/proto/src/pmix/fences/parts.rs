@@ -30,11 +30,7 @@ pub fn came(pairs: Bytes, name: Option<&str>) -> Result<Came, String> {
                 group.push((block.node, data));
             }
             Part::Fence { .. } | Part::Group { .. } => {
-                return Err(format!(
-                    "the group {} is another one on node {}",
-                    name.unwrap_or("of a fence"),
-                    block.node
-                ));
+                return Err(format!("group {} has other members on node {}", name.unwrap_or("of a fence"), block.node));
             }
         }
     }
@@ -60,9 +56,7 @@ pub fn tag(name: &str) -> i32 {
 
 /// Why a fence's data cannot be sent.
 pub fn too_much(bytes: usize) -> String {
-    format!(
-        "its data is {bytes} bytes, more than {FRAME_PAYLOAD_MAX} in a message; --modex direct leaves it where it is"
-    )
+    format!("its data is {bytes} bytes, more than the {FRAME_PAYLOAD_MAX} of a message; use --modex direct")
 }
 
 #[cfg(test)]

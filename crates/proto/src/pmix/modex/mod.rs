@@ -94,7 +94,7 @@ impl Modex {
         if blob.len() > PMIX_BLOB_BYTES_MAX {
             steps.fail_server("a rank has committed more than 64 MiB");
         } else if self.offers.on_answer(ticket, status, blob) == Err(Unasked) {
-            steps.fail_server(format!("it answers by the number {ticket}, which nobody has asked by"));
+            steps.fail_server(format!("it answered request number {ticket}, which does not exist"));
         }
     }
 

@@ -33,7 +33,7 @@ impl Launchers {
         if id != attached.job || attached.has_launched {
             let problem = match attached.job {
                 own if own == id => format!("job {id} was launched before"),
-                own => format!("job {id} is not this launcher's, which is {own}"),
+                own => format!("job {id} belongs to another launcher; this one has job {own}"),
             };
             return fx.answer(link, &Control::Refused { problem });
         }

@@ -91,7 +91,7 @@ impl Launchers {
                 }
                 let Some(held) = self.held.get_mut(&job) else { return view.jobs.on_frame(None, frame, fx) };
                 if !held.keep(frame) {
-                    let problem = "it sends more standard input than it has credit for".to_owned();
+                    let problem = "it sent more standard input than its credit allows".to_owned();
                     self.end_held(job, Cause::Launcher { problem }, fx);
                 }
             }
@@ -176,7 +176,7 @@ impl Launchers {
             | Control::Here(_)
             | Control::Gone(_)
             | Control::Log(_) => {
-                let problem = format!("no launcher says this of job {job}");
+                let problem = format!("unexpected message about job {job}");
                 fx.answer(link, &Control::Refused { problem });
             }
         }
@@ -188,7 +188,7 @@ impl Launchers {
             return fx.answer(link, &Control::Refused { problem: "the session has jobs".into() });
         }
         fx.answer(link, &Control::Granted);
-        self.end(view, "it was told to end".into(), fx);
+        self.end(view, "it was ended by wireup down".into(), fx);
     }
 
     fn end(&mut self, view: &View<'_>, reason: String, fx: &mut Effects) {
@@ -209,7 +209,7 @@ impl Launchers {
     ) {
         let is_held = self.held.contains_key(&id);
         if !view.jobs.has(id) && !is_held {
-            let problem = format!("there is no job {id}; wireup jobs lists them");
+            let problem = format!("there is no job {id}; see wireup jobs");
             return fx.answer(link, &Control::Refused { problem });
         }
         let killed = || Cause::Killed { by: text::line(by, KILLED_BY_LEN_MAX) };

@@ -23,7 +23,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, Control, Gone, MissingAgent, Orphan};
 use wireup_wire::session::{Entry, Log};
 
-const DID_NOT_COME: &str = "it has lost the agent above it and did not come back";
+const DID_NOT_COME: &str = "it lost its parent agent and did not reconnect in time";
 
 impl Membership {
     /// These agents are linked.
@@ -62,7 +62,7 @@ impl Membership {
         let unheard: BTreeSet<AgentId> =
             below.filter(|agent| !lost.contains_key(agent) && !writer.is_known(*agent)).collect();
         for agent in &unheard {
-            lost.insert(*agent, "the agent that was to start it is lost".into());
+            lost.insert(*agent, "the agent that was starting it was lost".into());
         }
         if lost.is_empty() {
             return;

@@ -68,7 +68,7 @@ impl Membership {
             // The root has not sent anything.
             Some(link) => {
                 fx.close(link);
-                fx.push(Effect::LinkDown(link, "the root is silent".into()));
+                fx.push(Effect::LinkDown(link, "the root does not answer".into()));
             }
             None => self.seek(view, fx),
         }

@@ -30,7 +30,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Bootstrap, Control, MissingAgent, Note, Secret};
 
 /// The problem of an agent about which a step has reported nothing.
-pub const NOT_BEGUN: &str = "its task of the step did not begin";
+pub const NOT_BEGUN: &str = "its task in the step did not start";
 
 impl Starter {
     /// Calls a step for those agents of a job that were not called before.
@@ -196,9 +196,9 @@ impl Starter {
     /// The problem to report for a child that is late.
     pub(super) fn late_task(&self, view: &View<'_>, agent: AgentId) -> &'static str {
         match (view.is_root(), self.steps.has_begun(agent)) {
-            (true, true) => "its agent began and did not link back",
+            (true, true) => "its agent started but did not connect to its parent",
             (true, false) => NOT_BEGUN,
-            (false, _) => "it did not link back",
+            (false, _) => "it did not connect to its parent",
         }
     }
 

@@ -38,9 +38,9 @@ impl Starter {
         let what = if view.is_by_step() {
             self.late_task(view, child)
         } else if self.starts.is_queued(child) {
-            "its turn to be called did not come"
+            "its remote shell, which had to wait for others, was not started"
         } else {
-            "its remote shell did not bring an agent"
+            "its remote shell did not start an agent"
         };
         let mut problem = too_late(view, what);
         if let Some(reason) = self.refused.remove(&child).or_else(|| self.starts.busy_words(child)) {

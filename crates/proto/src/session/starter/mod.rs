@@ -283,7 +283,7 @@ impl Starter {
 
     fn on_failed(&mut self, view: &View<'_>, kin: KinOf<'_>, shell: ShellId, error: SpawnError, fx: &mut Effects) {
         let problem = match error.step {
-            SpawnStep::Stdio => format!("{} could not call it: {}", view.host(), error.what),
+            SpawnStep::Stdio => format!("{} could not start its agent: {}", view.host(), error.what),
             SpawnStep::Find
             | SpawnStep::Interpreter
             | SpawnStep::Exec

@@ -206,7 +206,7 @@ fn the_root_is_asked_about_those_behind_an_agent_that_a_step_does_not_bring() {
     root.scene.now = root.starter.deadline().expect("the wait is limited");
     root.tell(Input::Tick);
     root.scene.now = root.starter.start_by();
-    let late = Some("its task of the step did not begin within 30 s".to_owned());
+    let late = Some("its task in the step did not start within 30 s".to_owned());
     assert!(said_to(&root.tell(Input::Tick), 1).contains(&&answer(7, late)));
 }
 

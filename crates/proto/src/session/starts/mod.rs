@@ -201,7 +201,7 @@ impl Starts {
             Verdict::Other(How::Send) if call.sent => Outcome::Lost(
                 call.wish,
                 joined(
-                    "it took wireup and does not find it again; does its ~/.cache/wireup belong to somebody else?",
+                    "it received wireup but cannot find it; does its ~/.cache/wireup belong to another user?",
                     stderr,
                 ),
             ),

@@ -17,8 +17,8 @@ pub fn step_words(batch: &Batch, status: ExitStatus, stderr: &str) -> String {
     let errors: Vec<&str> = stderr.lines().filter(|line| line.contains(batch.error)).collect();
     let said = if errors.is_empty() { stderr.to_owned() } else { errors.join("\n") };
     match status {
-        ExitStatus::Exited(0) => joined("its step ended before its agent linked back", &said),
-        ExitStatus::Exited(code) => joined(&format!("its step left with exit code {code}"), &said),
+        ExitStatus::Exited(0) => joined("its step ended before its agent connected", &said),
+        ExitStatus::Exited(code) => joined(&format!("its step exited with code {code}"), &said),
         ExitStatus::Signalled { signal, .. } => joined(&format!("its step was killed by signal {signal}"), &said),
     }
 }
@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn what_is_wrong_stands_among_other_lines() {
         let words = step_words(&BATCH, ExitStatus::Exited(3), "hello\nE: no node\nE: no memory\n");
-        assert_eq!(words, "its step left with exit code 3: E: no node; E: no memory");
-        assert_eq!(step_words(&BATCH, ExitStatus::Exited(3), "hello\n"), "its step left with exit code 3: hello");
+        assert_eq!(words, "its step exited with code 3: E: no node; E: no memory");
+        assert_eq!(step_words(&BATCH, ExitStatus::Exited(3), "hello\n"), "its step exited with code 3: hello");
     }
 
     #[test]

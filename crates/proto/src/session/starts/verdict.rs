@@ -67,7 +67,7 @@ pub fn verdict(
     if is_probe && code == 0 {
         return Verdict::Reached;
     }
-    let said = || joined(&format!("its remote shell left with exit code {code}"), stderr);
+    let said = || joined(&format!("its remote shell exited with code {code}"), stderr);
     if !remote {
         return Verdict::Lost(said());
     }
@@ -75,7 +75,8 @@ pub fn verdict(
         (How::Plain, NEEDED | NOT_EXECUTABLE | NOT_FOUND) => Verdict::Other(How::Look),
         (How::Look | How::Send, NEEDED) => match needed_arch(stderr).zip(arch) {
             Some((its, ours)) if !its.is_empty() && its != ours => Verdict::Lost(format!(
-                "it is an {its} machine and has no wireup; this one is for {ours}: install wireup for {its} there, on its PATH"
+                "it is an {its} machine without wireup, and this wireup is for {ours}; install wireup for {its} there, \
+                 on its PATH"
             )),
             _ if is_probe => Verdict::Reached,
             _ if how == How::Send => Verdict::Lost(said()),
@@ -93,7 +94,7 @@ pub fn verdict(
             }
         }
         (_, SSH_FAILED) if !stderr.trim().is_empty() => Verdict::Lost(shown(stderr)),
-        (_, 0) => Verdict::Lost(joined("its remote shell left before its agent linked back", stderr)),
+        (_, 0) => Verdict::Lost(joined("its remote shell exited before its agent connected", stderr)),
         _ => Verdict::Lost(said()),
     }
 }
@@ -130,7 +131,7 @@ pub fn last_words(status: ExitStatus, stderr: &str, remote: bool) -> String {
     let who = if remote { "its remote shell" } else { "its process" };
     match status {
         ExitStatus::Exited(0 | SSH_FAILED) => shown(stderr),
-        ExitStatus::Exited(code) => joined(&format!("{who} left with exit code {code}"), stderr),
+        ExitStatus::Exited(code) => joined(&format!("{who} exited with code {code}"), stderr),
         ExitStatus::Signalled { signal, .. } => joined(&format!("{who} was killed by signal {signal}"), stderr),
     }
 }
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(last_words(ExitStatus::Exited(255), "Killed\n", true), "Killed");
         assert_eq!(
             last_words(ExitStatus::Exited(101), "a panic", true),
-            "its remote shell left with exit code 101: a panic"
+            "its remote shell exited with code 101: a panic"
         );
         let killed = ExitStatus::Signalled { signal: 9, core_dumped: false };
         assert_eq!(last_words(killed, "", false), "its process was killed by signal 9");

@@ -54,7 +54,7 @@ impl Inbox {
         match message {
             Ok(bytes) if self.problem.is_none() => self.messages.push_back(bytes),
             Ok(_) => {}
-            Err(status) => self.fail(format!("a message did not come (status {status})")),
+            Err(status) => self.fail(format!("receiving a message failed (status {status})")),
         }
     }
 
