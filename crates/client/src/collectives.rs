@@ -94,6 +94,11 @@ impl<M: Memory> Collectives<M> {
         self.requests.get(id).map(|one| matches!(one.stage, Stage::Over(_)))
     }
 
+    /// Whether a value is being put in several batches: the fence behind it is not asked for yet.
+    pub fn is_putting(&mut self) -> bool {
+        self.requests.first().is_some_and(|one| matches!(one.stage, Stage::Putting(_)))
+    }
+
     /// Whether all requests are over.
     pub fn are_over(&mut self) -> bool {
         self.requests.first().is_none()

@@ -1,8 +1,8 @@
 //! The collectives, made of what any PMI-2 server has: put, fence, get.
 //!
 //! A fence is `kvs-fence`. An allgather is a put of the value under a key of ours, a fence, and a get for each other rank when it is
-//! finished ([`Gather`]). Put and fence leave together at the start, unless another fence is under way; gets leave in batches of
-//! [`BATCH`] where the server answers in order. Slurm's and ours do (they set `PMI_JOBID`); Hydra answers those first that it need not
+//! finished ([`Gather`]). Put and fence leave together at the start, unless another fence is under way; a value of more than [`BATCH`]
+//! pieces leaves in batches. Gets leave in batches too where the server answers in order. Slurm's and ours do (they set `PMI_JOBID`); Hydra answers those first that it need not
 //! ask others for, and no answer says which get it belongs to.
 //!
 //! Cost for each rank: start: one write. Finish of a fence: one read. Finish of an allgather: one read, then P - 1 gets in
@@ -21,8 +21,8 @@ use wireup_wire::pmi::{Command, Request};
 /// No key of a program may begin so.
 pub const KEY_PREFIX: &[u8] = b"-wireup-";
 
-/// Gets that are sent before the first answer is read. Their answers, a thousand bytes each, fit into the socket's buffer: the server
-/// never waits for this process while this process waits for it.
+/// Puts or gets that are sent before the first answer is read. A thousand bytes each, they fit into the buffers of the sockets on the
+/// way, also into those between Hydra's processes, which stop reading while they cannot write.
 const BATCH: usize = 16;
 /// Text of one put: room is left for the number of pieces in front of the first.
 const PIECE_LEN_MAX: usize = VALUE_LEN_MAX - 8;
@@ -30,27 +30,33 @@ const PIECE_LEN_MAX: usize = VALUE_LEN_MAX - 8;
 /// Ends the fence that is over, and starts what waited for that.
 pub fn advance<M: Memory>(requests: &mut Requests<M>, link: &mut Link<M>, rank: u32) {
     while let Some(first) = requests.first() {
-        first.stage = match first.stage {
-            Stage::Queued => match send(link, first.kind, rank, &first.value) {
-                Ok(()) => Stage::UnderWay,
-                Err(failure) => Stage::Over(Err(failure)),
-            },
-            _ => match link.take_fence_end() {
-                Some(result) => Stage::Over(result.map(|()| None)),
+        let stage = match (&mut first.stage, first.kind) {
+            (Stage::Queued, Kind::Allgather { .. }) => Ok(Stage::Putting(pieces(&first.value))),
+            (Stage::Queued, Kind::Fence) => link.begin_fence(None).map(|()| Stage::UnderWay),
+            (Stage::Putting(pieces), Kind::Allgather { generation, .. }) if !pieces.is_empty() => {
+                if link.unanswered_posts() > 0 {
+                    return;
+                }
+                put(link, generation, rank, pieces).map(|()| Stage::Putting(core::mem::take(pieces)))
+            }
+            (Stage::Putting(_), _) => link.begin_fence(None).map(|()| Stage::UnderWay),
+            (Stage::UnderWay | Stage::Over(_), _) => match link.take_fence_end() {
+                Some(result) => result.map(|()| Stage::Over(Ok(None))),
                 None => return,
             },
         };
+        first.stage = stage.unwrap_or_else(|failure| Stage::Over(Err(failure)));
     }
 }
 
-/// Adds the puts and the fence of a collective.
-fn send<M>(link: &mut Link<M>, kind: Kind, rank: u32, value: &[u8]) -> Result<(), Failure> {
-    if let Kind::Allgather { generation, .. } = kind {
-        for (piece, text) in pieces(value).iter().enumerate() {
-            link.post(&Request::Put { kvsname: None, key: &key(generation, rank, piece), value: text })?;
-        }
+/// Adds the puts of the next pieces.
+fn put<M>(link: &mut Link<M>, generation: usize, rank: u32, pieces: &mut Vec<Vec<u8>>) -> Result<(), Failure> {
+    for _ in 0..BATCH {
+        let Some(text) = pieces.pop() else { break };
+        let key = key(generation, rank, pieces.len());
+        link.post(&Request::Put { kvsname: None, key: &key, value: &text })?;
     }
-    link.begin_fence(None)
+    Ok(())
 }
 
 /// The gets of an allgather that is over. The driver calls [`Gather::ask`], hands the answers over in the order of the requests, takes
@@ -208,6 +214,8 @@ fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::NoMemory;
+    use wireup_wire::pmi::Dialect;
 
     #[test]
     fn any_value_goes_through_text() {
@@ -223,6 +231,31 @@ mod tests {
         }
         assert_eq!(unescaped(b"%4"), None);
         assert_eq!(unescaped(b"%zz"), None);
+    }
+
+    /// A server that stops reading while it cannot write is never sent more than one batch.
+    #[test]
+    fn a_long_value_is_put_in_batches() {
+        let mut link = Link::<NoMemory>::new(Dialect::Pmi2);
+        link.switch_to_pmi2();
+        let mut requests = Requests::default();
+        let kind = Kind::Allgather { generation: 1, max_len: 40_000, shared: false };
+        requests.push(kind, b"v".repeat(40_000), 0);
+        let (mut batches, mut puts) = (0, 0);
+        while !link.is_in_fence() {
+            advance(&mut requests, &mut link, 0);
+            let sent = link.unanswered_posts();
+            assert!((1..=BATCH as u64).contains(&sent) && link.to_send().len() < 2 * BATCH * VALUE_LEN_MAX);
+            link.on_sent();
+            (batches, puts) = (batches + 1, puts + sent);
+            for left in (0..sent).rev() {
+                assert_eq!(link.unanswered_posts(), left + 1);
+                link.push(b"    26cmd=kvs-put-response;rc=0;").unwrap();
+                assert_eq!(link.next(&mut |_| panic!("nobody waits for a put")), Ok(true));
+            }
+        }
+        let count = pieces(&b"v".repeat(40_000)).len() as u64;
+        assert_eq!((puts, batches), (count, count.div_ceil(BATCH as u64)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   Queued ──sent──► UnderWay ──answered──► Over ──removed──► (forgotten)
+//!     └─► Putting ───────▲          a long value, with a server that is not ours: in several batches
 //! ```
 //!
 //! Our own server takes each at once. Others take one fence at a time: the requests behind it wait as `Queued`. A request's number is never
@@ -32,6 +33,8 @@ pub enum Kind {
 
 pub enum Stage<M: Memory> {
     Queued,
+    /// The pieces of a value that are still to be put, the next one last.
+    Putting(Vec<Vec<u8>>),
     UnderWay,
     /// With the allgather's array, if the server has made one.
     Over(Result<Option<Values<M>>, Failure>),

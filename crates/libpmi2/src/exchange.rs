@@ -28,11 +28,13 @@ impl Job {
         id
     }
 
-    /// Starts an allgather; needs no round trip.
+    /// Starts an allgather; needs no round trip, except for a long value with a server that is not ours.
     pub fn start_allgather(&mut self, value: &[u8], max_len: usize, shared: bool) -> Id {
         let link = self.with.server().ok().map(|server| &mut server.link);
         let id = self.collectives.start_allgather(link, value, max_len, shared);
         self.flush();
+        // The other ranks may wait for this value before this rank calls again.
+        self.advance(true, &|job| !job.collectives.is_putting());
         id
     }
 
@@ -80,7 +82,7 @@ impl Job {
         match outstanding.stage {
             Stage::Over(Ok(_)) => Ok(outstanding),
             Stage::Over(Err(failure)) => Err(failure.into()),
-            Stage::Queued | Stage::UnderWay => Err(Code::FAIL),
+            Stage::Queued | Stage::Putting(_) | Stage::UnderWay => Err(Code::FAIL),
         }
     }
 
