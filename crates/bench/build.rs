@@ -8,7 +8,7 @@ const PROGRAMS: [&str; 16] = [
     "pmi_init",
     "pmi_bare",
     "pmi_exchange",
-    "spawn_floor",
+    "spawn_baseline",
     "pmi_echo",
     "shells",
     "tcp_pingpong",

@@ -1,6 +1,6 @@
 //! The jobs that are timed.
 //!
-//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`. The cases of the tables have targets (`asked`); any other
+//! A case is named `WORK-NODESxPPN`, such as `true-1x1024` or `memory-64x64`. The cases of the tables have targets (`target`); any other
 //! size can be run without. Nodes beyond one are virtual unless hosts are given (`hosts`). A session may be running while a case is timed
 //! (`in_session`).
 use std::fmt;
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::asked::{Against, Asked, asked_of};
 use crate::hosts::{self, Remote};
 use crate::metric::Metric;
+use crate::target::{Against, Target, targets_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -114,7 +114,7 @@ pub struct Case {
     pub limit: Duration,
     /// The base of the ratios in the table.
     pub reference: Against,
-    pub asked: Vec<Asked>,
+    pub target: Vec<Target>,
     /// Whether sessions of wireup, and their counterparts of other launchers, are running while the case is timed; the targets then apply
     /// to jobs in the session.
     pub is_standing: bool,
@@ -173,7 +173,7 @@ impl Case {
             Work::MpiInit | Work::Initiation | Work::Jobs | Work::OpenMpi(_) => 60 + job_size,
         };
         let reference = match work {
-            Work::True | Work::MpiInit | Work::Jobs => Against::Floor,
+            Work::True | Work::MpiInit | Work::Jobs => Against::Baseline,
             Work::PmiInit | Work::PmiBare | Work::Exchange => Against::Echo,
             Work::Memory => Against::Own(Metric::PairBytes),
             Work::Initiation => Against::Serial,
@@ -182,9 +182,9 @@ impl Case {
             Work::PmixSleep | Work::PmixExchange | Work::PmixFence | Work::PmixDirect => Against::OpenMpi(OpenMpi::V5),
         };
         let limit = Duration::from_secs(limit_s.into());
-        let asked = asked_of(work, place);
+        let target = targets_of(work, place);
         let (is_standing, stream) = (false, Stream::ONE);
-        Case { work, place, remote: None, rounds, limit, reference, asked, is_standing, stream }
+        Case { work, place, remote: None, rounds, limit, reference, target, is_standing, stream }
     }
 
     /// The case `name` on the first of `hosts`, by the remote shell `shell`.
@@ -199,7 +199,7 @@ impl Case {
             rounds: hosts::rounds(work, place),
             limit: hosts::limit(place),
             reference: hosts::reference(work, &remote),
-            asked: hosts::asked_of(work, place, &remote),
+            target: hosts::targets_of(work, place, &remote),
             remote: Some(remote),
             is_standing: false,
             stream: Stream::ONE,
@@ -225,7 +225,7 @@ impl Case {
             Work::True => "static `true`",
             Work::PmiInit => "PMI-1 init, barrier, finalize",
             Work::PmiBare => "PMI-1 init, barrier, finalize, client without libc",
-            Work::MpiInit => "MPI init, barrier, finalize (floor-1: as many singletons at once)",
+            Work::MpiInit => "MPI init, barrier, finalize (baseline-1: as many singletons at once)",
             Work::Exchange => "PMI-1 put, fence, get-all of 32 bytes",
             Work::Memory => "PMI-1 put, fence, two gets; agents' memory while the ranks wait",
             Work::OpenMpi(OpenMpi::V4) => "Open MPI 4 init, barrier, finalize; overhead: less the slowest MPI_Init",
@@ -361,10 +361,10 @@ mod tests {
         for name in TABLE {
             let case: Case = name.parse().unwrap();
             assert_eq!(case.name(), name);
-            assert!(!case.asked.is_empty(), "{name}");
-            assert!(case.asked.iter().all(|asked| case.metrics().contains(&asked.metric)), "{name}");
+            assert!(!case.target.is_empty(), "{name}");
+            assert!(case.target.iter().all(|target| case.metrics().contains(&target.metric)), "{name}");
         }
-        assert!("true-1x8".parse::<Case>().unwrap().asked.is_empty());
+        assert!("true-1x8".parse::<Case>().unwrap().target.is_empty());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 use crate::interrupt::Interrupt;
+use crate::leftovers;
 use crate::metric::{Metric, Sample};
-use crate::orphans;
 use crate::programs::sessions_beside;
 
 /// How often a wait checks for an interrupt; the command's end is noticed at once (chosen).
@@ -204,7 +204,7 @@ pub fn end(child: &mut Child) {
     }
     if is_running(child) {
         // Collected before the kill: children of a killed process get another parent and would no longer be found.
-        for pid in orphans::descendants_of(pid) {
+        for pid in leftovers::descendants_of(pid) {
             let _ = kill_process(pid, Signal::KILL);
         }
         let _ = kill_process_group(pid, Signal::KILL);

@@ -5,8 +5,8 @@
 use std::ffi::OsString;
 
 use crate::cases::Place;
-use crate::contestant::shells;
 use crate::hosts::Remote;
+use crate::launcher::shells;
 use crate::programs::{Program, Scratch};
 
 pub fn argv(scratch: &Scratch, job_size: u32, program: Vec<OsString>) -> Vec<OsString> {

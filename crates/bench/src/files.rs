@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::contestant::Contestant;
+use crate::launcher::Launcher;
 use crate::machine::Machine;
 use crate::measure::{Measured, Series};
 use crate::metric::Sample;
@@ -16,7 +16,7 @@ const FORMAT: u32 = 1;
 pub fn json(
     benchmark: &str,
     machine: &Machine,
-    contestants: &[Contestant],
+    launchers: &[Launcher],
     missing: &[String],
     measured: &[Measured],
 ) -> Value {
@@ -24,13 +24,13 @@ pub fn json(
         "benchmark": benchmark,
         "format": FORMAT,
         "machine": machine,
-        "contestants": contestants,
+        "launchers": launchers,
         "missing": missing,
-        "cases": measured.iter().map(|m| case(m, contestants)).collect::<Vec<_>>(),
+        "cases": measured.iter().map(|m| case(m, launchers)).collect::<Vec<_>>(),
     })
 }
 
-fn case(measured: &Measured, contestants: &[Contestant]) -> Value {
+fn case(measured: &Measured, launchers: &[Launcher]) -> Value {
     json!({
         "name": measured.case.name(),
         "work": measured.case.work.to_string(),
@@ -38,17 +38,17 @@ fn case(measured: &Measured, contestants: &[Contestant]) -> Value {
         "rounds": measured.case.rounds,
         "limit_s": measured.case.limit.as_secs_f64(),
         "load_1min_after": measured.load_1min,
-        "standing": measured.case.is_standing,
-        "up_s": measured.up.iter().map(|(who, s)| (contestants[*who].name.clone(), json!(s))).collect::<Map<_, _>>(),
-        "series": measured.series.iter().map(|s| series(s, measured, contestants)).collect::<Vec<_>>(),
+        "in_session": measured.case.is_standing,
+        "up_s": measured.up.iter().map(|(who, s)| (launchers[*who].name.clone(), json!(s))).collect::<Map<_, _>>(),
+        "series": measured.series.iter().map(|s| series(s, measured, launchers)).collect::<Vec<_>>(),
     })
 }
 
-fn series(series: &Series, measured: &Measured, contestants: &[Contestant]) -> Value {
-    let contestant = &contestants[series.contestant];
+fn series(series: &Series, measured: &Measured, launchers: &[Launcher]) -> Value {
+    let launcher = &launchers[series.launcher];
     let figures = measured.case.metrics().iter().map(|metric| {
         let values = series.values(*metric);
-        let reference = reference_values(measured.case.reference, *metric, series, measured, contestants);
+        let reference = reference_values(measured.case.reference, *metric, series, measured, launchers);
         json!({
             "metric": metric,
             "unit": metric.unit().name(),
@@ -57,17 +57,17 @@ fn series(series: &Series, measured: &Measured, contestants: &[Contestant]) -> V
             "ratio_median": reference.as_ref().ok().and_then(|(_, base)| ratio(&values, base)),
         })
     });
-    let asked = measured.case.asked.iter().filter(|_| contestant.is_judged(&measured.case)).map(|asked| {
+    let target = measured.case.target.iter().filter(|_| launcher.is_judged(&measured.case)).map(|target| {
         json!({
-            "metric": asked.metric,
-            "asked": asked.to_string(),
-            "verdict": judge(asked, series, measured, contestants),
+            "metric": target.metric,
+            "target": target.to_string(),
+            "verdict": judge(target, series, measured, launchers),
         })
     });
     json!({
-        "contestant": contestant.name,
+        "launcher": launcher.name,
         "figures": figures.collect::<Vec<_>>(),
-        "asked": asked.collect::<Vec<_>>(),
+        "target": target.collect::<Vec<_>>(),
         "given_up": series.given_up,
         "left_behind": series.left_behind,
         "runs": series.runs.iter().enumerate().map(|(round, run)| json!({
@@ -81,14 +81,14 @@ fn series(series: &Series, measured: &Measured, contestants: &[Contestant]) -> V
     })
 }
 
-/// Columns: case, contestant, version, round (0 is the warm-up), metric, unit, value, failure.
-pub fn csv(contestants: &[Contestant], measured: &[Measured]) -> String {
-    let mut text = String::from("case,contestant,version,round,metric,unit,value,failure\n");
+/// Columns: case, launcher, version, round (0 is the warm-up), metric, unit, value, failure.
+pub fn csv(launchers: &[Launcher], measured: &[Measured]) -> String {
+    let mut text = String::from("case,launcher,version,round,metric,unit,value,failure\n");
     for measured in measured {
         for series in &measured.series {
-            let contestant = &contestants[series.contestant];
+            let launcher = &launchers[series.launcher];
             for (round, run) in series.runs.iter().enumerate() {
-                let head = [&measured.case.name(), &contestant.name, &contestant.version].map(|f| quote(f)).join(",");
+                let head = [&measured.case.name(), &launcher.name, &launcher.version].map(|f| quote(f)).join(",");
                 // Writing to a string cannot fail.
                 let _ = match run {
                     Ok(Sample(values)) => values.iter().try_for_each(|(metric, value)| {
@@ -117,28 +117,28 @@ mod tests {
     use crate::command::Failure;
     use crate::metric::Metric;
 
-    fn fixture() -> (Vec<Contestant>, Vec<Measured>) {
+    fn fixture() -> (Vec<Launcher>, Vec<Measured>) {
         let runs =
             vec![Ok(Sample(vec![(Metric::Wall, 0.5)])), Err(Failure::Wrong("a, \"b\"".into())), Ok(Sample::default())];
-        let series = vec![Series { contestant: 0, runs, given_up: false, left_behind: 0 }];
+        let series = vec![Series { launcher: 0, runs, given_up: false, left_behind: 0 }];
         let case = "true-1x4".parse().unwrap();
-        (vec![Contestant::floor(1)], vec![Measured { case, series, up: Vec::new(), load_1min: 0.5 }])
+        (vec![Launcher::baseline(1)], vec![Measured { case, series, up: Vec::new(), load_1min: 0.5 }])
     }
 
     #[test]
     fn csv_has_a_line_per_sample_and_per_failure() {
-        let (contestants, measured) = fixture();
-        let text = csv(&contestants, &measured);
+        let (launchers, measured) = fixture();
+        let text = csv(&launchers, &measured);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1], "true-1x4,floor-1,,0,wall,s,0.5,");
-        assert_eq!(lines[2], "true-1x4,floor-1,,1,,,,\"a, \"\"b\"\"\"");
+        assert_eq!(lines[1], "true-1x4,baseline-1,,0,wall,s,0.5,");
+        assert_eq!(lines[2], "true-1x4,baseline-1,,1,,,,\"a, \"\"b\"\"\"");
         assert_eq!(lines.len(), 3);
     }
 
     #[test]
     fn json_names_place_and_failures() {
-        let (contestants, measured) = fixture();
-        let value = json("launch", &Machine::look(), &contestants, &["srun".into()], &measured);
+        let (launchers, measured) = fixture();
+        let value = json("launch", &Machine::look(), &launchers, &["srun".into()], &measured);
         let case = &value["cases"][0];
         assert_eq!(case["place"], json!({ "kind": "one-node", "node_count": 1, "ppn": 4 }));
         assert_eq!(case["series"][0]["runs"][1]["failure"], "a, \"b\"");

@@ -16,7 +16,7 @@ usage: wireup bench launch|start|jobs [FLAG..]          launchers side by side; 
        wireup bench p2p|coll [FLAG..]                   links between agents; see wireup bench p2p --help
 
 launch: jobs that start their own agents. start: jobs in a running session. jobs: how many small jobs a second. All time
-wireup, the raw spawn floor and the installed launchers side by side in interleaved rounds, and report which targets are
+wireup, the raw spawn baseline and the installed launchers side by side in interleaved rounds, and report which targets are
 met.
 ";
 

@@ -2,21 +2,21 @@
 use std::io;
 use std::path::Path;
 
-use crate::contestant::{Contestant, Kind};
+use crate::common_flags;
 use crate::interrupt::Interrupt;
 use crate::launch_flags::Flags;
+use crate::launcher::{Kind, Launcher};
 use crate::machine::Machine;
 use crate::peers::{self, PeerKind};
 use crate::programs::Scratch;
-use crate::usual;
 
 /// The wireup to time, for single jobs.
 ///
 /// # Errors
 /// There is no wireup.
-pub fn wireup(flags: &Flags, scratch: &Scratch, interrupt: &Interrupt) -> io::Result<Contestant> {
-    let path = flags.wireup.clone().map_or_else(usual::beside, Ok)?;
-    Ok(Contestant {
+pub fn wireup(flags: &Flags, scratch: &Scratch, interrupt: &Interrupt) -> io::Result<Launcher> {
+    let path = flags.wireup.clone().map_or_else(common_flags::beside, Ok)?;
+    Ok(Launcher {
         name: "wireup".into(),
         kind: Kind::Wireup,
         version: wireup_version(&path, scratch, interrupt),
@@ -27,16 +27,20 @@ pub fn wireup(flags: &Flags, scratch: &Scratch, interrupt: &Interrupt) -> io::Re
 }
 
 /// All launchers to be timed, the baselines first, and what is missing.
-pub fn contestants(
+pub fn launchers(
     flags: &Flags,
-    wireup: Contestant,
+    wireup: Launcher,
     scratch: &Scratch,
     interrupt: &Interrupt,
-) -> (Vec<Contestant>, Vec<String>) {
-    let serial = Contestant { name: "serial".into(), kind: Kind::Serial, ..wireup.clone() };
-    let session = Contestant { name: "session".into(), kind: Kind::Session, ..wireup.clone() };
-    let launchers =
-        Contestant { name: "floor-launcher".into(), kind: Kind::LauncherFloor, extra: Vec::new(), ..wireup.clone() };
+) -> (Vec<Launcher>, Vec<String>) {
+    let serial = Launcher { name: "serial".into(), kind: Kind::Serial, ..wireup.clone() };
+    let session = Launcher { name: "session".into(), kind: Kind::Session, ..wireup.clone() };
+    let launchers = Launcher {
+        name: "baseline-launcher".into(),
+        kind: Kind::LauncherBaseline,
+        extra: Vec::new(),
+        ..wireup.clone()
+    };
     let found = peers::find(&flags.peers, scratch, interrupt);
     let mut missing = found.refused;
     for kind in PeerKind::ALL {
@@ -44,11 +48,11 @@ pub fn contestants(
             missing.push(format!("{}: not installed", kind.name()));
         }
     }
-    let floors = [Contestant::floor(1), Contestant::floor(2), Contestant::echo(), Contestant::bare(), launchers];
-    let mut contestants: Vec<Contestant> = floors.into_iter().chain([serial, session, wireup]).collect();
-    contestants.extend(found.peers);
-    contestants.retain(|c| !flags.without.contains(&c.name));
-    (contestants, missing)
+    let baselines = [Launcher::baseline(1), Launcher::baseline(2), Launcher::echo(), Launcher::bare(), launchers];
+    let mut launchers: Vec<Launcher> = baselines.into_iter().chain([serial, session, wireup]).collect();
+    launchers.extend(found.peers);
+    launchers.retain(|c| !flags.without.contains(&c.name));
+    (launchers, missing)
 }
 
 /// The version in the first line of `wireup --version`; empty if there is none.
@@ -58,10 +62,10 @@ fn wireup_version(path: &Path, scratch: &Scratch, interrupt: &Interrupt) -> Stri
 }
 
 /// Prints the machine, the launchers and what is missing.
-pub fn show(machine: &Machine, contestants: &[Contestant], missing: &[String]) {
+pub fn show(machine: &Machine, launchers: &[Launcher], missing: &[String]) {
     println!("{}", machine.describe());
-    for contestant in contestants.iter().filter(|c| !c.path.as_os_str().is_empty()) {
-        println!("{}: {} {}", contestant.name, contestant.path.display(), contestant.version);
+    for launcher in launchers.iter().filter(|c| !c.path.as_os_str().is_empty()) {
+        println!("{}: {} {}", launcher.name, launcher.path.display(), launcher.version);
     }
     for what in missing {
         println!("missing: {what}");

@@ -7,12 +7,12 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::asked::{Against, Asked, first_get_asked};
 use crate::cases::{Case, NoCase, OpenMpi, Place, Work};
 use crate::command::{Failure, Invocation};
 use crate::interrupt::Interrupt;
 use crate::metric::Metric;
 use crate::programs::{Program, Scratch};
+use crate::target::{Against, Target, first_get_target};
 
 /// The testbed's remote shell without cryptography, used if it is installed: its own cost is negligible.
 const PLAIN_SHELL: &str = "plainsh";
@@ -129,7 +129,7 @@ pub fn reference(work: Work, remote: &Remote) -> Against {
     match work {
         _ if remote.is_allocation() => Against::Srun,
         Work::True | Work::Memory => Against::Bare,
-        Work::Jobs => Against::Floor,
+        Work::Jobs => Against::Baseline,
         Work::PmiInit | Work::PmiBare | Work::MpiInit => Against::Hydra5,
         Work::Exchange => Against::Echo,
         Work::Initiation => Against::Serial,
@@ -139,15 +139,15 @@ pub fn reference(work: Work, remote: &Remote) -> Against {
     }
 }
 
-pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
-    let ask = |metric, against, factor| Asked { metric, against, factor, plus: 0.0 };
+pub fn targets_of(work: Work, place: Place, remote: &Remote) -> Vec<Target> {
+    let ask = |metric, against, factor| Target { metric, against, factor, plus: 0.0 };
     let wall = |against, factor| ask(Metric::Wall, against, factor);
-    let net = Asked { metric: Metric::NetBytes, against: Against::Bare, factor: 1.0, plus: 250e3 };
+    let net = Target { metric: Metric::NetBytes, against: Against::Bare, factor: 1.0, plus: 250e3 };
     let gets = [ask(Metric::GetAll, Against::Echo, 1.25), ask(Metric::GetAll, Against::Hydra5, 1.0)];
     let fence = |factor| ask(Metric::Fence, Against::Hydra5, factor);
     match (work, place.node_count, place.ppn) {
-        (Work::True, 16, 16) => vec![wall(Against::BareAndFloor, 1.35), wall(Against::Hydra5, 0.75)],
-        (Work::True, 64, 16) => vec![wall(Against::BareAndFloor, 1.35), wall(Against::Hydra5, 0.75), net],
+        (Work::True, 16, 16) => vec![wall(Against::BareAndBaseline, 1.35), wall(Against::Hydra5, 0.75)],
+        (Work::True, 64, 16) => vec![wall(Against::BareAndBaseline, 1.35), wall(Against::Hydra5, 0.75), net],
         (Work::True, 64, 1) if remote.shell_name() == SSH => vec![wall(Against::Bare, 1.15)],
         (Work::MpiInit, 4, 4) if remote.is_allocation() => vec![wall(Against::Srun, 1.0)],
         (Work::MpiInit, 4, 4) => vec![wall(Against::Hydra5, 0.8)],
@@ -163,7 +163,7 @@ pub fn asked_of(work: Work, place: Place, remote: &Remote) -> Vec<Asked> {
             ask(Metric::GetAll, Against::Srun, 1.0),
             ask(Metric::NetBytes, Against::Srun, 0.5),
         ],
-        (Work::PmixDirect, _, _) => vec![first_get_asked()],
+        (Work::PmixDirect, _, _) => vec![first_get_target()],
         (Work::Initiation, 16, 8) => vec![wall(Against::Serial, 0.2)],
         _ => Vec::new(),
     }
@@ -202,9 +202,9 @@ mod tests {
         assert_eq!(names[..3], ["true-16x16@rsh", "true-64x16@rsh", "true-64x1@rsh"]);
         assert_eq!(cases[0].remote.as_ref().unwrap().list(), hosts(16).join(","));
         for case in &cases {
-            assert!(case.asked.iter().all(|asked| case.metrics().contains(&asked.metric)), "{}", case.name());
+            assert!(case.target.iter().all(|target| case.metrics().contains(&target.metric)), "{}", case.name());
         }
-        let judged = |name: &str| cases.iter().any(|case| case.name() == name && !case.asked.is_empty());
+        let judged = |name: &str| cases.iter().any(|case| case.name() == name && !case.target.is_empty());
         assert!(judged("true-64x16@rsh") && judged("exchange-64x4@rsh") && judged("initiation-16x8@rsh"));
         assert!(!judged("true-64x1@rsh"), "a target for ssh is used for another shell");
     }
@@ -214,6 +214,6 @@ mod tests {
         let names = ["true-64x1@ssh".to_owned(), "true-2x3".to_owned()];
         let cases = cases(&names, &table(), &hosts(64), Some("rsh")).unwrap();
         assert_eq!(cases.iter().map(Case::name).collect::<Vec<_>>(), ["true-64x1@ssh", "true-2x3@rsh"]);
-        assert_eq!(cases[0].asked.len(), 1);
+        assert_eq!(cases[0].target.len(), 1);
     }
 }

@@ -1,9 +1,9 @@
 //! The cases of `wireup bench start` and `jobs`: what is timed while a session is running, and the targets for jobs in it.
-use crate::asked::{Against, Asked};
 use crate::cases::{Case, NoCase, Place, Stream, Work};
 use crate::hosts::{self, Row};
 use crate::metric::Metric;
 use crate::stream;
+use crate::target::{Against, Target};
 
 /// The default set of `start` on virtual nodes.
 const START: [&str; 2] = ["true-64x4", "true-16x16"];
@@ -51,7 +51,7 @@ impl Wanted<'_> {
                 rounds: slices,
                 limit,
                 is_standing: true,
-                asked: asked_of(case.work, case.place),
+                target: targets_of(case.work, case.place),
                 ..case
             })
         };
@@ -72,15 +72,15 @@ fn stand(case: Case) -> Result<Case, NoCase> {
     if case.work == Work::Memory {
         return Err(NoCase(case.name()));
     }
-    let reference = if case.work == Work::True { Against::Floor } else { case.reference };
-    Ok(Case { is_standing: true, reference, asked: asked_of(case.work, case.place), ..case })
+    let reference = if case.work == Work::True { Against::Baseline } else { case.reference };
+    Ok(Case { is_standing: true, reference, target: targets_of(case.work, case.place), ..case })
 }
 
-fn asked_of(work: Work, place: Place) -> Vec<Asked> {
-    let wall = |against, factor| Asked { metric: Metric::Wall, against, factor, plus: 0.0 };
+fn targets_of(work: Work, place: Place) -> Vec<Target> {
+    let wall = |against, factor| Target { metric: Metric::Wall, against, factor, plus: 0.0 };
     match (work, place.node_count, place.ppn) {
         (Work::True, 64, 4) | (Work::True, 16, 16) => vec![
-            wall(Against::Floor, 1.5),
+            wall(Against::Baseline, 1.5),
             wall(Against::Srun, 1.0 / 3.0),
             wall(Against::Prun, 1.0 / 3.0),
             wall(Against::Hydra5, 0.5),
@@ -112,8 +112,8 @@ mod tests {
         assert_eq!(names(&there)[1..3], ["true-16x16@rsh", "initiation-4x1@rsh"]);
         for case in here.iter().chain(&there) {
             let is_judged = case.work == Work::True || case.place.job_size() == 128;
-            assert!(case.is_standing && case.asked.is_empty() != is_judged, "{}", case.name());
-            assert!(case.asked.iter().all(|asked| case.metrics().contains(&asked.metric)), "{}", case.name());
+            assert!(case.is_standing && case.target.is_empty() != is_judged, "{}", case.name());
+            assert!(case.target.iter().all(|target| case.metrics().contains(&target.metric)), "{}", case.name());
         }
     }
 
@@ -124,7 +124,7 @@ mod tests {
         let cases = wanted.jobs(1001, 16, None).unwrap();
         assert_eq!((cases[0].stream, cases[0].rounds), (Stream { jobs: 201, in_flight: 16 }, SLICES));
         assert_eq!(cases[0].remote.as_ref().unwrap().hosts.len(), 64);
-        assert_eq!(cases[0].asked[0].to_string(), "<= 0.2 x best of srun, prun, flux");
+        assert_eq!(cases[0].target[0].to_string(), "<= 0.2 x best of srun, prun, flux");
         assert_eq!(Wanted { hosts: &[], ..wanted }.jobs(2, 1, Some(9)).unwrap()[0].rounds, 2);
     }
 

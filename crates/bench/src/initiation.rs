@@ -1,6 +1,6 @@
 //! The figure of process initiation: one remote shell per rank, a tree of agents and a session, next to published results.
 use crate::cases::Work;
-use crate::contestant::{Contestant, Kind};
+use crate::launcher::{Kind, Launcher};
 use crate::measure::Measured;
 use crate::metric::Metric;
 use crate::published::{self, CITATION};
@@ -12,10 +12,10 @@ const SHOWN: [(Kind, &str); 3] =
     [(Kind::Serial, "a shell per rank"), (Kind::Wireup, "tree of agents"), (Kind::Session, "session")];
 
 /// `None` if no initiation was timed.
-pub fn chart(measured: &[Measured], contestants: &[Contestant], cores: usize) -> Option<Chart> {
+pub fn chart(measured: &[Measured], launchers: &[Launcher], cores: usize) -> Option<Chart> {
     let cases: Vec<&Measured> = measured.iter().filter(|m| m.case.work == Work::Initiation).collect();
     let shell = cases.first()?.case.remote.as_ref()?.shell_name().to_owned();
-    let mut lines: Vec<Line> = SHOWN.map(|(kind, name)| line(&cases, contestants, kind, name)).into();
+    let mut lines: Vec<Line> = SHOWN.map(|(kind, name)| line(&cases, launchers, kind, name)).into();
     let of = |name: &str, style, value: fn(&published::Row) -> f64| Line {
         name: name.into(),
         style,
@@ -38,9 +38,9 @@ pub fn chart(measured: &[Measured], contestants: &[Contestant], cores: usize) ->
     })
 }
 
-fn line(cases: &[&Measured], contestants: &[Contestant], kind: Kind, name: &str) -> Line {
+fn line(cases: &[&Measured], launchers: &[Launcher], kind: Kind, name: &str) -> Line {
     let points = cases.iter().filter_map(|measured| {
-        let series = measured.series.iter().find(|series| contestants[series.contestant].kind == kind)?;
+        let series = measured.series.iter().find(|series| launchers[series.launcher].kind == kind)?;
         let walls: Vec<f64> = series.values(Metric::Wall).into_iter().flatten().collect();
         Some((f64::from(measured.case.place.job_size()), stats::median(&walls)?))
     });
@@ -60,7 +60,7 @@ mod tests {
         let measured = |name: &str, walls: &[f64]| Measured {
             case: Case::on_hosts(name, &hosts, "ssh").unwrap(),
             series: vec![Series {
-                contestant: 0,
+                launcher: 0,
                 runs: walls.iter().map(|wall| Ok(Sample(vec![(Metric::Wall, *wall)]))).collect(),
                 given_up: false,
                 left_behind: 0,
@@ -68,10 +68,10 @@ mod tests {
             up: Vec::new(),
             load_1min: 0.0,
         };
-        let contestants = [Contestant { kind: Kind::Session, ..Contestant::echo() }];
+        let launchers = [Launcher { kind: Kind::Session, ..Launcher::echo() }];
         let all = [measured("initiation-4x1", &[9.0, 0.1, 0.2, 0.3]), measured("true-16x16", &[9.0, 1.0])];
-        assert!(chart(&all[1..], &contestants, 2).is_none());
-        let chart = chart(&all, &contestants, 2).unwrap();
+        assert!(chart(&all[1..], &launchers, 2).is_none());
+        let chart = chart(&all, &launchers, 2).unwrap();
         assert_eq!(chart.lines[2].points, [(4.0, 0.2)]);
         let published = chart.lines.iter().find(|line| line.name == "start by MPD, published").unwrap();
         assert_eq!(published.points.last(), Some(&(128.0, 3.10)));

@@ -2,15 +2,15 @@
 use std::fs;
 
 use crate::cases::{Case, Work};
-use crate::contestant::Contestant;
 use crate::error::{BenchError, io};
-use crate::ground::Ground;
 use crate::hosts::{self, Remote};
 use crate::launch_flags::Flags;
+use crate::launcher::Launcher;
 use crate::machine::Machine;
 use crate::measure::{Measured, Series, measure};
 use crate::metric::Metric;
 use crate::sample::Stage;
+use crate::setup::Setup;
 use crate::summary::Summary;
 use crate::verdict::{Verdict, judge};
 use crate::{files, gather, initiation, published, sample, soak, table};
@@ -23,7 +23,7 @@ pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
         list(&flags.cases);
         return Ok(Summary::listed());
     }
-    let Ground { scratch, interrupt } = Ground::prepare(&flags.hosts, flags.shared.as_deref())?;
+    let Setup { scratch, interrupt } = Setup::prepare(&flags.hosts, flags.shared.as_deref())?;
     let machine = Machine::look();
     let wireup = gather::wireup(flags, &scratch, &interrupt).map_err(io("wireup"))?;
     let mpi_program =
@@ -38,8 +38,8 @@ pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
     if let Some(wanted) = flags.soak {
         return soak::run(flags, wanted, &stage, wireup, machine);
     }
-    let (contestants, missing) = gather::contestants(flags, wireup, &scratch, &interrupt);
-    gather::show(&machine, &contestants, &missing);
+    let (launchers, missing) = gather::launchers(flags, wireup, &scratch, &interrupt);
+    gather::show(&machine, &launchers, &missing);
     let (mut all, mut reached) = (Vec::new(), Vec::new());
     for case in &flags.cases {
         if interrupt.is_set() {
@@ -50,35 +50,35 @@ pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
             continue;
         }
         eprintln!("wireup bench: {}: {}", case.name(), case.describe());
-        let measured = measure(case, &contestants, &stage);
-        print!("\n{}", table::table(&measured, &contestants));
-        for warning in table::warnings(&measured, &contestants) {
+        let measured = measure(case, &launchers, &stage);
+        print!("\n{}", table::table(&measured, &launchers));
+        for warning in table::warnings(&measured, &launchers) {
             println!("  ! {warning}");
         }
         let up = measured
             .up
             .iter()
-            .map(|(who, up_s)| format!("{}: up in {}", contestants[*who].name, Metric::Wall.unit().show(*up_s)));
+            .map(|(who, up_s)| format!("{}: up in {}", launchers[*who].name, Metric::Wall.unit().show(*up_s)));
         for line in published::beside(case).into_iter().chain(up) {
             println!("  = {line}");
         }
         all.push(measured);
     }
     if let Some(path) = &flags.json {
-        let text = format!("{:#}\n", files::json(flags.benchmark.name(), &machine, &contestants, &missing, &all));
+        let text = format!("{:#}\n", files::json(flags.benchmark.name(), &machine, &launchers, &missing, &all));
         fs::write(path, text).map_err(io(path.display().to_string()))?;
     }
     if let Some(path) = &flags.csv {
-        fs::write(path, files::csv(&contestants, &all)).map_err(io(path.display().to_string()))?;
+        fs::write(path, files::csv(&launchers, &all)).map_err(io(path.display().to_string()))?;
     }
-    if let (Some(folder), Some(chart)) = (&flags.svg, initiation::chart(&all, &contestants, machine.cores)) {
+    if let (Some(folder), Some(chart)) = (&flags.svg, initiation::chart(&all, &launchers, machine.cores)) {
         fs::create_dir_all(folder).map_err(io(folder.display().to_string()))?;
         let path = folder.join(format!("{}.svg", chart.name));
         fs::write(&path, chart.draw().unwrap_or_default()).map_err(io(path.display().to_string()))?;
     }
     let has_figures = |series: &Series| series.failures().count() < series.runs.len();
     let has_measured = all.iter().any(|measured| measured.series.iter().any(has_figures));
-    let summary = Summary { missed: missed(&all, &contestants), has_measured, interrupted: interrupt.is_set() };
+    let summary = Summary { missed: missed(&all, &launchers), has_measured, interrupted: interrupt.is_set() };
     if summary.missed > 0 {
         println!("\n{} of the targets were missed", summary.missed);
     }
@@ -114,17 +114,17 @@ fn obstacle(case: &Case, stage: &Stage, reached: &mut Vec<(Remote, Option<String
 fn list(cases: &[Case]) {
     for case in cases {
         println!("{}: {}", case.name(), case.describe());
-        for asked in &case.asked {
-            println!("    {} {asked}", asked.metric);
+        for target in &case.target {
+            println!("    {} {target}", target.metric);
         }
     }
 }
 
-fn missed(all: &[Measured], contestants: &[Contestant]) -> usize {
-    let judged = |m: &Measured| m.series.iter().find(|s| contestants[s.contestant].is_judged(&m.case)).cloned();
+fn missed(all: &[Measured], launchers: &[Launcher]) -> usize {
+    let judged = |m: &Measured| m.series.iter().find(|s| launchers[s.launcher].is_judged(&m.case)).cloned();
     all.iter()
         .filter_map(|m| Some((m, judged(m)?)))
-        .flat_map(|(m, series)| m.case.asked.iter().map(move |asked| judge(asked, &series, m, contestants)))
+        .flat_map(|(m, series)| m.case.target.iter().map(move |target| judge(target, &series, m, launchers)))
         .filter(|verdict| matches!(verdict, Verdict::Missed(_)))
         .count()
 }

@@ -13,7 +13,7 @@ use crate::words::{at_least_one, host_names};
 pub const HELP: &str = "\
 usage: wireup bench launch|start|jobs [FLAG..]
 
-Times wireup, the raw spawn floor, a bare echo server and the launchers that are installed, side by side in
+Times wireup, the raw spawn baseline, a bare echo server and the launchers that are installed, side by side in
 interleaved rounds, and reports which targets are met.
 
 launch: jobs that start their own agents. start: the same, and jobs in a running session (wireup up before a case,
@@ -34,7 +34,7 @@ wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of on
   --wireup-arg ARG   a further argument of wireup run (repeatable)
   --up-arg ARG       start, jobs: a further argument of wireup up (repeatable)
   --peer NAME=PATH   time this launcher too (repeatable); its kind is told by --version
-  --without NAME     leave this launcher out (repeatable), such as wireup, floor-2, hydra-4.0.2
+  --without NAME     leave this launcher out (repeatable), such as wireup, baseline-2, hydra-4.0.2
   --mpi-program PATH an MPI program that does init, barrier, finalize: the mpi-init cases need it
                      (default: target/programs/mpich5/initfin, if it is there)
   --mpi-env K=V      a variable for the cases with MPI programs (repeatable)

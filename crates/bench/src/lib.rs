@@ -1,54 +1,54 @@
 //! `wireup bench`: compares launchers by their times.
 //!
 //! `flags` select what to run; `cases` are the jobs and their targets, `hosts` those across hosts; `peers` finds the other launchers;
-//! `floor` and `echo` are baselines, lower bounds that no launcher can beat; `measure` runs all in interleaved rounds; `stats` and
+//! `baseline` and `echo` are baselines, lower bounds that no launcher can beat; `measure` runs all in interleaved rounds; `stats` and
 //! `verdict` judge; `table` and `files` show the results. `docs/explanation/benchmarks.md` explains how each number is made. `in_session`
-//! has the cases for which a session is running (`standing`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
+//! has the cases for which a session is running (`running_session`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
 //! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents,
 //! `modex` the start of PMIx ranks.
 #![forbid(unsafe_code)]
 
-mod asked;
+mod baseline;
 mod cases;
 mod command;
-mod contestant;
+mod common_flags;
 mod echo;
 mod error;
 mod files;
 mod flags;
-mod floor;
 mod gather;
-mod ground;
 mod hosts;
 mod in_session;
 mod initiation;
 mod interrupt;
 mod launch;
 mod launch_flags;
+mod launcher;
+mod leftovers;
 mod links;
 mod machine;
 mod measure;
 mod memory;
 mod metric;
 mod modex;
-mod orphans;
 mod peers;
 mod polling;
 mod programs;
 mod prun;
 mod published;
+mod running_session;
 mod sample;
+mod setup;
 mod soak;
 mod stamps;
-mod standing;
 mod startup;
 mod stats;
 mod stream;
 mod summary;
 mod table;
+mod target;
 mod traffic;
 mod turns;
-mod usual;
 mod verdict;
 mod words;
 

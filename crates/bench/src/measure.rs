@@ -6,11 +6,11 @@ use rustix::process::Pid;
 
 use crate::cases::Case;
 use crate::command::Failure;
-use crate::contestant::Contestant;
+use crate::launcher::Launcher;
+use crate::leftovers;
 use crate::metric::{Metric, Sample};
-use crate::orphans;
+use crate::running_session::RunningSession;
 use crate::sample::Stage;
-use crate::standing::Standing;
 
 /// Consecutive rounds in which a launcher may fail: further ones would only take their time limit.
 const FAILURES_MAX: usize = 2;
@@ -19,7 +19,7 @@ const FAILURES_MAX: usize = 2;
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Index into the benchmark's launchers.
-    pub contestant: usize,
+    pub launcher: usize,
     /// By round, the warm-up round first; shorter than the others if it was given up.
     pub runs: Vec<Result<Sample, Failure>>,
     pub given_up: bool,
@@ -53,20 +53,20 @@ impl Series {
 }
 
 /// Runs all rounds of a case with the launchers that support it; stops early when interrupted.
-pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measured {
-    let able = contestants.iter().enumerate().filter(|(_, c)| c.takes_part(case));
+pub fn measure(case: &Case, launchers: &[Launcher], stage: &Stage) -> Measured {
+    let able = launchers.iter().enumerate().filter(|(_, c)| c.takes_part(case));
     let mut series: Vec<Series> =
-        able.map(|(contestant, _)| Series { contestant, runs: Vec::new(), given_up: false, left_behind: 0 }).collect();
-    let standing = raise(case, contestants, &mut series, stage);
-    let up = standing.iter().map(|(at, standing)| (series[*at].contestant, standing.up_s)).collect();
-    let kept = pids(&standing);
+        able.map(|(launcher, _)| Series { launcher, runs: Vec::new(), given_up: false, left_behind: 0 }).collect();
+    let running_session = raise(case, launchers, &mut series, stage);
+    let up = running_session.iter().map(|(at, running_session)| (series[*at].launcher, running_session.up_s)).collect();
+    let kept = pids(&running_session);
     for round in 0..=case.rounds {
         for series in &mut series {
             if series.given_up || stage.interrupt.is_set() {
                 continue;
             }
-            let run = stage.run(case, &contestants[series.contestant], round == 0);
-            series.left_behind += orphans::settle(&kept);
+            let run = stage.run(case, &launchers[series.launcher], round == 0);
+            series.left_behind += leftovers::settle(&kept);
             if run == Err(Failure::Interrupted) {
                 // Caused by the user, not by the launcher.
                 continue;
@@ -75,38 +75,38 @@ pub fn measure(case: &Case, contestants: &[Contestant], stage: &Stage) -> Measur
             series.given_up = has_failed_lately(&series.runs);
         }
     }
-    take_down(standing, &mut series);
+    take_down(running_session, &mut series);
     Measured { case: case.clone(), series, up, load_1min: crate::machine::load() }
 }
 
 /// The running sessions, each with the index of its series; a series whose session does not start is given up.
-fn raise(case: &Case, contestants: &[Contestant], series: &mut [Series], stage: &Stage) -> Vec<(usize, Standing)> {
-    let mut standing = Vec::new();
+fn raise(case: &Case, launchers: &[Launcher], series: &mut [Series], stage: &Stage) -> Vec<(usize, RunningSession)> {
+    let mut running_session = Vec::new();
     for (at, series) in series.iter_mut().enumerate() {
-        match Standing::raise(&contestants[series.contestant], case, stage) {
-            Ok(Some(one)) => standing.push((at, one)),
+        match RunningSession::raise(&launchers[series.launcher], case, stage) {
+            Ok(Some(one)) => running_session.push((at, one)),
             Ok(None) | Err(Failure::Interrupted) => {}
             Err(failure) => {
                 series.runs.push(Err(failure));
                 series.given_up = true;
-                series.left_behind += orphans::settle(&pids(&standing));
+                series.left_behind += leftovers::settle(&pids(&running_session));
             }
         }
     }
-    standing
+    running_session
 }
 
-fn take_down(mut standing: Vec<(usize, Standing)>, series: &mut [Series]) {
-    while let Some((at, one)) = standing.pop() {
+fn take_down(mut running_session: Vec<(usize, RunningSession)>, series: &mut [Series]) {
+    while let Some((at, one)) = running_session.pop() {
         if let Err(failure) = one.end() {
             series[at].runs.push(Err(Failure::Wrong(format!("taken down: {failure}"))));
         }
-        series[at].left_behind += orphans::settle(&pids(&standing));
+        series[at].left_behind += leftovers::settle(&pids(&running_session));
     }
 }
 
-fn pids(standing: &[(usize, Standing)]) -> Vec<Pid> {
-    standing.iter().flat_map(|(_, one)| one.pids.iter().copied()).collect()
+fn pids(running_session: &[(usize, RunningSession)]) -> Vec<Pid> {
+    running_session.iter().flat_map(|(_, one)| one.pids.iter().copied()).collect()
 }
 
 fn has_failed_lately(runs: &[Result<Sample, Failure>]) -> bool {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_warm_up_does_not_count_and_failures_keep_their_round() {
         let runs = vec![wall(9.0), wall(1.0), failed(), wall(2.0)];
-        let series = Series { contestant: 0, runs, given_up: false, left_behind: 0 };
+        let series = Series { launcher: 0, runs, given_up: false, left_behind: 0 };
         assert_eq!(series.values(Metric::Wall), [Some(1.0), None, Some(2.0)]);
         assert_eq!(series.values(Metric::Fence), [None, None, None]);
         assert_eq!(series.failures().count(), 1);

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
+use crate::leftovers::children_of;
 use crate::machine::field;
 use crate::metric::{Metric, Sample};
-use crate::orphans::children_of;
 
 /// A keeper's name (`/proc/PID/comm`) contains this.
 const KEEPER_MARK: &str = "keeper";

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::cases::{Place, Pmi};
 use crate::command::Invocation;
-use crate::contestant::{Contestant, Kind};
 use crate::hosts::Remote;
 use crate::interrupt::Interrupt;
+use crate::launcher::{Kind, Launcher};
 use crate::programs::Scratch;
 use crate::prun;
 
@@ -120,7 +120,7 @@ fn is_since_5(version: &str) -> bool {
 }
 
 pub struct Found {
-    pub peers: Vec<Contestant>,
+    pub peers: Vec<Launcher>,
     /// Candidates that were rejected, with the reason.
     pub refused: Vec<String>,
 }
@@ -153,7 +153,7 @@ pub fn find(named: &[(String, PathBuf)], scratch: &Scratch, interrupt: &Interrup
                 let name = name.unwrap_or_else(|| format!("{}-{version}", kind.name()));
                 if !found.peers.iter().any(|p| p.name == name) {
                     let kind = Kind::Peer(kind);
-                    found.peers.push(Contestant { name, kind, version, path, extra: Vec::new(), env: Vec::new() });
+                    found.peers.push(Launcher { name, kind, version, path, extra: Vec::new(), env: Vec::new() });
                 }
             }
             Ok(None) => found.refused.push(format!("{}: not a known launcher", path.display())),

@@ -35,7 +35,7 @@ programs! {
     PmiInit: "pmi-init" from "pmi_init",
     PmiBare: "pmi-bare" from "pmi_bare",
     PmiExchange: "pmi-exchange" from "pmi_exchange",
-    SpawnFloor: "spawn-floor" from "spawn_floor",
+    SpawnBaseline: "spawn-baseline" from "spawn_baseline",
     PmiEcho: "pmi-echo" from "pmi_echo",
     Shells: "shells" from "shells",
     TcpPingpong: "tcp-pingpong" from "tcp_pingpong",

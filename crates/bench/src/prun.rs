@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::cases::{Case, Place};
-use crate::contestant::{Contestant, Kind};
+use crate::launcher::{Kind, Launcher};
 use crate::programs::{Program, Scratch};
 
 const DAEMON: &str = "prte";
@@ -17,8 +17,8 @@ const READY: &str = "DVM ready";
 
 /// `prun` in the folder of one of the launchers that were found, with its version: `ask` calls a program with variables and returns its
 /// version.
-pub fn beside(found: &[Contestant], ask: impl Fn(&Path, &[(String, String)]) -> Option<String>) -> Option<Contestant> {
-    let dirs = found.iter().filter_map(|contestant| contestant.path.parent());
+pub fn beside(found: &[Launcher], ask: impl Fn(&Path, &[(String, String)]) -> Option<String>) -> Option<Launcher> {
+    let dirs = found.iter().filter_map(|launcher| launcher.path.parent());
     dirs.filter(|dir| dir.join(DAEMON).exists()).find_map(|dir| {
         let path =
             [CLIENT, CLIENT_BY_ANOTHER_NAME].map(|name| dir.join(name)).into_iter().find(|path| path.exists())?;
@@ -28,7 +28,7 @@ pub fn beside(found: &[Contestant], ask: impl Fn(&Path, &[(String, String)]) -> 
         [Vec::new(), moved.to_vec()].into_iter().find_map(|env| {
             let version = ask(&dir.join(DAEMON), &env)?;
             let name = format!("{CLIENT}-{version}");
-            Some(Contestant { name, kind: Kind::Prun, version, path: path.clone(), extra: Vec::new(), env })
+            Some(Launcher { name, kind: Kind::Prun, version, path: path.clone(), extra: Vec::new(), env })
         })
     })
 }
@@ -39,8 +39,8 @@ pub fn uri_file(scratch: &Scratch) -> PathBuf {
 }
 
 /// The command line of the daemon.
-pub fn machine_argv(contestant: &Contestant, uri: &Path, case: &Case) -> Vec<OsString> {
-    let mut argv: Vec<OsString> = vec![contestant.path.with_file_name(DAEMON).into()];
+pub fn machine_argv(launcher: &Launcher, uri: &Path, case: &Case) -> Vec<OsString> {
+    let mut argv: Vec<OsString> = vec![launcher.path.with_file_name(DAEMON).into()];
     argv.extend(["--allow-run-as-root", "--report-uri"].map(OsString::from));
     argv.push(uri.into());
     if let Some(remote) = &case.remote {
@@ -60,10 +60,10 @@ pub fn is_ready(told: &str) -> bool {
 }
 
 /// The options before the program.
-pub fn options(contestant: &Contestant, scratch: &Scratch, place: Place) -> Vec<String> {
+pub fn options(launcher: &Launcher, scratch: &Scratch, place: Place) -> Vec<String> {
     let uri = uri_file(scratch).display().to_string();
     let (size, over) = (place.job_size().to_string(), ":OVERSUBSCRIBE");
-    let words: &[&str] = if needs_shim(contestant) {
+    let words: &[&str] = if needs_shim(launcher) {
         &["--dvm", &format!("uri:file:{uri}"), "-n", &size, "--mapby", over, "--bindto", "none"]
     } else {
         &["--dvm-uri", &format!("file:{uri}"), "-n", &size, "--map-by", over, "--bind-to", "none"]
@@ -72,12 +72,12 @@ pub fn options(contestant: &Contestant, scratch: &Scratch, place: Place) -> Vec<
 }
 
 /// Additional variables of the client.
-pub fn client_env(contestant: &Contestant, scratch: &Scratch) -> Option<(OsString, OsString)> {
-    needs_shim(contestant).then(|| ("LD_PRELOAD".into(), scratch.program(Program::PrunShim).into()))
+pub fn client_env(launcher: &Launcher, scratch: &Scratch) -> Option<(OsString, OsString)> {
+    needs_shim(launcher).then(|| ("LD_PRELOAD".into(), scratch.program(Program::PrunShim).into()))
 }
 
-fn needs_shim(contestant: &Contestant) -> bool {
-    contestant.path.file_name().is_some_and(|name| name == CLIENT_BY_ANOTHER_NAME)
+fn needs_shim(launcher: &Launcher) -> bool {
+    launcher.path.file_name().is_some_and(|name| name == CLIENT_BY_ANOTHER_NAME)
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
 
     use super::*;
 
-    fn contestant(path: &Path) -> Contestant {
-        Contestant { path: path.into(), ..Contestant::echo() }
+    fn launcher(path: &Path) -> Launcher {
+        Launcher { path: path.into(), ..Launcher::echo() }
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
         let scratch = Scratch::create().unwrap();
         let bin = scratch.file("bin");
         fs::create_dir(&bin).unwrap();
-        let found = [contestant(&bin.join("mpirun"))];
+        let found = [launcher(&bin.join("mpirun"))];
         let version = |_: &Path, env: &[(String, String)]| (!env.is_empty()).then(|| "3.0.14".to_owned());
         assert_eq!(beside(&found, version), None);
         for name in [DAEMON, CLIENT_BY_ANOTHER_NAME] {
@@ -115,7 +115,7 @@ mod tests {
         let scratch = Scratch::create().unwrap();
         let hosts = ["p".to_owned(), "q".to_owned()];
         let case = Case::on_hosts("true-2x3", &hosts, "rsh").unwrap();
-        let (uri, prun) = (uri_file(&scratch), contestant(Path::new("/x/prterun")));
+        let (uri, prun) = (uri_file(&scratch), launcher(Path::new("/x/prterun")));
         let argv: Vec<_> =
             machine_argv(&prun, &uri, &case).into_iter().map(|word| word.into_string().unwrap()).collect();
         let hosts = "--host p:3,q:3 --prtemca plm_ssh_agent rsh --prtemca plm_ssh_no_tree_spawn 1 --prtemca plm ssh \

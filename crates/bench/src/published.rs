@@ -68,7 +68,7 @@ mod tests {
         let line = |name: &str| beside(&at(name));
         assert!(line("initiation-16x8").unwrap().ends_with("start 13.45 s, of which initiation 12.8 s by its model"));
         assert_eq!((line("initiation-3x1"), line("true-16x8")), (None, None));
-        let standing = Case { is_standing: true, ..at("initiation-16x8") };
-        assert!(beside(&standing).unwrap().ends_with("standing daemons: 3.10 s, of which 0.33 s"));
+        let running_session = Case { is_standing: true, ..at("initiation-16x8") };
+        assert!(beside(&running_session).unwrap().ends_with("standing daemons: 3.10 s, of which 0.33 s"));
     }
 }

@@ -9,8 +9,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::cases::{Case, OpenMpi, SLEEP_S, Stream, Work};
 use crate::command::{Failure, Invocation};
-use crate::contestant::{Contestant, Kind};
 use crate::interrupt::Interrupt;
+use crate::launcher::{Kind, Launcher};
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::programs::{Program, Scratch};
@@ -36,12 +36,12 @@ pub struct Stage<'a> {
 
 impl Stage<'_> {
     /// Runs the case once. A warm-up run also checks that every rank of a `true` job was started.
-    pub fn run(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
+    pub fn run(&self, case: &Case, launcher: &Launcher, warm_up: bool) -> Result<Sample, Failure> {
         if case.remote.is_none() {
-            return self.run_once(case, contestant, warm_up);
+            return self.run_once(case, launcher, warm_up);
         }
         let before = traffic::sent();
-        let mut run = self.run_once(case, contestant, warm_up);
+        let mut run = self.run_once(case, launcher, warm_up);
         thread::sleep(FAR_QUIET);
         if let (Ok(sample), Some(before), Some(after)) = (&mut run, before, traffic::sent()) {
             sample.0.push((Metric::NetBytes, after.saturating_sub(before) as f64));
@@ -49,50 +49,50 @@ impl Stage<'_> {
         run
     }
 
-    fn run_once(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
+    fn run_once(&self, case: &Case, launcher: &Launcher, warm_up: bool) -> Result<Sample, Failure> {
         match case.work {
-            Work::True | Work::Initiation if warm_up => self.run_counted(case, contestant),
-            Work::True | Work::Initiation => self.run_plain(case, contestant, vec![self.program(Program::True)]),
-            Work::PmiInit => self.run_plain(case, contestant, self.sized(case, Program::PmiInit)),
-            Work::PmiBare => self.run_plain(case, contestant, self.sized(case, Program::PmiBare)),
+            Work::True | Work::Initiation if warm_up => self.run_counted(case, launcher),
+            Work::True | Work::Initiation => self.run_plain(case, launcher, vec![self.program(Program::True)]),
+            Work::PmiInit => self.run_plain(case, launcher, self.sized(case, Program::PmiInit)),
+            Work::PmiBare => self.run_plain(case, launcher, self.sized(case, Program::PmiBare)),
             Work::MpiInit => {
                 let program = self.mpi_program.ok_or_else(|| wrong("needs --mpi-program"))?;
-                self.run_plain(case, contestant, vec![program.into()])
+                self.run_plain(case, launcher, vec![program.into()])
             }
-            Work::OpenMpi(version) => self.run_open_mpi(case, contestant, version),
+            Work::OpenMpi(version) => self.run_open_mpi(case, launcher, version),
             Work::PmixSleep => {
-                let run = self.run_plain(case, contestant, vec!["/bin/sleep".into(), SLEEP_S.to_string().into()]);
+                let run = self.run_plain(case, launcher, vec!["/bin/sleep".into(), SLEEP_S.to_string().into()]);
                 run.map(|sample| less(sample, SLEEP_S))
             }
-            Work::PmixExchange => self.run_pmix(case, contestant, "collect"),
-            Work::PmixFence => self.run_pmix(case, contestant, "rest"),
-            Work::PmixDirect => self.run_pmix(case, contestant, "direct"),
-            Work::Exchange => self.run_exchange(case, contestant),
-            Work::Memory => self.run_held(case, contestant),
-            Work::Polling => self.run_polling(case, contestant),
-            Work::Jobs => self.run_jobs(case, contestant, warm_up),
+            Work::PmixExchange => self.run_pmix(case, launcher, "collect"),
+            Work::PmixFence => self.run_pmix(case, launcher, "rest"),
+            Work::PmixDirect => self.run_pmix(case, launcher, "direct"),
+            Work::Exchange => self.run_exchange(case, launcher),
+            Work::Memory => self.run_held(case, launcher),
+            Work::Polling => self.run_polling(case, launcher),
+            Work::Jobs => self.run_jobs(case, launcher, warm_up),
         }
     }
 
-    fn run_plain(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Result<Sample, Failure> {
-        self.invocation(case, contestant, program).run(self.interrupt)
+    fn run_plain(&self, case: &Case, launcher: &Launcher, program: Vec<OsString>) -> Result<Sample, Failure> {
+        self.invocation(case, launcher, program).run(self.interrupt)
     }
 
     /// The shim is loaded only into the ranks, by `env`, since launchers have no common option for it. wireup has an option, which is used
     /// because it examines the program.
-    fn run_open_mpi(&self, case: &Case, contestant: &Contestant, version: OpenMpi) -> Result<Sample, Failure> {
+    fn run_open_mpi(&self, case: &Case, launcher: &Launcher, version: OpenMpi) -> Result<Sample, Failure> {
         let program = std::path::absolute(open_mpi_program(version)).map_err(wrong)?;
         let stamps = self.empty_file("mpi-stamps")?;
         let mut shim = OsString::from("LD_PRELOAD=");
         shim.push(self.program(Program::MpiShim));
         let mut file = OsString::from("WIREUP_BENCH_STAMPS=");
         file.push(&stamps);
-        let sample = if contestant.kind == Kind::Wireup {
+        let sample = if launcher.kind == Kind::Wireup {
             let flags = [shim, file].map(|variable| format!("--env={}", variable.to_string_lossy()));
-            let contestant = Contestant { extra: [&contestant.extra[..], &flags].concat(), ..contestant.clone() };
-            self.run_plain(case, &contestant, vec![program.into()])?
+            let launcher = Launcher { extra: [&launcher.extra[..], &flags].concat(), ..launcher.clone() };
+            self.run_plain(case, &launcher, vec![program.into()])?
         } else {
-            self.run_plain(case, contestant, vec!["/usr/bin/env".into(), shim, file, program.into()])?
+            self.run_plain(case, launcher, vec!["/usr/bin/env".into(), shim, file, program.into()])?
         };
         let text = fs::read_to_string(stamps).map_err(wrong)?;
         let inits = text.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok());
@@ -109,20 +109,20 @@ impl Stage<'_> {
         Ok(sample)
     }
 
-    fn run_pmix(&self, case: &Case, contestant: &Contestant, how: &str) -> Result<Sample, Failure> {
+    fn run_pmix(&self, case: &Case, launcher: &Launcher, how: &str) -> Result<Sample, Failure> {
         let stamps = self.empty_file("stamps")?;
         let program = [self.sized(case, Program::PmixExchange), vec![how.into(), stamps.clone().into()]].concat();
-        let wall = self.run_plain(case, contestant, program)?;
+        let wall = self.run_plain(case, launcher, program)?;
         with_stamps(wall, &stamps, case)
     }
 
-    fn run_polling(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
+    fn run_polling(&self, case: &Case, launcher: &Launcher) -> Result<Sample, Failure> {
         let board = self.scratch.file("board");
         polling::empty_board(&board).map_err(wrong)?;
         let program =
             [self.sized(case, Program::Polling), vec![polling::TURNS.to_string().into(), board.clone().into()]];
         let busy = polling::BusyCpus::begin(self.scratch).map_err(wrong)?;
-        let sample = self.run_plain(case, contestant, program.concat());
+        let sample = self.run_plain(case, launcher, program.concat());
         drop(busy);
         let mut sample = sample?;
         let elapsed_s = polling::elapsed_s(&fs::read(board).map_err(wrong)?);
@@ -130,48 +130,48 @@ impl Stage<'_> {
         Ok(sample)
     }
 
-    fn run_counted(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
+    fn run_counted(&self, case: &Case, launcher: &Launcher) -> Result<Sample, Failure> {
         let file = self.empty_file("started")?;
-        let sample = self.run_plain(case, contestant, vec![self.program(Program::True), file.clone().into()])?;
-        expect(&file, contestant.process_count(case))?;
+        let sample = self.run_plain(case, launcher, vec![self.program(Program::True), file.clone().into()])?;
+        expect(&file, launcher.process_count(case))?;
         Ok(sample)
     }
 
     /// Runs a slice of the stream; the warm-up is a shorter slice whose started ranks are counted.
-    fn run_jobs(&self, case: &Case, contestant: &Contestant, warm_up: bool) -> Result<Sample, Failure> {
+    fn run_jobs(&self, case: &Case, launcher: &Launcher, warm_up: bool) -> Result<Sample, Failure> {
         let Stream { jobs, in_flight } = case.stream;
         let jobs = if warm_up { jobs.min(2 * in_flight) } else { jobs };
         let (started, mut program) = (self.empty_file("started")?, vec![self.program(Program::True)]);
         if warm_up {
             program.push(started.clone().into());
         }
-        let argv = contestant.argv(self.scratch, case, program);
-        let (stream, env) = (Stream { jobs, in_flight }, contestant.env_of_launcher(self.scratch));
+        let argv = launcher.argv(self.scratch, case, program);
+        let (stream, env) = (Stream { jobs, in_flight }, launcher.env_of_launcher(self.scratch));
         let ended = stream::run(stream, argv, env, case.limit, self.scratch, self.interrupt)?;
         // Jobs that other launchers lose are reported, but their figures still count.
-        if ended.badly > 0 || ended.well == 0 || contestant.is_judged(case) && ended.hung > 0 {
+        if ended.badly > 0 || ended.well == 0 || launcher.is_judged(case) && ended.hung > 0 {
             return Err(wrong(format!("of {jobs} jobs {} ended badly, {} hung", ended.badly, ended.hung)));
         }
         if warm_up && ended.hung == 0 {
-            expect(&started, jobs * contestant.process_count(case))?;
+            expect(&started, jobs * launcher.process_count(case))?;
         }
         let rate = f64::from(ended.well) / ended.elapsed_s;
         let hung = f64::from(ended.hung);
         Ok(Sample(vec![(Metric::JobRate, rate), (Metric::Wall, ended.elapsed_s), (Metric::Hung, hung)]))
     }
 
-    fn run_exchange(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
+    fn run_exchange(&self, case: &Case, launcher: &Launcher) -> Result<Sample, Failure> {
         let stamps = self.empty_file("stamps")?;
         let mut program = self.exchange(case, "all", &stamps);
-        if contestant.kind == Kind::Echo {
+        if launcher.kind == Kind::Echo {
             program.push("--unchecked".into());
         }
-        let wall = self.run_plain(case, contestant, program)?;
+        let wall = self.run_plain(case, launcher, program)?;
         with_stamps(wall, &stamps, case)
     }
 
     /// The ranks wait for a FIFO whose only writer is this process; closing it releases them.
-    fn run_held(&self, case: &Case, contestant: &Contestant) -> Result<Sample, Failure> {
+    fn run_held(&self, case: &Case, launcher: &Launcher) -> Result<Sample, Failure> {
         let stamps = self.empty_file("stamps")?;
         let fifo = self.scratch.file("hold");
         let _ = fs::remove_file(&fifo);
@@ -181,7 +181,7 @@ impl Stage<'_> {
 
         let mut program = self.exchange(case, "neighbours", &stamps);
         program.extend(["--hold".into(), fifo.into_os_string()]);
-        let invocation = self.invocation(case, contestant, program);
+        let invocation = self.invocation(case, launcher, program);
         let mut running = invocation.start(self.interrupt)?;
         let mut ended = false;
         while !ended && line_count(&stamps) < case.place.job_size() as usize {
@@ -202,11 +202,11 @@ impl Stage<'_> {
         [self.sized(case, Program::PmiExchange), vec![gets.into(), stamps.into()]].concat()
     }
 
-    fn invocation(&self, case: &Case, contestant: &Contestant, program: Vec<OsString>) -> Invocation {
+    fn invocation(&self, case: &Case, launcher: &Launcher, program: Vec<OsString>) -> Invocation {
         let mpi_env = if case.work.is_mpi() { self.mpi_env } else { &[] };
         Invocation {
-            argv: contestant.argv(self.scratch, case, program),
-            env: [contestant.env_of_launcher(self.scratch), mpi_env.to_vec()].concat(),
+            argv: launcher.argv(self.scratch, case, program),
+            env: [launcher.env_of_launcher(self.scratch), mpi_env.to_vec()].concat(),
             stdout: None,
             stderr: self.scratch.file("stderr"),
             limit: case.limit,

@@ -2,18 +2,18 @@
 use std::path::Path;
 
 use crate::command::Failure;
-use crate::ground::Ground;
+use crate::setup::Setup;
 
 /// Where everything is run.
 pub struct Place<'a, F> {
     pub flags: &'a F,
     pub wireup: &'a Path,
-    pub ground: &'a Ground,
+    pub setup: &'a Setup,
 }
 
 /// Runs each of `all` once per round, until all rounds are done or a signal comes; passes the results to `take`.
 pub fn in_turns<T, M>(
-    ground: &Ground,
+    setup: &Setup,
     rounds: u32,
     all: &[T],
     mut run: impl FnMut(&T) -> Result<M, Failure>,
@@ -21,7 +21,7 @@ pub fn in_turns<T, M>(
 ) {
     for round in 0..=rounds {
         for one in all {
-            if ground.interrupt.is_set() {
+            if setup.interrupt.is_set() {
                 return;
             }
             match run(one) {
@@ -39,10 +39,10 @@ mod tests {
 
     #[test]
     fn the_first_round_counts_only_where_it_fails() {
-        let ground = Ground::prepare(&[], None).unwrap();
+        let setup = Setup::prepare(&[], None).unwrap();
         let (mut ran, mut took) = (Vec::new(), Vec::new());
         in_turns(
-            &ground,
+            &setup,
             2,
             &["a", "b"],
             |one| {

@@ -4,13 +4,13 @@
 //! affects both figures and cancels out.
 use serde::Serialize;
 
-use crate::asked::{Against, Asked};
 use crate::cases::OpenMpi;
-use crate::contestant::{Contestant, Kind};
+use crate::launcher::{Kind, Launcher};
 use crate::measure::{Measured, Series};
 use crate::metric::Metric;
 use crate::peers::{PeerKind, major};
 use crate::stats;
+use crate::target::{Against, Target};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -38,7 +38,7 @@ pub fn reference_values(
     metric: Metric,
     subject: &Series,
     measured: &Measured,
-    contestants: &[Contestant],
+    launchers: &[Launcher],
 ) -> Result<(String, Vec<Option<f64>>), String> {
     if let Against::Own(own) = against {
         if own.unit() != metric.unit() {
@@ -46,67 +46,62 @@ pub fn reference_values(
         }
         return Ok((own.name().to_owned(), subject.values(own)));
     }
-    if against == Against::BareAndFloor {
-        let (bare, bare_values) = reference_values(Against::Bare, metric, subject, measured, contestants)?;
-        let (floor, floor_values) = reference_values(Against::Floor, metric, subject, measured, contestants)?;
-        let sum = bare_values.iter().zip(&floor_values).map(|(bare, floor)| Some((*bare)? + (*floor)?)).collect();
-        return Ok((format!("({bare} + {floor})"), sum));
+    if against == Against::BareAndBaseline {
+        let (bare, bare_values) = reference_values(Against::Bare, metric, subject, measured, launchers)?;
+        let (baseline, baseline_values) = reference_values(Against::Baseline, metric, subject, measured, launchers)?;
+        let sum =
+            bare_values.iter().zip(&baseline_values).map(|(bare, baseline)| Some((*bare)? + (*baseline)?)).collect();
+        return Ok((format!("({bare} + {baseline})"), sum));
     }
-    let series =
-        find(against, metric, measured, contestants).ok_or_else(|| format!("{} was not timed", say(against)))?;
-    Ok((contestants[series.contestant].name.clone(), series.values(metric)))
+    let series = find(against, metric, measured, launchers).ok_or_else(|| format!("{} was not timed", say(against)))?;
+    Ok((launchers[series.launcher].name.clone(), series.values(metric)))
 }
 
-pub fn judge(asked: &Asked, subject: &Series, measured: &Measured, contestants: &[Contestant]) -> Verdict {
-    let values = subject.values(asked.metric);
+pub fn judge(target: &Target, subject: &Series, measured: &Measured, launchers: &[Launcher]) -> Verdict {
+    let values = subject.values(target.metric);
     let failures = subject.failures().count();
     if failures > 0 || values.is_empty() {
         return Verdict::Missed(format!("{failures} of {} runs failed", subject.runs.len()));
     }
-    let (name, base) = match reference_values(asked.against, asked.metric, subject, measured, contestants) {
+    let (name, base) = match reference_values(target.against, target.metric, subject, measured, launchers) {
         Ok(reference) => reference,
         Err(why) => return Verdict::NotJudged(why),
     };
     // A target with a sum is judged by what remains beyond the factor's part, one without by the ratio.
-    let (figure, bound, shown) = if asked.plus == 0.0 {
+    let (figure, bound, shown) = if target.plus == 0.0 {
         let Some(figure) = ratio(&values, &base) else {
             return Verdict::NotJudged(format!("{name} has no figure"));
         };
-        (figure, asked.factor, format!("{figure:.3} x {name}"))
+        (figure, target.factor, format!("{figure:.3} x {name}"))
     } else {
-        let Some(figure) = stats::median(&by_round(&values, &base, |v, b| v - asked.factor * b)) else {
+        let Some(figure) = stats::median(&by_round(&values, &base, |v, b| v - target.factor * b)) else {
             return Verdict::NotJudged(format!("{name} has no figure"));
         };
-        let unit = asked.metric.unit();
-        (figure, asked.plus, format!("{} x {name} + {}", asked.factor, unit.show(figure)))
+        let unit = target.metric.unit();
+        (figure, target.plus, format!("{} x {name} + {}", target.factor, unit.show(figure)))
     };
     if figure <= bound { Verdict::Met(shown) } else { Verdict::Missed(shown) }
 }
 
-fn find<'a>(
-    against: Against,
-    metric: Metric,
-    measured: &'a Measured,
-    contestants: &[Contestant],
-) -> Option<&'a Series> {
+fn find<'a>(against: Against, metric: Metric, measured: &'a Measured, launchers: &[Launcher]) -> Option<&'a Series> {
     let newest_hydra = |at_least: u32| {
         measured
             .series
             .iter()
-            .filter(|s| contestants[s.contestant].kind == Kind::Peer(PeerKind::Hydra))
-            .filter(|s| major(&contestants[s.contestant].version).unwrap_or(0) >= at_least)
-            .max_by_key(|s| version_key(&contestants[s.contestant].version))
+            .filter(|s| launchers[s.launcher].kind == Kind::Peer(PeerKind::Hydra))
+            .filter(|s| major(&launchers[s.launcher].version).unwrap_or(0) >= at_least)
+            .max_by_key(|s| version_key(&launchers[s.launcher].version))
     };
-    let of_kind = |kind: Kind| measured.series.iter().find(|s| contestants[s.contestant].kind == kind);
+    let of_kind = |kind: Kind| measured.series.iter().find(|s| launchers[s.launcher].kind == kind);
     match against {
-        Against::Floor => of_kind(Kind::Floor { spawners: 1 }),
+        Against::Baseline => of_kind(Kind::Baseline { spawners: 1 }),
         Against::Echo => of_kind(Kind::Echo),
         Against::Hydra => newest_hydra(0),
         Against::Hydra5 => newest_hydra(5),
         Against::OpenMpi(version) => {
             let is_it = |s: &&Series| {
-                let contestant = &contestants[s.contestant];
-                contestant.kind == Kind::Peer(PeerKind::OpenMpi) && major(&contestant.version) == Some(version.major())
+                let launcher = &launchers[s.launcher];
+                launcher.kind == Kind::Peer(PeerKind::OpenMpi) && major(&launcher.version) == Some(version.major())
             };
             measured.series.iter().find(is_it)
         }
@@ -115,13 +110,13 @@ fn find<'a>(
         Against::Manager => {
             let median = |s: &Series| stats::median(&s.values(metric).into_iter().flatten().collect::<Vec<_>>());
             let kinds = [Kind::Peer(PeerKind::Srun), Kind::Prun, Kind::Peer(PeerKind::Flux)];
-            let known = measured.series.iter().filter(|s| kinds.contains(&contestants[s.contestant].kind));
+            let known = measured.series.iter().filter(|s| kinds.contains(&launchers[s.launcher].kind));
             let timed = known.filter_map(|s| Some((median(s)?, s)));
             timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, s)| s)
         }
         Against::Bare => of_kind(Kind::Bare),
         Against::Serial => of_kind(Kind::Serial),
-        Against::BareAndFloor | Against::Own(_) => None,
+        Against::BareAndBaseline | Against::Own(_) => None,
     }
 }
 
@@ -131,12 +126,12 @@ fn version_key(version: &str) -> Vec<u32> {
 
 fn say(against: Against) -> &'static str {
     match against {
-        Against::Floor => "the floor",
+        Against::Baseline => "the baseline",
         Against::Echo => "the echo server",
         Against::Hydra => "a Hydra",
         Against::Hydra5 => "a Hydra 5",
         Against::Bare => "the bare remote shell",
-        Against::BareAndFloor => "the bare remote shell or the floor",
+        Against::BareAndBaseline => "the bare remote shell or the baseline",
         Against::Serial => "the serial start",
         Against::OpenMpi(OpenMpi::V4) => "an Open MPI 4",
         Against::OpenMpi(OpenMpi::V5) => "an Open MPI 5",
@@ -153,25 +148,25 @@ mod tests {
     use crate::command::Failure;
     use crate::metric::Sample;
 
-    fn contestant(kind: Kind, version: &str) -> Contestant {
-        Contestant { version: version.into(), kind, name: format!("c-{version}"), ..Contestant::echo() }
+    fn launcher(kind: Kind, version: &str) -> Launcher {
+        Launcher { version: version.into(), kind, name: format!("c-{version}"), ..Launcher::echo() }
     }
 
-    fn series(contestant: usize, walls: &[f64]) -> Series {
+    fn series(launcher: usize, walls: &[f64]) -> Series {
         let runs = walls.iter().map(|w| Ok(Sample(vec![(Metric::Wall, *w)]))).collect();
-        Series { contestant, runs, given_up: false, left_behind: 0 }
+        Series { launcher, runs, given_up: false, left_behind: 0 }
     }
 
     /// Contestant 0 is wireup; the first value of each is the warm-up.
-    fn bench(all: &[(Kind, &str, &[f64])]) -> (Measured, Vec<Contestant>) {
-        let contestants = all.iter().map(|(kind, version, _)| contestant(*kind, version)).collect();
+    fn bench(all: &[(Kind, &str, &[f64])]) -> (Measured, Vec<Launcher>) {
+        let launchers = all.iter().map(|(kind, version, _)| launcher(*kind, version)).collect();
         let series = all.iter().enumerate().map(|(i, (_, _, walls))| series(i, walls)).collect();
         let case = "true-1x4".parse().unwrap();
-        (Measured { case, series, up: Vec::new(), load_1min: 0.0 }, contestants)
+        (Measured { case, series, up: Vec::new(), load_1min: 0.0 }, launchers)
     }
 
-    fn wall(against: Against, factor: f64, plus: f64) -> Asked {
-        Asked { metric: Metric::Wall, against, factor, plus }
+    fn wall(against: Against, factor: f64, plus: f64) -> Target {
+        Target { metric: Metric::Wall, against, factor, plus }
     }
 
     #[test]
@@ -181,23 +176,26 @@ mod tests {
         assert_eq!(ratio(&[Some(0.0)], &[Some(0.0)]), None);
     }
 
-    const FLOOR: Kind = Kind::Floor { spawners: 1 };
+    const FLOOR: Kind = Kind::Baseline { spawners: 1 };
     const HYDRA: Kind = Kind::Peer(PeerKind::Hydra);
 
     #[test]
     fn a_ratio_is_the_median_of_the_rounds_ratios() {
         // A disturbance in the third round affects both; the ratio of the medians would be 1.5.
         let (m, c) = bench(&[(Kind::Wireup, "", &[9.0, 1.2, 1.5, 12.0]), (FLOOR, "", &[1.0, 1.0, 1.0, 10.0])]);
-        assert_eq!(judge(&wall(Against::Floor, 1.25, 0.0), &m.series[0], &m, &c), Verdict::Met("1.200 x c-".into()));
-        assert_eq!(judge(&wall(Against::Floor, 1.1, 0.0), &m.series[0], &m, &c), Verdict::Missed("1.200 x c-".into()));
+        assert_eq!(judge(&wall(Against::Baseline, 1.25, 0.0), &m.series[0], &m, &c), Verdict::Met("1.200 x c-".into()));
+        assert_eq!(
+            judge(&wall(Against::Baseline, 1.1, 0.0), &m.series[0], &m, &c),
+            Verdict::Missed("1.200 x c-".into())
+        );
     }
 
     #[test]
     fn a_sum_is_judged_by_the_difference() {
         let (m, c) = bench(&[(Kind::Wireup, "", &[1.0, 0.005, 0.006]), (FLOOR, "", &[1.0, 0.003, 0.004])]);
-        let verdict = judge(&wall(Against::Floor, 1.0, 0.003), &m.series[0], &m, &c);
+        let verdict = judge(&wall(Against::Baseline, 1.0, 0.003), &m.series[0], &m, &c);
         assert_eq!(verdict, Verdict::Met("1 x c- + 2.00 ms".into()));
-        let verdict = judge(&wall(Against::Floor, 1.0, 0.001), &m.series[0], &m, &c);
+        let verdict = judge(&wall(Against::Baseline, 1.0, 0.001), &m.series[0], &m, &c);
         assert_eq!(verdict, Verdict::Missed("1 x c- + 2.00 ms".into()));
     }
 
@@ -219,7 +217,7 @@ mod tests {
     fn a_failed_run_misses_whatever_the_others_took() {
         let (mut m, c) = bench(&[(Kind::Wireup, "", &[1.0, 1.0, 1.0]), (FLOOR, "", &[1.0, 9.0, 9.0])]);
         m.series[0].runs[2] = Err(Failure::TimedOut(5.0));
-        let verdict = judge(&wall(Against::Floor, 1.25, 0.0), &m.series[0], &m, &c);
+        let verdict = judge(&wall(Against::Baseline, 1.25, 0.0), &m.series[0], &m, &c);
         assert_eq!(verdict, Verdict::Missed("1 of 3 runs failed".into()));
     }
 
@@ -227,7 +225,7 @@ mod tests {
     fn a_reference_without_figures_judges_nothing() {
         let (mut m, c) = bench(&[(Kind::Wireup, "", &[1.0, 1.0]), (FLOOR, "", &[1.0, 1.0])]);
         m.series[1].runs = vec![Err(Failure::TimedOut(5.0))];
-        let verdict = judge(&wall(Against::Floor, 1.25, 0.0), &m.series[0], &m, &c);
+        let verdict = judge(&wall(Against::Baseline, 1.25, 0.0), &m.series[0], &m, &c);
         assert_eq!(verdict, Verdict::NotJudged("c- has no figure".into()));
     }
 }

@@ -34,7 +34,7 @@ fn script(path: &Path, text: &str) {
 
 /// A single test function: the benchmark treats every child of this process as its own.
 #[test]
-fn floors_are_timed_and_a_broken_launcher_is_reported() {
+fn baselines_are_timed_and_a_broken_launcher_is_reported() {
     let dir = Dir::new();
     let (json, csv, fake) = (dir.0.join("out.json"), dir.0.join("out.csv"), dir.0.join("mpiexec"));
     let files = format!("--json {} --csv {}", json.display(), csv.display());
@@ -42,9 +42,13 @@ fn floors_are_timed_and_a_broken_launcher_is_reported() {
     let tiny = "launch --without wireup --rounds 2 --case true-1x3 --case pmi-init-1x3 --case pmi-bare-1x3 --case exchange-1x5 --strict";
     assert_eq!(bench(&format!("{tiny} {files}")), 0);
     let rows = fs::read_to_string(&csv).unwrap();
-    for series in
-        ["true-1x3,floor-1,", "true-1x3,floor-2,", "pmi-init-1x3,echo,", "pmi-bare-1x3,echo,", "exchange-1x5,echo,"]
-    {
+    for series in [
+        "true-1x3,baseline-1,",
+        "true-1x3,baseline-2,",
+        "pmi-init-1x3,echo,",
+        "pmi-bare-1x3,echo,",
+        "exchange-1x5,echo,",
+    ] {
         for round in 0..3 {
             assert!(rows.contains(&format!("{series},{round},wall,s,")), "{series} {round}: {rows}");
         }
@@ -53,7 +57,7 @@ fn floors_are_timed_and_a_broken_launcher_is_reported() {
     // Keys bench-0 to bench-4 and five values.
     assert!(rows.contains("exchange-1x5,echo,,1,pair-bytes,B,195,"), "{rows}");
     let failed = rows.lines().filter(|line| line.starts_with(|c| c != 'c') && !line.ends_with(','));
-    assert_eq!(failed.filter(|line| line.contains("floor") || line.contains("echo")).count(), 0, "{rows}");
+    assert_eq!(failed.filter(|line| line.contains("baseline") || line.contains("echo")).count(), 0, "{rows}");
     let text = fs::read_to_string(&json).unwrap();
     assert!(text.contains("\"benchmark\": \"launch\"") && text.contains("\"kind\": \"one-node\""), "{text}");
 
@@ -69,7 +73,7 @@ fn floors_are_timed_and_a_broken_launcher_is_reported() {
     assert_eq!(bench(&format!("launch --hosts a,b,c {far} {cases} {files} --strict")), 0);
     let rows = fs::read_to_string(&csv).unwrap();
     for series in
-        ["true-2x3@rsh,bare,,1,wall,s,", "true-2x3@rsh,floor-1,,1,wall,s,", "exchange-2x4@rsh,echo,,1,get-all,s,"]
+        ["true-2x3@rsh,bare,,1,wall,s,", "true-2x3@rsh,baseline-1,,1,wall,s,", "exchange-2x4@rsh,echo,,1,get-all,s,"]
     {
         assert!(rows.contains(series), "{series}: {rows}");
     }
@@ -77,7 +81,7 @@ fn floors_are_timed_and_a_broken_launcher_is_reported() {
 
     // A wireup that starts nothing: noticed by the count in the warm-up, and a miss with --strict.
     script(&fake, "#!/bin/sh\nexit 0\n");
-    let cheat = format!("launch --wireup {} --rounds 1 --case true-1x4 --without floor-2 {files}", fake.display());
+    let cheat = format!("launch --wireup {} --rounds 1 --case true-1x4 --without baseline-2 {files}", fake.display());
     assert_eq!(bench(&format!("{cheat} --strict")), 1);
     assert!(fs::read_to_string(&csv).unwrap().contains("true-1x4,wireup,,0,,,,0 of 4 ranks were started"));
 

@@ -18,7 +18,7 @@ pub fn json(report: &Report) -> Value {
         "hosts": flags.across.hosts,
         "fanout": flags.fanout,
         "pair": [flags.pair.0, flags.pair.1],
-        "asked": report.judged,
+        "targets": report.judged,
         "series": report.series.iter().map(series).collect::<Vec<_>>(),
     })
 }

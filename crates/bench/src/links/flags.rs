@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use lexopt::prelude::*;
 
-use crate::usual::{Across, Usual};
+use crate::common_flags::{Across, CommonFlags};
 use crate::words::{self, at_least_one, list, word};
 
 pub const HELP: &str = "\
@@ -23,7 +23,7 @@ all agents, by every algorithm and transport.
   --iterations-small N   up to 1024 bytes (default: 100)
   --iterations-large N   above (default: 20)
   --rounds N         rounds that count, after one that warms up (default: 5)
-  --only A,B,..      only contestants whose name begins so, such as tcp, tree, ucx, bare, log/tcp
+  --only A,B,..      only subjects whose name begins so, such as tcp, tree, ucx, bare, log/tcp
   --peer NAME=CMD    coll: a shell command beside them that prints lines \"measured BYTES TIMES TOTAL MEDIAN LEAST\", times in
                      nanoseconds of one allgather; {steps} in it becomes 64x100,1024x100,.., and {pmix} a PMIx program with
                      its arguments that does put, commit and collecting fence for each of them (repeatable)
@@ -80,7 +80,7 @@ pub struct Flags {
     pub rounds: u32,
     pub only: Vec<String>,
     pub peers: Vec<(String, String)>,
-    pub usual: Usual,
+    pub common_flags: CommonFlags,
     pub strict: bool,
 }
 
@@ -98,7 +98,7 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
         rounds: 5,
         only: Vec::new(),
         peers: Vec::new(),
-        usual: Usual::new(Duration::from_secs(120)),
+        common_flags: CommonFlags::new(Duration::from_secs(120)),
         strict: false,
     };
     while let Some(name) = words::flag(parser)? {
@@ -124,7 +124,7 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
             }
             "strict" => flags.strict = true,
             "help" => return Ok(None),
-            name if flags.usual.take(name, parser)? || flags.across.take(name, parser)? => {}
+            name if flags.common_flags.take(name, parser)? || flags.across.take(name, parser)? => {}
             name => return Err(words::unknown(name)),
         }
     }

@@ -1,9 +1,9 @@
 //! Runs everything in turn, round after round, and reads the printed measurements.
 use std::fs;
 
-use super::contestant::Contestant;
 use super::flags::Flags;
 use super::report::Report;
+use super::subject::Subject;
 use crate::command::{Failure, Invocation};
 use crate::turns::{Place, in_turns};
 
@@ -17,20 +17,20 @@ pub struct Measured {
     pub least_ns: f64,
 }
 
-pub fn rounds(place: &Place<Flags>, contestants: &[Contestant], report: &mut Report) {
-    let take = |contestant: &Contestant, outcome| match outcome {
-        Ok(measured) => report.add(contestant, measured),
-        Err(failure) => report.fail(contestant, Failure::to_string(&failure)),
+pub fn rounds(place: &Place<Flags>, subjects: &[Subject], report: &mut Report) {
+    let take = |subject: &Subject, outcome| match outcome {
+        Ok(measured) => report.add(subject, measured),
+        Err(failure) => report.fail(subject, Failure::to_string(&failure)),
     };
-    in_turns(place.ground, place.flags.rounds, contestants, |contestant| one(place, contestant), take);
+    in_turns(place.setup, place.flags.rounds, subjects, |subject| one(place, subject), take);
 }
 
-fn one(place: &Place<Flags>, contestant: &Contestant) -> Result<Vec<Measured>, Failure> {
-    let (argv, on_stderr) = contestant.command(place);
-    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.ground.scratch.file(name));
+fn one(place: &Place<Flags>, subject: &Subject) -> Result<Vec<Measured>, Failure> {
+    let (argv, on_stderr) = subject.command(place);
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.setup.scratch.file(name));
     let told = if on_stderr { stderr.clone() } else { stdout.clone() };
-    let limit = place.flags.usual.limit;
-    Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }.run(&place.ground.interrupt)?;
+    let limit = place.flags.common_flags.limit;
+    Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }.run(&place.setup.interrupt)?;
     let text = fs::read_to_string(&told).map_err(|error| Failure::Wrong(error.to_string()))?;
     let measured: Vec<Measured> = text.lines().filter_map(read).collect();
     if measured.is_empty() {

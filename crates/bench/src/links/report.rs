@@ -3,9 +3,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::contestant::Contestant;
 use super::flags::Flags;
 use super::measure::Measured;
+use super::subject::Subject;
 use crate::machine::Machine;
 use crate::stats;
 use crate::verdict::Verdict;
@@ -41,25 +41,25 @@ impl Report {
         Report { flags: flags.clone(), machine, series: Vec::new(), judged: Vec::new() }
     }
 
-    pub fn add(&mut self, contestant: &Contestant, measured: Vec<Measured>) {
-        let series = self.series_of(contestant);
+    pub fn add(&mut self, subject: &Subject, measured: Vec<Measured>) {
+        let series = self.series_of(subject);
         for one in measured {
             series.by_size.entry(one.bytes).or_default().push(one);
         }
     }
 
-    pub fn fail(&mut self, contestant: &Contestant, problem: String) {
-        self.series_of(contestant).failures.push(problem);
+    pub fn fail(&mut self, subject: &Subject, problem: String) {
+        self.series_of(subject).failures.push(problem);
     }
 
-    fn series_of(&mut self, contestant: &Contestant) -> &mut Series {
-        let name = contestant.name();
+    fn series_of(&mut self, subject: &Subject) -> &mut Series {
+        let name = subject.name();
         let at = self.series.iter().position(|series| series.name == name).unwrap_or_else(|| {
             self.series.push(Series {
                 name,
-                is_round_trip: contestant.is_round_trip(),
-                is_peer: matches!(contestant, Contestant::Peer { .. }),
-                is_gathered: matches!(contestant, Contestant::All { .. } | Contestant::Peer { .. }),
+                is_round_trip: subject.is_round_trip(),
+                is_peer: matches!(subject, Subject::Peer { .. }),
+                is_gathered: matches!(subject, Subject::All { .. } | Subject::Peer { .. }),
                 by_size: BTreeMap::new(),
                 failures: Vec::new(),
             });

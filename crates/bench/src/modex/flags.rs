@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::plan::Part;
-use crate::usual::{Across, Usual};
+use crate::common_flags::{Across, CommonFlags};
 use crate::words::{self, at_least_one, list, word};
 
 pub const HELP: &str = "\
@@ -41,7 +41,7 @@ pub struct Flags {
     pub rounds: u32,
     pub across: Across,
     pub oshmem: PathBuf,
-    pub usual: Usual,
+    pub common_flags: CommonFlags,
 }
 
 impl Default for Flags {
@@ -55,7 +55,7 @@ impl Default for Flags {
             rounds: 5,
             across: Across::new("ssh"),
             oshmem: "target/programs/oshmem/initfin".into(),
-            usual: Usual::new(Duration::from_secs(120)),
+            common_flags: CommonFlags::new(Duration::from_secs(120)),
         }
     }
 }
@@ -78,7 +78,7 @@ pub fn parse(parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error
             "rounds" => flags.rounds = at_least_one(parser)?,
             "oshmem" => flags.oshmem = parser.value()?.into(),
             "help" => return Ok(None),
-            name if flags.usual.take(name, parser)? || flags.across.take(name, parser)? => {}
+            name if flags.common_flags.take(name, parser)? || flags.across.take(name, parser)? => {}
             name => return Err(words::unknown(name)),
         }
     }

@@ -13,24 +13,24 @@ pub use flags::{Flags, HELP, parse};
 use report::Report;
 
 use crate::error::BenchError;
-use crate::ground::Ground;
 use crate::machine::Machine;
+use crate::setup::Setup;
 use crate::summary::Summary;
 use crate::turns::Place;
 
 pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     let plan = plan::all(flags);
-    if flags.usual.dry_run {
+    if flags.common_flags.dry_run {
         plan.iter().for_each(|task| println!("{}", task.name()));
         return Ok(Summary::listed());
     }
-    let ground = Ground::prepare(&flags.across.hosts, flags.across.shared.as_deref())?;
-    let wireup = flags.usual.program()?;
+    let setup = Setup::prepare(&flags.across.hosts, flags.across.shared.as_deref())?;
+    let wireup = flags.common_flags.program()?;
     let machine = Machine::look();
     println!("{}", machine.describe());
     let mut report = Report::new(machine);
-    run::rounds(&Place { flags, wireup: &wireup, ground: &ground }, &plan, &mut report);
+    run::rounds(&Place { flags, wireup: &wireup, setup: &setup }, &plan, &mut report);
     print!("{}", report.table());
-    flags.usual.write(&report.json(), &report.csv(), || report.charts())?;
-    Ok(Summary { missed: 0, has_measured: report.has_figures(), interrupted: ground.interrupt.is_set() })
+    flags.common_flags.write(&report.json(), &report.csv(), || report.charts())?;
+    Ok(Summary { missed: 0, has_measured: report.has_figures(), interrupted: setup.interrupt.is_set() })
 }

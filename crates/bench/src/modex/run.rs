@@ -17,19 +17,19 @@ pub fn rounds(place: &Place<Flags>, tasks: &[Task], report: &mut Report) {
         Ok(sample) => report.add(task, sample),
         Err(failure) => report.fail(task, Failure::to_string(&failure)),
     };
-    in_turns(place.ground, place.flags.rounds, tasks, |task| once(place, task), take);
+    in_turns(place.setup, place.flags.rounds, tasks, |task| once(place, task), take);
 }
 
 fn once(place: &Place<Flags>, task: &Task) -> Result<Sample, Failure> {
-    let stamps = place.ground.scratch.empty_file("stamps").map_err(wrong)?;
-    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.ground.scratch.file(name));
+    let stamps = place.setup.scratch.empty_file("stamps").map_err(wrong)?;
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.setup.scratch.file(name));
     let argv = match task.program {
-        Client::Ucx => vec![place.ground.scratch.program(Program::UcxInit).into_os_string()],
+        Client::Ucx => vec![place.setup.scratch.program(Program::UcxInit).into_os_string()],
         _ => [launcher(place, task), client(place, task, &stamps)].concat(),
     };
-    let limit = place.flags.usual.limit;
+    let limit = place.flags.common_flags.limit;
     let run = Invocation { argv, env: Vec::new(), stdout: Some(stdout.clone()), stderr, limit };
-    let mut sample = run.run(&place.ground.interrupt)?;
+    let mut sample = run.run(&place.setup.interrupt)?;
     let size = task.nodes * task.ppn;
     let text = |path: &Path| fs::read_to_string(path).map_err(wrong);
     sample.0.extend(match task.program {
@@ -52,13 +52,13 @@ fn launcher(place: &Place<Flags>, task: &Task) -> Vec<OsString> {
     }
     words.extend(["--pmi".into(), "pmix".into()]);
     words.extend(task.arguments.iter().map(|word| (*word).to_owned()));
-    words.extend(flags.usual.wireup_args.iter().cloned());
+    words.extend(flags.common_flags.wireup_args.iter().cloned());
     std::iter::once(place.wireup.as_os_str().to_owned()).chain(words.into_iter().map(OsString::from)).collect()
 }
 
 fn client(place: &Place<Flags>, task: &Task, stamps: &Path) -> Vec<OsString> {
     let exchange = |how: &str, further: &[&str]| {
-        let mut words: Vec<OsString> = vec![place.ground.scratch.program(Program::PmixExchange).into()];
+        let mut words: Vec<OsString> = vec![place.setup.scratch.program(Program::PmixExchange).into()];
         let (size, bytes) = ((task.nodes * task.ppn).to_string(), place.flags.bytes.to_string());
         words.extend([OsString::from(size), how.into(), stamps.into(), bytes.into()]);
         words.extend(further.iter().map(OsString::from));

@@ -13,15 +13,15 @@ use serde_json::json;
 
 use crate::cases::{Case, Stream};
 use crate::command::Failure;
-use crate::contestant::{Contestant, Kind};
 use crate::error::{BenchError, io};
 use crate::in_session;
 use crate::launch_flags::{Flags, Soak};
+use crate::launcher::{Kind, Launcher};
+use crate::leftovers;
 use crate::machine::Machine;
-use crate::orphans;
 use crate::programs::Program;
+use crate::running_session::{RunningSession, session_name};
 use crate::sample::Stage;
-use crate::standing::{Standing, session_name};
 use crate::stream::{self, Ended};
 use crate::summary::Summary;
 use crate::table;
@@ -41,14 +41,14 @@ pub fn run(
     flags: &Flags,
     wanted: Soak,
     stage: &Stage,
-    wireup: Contestant,
+    wireup: Launcher,
     machine: Machine,
 ) -> Result<Summary, BenchError> {
-    let session = Contestant { kind: Kind::Session, ..wireup };
+    let session = Launcher { kind: Kind::Session, ..wireup };
     println!("{}\nwireup: {} {}", machine.describe(), session.path.display(), session.version);
     eprintln!("wireup bench: {} jobs through a session of {} nodes", wanted.jobs, wanted.node_count);
     let soaked = soak(&session, wanted, stage);
-    orphans::settle(&[]);
+    leftovers::settle(&[]);
     let (text, growth) = match soaked {
         Ok((ended, growth)) => (describe(wanted, ended, &growth), Some(growth)),
         Err(failure) => (format!("\nsoak: failed: {failure}\n"), None),
@@ -70,24 +70,24 @@ pub fn run(
     Ok(Summary { missed, has_measured: growth.is_some(), interrupted: stage.interrupt.is_set() })
 }
 
-fn soak(session: &Contestant, wanted: Soak, stage: &Stage) -> Result<(Ended, Growth), Failure> {
+fn soak(session: &Launcher, wanted: Soak, stage: &Stage) -> Result<(Ended, Growth), Failure> {
     let case = in_session::soaked(wanted.node_count);
-    let standing =
-        Standing::raise(session, &case, stage)?.ok_or_else(|| Failure::Wrong("no session is running".into()))?;
-    let looked = looked_at(session, &case, wanted, stage, &standing);
-    standing.end()?;
+    let running_session =
+        RunningSession::raise(session, &case, stage)?.ok_or_else(|| Failure::Wrong("no session is running".into()))?;
+    let looked = looked_at(session, &case, wanted, stage, &running_session);
+    running_session.end()?;
     looked
 }
 
 fn looked_at(
-    session: &Contestant,
+    session: &Launcher,
     case: &Case,
     wanted: Soak,
     stage: &Stage,
-    standing: &Standing,
+    running_session: &RunningSession,
 ) -> Result<(Ended, Growth), Failure> {
     let run = |jobs: u32| jobs_of(session, case, jobs, wanted.in_flight, stage);
-    let look = || Snapshot::when_quiet(&standing.pids, &session.path, &stage.scratch.file("")).map_err(wrong);
+    let look = || Snapshot::when_quiet(&running_session.pids, &session.path, &stage.scratch.file("")).map_err(wrong);
     run(WARM_UP)?;
     let before = look()?;
     let ended = run(wanted.jobs)?;
@@ -102,7 +102,7 @@ fn looked_at(
 }
 
 /// Runs slices of jobs; the last one may be shorter.
-fn jobs_of(session: &Contestant, case: &Case, jobs: u32, in_flight: u32, stage: &Stage) -> Result<Ended, Failure> {
+fn jobs_of(session: &Launcher, case: &Case, jobs: u32, in_flight: u32, stage: &Stage) -> Result<Ended, Failure> {
     let mut ended = Ended { well: 0, badly: 0, hung: 0, elapsed_s: 0.0 };
     for (number, begin) in (0..jobs).step_by(SLICE as usize).enumerate() {
         let count = SLICE.min(jobs - begin);
@@ -117,7 +117,7 @@ fn jobs_of(session: &Contestant, case: &Case, jobs: u32, in_flight: u32, stage: 
     Ok(ended)
 }
 
-fn slice(session: &Contestant, count: u32, size: u32, in_flight: u32, stage: &Stage) -> Result<Ended, Failure> {
+fn slice(session: &Launcher, count: u32, size: u32, in_flight: u32, stage: &Stage) -> Result<Ended, Failure> {
     let mut argv: Vec<OsString> = vec![session.path.clone().into()];
     argv.extend(["run", "--session", &session_name(), "-n", &size.to_string(), "--ppn", "1"].map(OsString::from));
     argv.extend(session.extra.iter().map(OsString::from));
@@ -174,7 +174,7 @@ mod tests {
         let fake = scratch.file("fake");
         fs::write(&fake, "#!/bin/sh\nshift 7\nexec \"$@\"\n").unwrap();
         fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-        let session = Contestant { path: fake, ..Contestant::echo() };
+        let session = Launcher { path: fake, ..Launcher::echo() };
         // Only up to the number whose child would remain.
         let ended = slice(&session, 19, 1, 4, &stage).unwrap();
         assert_eq!((ended.well, ended.badly), (expected_well(19), 3));

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use serde::Serialize;
 
+use crate::leftovers;
 use crate::machine::field;
 use crate::memory::{self, MemoryError};
-use crate::orphans;
 use crate::programs::sessions_beside;
 
 /// Pause between two snapshots that must be equal; in it the agents' wake-ups are counted. Longer than any agent keeps what it may soon
@@ -77,7 +77,7 @@ impl Snapshot {
     fn look(roots: &[Pid], program: &Path, folder: &Path) -> Result<Snapshot, SnapshotError> {
         let ours = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
         let mut all: Vec<Pid> = roots.to_vec();
-        all.extend(roots.iter().flat_map(|root| orphans::descendants_of(*root)));
+        all.extend(roots.iter().flat_map(|root| leftovers::descendants_of(*root)));
         all.retain(|pid| !is_zombie(*pid));
         let agents = all.iter().filter(|pid| exe(**pid).as_ref() == Some(&ours) && !memory::is_keeper(**pid));
         let agents: Vec<Agent> = agents.map(|pid| Agent::look(*pid)).collect::<Result<_, _>>()?;
@@ -106,7 +106,7 @@ impl Agent {
             memory_bytes: memory::private_bytes(pid)?,
             descriptors: count("fd")?,
             threads: count("task")?,
-            children: orphans::children_of(pid).len(),
+            children: leftovers::children_of(pid).len(),
         })
     }
 }

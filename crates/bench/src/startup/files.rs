@@ -15,7 +15,7 @@ pub fn json(report: &Report) -> Value {
         "format": FORMAT,
         "machine": report.machine,
         "warnings": report.warnings,
-        "asked": report.judged,
+        "targets": report.judged,
         "series": report.cells.iter().map(series).collect::<Vec<_>>(),
     })
 }

@@ -6,7 +6,7 @@ use lexopt::prelude::*;
 
 use super::scheme::{self, Lengths, Scheme};
 use crate::cases::Place;
-use crate::usual::Usual;
+use crate::common_flags::CommonFlags;
 use crate::words::{self, at_least_one, list, word};
 
 pub const HELP: &str = "\
@@ -96,7 +96,7 @@ pub struct Flags {
     pub mpi_program: Option<PathBuf>,
     pub peer: Option<PathBuf>,
     pub library: Option<PathBuf>,
-    pub usual: Usual,
+    pub common_flags: CommonFlags,
     pub strict: bool,
 }
 
@@ -120,7 +120,7 @@ impl Flags {
             mpi_program: None,
             peer: None,
             library: None,
-            usual: Usual::new(Duration::from_secs(600)),
+            common_flags: CommonFlags::new(Duration::from_secs(600)),
             strict: false,
         }
     }
@@ -176,7 +176,7 @@ pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option
             "library" => flags.library = Some(parser.value()?.into()),
             "strict" => flags.strict = true,
             "help" => return Ok(None),
-            name if flags.usual.take(name, parser)? => {}
+            name if flags.common_flags.take(name, parser)? => {}
             name => return Err(words::unknown(name)),
         }
     }

@@ -14,7 +14,7 @@ use super::scheme::{Step, named};
 use super::surroundings::Surroundings;
 use crate::cases::{Case, Place};
 use crate::command::{Failure, Invocation};
-use crate::contestant::{Contestant, Kind};
+use crate::launcher::{Kind, Launcher};
 use crate::metric::Sample;
 use crate::peers::{self, PeerKind, major};
 use crate::programs::Program;
@@ -55,15 +55,15 @@ pub fn run(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Fail
 }
 
 /// The newest Hydra of version 5 or later, or the one given on the command line.
-fn find(flags: &Flags, surroundings: &Surroundings) -> Result<Contestant, Failure> {
+fn find(flags: &Flags, surroundings: &Surroundings) -> Result<Launcher, Failure> {
     let named: Vec<(String, PathBuf)> = flags.peer.iter().map(|path| ("peer".to_owned(), path.clone())).collect();
     let found = peers::find(&named, &surroundings.scratch, &surroundings.interrupt);
-    let known = |c: &Contestant| c.kind == Kind::Peer(PeerKind::Hydra) && major(&c.version).unwrap_or(0) >= 5;
+    let known = |c: &Launcher| c.kind == Kind::Peer(PeerKind::Hydra) && major(&c.version).unwrap_or(0) >= 5;
     let chosen = found.peers.into_iter().rfind(|c| c.name == "peer" || flags.peer.is_none() && known(c));
     chosen.ok_or_else(|| wrong("no Hydra 5 is installed"))
 }
 
-fn run_hydra(hydra: &Contestant, shell: &std::path::Path, surroundings: &Surroundings) -> Result<Sample, Failure> {
+fn run_hydra(hydra: &Launcher, shell: &std::path::Path, surroundings: &Surroundings) -> Result<Sample, Failure> {
     let hosts: Vec<String> = (0..PLACE.node_count).map(|node| format!("v{node}")).collect();
     let case = Case::on_hosts("exchange-16x16", &hosts, &shell.to_string_lossy()).map_err(wrong)?;
     let stamps_file = surroundings.scratch.empty_file("stamps").map_err(wrong)?;

@@ -2,11 +2,10 @@
 //!
 //! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and `rounds` runs the
 //! schemes in turn; `times` and `agents` compute figures from what ranks and agents leave, `trace` from what agents have counted.
-//! `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `asked` judges them, `table`, `files` and `figures`
+//! `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `target` judges them, `table`, `files` and `figures`
 //! (drawn by `chart`) show them, next to the results that the `source` has published. `docs/explanation/startup-benchmarks.md` explains how
 //! each number is made.
 mod agents;
-mod asked;
 mod board;
 pub mod chart;
 mod exchange;
@@ -24,6 +23,7 @@ mod scheme;
 mod source;
 mod surroundings;
 mod table;
+mod target;
 mod times;
 mod trace;
 
@@ -37,7 +37,7 @@ use crate::summary::Summary;
 
 pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     let machine = Machine::look();
-    if flags.usual.dry_run {
+    if flags.common_flags.dry_run {
         print!("{}", describe(flags, &machine));
         return Ok(Summary::listed());
     }
@@ -50,9 +50,9 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
         Benchmark::Init => init::run(flags, &surroundings, &mut report),
         Benchmark::Overlap => overlap::run(flags, &surroundings, &mut report),
     }
-    report.judged = asked::judge(&report);
+    report.judged = target::judge(&report);
     print!("{}{}", table::tables(&report), table::tail(&report));
-    flags.usual.write(&files::json(&report), &files::csv(&report), || figures::charts(&report))?;
+    flags.common_flags.write(&files::json(&report), &files::csv(&report), || figures::charts(&report))?;
     let has_measured = report.cells.iter().any(|cell| !cell.runs.is_empty());
     Ok(Summary { missed: report.missed(), has_measured, interrupted: surroundings.interrupt.is_set() })
 }

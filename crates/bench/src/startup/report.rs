@@ -52,7 +52,7 @@ impl Cell {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
     pub what: String,
-    pub asked: String,
+    pub target: String,
     /// The result of the source, in its words.
     pub source: &'static str,
     pub verdict: Verdict,

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use super::flags::Flags;
 use super::job::Launch;
 use crate::cases::Place;
+use crate::common_flags;
 use crate::error::{BenchError, io};
-use crate::ground::Ground;
 use crate::interrupt::Interrupt;
 use crate::programs::Scratch;
-use crate::usual;
+use crate::setup::Setup;
 
 /// The file name of the library that the clients load.
 const LIBRARY: &str = "libpmi2.so.0.0.0";
@@ -22,30 +22,30 @@ pub struct Surroundings {
 
 impl Surroundings {
     pub fn prepare(flags: &Flags) -> Result<Surroundings, BenchError> {
-        let Ground { scratch, interrupt } = Ground::prepare(&[], None)?;
+        let Setup { scratch, interrupt } = Setup::prepare(&[], None)?;
         let (wireup, library) = programs(flags)?;
         Ok(Surroundings { scratch, interrupt, wireup, library })
     }
 
     /// A job on `place` with this exchange.
     pub fn launch(&self, flags: &Flags, place: Place, exchange: &str) -> Launch {
-        let mut extra = flags.usual.wireup_args.clone();
+        let mut extra = flags.common_flags.wireup_args.clone();
         if exchange != super::flags::AUTO {
             extra.push(format!("--exchange={exchange}"));
         }
         let (wireup, library) = (self.wireup.clone(), self.library.clone());
-        Launch { wireup, library, place, extra, limit: flags.usual.limit }
+        Launch { wireup, library, place, extra, limit: flags.common_flags.limit }
     }
 }
 
 /// The launcher to time and the library that its clients load.
 fn programs(flags: &Flags) -> Result<(PathBuf, PathBuf), BenchError> {
-    let wireup = flags.usual.program()?;
+    let wireup = flags.common_flags.program()?;
     let library = match &flags.library {
         Some(path) => path.clone(),
         None => {
             let nowhere = || BenchError::NoLibrary { library: LIBRARY, wireup: wireup.clone() };
-            library_near(&wireup).or_else(|| library_near(&usual::beside().ok()?)).ok_or_else(nowhere)?
+            library_near(&wireup).or_else(|| library_near(&common_flags::beside().ok()?)).ok_or_else(nowhere)?
         }
     };
     let library = std::path::absolute(library).map_err(io("--library"))?;

@@ -205,21 +205,21 @@ pub fn tail(report: &Report) -> String {
         let _ = writeln!(text, "  ! {warning}");
     }
     if !report.judged.is_empty() {
-        let _ = writeln!(text, "\nasked\n{}", judged(&report.judged));
+        let _ = writeln!(text, "\ntargets\n{}", judged(&report.judged));
         let _ = writeln!(text, "source: {}", source::CITATION);
     }
     text
 }
 
 fn judged(all: &[Judged]) -> String {
-    let head = ["figure", "source", "asked", "verdict"].map(String::from);
+    let head = ["figure", "source", "target", "verdict"].map(String::from);
     let rows = all.iter().map(|judged| {
         let verdict = match &judged.verdict {
             Verdict::Met(figure) => format!("pass: {figure}"),
             Verdict::Missed(figure) => format!("MISS: {figure}"),
             Verdict::NotJudged(why) => format!("not judged: {why}"),
         };
-        [judged.what.clone(), judged.source.to_owned(), judged.asked.clone(), verdict]
+        [judged.what.clone(), judged.source.to_owned(), judged.target.clone(), verdict]
     });
     let rows: Vec<[String; 4]> = std::iter::once(head).chain(rows).collect();
     align(&rows, &[false; 4])

@@ -1,6 +1,6 @@
 //! Compares the spawner with a baseline: one process that calls `vfork` in a loop.
 //!
-//! `cargo run --release -p wireup-os --example spawn_floor -- PROGRAM [COUNT] [ROUNDS]`. The baseline spawns children with
+//! `cargo run --release -p wireup-os --example spawn_baseline -- PROGRAM [COUNT] [ROUNDS]`. The baseline spawns children with
 //! inherited streams. Each of the spawner's children gets two pipes and a socket pair; their near ends are sent to
 //! another process in messages, as a keeper does. Prints the milliseconds until the last child is reaped.
 
@@ -17,7 +17,7 @@ const FREIGHT: usize = 48;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().expect("usage: spawn_floor PROGRAM [COUNT] [ROUNDS]");
+    let path = arguments.next().expect("usage: spawn_baseline PROGRAM [COUNT] [ROUNDS]");
     let count: u32 = arguments.next().map_or(1024, |count| count.parse().expect("a number"));
     let rounds: u32 = arguments.next().map_or(5, |rounds| rounds.parse().expect("a number"));
     reset_dispositions(&[]);
@@ -38,10 +38,10 @@ fn main() {
             note(name, spawner(&program, count, per_cpu * cpus, true));
         }
     }
-    let floor = median(&mut medians[0].1);
+    let baseline = median(&mut medians[0].1);
     for (name, samples) in &mut medians {
         let ms = median(samples);
-        println!("{name:45} {ms:8.1} ms {:6.2} x", ms / floor);
+        println!("{name:45} {ms:8.1} ms {:6.2} x", ms / baseline);
     }
 }
 
@@ -61,7 +61,7 @@ fn vfork(path: &str, count: u32) -> f64 {
     for _ in 0..count {
         // SAFETY: the child runs in our memory and on our stack while we wait; it only calls `execve` or `_exit`.
         unsafe {
-            #[expect(deprecated, reason = "the floor is vfork")]
+            #[expect(deprecated, reason = "the baseline is vfork")]
             match libc::vfork() {
                 0 => {
                     libc::execve(path.as_ptr(), argv.as_ptr(), environ);

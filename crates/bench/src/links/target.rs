@@ -92,33 +92,33 @@ fn gathered(report: &Report, peer: &Series) -> Judged {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contestant::Contestant;
     use super::super::flags::parse;
     use super::super::measure::Measured;
+    use super::super::subject::Subject;
     use super::*;
     use crate::machine::Machine;
 
-    fn report(benchmark: Benchmark, times: &[(Contestant, u32, f64)]) -> Report {
+    fn report(benchmark: Benchmark, times: &[(Subject, u32, f64)]) -> Report {
         let flags = parse(benchmark, &mut lexopt::Parser::from_args([""; 0])).unwrap().unwrap();
         let mut report = Report::new(&flags, Machine::look());
-        for (contestant, bytes, ns) in times {
+        for (subject, bytes, ns) in times {
             let one = Measured { bytes: *bytes, iterations: 1, mean_ns: *ns, median_ns: *ns, least_ns: *ns };
-            report.add(contestant, vec![one]);
+            report.add(subject, vec![one]);
         }
         report
     }
 
     #[test]
     fn two_agents_are_held_against_the_bare_program() {
-        let pair = |transport| Contestant::Pair { transport };
+        let pair = |transport| Subject::Pair { transport };
         let times = [
-            (Contestant::Bare, 8, 100.0),
+            (Subject::Bare, 8, 100.0),
             (pair("tcp"), 8, 125.0),
             (pair("tree"), 8, 300.0),
             (pair("ucx"), 8, 100.0),
-            (Contestant::UcxPerftest { sleeps: true }, 8, 49.0),
-            (Contestant::UcxPerftest { sleeps: false }, 8, 1.0),
-            (Contestant::Bare, LARGE, 80.0),
+            (Subject::UcxPerftest { sleeps: true }, 8, 49.0),
+            (Subject::UcxPerftest { sleeps: false }, 8, 1.0),
+            (Subject::Bare, LARGE, 80.0),
             (pair("tcp"), LARGE, 100.0),
         ];
         let met: Vec<bool> = judge(&report(Benchmark::P2p, &times))
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn the_best_at_each_size_counts_and_the_worst_size() {
-        let peer = Contestant::Peer { name: "other".into(), command: String::new() };
-        let all = |exchange| Contestant::All { exchange, transport: None };
+        let peer = Subject::Peer { name: "other".into(), command: String::new() };
+        let all = |exchange| Subject::All { exchange, transport: None };
         let times = [
             (peer.clone(), 64, 400.0),
             (all("tree"), 64, 100.0),

@@ -10,7 +10,7 @@ use crate::startup::chart::Chart;
 use crate::words::{at_least_one, host_names, word};
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Usual {
+pub struct CommonFlags {
     pub wireup: Option<PathBuf>,
     pub wireup_args: Vec<String>,
     /// For each job.
@@ -21,9 +21,9 @@ pub struct Usual {
     svg: Option<PathBuf>,
 }
 
-impl Usual {
-    pub fn new(limit: Duration) -> Usual {
-        Usual { wireup: None, wireup_args: Vec::new(), limit, dry_run: false, json: None, csv: None, svg: None }
+impl CommonFlags {
+    pub fn new(limit: Duration) -> CommonFlags {
+        CommonFlags { wireup: None, wireup_args: Vec::new(), limit, dry_run: false, json: None, csv: None, svg: None }
     }
 
     /// Parses the flag of that name if it is one of these.

@@ -3,23 +3,23 @@ use std::path::Path;
 
 use crate::error::{BenchError, io};
 use crate::interrupt::Interrupt;
-use crate::orphans;
+use crate::leftovers;
 use crate::programs::Scratch;
 
-pub struct Ground {
+pub struct Setup {
     pub scratch: Scratch,
     pub interrupt: Interrupt,
 }
 
-impl Ground {
+impl Setup {
     /// For jobs on this machine, or across `hosts`, which must all see the folder `shared` (default: the current one).
-    pub fn prepare(hosts: &[String], shared: Option<&Path>) -> Result<Ground, BenchError> {
+    pub fn prepare(hosts: &[String], shared: Option<&Path>) -> Result<Setup, BenchError> {
         let interrupt = Interrupt::install().map_err(io("signal handlers"))?;
-        orphans::adopt().map_err(|error| io("child subreaper")(error.into()))?;
+        leftovers::adopt().map_err(|error| io("child subreaper")(error.into()))?;
         let scratch = match hosts.is_empty() {
             true => Scratch::create(),
             false => std::path::absolute(shared.unwrap_or(Path::new("."))).and_then(|dir| Scratch::create_in(&dir)),
         };
-        Ok(Ground { scratch: scratch.map_err(io("test programs"))?, interrupt })
+        Ok(Setup { scratch: scratch.map_err(io("test programs"))?, interrupt })
     }
 }

@@ -37,7 +37,7 @@ fn init(report: &Report) -> Vec<Judged> {
     let sizes = [4096, 16384].into_iter();
     let judged = sizes.map(|size| Judged {
         what: format!("init with blocking Fence to init with Iallgather, {size}"),
-        asked: ">= 5 x".into(),
+        target: ">= 5 x".into(),
         source: if size == 16384 { "2.88 x" } else { "" },
         verdict: faster(
             report.find(size, "iallgather", &OURS),
@@ -60,7 +60,7 @@ fn overlap(report: &Report) -> Vec<Judged> {
         });
         all.extend(cells.map(|cell| Judged {
             what: format!("overlap, {}, {} ranks", cell.key.scheme, cell.key.place.job_size()),
-            asked: format!(">= {:.0} %", bound * 100.0),
+            target: format!(">= {:.0} %", bound * 100.0),
             source,
             verdict:
                 cell.median(Metric::Overlap).map_or(Verdict::NotJudged("not run".into()), |share| hidden(share, bound)),
@@ -81,8 +81,8 @@ fn hidden(share: f64, bound: f64) -> Verdict {
 
 fn exchange(report: &Report) -> Vec<Judged> {
     let mut all = Vec::new();
-    let mut ask = |what: String, asked: &str, source: &'static str, verdict: Verdict| {
-        all.push(Judged { what, asked: asked.to_owned(), source, verdict });
+    let mut ask = |what: String, target: &str, source: &'static str, verdict: Verdict| {
+        all.push(Judged { what, target: target.to_owned(), source, verdict });
     };
     for size in [4096, 8192] {
         ask(

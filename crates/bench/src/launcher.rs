@@ -8,12 +8,12 @@ use crate::cases::{Case, Work};
 use crate::hosts::Remote;
 use crate::peers::{PeerKind, major};
 use crate::programs::{Program, Scratch};
-use crate::standing::session_name;
-use crate::{echo, floor, prun};
+use crate::running_session::session_name;
+use crate::{baseline, echo, prun};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Floor {
+    Baseline {
         spawners: u32,
     },
     Echo,
@@ -27,12 +27,12 @@ pub enum Kind {
     /// `prun` on a running PRRTE.
     Prun,
     /// A process like the launcher that does nothing, in place of a job.
-    LauncherFloor,
+    LauncherBaseline,
     Peer(PeerKind),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Contestant {
+pub struct Launcher {
     /// Unique within a benchmark, such as `hydra-5.0.2`.
     pub name: String,
     pub kind: Kind,
@@ -45,21 +45,21 @@ pub struct Contestant {
     pub env: Vec<(String, String)>,
 }
 
-impl Contestant {
-    pub fn floor(spawners: u32) -> Contestant {
-        Contestant::embedded(format!("floor-{spawners}"), Kind::Floor { spawners })
+impl Launcher {
+    pub fn baseline(spawners: u32) -> Launcher {
+        Launcher::embedded(format!("baseline-{spawners}"), Kind::Baseline { spawners })
     }
 
-    pub fn echo() -> Contestant {
-        Contestant::embedded("echo".into(), Kind::Echo)
+    pub fn echo() -> Launcher {
+        Launcher::embedded("echo".into(), Kind::Echo)
     }
 
-    pub fn bare() -> Contestant {
-        Contestant::embedded("bare".into(), Kind::Bare)
+    pub fn bare() -> Launcher {
+        Launcher::embedded("bare".into(), Kind::Bare)
     }
 
-    fn embedded(name: String, kind: Kind) -> Contestant {
-        Contestant { name, kind, version: String::new(), path: PathBuf::new(), extra: Vec::new(), env: Vec::new() }
+    fn embedded(name: String, kind: Kind) -> Launcher {
+        Launcher { name, kind, version: String::new(), path: PathBuf::new(), extra: Vec::new(), env: Vec::new() }
     }
 
     /// Whether it can run this case at all.
@@ -71,8 +71,8 @@ impl Contestant {
                 let is_reached = case.remote.is_some() || case.place.node_count == 1;
                 return case.is_standing && is_reached && matches!(work, Work::True | Work::Jobs);
             }
-            Kind::LauncherFloor => return work == Work::Jobs,
-            Kind::Floor { .. } if case.is_standing && work == Work::True => return true,
+            Kind::LauncherBaseline => return work == Work::Jobs,
+            Kind::Baseline { .. } if case.is_standing && work == Work::True => return true,
             // There are no targets against the others; `launch` times them.
             Kind::Peer(peer)
                 if case.is_standing && !matches!(peer, PeerKind::Hydra | PeerKind::Srun | PeerKind::Flux) =>
@@ -91,22 +91,22 @@ impl Contestant {
         }
         if case.remote.is_some() {
             return match self.kind {
-                Kind::Floor { spawners } => work == Work::True && spawners == 1,
+                Kind::Baseline { spawners } => work == Work::True && spawners == 1,
                 Kind::Bare => work == Work::True,
                 Kind::Echo => work == Work::Exchange,
                 Kind::Wireup => true,
                 Kind::Serial => work == Work::Initiation,
-                Kind::Session | Kind::Prun | Kind::LauncherFloor => false,
+                Kind::Session | Kind::Prun | Kind::LauncherBaseline => false,
                 Kind::Peer(peer) => work != Work::Initiation && peer.knows_hosts() && self.can(peer, work),
             };
         }
         let one_node = case.place.node_count == 1;
         match self.kind {
             // With an MPI program this baseline starts singletons; one spawner is enough.
-            Kind::Floor { spawners } => one_node && (work == Work::True || work == Work::MpiInit && spawners == 1),
+            Kind::Baseline { spawners } => one_node && (work == Work::True || work == Work::MpiInit && spawners == 1),
             Kind::Echo => one_node && matches!(work, Work::PmiInit | Work::PmiBare | Work::Exchange),
             Kind::Wireup => true,
-            Kind::Bare | Kind::Serial | Kind::Session | Kind::Prun | Kind::LauncherFloor => false,
+            Kind::Bare | Kind::Serial | Kind::Session | Kind::Prun | Kind::LauncherBaseline => false,
             Kind::Peer(peer) => one_node && work != Work::Memory && self.can(peer, work),
         }
     }
@@ -114,7 +114,7 @@ impl Contestant {
     /// Whether it is timed with many jobs of one process each.
     fn takes_jobs(&self, case: &Case) -> bool {
         match self.kind {
-            Kind::Floor { spawners } => spawners == 1,
+            Kind::Baseline { spawners } => spawners == 1,
             Kind::Wireup => true,
             Kind::Peer(PeerKind::Srun) => true,
             Kind::Peer(PeerKind::Hydra) => case.remote.is_some() || case.place.node_count == 1,
@@ -141,7 +141,7 @@ impl Contestant {
     pub fn process_count(&self, case: &Case) -> u32 {
         match self.kind {
             Kind::Bare => case.place.node_count,
-            Kind::LauncherFloor => 0,
+            Kind::LauncherBaseline => 0,
             _ => case.place.job_size(),
         }
     }
@@ -162,9 +162,9 @@ impl Contestant {
         let job_size = place.job_size();
         let remote = case.remote.as_ref().map(|remote| remote.first(place.node_count));
         let options = match (self.kind, &remote) {
-            (Kind::Floor { .. }, _) if case.work == Work::Jobs => return program,
-            (Kind::Floor { spawners }, _) => return floor::argv(scratch, spawners, job_size, program),
-            (Kind::LauncherFloor, _) => words(&["--version"]),
+            (Kind::Baseline { .. }, _) if case.work == Work::Jobs => return program,
+            (Kind::Baseline { spawners }, _) => return baseline::argv(scratch, spawners, job_size, program),
+            (Kind::LauncherBaseline, _) => words(&["--version"]),
             (Kind::Session, _) => self.in_session(case),
             (Kind::Prun, _) => prun::options(self, scratch, place),
             (Kind::Echo, None) => return echo::argv(scratch, job_size, program),
@@ -188,7 +188,7 @@ impl Contestant {
         let options = if is_ours { with_pmix(options, case.work) } else { options };
         let mut argv = vec![self.path.clone().into_os_string()];
         argv.extend(options.into_iter().chain(self.extra.iter().cloned()).map(OsString::from));
-        if self.kind != Kind::LauncherFloor {
+        if self.kind != Kind::LauncherBaseline {
             argv.extend(program);
         }
         argv
@@ -244,14 +244,14 @@ fn words(words: &[&str]) -> Vec<String> {
 impl Serialize for Kind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match self {
-            Kind::Floor { .. } => "floor",
+            Kind::Baseline { .. } => "baseline",
             Kind::Echo => "echo",
             Kind::Bare => "bare",
             Kind::Wireup => "wireup",
             Kind::Serial => "serial",
             Kind::Session => "session",
             Kind::Prun => "prun",
-            Kind::LauncherFloor => "floor-launcher",
+            Kind::LauncherBaseline => "baseline-launcher",
             Kind::Peer(peer) => peer.name(),
         })
     }
@@ -263,8 +263,8 @@ mod tests {
 
     fn tell(kind: Kind, case: &Case) -> String {
         let scratch = Scratch::create().unwrap();
-        let contestant = Contestant { path: "/bin/x".into(), ..Contestant::embedded("x".into(), kind) };
-        let argv = contestant.argv(&scratch, case, vec!["a".into(), "b".into()]);
+        let launcher = Launcher { path: "/bin/x".into(), ..Launcher::embedded("x".into(), kind) };
+        let argv = launcher.argv(&scratch, case, vec!["a".into(), "b".into()]);
         let words: Vec<_> = argv[1..].iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ").replace(&*scratch.file("").to_string_lossy(), "DIR/")
     }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn each_is_told_in_its_own_words() {
-        assert_eq!(tell(Kind::Floor { spawners: 2 }, &here("true-1x8")), "8 2 a b");
+        assert_eq!(tell(Kind::Baseline { spawners: 2 }, &here("true-1x8")), "8 2 a b");
         assert_eq!(tell(Kind::Echo, &here("exchange-1x8")), "8 a b");
         assert_eq!(tell(Kind::Wireup, &here("true-1x8")), "run -n 8 a b");
         assert_eq!(tell(Kind::Wireup, &here("true-4x8")), "run -n 32 --virtual-nodes 4 a b");
@@ -309,7 +309,7 @@ mod tests {
         let hosts = ["p".to_owned(), "q".to_owned()];
         let case = Case::on_hosts("mpi-init-2x4", &hosts, "srun").unwrap();
         assert_eq!(tell(Kind::Wireup, &case), "run -n 8 --ppn 4 a b");
-        let takes_part = |kind| Contestant::embedded("x".into(), kind).takes_part(&case);
+        let takes_part = |kind| Launcher::embedded("x".into(), kind).takes_part(&case);
         assert!(takes_part(Kind::Wireup) && takes_part(Kind::Peer(PeerKind::Srun)));
         assert!(!takes_part(Kind::Peer(PeerKind::Hydra)) && !takes_part(Kind::Session));
     }
@@ -317,11 +317,11 @@ mod tests {
     #[test]
     fn sessions_and_what_is_like_them_are_told_where_they_stand() {
         let name = session_name();
-        let standing = |case: Case| Case { is_standing: true, ..case };
-        assert_eq!(tell(Kind::Session, &standing(here("true-1x8"))), format!("run --session {name} -n 8 a b"));
+        let running_session = |case: Case| Case { is_standing: true, ..case };
+        assert_eq!(tell(Kind::Session, &running_session(here("true-1x8"))), format!("run --session {name} -n 8 a b"));
         let run = format!("run --session {name} -n 8 --ppn 4 a b");
-        assert_eq!(tell(Kind::Session, &standing(there("true-2x4"))), run);
-        let prun = tell(Kind::Prun, &standing(there("true-2x4")));
+        assert_eq!(tell(Kind::Session, &running_session(there("true-2x4"))), run);
+        let prun = tell(Kind::Prun, &running_session(there("true-2x4")));
         assert_eq!(
             prun,
             "--allow-run-as-root --dvm-uri file:DIR/dvm-uri -n 8 --map-by :OVERSUBSCRIBE --bind-to none a b"
@@ -333,24 +333,24 @@ mod tests {
         let hosts = ["p".to_owned(), "q".to_owned()];
         let case = Case::stream("jobs-1x1", &hosts, Some("rsh")).unwrap();
         assert_eq!(tell(Kind::Wireup, &case), "run --hosts p -n 1 --ppn 1 --remote-shell rsh a b");
-        assert_eq!(tell(Kind::LauncherFloor, &case), "--version");
+        assert_eq!(tell(Kind::LauncherBaseline, &case), "--version");
         let srun = "-n 1 --overcommit --mpi=none -N 1 --ntasks-per-node 1 --nodelist p --overlap a b";
         assert_eq!(tell(Kind::Peer(PeerKind::Srun), &case), srun);
         let scratch = Scratch::create().unwrap();
-        assert_eq!(Contestant::floor(1).argv(&scratch, &case, vec!["a".into()]), ["a"]);
-        assert!(Contestant::floor(1).takes_part(&case) && !Contestant::floor(2).takes_part(&case));
+        assert_eq!(Launcher::baseline(1).argv(&scratch, &case, vec!["a".into()]), ["a"]);
+        assert!(Launcher::baseline(1).takes_part(&case) && !Launcher::baseline(2).takes_part(&case));
     }
 
     #[test]
     fn nobody_is_asked_for_what_it_cannot_do() {
-        let open_mpi = Contestant::embedded("o".into(), Kind::Peer(PeerKind::OpenMpi));
+        let open_mpi = Launcher::embedded("o".into(), Kind::Peer(PeerKind::OpenMpi));
         assert!(open_mpi.takes_part(&here("true-1x4")) && !open_mpi.takes_part(&here("pmi-init-1x4")));
         assert!(open_mpi.takes_part(&there("pmix-exchange-2x4")) && !open_mpi.takes_part(&here("openmpi4-1x4")));
-        assert!(Contestant::floor(1).takes_part(&here("mpi-init-1x4")));
-        assert!(!Contestant::floor(2).takes_part(&here("mpi-init-1x4")));
-        assert!(!Contestant::echo().takes_part(&here("true-1x4")));
-        assert!(!Contestant::floor(1).takes_part(&here("true-2x4")));
-        assert!(Contestant::floor(1).takes_part(&there("true-2x4")));
-        assert!(!Contestant::bare().takes_part(&here("true-1x4")));
+        assert!(Launcher::baseline(1).takes_part(&here("mpi-init-1x4")));
+        assert!(!Launcher::baseline(2).takes_part(&here("mpi-init-1x4")));
+        assert!(!Launcher::echo().takes_part(&here("true-1x4")));
+        assert!(!Launcher::baseline(1).takes_part(&here("true-2x4")));
+        assert!(Launcher::baseline(1).takes_part(&there("true-2x4")));
+        assert!(!Launcher::bare().takes_part(&here("true-1x4")));
     }
 }

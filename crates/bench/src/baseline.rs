@@ -9,7 +9,7 @@ use crate::programs::{Program, Scratch};
 
 pub fn argv(scratch: &Scratch, spawners: u32, job_size: u32, program: Vec<OsString>) -> Vec<OsString> {
     let mut argv = vec![
-        scratch.program(Program::SpawnFloor).into_os_string(),
+        scratch.program(Program::SpawnBaseline).into_os_string(),
         job_size.to_string().into(),
         spawners.to_string().into(),
     ];

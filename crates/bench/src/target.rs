@@ -8,7 +8,7 @@ use crate::metric::Metric;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
     /// The spawn baseline with one spawner.
-    Floor,
+    Baseline,
     Echo,
     /// The newest Hydra that was found.
     Hydra,
@@ -17,7 +17,7 @@ pub enum Against {
     /// One remote shell per host, all at once.
     Bare,
     /// The sum of that and the spawn baseline for all ranks.
-    BareAndFloor,
+    BareAndBaseline,
     /// One remote shell per rank, one after the other.
     Serial,
     /// `mpirun` of this Open MPI.
@@ -32,7 +32,7 @@ pub enum Against {
 
 /// A target: `metric` is at most `factor` times the reference, plus `plus` (in the metric's unit).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
+pub struct Target {
     pub metric: Metric,
     pub against: Against,
     pub factor: f64,
@@ -40,8 +40,8 @@ pub struct Asked {
 }
 
 /// The targets for wireup in a job on this machine.
-pub fn asked_of(work: Work, place: Place) -> Vec<Asked> {
-    let ask = |metric, against, factor, plus| Asked { metric, against, factor, plus };
+pub fn targets_of(work: Work, place: Place) -> Vec<Target> {
+    let ask = |metric, against, factor, plus| Target { metric, against, factor, plus };
     let wall = |against, factor, plus| ask(Metric::Wall, against, factor, plus);
     match (work, place.node_count, place.ppn) {
         (Work::OpenMpi(version), 1, 4 | 16) => vec![ask(Metric::Overhead, Against::OpenMpi(version), 0.5, 0.0)],
@@ -49,10 +49,10 @@ pub fn asked_of(work: Work, place: Place) -> Vec<Asked> {
             vec![ask(Metric::Overhead, Against::OpenMpi(OpenMpi::V5), 1.0 / 3.0, 0.0)]
         }
         (Work::Polling, 1, 4) => vec![ask(Metric::Time, Against::OpenMpi(OpenMpi::V4), 1.0, 0.0)],
-        (Work::PmixDirect, 2.., _) => vec![first_get_asked()],
-        (Work::True, 1, 1024) => vec![wall(Against::Floor, 1.25, 0.0)],
-        (Work::True, 1, 256) => vec![wall(Against::Floor, 1.3, 0.0)],
-        (Work::True, 1, 4) => vec![wall(Against::Floor, 1.0, 0.003), wall(Against::Hydra5, 0.6, 0.0)],
+        (Work::PmixDirect, 2.., _) => vec![first_get_target()],
+        (Work::True, 1, 1024) => vec![wall(Against::Baseline, 1.25, 0.0)],
+        (Work::True, 1, 256) => vec![wall(Against::Baseline, 1.3, 0.0)],
+        (Work::True, 1, 4) => vec![wall(Against::Baseline, 1.0, 0.003), wall(Against::Hydra5, 0.6, 0.0)],
         (Work::PmiInit | Work::PmiBare, 1, 4096) => vec![wall(Against::Hydra, 1.0 / 3.0, 0.0)],
         (Work::MpiInit, 1, 64) => vec![wall(Against::Hydra5, 0.75, 0.0)],
         (Work::Exchange, 1, 64) => vec![
@@ -68,19 +68,19 @@ pub fn asked_of(work: Work, place: Place) -> Vec<Asked> {
 }
 
 /// A first get takes less than a millisecond, whatever the other launchers take.
-pub fn first_get_asked() -> Asked {
-    Asked { metric: Metric::FirstGet, against: Against::Own(Metric::FirstGet), factor: 0.0, plus: 0.001 }
+pub fn first_get_target() -> Target {
+    Target { metric: Metric::FirstGet, against: Against::Own(Metric::FirstGet), factor: 0.0, plus: 0.001 }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reference = match self.against {
-            Against::Floor => "floor-1",
+            Against::Baseline => "baseline-1",
             Against::Echo => "echo",
             Against::Hydra => "hydra",
             Against::Hydra5 => "hydra-5",
             Against::Bare => "bare",
-            Against::BareAndFloor => "(bare + floor-1)",
+            Against::BareAndBaseline => "(bare + baseline-1)",
             Against::Serial => "serial",
             Against::OpenMpi(OpenMpi::V4) => "open-mpi-4",
             Against::OpenMpi(OpenMpi::V5) => "open-mpi-5",
@@ -104,17 +104,17 @@ mod tests {
 
     #[test]
     fn targets_read_as_people_say_them() {
-        let asked: Vec<String> = TABLE
+        let target: Vec<String> = TABLE
             .iter()
-            .flat_map(|name| name.parse::<Case>().unwrap().asked)
-            .map(|asked| format!("{} {asked}", asked.metric))
+            .flat_map(|name| name.parse::<Case>().unwrap().target)
+            .map(|target| format!("{} {target}", target.metric))
             .collect();
         assert_eq!(
-            asked,
+            target,
             [
-                "wall <= 1.25 x floor-1",
-                "wall <= 1.3 x floor-1",
-                "wall <= 1 x floor-1 + 3.00 ms",
+                "wall <= 1.25 x baseline-1",
+                "wall <= 1.3 x baseline-1",
+                "wall <= 1 x baseline-1 + 3.00 ms",
                 "wall <= 0.6 x hydra-5",
                 "wall <= 0.333 x hydra",
                 "wall <= 0.333 x hydra",

@@ -9,7 +9,7 @@ use crate::turns::Place;
 const UCX_SIZES: [u32; 4] = [8, 1 << 10, 1 << 16, 1 << 22];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contestant {
+pub enum Subject {
     /// Two agents.
     Pair { transport: &'static str },
     /// All agents. Without a transport, only the links of the tree are used.
@@ -24,48 +24,48 @@ pub enum Contestant {
 }
 
 /// All that a benchmark times, without those that the user excludes.
-pub fn all(flags: &Flags) -> Vec<Contestant> {
+pub fn all(flags: &Flags) -> Vec<Subject> {
     let mut all = Vec::new();
     match flags.benchmark {
         Benchmark::P2p => {
-            all.push(Contestant::Bare);
-            all.extend(["tcp", "tree", "ucx"].map(|transport| Contestant::Pair { transport }));
-            all.extend([true, false].map(|sleeps| Contestant::UcxPerftest { sleeps }));
+            all.push(Subject::Bare);
+            all.extend(["tcp", "tree", "ucx"].map(|transport| Subject::Pair { transport }));
+            all.extend([true, false].map(|sleeps| Subject::UcxPerftest { sleeps }));
         }
         Benchmark::Coll => {
-            all.push(Contestant::All { exchange: "tree", transport: None });
+            all.push(Subject::All { exchange: "tree", transport: None });
             for exchange in ["ring", "log"] {
                 all.extend(
-                    ["tcp", "tree", "ucx"].map(|transport| Contestant::All { exchange, transport: Some(transport) }),
+                    ["tcp", "tree", "ucx"].map(|transport| Subject::All { exchange, transport: Some(transport) }),
                 );
             }
             let peers = flags.peers.iter().cloned();
-            all.extend(peers.map(|(name, command)| Contestant::Peer { name, command }));
+            all.extend(peers.map(|(name, command)| Subject::Peer { name, command }));
         }
     }
-    all.retain(|contestant| {
-        let name = contestant.name();
+    all.retain(|subject| {
+        let name = subject.name();
         flags.only.is_empty() || flags.only.iter().any(|only| name.starts_with(only.as_str()))
     });
     all
 }
 
-impl Contestant {
+impl Subject {
     pub fn name(&self) -> String {
         match self {
-            Contestant::Pair { transport } => (*transport).to_owned(),
-            Contestant::All { exchange, transport: None } => (*exchange).to_owned(),
-            Contestant::All { exchange, transport: Some(transport) } => format!("{exchange}/{transport}"),
-            Contestant::Bare => "bare C".into(),
-            Contestant::UcxPerftest { sleeps: true } => "perftest, sleeps".into(),
-            Contestant::UcxPerftest { sleeps: false } => "perftest, turns".into(),
-            Contestant::Peer { name, .. } => name.clone(),
+            Subject::Pair { transport } => (*transport).to_owned(),
+            Subject::All { exchange, transport: None } => (*exchange).to_owned(),
+            Subject::All { exchange, transport: Some(transport) } => format!("{exchange}/{transport}"),
+            Subject::Bare => "bare C".into(),
+            Subject::UcxPerftest { sleeps: true } => "perftest, sleeps".into(),
+            Subject::UcxPerftest { sleeps: false } => "perftest, turns".into(),
+            Subject::Peer { name, .. } => name.clone(),
         }
     }
 
     /// Whether times are those of a round trip.
     pub fn is_round_trip(&self) -> bool {
-        matches!(self, Contestant::Pair { .. } | Contestant::Bare)
+        matches!(self, Subject::Pair { .. } | Subject::Bare)
     }
 
     /// The command, and whether it prints its measurements on standard error (else on standard output).
@@ -73,28 +73,28 @@ impl Contestant {
         let flags = place.flags;
         let steps = steps(&flags.steps);
         match self {
-            Contestant::Pair { transport } => {
+            Subject::Pair { transport } => {
                 let (first, second) = flags.pair;
                 let task = format!("{first},{second}:{steps}");
                 (run(place, &task, &[format!("--agent-transport={transport}")]), true)
             }
-            Contestant::All { exchange, transport } => {
+            Subject::All { exchange, transport } => {
                 let mut extra = vec![format!("--exchange={exchange}")];
                 extra.extend(transport.map(|transport| format!("--agent-transport={transport}")));
                 (run(place, &format!("all:{steps}"), &extra), true)
             }
-            Contestant::Bare => {
-                let program = place.ground.scratch.program(Program::TcpPingpong).display().to_string();
+            Subject::Bare => {
+                let program = place.setup.scratch.program(Program::TcpPingpong).display().to_string();
                 let local = if flags.across.hosts.is_empty() { "127.0.0.1" } else { "" };
                 let [first, second] = ends(place);
-                let served = place.ground.scratch.file("served").display().to_string();
+                let served = place.setup.scratch.file("served").display().to_string();
                 let script = format!(
                     "rm -f {served}; {second} {program} serve {local} >{served} & \
                      until test -s {served}; do sleep 0.01; done; {first} {program} $(cat {served}) {steps}; wait"
                 );
                 (shell(&script), false)
             }
-            Contestant::UcxPerftest { sleeps } => {
+            Subject::UcxPerftest { sleeps } => {
                 let mode = if *sleeps { " -e -E sleep" } else { "" };
                 let [first, second] = ends(place);
                 let host = flags.across.hosts.get(flags.pair.1 as usize).map_or("127.0.0.1", String::as_str);
@@ -110,8 +110,8 @@ impl Contestant {
                 }
                 (shell(&script), false)
             }
-            Contestant::Peer { command, .. } => {
-                let program = place.ground.scratch.program(Program::PmixExchange).display().to_string();
+            Subject::Peer { command, .. } => {
+                let program = place.setup.scratch.program(Program::PmixExchange).display().to_string();
                 let count = if flags.across.hosts.is_empty() { flags.nodes as usize } else { flags.across.hosts.len() };
                 let ranks = format!("{program} {count} allgather {steps}");
                 (shell(&command.replace("{steps}", &steps).replace("{pmix}", &ranks)), false)
@@ -153,7 +153,7 @@ fn run(place: &Place<Flags>, task: &str, extra: &[String]) -> Vec<OsString> {
     }
     argv.push(format!("--fanout={}", flags.fanout).into());
     argv.push(format!("--agent-bench={task}").into());
-    argv.extend(extra.iter().chain(&flags.usual.wireup_args).map(OsString::from));
-    argv.push(place.ground.scratch.program(Program::True).into());
+    argv.extend(extra.iter().chain(&flags.common_flags.wireup_args).map(OsString::from));
+    argv.push(place.setup.scratch.program(Program::True).into());
     argv
 }

@@ -11,9 +11,9 @@ use rustix::process::{Pid, getpid};
 
 use crate::cases::Case;
 use crate::command::{self, Failure, Invocation};
-use crate::contestant::{Contestant, Kind};
 use crate::interrupt::Interrupt;
-use crate::orphans;
+use crate::launcher::{Kind, Launcher};
+use crate::leftovers;
 use crate::prun;
 use crate::sample::Stage;
 
@@ -22,7 +22,7 @@ const GLANCE: Duration = Duration::from_millis(5);
 /// Time limit for ending it (chosen).
 const DOWN_LIMIT: Duration = Duration::from_secs(30);
 
-pub struct Standing {
+pub struct RunningSession {
     /// How long it took to start.
     pub up_s: f64,
     /// Its processes that are our children.
@@ -43,22 +43,22 @@ pub fn session_name() -> String {
     format!("bench-{}", std::process::id())
 }
 
-impl Standing {
-    /// Starts what `contestant` needs for `case`, if anything.
+impl RunningSession {
+    /// Starts what `launcher` needs for `case`, if anything.
     ///
     /// # Errors
     /// It did not start; nothing of it is left.
-    pub fn raise(contestant: &Contestant, case: &Case, stage: &Stage) -> Result<Option<Standing>, Failure> {
-        let before = orphans::children_of(getpid());
+    pub fn raise(launcher: &Launcher, case: &Case, stage: &Stage) -> Result<Option<RunningSession>, Failure> {
+        let before = leftovers::children_of(getpid());
         let begin = Instant::now();
-        let end = match contestant.kind {
-            Kind::Session => session(contestant, case, stage)?,
-            Kind::Prun => End::Machine(machine(contestant, case, stage)?),
+        let end = match launcher.kind {
+            Kind::Session => session(launcher, case, stage)?,
+            Kind::Prun => End::Machine(machine(launcher, case, stage)?),
             _ => return Ok(None),
         };
         let up_s = begin.elapsed().as_secs_f64();
-        let pids = orphans::children_of(getpid()).into_iter().filter(|pid| !before.contains(pid)).collect();
-        Ok(Some(Standing { up_s, pids, end }))
+        let pids = leftovers::children_of(getpid()).into_iter().filter(|pid| !before.contains(pid)).collect();
+        Ok(Some(RunningSession { up_s, pids, end }))
     }
 
     /// Ends it.
@@ -82,19 +82,19 @@ impl Standing {
     }
 }
 
-impl Drop for Standing {
+impl Drop for RunningSession {
     fn drop(&mut self) {
         // A caller that needs the result calls `end`.
         let _ = self.take_down();
     }
 }
 
-fn session(contestant: &Contestant, case: &Case, stage: &Stage) -> Result<End, Failure> {
+fn session(launcher: &Launcher, case: &Case, stage: &Stage) -> Result<End, Failure> {
     let command = |words: Vec<String>, limit| Invocation {
-        argv: [vec![contestant.path.clone().into()], words.into_iter().map(OsString::from).collect()].concat(),
+        argv: [vec![launcher.path.clone().into()], words.into_iter().map(OsString::from).collect()].concat(),
         env: Vec::new(),
         stdout: None,
-        stderr: stage.scratch.file("standing-stderr"),
+        stderr: stage.scratch.file("session-stderr"),
         limit,
     };
     let down = command(["down", "--kill", "--session", &session_name()].map(str::to_owned).into(), DOWN_LIMIT);
@@ -119,15 +119,15 @@ fn up_words(case: &Case) -> Vec<String> {
     words
 }
 
-fn machine(contestant: &Contestant, case: &Case, stage: &Stage) -> Result<Child, Failure> {
+fn machine(launcher: &Launcher, case: &Case, stage: &Stage) -> Result<Child, Failure> {
     let told = stage.scratch.file("dvm-stdout");
     let uri = prun::uri_file(stage.scratch);
     let _ = fs::remove_file(&uri);
     let invocation = Invocation {
-        argv: prun::machine_argv(contestant, &uri, case),
-        env: contestant.env_of_launcher(stage.scratch),
+        argv: prun::machine_argv(launcher, &uri, case),
+        env: launcher.env_of_launcher(stage.scratch),
         stdout: Some(told.clone()),
-        stderr: stage.scratch.file("standing-stderr"),
+        stderr: stage.scratch.file("session-stderr"),
         limit: case.limit,
     };
     let mut child = invocation.spawn()?;
