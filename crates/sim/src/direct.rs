@@ -1,4 +1,4 @@
-//! Links beside the tree: agents that listen when they are asked to, and dial each other.
+//! Direct links between agents, outside the tree: agents listen when they are asked to, and dial each other.
 
 use crate::clock::Event;
 use crate::faults::Fault;
@@ -8,12 +8,12 @@ use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::route::Point;
 
-/// Where it is reached by the transport that all have agreed on.
+/// The point where an agent is reached by the transport that all agents have agreed on.
 fn point(host: u32) -> Point {
     Point { address: host.to_le_bytes().into(), key: [host as u8; 32] }
 }
 
-/// Where an agent listens.
+/// The listening address of an agent.
 fn address(host: u32) -> String {
     format!("agent {host}")
 }
@@ -75,7 +75,7 @@ impl World {
         self.net.connect(&mut self.clock, ends, Sort::Direct);
     }
 
-    /// Who else is on a link.
+    /// The agent at the other end of a link.
     pub(crate) fn other_end(&self, link: u32, host: u32) -> Option<u32> {
         match self.net.ends(link)[1 - self.end_of(link, host)] {
             End::Agent(other, _) => Some(other),

@@ -1,5 +1,5 @@
-//! Collectives of all kinds, by every scheme, many under way: random worlds, each undisturbed, then with misfortunes that
-//! strike while they are. `WIREUP_SIM_SEEDS` asks for other seeds.
+//! Collectives of all kinds, with every scheme, many in progress: random worlds, each without faults, then with faults while collectives
+//! are in progress. `WIREUP_SIM_SEEDS` selects other seeds.
 
 mod seeds;
 
@@ -10,8 +10,8 @@ use wireup_sim::workload::Step;
 use wireup_sim::{Report, run};
 use wireup_wire::peer::Cause;
 
-/// A job ends at most so long after its last misfortune (ns): a link beside the tree is waited for for 20 s from the end of the
-/// start time, a rank that hangs for 30 s.
+/// The most time that a run with faults takes beyond the one without (ns): a direct link is waited for for 20 s from the end of the start
+/// time, a rank that hangs for 30 s.
 const END_NS_MAX: u64 = 40_000_000_000;
 
 #[test]
@@ -36,7 +36,7 @@ fn every_rule_holds_in_every_collective_world() {
     assert!(quiet > 0, "what agents hold was looked at");
 }
 
-/// A world without and with its misfortunes, and whether a rank of it may hang by its own will.
+/// Runs a world without and with its faults; also returns whether one of its ranks may hang.
 fn run_both(seed: u64) -> (Report, Report, bool) {
     let calm = run(collective_world(seed));
     let stormy = with_faults(seed, &calm);
@@ -63,7 +63,7 @@ fn same_seed_same_run() {
     }
 }
 
-/// Seeds that once showed something, and what.
+/// Seeds that once failed, and why.
 #[test]
 fn kept_seeds() {
     for (seed, what) in [

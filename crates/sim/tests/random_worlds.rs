@@ -1,5 +1,4 @@
-//! Random worlds, by seed: each run undisturbed, then with misfortunes. `WIREUP_SIM_SEEDS=1000..2000` (or a count)
-//! asks for others.
+//! Random worlds, by seed: each without faults, then with faults. `WIREUP_SIM_SEEDS=1000..2000` (or a count) selects others.
 
 mod seeds;
 
@@ -36,7 +35,7 @@ fn is_routed(notice: &Notice) -> bool {
     matches!(notice, Notice::Note(Note::Routed { .. }))
 }
 
-/// Seeds that once showed something, here or in the simulator itself, and what.
+/// Seeds that once failed, here or in the simulator itself, and why.
 #[test]
 fn kept_seeds() {
     for (seed, what) in [

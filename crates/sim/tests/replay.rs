@@ -1,4 +1,4 @@
-//! A recorded agent, told the same again, wants the same again.
+//! A replayed agent has the same outputs as the recorded one.
 
 use wireup_sim::random::{collectives, with_faults, world};
 use wireup_sim::replay::{Told, replay};

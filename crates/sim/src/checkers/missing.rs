@@ -1,5 +1,4 @@
-//! Hosts that are not there: all of them are named together, no other is, and in time. Clocks: what is said of their
-//! offsets is true.
+//! Missing hosts: all of them are reported together, no others are, and in time. Clocks: the reported offsets are right.
 
 use crate::checkers::ending::failure;
 use crate::faults::Culprit;
@@ -11,12 +10,12 @@ use wireup_coll::tree::Tree;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure, TracePart};
 
-/// From the end of the start time until the job is over: agents at the end of their time need a few hops, and what is
-/// on its way then, or runs, is ended with grace and then given up (ns).
+/// From the end of the start time until the job is over (ns). Agents at the end of their time need a few hops, and what is then in flight
+/// or running gets its grace period before it is given up.
 const SLACK_NS: u64 = 6_000_000_000;
 
 impl World {
-    /// Hosts in trouble may be blamed from the start.
+    /// Hosts with a problem may be blamed from the start.
     pub(crate) fn blame_hosts(&mut self) {
         let Some(remote) = self.spec.remote.clone() else { return };
         let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
@@ -65,7 +64,7 @@ impl World {
         if !is_undisturbed {
             return;
         }
-        // With few shells, those that hang keep others from being called.
+        // With few shells, those that hang keep other agents from being called.
         if !remote.may_starve() {
             let unnamed = out.difference(&distinct).filter(|agent| !remote.may_be_unnamed(**agent));
             let unnamed: Vec<&u32> = unnamed.collect();
@@ -106,7 +105,7 @@ impl World {
         let is_clean = self.launcher.life == LauncherLife::Left { code: 0 };
         for (own, aligned) in own.iter().zip(&aligned) {
             let ahead_ns = self.hosts[own.agent.index()].clock_ahead_ns;
-            // Each hop rounds down a nanosecond.
+            // Each hop may round down by a nanosecond.
             let error_ns = aligned.clock_error_ns.saturating_add(u64::from(tree.depth(own.agent)));
             let on_root_ns = (own.job_ns + root_ahead_ns).saturating_sub(ahead_ns);
             if aligned.job_ns.abs_diff(on_root_ns) > error_ns {

@@ -1,4 +1,4 @@
-//! Whether what agents answer is right.
+//! Checks the answers of agents.
 
 use super::Asked;
 use crate::checkers::modex::{Call, record, records};
@@ -73,7 +73,7 @@ impl World {
         procs.len() == self.procs.len() && procs.iter().enumerate().all(is_right)
     }
 
-    /// Whether a get of this rank may come to nothing: it never commits, its server does not say so, or the job ends.
+    /// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends.
     fn may_be_gone(&self, of: u32) -> bool {
         let proc = &self.procs[of as usize];
         let has_left = proc.finalized || !matches!(proc.phase, Phase::Starting | Phase::Running);
