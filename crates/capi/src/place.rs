@@ -162,7 +162,7 @@ mod tests {
         let place = Place::<u32>::new();
         place.on_fork();
         assert_eq!(place.init(|| Ok(7), nothing), Ok(()), "a child of a process that has not joined may join");
-        assert_eq!(place.init(|| Err(Code::FAIL), nothing), Ok(()), "the second time nothing is done");
+        assert_eq!(place.init(|| Err(Code::FAIL), nothing), Ok(()), "a second init does nothing");
         assert_eq!((place.with(|job| Ok(*job)), place.is_initialised()), (Ok(7), true));
         place.job.with(|_| {
             // The child does not have the thread that holds the lock.

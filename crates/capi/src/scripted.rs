@@ -42,7 +42,7 @@ pub fn sealed(bytes: &[u8]) -> c_int {
 
 impl Peer {
     pub fn say(&mut self, body: &str) {
-        self.0.write_all(counted(body).as_bytes()).expect("a reader");
+        self.0.write_all(counted(body).as_bytes()).expect("the client reads");
     }
 
     /// Sends a message together with memory files, one for each element of `memories`.
@@ -76,11 +76,11 @@ impl Peer {
     /// Reads once and returns the bodies received, at least one.
     pub fn heard(&mut self) -> Vec<String> {
         let mut bytes = vec![0; 256 << 10];
-        let got = self.0.read(&mut bytes).expect("something");
-        let mut rest = str::from_utf8(&bytes[..got]).expect("text");
+        let got = self.0.read(&mut bytes).expect("the socket can be read");
+        let mut rest = str::from_utf8(&bytes[..got]).expect("requests are UTF-8");
         let mut bodies = vec![];
         while !rest.is_empty() {
-            let end = 6 + rest[..6].trim().parse::<usize>().expect("a length");
+            let end = 6 + rest[..6].trim().parse::<usize>().expect("a request begins with its length");
             bodies.push(rest[6..end].into());
             rest = &rest[end..];
         }

@@ -138,13 +138,13 @@ impl World {
         } else if !self.spec.remote.as_ref().is_some_and(Remote::by_step) {
             Some("there is no batch system")
         } else if self.batch.shells.contains(&shell) {
-            Some("under an old number")
+            Some("the shell number was used before")
         } else if agents.is_empty() || agents.contains(&AgentId(0)) {
-            Some("that is no list of others")
+            Some("the list is empty or contains the root")
         } else if agents.iter().any(|agent| !matches!(self.hosts[agent.index()].life, Life::Unborn)) {
-            Some("one of them was there already")
+            Some("one of them was started before")
         } else if agents.iter().any(is_running) {
-            Some("another step brings one of them")
+            Some("another step is starting one of them")
         } else {
             None
         }

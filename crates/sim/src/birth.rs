@@ -56,9 +56,9 @@ fn born(now: Instant) -> Born {
 
 fn over_the_wire(bootstrap: &Bootstrap) -> Bootstrap {
     let bytes = bootstrap.encode();
-    let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().expect("a bootstrap begins with its header");
-    assert_eq!(Bootstrap::decode_header(header), Ok(body.len()), "a bootstrap's header knows its length");
-    Bootstrap::decode_body(body).expect("a bootstrap survives its encoding")
+    let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().expect("a bootstrap has a header");
+    assert_eq!(Bootstrap::decode_header(header), Ok(body.len()), "the header contains the body's length");
+    Bootstrap::decode_body(body).expect("an encoded bootstrap message can be decoded")
 }
 
 fn session(spec: &WorldSpec) -> SessionSpec {

@@ -127,21 +127,21 @@ impl World {
 
     fn check_call(&mut self, caller: u32, shell: ShellId, agent: AgentId, bootstrap: Option<&Bootstrap>) {
         let problem = if self.calls.by_shell.contains_key(&(caller, shell)) {
-            "calls a remote shell under an old number"
+            "the shell number was used before"
         } else if bootstrap.is_none() && self.spec.remote.is_none() {
-            "asks a child of this machine whether it answers"
+            "a child on the same machine is probed"
         } else if self.spec.remote.as_ref().is_some_and(Remote::by_step) {
-            "calls it, whom a step brings"
+            "it is called although a step starts it"
         } else if bootstrap.is_some_and(|bootstrap| bootstrap.agent != agent) {
-            "starts it as another"
+            "the bootstrap message is for another agent"
         } else if bootstrap.is_some() && self.calls.is_being_started(agent.0) {
-            "starts it a second time"
+            "it is started a second time"
         } else if self.calls.under_way.get(&caller).copied().unwrap_or_default() >= self.shells_max() {
-            "calls more remote shells at once than it may"
+            "more remote shells at a time than allowed"
         } else {
             return;
         };
-        self.checks.problem(format!("agent {caller}, of agent {agent}: {problem}"));
+        self.checks.problem(format!("agent {caller} calls agent {agent}: {problem}"));
     }
 
     fn shells_max(&self) -> u32 {
@@ -179,7 +179,7 @@ impl World {
             (How::Look, _) => return ends(NEEDED, &format!("{NEEDED_WORDS} {arch}")),
             (How::Send, Program::Missing) if !is_probe => return Answer::Stores,
             (How::Send, _) => {
-                self.checks.problem(format!("agent {caller} sends its program to agent {agent}, in vain"));
+                self.checks.problem(format!("agent {caller} sends its program to agent {agent}, which cannot use it"));
                 return Answer::Never;
             }
             // The stored program is found only by `How::Look`.
@@ -295,7 +295,7 @@ impl World {
     /// on.
     pub(crate) fn stop_shell(&mut self, caller: u32, shell: ShellId) {
         let Some(&index) = self.calls.by_shell.get(&(caller, shell)) else {
-            return self.checks.problem(format!("agent {caller} ends a remote shell that it never called"));
+            return self.checks.problem(format!("agent {caller} stops a remote shell that it never called"));
         };
         let Call { agent, state, .. } = *self.calls.get(index);
         if state == State::Over {

@@ -175,7 +175,7 @@ impl Client {
             (Op::Finalize, _) => link.ask(&Request::Finalize),
             (Op::Abort { code }, _) => link.ask(&Request::Abort { world: true, code, message: b"the script says so" }),
         };
-        asked.expect("scripts ask for what their dialect can carry");
+        asked.expect("the dialect has this request");
         let waits = self.own.is_none() || !matches!(op, Op::Put { .. });
         waits.then(|| self.link.take_output().into())
     }
@@ -184,7 +184,7 @@ impl Client {
     pub fn hear(&mut self, bytes: &[u8], shares: Vec<Shared>) -> Heard {
         let mut heard = Heard::default();
         if self.own.is_none() && !shares.is_empty() {
-            heard.broken = Some("memory comes to a text client".into());
+            heard.broken = Some("a text client receives memory".into());
             return heard;
         }
         shares.into_iter().for_each(|share| self.link.push_memory(Some(share)));
@@ -276,7 +276,7 @@ impl Client {
 impl Own {
     /// The engine and the script number collectives in the same way.
     fn on_started(&mut self, id: Id, expected: u32) -> Result<(), Failure> {
-        assert_eq!(id, expected as Id, "the engine's numbers go up by one");
+        assert_eq!(id, expected as Id, "the engine numbers collectives consecutively");
         self.started.push(id);
         Ok(())
     }
@@ -334,10 +334,10 @@ pub fn place_of(plan: &SpawnPlan, rank_plan: &RankPlan) -> Result<Place, String>
         if name == "PMI_FD" { Some("3".into()) } else { given }
     };
     let contact = Contact::read(find).map_err(|error| error.to_string())?;
-    let Contact::Fd { env, .. } = contact else { return Err(format!("finds {contact:?}")) };
+    let Contact::Fd { env, .. } = contact else { return Err(format!("reads {contact:?} from its environment")) };
     let named = (find("WIREUP_RANK"), find("WIREUP_SIZE"));
     if named != (Some(env.rank.to_string()), Some(env.size.to_string())) {
-        return Err(format!("is {env:?} for PMI and {named:?} for wireup"));
+        return Err(format!("has the place {env:?} for PMI and {named:?} for wireup"));
     }
     Ok(Place { env, job_id: find("PMI_JOBID").unwrap_or_default().into() })
 }

@@ -152,7 +152,7 @@ impl World {
     fn note_over(&mut self, rank: u32, id: u32, is_right: impl Fn(What) -> bool) -> Result<(u32, What), String> {
         let started = &mut self.procs[rank as usize].collecting.started;
         let found = started.iter_mut().find(|one| one.id == id && !one.is_over && is_right(one.what));
-        let one = found.ok_or_else(|| format!("is told the end of {id}, which it did not start so"))?;
+        let one = found.ok_or_else(|| format!("is told that {id} is complete, which it did not start in this way"))?;
         one.is_over = true;
         Ok((one.epoch, one.what))
     }
@@ -195,7 +195,7 @@ impl World {
     pub(crate) fn on_fence_answer(&mut self, rank: u32) -> Result<(), String> {
         let is_lazy = self.spec.pmi_fence == PmiFence::Lazy;
         let collecting = &mut self.procs[rank as usize].collecting;
-        let epoch = collecting.blocking.take().ok_or("leaves a fence that it is not in")?;
+        let epoch = collecting.blocking.take().ok_or("leaves a fence that it never entered")?;
         if std::mem::take(&mut collecting.has_put) && is_lazy {
             collecting.lazy = Some(epoch);
             self.checks.collectives.on_lazy(epoch);
@@ -211,7 +211,7 @@ impl World {
     }
 
     pub(crate) fn on_ring_answer(&mut self, rank: u32, place: u32, left: &[u8], right: &[u8]) -> Result<(), String> {
-        let epoch = self.procs[rank as usize].collecting.blocking.take().ok_or("leaves a ring that it is not in")?;
+        let epoch = self.procs[rank as usize].collecting.blocking.take().ok_or("leaves a ring it never entered")?;
         let whose = |value| contributions::ring_rank(value, epoch).ok_or(format!("gets a wrong value in ring {epoch}"));
         let (left, right) = (whose(left)?, whose(right)?);
         self.checks.collectives.on_release(epoch)?;

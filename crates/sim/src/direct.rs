@@ -48,11 +48,11 @@ impl World {
         let some_have_none = self.spec.faults.iter().any(|fault| matches!(fault, Fault::NoTransport { .. }));
         let wanted = self.spec.transport.is_agreed_on() && !some_have_none;
         if at != wanted.then(|| point(target.0)) {
-            return self.checks.problem(format!("agent {host} dials {target} at {at:?}; wanted: {wanted}"));
+            return self.checks.problem(format!("agent {host} dials {target} at {at:?}; point expected: {wanted}"));
         }
 
         if addresses != [address(target.0)] || !self.hosts[target.index()].listens {
-            return self.checks.problem(format!("agent {host} dials {target} at {addresses:?}, where nobody listens"));
+            return self.checks.problem(format!("agent {host} dials {target} at {addresses:?}, not listening"));
         }
         let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
         self.clock.after(delay_ns, Event::DirectLink(host, target.0));
@@ -68,7 +68,7 @@ impl World {
         }
         let is_between = |link: &u32| self.net.is_direct(*link) && self.other_end(*link, host) == Some(target);
         if self.hosts[host as usize].links.iter().any(is_between) {
-            return self.checks.problem(format!("agents {host} and {target} make two links beside the tree"));
+            return self.checks.problem(format!("agents {host} and {target} have two direct links"));
         }
         let link = self.net.next_link();
         let ends = [self.hosts[target as usize].new_end(target, link), self.hosts[host as usize].new_end(host, link)];

@@ -135,7 +135,7 @@ impl World {
         let restless = &mut self.hosts[host as usize].restless;
         *restless = if is_restless { *restless + 1 } else { *restless / 2 };
         if *restless > RESTLESS_MAX {
-            return self.checks.problem(format!("agent {host} wants tick after tick at one moment"));
+            return self.checks.problem(format!("agent {host} requests ticks without making progress"));
         }
         let turn_is_due = &mut self.hosts[host as usize].turn_is_due;
         if *turn_is_due {
@@ -212,7 +212,7 @@ impl World {
             Output::Listen => self.listen(host),
             Output::Dial { agent, addresses, point } => self.dial(host, agent, &addresses, point),
             Output::Rejoin { .. } => {
-                self.checks.problem(format!("agent {host} looks for a parent in the session of one run"))
+                self.checks.problem(format!("agent {host} looks for a new parent in a single run"))
             }
             Output::OpenTransport => self.open_transport(host),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),

@@ -124,7 +124,7 @@ impl World {
             LauncherOutput::Notice(notice) => {
                 self.digest.debug(&notice);
                 if matches!(notice, Notice::Stall(_)) && self.elapsed_ns() < self.spec.stall_report_ns {
-                    self.checks.problem(format!("a stall is told before anybody can have waited: {notice:?}"));
+                    self.checks.problem(format!("a stall is reported before it can have lasted: {notice:?}"));
                 }
                 self.checks.notice(notice);
             }
@@ -205,7 +205,7 @@ impl World {
         let impatient = self.checks.interrupted || self.spec.timeout_ns.is_some();
         if !self.launcher.writes.is_empty() && !impatient {
             let count = self.launcher.writes.len();
-            self.checks.problem(format!("the launcher leaves with {count} writes under way"));
+            self.checks.problem(format!("the launcher exits with {count} writes in progress"));
         }
         self.launcher.life = LauncherLife::Left { code };
         self.launcher.gone_at = Some(self.clock.now());

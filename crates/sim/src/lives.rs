@@ -52,7 +52,7 @@ impl World {
 
     pub(crate) fn agent_leaves(&mut self, host: u32) {
         if let Some(rank) = self.running_rank(host).filter(|_| !self.hosts[host as usize].is_cut_off) {
-            self.checks.problem(format!("agent {host} leaves while rank {rank} runs"));
+            self.checks.problem(format!("agent {host} exits while rank {rank} runs"));
         }
         self.hosts[host as usize].life = Life::Left;
         self.hosts[host as usize].memory.clear();

@@ -62,7 +62,7 @@ impl JobMemory {
     /// Writes an array into a slot; an error if there is no such arena.
     pub fn write(&mut self, share: ShareId, slot: u32, array: &Array) -> Result<(), String> {
         let Some(Shared::Arena(slots)) = self.pieces.get(&share) else {
-            return Err(format!("writes into {share:?}, which is no arena"));
+            return Err(format!("writes into {share:?}, which is not an arena"));
         };
         slots.borrow_mut()[slot as usize] = Some(Rc::new(Page::of_array(array, None)));
         Ok(())
@@ -70,7 +70,7 @@ impl JobMemory {
 
     /// Releases memory; an error if there is no such memory.
     pub fn unshare(&mut self, share: ShareId) -> Result<(), String> {
-        self.pieces.remove(&share).map(drop).ok_or_else(|| format!("gives {share:?} up, which it has not"))
+        self.pieces.remove(&share).map(drop).ok_or_else(|| format!("releases {share:?}, which does not exist"))
     }
 
     pub fn clear(&mut self) {
@@ -80,7 +80,7 @@ impl JobMemory {
     /// The memory that is passed with a reply.
     pub fn for_reply(&self, shares: &[ShareId]) -> Result<Vec<Shared>, String> {
         let find = |share: &ShareId| {
-            self.pieces.get(share).cloned().ok_or_else(|| format!("hands {share:?} on, which it has not"))
+            self.pieces.get(share).cloned().ok_or_else(|| format!("passes {share:?} on, which does not exist"))
         };
         shares.iter().map(find).collect()
     }

@@ -143,7 +143,7 @@ impl Net {
         class.frames += 1;
         class.bytes += frame.wire_len() as u64;
         if frame.kind == Kind::Routed {
-            let routed = Routed::unwrap(frame.clone()).expect("an agent of ours made it");
+            let routed = Routed::unwrap(frame.clone()).expect("an agent encoded it");
             self.routed_frames += u64::from(routed.frame.is_some());
         }
         lane.waiting[frame.class as usize].push_back(frame);

@@ -136,10 +136,10 @@ impl World {
     pub(crate) fn spawn_rank(&mut self, host: u32, plan: &SpawnPlan, rank_plan: &RankPlan) {
         let rank = rank_plan.rank.0;
         let Some(proc) = self.procs.get_mut(rank as usize) else {
-            return self.checks.problem(format!("agent {host} spawns rank {rank}, which the job has not"));
+            return self.checks.problem(format!("agent {host} spawns rank {rank}, which the job does not have"));
         };
         if (proc.host, proc.local) != (host, rank_plan.local) || proc.phase != Phase::Absent {
-            return self.checks.problem(format!("rank {rank} is spawned twice or misplaced: agent {host}"));
+            return self.checks.problem(format!("rank {rank} is spawned twice or on the wrong node, by agent {host}"));
         }
         proc.phase = Phase::Starting;
         if self.spec.pmi.has_pmix() {
@@ -155,7 +155,7 @@ impl World {
             Ok(place) if (place.env.rank, place.env.size) == (rank, size) => {
                 proc.pmi = Some(Box::new(Client::new(place, proc.script.speaks)));
             }
-            Ok(place) => return self.checks.problem(format!("rank {rank} of {size} is told to be {:?}", place.env)),
+            Ok(place) => return self.checks.problem(format!("rank {rank} of {size} reads the place {:?}", place.env)),
             Err(problem) => return self.checks.problem(format!("rank {rank} {problem}")),
         }
         proc.socket = [plan.pmi_socket; 2];

@@ -156,7 +156,7 @@ impl World {
             match server.unpacker.next::<ToServer>() {
                 Ok(Some(message)) => self.on_told(host, message),
                 Ok(None) => return,
-                Err(error) => return self.checks.problem(format!("agent {host} tells its server {error}")),
+                Err(error) => return self.checks.problem(format!("server of agent {host} reads: {error}")),
             }
         }
     }
@@ -167,7 +167,7 @@ impl World {
 
     fn on_told(&mut self, host: u32, message: ToServer) {
         match message {
-            ToServer::Begin(_) => self.checks.problem(format!("agent {host} begins what its driver has begun")),
+            ToServer::Begin(_) => self.checks.problem(format!("agent {host} sends `Begin`, which is for its driver")),
             ToServer::Answer { id, answer } => match self.server(host).asked.remove(&id) {
                 Some(asked) => self.on_ask_answered(host, asked, answer),
                 None => self.checks.problem(format!("agent {host} answers {id}, which is not outstanding: {answer:?}")),
@@ -188,7 +188,7 @@ impl World {
                 self.checks.modex.events += 1;
                 let is_gone = |rank: Rank| matches!(self.procs[rank.index()].phase, Phase::Ended(_));
                 if code == Told::ProcAborted && !affected.is_some_and(is_gone) {
-                    self.checks.problem(format!("agent {host} tells that {affected:?} is gone, which it is not"));
+                    self.checks.problem(format!("agent {host} reports the end of {affected:?}, which has not ended"));
                 }
             }
             ToServer::End => {

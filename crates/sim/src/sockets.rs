@@ -69,7 +69,7 @@ impl World {
 
     fn push_to_rank(&mut self, host: u32, local: LocalRank, item: FromAgent) {
         let Some(&rank) = self.hosts[host as usize].ranks.get(local.index()) else {
-            return self.checks.problem(format!("agent {host} speaks to local rank {local}, which it has not"));
+            return self.checks.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[rank as usize];
         if proc.socket[0] && proc.socket[1] {

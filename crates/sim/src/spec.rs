@@ -201,6 +201,6 @@ impl WorldSpec {
                 return script;
             }
         }
-        panic!("rank {rank} is beyond the job")
+        panic!("the job has no rank {rank}")
     }
 }

@@ -274,8 +274,8 @@ impl World {
                 self.checks.gets += 1;
                 self.next_step(rank);
             }
-            (step, Answer::Strange(problem)) => return Err(format!("at {step:?} is answered {problem}")),
-            (step, answer) => return Err(format!("at {step:?} is answered {answer:?}")),
+            (step, Answer::Strange(problem)) => return Err(format!("at {step:?}: the answer is {problem}")),
+            (step, answer) => return Err(format!("at {step:?}: the answer is {answer:?}")),
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ pub fn run(spec: WorldSpec) -> Report {
         let Some(event) = world.clock.next() else { break };
         if world.clock.now() > patience || world.clock.happened() > world.spec.event_max {
             let waits = world.who_waits();
-            world.checks.problem(format!("no end in sight after {} events: {waits}", world.clock.happened()));
+            world.checks.problem(format!("no end after {} events: {waits}", world.clock.happened()));
             break;
         }
         if world.spec.trace {
@@ -200,7 +200,7 @@ impl World {
             Event::ServerSpeaks(host) => self.on_server_speaks(host),
             Event::ServerHears(host) => self.on_server_hears(host),
             Event::Fault(index) => self.on_fault(self.spec.faults[index as usize]),
-            Event::Planned(_) => self.checks.problem("a single run plans nothing".into()),
+            Event::Planned(_) => self.checks.problem("a single run has no planned actions".into()),
         }
     }
 

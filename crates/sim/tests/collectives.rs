@@ -33,7 +33,7 @@ fn every_rule_holds_in_every_collective_world() {
     }
     assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
     println!("{calm_sum} collectives; all was quiet {quiet} times; stormy runs ended by {causes:?}");
-    assert!(quiet > 0, "what agents hold was looked at");
+    assert!(quiet > 0, "no run checked the state that agents keep");
 }
 
 /// Runs a world without and with its faults; also returns whether one of its ranks may hang.
@@ -67,8 +67,8 @@ fn same_seed_same_run() {
 #[test]
 fn kept_seeds() {
     for (seed, what) in [
-        (3521, "a job was over on a node whose lazy fence was not, and the node's part in the ring undone"),
-        (5240, "the same, and a rank elsewhere waited for it for ever"),
+        (3521, "a job ended on a node whose lazy fence was not complete, and its part in the ring was missing"),
+        (5240, "the same, and a rank on another node waited forever"),
     ] {
         println!("seed {seed}: {what}");
         let (calm, stormy, _) = run_both(seed);

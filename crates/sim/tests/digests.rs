@@ -41,7 +41,7 @@ fn digests(seed: u64) -> (&'static str, Vec<u64>) {
 fn line(seed: u64) -> String {
     let (kind, digests) = digests(seed);
     digests.iter().fold(format!("{seed} {kind}"), |mut line, digest| {
-        write!(line, " {digest:016x}").expect("text has room");
+        write!(line, " {digest:016x}").expect("writing into a String cannot fail");
         line
     })
 }

@@ -82,7 +82,7 @@ fn ucx_is_for_all_or_for_nobody() {
                 assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, links), "seed {seed}");
                 let without =
                     report.notices.iter().filter(|notice| matches!(notice, Notice::Note(Note::NoTransport(_))));
-                assert_eq!(without.count(), count.min(1), "one is named");
+                assert_eq!(without.count(), count.min(1), "one agent is reported");
                 assert_eq!(notes(&report), []);
             }
         }

@@ -59,5 +59,5 @@ fn a_member_that_left_is_named() {
     let failure = failure.expect("the job fails");
     assert!(matches!(failure.cause, Cause::LeftGroup { .. }), "{failure:?}");
     assert_eq!((failure.rank, report.code), (Some(Rank(late)), Some(1)));
-    assert!(report.barriers >= 2, "the first round of the others");
+    assert!(report.barriers >= 2, "the first round of the other groups");
 }

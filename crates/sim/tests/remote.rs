@@ -93,7 +93,7 @@ fn all_that_are_out_are_named_together_and_at_once() {
         let report =
             run(world(seed, true, &[(1, out()), (3, other), (7, out()), (2, out()), (11, other)])).expect_good();
         assert_eq!(named(&report), [1, 2, 3, 7, 11], "seed {seed}");
-        assert!(report.elapsed_ns < 2_000 * MS, "seed {seed}: nobody had to be waited for");
+        assert!(report.elapsed_ns < 2_000 * MS, "seed {seed}: no timeout was needed");
     }
 }
 
@@ -188,15 +188,15 @@ fn clocks_that_differ_by_days_are_brought_together() {
 #[test]
 fn kept_seeds() {
     for (seed, what) in [
-        (97, "a trace without any answer about the clock claimed an error of 0"),
-        (648, "the trace of an agent whose parent left none"),
-        (787, "hosts behind one that is out, asked by an agent that may not call, were named"),
-        (481, "a question that ran out of time was asked again above, and its host forgotten"),
-        (6761, "a child of an agent that was born late was no suspect before its time was over"),
-        (8303, "two shells called for one agent, the first of which was thought dead"),
-        (11576, "a silent link tore frames"),
-        (4097, "an agent that was turned away takes its ranks' output along"),
-        (737, "a shell ended early, its agent linked, and was called again"),
+        (97, "a trace without a clock measurement claimed an error of 0"),
+        (648, "an agent sent a trace, and its parent did not"),
+        (787, "hosts below a missing one were reported because an agent that may not call others had probed them"),
+        (481, "a probe that timed out was repeated by an ancestor, and its host was forgotten"),
+        (6761, "a child of an agent that started late was not suspected before the start time was over"),
+        (8303, "two shells started one agent, since the first was taken for dead"),
+        (11576, "a silent link delivered parts of frames"),
+        (4097, "the output of the ranks of a refused agent was lost"),
+        (737, "a shell ended early, its agent linked, and the agent was started again"),
     ] {
         println!("seed {seed}: {what}");
         run(remote_world(seed)).expect_good();

@@ -26,7 +26,7 @@ fn failure(report: &Report) -> &Failure {
     let failure = |notice: &'_ Notice| matches!(notice, Notice::Failed(_));
     match report.notices.iter().find(|notice| failure(notice)) {
         Some(Notice::Failed(failure)) => failure,
-        _ => panic!("seed {}: nobody told of a failure: {:?}", report.seed, report.notices),
+        _ => panic!("seed {}: no failure was reported: {:?}", report.seed, report.notices),
     }
 }
 
@@ -147,7 +147,7 @@ fn one_ctrl_c_asks_and_two_kill() {
         let faults = vec![press(200 * MS), press(300 * MS)];
         let spec = WorldSpec { faults, ..WorldSpec::even(seed, 7, 3, stubborn) };
         let report = fails(spec, 130, |cause| *cause == Cause::Interrupted { signal: 2 });
-        assert!(report.elapsed_ns < 400 * MS, "seed {seed}: no grace for those who ignore: {}", report.elapsed_ns);
+        assert!(report.elapsed_ns < 400 * MS, "seed {seed}: no grace period after two: {}", report.elapsed_ns);
     }
 }
 

@@ -88,7 +88,7 @@ fn of_kind(kind: &str, seed: u64) -> SessionSpec {
         "stormy" => stormy(seed),
         "wild" => wild(seed),
         "fierce" => fierce(seed),
-        other => panic!("{other} is none of calm, stormy, wild, fierce"),
+        other => panic!("unknown kind {other}: use calm, stormy, wild or fierce"),
     }
 }
 
@@ -109,37 +109,37 @@ fn a_session_that_breaks_a_rule_is_made_small() {
 #[test]
 fn found_sessions_stay_good() {
     for (seed, what) in [
-        (143, "late frames of a job that one agent had given up before the others were noted as a job's, for ever"),
-        (235, "a job's start went to an agent while it changed its parent, and to nobody"),
-        (1253, "an agent out of reach took one that was started again for the one before; so did that one its frames"),
-        (1427, "the end of a job went to an agent while it changed its parent, and its early frames stayed"),
-        (1825, "what had come too early was acknowledged before it was taken, and so never"),
-        (1887, "two agents started a third one again, since one of them did not know what was below the other"),
-        (1906, "frames for an agent that had been adopted went to where the tree was drawn, and nowhere"),
-        (1971, "an agent that was linked below one child was waited for when another one was lost"),
+        (143, "late frames of a job, which one agent had ended before the others, were kept forever"),
+        (235, "the start of a job was lost because its agent was changing its parent"),
+        (1253, "a disconnected agent confused two incarnations, and the new one took frames for the old one"),
+        (1427, "the end of a job was lost because its agent was changing its parent, and its early frames were kept"),
+        (1825, "early frames were acknowledged before they were delivered, and never delivered"),
+        (1887, "two agents started a third one again, since one of them did not know the subtree of the other"),
+        (1906, "frames for an adopted agent were sent along the original tree and lost"),
+        (1971, "an agent in the subtree of one child was expected when another child was lost"),
     ] {
         println!("seed {seed}: {what}");
         run(stormy(seed)).expect_good();
     }
     for (seed, what) in [
-        (119, "an agent was lost where nobody was heard, and those who were there did not come back to tell"),
-        (209, "an agent was born that did not know that others had been started again"),
-        (235, "an agent claimed others that had left it, and those who had them were told that they did not"),
-        (346, "an agent was born that did not know that its child was lost, and nobody started the next one"),
-        (444, "the claim of a child that had been told otherwise was believed"),
-        (560, "an agent was born that took a job for coming that was over"),
-        (579, "a job's start waited for an orphan, and went on its way when the job was over"),
-        (675, "an agent was started again whose parent had been lost below one agent and drawn below another"),
-        (12399, "agents behind one that was given up, and had never heard of the job, were not told that it was over"),
+        (119, "an agent was lost in a disconnected subtree, and no agent of the subtree reported it later"),
+        (209, "a new agent did not know that others had been started again"),
+        (235, "an agent reported a subtree that had moved, and the subtree's new parents were overruled"),
+        (346, "a new agent did not know that its child was lost, and the next incarnation was not started"),
+        (444, "an outdated report of a child was accepted"),
+        (560, "a new agent expected a job that had ended"),
+        (579, "the start of a job waited for an agent without a parent, and was sent after the job had ended"),
+        (675, "an agent was started again whose lost parent had another parent in the original tree"),
+        (12399, "agents below a lost one, which did not know of a job, were not told that it had ended"),
         (
             20290,
-            "an agent that was cut off heard of a loss and a return at once, and sent what was for the one before to the next",
+            "a disconnected agent learned of a loss and a return together, and sent old frames to the new incarnation",
         ),
     ] {
         println!("seed {seed}: {what}");
         run(wild(seed)).expect_good();
     }
-    println!("an agent that was stopped killed its ranks and gave them up at once");
+    println!("a stopped agent killed its ranks and gave them up at once");
     run(fierce(20122)).expect_good();
 }
 

@@ -95,7 +95,7 @@ fn all_schemes_beside_the_tree() {
         // the tree, hop by hop, and acknowledgements.
         let frames = report.classes[Class::Exchange as usize].frames;
         let wanted = 4 * (128 * messages + 127);
-        let extra = frames.checked_sub(wanted).expect("none is missing");
+        let extra = frames.checked_sub(wanted).expect("no frame is missing");
         assert!(
             extra <= 32 * u64::from(report.direct_links),
             "{exchange:?}: {extra} for {} links",

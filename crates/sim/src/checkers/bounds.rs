@@ -67,7 +67,7 @@ impl Bounds {
 
 fn check(under_way: i64, link: u32, what: &str) -> Result<(), String> {
     if under_way > WINDOW_MAX {
-        return Err(format!("{under_way} bytes of {what} under way on link {link}: more than its window"));
+        return Err(format!("{under_way} bytes of {what} in flight on link {link}: more than its window"));
     }
     Ok(())
 }
@@ -93,6 +93,6 @@ mod tests {
         assert_eq!(bounds.on_send(3, 0, &frame(Kind::OutputCredit, 1000, 0)), Ok(()));
         assert_eq!(bounds.on_send(3, 1, &frame(Kind::Output, 0, 1000)), Ok(()));
         assert!(bounds.on_send(3, 1, &frame(Kind::Output, 0, 1)).is_err());
-        assert!(bounds.on_send(5, 1, &frame(Kind::Output, 0, STDIO_CHUNK_MAX + 1)).is_err(), "too long a frame");
+        assert!(bounds.on_send(5, 1, &frame(Kind::Output, 0, STDIO_CHUNK_MAX + 1)).is_err(), "frame too long");
     }
 }

@@ -77,7 +77,7 @@ impl Collectives {
         let (seen, size) = (self.epochs.get(epoch as usize), self.size);
         match seen.map_or(0, |seen| seen.entered) {
             entered if entered == size => Ok(()),
-            entered => Err(format!("goes on after collective {epoch} with {entered} of {size} ranks in")),
+            entered => Err(format!("continues after collective {epoch}, which {entered} of {size} ranks entered")),
         }
     }
 
@@ -85,7 +85,7 @@ impl Collectives {
     pub fn on_version(&mut self, epoch: u32, version: u32) -> Result<(), String> {
         let known = *self.epochs[epoch as usize].version.get_or_insert(version);
         if known != version {
-            return Err(format!("fence {epoch} led to version {version}, and to {known} for others"));
+            return Err(format!("fence {epoch} has version {version} here and {known} at other ranks"));
         }
         Ok(())
     }
@@ -95,22 +95,22 @@ impl Collectives {
         let size = self.size;
         let places = &mut self.epochs[epoch as usize].places;
         if position >= size {
-            return Err(format!("has place {position} of ring {epoch}"));
+            return Err(format!("has the invalid position {position} in ring {epoch}"));
         }
         if let Some(other) = places.insert(position, Place { rank, left, right }) {
-            return Err(format!("has place {position} of ring {epoch}, as {other:?} has"));
+            return Err(format!("has position {position} in ring {epoch}, and so has {other:?}"));
         }
         let rank_at = |position: u32| places.get(&(position % size)).map(|place| place.rank);
         let (before, behind) = (rank_at(position + size - 1), rank_at(position + 1));
         if before.is_some_and(|before| before != left) || behind.is_some_and(|behind| behind != right) {
             let around = format!("{before:?} and {behind:?}");
-            return Err(format!("has {left} and {right} at its sides in ring {epoch}, at its places are {around}"));
+            return Err(format!("has neighbours {left} and {right} in ring {epoch}, expected {around}"));
         }
         let looks = |position: u32| places.get(&(position % size));
         let seen_from_left = looks(position + size - 1).is_none_or(|place| place.right == rank);
         let seen_from_right = looks(position + 1).is_none_or(|place| place.left == rank);
         if !seen_from_left || !seen_from_right {
-            return Err(format!("has place {position} of ring {epoch}, and a neighbour has another one at its side"));
+            return Err(format!("has position {position} in ring {epoch}, but a neighbour has another rank beside it"));
         }
         Ok(())
     }
@@ -178,9 +178,9 @@ mod tests {
             all.iter().try_for_each(|&(position, rank, left, right)| rings.on_place(0, position, rank, left, right))
         };
         assert_eq!(places(&[(0, 1, 0, 2), (2, 0, 2, 1), (1, 2, 1, 0)]), Ok(()));
-        assert!(places(&[(0, 1, 0, 2), (2, 0, 2, 1), (1, 2, 0, 1)]).is_err(), "sides exchanged");
-        assert!(places(&[(0, 1, 0, 2), (0, 2, 1, 0)]).is_err(), "one place twice");
-        assert!(places(&[(3, 1, 0, 2)]).is_err(), "no such place");
-        assert!(places(&[(0, 1, 0, 2), (1, 2, 0, 0)]).is_err(), "looks past its neighbour");
+        assert!(places(&[(0, 1, 0, 2), (2, 0, 2, 1), (1, 2, 0, 1)]).is_err(), "left and right exchanged");
+        assert!(places(&[(0, 1, 0, 2), (0, 2, 1, 0)]).is_err(), "one position twice");
+        assert!(places(&[(3, 1, 0, 2)]).is_err(), "no such position");
+        assert!(places(&[(0, 1, 0, 2), (1, 2, 0, 0)]).is_err(), "a neighbour is skipped");
     }
 }

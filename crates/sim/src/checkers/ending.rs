@@ -19,7 +19,7 @@ impl World {
         match self.launcher.life {
             LauncherLife::Alive => {
                 let waits = self.who_waits();
-                self.checks.problem(format!("nothing more happens, and the launcher never left: {waits}"));
+                self.checks.problem(format!("nothing more happens, and the launcher has not exited: {waits}"));
             }
             LauncherLife::Left { code } => {
                 self.check_code(code);
@@ -37,7 +37,7 @@ impl World {
                 Life::Unborn | Life::Killed | Life::Left => {}
                 Life::Alive(_) => {
                     let waits = self.who_waits();
-                    return self.checks.problem(format!("agent {host} never leaves: {waits}"));
+                    return self.checks.problem(format!("agent {host} never exits: {waits}"));
                 }
             }
         }
@@ -46,7 +46,7 @@ impl World {
         }
         let left = self.procs.iter().find(|proc| matches!(proc.phase, Phase::Starting | Phase::Running));
         if let Some(rank) = left.map(|proc| proc.rank) {
-            self.checks.problem(format!("rank {rank} is left behind"));
+            self.checks.problem(format!("rank {rank} still runs at the end"));
         }
     }
 
@@ -57,13 +57,13 @@ impl World {
         let stuck = waits && !self.checks.interrupted;
         let must_fail = stuck || self.checks.collectives.differ || self.checks.culprits.values().any(|must| *must);
         if ended > 1 || failures.len() > 1 {
-            self.checks.problem(format!("told {ended} ends and {} failures", failures.len()));
+            self.checks.problem(format!("the launcher reported {ended} ends and {} failures", failures.len()));
         }
         match failures.first() {
             None if code != 0 => self.checks.problem(format!("exit code {code} without a reason")),
             None if must_fail => {
                 let culprits = &self.checks.culprits;
-                self.checks.problems.push(format!("a clean end, in spite of {culprits:?}"));
+                self.checks.problems.push(format!("the job succeeded in spite of {culprits:?}"));
             }
             None => self.check_clean_end(),
             Some(failure) => self.check_failure(failure, code),
@@ -75,7 +75,7 @@ impl World {
         // A rank that vanished after its exit was reported does not matter.
         let unclean = unclean.filter(|proc| proc.phase != Phase::Vanished).map(|proc| (proc.rank, proc.phase));
         if let Some((rank, phase)) = unclean {
-            self.checks.problem(format!("a clean end, but rank {rank} is {phase:?}"));
+            self.checks.problem(format!("the job succeeded, but rank {rank} is {phase:?}"));
         }
     }
 
@@ -101,7 +101,7 @@ impl World {
             });
             if let Some(agent) = fine {
                 let culprits = &self.checks.culprits;
-                let problem = format!("agent {agent} is named in {missing:?}, and is none of {culprits:?}");
+                let problem = format!("agent {agent} is reported in {missing:?}, and is not one of {culprits:?}");
                 self.checks.problem(problem);
             }
         }

@@ -42,7 +42,7 @@ impl World {
                 self.check_named(&remote, &tree, &out, &named, is_undisturbed);
             }
             _ if is_undisturbed && !out.is_empty() => {
-                self.checks.problem(format!("nobody misses {out:?}"));
+                self.checks.problem(format!("{out:?} cannot start, and are not reported as missing"));
             }
             _ => {}
         }
@@ -59,7 +59,7 @@ impl World {
         let timeout_ns = self.spec.start_timeout_ns;
         let distinct: BTreeSet<u32> = named.iter().map(|(agent, _)| *agent).collect();
         if distinct.len() < named.len() {
-            return self.checks.problem(format!("named twice: {named:?}"));
+            return self.checks.problem(format!("reported twice: {named:?}"));
         }
         if !is_undisturbed {
             return;
@@ -69,7 +69,7 @@ impl World {
             let unnamed = out.difference(&distinct).filter(|agent| !remote.may_be_unnamed(**agent));
             let unnamed: Vec<&u32> = unnamed.collect();
             if !unnamed.is_empty() {
-                self.checks.problem(format!("not named: {unnamed:?}, but {named:?}"));
+                self.checks.problem(format!("not reported: {unnamed:?}; reported: {named:?}"));
             }
         }
         let is_fine = |(agent, _): &&(u32, String)| {
@@ -77,12 +77,12 @@ impl World {
             !host.is_out() && !remote.may_be_missed(*agent, tree, timeout_ns) && !remote.may_starve()
         };
         if let Some(fine) = named.iter().find(is_fine) {
-            self.checks.problem(format!("{fine:?} is fine, but named; {out:?} are not"));
+            self.checks.problem(format!("{fine:?} is reported, but can start; {out:?} cannot"));
         }
         let bound_ns = timeout_ns + self.spec.kill_grace_ns + SLACK_NS;
         if self.elapsed_ns() > bound_ns {
             let elapsed_ns = self.elapsed_ns();
-            self.checks.problem(format!("over after {elapsed_ns} ns, later than {bound_ns}: {named:?}"));
+            self.checks.problem(format!("the run took {elapsed_ns} ns, more than {bound_ns}: {named:?}"));
         }
     }
 
@@ -113,7 +113,7 @@ impl World {
                 return self.checks.problem(format!("{problem}, not within {error_ns}"));
             }
             if is_clean && self.spec.remote.is_some() && aligned.clock_error_ns > self.spec.start_timeout_ns {
-                return self.checks.problem(format!("nobody knows the clock of agent {}", own.agent));
+                return self.checks.problem(format!("the clock offset of agent {} is unknown", own.agent));
             }
         }
     }

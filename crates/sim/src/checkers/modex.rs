@@ -92,10 +92,10 @@ impl ModexCheck {
         has_left: impl Fn(&u32) -> bool,
     ) -> Result<(), String> {
         // The answer does not state its round. The data of the first round is the minimum.
-        let Some(board) = self.board.get(&(call.name.clone(), 0)) else { return Err("nobody has come to it".into()) };
+        let Some(board) = self.board.get(&(call.name.clone(), 0)) else { return Err("no rank has entered it".into()) };
         for (rank, version) in board.iter().filter(|(rank, _)| !has_left(rank)) {
             if known.get(rank).copied().unwrap_or(0) < *version {
-                return Err(format!("it does not bring what rank {rank} has committed"));
+                return Err(format!("it lacks what rank {rank} has committed"));
             }
         }
         Ok(())
@@ -114,7 +114,7 @@ impl ModexCheck {
         let first = ranks.first().map_or(0, |rank| self.rounds[&(call.name.clone(), *rank)].1 - 1);
         let mine = (call.name.clone(), first);
         if !self.used.insert(context) && !self.contexts.iter().any(|(at, of)| *at == mine && *of == context) {
-            return Err(format!("its context {context} is another group's"));
+            return Err(format!("its context {context} belongs to another group"));
         }
         if self.contexts.iter().filter(|(_, of)| **of == context).count() > 1 {
             return Err(format!("two groups have the context {context}"));

@@ -27,7 +27,7 @@ impl Teams {
     }
 
     pub fn on_release(&mut self, rank: u32, name: &str) -> Result<(), String> {
-        let team = self.teams.get_mut(name).ok_or_else(|| format!("released from {name}, which nobody entered"))?;
+        let team = self.teams.get_mut(name).ok_or_else(|| format!("released from {name}, which no rank entered"))?;
         let member = team.entry(rank).or_default();
         member.released += 1;
         let round = member.released;

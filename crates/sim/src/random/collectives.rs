@@ -228,7 +228,7 @@ fn draw_gets(rng: &mut Rng, published: &[(u16, u16)], may_look_up: bool, steps: 
             return;
         }
         let (pair, _) = *rng.pick(published);
-        let value_bytes = known(published, pair).expect("it was picked among them");
+        let value_bytes = known(published, pair).expect("the pair is one of the published ones");
         let whose = *rng.pick(&[Whose::All, Whose::Neighbours, Whose::Random(3), Whose::Rank(0)]);
         steps.push(match may_look_up && rng.chance(700) {
             true => Step::LookUp { pair, value_bytes, whose },

@@ -124,7 +124,7 @@ impl Checks {
     }
 
     fn causeless(&mut self, agents: impl IntoIterator<Item = u32>) {
-        let problem = |agent| format!("agent {agent} is lost, and nothing was done to it since it came");
+        let problem = |agent| format!("agent {agent} is lost without a fault since it was started");
         self.problems.extend(agents.into_iter().map(problem));
     }
 
@@ -138,7 +138,7 @@ impl Checks {
         self.shapes.insert(id, shape);
         let is_its = self.plans.get(&id).is_some_and(|of| self.fates[*of].agents.contains(&at));
         if !is_its {
-            self.problem(format!("agent {at} starts ranks of job {id}, which has none there"));
+            self.problem(format!("agent {at} starts ranks of job {id}, which has none on this node"));
         }
     }
 
@@ -179,13 +179,13 @@ impl Checks {
         for (agent, node) in nodes.iter().enumerate() {
             let problem = match &node.presence {
                 Presence::Starting => Some("is neither up nor lost".to_owned()),
-                Presence::Up if living[agent] == 0 => Some("is gone, and not known to be lost".into()),
-                Presence::Up if living[agent] > 1 => Some(format!("lives {} times", living[agent])),
+                Presence::Up if living[agent] == 0 => Some("has no process and is not lost".into()),
+                Presence::Up if living[agent] > 1 => Some(format!("has {} processes", living[agent])),
                 Presence::Lost { problem } if living[agent] > 0 => {
-                    Some(format!("lives, and is taken for lost: {problem}"))
+                    Some(format!("has a process and is lost: {problem}"))
                 }
                 Presence::Lost { problem } if !self.struck.contains_key(&(agent as u32)) => {
-                    Some(format!("is lost, and nothing was done to it: {problem}"))
+                    Some(format!("is lost without a fault: {problem}"))
                 }
                 Presence::Lost { .. } => {
                     lost += 1;
@@ -219,15 +219,15 @@ impl Checks {
                 Some(Mischief::Crashes { rank } | Mischief::Fails { rank, .. } | Mischief::Lies { rank })
                     if culprit(rank) =>
                 {
-                    Some(format!("succeeds although rank {rank} does not"))
+                    Some(format!("succeeds although rank {rank} fails"))
                 }
                 _ => self.missing_output(fate, id, plan.lines),
             },
             Some((Cause::AgentLost { agent, .. }, _)) => {
                 let is_its = fate.agents.contains(&agent.0) && self.were_struck.contains(&agent.0);
-                (!is_its).then(|| format!("fails since agent {agent} is lost, which is not so, or not its own"))
+                (!is_its).then(|| format!("fails since agent {agent} is lost, which had no fault or is not in the job"))
             }
-            Some((Cause::Killed { .. }, _)) => (!fate.was_killed).then(|| "was killed by nobody".to_owned()),
+            Some((Cause::Killed { .. }, _)) => (!fate.was_killed).then(|| "was killed without a request".to_owned()),
             Some((Cause::Signalled { .. } | Cause::Exited(_) | Cause::Pmi { .. }, rank)) => {
                 (!by_mischief(rank.map(|rank| rank.0))).then(|| format!("fails: {:?}", ended.failure))
             }
@@ -270,7 +270,7 @@ impl World {
             self.checks.problem(format!("{} still holds {holds:?}, {sets} sets of ranks", self.name(copy)));
         }
         if let Some(due) = is_due {
-            self.checks.problem(format!("{} is idle and waits for {due:?}", self.name(copy)));
+            self.checks.problem(format!("{} is idle and has a deadline at {due:?}", self.name(copy)));
         }
         self.checks.holds.push(holds);
     }
@@ -283,7 +283,7 @@ impl World {
             }
         }
         if self.checks.nodes.is_none() {
-            self.checks.problem("the root does not tell of its nodes".into());
+            self.checks.problem("the root does not report its nodes".into());
         }
     }
 

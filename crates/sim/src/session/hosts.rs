@@ -308,9 +308,9 @@ impl World {
             Output::Write { .. } | Output::Resize { .. } => {}
             Output::StartPmix(_) | Output::PmixSend { .. } | Output::StopPmix { .. } => {}
             Output::Share { .. } | Output::WriteSlot { .. } | Output::Unshare { .. } => {
-                panic!("ranks of standing sessions speak text here, and read no memory")
+                panic!("the ranks of simulated sessions use text PMI and no shared memory")
             }
-            Output::StartStep { .. } => panic!("agents of standing sessions are called one by one"),
+            Output::StartStep { .. } => panic!("the agents of simulated sessions are started one by one"),
             Output::JobGone { job } => self.job_gone(copy, job),
             Output::Exit => self.agent_leaves(copy),
         }

@@ -101,7 +101,7 @@ impl World {
             (Wants::Revive, Control::Welcome(_)) => self.say(number, &Control::Revive),
             (Wants::Revive, Control::Nodes(nodes)) => {
                 if nodes.iter().any(|node| node.presence == Presence::Starting) {
-                    self.checks.problem("told of nodes that are not settled".into());
+                    self.checks.problem("the answer to Revive contains nodes that are still starting".into());
                 }
                 self.leave(number);
             }
@@ -124,7 +124,7 @@ impl World {
                 self.say(number, &Control::EndSession { kill: true });
             }
             (Wants::End, Control::JobList(_)) | (_, Control::Granted | Control::Note(_)) => {}
-            (wants, message) => self.checks.problem(format!("a launcher that wants {wants:?} hears {message:?}")),
+            (wants, message) => self.checks.problem(format!("a launcher that wants {wants:?} receives {message:?}")),
         }
     }
 

@@ -194,7 +194,7 @@ impl World {
         let up = agent.living.as_ref().and_then(|living| living.up);
         let was_roots = up.is_some_and(|up| rules.broken.contains(&up) && self.upper_end(up) == Some(ROOT));
         if !rules.is_ending && is_wanted && !was_roots && !rules.unanswered.contains(&copy) {
-            self.checks.problem(format!("{} leaves, and the root has not lost it", self.name(copy)));
+            self.checks.problem(format!("{} exits, and the root has not lost it", self.name(copy)));
         }
     }
 
@@ -230,7 +230,7 @@ impl World {
             let AgentCopy { host, incarnation, .. } = self.copies[copy as usize];
             if let Some(twin) = seen.insert((host, incarnation), copy) {
                 self.checks.problem(format!(
-                    "{} and {} are in the tree, and are one",
+                    "{} and {} are linked, and have the same incarnation",
                     self.name(twin),
                     self.name(copy)
                 ));

@@ -106,7 +106,7 @@ impl World {
                 return;
             }
             if self.clock.happened() > EVENTS_MAX {
-                return self.checks.problem("no end in sight".into());
+                return self.checks.problem("too many events".into());
             }
             self.on_event(event);
             self.check_rules();
@@ -140,7 +140,7 @@ impl World {
             Event::LinkFree(link, lane) => self.net.on_free(&mut self.clock, link, usize::from(lane)),
             Event::LinkArrive(link, lane) => self.on_arrive(link, usize::from(lane)),
             Event::LinkSilent(link, lane) => self.net.on_silent(&mut self.clock, link, usize::from(lane)),
-            event => self.checks.problem(format!("{event:?} happens in single runs alone")),
+            event => self.checks.problem(format!("{event:?} belongs to single runs only")),
         }
     }
 
@@ -176,7 +176,7 @@ impl World {
             Plan::Continues { copy } => self.on_continues(copy),
             Plan::Rank { copy, job, local, doing } => self.on_rank(copy, job, local, doing),
             Plan::Reads { copy, job, local } => self.on_reads(copy, job, local),
-            plan => self.checks.problem(format!("{plan:?} is no agent's")),
+            plan => self.checks.problem(format!("{plan:?} does not belong to an agent")),
         }
     }
 

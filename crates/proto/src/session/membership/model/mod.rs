@@ -172,7 +172,7 @@ impl Sessions {
             }
             Event::Seeks(number) => self.tell(world, number, Input::Tick, T),
             Event::LeaseEnds(agent) | Event::LeaseEndsEarly(agent) => {
-                for (of, until) in &mut world.copy(ROOT).members.writer.as_mut().expect("the root's").leases {
+                for (of, until) in &mut world.copy(ROOT).members.writer.as_mut().expect("the writer").leases {
                     *until = if *of == agent { T } else { NEVER };
                 }
                 self.tell(world, ROOT, Input::Tick, LATER);
@@ -213,7 +213,7 @@ impl Sessions {
         let copy = world.copy(number);
         let branch = copy.neighbours.linked().find(|child| copy.neighbours.child(*child) == Some(link));
         let from_above = copy.neighbours.up() == Some(link) || copy.root_link() == Some(link);
-        let input = match (peer::decode(&frame.payload).expect("our own message"), branch) {
+        let input = match (peer::decode(&frame.payload).expect("the message was encoded here"), branch) {
             (Control::Log(log), None) if from_above => Input::Log(log),
             (Control::Here(agents), Some(branch)) => Input::Here { branch, agents },
             (Control::Gone(gone), Some(branch)) => Input::Gone { branch, gone },
@@ -413,8 +413,8 @@ fn explore(sessions: Sessions) -> usize {
             panic!("{name}: {:?}\n{events}\nlog {:?}\n{}", world.wrong, world.log, world.picture());
         }
     }
-    assert!(checker.discovery(TWINS).is_some(), "nothing much happened");
-    assert!(!can_move_twice || checker.discovery(MOVES_TWICE).is_some(), "nobody has moved twice");
+    assert!(checker.discovery(TWINS).is_some(), "no state has two copies of an agent");
+    assert!(!can_move_twice || checker.discovery(MOVES_TWICE).is_some(), "no agent was adopted twice");
     checker.unique_state_count()
 }
 

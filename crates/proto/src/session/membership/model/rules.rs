@@ -10,7 +10,7 @@ impl Sessions {
         let life = copy.life();
         let is_decided = roster.is_lost(copy.agent) || roster.life(copy.agent) != life;
         if copy.has_linked && !copy.was_cut && !is_decided {
-            world.wrong = Some(format!("agent {} leaves, and nobody knows why", copy.agent));
+            world.wrong = Some(format!("agent {} exits without a cause", copy.agent));
         }
     }
 
@@ -24,7 +24,7 @@ impl Sessions {
         // Every agent knows a prefix of the log.
         for copy in world.copies.values() {
             if self.fold(&world.log, copy.members.routes.roster.at()).as_ref() != Some(&copy.members.routes.roster) {
-                return Some(format!("agent {} knows another tree", copy.agent));
+                return Some(format!("the tree of agent {} is not that of a log prefix", copy.agent));
             }
         }
         // At most one copy of an incarnation is linked, and a child knows no more of the log than its parent.
@@ -33,10 +33,10 @@ impl Sessions {
             for child in copy.neighbours.linked() {
                 let Some(below) = world.below(*number, child).map(|below| &world.copies[&below]) else { continue };
                 if below.agent != child || !linked.insert((child, below.life())) {
-                    return Some(format!("two of agent {child} are linked"));
+                    return Some(format!("two copies of agent {child} are linked"));
                 }
                 if below.members.routes.roster.at() > copy.members.routes.roster.at() {
-                    return Some(format!("agent {child} knows more than its parent"));
+                    return Some(format!("agent {child} knows more of the log than its parent"));
                 }
             }
         }
@@ -44,7 +44,7 @@ impl Sessions {
         let agents = (0..self.tree.count()).map(AgentId);
         let goes_round = |from: u32, to| world.hops(from, to) > 2 * self.tree.count();
         let round = agents.into_iter().find(|to| world.copies.keys().any(|from| goes_round(*from, *to)));
-        round.map(|to| format!("a frame for agent {to} goes round"))
+        round.map(|to| format!("routing loop: a frame for agent {to}"))
     }
 
     /// The tree after `at` entries; `None` if the log is shorter.
@@ -58,7 +58,7 @@ impl Sessions {
     pub(super) fn is_settled(&self, world: &World) -> bool {
         let root = &world.copies[&ROOT];
         let roster = &root.members.routes.roster;
-        let nodes = root.members.nodes().expect("the root's");
+        let nodes = root.members.nodes().expect("the root has a list of nodes");
         let is_there = |agent: AgentId| match roster.parent(agent) {
             _ if roster.is_lost(agent) => !world.copies.values().any(|copy| copy.agent == agent),
             None => true,

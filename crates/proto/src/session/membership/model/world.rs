@@ -33,7 +33,7 @@ impl Copy {
 
 impl World {
     pub(super) fn copy(&mut self, number: u32) -> &mut Copy {
-        self.copies.get_mut(&number).expect("it lives").edit()
+        self.copies.get_mut(&number).expect("the copy exists").edit()
     }
 
     pub(super) fn connect(&mut self, above: u32, below: u32) -> LinkId {
