@@ -1,4 +1,4 @@
-//! Return codes, the same numbers in both headers, and how failures become them.
+//! Return codes (the same numbers in both headers) and the conversion of failures to them.
 
 use crate::Failure;
 use core::ffi::c_int;
@@ -22,7 +22,7 @@ impl Code {
     pub const INVALID_NUM_PARSED: Code = Code(11);
     pub const INVALID_KEYVALP: Code = Code(12);
     pub const INVALID_SIZE: Code = Code(13);
-    /// The server said no. In PMI-2 alone: PMI-1 has no number for that.
+    /// The server refused the request. Only PMI-2 has this code.
     pub const OTHER: Code = Code(14);
 }
 
@@ -37,7 +37,7 @@ impl From<Failure> for Code {
 
 pub type Result<T = ()> = core::result::Result<T, Code>;
 
-/// What the C function returns.
+/// The return value of a C function.
 pub fn returned(result: Result) -> c_int {
     match result {
         Ok(()) => 0,
@@ -45,7 +45,7 @@ pub fn returned(result: Result) -> c_int {
     }
 }
 
-/// A pointer that will be written.
+/// Checks that an output pointer is not null.
 pub fn given<T>(pointer: *mut T) -> Result<*mut T> {
     if pointer.is_null() { Err(Code::INVALID_ARG) } else { Ok(pointer) }
 }

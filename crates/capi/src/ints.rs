@@ -5,7 +5,7 @@ use core::ffi::c_int;
 
 pub use wireup_client::number::{parse, push, push_item};
 
-/// The numbers between commas; `None` if one is none.
+/// A comma-separated list of numbers; `None` if an element is not a number.
 pub fn list(text: &[u8]) -> Option<Vec<c_int>> {
     text.split(|byte| *byte == b',').map(parse).collect()
 }

@@ -1,11 +1,11 @@
-//! What the two C libraries share: the way to the PMI server and the C side of every function.
+//! What the two C libraries share: the connection to the PMI server and the C side of every function.
 //!
-//! `start` finds the server by the environment; `server` drives the engine's conversation with it over a `socket`, with `mapping`s of what
-//! the server shares; `place` is the process's place in its job, the state of a library behind a `lock`; `text` reads and writes C
-//! strings; `codes` are what functions return.
+//! `start` finds the server through the environment; `server` drives the engine's conversation with it over a `socket` and maps the memory
+//! that the server shares (`mapping`); `place` is the process's place in its job, the state of a library behind a `lock`; `text` reads and
+//! writes C strings; `codes` are the return values.
 //!
-//! With the feature `bare` memory comes from the C library, a panic aborts, and nothing of Rust's standard library is used:
-//! so the libraries are built. Without it these crates are as all others, for checks and tests.
+//! With the feature `bare`, memory comes from the C library, a panic aborts, and Rust's standard library is not used. The libraries are
+//! built with it. Without it, these crates are ordinary crates, for checks and tests.
 #![no_std]
 extern crate alloc;
 #[cfg(not(feature = "bare"))]
@@ -31,20 +31,20 @@ pub use server::{Failure, Server};
 
 /// Ends the process without running the handlers of `exit`.
 pub fn exit_now(code: core::ffi::c_int) -> ! {
-    // SAFETY: it may be called at any time.
+    // SAFETY: `_exit` may be called at any time.
     unsafe { libc::_exit(code) }
 }
 
 /// Memory that C code may free.
 pub fn allocate(bytes: usize) -> Option<*mut u8> {
-    // SAFETY: any size may be asked for.
+    // SAFETY: `malloc` accepts any size.
     let memory: *mut u8 = unsafe { libc::malloc(bytes.max(1)) }.cast();
     (!memory.is_null()).then_some(memory)
 }
 
 /// # Safety
-/// `memory` is null or came from [`allocate`] and is used no more.
+/// `memory` is null, or came from [`allocate`] and is not used afterwards.
 pub unsafe fn free(memory: *mut u8) {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe { libc::free(memory.cast()) }
 }

@@ -7,7 +7,7 @@ pub struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through `with`, under the mutex, which may be used by any thread.
+// SAFETY: the value is accessed only in `with`, while the mutex is locked, and any thread may lock the mutex.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -15,10 +15,10 @@ impl<T> Lock<T> {
         Lock { mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), value: UnsafeCell::new(value) }
     }
 
-    /// Works on the value, which no other thread does meanwhile. Must not be nested.
+    /// Runs `work` on the value with exclusive access. Must not be nested.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the mutex was initialised as the C library prescribes, never moves while it is used (it is a static's), and
-        // is unlocked by the thread that locked it; a panic aborts. Under it this is the only reference to the value.
+        // SAFETY: the mutex is initialised as the C library prescribes, does not move while it is in use (it is in a static), and is
+        // unlocked by the thread that locked it; a panic aborts. While it is locked, this is the only reference to the value.
         unsafe {
             libc::pthread_mutex_lock(self.mutex.get());
             let result = work(&mut *self.value.get());

@@ -1,4 +1,4 @@
-//! Descriptors that come along with an answer, and the memory behind them.
+//! Descriptors that are passed with an answer, and the memory that they refer to.
 
 use alloc::sync::Arc;
 use core::ffi::c_int;
@@ -8,20 +8,20 @@ use core::ptr::NonNull;
 use wireup_client::memory::Memory;
 use wireup_wire::shared::rows::ARENA_SLOTS;
 
-/// An open descriptor of ours; closed when dropped.
+/// An open descriptor that this process owns; closed when dropped.
 #[derive(Debug)]
 pub struct Descriptor(c_int);
 
 impl Descriptor {
-    /// Takes `fd` over: nobody else closes it.
+    /// Takes ownership of `fd`: no other code closes it.
     pub fn new(fd: c_int) -> Self {
         Descriptor(fd)
     }
 
-    /// The whole file as memory, the descriptor closed; `None` if there is no room, or nothing in the file.
+    /// Maps the whole file and closes the descriptor; `None` if mapping fails or the file is empty.
     pub fn map(self) -> Option<Mapping> {
         let mut stat = MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: the kernel fills the structure, which zeros are valid for.
+        // SAFETY: the kernel fills the structure; all zeros are a valid value of it.
         let size = unsafe {
             if libc::fstat(self.0, stat.as_mut_ptr()) != 0 {
                 return None;
@@ -29,9 +29,9 @@ impl Descriptor {
             stat.assume_init().st_size
         };
         let len = usize::try_from(size).ok().filter(|len| *len > 0)?;
-        // Private, since kernels before 6.7 refuse shared mappings of memory sealed against writing; without a write both are the
-        // same pages.
-        // SAFETY: a new mapping of an open file; nothing that is mapped changes.
+        // Private, since kernels before 6.7 refuse shared mappings of memory that is sealed against writing. Without writes both kinds map
+        // the same pages.
+        // SAFETY: a new mapping of an open file whose mapped contents do not change.
         let start = unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, self.0, 0) };
         let start = if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) };
         start.map(|start| Mapping { start, len })
@@ -40,34 +40,34 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: it is ours and nobody uses it any more.
+        // SAFETY: this value owns the descriptor and it is not used afterwards.
         unsafe { libc::close(self.0) };
     }
 }
 
-/// Memory that the server has written and sealed: nobody makes it shorter, nobody but the server changes it, and that only where
-/// nobody is to read (see `wireup_wire::shared::rows` on arenas).
+/// Memory that the server has written and sealed. It cannot become shorter. Only the server changes it, and only parts that no process may
+/// be reading (see `wireup_wire::shared::rows` on arenas).
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it is read only, and belongs to whoever has the value.
+// SAFETY: the memory is only read, and belongs to the owner of the value.
 unsafe impl Send for Mapping {}
-// SAFETY: as above: whoever has it only reads.
+// SAFETY: as above: all threads that share the value only read it.
 unsafe impl Sync for Mapping {}
 
 impl Deref for Mapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes are mapped as long as the value lives; the server has sealed them before it sent them.
+        // SAFETY: `len` bytes are mapped as long as the value exists; the server sealed them before it sent the descriptor.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
-/// A mapping that several values hold.
+/// A mapping with several owners.
 #[derive(Clone, Debug)]
 pub struct Shared(Arc<Mapping>);
 
@@ -77,7 +77,7 @@ impl Shared {
     }
 }
 
-/// A mapping from some byte on.
+/// A mapping, starting at some offset.
 #[derive(Debug)]
 pub struct Part {
     mapping: Shared,
@@ -107,7 +107,7 @@ impl Memory for Shared {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by us as a whole; no slice of it outlives the value.
+        // SAFETY: this is the whole of our own mapping; no slice of it outlives the value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -117,10 +117,10 @@ mod tests {
     use super::*;
     use crate::scripted::sealed;
 
-    /// What the descriptor stands for; tests beside this one may have got its number again.
+    /// The file of a descriptor (its inode). A concurrent test may have been given the same descriptor number after the close.
     fn file(fd: c_int) -> Option<u64> {
         let mut stat = MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: the kernel fills the structure, which zeros are valid for.
+        // SAFETY: the kernel fills the structure; all zeros are a valid value of it.
         unsafe { (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| stat.assume_init().st_ino) }
     }
 

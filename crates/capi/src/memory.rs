@@ -4,19 +4,19 @@ use core::alloc::{GlobalAlloc, Layout};
 
 struct Libc;
 
-/// What `malloc` aligns to on every platform with 64-bit pointers.
+/// The alignment of `malloc` on every platform with 64-bit pointers.
 const MALLOC_ALIGN: usize = 16;
 
-// SAFETY: `malloc`, `calloc`, `posix_memalign`, `realloc` and `free` keep the contract of `GlobalAlloc`, which hands back to
-// `dealloc` and `realloc` only what came from here.
+// SAFETY: `malloc`, `calloc`, `posix_memalign`, `realloc` and `free` fulfil the contract of `GlobalAlloc`, whose callers pass to `dealloc`
+// and `realloc` only memory that was allocated here.
 unsafe impl GlobalAlloc for Libc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= MALLOC_ALIGN {
-            // SAFETY: any size may be asked for.
+            // SAFETY: `malloc` accepts any size.
             return unsafe { libc::malloc(layout.size()) }.cast();
         }
         let mut memory = core::ptr::null_mut();
-        // SAFETY: the alignment is a power of two and larger than a pointer's.
+        // SAFETY: the alignment is a power of two and larger than that of a pointer.
         match unsafe { libc::posix_memalign(&mut memory, layout.align(), layout.size()) } {
             0 => memory.cast(),
             _ => core::ptr::null_mut(),
@@ -25,10 +25,10 @@ unsafe impl GlobalAlloc for Libc {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= MALLOC_ALIGN {
-            // SAFETY: any size may be asked for.
+            // SAFETY: `calloc` accepts any size.
             return unsafe { libc::calloc(1, layout.size()) }.cast();
         }
-        // SAFETY: the caller's layout is passed on; the memory is as long as it says.
+        // SAFETY: the caller's layout is passed on; the memory has `layout.size()` bytes.
         unsafe {
             let memory = self.alloc(layout);
             if !memory.is_null() {
@@ -39,16 +39,16 @@ unsafe impl GlobalAlloc for Libc {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, _: Layout) {
-        // SAFETY: it came from one of the above.
+        // SAFETY: the memory came from one of the functions above.
         unsafe { libc::free(memory.cast()) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if layout.align() <= MALLOC_ALIGN {
-            // SAFETY: it came from `malloc` or `calloc`.
+            // SAFETY: the memory came from `malloc` or `calloc`.
             return unsafe { libc::realloc(memory.cast(), size) }.cast();
         }
-        // SAFETY: the caller vouches for size and alignment; both blocks are at least as long as the shorter.
+        // SAFETY: the caller guarantees size and alignment; both blocks have at least the smaller of the two sizes.
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !new.is_null() {
@@ -64,7 +64,7 @@ unsafe impl GlobalAlloc for Libc {
 #[global_allocator]
 static ALLOCATOR: Libc = Libc;
 
-/// A broken rule of our own: there is nobody to tell but the core file.
+/// A panic is a bug of our own. It cannot be reported other than by a core file.
 #[cfg(feature = "bare")]
 #[panic_handler]
 fn panicked(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn large_alignments_survive_growth() {
         let layout = Layout::from_size_align(100, 64).unwrap();
-        // SAFETY: used as the contract says.
+        // SAFETY: used according to the contract.
         unsafe {
             let memory = Libc.alloc_zeroed(layout);
             assert_eq!(memory.align_offset(64), 0);

@@ -6,11 +6,11 @@
 //!     └─────────────► Job { alone }  ───────────► none      (no launcher: rank 0 of 1)
 //! ```
 //!
-//! A second init returns what the first one did. The descriptor of `PMI_FD` is taken once, and closed by leave. A later init that
-//! finds the variable fails: whatever has that number now is the program's.
+//! A second `init` returns the result of the first one. The descriptor of `PMI_FD` is taken once and closed by `leave`. A later `init` that
+//! finds the variable fails, since the descriptor number may now belong to the program.
 //!
-//! The connection belongs to the process that has joined. In a child that it forks every call fails at once, whatever another thread of
-//! the parent was doing at the time of the fork.
+//! The connection belongs to the process that joined the job. In a forked child every call fails at once, whatever another thread of the
+//! parent was doing at the time of the fork.
 
 use crate::codes::{Code, Result};
 use crate::lock::Lock;
@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use wireup_client::local::Local;
 use wireup_wire::pmi::Request;
 
-/// Where the answers come from.
+/// The source of the answers.
 #[allow(clippy::large_enum_variant)] // There is one in a process.
 pub enum With {
     Server(Server),
@@ -30,7 +30,7 @@ pub enum With {
 }
 
 impl With {
-    /// The server; what needs one fails without.
+    /// The server; an error without one.
     pub fn server(&mut self) -> Result<&mut Server> {
         match self {
             With::Server(server) => Ok(server),
@@ -39,18 +39,18 @@ impl With {
     }
 }
 
-/// `J` is what a library knows of the job.
+/// `J` is the library's data about the job.
 pub struct Place<J> {
     job: Lock<Option<J>>,
-    /// The server's descriptor while there is one: an abort waits for no lock.
+    /// The server's descriptor while there is one, so that an abort need not take the lock.
     fd: AtomicI32,
     /// Whether the descriptor of `PMI_FD` was taken.
     taken: AtomicBool,
-    /// Whether there is a job: readable without the lock.
+    /// Whether there is a job; can be read without the lock.
     has_joined: AtomicBool,
-    /// This process was forked from the one that has joined.
+    /// Whether this process was forked from the one that joined.
     is_child: AtomicBool,
-    /// Whether the C library tells of forks.
+    /// Whether a function for forks is registered with the C library.
     hears_of_forks: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl<J> Place<J> {
         }
     }
 
-    /// Works on the job, which must be initialised. Must not be nested.
+    /// Runs `work` on the job, which must be initialised. Must not be nested.
     pub fn with<R>(&self, work: impl FnOnce(&mut J) -> Result<R>) -> Result<R> {
         if self.is_child() {
             return Err(Code::INIT);
@@ -79,7 +79,7 @@ impl<J> Place<J> {
         self.has_joined.load(Ordering::Relaxed) && !self.is_child()
     }
 
-    /// Joins the job, unless that was done. `on_fork` calls [`Place::on_fork`] of this place.
+    /// Joins the job unless it has joined already. `on_fork` must call [`Place::on_fork`] of this place.
     pub fn init(&self, join: impl FnOnce() -> Result<J>, on_fork: extern "C" fn()) -> Result {
         if self.is_child() {
             return Err(Code::FAIL);
@@ -101,7 +101,7 @@ impl<J> Place<J> {
         })
     }
 
-    /// This process is the child of a fork. The lock may be held by a thread that exists in the parent only.
+    /// Called in the child of a fork. The lock may be held by a thread that exists only in the parent.
     pub fn on_fork(&self) {
         self.is_child.fetch_or(self.has_joined.load(Ordering::Relaxed), Ordering::Relaxed);
         self.fd.store(-1, Ordering::Relaxed);
@@ -111,13 +111,13 @@ impl<J> Place<J> {
         self.is_child.load(Ordering::Relaxed)
     }
 
-    /// The server's socket, which the environment names; once.
+    /// The server's socket named by the environment. Succeeds once.
     pub fn take_inherited(&self, fd: c_int) -> core::result::Result<Socket, Gone> {
         let socket = Socket::named(fd)?;
         if self.taken.swap(true, Ordering::Relaxed) { Err(Gone) } else { Ok(socket) }
     }
 
-    /// From here on an abort reaches the server.
+    /// From now on an abort reaches the server.
     pub fn announce(&self, server: &Server) {
         self.fd.store(server.socket().fd(), Ordering::Relaxed);
     }
@@ -128,7 +128,7 @@ impl<J> Place<J> {
         (fd >= 0).then(|| Socket::inherited(fd))
     }
 
-    /// The job, which is no longer initialised.
+    /// Takes the job out; it is no longer initialised.
     pub fn take(&self) -> Result<J> {
         if self.is_child() {
             return Err(Code::INIT);
@@ -137,7 +137,7 @@ impl<J> Place<J> {
         self.job.with(Option::take).ok_or(Code::INIT)
     }
 
-    /// Says goodbye to the server of a job that was taken.
+    /// Finalizes with the server of a job that was taken.
     pub fn leave(&self, with: With) -> Result {
         let With::Server(mut server) = with else {
             return Ok(());
@@ -162,10 +162,10 @@ mod tests {
         let place = Place::<u32>::new();
         place.on_fork();
         assert_eq!(place.init(|| Ok(7), nothing), Ok(()), "a child of a process that has not joined may join");
-        assert_eq!(place.init(|| Err(Code::FAIL), nothing), Ok(()), "the second time nothing is done");
+        assert_eq!(place.init(|| Err(Code::FAIL), nothing), Ok(()), "a second init does nothing");
         assert_eq!((place.with(|job| Ok(*job)), place.is_initialised()), (Ok(7), true));
         place.job.with(|_| {
-            // The thread with the lock is not in the child.
+            // The child does not have the thread that holds the lock.
             place.on_fork();
             assert_eq!(place.with(|job| Ok(*job)), Err(Code::INIT));
             assert_eq!((place.init(|| Ok(8), nothing), place.take()), (Err(Code::FAIL), Err(Code::INIT)));
@@ -183,7 +183,7 @@ mod tests {
         let socket = place.take_inherited(fd).unwrap();
         drop(there);
         assert_eq!(place.leave(With::Server(Server::new(socket, Dialect::Pmi1))), Err(Code::FAIL));
-        // A connection of the program's, whatever its number, is left alone.
+        // A connection of the program is left alone, whatever its number.
         let (other, _) = UnixStream::pair().unwrap();
         assert_eq!(place.take_inherited(other.as_raw_fd()), Err(Gone));
     }

@@ -1,4 +1,4 @@
-//! A server played by a test, at the other end of a socket pair.
+//! A server controlled by a test, at the other end of a socket pair.
 
 use crate::mapping::Descriptor;
 use crate::server::Server;
@@ -14,7 +14,7 @@ use wireup_wire::pmi::Dialect;
 
 pub struct Peer(pub UnixStream);
 
-/// Our end, speaking PMI-2 with descriptors, and the peer's.
+/// The library's end, with PMI-2 and descriptors, and the peer's end.
 pub fn pair() -> (Server, Peer) {
     let (here, there) = UnixStream::pair().expect("a socket pair");
     let mut server = Server::new(Socket::inherited(here.into_raw_fd()), Dialect::Pmi2);
@@ -23,14 +23,14 @@ pub fn pair() -> (Server, Peer) {
     (server, Peer(there))
 }
 
-/// A body with its length in front.
+/// A message: the body, preceded by its length.
 pub fn counted(body: &str) -> String {
     format!("{:6}{body}", body.len())
 }
 
-/// A file in memory with these bytes, sealed as the server does it.
+/// A memory file with these bytes, sealed as the server seals it.
 pub fn sealed(bytes: &[u8]) -> c_int {
-    // SAFETY: a name with its end; the slice is what is written; the file is ours.
+    // SAFETY: the name ends with a zero byte; the slice is what is written; this function owns the file.
     unsafe {
         let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         assert!(fd >= 0 && libc::write(fd, bytes.as_ptr().cast(), bytes.len()) == bytes.len() as isize);
@@ -42,22 +42,21 @@ pub fn sealed(bytes: &[u8]) -> c_int {
 
 impl Peer {
     pub fn say(&mut self, body: &str) {
-        self.0.write_all(counted(body).as_bytes()).expect("a reader");
+        self.0.write_all(counted(body).as_bytes()).expect("the client reads");
     }
 
-    /// Says a body, with memory of these bytes each.
+    /// Sends a message together with memory files, one for each element of `memories`.
     pub fn give(&mut self, body: &str, memories: &[&[u8]]) {
         let fds: Vec<c_int> = memories.iter().map(|bytes| sealed(bytes)).collect();
         self.send(&counted(body), &fds);
     }
 
-    /// Sends text as it is and descriptors, which are closed here.
+    /// Sends text unchanged, and descriptors, which are closed here.
     pub fn send(&mut self, text: &str, fds: &[c_int]) {
         let mut part = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
         let bytes = size_of_val(fds) as u32;
         let mut control = [0u64; 64];
-        // SAFETY: all pointers are to live buffers with their lengths; the control buffer has room for one header and the
-        // numbers.
+        // SAFETY: all pointers are to live buffers with their lengths; the control buffer has room for one header and the descriptors.
         unsafe {
             let mut message: libc::msghdr = core::mem::zeroed();
             message.msg_iov = &raw mut part;
@@ -74,14 +73,14 @@ impl Peer {
         fds.iter().for_each(|fd| drop(Descriptor::new(*fd)));
     }
 
-    /// The bodies that have come, at least one.
+    /// Reads once and returns the bodies received, at least one.
     pub fn heard(&mut self) -> Vec<String> {
         let mut bytes = vec![0; 256 << 10];
-        let got = self.0.read(&mut bytes).expect("something");
-        let mut rest = str::from_utf8(&bytes[..got]).expect("text");
+        let got = self.0.read(&mut bytes).expect("the socket can be read");
+        let mut rest = str::from_utf8(&bytes[..got]).expect("requests are UTF-8");
         let mut bodies = vec![];
         while !rest.is_empty() {
-            let end = 6 + rest[..6].trim().parse::<usize>().expect("a length");
+            let end = 6 + rest[..6].trim().parse::<usize>().expect("a request begins with its length");
             bodies.push(rest[6..end].into());
             rest = &rest[end..];
         }

@@ -1,12 +1,11 @@
-//! The conversation with the PMI server, for callers that wait: the engine's [`Link`] driven over a socket.
+//! The conversation with the PMI server, for blocking callers: the engine's [`Link`] driven over a socket.
 //!
-//! A call costs one write and, if the answer comes whole, one read. A fence may be started and its answer be read later; the
-//! calls between are answered meanwhile. Requests may be gathered ([`Server::ask`]) and leave as one write, their answers
-//! then come in order ([`Server::settle`]). Puts may be left to themselves ([`Server::post`]): they leave with the next
-//! request.
+//! A call costs one write and, if the answer arrives in one piece, one read. A fence may be started and its answer read later; calls in
+//! between are answered meanwhile. Requests can be collected and sent with one write; their answers then come in order
+//! ([`Server::settle`]). A put can be posted without waiting for its answer ([`Server::post`]); it is sent with the next request.
 //!
-//! A write waits while the socket is full. What has come is read meanwhile: a server does not read from a client that does
-//! not read from it.
+//! A write waits while the socket is full. Meanwhile, received data is read, since a server does not read from a client that does not read
+//! from it.
 
 use crate::mapping::{Descriptor, Shared};
 use crate::socket::{Gone, Socket};
@@ -22,7 +21,7 @@ impl From<Gone> for Failure {
     }
 }
 
-/// Text of posted puts that is held back at most: some hundreds of short ones.
+/// The most text of posted puts that is held back: some hundreds of short ones.
 const HELD_BYTES_MAX: usize = 16 << 10;
 
 /// Reads once from the socket.
@@ -44,23 +43,23 @@ impl Server {
         self.socket
     }
 
-    /// From here on the server may send descriptors.
+    /// From now on the server may send descriptors.
     pub fn expect_descriptors(&mut self) {
         self.receive = Socket::receive;
     }
 
-    /// This server forgets a request that comes before it has read the one before: calls wait for a fence's end.
+    /// For a server that loses a request that arrives before it has read the previous one: calls wait for the end of a fence.
     pub fn ask_one_at_a_time(&mut self) {
         self.one_at_a_time = true;
     }
 
-    /// Adds a put whose answer the caller does not wait for. Makes a round trip when too many are held back.
+    /// Adds a put without waiting for its answer. Makes a round trip when too much text is held back.
     pub fn post(&mut self, put: &Request<'_>) -> Result<(), Failure> {
         self.link.post(put)?;
         if self.link.to_send().len() > HELD_BYTES_MAX { self.drain() } else { Ok(()) }
     }
 
-    /// Sends what was asked and waits for all answers.
+    /// Sends the collected requests and waits for all answers.
     pub fn settle(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<(), Failure> {
         self.flush()?;
         while self.link.awaited() > 0 {
@@ -80,7 +79,7 @@ impl Server {
         Ok(())
     }
 
-    /// One request and its answer, which must be a success.
+    /// Makes one request; its answer must be a success.
     pub fn call(&mut self, request: &Request<'_>, take: &mut dyn FnMut(&ReplyFields<'_>)) -> Result<(), Failure> {
         if self.one_at_a_time {
             while self.link.is_in_fence() {
@@ -101,36 +100,35 @@ impl Server {
         if result == Err(Failure::Broken) { Err(self.broke()) } else { result }
     }
 
-    /// One request of which only the success is of interest.
+    /// Makes one request of which only the success matters.
     pub fn tell(&mut self, request: &Request<'_>) -> Result<(), Failure> {
         self.call(request, &mut |_| {})
     }
 
-    /// One request and a field of its answer, copied.
+    /// Makes one request and copies a field of its answer.
     pub fn question(&mut self, request: &Request<'_>, field: &str) -> Result<Option<Vec<u8>>, Failure> {
         let mut text = None;
         self.call(request, &mut |fields| text = fields.get(field).map(<[u8]>::to_vec))?;
         Ok(text)
     }
 
-    /// Sends a fence, behind what was asked.
+    /// Sends a fence after the collected requests.
     pub fn send_fence(&mut self, group: Option<&[u8]>) -> Result<(), Failure> {
         self.link.begin_fence(group)?;
         self.flush()
     }
 
-    /// Waits until the fence that is under way is over.
+    /// Waits until the fence in progress is complete.
     pub fn end_fence(&mut self) -> Result<(), Failure> {
         while self.link.is_in_fence() && self.advance(true).is_ok() {}
         self.link.take_fence_end().unwrap_or(Ok(()))
     }
 
-    /// Takes an answer that nobody waits for in particular, or reads; `false`: it would have to wait, and `wait` is not
-    /// wanted.
+    /// Takes an answer that no call waits for, or reads; `false` if it would have to wait and `wait` is false.
     pub fn advance(&mut self, wait: bool) -> Result<bool, Failure> {
         let mut asked = true;
         if self.take(&mut |_| asked = false)? {
-            // All others are taken by the call that waits for them.
+            // Any other answer is taken by the call that waits for it.
             return if asked { Ok(true) } else { Err(self.broke()) };
         }
         if !wait && !self.link.is_broken() && !self.socket.is_readable() {
@@ -139,7 +137,7 @@ impl Server {
         self.read().map(|()| true)
     }
 
-    /// Takes one answer; `false`: no whole answer has been received.
+    /// Takes one answer; `false` if no complete answer has been received.
     fn take(&mut self, take: &mut dyn FnMut(&Answer<'_>)) -> Result<bool, Failure> {
         self.link.next(take).map_err(|_| Failure::Broken)
     }
@@ -150,7 +148,7 @@ impl Server {
         Failure::Broken
     }
 
-    /// Sends what was asked.
+    /// Sends the collected requests.
     pub fn flush(&mut self) -> Result<(), Failure> {
         let sent = self.send_all();
         self.link.on_sent();
@@ -171,9 +169,9 @@ impl Server {
         Ok(())
     }
 
-    /// The socket is full: waits, and reads what comes meanwhile unless several answers could be somebody's.
+    /// The socket is full: waits, and reads received data meanwhile, unless several calls wait for answers.
     fn wait_for_room(&mut self) -> Result<(), Failure> {
-        // The last request is the one that is being sent.
+        // The last request is the one being sent.
         let may_read = self.link.awaited() <= 1;
         if !self.socket.wait_for_room(may_read) {
             while self.advance(false)? {}

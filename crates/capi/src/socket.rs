@@ -1,38 +1,38 @@
-//! The connected stream socket to the PMI server, without a buffer.
+//! The connected stream socket to the PMI server, without buffering.
 
 use crate::mapping::Descriptor;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
-/// Bytes read at once: most answers are shorter than a hundred; a batch of gets fits.
+/// Bytes per read: most answers are shorter than a hundred bytes, and a batch of gets fits.
 const ROOM: usize = 16 << 10;
-/// Most descriptors in one message.
+/// The most descriptors in one message.
 const DESCRIPTORS_MAX: usize = 32;
-// SAFETY: computes a number.
+// SAFETY: only computes a number.
 const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<c_int>()) as u32) } as usize;
 const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
-/// The other end is gone, or the descriptor is none.
+/// The other end is gone, or the descriptor is not a connected stream socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone;
 
-/// A descriptor; the process may inherit it to children, as launchers and programs expect.
+/// A descriptor; child processes may inherit it, as launchers and programs expect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Socket(c_int);
 
 fn errno() -> c_int {
-    // SAFETY: a thread's own variable.
+    // SAFETY: a variable of the calling thread.
     unsafe { *libc::__errno_location() }
 }
 
 impl Socket {
-    /// A descriptor that is known to be such a socket.
+    /// For a descriptor that is known to be a connected stream socket.
     pub fn inherited(fd: c_int) -> Self {
         Socket(fd)
     }
 
-    /// A descriptor that the environment names: it may since have been closed, or be a file of the program's.
+    /// For a descriptor named by the environment: it may have been closed since, or be a file of the program.
     pub fn named(fd: c_int) -> Result<Self, Gone> {
         let socket = Socket(fd);
         if socket.is_stream() && socket.is_connected() { Ok(socket) } else { Err(Gone) }
@@ -49,7 +49,7 @@ impl Socket {
         host.push(0);
         port.push(0);
         let mut found = core::ptr::null_mut();
-        // SAFETY: `addrinfo` of zeros is "any"; both texts end with a zero byte; the list is freed once, after its last use.
+        // SAFETY: an `addrinfo` of zeros means "any"; both texts end with a zero byte; the list is freed once, after its last use.
         unsafe {
             let mut hints: libc::addrinfo = MaybeUninit::zeroed().assume_init();
             hints.ai_socktype = libc::SOCK_STREAM;
@@ -75,10 +75,10 @@ impl Socket {
         }
     }
 
-    /// Sends all of it, without SIGPIPE.
+    /// Sends all bytes, without SIGPIPE.
     pub fn write_all(self, mut bytes: &[u8]) -> Result<(), Gone> {
         while !bytes.is_empty() {
-            // SAFETY: the slice is what is sent.
+            // SAFETY: pointer and length are those of the slice.
             let sent = unsafe { libc::send(self.0, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
             match usize::try_from(sent) {
                 Ok(sent) => bytes = &bytes[sent..],
@@ -88,11 +88,11 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends what there is room for at once, which may be nothing.
+    /// Sends as much as fits at once, which may be nothing.
     pub fn write_some(self, bytes: &[u8]) -> Result<usize, Gone> {
         loop {
             let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-            // SAFETY: the slice is what is sent.
+            // SAFETY: pointer and length are those of the slice.
             let sent = unsafe { libc::send(self.0, bytes.as_ptr().cast(), bytes.len(), flags) };
             match usize::try_from(sent) {
                 Ok(sent) => return Ok(sent),
@@ -105,7 +105,7 @@ impl Socket {
         }
     }
 
-    /// Waits until something can be sent, or, if that is wanted, read; whether it can be sent.
+    /// Waits until it can send or, if `or_read`, until there is something to read. Returns whether there is nothing to read.
     pub fn wait_for_room(self, or_read: bool) -> bool {
         let events = if or_read { libc::POLLOUT | libc::POLLIN } else { libc::POLLOUT };
         self.poll(events, -1) & libc::POLLIN == 0
@@ -129,19 +129,19 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read`]; descriptors that come along are put behind `descriptors`.
+    /// As [`Socket::read`]; received descriptors are appended to `descriptors`.
     pub fn receive(self, descriptors: &mut Vec<Descriptor>, take: &mut dyn FnMut(&[u8])) -> Result<(), Gone> {
         let mut buffer = [const { MaybeUninit::<u8>::uninit() }; ROOM];
         let mut control = [const { MaybeUninit::<libc::cmsghdr>::uninit() }; CONTROL_BYTES.div_ceil(HEADER_BYTES)];
         loop {
             let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: ROOM };
-            // SAFETY: a structure of numbers and pointers.
+            // SAFETY: the structure consists of numbers and pointers.
             let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
             message.msg_iov = &raw mut part;
             message.msg_iovlen = 1;
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = CONTROL_BYTES as _;
-            // SAFETY: the message says how long both buffers are.
+            // SAFETY: the message contains the lengths of both buffers.
             let got = unsafe { libc::recvmsg(self.0, &mut message, libc::MSG_CMSG_CLOEXEC) };
             let Ok(got) = usize::try_from(got) else {
                 self.retry(libc::POLLIN)?;
@@ -149,7 +149,7 @@ impl Socket {
             };
             // SAFETY: the kernel has filled the message.
             unsafe { adopt(&message, descriptors) };
-            // What was cut off is lost: nobody knows any more which belongs to what.
+            // Descriptors were dropped: it is unknown which message the others belong to.
             if got == 0 || message.msg_flags & libc::MSG_CTRUNC != 0 {
                 return Err(Gone);
             }
@@ -159,12 +159,12 @@ impl Socket {
         }
     }
 
-    /// Whether [`Socket::read`] would return at once.
+    /// Whether [`Socket::read`] would return without waiting.
     pub fn is_readable(self) -> bool {
         self.poll(libc::POLLIN, 0) != 0
     }
 
-    /// After a failed call: waits where that helps.
+    /// After a failed call: waits if that helps.
     fn retry(self, events: i16) -> Result<(), Gone> {
         match errno() {
             libc::EINTR => Ok(()),
@@ -176,10 +176,10 @@ impl Socket {
         }
     }
 
-    /// What has happened of `events`.
+    /// The events of `events` that have occurred.
     fn poll(self, events: i16, timeout_ms: c_int) -> i16 {
         let mut one = libc::pollfd { fd: self.0, events, revents: 0 };
-        // SAFETY: one entry, which is there.
+        // SAFETY: `one` is a valid array of one entry.
         if unsafe { libc::poll(&mut one, 1, timeout_ms) } > 0 { one.revents } else { 0 }
     }
 
@@ -198,11 +198,11 @@ impl Socket {
         unsafe { libc::getpeername(self.0, address.as_mut_ptr(), &mut len) == 0 }
     }
 
-    /// Ends the connection; the descriptor is free for others. A program that has closed it itself may have a file there now,
-    /// which stays open.
+    /// Ends the connection and closes the descriptor. If the program has closed it and opened a file with this number, that file stays
+    /// open.
     pub fn close(self) {
         if self.is_stream() {
-            // SAFETY: the caller does not use the descriptor any more.
+            // SAFETY: the caller does not use the descriptor afterwards.
             unsafe {
                 libc::shutdown(self.0, libc::SHUT_RDWR);
                 libc::close(self.0);
@@ -211,13 +211,13 @@ impl Socket {
     }
 }
 
-/// Takes over the descriptors of a message.
+/// Takes ownership of the descriptors in a message.
 ///
 /// # Safety
-/// `recvmsg` has filled it.
+/// `recvmsg` has filled the message.
 unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) {
-    // SAFETY: the caller says so: the walk stays within the control buffer, and a header is followed by as many bytes as it
-    // says. The descriptors are ours from here on.
+    // SAFETY: by the caller's guarantee, the walk stays within the control buffer, and each header is followed by as many bytes as it
+    // states. From here on this process owns the descriptors.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(one) = header.as_ref() {
@@ -232,11 +232,11 @@ unsafe fn adopt(message: &libc::msghdr, descriptors: &mut Vec<Descriptor>) {
     }
 }
 
-/// A variable of the environment.
+/// The value of an environment variable.
 pub fn variable(name: &str) -> Option<Vec<u8>> {
     let mut text = Vec::from(name);
     text.push(0);
-    // SAFETY: the name ends with a zero byte; the value is copied before anybody may change it.
+    // SAFETY: the name ends with a zero byte; the value is copied before anything may change it.
     unsafe { crate::text::bytes(libc::getenv(text.as_ptr().cast())).map(<[u8]>::to_vec) }
 }
 

@@ -1,4 +1,4 @@
-//! Finds the PMI server by the environment, and joins the job.
+//! Finds the PMI server through the environment, and joins the job.
 
 use crate::server::{Failure, Server};
 use crate::socket::{Gone, Socket, variable};
@@ -8,7 +8,7 @@ use wireup_client::env::Contact;
 use wireup_client::join::Join;
 use wireup_wire::pmi::Dialect;
 
-/// What the environment says.
+/// The result of reading the environment.
 #[allow(clippy::large_enum_variant)] // There is one in a process.
 pub enum Start {
     /// No launcher started this process.
@@ -19,7 +19,7 @@ pub enum Start {
     },
 }
 
-/// Reads `PMI_FD`, or `PMI_PORT` and `PMI_ID`. `inherited` hands out the socket that `PMI_FD` names. Nothing is asked yet.
+/// Reads `PMI_FD`, or `PMI_PORT` and `PMI_ID`. `inherited` returns the socket that `PMI_FD` names. Sends nothing yet.
 pub fn find(dialect: Dialect, inherited: impl FnOnce(c_int) -> Result<Socket, Gone>) -> Result<Start, Failure> {
     let lookup = |name: &str| variable(name).and_then(|value| String::from_utf8(value).ok());
     let (socket, join) = match Contact::read(lookup).map_err(|_| Failure::Broken)? {
@@ -33,7 +33,7 @@ pub fn find(dialect: Dialect, inherited: impl FnOnce(c_int) -> Result<Socket, Go
     Ok(Start::With { server: Server::new(socket, dialect), join })
 }
 
-/// Asks what a process must know: two round trips, three over a port.
+/// Asks for what a process must know: two round trips, three with `PMI_PORT`.
 pub fn join(server: &mut Server, join: &mut Join) -> Result<(), Failure> {
     while join.ask(&mut server.link)? {
         server.settle(&mut |answer| join.on_answer(answer.command, &answer.fields))?;

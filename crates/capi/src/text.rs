@@ -1,20 +1,20 @@
-//! C strings in and out.
+//! Reading and writing C strings.
 
 use core::ffi::{CStr, c_char, c_int};
 
-/// The bytes of a C string without its end; `None` for a null pointer.
+/// The bytes of a C string without the terminating zero; `None` for a null pointer.
 ///
 /// # Safety
-/// `text` is null or points to a string that ends with a zero byte and stays as it is during the call.
+/// `text` is null or points to a string that ends with a zero byte and does not change during the call.
 pub unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Writes `text` and a zero byte; `false` if it was cut to fit.
+/// Writes `text` and a zero byte; `false` if it was truncated to fit.
 ///
 /// # Safety
 /// `room` bytes may be written at `to`, which is not null.
@@ -23,7 +23,7 @@ pub unsafe fn write(text: &[u8], to: *mut c_char, room: c_int) -> bool {
         return false;
     };
     let fits = text.len().min(room - 1);
-    // SAFETY: `fits + 1` is at most `room`; a C string of the caller and our bytes do not overlap.
+    // SAFETY: `fits + 1` is at most `room`; the caller's buffer and our bytes do not overlap.
     unsafe {
         to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), fits);
         to.add(fits).write(0);
@@ -31,13 +31,13 @@ pub unsafe fn write(text: &[u8], to: *mut c_char, room: c_int) -> bool {
     fits == text.len()
 }
 
-/// Sets what a pointer points to, if it points to anything.
+/// Writes `value` unless the pointer is null.
 ///
 /// # Safety
 /// `to` is null or may be written.
 pub unsafe fn set<T>(to: *mut T, value: T) {
     if !to.is_null() {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.write(value) }
     }
 }
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_cut_and_ended() {
         let mut buffer = [b'x' as c_char; 4];
-        // SAFETY: the buffer is as long as said.
+        // SAFETY: the buffer has the stated length.
         unsafe {
             assert!(write(b"abc", buffer.as_mut_ptr(), 4));
             assert_eq!(bytes(buffer.as_ptr()), Some(&b"abc"[..]));

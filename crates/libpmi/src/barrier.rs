@@ -1,4 +1,4 @@
-//! Barriers of all ranks, of some, and one that is begun now and ended later.
+//! Barriers of all ranks, of groups, and split barriers.
 
 use crate::codes::{Code, Result, returned};
 use crate::state::{Barrier, Job, With, with_job};
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::{ints, text};
 
-/// `PMI_GROUP_SELF` and `PMI_GROUP_NODE`: addresses that no array has. A null pointer is `PMI_GROUP_WORLD`.
+/// `PMI_GROUP_SELF` and `PMI_GROUP_NODE`: addresses that no array can have. A null pointer is `PMI_GROUP_WORLD`.
 const GROUP_SELF: usize = 1;
 const GROUP_NODE: usize = 2;
 
@@ -24,7 +24,7 @@ fn begin(job: &mut Job) -> Result {
     }
 }
 
-/// A barrier of all ranks, behind one that was begun before.
+/// A barrier of all ranks, after any split barrier that was begun before.
 pub fn barrier(job: &mut Job) -> Result {
     if let Barrier::UnderWay = job.barrier {
         job.barrier = Barrier::Over(end(job));
@@ -60,7 +60,7 @@ pub extern "C" fn PMI_Wait() -> c_int {
     }))
 }
 
-/// A group's barrier, where the server speaks PMI 1.2; elsewhere it fails, which MPICH takes for "there is no such thing".
+/// A group's barrier, if the server implements PMI 1.2. Otherwise it fails, which MPICH takes to mean that there is no such function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count: c_int, stringtag: *const c_char) -> c_int {
     returned(with_job(|job| {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count: c_int, st
         if group as usize == GROUP_SELF {
             return Ok(());
         }
-        // Answers of two barriers would be told apart by the tag alone.
+        // The answers of two barriers would differ only by their tags.
         let Barrier::Idle = job.barrier else {
             return Err(Code::FAIL);
         };
@@ -106,7 +106,7 @@ fn list(ranks: &[c_int]) -> Result<Vec<u8>> {
     if text.is_empty() { Err(Code::INVALID_LENGTH) } else { Ok(text) }
 }
 
-/// A positive number for a text, by the hash of Fowler, Noll and Vo.
+/// A positive number for a text: its Fowler-Noll-Vo hash.
 fn tag(text: &[u8]) -> usize {
     let hash = text.iter().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     (hash >> 1).max(1) as usize

@@ -1,7 +1,7 @@
-//! The ranks on this node, as `PMI_process_mapping` tells.
+//! The ranks on this node, according to `PMI_process_mapping`.
 //!
-//! `(vector,(s,n,p),…)`: from node `s` on, `n` nodes get `p` ranks each; blocks are applied in order, and if ranks remain
-//! again from the first block of node 0. Without a mapping that we can read, a rank knows of itself only.
+//! `(vector,(s,n,p),…)`: starting at node `s`, each of `n` nodes has `p` ranks. Blocks are applied in order; if ranks remain, again from
+//! the first block with node 0. Without a mapping that can be parsed, a rank knows only itself.
 
 use crate::codes::{Code, Result, returned};
 use crate::state::{Job, answer, given, with_job};
@@ -14,7 +14,7 @@ type Block = [u32; 3];
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_clique_size(size: *mut c_int) -> c_int {
-    // SAFETY: C callers keep what `pmi.h` says.
+    // SAFETY: C callers follow the rules of `pmi.h`.
     returned(unsafe { answer(size, |job| Ok(clique(job)?.len() as c_int)) })
 }
 
@@ -39,7 +39,7 @@ fn clique(job: &mut Job) -> Result<Vec<c_int>> {
     Ok(blocks(&text).and_then(|blocks| ranks_beside(rank, size, &blocks)).unwrap_or_else(|| [rank as c_int].into()))
 }
 
-/// The blocks; `None` if it is written otherwise.
+/// Parses the blocks; `None` if the text has another form.
 fn blocks(text: &[u8]) -> Option<Vec<Block>> {
     let mut rest = text.strip_prefix(b"(vector")?.strip_suffix(b")")?;
     let mut blocks = Vec::new();
@@ -92,7 +92,7 @@ mod tests {
     fn mappings_as_launchers_write_them() {
         assert_eq!(beside(5, 8, b"(vector,(0,2,4))"), Some([4, 5, 6, 7].into()));
         assert_eq!(beside(1, 4, b"(vector,(0,2,1),(0,2,1))"), Some([1, 3].into()));
-        // Again from the first block of node 0.
+        // The blocks repeat from the first block with node 0.
         assert_eq!(beside(2, 7, b"(vector,(0,3,1))"), Some([2, 5].into()));
         assert_eq!(beside(3, 4, b"(vector,(0,1,3),(5,1,1))"), Some([3].into()));
         assert_eq!(beside(2, 3, b"(vector,(0,4000000000,1))"), Some([2].into()));

@@ -1,5 +1,5 @@
-//! `PMI_Init` to `PMI_Finalize`, what a process asks about its job.
-// SAFETY of every function here: C callers keep what `pmi.h` says of the pointers; null pointers are looked for.
+//! `PMI_Init` to `PMI_Finalize`, and the job's properties.
+// SAFETY of every function here: C callers follow the rules of `pmi.h` for pointers; null pointers are checked.
 
 use crate::codes::{Code, Result, returned};
 use crate::state::{self, Job, With, answer, given, with_job, write_whole};
@@ -10,7 +10,7 @@ use wireup_wire::pmi::{Dialect, Request, encode_request};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Init(spawned: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(
         given(spawned)
             .and_then(|_| state::init())
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn PMI_Init(spawned: *mut c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Initialized(initialized: *mut c_int) -> c_int {
     returned(given(initialized).map(|initialized| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         unsafe { initialized.write(c_int::from(state::is_initialised())) }
     }))
 }
@@ -31,10 +31,10 @@ pub extern "C" fn PMI_Finalize() -> c_int {
     returned(state::finalize())
 }
 
-/// Takes no lock, and runs no handlers of `exit`: another thread may be in a barrier that does not end.
+/// Takes no lock and runs no `exit` handlers: another thread may be in a barrier that never ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     let message = unsafe { text::bytes(error_msg) }.unwrap_or_default();
     if let Some(socket) = state::socket() {
         let plain: Vec<u8> =
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -
         let mut out = Vec::new();
         let request = Request::Abort { code: exit_code, message: &plain, world: true };
         if encode_request(Dialect::Pmi1, &request, None, &mut out).is_ok() {
-            // Whether it is heard or not, this process ends.
+            // This process ends even if the write fails.
             let _ = socket.write_all(&out);
         }
     }
@@ -51,17 +51,17 @@ pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_size(size: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { answer(size, |job| Ok(job.size as c_int)) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_rank(rank: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { answer(rank, |job| Ok(job.rank as c_int)) })
 }
 
-/// A number that the server knows and a lone process has not.
+/// A number that the server knows; `alone` for a process without a server.
 fn ask(job: &mut Job, request: &Request<'_>, field: &str, alone: c_int) -> Result<c_int> {
     match &mut job.with {
         With::Singleton(_) => Ok(alone),
@@ -71,13 +71,13 @@ fn ask(job: &mut Job, request: &Request<'_>, field: &str, alone: c_int) -> Resul
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_universe_size(size: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { answer(size, |job| ask(job, &Request::GetUniverseSize, "size", 1)) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_appnum(appnum: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe {
         answer(appnum, |job| {
             if job.appnum.is_none() {
@@ -88,21 +88,21 @@ pub unsafe extern "C" fn PMI_Get_appnum(appnum: *mut c_int) -> c_int {
     })
 }
 
-/// The job's name, which is that of its kvs.
+/// The job's name, which is also the name of its kvs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_id(id_str: *mut c_char, length: c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(with_job(|job| unsafe { write_whole(&job.kvsname()?, id_str, length) }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_kvs_domain_id(id_str: *mut c_char, length: c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     unsafe { PMI_Get_id(id_str, length) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_id_length_max(length: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { answer(length, |job| Ok(job.maxes[0])) })
 }

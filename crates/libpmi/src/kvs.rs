@@ -1,5 +1,5 @@
-//! Put, commit, get, and the walk over all pairs.
-// SAFETY of every function here: C callers keep what `pmi.h` says of the pointers; null pointers are looked for.
+//! Put, commit, get, and iteration over all pairs.
+// SAFETY of every function here: C callers follow the rules of `pmi.h` for pointers; null pointers are checked.
 
 use crate::codes::{Code, Result, returned};
 use crate::state::{Barrier, Job, With, answer, given, with_job, word, write_whole};
@@ -10,25 +10,25 @@ use wireup_wire::pmi::Request;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Get_my_name(kvsname: *mut c_char, length: c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(with_job(|job| unsafe { write_whole(&job.kvsname()?, kvsname, length) }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Get_name_length_max(length: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { answer(length, |job| Ok(job.maxes[0])) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Get_key_length_max(length: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { answer(length, |job| Ok(job.maxes[1])) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Get_value_length_max(length: *mut c_int) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { answer(length, |job| Ok(job.maxes[2])) })
 }
 
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn PMI_KVS_Get_value_length_max(length: *mut c_int) -> c_i
 /// # Safety
 /// Both are null or C strings.
 unsafe fn named<'a>(job: &Job, kvsname: *const c_char, key: *const c_char) -> Result<(&'a [u8], &'a [u8])> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let (kvsname, key) = unsafe { (word(kvsname, Code::INVALID_ARG)?, word(key, Code::INVALID_KEY)?) };
     if is_longer(kvsname, job.maxes[0]) {
         return Err(Code::INVALID_LENGTH);
@@ -52,7 +52,7 @@ fn is_longer(text: &[u8], max: c_int) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char, value: *const c_char) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let ((kvsname, key), value) = unsafe { (named(job, kvsname, key)?, word(value, Code::INVALID_VAL)?) };
         if is_longer(value, job.maxes[2]) {
             return Err(Code::INVALID_VAL_LENGTH);
@@ -65,10 +65,10 @@ pub unsafe extern "C" fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char,
     }))
 }
 
-/// Puts are sent as they are made: nothing is left to do before the barrier.
+/// Puts are sent at once, so nothing is left to do before the barrier.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Commit(kvsname: *const c_char) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(with_job(|_| unsafe { word(kvsname, Code::INVALID_ARG).map(drop) }))
 }
 
@@ -80,25 +80,25 @@ pub unsafe extern "C" fn PMI_KVS_Get(
     length: c_int,
 ) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let (kvsname, key) = unsafe { named(job, kvsname, key)? };
         given(value)?;
         if matches!(job.barrier, Barrier::UnderWay) {
             return Err(Code::FAIL);
         }
         let found = job.get(kvsname, key)?.ok_or(Code::FAIL)?;
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         unsafe { write_whole(&found, value, length) }
     }))
 }
 
-/// Few servers make a kvs; others refuse.
+/// Few servers can create a kvs; the others refuse.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Create(kvsname: *mut c_char, length: c_int) -> c_int {
     returned(with_job(|job| {
         given(kvsname)?;
         let name = job.server()?.question(&Request::CreateKvs, "kvsname")?.ok_or(Code::FAIL)?;
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         unsafe { write_whole(&name, kvsname, length) }
     }))
 }
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn PMI_KVS_Create(kvsname: *mut c_char, length: c_int) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_KVS_Destroy(kvsname: *const c_char) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let kvsname = unsafe { word(kvsname, Code::INVALID_ARG)? };
         Ok(job.server()?.tell(&Request::DestroyKvs { kvsname: Some(kvsname) })?)
     }))
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn PMI_KVS_Iter_first(
     val: *mut c_char,
     val_len: c_int,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(with_job(|job| unsafe {
         job.next_index = 0;
         next_pair(job, kvsname, (key, key_len), (val, val_len))
@@ -135,11 +135,11 @@ pub unsafe extern "C" fn PMI_KVS_Iter_next(
     val: *mut c_char,
     val_len: c_int,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(with_job(|job| unsafe { next_pair(job, kvsname, (key, key_len), (val, val_len)) }))
 }
 
-/// The pair where the walk stands; an empty key behind the last.
+/// The pair at the current position of the iteration; an empty key after the last one.
 ///
 /// # Safety
 /// As the C functions above.
@@ -149,7 +149,7 @@ unsafe fn next_pair(
     key: (*mut c_char, c_int),
     val: (*mut c_char, c_int),
 ) -> Result {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let kvsname = unsafe { word(kvsname, Code::INVALID_ARG)? };
     given(key.0)?;
     given(val.0)?;
@@ -180,7 +180,7 @@ unsafe fn next_pair(
         }
     }
     let (next, name, value) = pair.unwrap_or((index, alloc::vec![], alloc::vec![]));
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         write_whole(&name, key.0, key.1)?;
         write_whole(&value, val.0, val.1)?;

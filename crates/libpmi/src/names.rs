@@ -1,18 +1,18 @@
 //! Services by name.
-// SAFETY of every function here: C callers keep what `pmi.h` says of the pointers; null pointers are looked for.
+// SAFETY of every function here: C callers follow the rules of `pmi.h` for pointers; null pointers are checked.
 
 use crate::codes::{Code, returned};
 use crate::state::{given, with_job, word, write_whole};
 use core::ffi::{c_char, c_int};
 use wireup_wire::pmi::Request;
 
-/// `PMI_MAX_PORT_NAME`: the room for a port that every caller gives.
+/// `PMI_MAX_PORT_NAME`: the size of the port buffer that every caller provides.
 const PORT_ROOM: c_int = 1024;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Publish_name(service_name: *const c_char, port: *const c_char) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let (name, port) = unsafe { (word(service_name, Code::INVALID_ARG)?, word(port, Code::INVALID_ARG)?) };
         Ok(job.server()?.tell(&Request::PublishName { name, port })?)
     }))
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn PMI_Publish_name(service_name: *const c_char, port: *co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Unpublish_name(service_name: *const c_char) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let name = unsafe { word(service_name, Code::INVALID_ARG)? };
         Ok(job.server()?.tell(&Request::UnpublishName { name })?)
     }))
@@ -30,11 +30,11 @@ pub unsafe extern "C" fn PMI_Unpublish_name(service_name: *const c_char) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Lookup_name(service_name: *const c_char, port: *mut c_char) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let name = unsafe { word(service_name, Code::INVALID_ARG)? };
         given(port)?;
         let found = job.server()?.question(&Request::LookupName { name }, "port")?.ok_or(Code::FAIL)?;
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         unsafe { write_whole(&found, port, PORT_ROOM) }
     }))
 }

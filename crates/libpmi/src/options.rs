@@ -1,6 +1,6 @@
-//! Options of a command line as pairs: the older header's calls, which need no server.
+//! Options of a command line as pairs: functions of the older header, which need no server.
 //!
-//! Understood are `-key value`, `-key=value` and `key=value`, with one dash or two.
+//! They accept `-key value`, `-key=value` and `key=value`, with one dash or two.
 
 use crate::codes::{Code, Result, returned};
 use crate::spawn::KeyVal;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use wireup_capi::text;
 
-/// One option: key, value, words that it took.
+/// One option: key, value, number of words used.
 type Parsed<'a> = (&'a [u8], &'a [u8], usize);
 
 fn parse<'a>(word: &'a [u8], next: Option<&'a [u8]>) -> Option<Parsed<'a>> {
@@ -27,7 +27,7 @@ fn allocate(pairs: &[(&[u8], &[u8])]) -> Result<*mut KeyVal> {
     let array: *mut KeyVal = wireup_capi::allocate(pairs.len() * size_of::<KeyVal>()).ok_or(Code::NOMEM)?.cast();
     let copy = |text: &[u8]| -> Result<*mut c_char> {
         let memory: *mut c_char = wireup_capi::allocate(text.len() + 1).ok_or(Code::NOMEM)?.cast();
-        // SAFETY: it is as long as said.
+        // SAFETY: `memory` has room for the text and a zero byte.
         unsafe { text::write(text, memory, text.len() as c_int + 1) };
         Ok(memory)
     };
@@ -42,7 +42,7 @@ fn allocate(pairs: &[(&[u8], &[u8])]) -> Result<*mut KeyVal> {
 /// `args` has `count` C strings.
 unsafe fn words<'a>(args: *const *mut c_char, count: c_int) -> Result<Vec<&'a [u8]>> {
     let count = usize::try_from(count).map_err(|_| Code::INVALID_NUM_ARGS)?;
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     (0..count).map(|at| unsafe { text::bytes(*args.add(at)).ok_or(Code::INVALID_ARGS) }).collect()
 }
 
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn PMI_Parse_option(
         }
         checked(&[(args.is_null(), Code::INVALID_ARGS), (num_parsed.is_null(), Code::INVALID_NUM_PARSED)])?;
         checked(&[(keyvalp.is_null(), Code::INVALID_KEYVALP), (size.is_null(), Code::INVALID_SIZE)])?;
-        // SAFETY: C callers keep what `pmi.h` says; the pointers are not null.
+        // SAFETY: C callers follow the rules of `pmi.h`; the pointers are not null.
         unsafe {
             let words = words(args, num_args.min(2))?;
             let option = parse(words[0], words.get(1).copied());
@@ -79,7 +79,7 @@ fn checked(pointers: &[(bool, Code)]) -> Result {
     pointers.iter().find(|(is_null, _)| *is_null).map_or(Ok(()), |(_, code)| Err(*code))
 }
 
-/// All pairs of a command line, which is left as it is, its counts as well.
+/// All pairs of a command line. The command line and its count are not changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Args_to_keyval(
     argcp: *mut c_int,
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn PMI_Args_to_keyval(
     let parsed = || {
         checked(&[(argcp.is_null(), Code::INVALID_NUM_ARGS), (argvp.is_null(), Code::INVALID_ARGS)])?;
         checked(&[(keyvalp.is_null(), Code::INVALID_KEYVALP), (size.is_null(), Code::INVALID_SIZE)])?;
-        // SAFETY: C callers keep what `pmi.h` says; the pointers are not null.
+        // SAFETY: C callers follow the rules of `pmi.h`; the pointers are not null.
         unsafe {
             checked(&[((*argvp).is_null(), Code::INVALID_ARGS)])?;
             let words = words(*argvp, *argcp)?;
@@ -129,12 +129,12 @@ pub unsafe extern "C" fn PMI_Free_keyvals(keyvalp: *mut KeyVal, size: c_int) -> 
     returned(freed())
 }
 
-/// Options that this library would take: none.
+/// The options of this library: none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI_Get_options(options: *mut c_char, length: *mut c_int) -> c_int {
     let written = || {
         checked(&[(options.is_null() || length.is_null(), Code::INVALID_ARG)])?;
-        // SAFETY: C callers keep what `pmi.h` says; the pointers are not null.
+        // SAFETY: C callers follow the rules of `pmi.h`; the pointers are not null.
         unsafe {
             if *length < 1 {
                 return Err(Code::INVALID_LENGTH);

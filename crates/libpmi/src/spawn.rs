@@ -15,12 +15,12 @@ pub struct KeyVal {
     pub val: *mut c_char,
 }
 
-/// A text on a line of its own.
+/// A text without newlines.
 ///
 /// # Safety
 /// As [`text::bytes`].
 unsafe fn line(text: *const c_char) -> Result<Vec<u8>> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     match unsafe { text::bytes(text) } {
         Some(line) if !line.contains(&b'\n') => Ok(line.to_vec()),
         _ => Err(Code::INVALID_ARG),
@@ -34,7 +34,7 @@ unsafe fn pairs(vector: *const KeyVal, count: c_int) -> Result<Vec<(Vec<u8>, Vec
     if count > 0 && vector.is_null() {
         return Err(Code::INVALID_KEYVALP);
     }
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     (0..count).map(|at| unsafe { Ok((line((*vector.add(at)).key)?, line((*vector.add(at)).val)?)) }).collect()
 }
 
@@ -43,7 +43,7 @@ unsafe fn pairs(vector: *const KeyVal, count: c_int) -> Result<Vec<(Vec<u8>, Vec
 /// # Safety
 /// `array` is null or has that element.
 unsafe fn at<T: Copy>(array: *const T, index: usize) -> Result<T> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     if array.is_null() { Err(Code::INVALID_ARG) } else { Ok(unsafe { *array.add(index) }) }
 }
 
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn PMI_Spawn_multiple(
     preput_keyval_vector: *const KeyVal,
     errors: *mut c_int,
 ) -> c_int {
-    // SAFETY: C callers keep what `pmi.h` says of the pointers; null pointers are looked for. An argument list ends with a
+    // SAFETY: C callers follow the rules of `pmi.h` for pointers; null pointers are checked. An argument list ends with a
     // null pointer.
     returned(with_job(|job| unsafe {
         let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or(Code::INVALID_ARG)?;

@@ -14,11 +14,11 @@ use wireup_client::local::Local;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Dialect, Request};
 
-/// What `PMI_Ibarrier` has begun and `PMI_Wait` will end.
+/// The state of a split barrier: `PMI_Ibarrier` begins it and `PMI_Wait` ends it.
 pub enum Barrier {
     Idle,
     UnderWay,
-    /// Another barrier came between: a server ends them in their order.
+    /// Another barrier was called in between. A server ends barriers in their order, so this one has ended too.
     Over(Result),
 }
 
@@ -27,21 +27,21 @@ pub struct Job {
     pub rank: u32,
     pub size: u32,
     pub spawned: bool,
-    /// Asked for on first use.
+    /// Fetched on first use.
     pub kvsname: Option<Vec<u8>>,
     pub appnum: Option<c_int>,
-    /// Longest kvs name, key and value, each with its zero byte.
+    /// The longest kvs name, key and value, each including its zero byte.
     pub maxes: [c_int; 3],
     pub barrier: Barrier,
-    /// Of the server's PMI-1.
+    /// The subversion of PMI-1 that the server implements.
     pub subversion: u32,
-    /// Where the walk over all pairs stands.
+    /// The position of the iteration over all pairs.
     pub next_index: c_int,
 }
 
 static PLACE: Place<Job> = Place::new();
 
-/// Works on the job, which must be initialised.
+/// Runs `work` on the job, which must be initialised.
 pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
     PLACE.with(work)
 }
@@ -66,13 +66,13 @@ extern "C" fn on_fork() {
 pub fn finalize() -> Result {
     let mut job = PLACE.take()?;
     if let (Barrier::UnderWay, With::Server(server)) = (job.barrier, &mut job.with) {
-        // A server lets nobody go out of a barrier; how it ends is told by what follows.
+        // A process cannot leave a barrier early. If the connection is broken, the finalize that follows reports it.
         let _ = server.end_fence();
     }
     PLACE.leave(job.with)
 }
 
-/// Whether the server is Slurm's. It takes what it reads at once for one line, and does not answer a second one.
+/// Whether this is Slurm's server. It treats everything that it reads at once as one line, and does not answer a second line.
 fn is_slurms() -> bool {
     let step_of = |job: &[u8]| job.iter().rposition(|byte| *byte == b'.').map(|dot| job[dot + 1..].to_vec());
     let step = variable("PMI_JOBID").and_then(|job| step_of(&job));
@@ -112,7 +112,7 @@ impl Job {
         Ok(job)
     }
 
-    /// The server; what needs one fails without.
+    /// The server; an error without one.
     pub fn server(&mut self) -> Result<&mut Server> {
         self.with.server()
     }
@@ -129,7 +129,7 @@ impl Job {
         Ok(self.kvsname.clone().unwrap_or_default())
     }
 
-    /// Reads a pair; nothing if there is none such.
+    /// Gets a pair; `None` if there is none.
     pub fn get(&mut self, kvsname: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>> {
         let server = match &mut self.with {
             With::Server(server) => server,
@@ -144,12 +144,12 @@ impl Job {
     }
 }
 
-/// A word: what a PMI-1 line can carry.
+/// A word that can be sent in a PMI-1 line.
 ///
 /// # Safety
 /// As [`text::bytes`].
 pub unsafe fn word<'a>(text: *const c_char, invalid: Code) -> Result<&'a [u8]> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     match unsafe { text::bytes(text) } {
         None | Some(b"") => Err(invalid),
         Some(word) if word.iter().any(|byte| b" \n\\".contains(byte)) => Err(invalid),
@@ -157,7 +157,7 @@ pub unsafe fn word<'a>(text: *const c_char, invalid: Code) -> Result<&'a [u8]> {
     }
 }
 
-/// Sets a number that C asks for.
+/// Writes a number that a C caller asks for.
 ///
 /// # Safety
 /// `to` is null or may be written.
@@ -165,20 +165,20 @@ pub unsafe fn answer(to: *mut c_int, number: impl FnOnce(&mut Job) -> Result<c_i
     with_job(|job| {
         given(to)?;
         let number = number(job)?;
-        // SAFETY: the caller says so; it is not null.
+        // SAFETY: guaranteed by the caller; it is not null.
         unsafe { to.write(number) };
         Ok(())
     })
 }
 
-/// Writes all of a text, or nothing of it.
+/// Writes the whole text, or nothing.
 ///
 /// # Safety
 /// `to` is null or has room for `room` bytes.
 pub unsafe fn write_whole(text: &[u8], to: *mut c_char, room: c_int) -> Result {
     given(to)?;
     if usize::try_from(room).is_ok_and(|room| text.len() < room) {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { text::write(text, to, room) };
         Ok(())
     } else {

@@ -1,4 +1,4 @@
-//! The collectives of the engine, driven over the socket: started without a round trip, finished when the caller waits.
+//! The engine's collectives, driven over the socket: started without a round trip, completed when the caller waits.
 
 use crate::state::{Job, Values, With};
 use alloc::vec::Vec;
@@ -9,19 +9,19 @@ use wireup_client::requests::{Id, Kind, Outstanding, Stage};
 use wireup_wire::limits::ALLGATHER_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
 
-/// Longest value of an allgather.
+/// The longest value of an allgather.
 pub const MAX_LEN: usize = ALLGATHER_LEN_MAX;
 
 /// The result of an allgather.
 pub enum Gathered {
     /// One array of all values.
     Array(Values),
-    /// This rank's own value; the others are to be got from the server.
+    /// This rank's own value; the others have to be fetched from the server.
     Pairs { generation: usize, own: Vec<u8> },
 }
 
 impl Job {
-    /// Starts a fence; needs no round trip.
+    /// Starts a fence, without a round trip.
     pub fn start_fence(&mut self) -> Id {
         let id = self.collectives.start_fence(self.with.server().ok().map(|server| &mut server.link));
         self.flush();
@@ -38,7 +38,7 @@ impl Job {
         id
     }
 
-    /// Sends what was asked. A caller that waits is told that the server is gone.
+    /// Sends the collected requests. If the server is gone, the caller learns it when it waits.
     fn flush(&mut self) {
         if let With::Server(server) = &mut self.with
             && server.flush().is_err()
@@ -47,17 +47,17 @@ impl Job {
         }
     }
 
-    /// Waits until a fence is complete; the request is forgotten.
+    /// Waits until a fence is complete, and removes the request.
     pub fn finish(&mut self, id: Id) -> Result {
         self.end(id).map(drop)
     }
 
-    /// Waits until an allgather is complete; the request is forgotten also where this fails.
+    /// Waits until an allgather is complete, and removes the request, even if it failed.
     pub fn collect(&mut self, id: Id) -> Result<Gathered> {
         let Outstanding { kind, value, stage, .. } = self.end(id)?;
         match (kind, stage) {
             (Kind::Allgather { .. }, Stage::Over(Ok(Some(array)))) => Ok(Gathered::Array(array)),
-            // It could not be mapped.
+            // The array could not be mapped.
             (Kind::Allgather { .. }, _) if self.collectives.own.is_some() => Err(Code::NOMEM),
             (Kind::Allgather { generation, .. }, _) => Ok(Gathered::Pairs { generation, own: value }),
             (Kind::Fence, _) => Err(Code::INVALID_ARG),
@@ -69,7 +69,7 @@ impl Job {
         self.advance(true, &|job| job.collectives.are_over());
     }
 
-    /// Whether finishing a request would not wait.
+    /// Whether the request could be finished without waiting.
     pub fn is_over(&mut self, id: Id) -> Result<bool> {
         self.collectives.is_over(id).ok_or(Code::INVALID_ARG)?;
         self.advance(false, &|job| job.collectives.is_over(id) != Some(false));
@@ -86,7 +86,7 @@ impl Job {
         }
     }
 
-    /// Takes in answers, and sends what that makes possible, until the caller has what it wants; without waiting unless `wait`.
+    /// Processes answers, and sends the requests that become possible, until `is_enough`. Waits only if `wait`.
     fn advance(&mut self, wait: bool, is_enough: &dyn Fn(&mut Job) -> bool) {
         loop {
             if let With::Server(server) = &mut self.with {
@@ -104,7 +104,7 @@ impl Job {
         }
     }
 
-    /// Hands the values of `ranks` to `row`, in any order.
+    /// Passes the values of `ranks` to `row`, in any order.
     pub fn values(&mut self, gathered: &Gathered, ranks: &[u32], row: &mut dyn FnMut(u32, &[u8]) -> Result) -> Result {
         match gathered {
             Gathered::Pairs { generation, own } => self.get_values(*generation, own, ranks, row),
@@ -113,7 +113,7 @@ impl Job {
                 for (rank, value) in array.values().enumerate() {
                     let value = value.map_err(|_| Code::FAIL)?;
                     if ranks.contains(&(rank as u32)) {
-                        // A row has padding; a C string has no zeros.
+                        // A row is padded with zeros, and a C string contains none.
                         row(rank as u32, value.split(|byte| *byte == 0).next().unwrap_or_default())?;
                     }
                 }
@@ -148,11 +148,11 @@ impl Job {
         Ok(())
     }
 
-    /// Writes all values as rows of `max_len` bytes, filled up with zeros.
+    /// Writes all values as rows of `max_len` bytes, padded with zeros.
     pub fn fill(&mut self, gathered: &Gathered, max_len: usize, rows: &mut [u8]) -> Result {
         if let Gathered::Array(array) = gathered {
             let array = Rows::read(array).map_err(|_| Code::FAIL)?;
-            // Only where ranks do not agree on the maximum length can one be longer.
+            // A value can be longer only if ranks passed different maximum lengths.
             let wrong = if array.stride() > max_len { Code::INVALID_VAL_LENGTH } else { Code::FAIL };
             return array.fill(rows, max_len).map_err(|_| wrong);
         }

@@ -1,7 +1,7 @@
 //! `pmix_ext.h`: collectives that a program may start and finish later.
 //!
-//! Source: S1 IV; the forms with a length, without a copy, and the test are ours.
-// SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
+//! Source: S1 IV; the forms with a length, without a copy, and the test are our own.
+// SAFETY of every function here: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
 
 use crate::exchange::{Gathered, MAX_LEN};
 use crate::handles::{Array, Into};
@@ -13,15 +13,15 @@ use wireup_client::requests::{Id, Kind};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::rows::Rows;
 
-/// The opaque handle; never followed.
+/// The opaque handle; never dereferenced.
 pub type Request = *mut c_void;
 
-/// A value and the length of a row, as long as the caller says.
+/// The value and the row length that the caller passed.
 ///
 /// # Safety
 /// `value` is null or a C string.
 unsafe fn checked<'a>(value: *const c_char, max_len: c_int) -> Result<(&'a [u8], usize)> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let value = unsafe { required(value)? };
     let max_len =
         usize::try_from(max_len).ok().filter(|len| (1..=MAX_LEN).contains(len)).ok_or(Code::INVALID_LENGTH)?;
@@ -33,7 +33,7 @@ unsafe fn checked<'a>(value: *const c_char, max_len: c_int) -> Result<(&'a [u8],
 /// # Safety
 /// `value` is null or a C string.
 unsafe fn start(job: &mut Job, value: *const c_char, max_len: c_int, into: Into) -> Result<Id> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let (value, max_len) = unsafe { checked(value, max_len)? };
     match into {
         Into::Buffer(buffer) => drop(given(buffer)?),
@@ -45,10 +45,10 @@ unsafe fn start(job: &mut Job, value: *const c_char, max_len: c_int, into: Into)
     Ok(id)
 }
 
-/// Finishes any request. `array` is where MVAPICH's calls want the result of one that was started without a place.
+/// Finishes any request. `array` is where MVAPICH's functions want the result of an allgather that was started without a buffer.
 ///
 /// # Safety
-/// The buffers given at the start and here hold what their forms say.
+/// The buffers passed at the start and here have the sizes that their forms require.
 pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
     let outstanding = job.collectives.requests.get(id).ok_or(Code::INVALID_ARG)?;
     let Kind::Allgather { max_len, .. } = outstanding.kind else {
@@ -64,7 +64,7 @@ pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
     match into {
         Into::Later => Err(Code::INVALID_ARG),
         Into::Buffer(buffer) => {
-            // SAFETY: the caller lent `job_size` rows of `max_len` bytes, which are nobody else's until the end of the request.
+            // SAFETY: the caller lent `job_size` rows of `max_len` bytes exclusively until the end of the request.
             let rows = unsafe { core::slice::from_raw_parts_mut(buffer, bytes) };
             job.fill(&gathered, max_len, rows)
         }
@@ -78,7 +78,7 @@ pub unsafe fn finish(job: &mut Job, id: Id, array: Into) -> Result {
     }
 }
 
-/// Rows that stay: the server's array if it is one of rows, else a copy.
+/// Rows that stay valid: the server's array if it has this layout, otherwise a copy.
 fn shareable(job: &mut Job, gathered: Gathered, max_len: usize, bytes: usize) -> Result<Array> {
     if let Gathered::Array(array) = gathered {
         let rows = Rows::read(&array).map_err(|_| Code::FAIL)?;
@@ -101,7 +101,7 @@ fn copied(job: &mut Job, gathered: &Gathered, max_len: usize, bytes: usize) -> R
 /// # Safety
 /// As the C functions below.
 unsafe fn blocking(value: *const c_char, max_len: c_int, into: Into) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     returned(with_job(|job| unsafe {
         let id = start(job, value, max_len, into)?;
         finish(job, id, Into::Later)
@@ -111,7 +111,7 @@ unsafe fn blocking(value: *const c_char, max_len: c_int, into: Into) -> c_int {
 /// # Safety
 /// As the C functions below.
 unsafe fn started(value: *const c_char, max_len: c_int, into: Into, request: *mut Request) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     returned(with_job(|job| unsafe {
         given(request)?;
         request.write(start(job, value, max_len, into)? as Request);
@@ -121,13 +121,13 @@ unsafe fn started(value: *const c_char, max_len: c_int, into: Into, request: *mu
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMIX_Allgather(value: *const c_char, buffer: *mut c_void) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     unsafe { blocking(value, VALUE_LEN_MAX as c_int, Into::Buffer(buffer.cast())) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMIX_Allgather_len(value: *const c_char, maxlen: c_int, buffer: *mut c_void) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     unsafe { blocking(value, maxlen, Into::Buffer(buffer.cast())) }
 }
 
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn PMIX_Allgather_shared(
     maxlen: c_int,
     array: *mut *const c_void,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     unsafe { blocking(value, maxlen, Into::Shared(array)) }
 }
 
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn PMIX_Iallgather(
     buffer: *mut c_void,
     request_ptr: *mut Request,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     unsafe { started(value, VALUE_LEN_MAX as c_int, Into::Buffer(buffer.cast()), request_ptr) }
 }
 
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn PMIX_Iallgather_len(
     buffer: *mut c_void,
     request_ptr: *mut Request,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     unsafe { started(value, maxlen, Into::Buffer(buffer.cast()), request_ptr) }
 }
 
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn PMIX_Iallgather_shared(
     array: *mut *const c_void,
     request_ptr: *mut Request,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     unsafe { started(value, maxlen, Into::Shared(array), request_ptr) }
 }
 
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn PMIX_KVS_Ifence(request_ptr: *mut Request) -> c_int {
     returned(with_job(|job| {
         given(request_ptr)?;
         let id = job.start_fence();
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         unsafe { request_ptr.write(id as Request) };
         Ok(())
     }))
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn PMIX_KVS_Ifence(request_ptr: *mut Request) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn PMIX_Wait(request: Request) -> c_int {
-    // SAFETY: the buffers were lent at the start.
+    // SAFETY: the buffers were lent when the request was started.
     returned(with_job(|job| unsafe { finish(job, request as Id, Into::Later) }))
 }
 
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn PMIX_Test(request: Request, flag: *mut c_int) -> c_int 
     returned(with_job(|job| {
         given(flag)?;
         let over = job.is_over(request as Id)?;
-        // SAFETY: see the file's head; the buffers were lent at the start.
+        // SAFETY: see the top of the file; the buffers were lent when the request was started.
         unsafe {
             flag.write(c_int::from(over));
             if over { finish(job, request as Id, Into::Later) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! What C programs hold: handles of requests, places for results, arrays handed out without a copy.
+//! What C programs hold: request handles, result buffers, and arrays that were returned without a copy.
 
 use crate::state::Values;
 use alloc::vec::Vec;
@@ -7,19 +7,19 @@ use wireup_capi::codes::{Code, Result};
 use wireup_client::requests::Id;
 use wireup_wire::shared::rows;
 
-/// Where an allgather's result goes when the request is finished.
+/// Where the result of an allgather is written when the request is finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Into {
-    /// The call that waits says.
+    /// The function that waits states it.
     Later,
     Buffer(*mut u8),
     Shared(*mut *const c_void),
 }
 
-// SAFETY: the pointers are the caller's, who lends them until the request is finished, whichever thread does that.
+// SAFETY: the pointers belong to the caller, who lends them until the request is finished, on whichever thread that happens.
 unsafe impl Send for Into {}
 
-/// A result handed out without a copy.
+/// A result that was returned without a copy.
 pub enum Array {
     Own(Vec<u8>),
     Shared(Values),
@@ -37,9 +37,9 @@ impl Array {
 
 #[derive(Default)]
 pub struct Handles {
-    /// Where the results of unfinished allgathers go, if their callers have said so at the start.
+    /// Result buffers of unfinished allgathers whose callers stated them at the start.
     places: Vec<(Id, Into)>,
-    /// MVAPICH's calls know one request of each kind and no handles.
+    /// MVAPICH's functions have one request of each kind and no handles.
     pub only_fence: Option<Id>,
     pub only_gather: Option<Id>,
     pub only_shared: Option<Id>,
@@ -53,7 +53,7 @@ impl Handles {
         }
     }
 
-    /// The place that the request was started with, which is then forgotten.
+    /// Removes and returns the place that the request was started with.
     pub fn take_place(&mut self, id: Id) -> Into {
         let at = self.places.iter().position(|(of, _)| *of == id);
         at.map_or(Into::Later, |at| self.places.swap_remove(at).1)
@@ -63,7 +63,7 @@ impl Handles {
         self.arrays.push(array);
     }
 
-    /// Frees an array that was handed out.
+    /// Frees an array that was returned to the program.
     pub fn release(&mut self, array: *const c_void) -> Result {
         let at = self.arrays.iter().position(|one| one.start() == array).ok_or(Code::INVALID_ARG)?;
         self.arrays.swap_remove(at);

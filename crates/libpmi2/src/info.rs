@@ -1,5 +1,5 @@
-//! Attributes of node and job.
-// SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
+//! Attributes of the node and of the job.
+// SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
 use crate::kvs::put_value;
 use crate::state::{Job, With, given, key, with_job};
@@ -10,7 +10,7 @@ use wireup_capi::{ints, text};
 use wireup_client::escape::double;
 use wireup_wire::pmi::Request;
 
-/// Whose attribute.
+/// Whether it is an attribute of the node or of the job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     Node { wait: bool },
@@ -19,7 +19,7 @@ enum Of {
 
 fn ask(job: &mut Job, of: Of, name: &[u8]) -> Result<Option<Vec<u8>>> {
     if let With::Singleton(local) = &job.with {
-        // The nodes' table of one process; nobody else could put what is waited for.
+        // A single process: its own table holds the node's attributes. No other process could put what it would wait for.
         let mut node_key = NODE_PREFIX.to_vec();
         node_key.extend_from_slice(name);
         let found = if of == Of::Job { None } else { local.get(&node_key).map(<[u8]>::to_vec) };
@@ -33,18 +33,18 @@ fn ask(job: &mut Job, of: Of, name: &[u8]) -> Result<Option<Vec<u8>>> {
     })
 }
 
-/// What tells a node's attribute from a pair of the kvs where both are in one table.
+/// Distinguishes a node's attributes from kvs pairs in the table of a single process.
 const NODE_PREFIX: &[u8] = b"\0";
 
 /// # Safety
 /// As the C functions below.
 unsafe fn text_attr(of: Of, name: *const c_char, value: *mut c_char, room: c_int, found: *mut c_int) -> Result {
     with_job(|job| {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { key(name)? };
         given(value)?;
         let got = ask(job, of, name)?;
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             text::set(found, c_int::from(got.is_some()));
             match got {
@@ -66,16 +66,16 @@ unsafe fn ints_attr(
     found: *mut c_int,
 ) -> Result {
     with_job(|job| {
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { key(name)? };
         given(array)?;
         let got = ask(job, of, name)?;
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { text::set(found, c_int::from(got.is_some())) };
         let Some(got) = got else { return Ok(()) };
         let numbers = ints::list(&got).ok_or(Code::OTHER)?;
         let fits = numbers.len().min(usize::try_from(room).unwrap_or(0));
-        // SAFETY: the caller says so; `fits` is at most `room`.
+        // SAFETY: guaranteed by the caller; `fits` is at most `room`.
         unsafe {
             array.copy_from_nonoverlapping(numbers.as_ptr(), fits);
             text::set(count, fits as c_int);
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttr(
     found: *mut c_int,
     waitfor: c_int,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { text_attr(Of::Node { wait: waitfor != 0 }, name, value, valuelen, found) })
 }
 
@@ -104,14 +104,14 @@ pub unsafe extern "C" fn PMI2_Info_GetNodeAttrIntArray(
     outlen: *mut c_int,
     found: *mut c_int,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { ints_attr(Of::Node { wait: false }, name, array, arraylen, outlen, found) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_PutNodeAttr(name: *const c_char, value: *const c_char) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let (name, value) = unsafe { (key(name)?, put_value(value)?) };
         match &mut job.with {
             With::Singleton(local) => {
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttr(
     valuelen: c_int,
     found: *mut c_int,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { text_attr(Of::Job, name, value, valuelen, found) })
 }
 
@@ -149,6 +149,6 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttrIntArray(
     outlen: *mut c_int,
     found: *mut c_int,
 ) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { ints_attr(Of::Job, name, array, arraylen, outlen, found) })
 }

@@ -1,5 +1,5 @@
 //! `PMI2_Init` to `PMI2_Finalize`, and the job's name.
-// SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
+// SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
 use crate::state::{self, TEXT_LEN_MAX, With, given, required, with_job};
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn PMI2_Init(
 ) -> c_int {
     let joined = state::init().and_then(|()| {
         with_job(|job| {
-            // SAFETY: see the file's head.
+            // SAFETY: see the top of the file.
             unsafe {
                 text::set(spawned, c_int::from(job.spawned));
                 text::set(size, job.size as c_int);
@@ -41,10 +41,10 @@ pub extern "C" fn PMI2_Initialized() -> c_int {
     c_int::from(state::is_initialised())
 }
 
-/// Takes no lock, and runs no handlers of `exit`: another thread may be in a fence that does not end.
+/// Takes no lock and runs no `exit` handlers: another thread may be in a fence that never ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     let message = unsafe { text::bytes(msg) }.unwrap_or_default();
     if let Some(socket) = state::socket() {
         let message = &message[..message.len().min(TEXT_LEN_MAX)];
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
         let mut out = Vec::new();
         let request = Request::Abort { code: 1, message: &plain, world: flag != 0 };
         if encode_request(Dialect::Pmi2, &request, None, &mut out).is_ok() {
-            // Whether it is heard or not, this process ends.
+            // This process ends even if the write fails.
             let _ = socket.write_all(&out);
         }
     }
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -
             With::Server(server) => server.question(&Request::JobGetId, "jobid")?.ok_or(Code::OTHER)?,
             With::Singleton(_) => return Err(Code::FAIL),
         };
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         if unsafe { text::write(&name, jobid, jobid_size) } { Ok(()) } else { Err(Code::INVALID_LENGTH) }
     }))
 }
@@ -76,17 +76,17 @@ pub unsafe extern "C" fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Job_GetRank(rank: *mut c_int) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head; it is not null.
+        // SAFETY: see the top of the file; it is not null.
         unsafe { given(rank)?.write(job.rank as c_int) };
         Ok(())
     }))
 }
 
-/// The job's size, as Slurm's library has it, though its header speaks of the node.
+/// The size of the job, as in Slurm's library, although Slurm's header describes it as the size of the node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Info_GetSize(size: *mut c_int) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head; it is not null.
+        // SAFETY: see the top of the file; it is not null.
         unsafe { given(size)?.write(job.size as c_int) };
         Ok(())
     }))
@@ -94,20 +94,20 @@ pub unsafe extern "C" fn PMI2_Info_GetSize(size: *mut c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Job_Connect(jobid: *const c_char, _conn: *mut c_void) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { about_job(jobid, |name| Request::JobConnect { job_id: Some(name) }) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Job_Disconnect(jobid: *const c_char) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(unsafe { about_job(jobid, |name| Request::JobDisconnect { job_id: Some(name) }) })
 }
 
 /// # Safety
 /// As [`text::bytes`].
 unsafe fn about_job(jobid: *const c_char, request: impl Fn(&[u8]) -> Request<'_>) -> Result {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let name = unsafe { required(jobid)? };
     let mut sendable = Vec::new();
     double(name, &mut sendable);

@@ -1,5 +1,5 @@
 //! Put, fence, get.
-// SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
+// SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
 use crate::state::{Job, With, given, key, with_job};
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use wireup_wire::pmi::escape::{doubled, halve};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_KVS_Put(name: *const c_char, value: *const c_char) -> c_int {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     returned(with_job(|job| unsafe {
         let name = key(name)?;
         if name.starts_with(KEY_PREFIX) {
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
     vallen: *mut c_int,
 ) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let (name, jobid) = unsafe { (key(name)?, text::bytes(jobid).unwrap_or_default()) };
         given(value)?;
         if maxvalue <= 0 || jobid.len() > KVSNAME_LEN_MAX {
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
         }
         let found = get(job, jobid, src_pmi_id, name, &mut |found| {
             let length = found.len() as c_int;
-            // SAFETY: see the file's head.
+            // SAFETY: see the top of the file.
             unsafe {
                 let whole = text::write(found, value, maxvalue);
                 text::set(vallen, if whole { length } else { -length });
@@ -64,12 +64,12 @@ pub unsafe extern "C" fn PMI2_KVS_Get(
     }))
 }
 
-/// A value that a put may carry.
+/// A value that can be put.
 ///
 /// # Safety
 /// As [`text::bytes`].
 pub unsafe fn put_value<'a>(value: *const c_char) -> Result<&'a [u8]> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     match unsafe { text::bytes(value) } {
         None | Some(b"") => Err(Code::INVALID_VAL),
         Some(value) if value.len() > VALUE_LEN_MAX => Err(Code::INVALID_VAL_LENGTH),
@@ -91,22 +91,22 @@ pub fn put(job: &mut Job, key: &[u8], value: &[u8]) -> Result {
     if job.collectives.own.is_none() {
         return Ok(server.tell(&request)?);
     }
-    // What our server is known to refuse is refused at once; all else shows at the fence.
+    // What our own server is known to refuse is refused here; any other refusal is reported by the fence.
     if key.len() > KEY_LEN_MAX || value.len() > VALUE_LEN_MAX || key.starts_with(RESERVED) {
         return Err(Code::OTHER);
     }
     Ok(server.post(&request)?)
 }
 
-/// Keys that nobody may put.
+/// Keys with this prefix cannot be put.
 const RESERVED: &[u8] = b"PMI_";
 
-/// Whether the server answers a get of that key itself.
+/// Whether the server computes the answer to a get of this key.
 fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(RESERVED) || key == b"universeSize"
 }
 
-/// Looks a key up and hands its value to `give`; `false`: there is none such.
+/// Looks up a key and passes its value to `give`; `false` if there is none.
 pub fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8], give: &mut dyn FnMut(&[u8])) -> Result<bool> {
     if let With::Singleton(local) = &job.with {
         return Ok(local.get(key).map(give).is_some());
@@ -125,7 +125,7 @@ pub fn get(job: &mut Job, jobid: &[u8], source: c_int, key: &[u8], give: &mut dy
         return Ok(found.map(|value| give(halve(value, &mut plain))).is_some());
     }
     let jobid = doubled(jobid, &mut job_room);
-    // MPICH's servers do not take empty fields.
+    // MPICH's servers do not accept empty fields.
     let kvsname = Some(jobid).filter(|name| !name.is_empty());
     let found = job.look_up(&Request::Get { kvsname, key, source: Some(source) })?;
     Ok(found.map(|value| give(&value)).is_some())

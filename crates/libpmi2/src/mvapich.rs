@@ -1,5 +1,5 @@
-//! The names that MVAPICH2 looks for: one of each kind in flight, no handles, rows of 1,024 bytes.
-// SAFETY of every function here: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
+//! The functions that MVAPICH2 looks for: one request of each kind at a time, no handles, rows of 1,024 bytes.
+// SAFETY of every function here: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
 
 use crate::extensions::finish;
 use crate::handles::{Handles, Into};
@@ -31,13 +31,13 @@ fn start(slot: Slot, begin: impl FnOnce(&mut Job) -> Result<Id>) -> c_int {
 unsafe fn wait(slot: Slot, into: Into) -> c_int {
     returned(with_job(|job| {
         let id = slot(&mut job.handles).take().ok_or(Code::FAIL)?;
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         unsafe { finish(job, id, into) }
     }))
 }
 
 fn begin_gather(job: &mut Job, value: *const c_char, shared: bool) -> Result<Id> {
-    // SAFETY: see the file's head.
+    // SAFETY: see the top of the file.
     let value = unsafe { required(value)? };
     if value.len() > VALUE_LEN_MAX {
         return Err(Code::INVALID_VAL_LENGTH);
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn PMI2_Iallgather(value: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Iallgather_wait(buf: *mut c_void) -> c_int {
     match given(buf) {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         Ok(buf) => unsafe { wait(GATHER, Into::Buffer(buf.cast())) },
         Err(code) => returned(Err(code)),
     }
@@ -75,11 +75,11 @@ pub unsafe extern "C" fn PMI2_SHMEM_Iallgather(value: *const c_char) -> c_int {
     start(SHARED, |job| begin_gather(job, value, true))
 }
 
-/// The array lives until `PMI2_Finalize`.
+/// The array stays valid until `PMI2_Finalize`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_SHMEM_Iallgather_wait(buf: *mut *mut c_void) -> c_int {
     match given(buf) {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         Ok(buf) => unsafe { wait(SHARED, Into::Shared(buf.cast())) },
         Err(code) => returned(Err(code)),
     }

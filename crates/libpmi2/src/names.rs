@@ -1,5 +1,5 @@
-//! Services by name. Info keys are not sent, as in Slurm's library.
-// SAFETY of every function here: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
+//! Publishing and looking up names. Info keys are not sent, as in Slurm's library.
+// SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
 use crate::state::{given, required, with_job};
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn PMI2_Nameserv_publish(
     port: *const c_char,
 ) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let (name, port) = unsafe { (sendable(required(service_name)?), sendable(required(port)?)) };
         Ok(job.server()?.tell(&Request::PublishName { name: &name, port: &port })?)
     }))
@@ -36,14 +36,14 @@ pub unsafe extern "C" fn PMI2_Nameserv_lookup(
     port_len: c_int,
 ) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let name = unsafe { sendable(required(service_name)?) };
         given(port)?;
         let (mut found, mut plain) = (None, Vec::new());
         job.server()?.call(&Request::LookupName { name: &name }, &mut |fields| {
             found = fields.get("value").or(fields.get("port")).map(|port| halve(port, &mut plain).to_vec());
         })?;
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         match found {
             None => Err(Code::OTHER),
             Some(found) if unsafe { text::write(&found, port, port_len) } => Ok(()),
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn PMI2_Nameserv_lookup(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Nameserv_unpublish(service_name: *const c_char, _info: *const c_void) -> c_int {
     returned(with_job(|job| {
-        // SAFETY: see the file's head.
+        // SAFETY: see the top of the file.
         let name = unsafe { sendable(required(service_name)?) };
         Ok(job.server()?.tell(&Request::UnpublishName { name: &name })?)
     }))

@@ -1,8 +1,8 @@
 //! `PMIX_Ring`: the values of both neighbours.
 //!
-//! Where the server has a ring that is one round trip. Slurm and we do, and both give `PMI_JOBID`; others may end the job over
-//! a command that they do not know, so without that variable they are not asked. There, and where the server says no, it is
-//! a put, a fence and two gets, in the order of ranks.
+//! If the server has a ring, this is one round trip. Slurm's server and ours have one, and both set `PMI_JOBID`. Other servers may end the
+//! job when they receive an unknown command, so the ring is not requested without that variable. In that case, and if the server refuses,
+//! the ring is a put, a fence and two gets, in rank order.
 
 use crate::state::{Job, given, is_refusal, required, with_job};
 use alloc::vec::Vec;
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn PMIX_Ring(
     right: *mut c_char,
     maxvalue: c_int,
 ) -> c_int {
-    // SAFETY: C callers keep what `pmix_ext.h` says of the pointers; null pointers are looked for.
+    // SAFETY: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
     returned(with_job(|job| unsafe {
         let value = required(value)?;
         given(left)?;
@@ -85,7 +85,7 @@ fn of_gets(job: &mut Job, value: &[u8]) -> Result<Ring> {
     let id = job.start_allgather(value, VALUE_LEN_MAX, false);
     let gathered = job.collect(id)?;
     job.values(&gathered, &[left_rank, right_rank], &mut |rank, value| {
-        // In a job of two both are the same.
+        // In a job of two, both neighbours are the same rank.
         if rank == left_rank {
             left = value.to_vec();
         }

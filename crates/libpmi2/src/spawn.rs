@@ -23,7 +23,7 @@ pub struct Info {
 /// As [`text::bytes`].
 unsafe fn sendable(text: *const c_char) -> Result<Vec<u8>> {
     let mut sendable = Vec::new();
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     double(unsafe { required(text)? }, &mut sendable);
     Ok(sendable)
 }
@@ -31,7 +31,7 @@ unsafe fn sendable(text: *const c_char) -> Result<Vec<u8>> {
 /// # Safety
 /// `info` is null or points to a valid object.
 unsafe fn pair(info: *const Info) -> Result<(Vec<u8>, Vec<u8>)> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let info = info.as_ref().ok_or(Code::INVALID_ARG)?;
         Ok((sendable(info.key)?, sendable(info.value)?))
@@ -43,11 +43,11 @@ unsafe fn pair(info: *const Info) -> Result<(Vec<u8>, Vec<u8>)> {
 /// # Safety
 /// `array` is null or has that element.
 unsafe fn at<T: Copy>(array: *const T, index: usize) -> Result<T> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     if array.is_null() { Err(Code::INVALID_ARG) } else { Ok(unsafe { *array.add(index) }) }
 }
 
-/// Texts of one spawn, with what their fields' names add; a message's length has six digits.
+/// Limit for the texts of one spawn including the names of their fields; a message's length has six digits.
 const REQUEST_BYTES_MAX: usize = 900_000;
 const FIELD_BYTES: usize = 24;
 
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn PMI2_Job_Spawn(
     job_id_size: c_int,
     errors: *mut c_int,
 ) -> c_int {
-    // SAFETY: C callers keep what `pmi2.h` says of the pointers; null pointers are looked for.
+    // SAFETY: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
     returned(with_job(|job| unsafe {
         let mut request = SpawnRequest::default();
         let mut processes = 0;

@@ -28,9 +28,9 @@ pub struct Job {
     pub size: u32,
     pub appnum: c_int,
     pub spawned: bool,
-    /// Slurm or us: the server answers in order and survives commands that it does not know.
+    /// The server is Slurm's or ours: it answers in order and survives unknown commands.
     pub server_is_known: bool,
-    /// What the job is called, if that is known without asking.
+    /// The job's name, if it is known without asking.
     pub job_id: Option<Vec<u8>>,
     pub collectives: Collectives<Shared>,
     pub handles: Handles,
@@ -38,7 +38,7 @@ pub struct Job {
 
 static PLACE: Place<Job> = Place::new();
 
-/// Works on the job, which must be initialised.
+/// Runs `work` on the job, which must be initialised.
 pub fn with_job<R>(work: impl FnOnce(&mut Job) -> Result<R>) -> Result<R> {
     PLACE.with(work)
 }
@@ -60,7 +60,7 @@ extern "C" fn on_fork() {
     PLACE.on_fork();
 }
 
-/// Leaves. What is outstanding ends first: a server lets nobody go out of a fence.
+/// Leaves the job. Outstanding collectives are completed first, since a process cannot leave a fence early.
 pub fn finalize() -> Result {
     let mut job = PLACE.take()?;
     job.finish_all();
@@ -73,7 +73,7 @@ impl Job {
             Start::Singleton => return Ok(Job::new(With::Singleton(Local::new()), 0, 1, false)),
             Start::With { server, join } => (server, join),
         };
-        // Only Slurm and we set it.
+        // Only Slurm and wireup set it.
         let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
         let (mut server, mut start) = (server, start.job_id(job_id.clone().unwrap_or_default()));
         PLACE.announce(&server);
@@ -102,12 +102,12 @@ impl Job {
         }
     }
 
-    /// The server; what needs one fails without.
+    /// The server; an error without one.
     pub fn server(&mut self) -> Result<&mut Server> {
         self.with.server()
     }
 
-    /// Makes a request whose answer may say that there is nothing.
+    /// Makes a request whose answer may be that there is no value.
     pub fn look_up(&mut self, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
         let mut found = None;
         self.server()?.call(request, &mut |fields| {
@@ -119,7 +119,7 @@ impl Job {
     }
 }
 
-/// An answer's value as it was put.
+/// The value in an answer, as it was put.
 pub fn value(fields: &ReplyFields<'_>) -> Vec<u8> {
     let mut plain = Vec::new();
     halve(fields.get("value").unwrap_or_default(), &mut plain).to_vec()
@@ -130,7 +130,7 @@ pub fn value(fields: &ReplyFields<'_>) -> Vec<u8> {
 /// # Safety
 /// As [`text::bytes`].
 pub unsafe fn key<'a>(key: *const c_char) -> Result<&'a [u8]> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     match unsafe { text::bytes(key) } {
         None | Some(b"") => Err(Code::INVALID_KEY),
         Some(key) if key.len() > KEY_LEN_MAX => Err(Code::INVALID_KEY_LENGTH),
@@ -138,12 +138,12 @@ pub unsafe fn key<'a>(key: *const c_char) -> Result<&'a [u8]> {
     }
 }
 
-/// A text that must be there.
+/// A text that must not be null.
 ///
 /// # Safety
 /// As [`text::bytes`].
 pub unsafe fn required<'a>(text: *const c_char) -> Result<&'a [u8]> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     match unsafe { text::bytes(text) } {
         None => Err(Code::INVALID_ARG),
         Some(text) if text.len() > TEXT_LEN_MAX => Err(Code::INVALID_LENGTH),
@@ -151,10 +151,10 @@ pub unsafe fn required<'a>(text: *const c_char) -> Result<&'a [u8]> {
     }
 }
 
-/// Longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's length.
+/// The longest name, port or word of a spawn: several of them, each `;` doubled, fit the six digits of a message's length.
 pub const TEXT_LEN_MAX: usize = 64 << 10;
 
-/// A server that has no extension answers so to what it does not know.
+/// Whether the server refused the request, which is how a server without an extension answers it.
 pub fn is_refusal(failure: Failure) -> bool {
     failure == Failure::Refused
 }

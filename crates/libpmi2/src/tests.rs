@@ -1,4 +1,4 @@
-//! This library with a server of our own kind that a test plays.
+//! This library with a server of our own kind, controlled by the test.
 
 use crate::extensions::finish;
 use crate::handles::Into;
@@ -33,7 +33,7 @@ fn gather_over(id: Id) -> String {
     format!("cmd=wireup-allgather-response;rc=0;id={id};")
 }
 
-/// A segment as the server builds it.
+/// A segment with the layout that the server builds.
 fn segment(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
     let pairs = || pairs.iter().map(|(key, value)| Pair { key, value });
     let mut layout = segment::Layout::default();
@@ -80,14 +80,14 @@ fn a_get_asks_once_after_a_fence_that_has_published() {
     assert_eq!(found(&mut job, b"b"), Ok(Some(b"old".to_vec())));
     assert_eq!(found(&mut job, b"c"), Ok(None));
 
-    // One that has published nothing costs nothing.
+    // A fence that has published nothing causes no request.
     let fence = job.start_fence();
     peer.say(&fence_over(fence, 1));
     job.finish(fence).unwrap();
     assert_eq!(found(&mut job, b"b"), Ok(Some(b"old".to_vec())));
     assert_eq!(peer.heard(), ["cmd=wireup-fence;id=2;"]);
 
-    // The newest pair wins; then the server has merged both.
+    // The newest pair wins; in the last round the server has merged both segments.
     for (version, answer, memory) in [
         (2, "cmd=wireup-kvs-map-response;rc=0;keep=1;ends=2;", segment(&[(b"b", b"new")])),
         (3, "cmd=wireup-kvs-map-response;rc=0;keep=0;ends=3;", segment(&[(b"b", b"new"), (b"c", b"")])),
@@ -145,7 +145,7 @@ fn a_refused_put_shows_at_the_fence_behind_it() {
     assert!(!job.collectives.requests.has_fence());
 }
 
-/// Ends an allgather into a buffer of `ranks` rows of `max_len`.
+/// Finishes an allgather into a buffer of `ranks` rows of `max_len`.
 fn into_buffer(job: &mut Job, id: Id, ranks: usize, max_len: usize) -> Result<Vec<u8>> {
     let mut buffer = vec![b'z'; ranks * max_len];
     job.handles.set_place(id, Into::Buffer(buffer.as_mut_ptr()));
@@ -167,7 +167,7 @@ fn arrays_of_both_forms_in_any_order() {
         assert_eq!(into_buffer(&mut job, id, 3, 4), Ok(b"v;\0\0\0\0\0\0long".to_vec()));
         assert_eq!(job.is_over(id), Err(Code::INVALID_ARG));
     }
-    // Another rank's longest length was another.
+    // Another rank passed another maximum length.
     peer.give(&gather_over(ids[1]), &[&array(&[b"a", b"b", b"longer"], 6, rows::Form::Packed)]);
     assert_eq!(into_buffer(&mut job, ids[1], 3, 4), Err(Code::INVALID_VAL_LENGTH));
     assert_eq!(job.finish(ids[1]), Err(Code::INVALID_ARG));
@@ -192,18 +192,18 @@ fn an_arena_is_mapped_once_and_what_was_read_is_said() {
     assert_eq!(into_buffer(&mut job, ids[0], 2, 4), Ok(b"own\0one!".to_vec()));
     peer.say(&placed(ids[1], 3, false));
     let mut pointer: *const c_void = core::ptr::null();
-    // SAFETY: the pointer is there; then it points to two rows of four bytes.
+    // SAFETY: the pointer is written first, and then points to two rows of four bytes.
     unsafe {
         finish(&mut job, ids[1], Into::Shared(&mut pointer)).unwrap();
         assert_eq!(core::slice::from_raw_parts(pointer.cast::<u8>(), 8), b"own\0two!");
     }
-    // The first was read, the second is still held.
+    // The first array was read; the second is still held.
     let next = job.start_allgather(b"own", 4, true);
     assert!(peer.heard()[0].contains(";freed=2;"));
     job.handles.release(pointer).unwrap();
     let last = job.start_allgather(b"own", 4, true);
     assert!(peer.heard()[0].contains(";freed=3;"));
-    // A place in an arena that never came, and one that says that it is longer than it is.
+    // A place in an arena that was never received, and an array that states a wrong length.
     peer.say(&placed(ids[2], 4, false));
     assert_eq!(into_buffer(&mut job, ids[2], 2, 4), Err(Code::NOMEM));
     arena[slot + 16..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
@@ -217,12 +217,12 @@ fn an_arena_is_mapped_once_and_what_was_read_is_said() {
 fn shared_rows_are_handed_out_as_they_came() {
     let (mut job, mut peer) = job(2);
     let mut pointers = vec![];
-    // As asked for; with another row length, and packed: a copy is made.
+    // As requested; then with another row length, and packed, where a copy is made.
     for (stride, form) in [(8, rows::Form::Rows), (4, rows::Form::Rows), (8, rows::Form::Packed)] {
         let id = job.start_allgather(b"own", 8, true);
         peer.give(&gather_over(id), &[&array(&[b"own", b"yes"], stride, form)]);
         let mut pointer: *const c_void = core::ptr::null();
-        // SAFETY: the pointer is there; then it points to two rows of eight bytes.
+        // SAFETY: the pointer is written first, and then points to two rows of eight bytes.
         unsafe {
             finish(&mut job, id, Into::Shared(&mut pointer)).unwrap();
             let rows = core::slice::from_raw_parts(pointer.cast::<u8>(), 16);
@@ -262,7 +262,7 @@ fn all_that_is_outstanding_fails_when_one_is_refused() {
     assert_eq!(job.finish(over), Ok(()));
     assert_eq!(job.is_over(fence), Ok(true));
     assert_eq!(job.finish(fence), Err(Code::FAIL));
-    // What is started now is no better.
+    // A request that is started now fails too.
     let late = job.start_fence();
     assert_eq!(job.finish(late), Err(Code::FAIL));
     assert_eq!(put(&mut job, b"k", b"v"), Err(Code::FAIL));

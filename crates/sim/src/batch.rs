@@ -1,8 +1,8 @@
-//! A batch system: the steps that the root calls, and how far each task is.
+//! A batch system: the steps that the root calls, and the state of each of their tasks.
 //!
-//! It is like Slurm: a task that cannot be launched is named, and when all such tasks are named the whole step is given up; a task
-//! that leaves with a code, or is killed, is named; the call ends when no task is left, with the highest code. `tasks` has what
-//! becomes of each task, `says` what a step says, `ends` how it ends.
+//! It behaves like Slurm. A task that cannot be launched is reported, and when all such tasks are reported the step is given up. A task
+//! that exits with a code or is killed is reported. The call ends when no task is left, with the highest exit code. `tasks` handles each
+//! task, `says` the messages of a step, `ends` the end of a step.
 
 mod ends;
 mod says;
@@ -28,7 +28,7 @@ const GIVEN_UP: u8 = 233;
 pub struct Batch {
     steps: Vec<Step>,
     shells: BTreeSet<ShellId>,
-    /// Agents with children that have told the root where they listen.
+    /// Agents with children that have reported their listening address to the root.
     known: BTreeSet<u32>,
 }
 
@@ -38,7 +38,7 @@ struct Step {
     how: How,
     bootstrap: Bootstrap,
     says: Fifo<Said>,
-    /// Tasks that cannot be launched, and are not named yet.
+    /// Tasks that cannot be launched and have not been reported yet.
     unreachable: BTreeSet<u32>,
     state: State,
     code: u8,
@@ -48,7 +48,7 @@ struct Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
     Launched,
-    /// Its agent has begun.
+    /// Its agent has started.
     Begun,
     Gone,
 }
@@ -56,9 +56,9 @@ enum Task {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
     Running,
-    /// Tasks are killed without a word about each.
+    /// Its tasks are killed, without a report about each.
     GivenUp,
-    /// What is said of each task from now on.
+    /// The report for each task from now on.
     Cancelled(String),
     Over,
 }
@@ -72,14 +72,14 @@ enum Said {
         agent: u32,
         problem: String,
     },
-    /// Its other tasks are killed next.
+    /// The other tasks are killed next.
     GivenUp,
     CannotCall,
     Exited(ExitStatus),
 }
 
 impl Batch {
-    /// Whether a step was called for this agent.
+    /// Whether a step for this agent was ever called.
     pub fn was_called(&self, agent: u32) -> bool {
         self.steps.iter().any(|step| step.tasks.contains_key(&agent))
     }
@@ -107,7 +107,7 @@ impl World {
         if let Some(problem) = self.bad_step(caller, shell, agents) {
             return self.checks.problem(format!("agent {caller} calls a step for {agents:?}: {problem}"));
         }
-        // The driver says where the root listens.
+        // The driver adds the root's listening address.
         let bootstrap = Bootstrap { parent: vec![format!("agent {caller}")], ..bootstrap };
         let index = self.batch.steps.len() as u32;
         let tasks: BTreeMap<u32, Task> = agents.iter().map(|agent| (agent.0, Task::Launched)).collect();
@@ -138,13 +138,13 @@ impl World {
         } else if !self.spec.remote.as_ref().is_some_and(Remote::by_step) {
             Some("there is no batch system")
         } else if self.batch.shells.contains(&shell) {
-            Some("under an old number")
+            Some("the shell number was used before")
         } else if agents.is_empty() || agents.contains(&AgentId(0)) {
-            Some("that is no list of others")
+            Some("the list is empty or contains the root")
         } else if agents.iter().any(|agent| !matches!(self.hosts[agent.index()].life, Life::Unborn)) {
-            Some("one of them was there already")
+            Some("one of them was started before")
         } else if agents.iter().any(is_running) {
-            Some("another step brings one of them")
+            Some("another step is starting one of them")
         } else {
             None
         }

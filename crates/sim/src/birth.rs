@@ -1,4 +1,4 @@
-//! How the machines under test come into being: the one place that knows their constructors.
+//! Creates the state machines under test: the only place that uses their constructors.
 
 use crate::spec::WorldSpec;
 use wireup_proto::Instant;
@@ -7,26 +7,26 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::{AppSpec, JobOptions, JobSpec, NodeSpec, StdinTarget};
 use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
 
-/// The job of every world.
+/// The job of every single run.
 pub const JOB: JobId = JobId(1);
 
-/// The architecture of all hosts but those that have another one.
+/// The architecture of all hosts except those with `Program::OtherArch`.
 pub const ARCH: &str = "x86_64";
 
-/// Sessions up to this size get their bootstrap messages through the encoder: beyond, it would cost more than the run.
+/// Bootstrap messages of sessions up to this size are encoded and decoded; for larger ones that would cost more than the run itself.
 const ENCODED_AGENTS_MAX: usize = 64;
 
-/// What the root agent is told at birth; the launcher's process holds it.
+/// The configuration of the root agent, which runs in the launcher's process.
 pub fn root(spec: &WorldSpec, now: Instant) -> AgentConfig {
     AgentConfig { arch: Some(ARCH), ..AgentConfig::new(AgentId(0), session(spec), born(now)) }
 }
 
-/// What an agent is told at birth that a step has brought: all are told the same, and each takes its part.
+/// The configuration of an agent that was started by a step: all tasks receive the same message, and each uses its own part.
 pub fn task(bootstrap: Bootstrap, me: AgentId, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
     child(Bootstrap { agent: me, ..bootstrap }, now)
 }
 
-/// What an agent is told at birth whom its parent started by this message, with the jobs that it begins with.
+/// The configuration of an agent that its parent started with this message, and the jobs that it begins with.
 pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
     let is_small = bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX;
     let bootstrap = if is_small { over_the_wire(&bootstrap) } else { bootstrap };
@@ -45,7 +45,7 @@ pub fn launcher(spec: &WorldSpec, now: Instant) -> Launcher {
     Launcher::new(config, now)
 }
 
-/// The name of a node, as a person would know it.
+/// The name of a node for users.
 pub fn node_name(node: u32) -> String {
     format!("node{node}")
 }
@@ -56,9 +56,9 @@ fn born(now: Instant) -> Born {
 
 fn over_the_wire(bootstrap: &Bootstrap) -> Bootstrap {
     let bytes = bootstrap.encode();
-    let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().expect("a bootstrap begins with its header");
-    assert_eq!(Bootstrap::decode_header(header), Ok(body.len()), "a bootstrap's header knows its length");
-    Bootstrap::decode_body(body).expect("a bootstrap survives its encoding")
+    let (header, body) = bytes.split_first_chunk::<BOOTSTRAP_HEADER_LEN>().expect("a bootstrap has a header");
+    assert_eq!(Bootstrap::decode_header(header), Ok(body.len()), "the header contains the body's length");
+    Bootstrap::decode_body(body).expect("an encoded bootstrap message can be decoded")
 }
 
 fn session(spec: &WorldSpec) -> SessionSpec {

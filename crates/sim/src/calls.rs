@@ -1,4 +1,4 @@
-//! Remote shells: what each call finds, the agent that it starts, and how its caller hears of its end.
+//! Remote shells: the outcome of each call, the agent that it starts, and how the caller learns of its end.
 
 use crate::birth;
 use crate::clock::Event;
@@ -18,7 +18,7 @@ pub struct Call {
     pub shell: ShellId,
     pub agent: u32,
     state: State,
-    /// `None`: a probe.
+    /// `None` for a probe.
     bootstrap: Option<Box<Bootstrap>>,
     answer: Answer,
     /// How it ended.
@@ -27,7 +27,7 @@ pub struct Call {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Takes room.
+    /// Counts towards `shells_max`.
     UnderWay,
     /// Its agent is linked.
     Linked,
@@ -39,7 +39,7 @@ enum State {
 pub struct Calls {
     all: Vec<Call>,
     by_shell: BTreeMap<(u32, ShellId), u32>,
-    /// Calls of each agent that take room.
+    /// The number of calls in progress of each agent.
     under_way: BTreeMap<u32, u32>,
 }
 
@@ -60,7 +60,7 @@ impl Calls {
         index
     }
 
-    /// Whether anybody ever called for this agent to start.
+    /// Whether there was ever a call to start this agent.
     pub fn was_called(&self, agent: u32) -> bool {
         self.all.iter().any(|call| call.agent == agent && call.bootstrap.is_some())
     }
@@ -73,7 +73,7 @@ impl Calls {
         call.state = state;
     }
 
-    /// Whether a call may yet start `agent`, or has: a second one has no business.
+    /// Whether a call has started `agent` or may still do so: then a second one is a bug.
     fn is_being_started(&self, agent: u32) -> bool {
         self.all.iter().any(|call| call.agent == agent && call.bootstrap.is_some() && call.state != State::Over)
     }
@@ -100,7 +100,7 @@ impl World {
         let answer = match self.no_start.get(&agent.0) {
             None => self.ask_host(caller, agent.0, how, bootstrap.is_none()),
             Some(how) => {
-                // Those who are only asked may have no ranks.
+                // An agent that is only probed may have no ranks.
                 self.checks.blame(Culprit::Agent(agent.0), bootstrap.is_some());
                 match how {
                     NoStart::NoShell | NoStart::Silence => Answer::Never,
@@ -114,7 +114,8 @@ impl World {
         }
         let is_silent = answer == Answer::Never;
         let end = (ExitStatus::Exited(0), String::new());
-        // An agent may link while its parent, whose shell is gone, asks for it above: whoever calls hears of that soon.
+        // An agent may link while its parent, whose shell for it has ended, asks an ancestor to start it. The new caller soon learns of the
+        // link.
         let is_there = bootstrap.is_some() && self.link_to_parent(agent.0).is_some();
         let state = if is_there { State::Linked } else { State::UnderWay };
         let call = Call { caller, shell, agent: agent.0, state, bootstrap, answer, end };
@@ -126,21 +127,21 @@ impl World {
 
     fn check_call(&mut self, caller: u32, shell: ShellId, agent: AgentId, bootstrap: Option<&Bootstrap>) {
         let problem = if self.calls.by_shell.contains_key(&(caller, shell)) {
-            "calls a remote shell under an old number"
+            "the shell number was used before"
         } else if bootstrap.is_none() && self.spec.remote.is_none() {
-            "asks a child of this machine whether it answers"
+            "a child on the same machine is probed"
         } else if self.spec.remote.as_ref().is_some_and(Remote::by_step) {
-            "calls it, whom a step brings"
+            "it is called although a step starts it"
         } else if bootstrap.is_some_and(|bootstrap| bootstrap.agent != agent) {
-            "starts it as another"
+            "the bootstrap message is for another agent"
         } else if bootstrap.is_some() && self.calls.is_being_started(agent.0) {
-            "starts it a second time"
+            "it is started a second time"
         } else if self.calls.under_way.get(&caller).copied().unwrap_or_default() >= self.shells_max() {
-            "calls more remote shells at once than it may"
+            "more remote shells at a time than allowed"
         } else {
             return;
         };
-        self.checks.problem(format!("agent {caller}, of agent {agent}: {problem}"));
+        self.checks.problem(format!("agent {caller} calls agent {agent}: {problem}"));
     }
 
     fn shells_max(&self) -> u32 {
@@ -151,7 +152,7 @@ impl World {
         self.spec.remote.as_ref().map(|remote| remote.hosts[agent as usize])
     }
 
-    /// What a call of the host finds.
+    /// The outcome of a call to the host.
     fn ask_host(&mut self, caller: u32, agent: u32, how: How, is_probe: bool) -> Answer {
         let (Some(host), Some(from)) = (self.host_spec(agent), self.host_spec(caller)) else { return Answer::Begins };
         let callee = &mut self.hosts[agent as usize];
@@ -178,16 +179,16 @@ impl World {
             (How::Look, _) => return ends(NEEDED, &format!("{NEEDED_WORDS} {arch}")),
             (How::Send, Program::Missing) if !is_probe => return Answer::Stores,
             (How::Send, _) => {
-                self.checks.problem(format!("agent {caller} sends its program to agent {agent}, in vain"));
+                self.checks.problem(format!("agent {caller} sends its program to agent {agent}, which cannot use it"));
                 return Answer::Never;
             }
-            // It was kept where only a look finds it.
+            // The stored program is found only by `How::Look`.
             (How::Plain, Program::Missing) => return ends(127, "sh: wireup: not found"),
         }
         Answer::Begins
     }
 
-    /// A call comes to its answer.
+    /// A call reaches its outcome.
     pub(crate) fn on_call(&mut self, index: u32) {
         let Call { agent, caller, shell, state, ref answer, .. } = self.calls.all[index as usize];
         // A remote shell dies with the agent that called it.
@@ -196,7 +197,7 @@ impl World {
         }
         match answer.clone() {
             Answer::Never => {
-                // The shell itself cannot be called.
+                // The shell program itself cannot be started.
                 self.calls.leave_room(index, State::Over);
                 let what = "remote-shell: No such file or directory (os error 2) (finding the program)".into();
                 let error = SpawnError { step: SpawnStep::Find, what, errno: 2 };
@@ -220,7 +221,7 @@ impl World {
         let handshake_ns = self.spec.timing.handshake.draw(&mut self.rng);
         let child = &mut self.hosts[host as usize];
         if child.is_off || !matches!(child.life, Life::Unborn) {
-            // Either there is no such machine any more, or there is such an agent: nobody needs another.
+            // Either the machine is gone, or it already has such an agent: another one is not needed.
             let caller_hears_ns = handshake_ns;
             self.calls.all[index as usize].end = (ExitStatus::Exited(125), "the parent closed the link".into());
             return self.clock.after(caller_hears_ns, Event::ShellGone(index));
@@ -239,11 +240,11 @@ impl World {
         self.on_agent_turn(host);
     }
 
-    /// A shell ends, whatever becomes of what it started.
+    /// A shell ends, whatever happens to what it started.
     pub(crate) fn on_shell_gone(&mut self, index: u32) {
         if self.calls.get(index).state != State::Over {
             if self.link_to_parent(self.calls.get(index).agent).is_none() {
-                // It may come too late to be heard.
+                // The agent may link too late to be accepted.
                 self.checks.output.expect_losses();
             }
             let (status, words) = self.calls.get(index).end.clone();
@@ -263,7 +264,7 @@ impl World {
         self.tell_agent(caller, Input::ShellExited { shell, status, stderr });
     }
 
-    /// An agent is gone, and its shell with it.
+    /// An agent has ended, and its shell with it.
     pub(crate) fn agent_call_ends(&mut self, host: u32) {
         self.task_ends(host);
         let Some(index) = self.hosts[host as usize].call.filter(|call| self.calls.get(*call).state != State::Over)
@@ -280,7 +281,7 @@ impl World {
         self.clock.after(delay_ns, Event::CallEnded(index));
     }
 
-    /// An agent is linked: whoever called for it knows soon.
+    /// An agent has linked: its callers soon learn of it.
     pub(crate) fn agent_call_links(&mut self, host: u32) {
         let called = |call: &Call| call.agent == host && call.bootstrap.is_some() && call.state == State::UnderWay;
         let calls: Vec<u32> =
@@ -290,11 +291,11 @@ impl World {
         }
     }
 
-    /// A caller does not wait any more: the shell is killed. On this machine the agent is the shell's process; elsewhere it
-    /// may live on.
+    /// The caller gives up: the shell is killed. On the same machine the agent is the shell's process and dies too; elsewhere it may live
+    /// on.
     pub(crate) fn stop_shell(&mut self, caller: u32, shell: ShellId) {
         let Some(&index) = self.calls.by_shell.get(&(caller, shell)) else {
-            return self.checks.problem(format!("agent {caller} ends a remote shell that it never called"));
+            return self.checks.problem(format!("agent {caller} stops a remote shell that it never called"));
         };
         let Call { agent, state, .. } = *self.calls.get(index);
         if state == State::Over {
@@ -313,7 +314,7 @@ impl World {
     }
 }
 
-/// Whom an agent dials: who called its shell, or the address that it was given.
+/// The agent that an agent dials: the one that called its shell, or the one at the address in its bootstrap message.
 fn dialled(bootstrap: &Bootstrap, caller: u32) -> Option<u32> {
     if bootstrap.by_parent || bootstrap.session.remote_shell.starter().same_machine {
         return Some(caller);

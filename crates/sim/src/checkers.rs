@@ -1,8 +1,8 @@
-//! What must hold in every run, whatever happens in it.
+//! The rules that hold in every run.
 //!
-//! `collectives`: they end once, and only after all have entered. `teams`: barriers of groups alike. `quiet`: then nothing of
-//! them is left. `bounds`: credit and buffers. `output`: every line arrives whole, once, in order. Here: who may be blamed, and
-//! what is left at the end.
+//! `collectives`: each completes once, and only after all ranks have entered it. `teams`: the same for group barriers. `quiet`: agents keep
+//! nothing of completed collectives. `bounds`: credit and buffers. `output`: every line arrives whole, once, in order. This file: who may
+//! be blamed for a failure, and what is left at the end.
 
 pub mod bounds;
 pub mod collectives;
@@ -24,12 +24,12 @@ use teams::Teams;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};
 
-/// Problems that are kept; the first one is what matters.
+/// The most problems that are kept; usually only the first one matters.
 const PROBLEMS_MAX: usize = 16;
-/// Times of frames that are kept: small worlds' all.
+/// The most send times that are kept: enough for all frames of a small world.
 const EXCHANGE_TIMES_MAX: usize = 4096;
 
-/// All checkers of a run, with what they saw.
+/// All checkers of a run and their results.
 pub struct Checks {
     pub collectives: Collectives,
     pub teams: Teams,
@@ -38,17 +38,17 @@ pub struct Checks {
     pub output: OutputCheck,
     pub notices: Vec<Notice>,
     pub suspended: u32,
-    /// The person sent a signal: ranks that catch it may leave in peace.
+    /// The user sent a signal: ranks that catch it may exit normally.
     pub interrupted: bool,
-    /// Ranks that ran, values that were read, faults that struck.
+    /// Ranks that ran, values that were read, faults that happened.
     pub started: u32,
     pub gets: u64,
     pub strikes: u32,
-    /// When frames of the exchange class were sent (ns from the start), the first of them.
+    /// When the first frames of the exchange class were sent (ns from the start).
     pub exchange_ns: Vec<u64>,
-    /// How often nothing was under way, and what is held was looked at.
+    /// How often nothing was in progress, so that the state kept by agents was checked.
     pub quiet: u32,
-    /// Whom a failure may name, and whether the job must fail because of it.
+    /// Who may be named by a failure, and whether the job must fail because of it.
     pub culprits: BTreeMap<Culprit, bool>,
     pub problems: Vec<String>,
 }
@@ -92,17 +92,17 @@ impl Checks {
 
     pub fn notice(&mut self, notice: Notice) {
         if let Notice::Interrupt { .. } = notice {
-            // Somebody who wants the end does not wait for output.
+            // A user who interrupts the job does not wait for its output.
             self.output.expect_losses();
         }
         if let Notice::Failed(Failure { cause: Cause::AgentsMissing { .. }, .. }) = &notice {
-            // Some may come after all, and are turned away with all that their ranks have said.
+            // A missing agent may still try to link. It is refused, and the output of its ranks is lost.
             self.output.expect_losses();
         }
         self.notices.push(notice);
     }
 
-    /// Something happened for which `culprit` may be named; `must`: the job cannot end well any more.
+    /// Something happened for which `culprit` may be named. `must`: the job can no longer succeed.
     pub fn blame(&mut self, culprit: Culprit, must: bool) {
         *self.culprits.entry(culprit).or_default() |= must;
     }

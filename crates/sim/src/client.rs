@@ -1,5 +1,5 @@
-//! A rank's PMI conversation, as a script asks for it: the engine that the C libraries drive, driven by the simulator. A text client makes one
-//! request at a time; one of our own clients posts its puts, and has any number of collectives under way.
+//! A rank's PMI conversation, driven by its script: the engine of the C libraries, driven by the simulator. A text client makes one request
+//! at a time; one of our own clients posts its puts, and may have any number of collectives in progress.
 
 use crate::memory::Shared;
 use bytes::Bytes;
@@ -14,16 +14,16 @@ use wireup_client::{Failure, Link};
 use wireup_proto::io::{RankPlan, SpawnPlan};
 use wireup_wire::pmi::{Command, Dialect, Reply, Request};
 
-/// Which client a program is linked with.
+/// The client library of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Speaks {
     /// One request at a time.
     Text(Dialect),
-    /// Our library's commands, many at once.
+    /// The requests of our own library, many at a time.
     Own,
 }
 
-/// What a script asks for.
+/// An operation of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
     Init,
@@ -32,7 +32,7 @@ pub enum Op<'a> {
         value: &'a str,
     },
     Fence,
-    /// Of a group, in a text client of PMI-1.
+    /// A barrier of a group, in a text client of PMI-1.
     Barrier {
         group: &'a str,
     },
@@ -42,7 +42,7 @@ pub enum Op<'a> {
     Ring {
         value: &'a str,
     },
-    /// The rest is for our own clients alone.
+    /// This one and the next two are for our own clients only.
     StartFence {
         id: u32,
     },
@@ -66,7 +66,7 @@ pub enum Answer {
     Init,
     Put,
     Fence,
-    /// `None`: nobody put such a key.
+    /// `None` if there is no such key.
     Get(Option<Vec<u8>>),
     Ring {
         position: u32,
@@ -83,38 +83,38 @@ pub enum Answer {
     },
     Mapped,
     Finalize,
-    /// Finalize with collectives outstanding.
+    /// Finalize was called with collectives outstanding.
     Refused,
-    /// The agent refused, or said what no script asks for.
+    /// The agent refused, or answered something that no script asks for.
     Strange(String),
 }
 
-/// What the agent's bytes mean.
+/// The meaning of the bytes from the agent.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// An operation goes on: this is to be sent.
+    /// To be sent, to continue an operation.
     pub send: Bytes,
     pub answers: Vec<Answer>,
-    /// No reply to anything that was asked: nothing more can be read.
+    /// The bytes are not a reply to any request, and nothing more can be read.
     pub broken: Option<String>,
 }
 
 /// One rank's client.
 pub struct Client {
-    /// From the environment.
+    /// As read from the environment.
     env: Env,
     link: Link<Shared>,
     join: Join,
-    /// What MPICH asks for behind the engine's questions; the next one last.
+    /// Further requests that MPICH makes when it joins; the next one is last in the list.
     names: Vec<Command>,
     kvsname: Vec<u8>,
-    /// Of our own clients.
+    /// `Some` for our own clients.
     own: Option<Own>,
 }
 
 struct Own {
     collectives: Collectives<Shared>,
-    /// Started and not over.
+    /// Collectives that were started and are not complete.
     started: Vec<Id>,
 }
 
@@ -136,10 +136,10 @@ impl Client {
         }
     }
 
-    /// The first bytes of an operation; `None`: they go along with a later one, and nothing is to be waited for.
+    /// The first bytes of an operation. `None`: they are sent with a later operation, and there is no reply to wait for.
     ///
     /// # Panics
-    /// If the script asks for what its client cannot do, or out of turn.
+    /// If the client cannot do this operation, or not at this time.
     pub fn ask(&mut self, op: Op<'_>) -> Option<Bytes> {
         let Client { link, join, kvsname, own, .. } = self;
         assert!(own.is_some() || link.awaited() == 0, "one request at a time, not {op:?}");
@@ -154,7 +154,7 @@ impl Client {
             (Op::Barrier { group }, _) => link.begin_fence(Some(group.as_bytes())),
             (Op::Get { key }, _) => link.ask(&Request::Get { kvsname, key: key.as_bytes(), source: Some(-1) }),
             (Op::Ring { value }, _) => {
-                // As Slurm's library asks for it: both sides get the same value.
+                // Slurm's library also sends the same value to both sides.
                 link.ask(&Request::Ring { count: 1, left: value.as_bytes(), right: value.as_bytes() })
             }
             (Op::StartFence { id }, Some(own)) => {
@@ -175,16 +175,16 @@ impl Client {
             (Op::Finalize, _) => link.ask(&Request::Finalize),
             (Op::Abort { code }, _) => link.ask(&Request::Abort { world: true, code, message: b"the script says so" }),
         };
-        asked.expect("scripts ask for what their dialect can carry");
+        asked.expect("the dialect has this request");
         let waits = self.own.is_none() || !matches!(op, Op::Put { .. });
         waits.then(|| self.link.take_output().into())
     }
 
-    /// Reads what the agent sent, with the memory that came along.
+    /// Reads the bytes from the agent, with the memory that was passed with them.
     pub fn hear(&mut self, bytes: &[u8], shares: Vec<Shared>) -> Heard {
         let mut heard = Heard::default();
         if self.own.is_none() && !shares.is_empty() {
-            heard.broken = Some("memory comes to a text client".into());
+            heard.broken = Some("a text client receives memory".into());
             return heard;
         }
         shares.into_iter().for_each(|share| self.link.push_memory(Some(share)));
@@ -201,7 +201,7 @@ impl Client {
         heard
     }
 
-    /// Reads one answer; `false`: there is no whole one.
+    /// Reads one answer; `false` if there is no complete one.
     fn next(&mut self, answers: &mut Vec<Answer>) -> Result<bool, String> {
         let Client { link, join, kvsname, .. } = self;
         let (mut answer, mut update, mut was_joining) = (None, None, false);
@@ -243,7 +243,7 @@ impl Client {
         Ok(some)
     }
 
-    /// The next question of the start, or its end.
+    /// Sends the next request of joining, or finishes it.
     fn join_on(&mut self, answers: &mut Vec<Answer>) -> Result<(), Failure> {
         if self.link.awaited() > 0 || self.join.ask(&mut self.link)? {
             return Ok(());
@@ -261,12 +261,12 @@ impl Client {
         }
     }
 
-    /// Whether a fence has published what is not mapped; `None`: this is a text client.
+    /// Whether a fence has published something that is not mapped yet; `None` for a text client.
     pub fn is_behind(&self) -> Option<bool> {
         self.own.as_ref()?.collectives.own.as_ref().map(|own| own.segments.is_behind())
     }
 
-    /// The value of a key, in what is mapped; an error if that is no segment.
+    /// The value of a key in the mapped segments; an error if a segment is malformed.
     pub fn lookup(&self, key: &str) -> Result<Option<&[u8]>, String> {
         let own = self.own.as_ref().and_then(|own| own.collectives.own.as_ref()).ok_or("has no segments")?;
         own.segments.get(key.as_bytes()).map_err(|problem| format!("segments: {problem:?}"))
@@ -274,9 +274,9 @@ impl Client {
 }
 
 impl Own {
-    /// The engine counts as the script does.
+    /// The engine and the script number collectives in the same way.
     fn on_started(&mut self, id: Id, expected: u32) -> Result<(), Failure> {
-        assert_eq!(id, expected as Id, "the engine's numbers go up by one");
+        assert_eq!(id, expected as Id, "the engine numbers collectives consecutively");
         self.started.push(id);
         Ok(())
     }
@@ -314,13 +314,13 @@ fn read(answer: &pipeline::Answer<'_>) -> Answer {
     }
 }
 
-/// A rank's place, from its environment.
+/// A rank's place in the job, as read from its environment.
 pub struct Place {
     pub env: Env,
     pub job_id: Vec<u8>,
 }
 
-/// What a rank finds in the environment of its plan.
+/// Reads the place of a rank from the environment in its plan.
 pub fn place_of(plan: &SpawnPlan, rank_plan: &RankPlan) -> Result<Place, String> {
     let program = plan.programs.get(usize::from(rank_plan.program)).ok_or("has no program")?;
     let find = |name: &str| {
@@ -329,15 +329,15 @@ pub fn place_of(plan: &SpawnPlan, rank_plan: &RankPlan) -> Result<Place, String>
             .iter()
             .chain(&program.env)
             .filter_map(|variable| variable.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")));
-        // The driver adds the number of the socket.
+        // The driver adds the number of the socket's descriptor.
         let given = found.next().map(|value| String::from_utf8_lossy(value).into_owned());
         if name == "PMI_FD" { Some("3".into()) } else { given }
     };
     let contact = Contact::read(find).map_err(|error| error.to_string())?;
-    let Contact::Fd { env, .. } = contact else { return Err(format!("finds {contact:?}")) };
+    let Contact::Fd { env, .. } = contact else { return Err(format!("reads {contact:?} from its environment")) };
     let named = (find("WIREUP_RANK"), find("WIREUP_SIZE"));
     if named != (Some(env.rank.to_string()), Some(env.size.to_string())) {
-        return Err(format!("is {env:?} for PMI and {named:?} for wireup"));
+        return Err(format!("has the place {env:?} for PMI and {named:?} for wireup"));
     }
     Ok(Place { env, job_id: find("PMI_JOBID").unwrap_or_default().into() })
 }

@@ -1,49 +1,49 @@
-//! The virtual clock: a heap of what will happen, earliest first.
+//! The virtual clock: a heap of future events, earliest first.
 //!
-//! Events of one instant come in an order drawn by the seed, never in the order they were scheduled: nothing may
-//! rely on it. What must keep its order (the bytes of a link, the reports of a keeper) waits in a queue of its
-//! own, of which each event takes the front.
+//! Events at the same instant happen in an order drawn from the seed, not in the order in which they were scheduled, so that nothing can
+//! rely on that order. What must stay in order (the bytes of a link, the reports of a keeper) waits in a queue of its own, and each event
+//! takes the front of that queue.
 
 use crate::rng::Rng;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use wireup_proto::Instant;
 
-/// Something that will happen; numbers are positions in the world's lists.
+/// A future event; numbers are indexes into the world's lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// What a remote shell's call comes to.
+    /// A remote shell's call reaches its outcome.
     Call(u32),
-    /// A remote shell ends, and nothing else with it.
+    /// A remote shell ends, without its agent.
     ShellGone(u32),
-    /// A task of a step comes to what becomes of it: the step's place in the list, and the agent.
+    /// A task of a step starts or fails to: the step's index, and the agent.
     Task(u32, u32),
-    /// The front of what a step says reaches the root.
+    /// The next message of a step reaches the root.
     StepSays(u32),
-    /// A task reads where another agent listens.
+    /// A task receives the listening address of another agent.
     TaskReads(u32, u32),
-    /// A task whose parent is not known yet has waited long enough.
+    /// A task has waited too long for the address of its parent.
     TaskWaited(u32),
-    /// The tasks of a step that are left are killed.
+    /// The remaining tasks of a step are killed.
     StepKilled(u32),
-    /// An agent has found its parent and proved the secret.
+    /// An agent has reached its parent and proved the secret.
     AgentLink(u32),
-    /// An agent's driver listens for others.
+    /// An agent's driver listens for other agents.
     AgentListens(u32),
     TransportOpened(u32),
-    /// An agent has found another one beside the tree, or nobody.
+    /// A dial for a direct link has succeeded or failed.
     DirectLink(u32, u32),
-    /// Whoever called this remote shell hears that it ended.
+    /// The caller of a remote shell learns that it ended.
     CallEnded(u32),
-    /// An agent's driver does what its machine wants.
+    /// An agent's driver carries out the outputs of its machine.
     AgentTurn(u32),
     AgentTick(u32),
-    /// The front of what the keeper of an agent reports.
+    /// The next report of an agent's keeper.
     KeeperReport(u32),
-    /// A lane of a link may take its next frame.
+    /// A lane of a link may send its next frame.
     LinkFree(u32, u8),
     LinkArrive(u32, u8),
-    /// The end of a lane has heard nothing for too long.
+    /// The receiver of a lane has received nothing for too long.
     LinkSilent(u32, u8),
     LauncherTurn,
     LauncherTick,
@@ -52,26 +52,26 @@ pub enum Event {
     TerminalResumes,
     /// A rank does the next step of its script.
     RankStep(u32),
-    /// The front of what a rank sent reaches its agent.
+    /// The next bytes from a rank reach its agent.
     ClientArrive(u32),
-    /// The front of what the agent replied reaches its rank.
+    /// The next reply of the agent reaches its rank.
     ReplyArrive(u32),
-    /// The agent's driver looks at a pipe of a rank (1 or 2).
+    /// The agent's driver reads from a pipe of a rank (1 or 2).
     StdioRead(u32, u8),
     StdinMove(u32),
     Signal(u32, u8),
-    /// A PMIx server process is there; the front of what it said reaches its agent; it reads the front of what that said.
+    /// A PMIx server process is ready; its next message reaches its agent; the agent's next message reaches it.
     ServerBegins(u32),
     ServerSpeaks(u32),
     ServerHears(u32),
     Fault(u32),
-    /// The next of what a world of sessions has planned: a position in its list.
+    /// The next planned action of a world of sessions: an index into its list.
     Planned(u32),
 }
 
-/// An event and when it happens; equal if that is, which it never is.
+/// An event with its time. Two of them are equal if their keys are, which never happens.
 struct Due {
-    /// The time, then a drawn number that no other has.
+    /// The time, followed by a random number and a counter that make it unique.
     key: u128,
     event: Event,
 }
@@ -91,7 +91,7 @@ impl PartialOrd for Due {
 }
 
 impl Ord for Due {
-    /// The earliest is the greatest: it comes first out of a heap.
+    /// The earliest is the greatest, since a heap returns its greatest element first.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         other.key.cmp(&self.key)
@@ -104,7 +104,7 @@ impl Due {
     }
 }
 
-/// Time, and what is to come.
+/// The current time and all future events.
 pub struct Clock {
     now: Instant,
     heap: BinaryHeap<Due>,
@@ -115,7 +115,7 @@ pub struct Clock {
 
 impl Clock {
     pub fn new(seed: u64) -> Self {
-        // Not 0: a machine that takes the first instant for "never" shall be found out.
+        // Not 0, to detect machines that take the first instant for "never".
         let now = Instant(1_000_000_000);
         Clock { now, heap: BinaryHeap::new(), rng: Rng::stream(seed, "clock"), scheduled: 0, happened: 0 }
     }
@@ -129,7 +129,7 @@ impl Clock {
         self.happened
     }
 
-    /// Schedules `event` at `time`, or now if that is over.
+    /// Schedules `event` at `time`, or now if `time` has passed.
     pub fn at(&mut self, time: Instant, event: Event) {
         self.scheduled = self.scheduled.wrapping_add(1);
         let order = self.rng.draw() << 32 | u64::from(self.scheduled);
@@ -141,12 +141,12 @@ impl Clock {
         self.at(self.now + delay_ns, event);
     }
 
-    /// How long nothing happens (ns); 0: nothing more happens.
+    /// How long until the next event (ns); 0 if there is none.
     pub fn pause_ns(&self) -> u64 {
         self.heap.peek().map_or(0, |due| due.time() - self.now)
     }
 
-    /// The next event, with the clock set to its time.
+    /// Takes the next event and sets the clock to its time.
     pub fn next(&mut self) -> Option<Event> {
         let due = self.heap.pop()?;
         self.now = due.time();

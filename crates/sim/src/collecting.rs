@@ -1,4 +1,4 @@
-//! The ranks' side of collectives: what they start, wait for and look up, and whether it is what all have given.
+//! The ranks' side of collectives: what they start, wait for and look up, and whether the results are what all ranks contributed.
 
 use crate::client::Op;
 use crate::contributions::{self, Lens};
@@ -10,16 +10,16 @@ use wireup_wire::collective::Collective;
 use wireup_wire::job::PmiFence;
 use wireup_wire::shared::rows::{Form, Rows};
 
-/// One rank's collectives.
+/// The collectives of one rank.
 #[derive(Debug, Default)]
 pub struct Collecting {
-    /// Started and not waited for, oldest first.
+    /// Started and not yet waited for, oldest first.
     started: Vec<Started>,
     last_id: u32,
     waits: Option<Waits>,
-    /// The one that a request is answered by.
+    /// The collective whose request is answered when it is complete.
     blocking: Option<u32>,
-    /// Something was put since the last fence.
+    /// Whether something was put since the last fence.
     has_put: bool,
     /// The last fence that was answered before it was complete.
     lazy: Option<u32>,
@@ -46,7 +46,7 @@ enum Waits {
 }
 
 impl Collecting {
-    /// Whether something that was started is not over.
+    /// Whether a started collective is not complete.
     pub fn is_under_way(&self) -> bool {
         self.started.iter().any(|one| !one.is_over)
     }
@@ -55,7 +55,7 @@ impl Collecting {
         self.has_put = true;
     }
 
-    /// Whether what the rank waits for is over, which it then forgets.
+    /// Whether what the rank waits for is complete; if so, it is forgotten.
     fn take_awaited(&mut self) -> bool {
         match self.waits {
             None => return false,
@@ -91,7 +91,7 @@ impl World {
         epoch
     }
 
-    /// A collective that its own request is answered by: one at a time.
+    /// Enters a collective whose request is answered when it is complete: one at a time.
     pub(crate) fn enter_blocking(&mut self, rank: u32, collective: Collective) -> u32 {
         let epoch = self.enter(rank, collective);
         self.procs[rank as usize].collecting.blocking = Some(epoch);
@@ -152,7 +152,7 @@ impl World {
     fn note_over(&mut self, rank: u32, id: u32, is_right: impl Fn(What) -> bool) -> Result<(u32, What), String> {
         let started = &mut self.procs[rank as usize].collecting.started;
         let found = started.iter_mut().find(|one| one.id == id && !one.is_over && is_right(one.what));
-        let one = found.ok_or_else(|| format!("is told the end of {id}, which it did not start so"))?;
+        let one = found.ok_or_else(|| format!("is told that {id} is complete, which it did not start in this way"))?;
         one.is_over = true;
         Ok((one.epoch, one.what))
     }
@@ -163,7 +163,8 @@ impl World {
         }
     }
 
-    /// An array holds what all ranks have given. The first rank of a node reads all of it, the others their surroundings.
+    /// Checks that an array holds the contributions of all ranks. The first rank of a node checks all of it, the others only their
+    /// neighbours' values.
     fn check_array(&self, rank: u32, epoch: u32, lens: Lens, shared: bool, array: &[u8]) -> Result<(), String> {
         let size = self.spec.job_size();
         let rows = Rows::read(array).map_err(|error| format!("allgather {epoch}: {error}"))?;
@@ -190,11 +191,11 @@ impl World {
         if count != size { Err(format!("allgather {epoch} has {count} values")) } else { Ok(()) }
     }
 
-    /// The answer to a fence that waits, unless it is lazy.
+    /// The answer to a blocking fence, which is complete unless it is lazy.
     pub(crate) fn on_fence_answer(&mut self, rank: u32) -> Result<(), String> {
         let is_lazy = self.spec.pmi_fence == PmiFence::Lazy;
         let collecting = &mut self.procs[rank as usize].collecting;
-        let epoch = collecting.blocking.take().ok_or("leaves a fence that it is not in")?;
+        let epoch = collecting.blocking.take().ok_or("leaves a fence that it never entered")?;
         if std::mem::take(&mut collecting.has_put) && is_lazy {
             collecting.lazy = Some(epoch);
             self.checks.collectives.on_lazy(epoch);
@@ -203,21 +204,21 @@ impl World {
         self.checks.collectives.on_release(epoch)
     }
 
-    /// A get was answered: the rank's lazy fences are complete.
+    /// A get was answered, so the rank's lazy fences must be complete.
     pub(crate) fn on_get_answer(&mut self, rank: u32) -> Result<(), String> {
         let lazy = self.procs[rank as usize].collecting.lazy.take();
         lazy.map_or(Ok(()), |epoch| self.checks.collectives.expect_complete(epoch))
     }
 
     pub(crate) fn on_ring_answer(&mut self, rank: u32, place: u32, left: &[u8], right: &[u8]) -> Result<(), String> {
-        let epoch = self.procs[rank as usize].collecting.blocking.take().ok_or("leaves a ring that it is not in")?;
+        let epoch = self.procs[rank as usize].collecting.blocking.take().ok_or("leaves a ring it never entered")?;
         let whose = |value| contributions::ring_rank(value, epoch).ok_or(format!("gets a wrong value in ring {epoch}"));
         let (left, right) = (whose(left)?, whose(right)?);
         self.checks.collectives.on_release(epoch)?;
         self.checks.collectives.on_place(epoch, place, rank, left, right)
     }
 
-    /// Finds pairs in memory, which is fetched first if a fence has told of more.
+    /// Looks up pairs in mapped memory, after fetching it if a fence has published more.
     pub(crate) fn look_up(&mut self, rank: u32, pair: u16, value_bytes: u16, whose: Whose) {
         let Some(client) = &self.procs[rank as usize].pmi else { return };
         if client.is_behind() == Some(true) {
@@ -243,7 +244,7 @@ impl World {
         }
     }
 
-    /// A rank leaves by its own will: it waits for nothing any more.
+    /// A rank exits by itself and no longer waits for anything.
     pub(crate) fn abandon(&mut self, rank: u32) {
         let collecting = std::mem::take(&mut self.procs[rank as usize].collecting);
         let started = collecting.started.iter().filter(|one| !one.is_over).map(|one| one.epoch);

@@ -1,18 +1,18 @@
-//! What ranks hand in to allgathers and rings: functions of rank and epoch, so that whoever gets them can tell.
+//! The contributions of ranks to allgathers and rings: functions of rank and epoch, so that the receivers can check them.
 
 use crate::rng::mix;
 
-/// How long the values of an allgather are.
+/// The lengths of the values of an allgather.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lens {
-    /// All the same.
+    /// All values have this length.
     Fixed(u32),
-    /// Of any length up to this, many of them empty.
+    /// Any length up to this; many values are empty.
     UpTo(u32),
 }
 
 impl Lens {
-    /// The longest value that may be.
+    /// The longest possible value.
     pub fn max(self) -> u32 {
         match self {
             Lens::Fixed(len) | Lens::UpTo(len) => len,
@@ -30,7 +30,7 @@ impl Lens {
     }
 }
 
-/// A rank's value in an allgather: any bytes that a C string can hold, among them those that PMI must escape.
+/// A rank's value in an allgather: any bytes that a C string can hold, including those that PMI must escape.
 pub fn value(seed: u64, rank: u32, epoch: u32, lens: Lens) -> Vec<u8> {
     let len = lens.of(seed, rank, epoch);
     let mut state = mix(seed ^ (u64::from(epoch) << 32 | u64::from(rank)));
@@ -46,7 +46,7 @@ pub fn value(seed: u64, rank: u32, epoch: u32, lens: Lens) -> Vec<u8> {
     bytes
 }
 
-/// A rank's value in a ring: says whose it is, and is of some length.
+/// A rank's value in a ring: starts with rank and epoch, and is padded to `value_bytes`.
 pub fn ring_value(rank: u32, epoch: u32, value_bytes: u16) -> String {
     let mut text = format!("{rank}.{epoch}.");
     while text.len() < usize::from(value_bytes) {
@@ -55,7 +55,7 @@ pub fn ring_value(rank: u32, epoch: u32, value_bytes: u16) -> String {
     text
 }
 
-/// Whose value of ring `epoch` this is.
+/// The rank that contributed this value to ring `epoch`.
 pub fn ring_rank(value: &[u8], epoch: u32) -> Option<u32> {
     let mut fields = std::str::from_utf8(value).ok()?.splitn(3, '.');
     let (rank, of) = (fields.next()?.parse().ok()?, fields.next()?.parse::<u32>().ok()?);

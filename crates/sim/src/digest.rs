@@ -1,14 +1,13 @@
-//! One number for all that happened in a run: equal runs have equal digests.
+//! A digest of everything that happened in a run: equal runs have equal digests.
 //!
-//! Long payloads count by their length and both ends, so that a blob handed to a thousand agents is not read a
-//! thousand times.
+//! Of a long payload only its length and both ends count, so that a blob that goes to a thousand agents is not read a thousand times.
 
 use crate::rng::mix;
 use std::fmt;
 use wireup_proto::io::Input;
 use wireup_proto::launcher_io::LauncherInput;
 
-/// Bytes of each end of a payload that count.
+/// The bytes at each end of a payload that count.
 const END_BYTES: usize = 64;
 
 /// A running digest.
@@ -42,13 +41,13 @@ impl Digest {
 
     pub fn debug(&mut self, value: &dyn fmt::Debug) {
         use fmt::Write;
-        // Writing into a digest has no way to fail.
+        // Writing into a digest cannot fail.
         let _ = write!(self, "{value:?}");
     }
 
     pub fn input(&mut self, input: &Input) {
         match input {
-            // The frequent ones, without text.
+            // Frequent inputs, without formatting them as text.
             Input::LinkBytes { link, bytes } => {
                 self.number(1 | u64::from(link.0) << 8);
                 self.bytes(bytes);
@@ -120,7 +119,7 @@ impl Digest {
 }
 
 impl fmt::Write for Digest {
-    /// Independent of how the formatter cuts its text.
+    /// The result does not depend on how the formatter splits the text.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3).rotate_left(7);

@@ -1,4 +1,4 @@
-//! Links beside the tree: agents that listen when they are asked to, and dial each other.
+//! Direct links between agents, outside the tree: agents listen when they are asked to, and dial each other.
 
 use crate::clock::Event;
 use crate::faults::Fault;
@@ -8,12 +8,12 @@ use wireup_proto::io::Input;
 use wireup_wire::ids::AgentId;
 use wireup_wire::route::Point;
 
-/// Where it is reached by the transport that all have agreed on.
+/// The point where an agent is reached by the transport that all agents have agreed on.
 fn point(host: u32) -> Point {
     Point { address: host.to_le_bytes().into(), key: [host as u8; 32] }
 }
 
-/// Where an agent listens.
+/// The listening address of an agent.
 fn address(host: u32) -> String {
     format!("agent {host}")
 }
@@ -48,11 +48,11 @@ impl World {
         let some_have_none = self.spec.faults.iter().any(|fault| matches!(fault, Fault::NoTransport { .. }));
         let wanted = self.spec.transport.is_agreed_on() && !some_have_none;
         if at != wanted.then(|| point(target.0)) {
-            return self.checks.problem(format!("agent {host} dials {target} at {at:?}; wanted: {wanted}"));
+            return self.checks.problem(format!("agent {host} dials {target} at {at:?}; point expected: {wanted}"));
         }
 
         if addresses != [address(target.0)] || !self.hosts[target.index()].listens {
-            return self.checks.problem(format!("agent {host} dials {target} at {addresses:?}, where nobody listens"));
+            return self.checks.problem(format!("agent {host} dials {target} at {addresses:?}, not listening"));
         }
         let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
         self.clock.after(delay_ns, Event::DirectLink(host, target.0));
@@ -68,14 +68,14 @@ impl World {
         }
         let is_between = |link: &u32| self.net.is_direct(*link) && self.other_end(*link, host) == Some(target);
         if self.hosts[host as usize].links.iter().any(is_between) {
-            return self.checks.problem(format!("agents {host} and {target} make two links beside the tree"));
+            return self.checks.problem(format!("agents {host} and {target} have two direct links"));
         }
         let link = self.net.next_link();
         let ends = [self.hosts[target as usize].new_end(target, link), self.hosts[host as usize].new_end(host, link)];
         self.net.connect(&mut self.clock, ends, Sort::Direct);
     }
 
-    /// Who else is on a link.
+    /// The agent at the other end of a link.
     pub(crate) fn other_end(&self, link: u32, host: u32) -> Option<u32> {
         match self.net.ends(link)[1 - self.end_of(link, host)] {
             End::Agent(other, _) => Some(other),

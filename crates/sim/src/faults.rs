@@ -1,42 +1,42 @@
-//! The misfortunes of one run, and who may be blamed for its end.
+//! The faults injected into one run, and who may be blamed for its end.
 
 use crate::rng::Rng;
 use crate::servers::NoServer;
 
-/// One misfortune. Times are nanoseconds from the start of the world.
+/// One fault. Times are nanoseconds from the start of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// A rank dies of `SIGKILL`.
+    /// A rank is killed by `SIGKILL`.
     KillRank { rank: u32, at_ns: u64 },
     /// The link between an agent and its parent breaks.
     CutLink { agent: u32, at_ns: u64 },
-    /// The link between an agent and its parent loses all that is sent from now on; each end notices in its time.
+    /// The link between an agent and its parent loses everything that is sent from now on; each end notices after a while.
     SilenceLink { agent: u32, at_ns: u64 },
     /// An agent dies, and with it its keepers and ranks. Agent 0 is the launcher's process.
     KillAgent { agent: u32, at_ns: u64 },
-    /// The process that watches the ranks of an agent dies, and the ranks with it.
+    /// The keeper of an agent's ranks dies, and the ranks with it.
     KillKeeper { agent: u32, at_ns: u64 },
-    /// An agent never comes to life.
+    /// An agent never starts.
     NoStart { agent: u32, how: NoStart },
-    /// The batch system ends the steps that are running: their agents are told, and killed later.
+    /// The batch system cancels the running steps: their agents are told, and killed later.
     CancelStep { at_ns: u64 },
-    /// The call of every step that is running dies; agents that need no more of it go on.
+    /// The calls of all running steps die; agents that no longer need them continue.
     KillStep { at_ns: u64 },
-    /// The terminal takes no more bytes for a while.
+    /// The terminal accepts no bytes for a while.
     StopTerminal { at_ns: u64, for_ns: u64 },
     /// The launcher's process gets a signal.
     Signal { signal: u8, at_ns: u64 },
-    /// A link of an agent beside the tree breaks, or of the next agent that has one.
+    /// A direct link of this agent breaks, or of the next agent that has one.
     CutDirect { agent: u32, at_ns: u64 },
-    /// The same link loses all that is sent from now on; each end notices in its time.
+    /// Such a link loses everything that is sent from now on; each end notices after a while.
     SilenceDirect { agent: u32, at_ns: u64 },
-    /// Nobody can dial an agent beside the tree.
+    /// No agent can dial this one for a direct link.
     NoDial { agent: u32 },
     /// The PMIx server process of an agent dies.
     KillServer { agent: u32, at_ns: u64 },
-    /// It never serves.
+    /// The PMIx server process of an agent never becomes ready.
     NoServer { agent: u32, how: NoServer },
-    /// It opens another library than the others.
+    /// The PMIx server process of an agent opens another version of the library than the others.
     OtherLibrary { agent: u32 },
     /// An agent finds no UCX library.
     NoTransport { agent: u32 },
@@ -49,23 +49,23 @@ pub enum Fault {
 pub enum NoStart {
     /// The remote shell itself cannot be started.
     NoShell,
-    /// The remote shell says something and ends.
+    /// The remote shell writes a message and exits.
     ShellFails { code: u8 },
-    /// Nothing is ever heard.
+    /// There is no sign of the agent or of its shell.
     Silence,
 }
 
-/// Whom a fault may be blamed on.
+/// Who may be blamed for a failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Culprit {
     Rank(u32),
     Agent(u32),
-    /// The person at the terminal, or the time limit.
+    /// The user at the terminal, or the time limit.
     Launcher,
 }
 
 impl Fault {
-    /// When it happens; `None` for what holds from the start.
+    /// The time of the fault; `None` if it applies from the start.
     pub fn at_ns(self) -> Option<u64> {
         match self {
             Fault::KillRank { at_ns, .. }
@@ -89,18 +89,18 @@ impl Fault {
         }
     }
 
-    /// A misfortune of links beside the tree.
+    /// A random fault of direct links.
     pub fn draw_direct(rng: &mut Rng, agents: u32, horizon_ns: u64) -> Fault {
         let agent = rng.below(u64::from(agents)) as u32;
         if rng.chance(700) { Fault::CutDirect { agent, at_ns: rng.below(horizon_ns) } } else { Fault::NoDial { agent } }
     }
 
-    /// A misfortune for a world of `agents` agents and `ranks` ranks within its first `horizon_ns`.
+    /// A random fault in the first `horizon_ns` of a world with `agents` agents and `ranks` ranks.
     pub fn draw(rng: &mut Rng, agents: u32, ranks: u32, horizon_ns: u64) -> Fault {
         let at_ns = rng.below(horizon_ns);
         let rank = rng.below(u64::from(ranks)) as u32;
         let agent = rng.below(u64::from(agents)) as u32;
-        // The root has no parent: what needs one happens to another agent, or to a rank.
+        // The root has no parent link and no starter: such a fault happens to another agent, or a rank is killed instead.
         let below_root = (agents > 1).then(|| rng.between(1, u64::from(agents) - 1) as u32);
         match (rng.below(12), below_root) {
             (0..=1, Some(agent)) => Fault::CutLink { agent, at_ns },

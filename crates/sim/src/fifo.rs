@@ -1,10 +1,10 @@
-//! A queue whose items arrive one by one, never overtaking each other.
+//! A queue whose items arrive one by one and in order.
 
 use crate::clock::{Clock, Event};
 use std::collections::VecDeque;
 use wireup_proto::Instant;
 
-/// Each `push` schedules one event, at which the receiver pops the front.
+/// Each `push` schedules one event; at that event the receiver pops the front.
 #[derive(Debug)]
 pub struct Fifo<T> {
     items: VecDeque<T>,

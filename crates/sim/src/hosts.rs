@@ -1,4 +1,4 @@
-//! The driver's half of an agent: turns, ticks, links, the keeper's reports. Births and ends are in `lives`.
+//! The driver's half of an agent: turns, ticks, links, the keeper's reports. Starts and exits are in `lives`.
 
 use crate::clock::Event;
 use crate::fifo::Fifo;
@@ -13,29 +13,29 @@ use wireup_proto::{Agent, Instant};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::AgentId;
 
-/// Longest time a driver collects inputs before it asks the agent what to do.
+/// The longest time during which a driver collects inputs before it polls the agent.
 const BATCH_NS_MAX: u64 = 30_000;
 
-/// Ticks in a row that each leave another one due: a machine that makes no progress spins.
+/// The most consecutive ticks after which another one is due at once: more means that the machine makes no progress.
 const RESTLESS_MAX: u32 = 100;
 
 /// One agent's process.
 pub struct Host {
     pub agent: AgentId,
     pub life: Life,
-    /// Its place in the tree.
+    /// Its parent in the tree.
     pub parent: Option<u32>,
-    /// The call that brought it to life.
+    /// The call that started it.
     pub call: Option<u32>,
-    /// The step that brought it to life, by its place in the list.
+    /// The step that started it, as an index into the list of steps.
     pub step: Option<u32>,
-    /// Whom it dials.
+    /// The agent that it dials.
     pub dials: Option<u32>,
-    /// Calls that its host refused so far.
+    /// How many calls its host has refused so far.
     pub refusals: u32,
-    /// Its host was sent the program.
+    /// Whether the program was sent to its host.
     pub has_program: bool,
-    /// Its host is gone for good.
+    /// Whether its host is gone for good.
     pub is_off: bool,
     /// How far its clock is ahead of the world's (ns).
     pub clock_ahead_ns: u64,
@@ -48,25 +48,25 @@ pub struct Host {
     /// Whether the driver reads standard output and error.
     pub reading: [bool; 2],
     pub job_is_gone: bool,
-    /// The link towards the root is lost: this agent leaves, and its keeper ends what runs here.
+    /// The link towards the root is lost: this agent exits, and its keeper ends the ranks here.
     pub is_cut_off: bool,
     pub links: Vec<u32>,
-    /// Others can dial it.
+    /// Whether other agents can dial it.
     pub listens: bool,
-    /// What it shares with its ranks.
+    /// The memory that it shares with its ranks.
     pub memory: JobMemory,
     tick_at: Option<Instant>,
-    /// Ticks in a row after which the agent wanted another one at once.
+    /// The number of consecutive ticks after which the agent wanted another one at once.
     restless: u32,
     turn_is_due: bool,
 }
 
-/// An agent's life.
+/// The state of an agent's process.
 pub enum Life {
-    /// Nobody has brought it to life yet.
+    /// Not started yet.
     Unborn,
     Alive(Box<Agent>),
-    /// It left by itself.
+    /// It exited by itself.
     Left,
     Killed,
 }
@@ -104,7 +104,7 @@ impl Host {
         matches!(self.life, Life::Alive(_))
     }
 
-    /// Numbers a link; `host` is this host's own place.
+    /// Adds a link to the list of this host, whose index is `host`.
     pub fn new_end(&mut self, host: u32, link: u32) -> End {
         self.links.push(link);
         End::Agent(host, LinkId(self.links.len() as u32 - 1))
@@ -112,12 +112,12 @@ impl Host {
 }
 
 impl World {
-    /// What an agent's clock says.
+    /// The time on an agent's clock.
     pub(crate) fn local_now(&self, host: u32) -> Instant {
         self.clock.now() + self.hosts[host as usize].clock_ahead_ns
     }
 
-    /// Gives an input to an agent, then lets it act at once or after more inputs.
+    /// Gives an input to an agent, then polls it at once or after further inputs.
     pub(crate) fn tell_agent(&mut self, host: u32, input: Input) {
         let now = self.local_now(host);
         let Host { life: Life::Alive(machine), .. } = &mut self.hosts[host as usize] else { return };
@@ -135,7 +135,7 @@ impl World {
         let restless = &mut self.hosts[host as usize].restless;
         *restless = if is_restless { *restless + 1 } else { *restless / 2 };
         if *restless > RESTLESS_MAX {
-            return self.checks.problem(format!("agent {host} wants tick after tick at one moment"));
+            return self.checks.problem(format!("agent {host} requests ticks without making progress"));
         }
         let turn_is_due = &mut self.hosts[host as usize].turn_is_due;
         if *turn_is_due {
@@ -181,7 +181,7 @@ impl World {
         else {
             return;
         };
-        // A driver asks for the deadline when it has done everything else.
+        // A driver asks for the deadline when everything else is done.
         let Some(deadline) = machine.deadline().filter(|_| !*turn_is_due) else { return };
         let deadline = Instant(deadline.0.saturating_sub(*clock_ahead_ns));
         if tick_at.is_none_or(|at| deadline < at) {
@@ -212,7 +212,7 @@ impl World {
             Output::Listen => self.listen(host),
             Output::Dial { agent, addresses, point } => self.dial(host, agent, &addresses, point),
             Output::Rejoin { .. } => {
-                self.checks.problem(format!("agent {host} looks for a parent in the session of one run"))
+                self.checks.problem(format!("agent {host} looks for a new parent in a single run"))
             }
             Output::OpenTransport => self.open_transport(host),
             Output::Send { link, frame } => self.send_from_agent(host, link, frame),
@@ -274,7 +274,7 @@ impl World {
         if let Some(link) = self.hosts[host as usize].links.get(link.0 as usize).copied() {
             let from = self.end_of(link, host);
             if from == 0 && self.spec.remote.is_some() && !self.net.is_direct(link) {
-                // A guest is turned away, with all that its ranks have said.
+                // The agent refuses a child, and the output of the child's ranks is lost.
                 self.checks.output.expect_losses();
             }
             self.net.close(&mut self.clock, link, from);
@@ -334,13 +334,13 @@ impl World {
             self.procs[rank as usize].start_is_known = true;
         }
         if matches!(input, Input::PmixGone { .. } | Input::ChildExited { .. }) {
-            // What it has said comes first; and what it has said of a rank before that one's end.
+            // The server's messages are delivered before its end, and before the end of the rank that they may concern.
             while self.hosts[host as usize].server.as_ref().is_some_and(|server| !server.to_agent.is_empty()) {
                 self.on_server_speaks(host);
             }
         }
         if let Input::ChildExited { local, .. } = &input {
-            // The driver reads what a dying rank has sent before it tells of its end.
+            // The driver reads what a dying rank has sent before it reports the rank's exit.
             let rank = self.hosts[host as usize].ranks[local.index()];
             while !self.procs[rank as usize].to_agent.is_empty() {
                 self.on_client_arrive(rank);

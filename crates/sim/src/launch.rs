@@ -12,15 +12,15 @@ use wireup_proto::io::Stream;
 use wireup_proto::launcher::Launcher;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
 
-/// The launcher's process, less the root agent that lives in it too.
+/// The launcher's process, without the root agent, which runs in it too.
 pub struct LauncherHost {
     machine: Launcher,
     pub life: LauncherLife,
-    /// When it left or died.
+    /// When it exited or died.
     pub gone_at: Option<Instant>,
     pub link: u32,
     tick_at: Option<Instant>,
-    /// Writes under way to the terminal.
+    /// Writes to the terminal in progress.
     writes: VecDeque<(Stream, u32)>,
     /// A `LauncherWritten` is scheduled.
     writing: bool,
@@ -58,7 +58,7 @@ impl LauncherHost {
     }
 }
 
-/// After the time limit, output that nobody takes for this long may be dropped.
+/// After the time limit, output that the terminal does not accept for this long may be dropped.
 const UNTAKEN_NS: u64 = 1_000_000_000;
 
 impl World {
@@ -124,7 +124,7 @@ impl World {
             LauncherOutput::Notice(notice) => {
                 self.digest.debug(&notice);
                 if matches!(notice, Notice::Stall(_)) && self.elapsed_ns() < self.spec.stall_report_ns {
-                    self.checks.problem(format!("a stall is told before anybody can have waited: {notice:?}"));
+                    self.checks.problem(format!("a stall is reported before it can have lasted: {notice:?}"));
                 }
                 self.checks.notice(notice);
             }
@@ -163,7 +163,7 @@ impl World {
     pub(crate) fn stop_terminal(&mut self, for_ns: u64) {
         self.launcher.terminal_stopped = true;
         if self.spec.timeout_ns.is_some() && for_ns >= UNTAKEN_NS {
-            // Once the time is over, nobody waits that long for a reader.
+            // After the time limit, the launcher does not wait this long for the terminal.
             self.checks.output.expect_losses();
         }
         self.clock.after(for_ns, Event::TerminalResumes);
@@ -201,11 +201,11 @@ impl World {
     }
 
     fn launcher_leaves(&mut self, code: u8) {
-        // After an interrupt or the time limit nobody waits for a stopped terminal.
+        // After an interrupt or the time limit, the launcher does not wait for a stopped terminal.
         let impatient = self.checks.interrupted || self.spec.timeout_ns.is_some();
         if !self.launcher.writes.is_empty() && !impatient {
             let count = self.launcher.writes.len();
-            self.checks.problem(format!("the launcher leaves with {count} writes under way"));
+            self.checks.problem(format!("the launcher exits with {count} writes in progress"));
         }
         self.launcher.life = LauncherLife::Left { code };
         self.launcher.gone_at = Some(self.clock.now());

@@ -1,8 +1,7 @@
-//! Thousands of nodes in one thread: the agents and the launcher of a real run on a virtual clock.
+//! Simulates thousands of nodes in one thread: the agents and the launcher of a real run on a virtual clock.
 //!
-//! [`run`] takes a [`WorldSpec`] and gives a [`Report`]; a run is a function of its spec, so a seed is a bug report.
-//! Processes, links and the terminal are scripted; the machines are `wireup-proto`'s, the ranks speak through
-//! `wireup-client`. Checkers watch every run.
+//! [`run`] takes a [`WorldSpec`] and returns a [`Report`]. A run is a function of its spec, so a bug report is a seed. Processes, links and
+//! the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use `wireup-client`. Checkers watch every run.
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -1,4 +1,4 @@
-//! How agents come and go: started by their parents, linked, leaving by themselves or killed.
+//! How agents start and end: started by their parents, linked, exiting by themselves or killed.
 
 use crate::hosts::{Host, Life};
 use crate::net::Sort;
@@ -10,7 +10,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 
 impl World {
-    /// An agent's process begins, with the jobs of its bootstrap message.
+    /// Starts an agent's process, with the jobs of its bootstrap message.
     pub(crate) fn come_alive(&mut self, host: u32, config: AgentConfig, jobs: Vec<JobSpec>) {
         let now = self.local_now(host);
         let mut recording = (self.spec.record == Some(host)).then(|| Recording::new(config.clone()));
@@ -35,10 +35,11 @@ impl World {
             return self.checks.problem(format!("agent {host} dials {dials:?}, not its parent"));
         }
         let parent = parent.filter(|parent| self.hosts[*parent as usize].is_alive());
-        // An agent that finds nobody to link to leaves at once.
+        // An agent that has no parent to link to exits at once.
         let Some(parent) = parent else {
             if self.hosts[host as usize].step.is_some() {
-                // A step's tasks begin whatever becomes of the others: its job has ended without what its ranks have said.
+                // A step starts its tasks whatever happens to the others. The job may have ended by now without the output of this agent's
+                // ranks.
                 self.checks.output.expect_losses();
             }
             return self.kill_agent(host);
@@ -51,7 +52,7 @@ impl World {
 
     pub(crate) fn agent_leaves(&mut self, host: u32) {
         if let Some(rank) = self.running_rank(host).filter(|_| !self.hosts[host as usize].is_cut_off) {
-            self.checks.problem(format!("agent {host} leaves while rank {rank} runs"));
+            self.checks.problem(format!("agent {host} exits while rank {rank} runs"));
         }
         self.hosts[host as usize].life = Life::Left;
         self.hosts[host as usize].memory.clear();
@@ -69,9 +70,9 @@ impl World {
         }
     }
 
-    /// `SIGKILL` for an agent: its ranks vanish with it.
+    /// `SIGKILL` for an agent: its ranks die with it.
     pub(crate) fn kill_agent(&mut self, host: u32) {
-        // What it wanted and nobody did is part of what it was told.
+        // Outputs that were not carried out are also part of the recording.
         while let Life::Alive(machine) = &mut self.hosts[host as usize].life {
             let Some(output) = machine.poll() else { break };
             self.on_agent_output(host, &output);

@@ -1,4 +1,5 @@
-//! What agents share with their ranks, on the heap of this process; arrays are counted: one is gone when the last rank has it.
+//! The memory that agents share with their ranks, on the heap of this process. Arrays are counted; one is freed when the last rank releases
+//! it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use wireup_client::memory::Memory;
 use wireup_proto::memory::{Array, Content, ShareId};
 use wireup_wire::shared::rows::ARENA_SLOTS;
 
-/// How many arrays of allgathers there are in memory of their own, of one agent.
+/// The number of allgather arrays of one agent that have a piece of memory of their own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Arrays(Rc<Cell<usize>>);
 
@@ -19,18 +20,18 @@ pub struct JobMemory {
     arrays: Arrays,
 }
 
-/// One piece of memory and all who hold it.
+/// One piece of memory, with several owners.
 #[derive(Clone, Debug)]
 pub enum Shared {
     Page(Rc<Page>),
     Arena(Rc<RefCell<[Option<Rc<Page>>; ARENA_SLOTS as usize]>>),
 }
 
-/// Bytes that do not change.
+/// Immutable bytes.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Page {
     bytes: Box<[u8]>,
-    /// Counts this page, if it is an array in memory of its own.
+    /// The counter of this page, if it is an array with a piece of memory of its own.
     counted: Option<Arrays>,
 }
 
@@ -41,12 +42,12 @@ impl Arrays {
 }
 
 impl JobMemory {
-    /// How many arrays the agent or its ranks hold.
+    /// How many counted arrays the agent or its ranks hold.
     pub fn array_count(&self) -> usize {
         self.arrays.0.get()
     }
 
-    /// Makes memory. True if it is an arena, which the agent is to be told of.
+    /// Creates memory. True if it is an arena: then the agent must be told.
     pub fn share(&mut self, share: ShareId, content: &Content) -> bool {
         let shared = match content {
             Content::Slots { .. } => Shared::Arena(Rc::default()),
@@ -58,28 +59,28 @@ impl JobMemory {
         is_arena
     }
 
-    /// Writes an array into a slot; an error if there is none such.
+    /// Writes an array into a slot; an error if there is no such arena.
     pub fn write(&mut self, share: ShareId, slot: u32, array: &Array) -> Result<(), String> {
         let Some(Shared::Arena(slots)) = self.pieces.get(&share) else {
-            return Err(format!("writes into {share:?}, which is no arena"));
+            return Err(format!("writes into {share:?}, which is not an arena"));
         };
         slots.borrow_mut()[slot as usize] = Some(Rc::new(Page::of_array(array, None)));
         Ok(())
     }
 
-    /// Keeps memory no longer; an error if there is none such.
+    /// Releases memory; an error if there is no such memory.
     pub fn unshare(&mut self, share: ShareId) -> Result<(), String> {
-        self.pieces.remove(&share).map(drop).ok_or_else(|| format!("gives {share:?} up, which it has not"))
+        self.pieces.remove(&share).map(drop).ok_or_else(|| format!("releases {share:?}, which does not exist"))
     }
 
     pub fn clear(&mut self) {
         self.pieces.clear();
     }
 
-    /// What goes along with a reply.
+    /// The memory that is passed with a reply.
     pub fn for_reply(&self, shares: &[ShareId]) -> Result<Vec<Shared>, String> {
         let find = |share: &ShareId| {
-            self.pieces.get(share).cloned().ok_or_else(|| format!("hands {share:?} on, which it has not"))
+            self.pieces.get(share).cloned().ok_or_else(|| format!("passes {share:?} on, which does not exist"))
         };
         shares.iter().map(find).collect()
     }
@@ -104,7 +105,7 @@ impl Drop for Page {
     }
 }
 
-/// The bytes of a page that somebody holds.
+/// The bytes of a page, with shared ownership.
 #[derive(Debug)]
 pub struct Part(Rc<Page>);
 

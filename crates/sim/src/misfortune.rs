@@ -1,4 +1,4 @@
-//! Faults as they strike, and who is to blame for what follows.
+//! Injects the faults, and records who may be blamed for the consequences.
 
 use crate::clock::Clock;
 use crate::faults::{Culprit, Fault};
@@ -11,7 +11,7 @@ use wireup_proto::launcher_io::LauncherInput;
 
 impl World {
     pub(crate) fn on_fault(&mut self, fault: Fault) {
-        // A job whose launcher has left is nobody's any more.
+        // After the launcher has left, faults no longer matter to the job.
         if self.launcher.life != LauncherLife::Alive {
             return;
         }
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Servers that do not begin; libraries that do not fit, which whoever notices tells.
+    /// Servers that do not start, and mismatched libraries, which any agent may report.
     pub(crate) fn blame_servers(&mut self) {
         let servers: Vec<u32> = self.no_server.keys().copied().collect();
         let all = (!self.versions.is_empty()).then_some(0..self.hosts.len() as u32);
@@ -79,7 +79,7 @@ impl World {
         how(&mut self.net, &mut self.clock, link);
     }
 
-    /// The link of this agent, or of the next one that has any.
+    /// Breaks a direct link of this agent, or of the next one that has any.
     fn break_direct(&mut self, agent: u32, how: impl Fn(&mut Net, &mut Clock, u32)) {
         let count = self.hosts.len() as u32;
         let direct_of = |agent: u32| {
@@ -89,7 +89,7 @@ impl World {
         };
         let mut next = (0..count).map(|step| (agent + step) % count).map(|agent| (agent, direct_of(agent)));
         let Some((_, direct)) = next.find(|(_, direct)| !direct.is_empty()) else { return };
-        // Nobody is to blame: the job goes on without it.
+        // Nobody is blamed: the job continues without the link.
         let link = *self.rng.pick(&direct);
         how(&mut self.net, &mut self.clock, link);
     }
@@ -112,14 +112,14 @@ impl World {
         let must = self.runs_ranks(agent);
         self.checks.blame(Culprit::Agent(agent), must);
         for rank in self.hosts[agent as usize].ranks.clone() {
-            // Its socket may be seen to close before the keeper is missed.
+            // The rank's socket may be seen to close before the loss of the keeper is noticed.
             self.checks.blame(Culprit::Rank(rank), false);
         }
         self.checks.output.expect_losses();
         self.kill_keeper(agent);
     }
 
-    /// The launcher dies with the root agent in it: nobody is left to be told anything.
+    /// The launcher dies, and the root agent in it: there is no user left to report to.
     fn kill_launcher(&mut self) {
         self.launcher.life = LauncherLife::Killed;
         self.launcher.gone_at = Some(self.clock.now());
@@ -127,7 +127,7 @@ impl World {
         self.kill_agent(0);
     }
 
-    /// All of a subtree may be blamed for what happens to its top; the job must fail if ranks of it run.
+    /// All agents of a subtree may be blamed for a fault at its top; the job must fail if ranks run in it.
     fn blame_subtree(&mut self, top: u32) {
         let subtree: Vec<u32> = (0..self.hosts.len() as u32).filter(|agent| self.is_below(*agent, top)).collect();
         let must = subtree.iter().any(|agent| self.runs_ranks(*agent));
@@ -151,7 +151,7 @@ impl World {
         self.hosts[agent as usize].ranks.iter().any(|rank| self.procs[*rank as usize].phase == Phase::Running)
     }
 
-    /// Who holds the run up, for a report of a hang.
+    /// What the run waits for, for the report of a hang.
     pub(crate) fn who_waits(&self) -> String {
         let alive: Vec<u32> = self.hosts.iter().filter(|host| host.is_alive()).map(|host| host.agent.0).collect();
         let running = self.procs.iter().filter(|proc| matches!(proc.phase, Phase::Starting | Phase::Running));

@@ -1,9 +1,8 @@
-//! Links between agents, and between root and launcher: delay, bandwidth, classes, loss.
+//! Links between agents, and between the root and the launcher: delay, bandwidth, classes, loss.
 //!
-//! A link has two lanes. A frame waits in the queue of its class until the lane is free; the lowest class goes
-//! first, so a control frame overtakes output that waits, as the real driver lets it. On the wire, order is kept
-//! for good. Frames arrive as a header and the sender's own payload buffer, so that one blob is shared by all who
-//! receive it; now and then they arrive cut at random places, or glued to what came before.
+//! A link has two lanes. A frame waits in the queue of its class until the lane is free; the lowest class is sent first, so a control frame
+//! overtakes waiting output, as in the real driver. On the wire, frames stay in order. A frame arrives as a header and the sender's own
+//! payload buffer, so that all receivers of a blob share it. Sometimes frames arrive split at random places, or joined to the previous one.
 
 use crate::clock::{Clock, Event};
 use crate::rng::Rng;
@@ -15,21 +14,21 @@ use wireup_proto::io::LinkId;
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::route::Routed;
 
-/// Longest frame that is glued to its predecessor: gluing copies.
+/// The longest frame that is joined to the previous one, since joining copies.
 const GLUE_BYTES_MAX: usize = 4096;
 
-/// Who holds one end of a link, with the number it knows the link by.
+/// The owner of one end of a link, and its number for the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     Agent(u32, LinkId),
     Launcher(LinkId),
 }
 
-/// What comes out at an end.
+/// What arrives at an end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
     Up,
-    /// A chunk of bytes, and a second one right behind it (empty: none).
+    /// A chunk of bytes, followed directly by a second one (empty if there is none).
     Bytes(Bytes, Bytes),
     Down(&'static str),
 }
@@ -40,11 +39,11 @@ pub struct Net {
     timing: Timing,
     rng: Rng,
     pub classes: [ClassCount; Class::ALL.len()],
-    /// Hops of frames for agents that are no neighbours; endpoints alone are not counted.
+    /// Hops of routed frames between agents that are not neighbours, except for those that carry only an endpoint.
     pub routed_frames: u64,
 }
 
-/// What went over all links in one class.
+/// The traffic of one class over all links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClassCount {
     pub frames: u64,
@@ -58,10 +57,10 @@ struct Link {
     sort: Sort,
 }
 
-/// What a link joins.
+/// The kind of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sort {
-    /// Root and launcher live in one process: no delay, no loss.
+    /// Root and launcher run in one process: no delay, no loss.
     InMemory,
     /// Parent and child; end 0 is the parent's.
     Tree,
@@ -75,9 +74,9 @@ struct Lane {
     wire: VecDeque<Arrival>,
     free_at: Instant,
     last_arrival: Instant,
-    /// An event will say when the lane is free.
+    /// An event for the time when the lane is free is scheduled.
     woken: bool,
-    /// What is put on it is lost.
+    /// Everything that is sent on it is lost.
     muted: bool,
     state: LaneState,
 }
@@ -86,9 +85,9 @@ struct Lane {
 enum LaneState {
     #[default]
     Open,
-    /// Closes behind what waits.
+    /// Closes after the waiting frames.
     Closing,
-    /// Takes nothing more; what is on the wire still arrives.
+    /// Accepts nothing more; what is on the wire still arrives.
     Closed,
     /// Its receiver is gone.
     Deaf,
@@ -99,7 +98,7 @@ impl Net {
         Net { links: Vec::new(), timing, rng: Rng::stream(seed, "net"), classes: Default::default(), routed_frames: 0 }
     }
 
-    /// The number that the next link will have.
+    /// The number of the next link.
     pub fn next_link(&self) -> u32 {
         self.links.len() as u32
     }
@@ -112,7 +111,7 @@ impl Net {
         self.links[link as usize].sort == Sort::Direct
     }
 
-    /// Who is at the ends of a link beside the tree that nobody has closed.
+    /// The ends of a direct link that is still open.
     pub fn first_open_direct(&self) -> Option<(End, End)> {
         let open = self.first_open_direct_link()?;
         let [first, second] = self.ends(open);
@@ -125,7 +124,7 @@ impl Net {
         self.links.iter().position(is_open).map(|at| at as u32)
     }
 
-    /// Brings a link up; each end hears of it in its own time.
+    /// Brings a link up; each end is told after its own delay.
     pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], sort: Sort) {
         let link = self.next_link();
         self.links.push(Link { ends, lanes: Default::default(), sort });
@@ -134,7 +133,7 @@ impl Net {
         }
     }
 
-    /// Takes a frame from end `from`; a closed lane swallows it.
+    /// Sends a frame from end `from`; a closed lane drops it.
     pub fn send(&mut self, clock: &mut Clock, link: u32, from: usize, frame: Frame) {
         let lane = &mut self.links[link as usize].lanes[from];
         if lane.state != LaneState::Open {
@@ -144,14 +143,14 @@ impl Net {
         class.frames += 1;
         class.bytes += frame.wire_len() as u64;
         if frame.kind == Kind::Routed {
-            let routed = Routed::unwrap(frame.clone()).expect("an agent of ours made it");
+            let routed = Routed::unwrap(frame.clone()).expect("an agent encoded it");
             self.routed_frames += u64::from(routed.frame.is_some());
         }
         lane.waiting[frame.class as usize].push_back(frame);
         self.pump(clock, link, from);
     }
 
-    /// Closes end `from` behind what it sent; what still comes towards it is lost.
+    /// Closes end `from` after what it has sent; what is still on the way to it is lost.
     pub fn close(&mut self, clock: &mut Clock, link: u32, from: usize) {
         let lanes = &mut self.links[link as usize].lanes;
         lanes[1 - from].deafen();
@@ -161,14 +160,14 @@ impl Net {
         }
     }
 
-    /// Breaks the link: each end gets a part of what is on its way, then hears of the loss.
+    /// Breaks the link: each end receives a part of what is in flight, then the loss.
     pub fn cut(&mut self, clock: &mut Clock, link: u32) {
         for lane in 0..2 {
             self.cut_lane(clock, link, lane, "connection timed out");
         }
     }
 
-    /// From now on nothing arrives; each end notices when it has heard nothing for `timeout_ns`.
+    /// From now on nothing arrives; each end notices when it has received nothing for `timeout_ns`.
     pub fn silence(&mut self, clock: &mut Clock, link: u32, timeout_ns: u64) {
         for lane in 0..2 {
             let Lane { waiting, wire, muted, .. } = &mut self.links[link as usize].lanes[lane];
@@ -176,14 +175,14 @@ impl Net {
                 continue;
             }
             waiting.iter_mut().for_each(VecDeque::clear);
-            // That the link once came up was seen before.
+            // Keeps `Up`, which was sent before.
             wire.truncate(1);
             let late_ns = self.rng.below(timeout_ns / 4 + 1);
             clock.after(timeout_ns + late_ns, Event::LinkSilent(link, lane as u8));
         }
     }
 
-    /// The end of a lane gives up.
+    /// The receiver of a lane gives up.
     pub fn on_silent(&mut self, clock: &mut Clock, link: u32, lane: usize) {
         let at = &mut self.links[link as usize].lanes[lane];
         at.muted = false;
@@ -193,7 +192,7 @@ impl Net {
         }
     }
 
-    /// End `from` dies without goodbye.
+    /// End `from` dies without closing the link.
     pub fn kill_end(&mut self, clock: &mut Clock, link: u32, from: usize) {
         self.cut_lane(clock, link, from, "connection reset by peer");
         self.links[link as usize].lanes[1 - from].deafen();
@@ -205,12 +204,12 @@ impl Net {
         self.pump(clock, link, lane);
     }
 
-    /// What arrives at the far end of a lane; `None` if it was lost on the way.
+    /// The next arrival at the far end of a lane; `None` if it was lost on the way.
     pub fn on_arrive(&mut self, link: u32, lane: usize) -> Option<Arrival> {
         let lanes = &mut self.links[link as usize].lanes;
         let arrival = lanes[lane].wire.pop_front()?;
         if matches!(arrival, Arrival::Down(_)) {
-            // Whoever heard of the end sends nothing more, and what the lane still held is gone.
+            // An end that has received `Down` sends nothing more, and what its lane still held is lost.
             lanes[lane].deafen();
             lanes[1 - lane].silence();
         }
@@ -265,7 +264,7 @@ impl Net {
         let mut rest = whole.freeze();
         while !rest.is_empty() {
             let cut = self.rng.between(1, (rest.len() as u64).min(200_000)) as usize;
-            // Most cuts are near a header: that is where readers go wrong.
+            // Most splits are near a header, where readers are most likely to have bugs.
             let cut = if self.rng.chance(500) { cut.min(1 + self.rng.below(20) as usize) } else { cut };
             let rest_of_it = if self.rng.chance(300) { rest.len() } else { cut };
             let chunk = rest.split_to(rest_of_it);
@@ -297,7 +296,7 @@ impl Net {
         if is_over {
             return;
         }
-        // That the link once came up was seen before it broke.
+        // Keeps `Up`, which was sent before the link broke.
         let keep = 1 + self.rng.below(lane.wire.len() as u64 + 1) as usize;
         let torn = lane.wire.get(keep).cloned();
         lane.wire.truncate(keep);
@@ -323,7 +322,7 @@ impl Lane {
         }
     }
 
-    /// Nothing more is heard.
+    /// Nothing more is received.
     fn deafen(&mut self) {
         self.waiting.iter_mut().for_each(VecDeque::clear);
         self.wire.clear();

@@ -1,4 +1,4 @@
-//! Small worlds drawn at random: shape, pace, programs, and misfortunes at any moment of the run.
+//! Small random worlds: size, timing, programs, and faults at any moment of the run.
 
 pub mod collectives;
 pub mod groups;
@@ -15,13 +15,13 @@ use wireup_wire::ids::Rank;
 use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
-/// Bytes of lines that one `Write` step may write: enough to fill pipes and windows now and then.
+/// The most bytes of lines that one `Write` step writes: enough to fill pipes and windows in some runs.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 
 /// Time limit of a job with a rank that may hang.
 const MISCHIEF_TIMEOUT_NS: u64 = 30_000_000_000;
 
-/// A world without misfortunes.
+/// A random world without faults.
 pub fn world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "random world");
     let nodes = rng.between(1, 9) as u32;
@@ -61,7 +61,7 @@ pub fn world(seed: u64) -> WorldSpec {
     }
 }
 
-/// A world whose agents are on hosts of their own, some of them in trouble.
+/// A world whose agents are on separate hosts, some of which have problems.
 pub fn remote_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "remote hosts");
     let calm = world(seed);
@@ -70,7 +70,7 @@ pub fn remote_world(seed: u64) -> WorldSpec {
     WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
 }
 
-/// A world whose agents a batch system brings, to hosts of which some are in trouble.
+/// A world whose agents are started by a batch system, on hosts some of which have problems.
 pub fn step_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "allocation");
     let calm = world(seed);
@@ -79,7 +79,7 @@ pub fn step_world(seed: u64) -> WorldSpec {
     WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
 }
 
-/// The same with misfortunes, of which some are the step's.
+/// The same with faults, including faults of the step.
 pub fn step_with_faults(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "step faults");
     let mut stormy = step_world(seed);
@@ -97,7 +97,7 @@ pub fn step_with_faults(seed: u64) -> WorldSpec {
     stormy
 }
 
-/// The remote world of `seed` with misfortunes, most of them while agents start.
+/// The remote world of `seed` with faults, most of them while agents start.
 pub fn remote_with_faults(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "remote faults");
     let mut stormy = remote_world(seed);
@@ -116,15 +116,14 @@ pub fn remote_with_faults(seed: u64) -> WorldSpec {
     stormy
 }
 
-/// Runs a random world twice: undisturbed, to learn how long it takes, then with faults at any moment of that time.
-/// Both reports.
+/// Runs a random world twice: without faults, to measure its duration, then with faults at any moment of that time. Returns both reports.
 pub fn run_with_faults(seed: u64) -> [Report; 2] {
     let calm = run(world(seed));
     let stormy = run(with_faults(seed, calm.elapsed_ns));
     [calm, stormy]
 }
 
-/// The world of `seed` with misfortunes, given how long it takes without.
+/// The world of `seed` with faults, given its duration without faults.
 pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
     let calm = world(seed);
     let rng = &mut Rng::stream(seed, "random faults");
@@ -139,7 +138,7 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
             stormy.faults.push(fault);
         }
     }
-    // A stream of their own: the other misfortunes of a seed stay as they are.
+    // A random stream of its own, so that the other faults of a seed do not change.
     let beside = &mut Rng::stream(seed, "faults beside the tree");
     let scheme = stormy.exchange;
     if matches!(scheme, ExchangeScheme::Direct(_)) && beside.chance(300) {
@@ -151,7 +150,7 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
     stormy
 }
 
-/// Lets one rank of a program do what it should not, somewhere in its script.
+/// Makes one rank of a program misbehave, somewhere in its script.
 fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
     let rank = rng.below(u64::from(spec.job_size())) as u32;
     let script = spec.script_of(rank).clone();
@@ -172,13 +171,13 @@ fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
         return;
     }
     if script.steps[..at].last().is_some_and(|before| matches!(before, Step::OnlyRank { .. })) {
-        // That step belongs to the next one.
+        // The previous step applies only to the step after it.
         return;
     }
     let mut steps = script.steps.to_vec();
     steps.splice(at..at, [Step::OnlyRank { rank }, mischief]);
     if mischief == Step::Finalize {
-        // Gone from the fences, but not from the world.
+        // The rank leaves the fences first, and exits afterwards.
         steps.splice(at + 2..at + 2, [Step::OnlyRank { rank }, Step::Exit { code: 0 }]);
     }
     let changed = Rc::new(Script { steps: steps.into(), ..(*script).clone() });
@@ -187,7 +186,7 @@ fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
             *app = changed.clone();
         }
     }
-    // A rank that hangs ends nothing by itself.
+    // A rank that hangs does not end the job.
     spec.timeout_ns = Some(MISCHIEF_TIMEOUT_NS);
 }
 
@@ -204,14 +203,14 @@ fn draw_blocks(rng: &mut Rng, nodes: u32) -> Vec<Block> {
     }
 }
 
-/// A stream of its own: whatever else a seed draws stays as it is.
+/// A random stream of its own, so that everything else that a seed draws does not change.
 fn draw_exchange(seed: u64) -> ExchangeScheme {
     use ExchangeScheme::{Auto, Tree};
     let (ring, bruck) = (ExchangeScheme::RING, ExchangeScheme::BRUCK);
     *Rng::stream(seed, "exchange").pick(&[Auto, Auto, Tree, ring, ring, bruck, bruck])
 }
 
-/// How agents that are no neighbours reach each other.
+/// How agents that are not neighbours reach each other.
 fn draw_transport(seed: u64) -> AgentTransport {
     use AgentTransport::{Auto, Tcp, Tree, Ucx};
     *Rng::stream(seed, "transport").pick(&[Auto, Auto, Tcp, Tree, Ucx])
@@ -239,7 +238,7 @@ fn draw_timing(rng: &mut Rng) -> Timing {
     }
 }
 
-/// What all programs of a job have in common: their fences and pairs.
+/// What all programs of a job have in common: the number of fences, and the pairs.
 struct Program {
     speaks_pmi: bool,
     rounds: u16,

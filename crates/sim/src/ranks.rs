@@ -1,7 +1,6 @@
-//! The ranks' processes: birth, signals, death, and what the keeper says of them.
+//! The ranks' processes: start, signals, death, and the keeper's reports about them.
 //!
-//! A dying rank closes its PMI socket and its pipes, and its keeper reports the exit: three messages on three ways,
-//! in any order.
+//! A dying rank closes its PMI socket and its pipes, and its keeper reports the exit: three messages on three channels, in any order.
 
 use crate::client::{self, Client};
 use crate::clock::Event;
@@ -34,14 +33,14 @@ pub struct Proc {
     /// Position in the script, and how often the step there was done.
     pub step: u16,
     pub nth: u32,
-    /// Collectives entered.
+    /// The number of collectives entered.
     pub entered: u32,
     pub collecting: Collecting,
     pub finalized: bool,
-    /// Whose value the last get asked for.
+    /// The rank whose value the last get asked for.
     pub asked: u32,
     pub pmi: Option<Box<Client>>,
-    /// The agent was told that this rank runs; its bytes come after.
+    /// The agent was told that this rank runs; bytes of the rank arrive after that.
     pub start_is_known: bool,
     pub to_agent: Fifo<ToAgent>,
     pub from_agent: Fifo<FromAgent>,
@@ -49,7 +48,7 @@ pub struct Proc {
     pub socket: [bool; 2],
     pub pipes: [Pipe; 2],
     pub stdin: StdinPipe,
-    /// A caught signal ends it with this code.
+    /// The rank caught a signal and exits with this code.
     pub leaving: Option<u8>,
 }
 
@@ -61,7 +60,7 @@ pub enum Phase {
     Ended(ExitStatus),
     /// Its program could not be started.
     Failed,
-    /// Killed by the kernel with nobody left to tell.
+    /// Killed by the kernel, with no agent or keeper left to report it.
     Vanished,
 }
 
@@ -72,7 +71,7 @@ pub enum Doing {
     Reply,
     PipeSpace,
     Stdin,
-    /// The end.
+    /// Its own end.
     Nothing,
 }
 
@@ -82,7 +81,7 @@ pub enum ToAgent {
 }
 
 pub enum FromAgent {
-    /// With the memory whose descriptors come along.
+    /// With the memory whose descriptors are passed along.
     Bytes(Bytes, Vec<Shared>),
     Closed,
 }
@@ -121,7 +120,7 @@ impl Proc {
         self.leaving.is_some()
     }
 
-    /// Gone together with its agent.
+    /// Ends together with its agent.
     pub fn vanish(&mut self) {
         if matches!(self.phase, Phase::Starting | Phase::Running) {
             self.phase = Phase::Vanished;
@@ -137,10 +136,10 @@ impl World {
     pub(crate) fn spawn_rank(&mut self, host: u32, plan: &SpawnPlan, rank_plan: &RankPlan) {
         let rank = rank_plan.rank.0;
         let Some(proc) = self.procs.get_mut(rank as usize) else {
-            return self.checks.problem(format!("agent {host} spawns rank {rank}, which the job has not"));
+            return self.checks.problem(format!("agent {host} spawns rank {rank}, which the job does not have"));
         };
         if (proc.host, proc.local) != (host, rank_plan.local) || proc.phase != Phase::Absent {
-            return self.checks.problem(format!("rank {rank} is spawned twice or misplaced: agent {host}"));
+            return self.checks.problem(format!("rank {rank} is spawned twice or on the wrong node, by agent {host}"));
         }
         proc.phase = Phase::Starting;
         if self.spec.pmi.has_pmix() {
@@ -156,7 +155,7 @@ impl World {
             Ok(place) if (place.env.rank, place.env.size) == (rank, size) => {
                 proc.pmi = Some(Box::new(Client::new(place, proc.script.speaks)));
             }
-            Ok(place) => return self.checks.problem(format!("rank {rank} of {size} is told to be {:?}", place.env)),
+            Ok(place) => return self.checks.problem(format!("rank {rank} of {size} reads the place {:?}", place.env)),
             Err(problem) => return self.checks.problem(format!("rank {rank} {problem}")),
         }
         proc.socket = [plan.pmi_socket; 2];
@@ -182,7 +181,7 @@ impl World {
         self.next_step(rank);
     }
 
-    /// Lets a rank think, then go on.
+    /// Schedules the next step, after the rank's think time.
     pub(crate) fn next_step(&mut self, rank: u32) {
         self.procs[rank as usize].doing = Doing::Step;
         let delay_ns = self.spec.timing.think.draw(&mut self.rng);
@@ -192,7 +191,7 @@ impl World {
     pub(crate) fn on_signal(&mut self, rank: u32, signal: i32) {
         let proc = &mut self.procs[rank as usize];
         match proc.phase {
-            // The keeper sends it as soon as there is a process.
+            // The keeper sends the signal as soon as the process exists.
             Phase::Starting => {
                 let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
                 return self.clock.after(delay_ns, Event::Signal(rank, signal as u8));
@@ -234,7 +233,7 @@ impl World {
         self.keeper_says(host, |job| Input::ChildExited { job, local, status });
     }
 
-    /// The rank's end of its PMI socket closes, by itself or by the rank's end.
+    /// Closes the rank's end of its PMI socket; also when the rank ends.
     pub(crate) fn close_socket(&mut self, rank: u32) {
         let proc = &mut self.procs[rank as usize];
         if std::mem::replace(&mut proc.socket[0], false) {
@@ -252,7 +251,7 @@ impl World {
         }
     }
 
-    /// The keeper of an agent dies: its ranks die with it, and nobody reports them.
+    /// The keeper of an agent dies: its ranks die with it, without a report.
     pub(crate) fn kill_keeper(&mut self, host: u32) {
         for rank in self.hosts[host as usize].ranks.clone() {
             let proc = &mut self.procs[rank as usize];

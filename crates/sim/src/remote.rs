@@ -1,21 +1,20 @@
-//! The hosts of a world whose agents are on machines of their own: how each answers a remote shell, and which of them
-//! cannot be there whatever the agents do.
+//! The hosts of a world whose agents are on separate machines: how each answers a remote shell, and which of them can never start an agent.
 
 use crate::rng::Rng;
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::RemoteShell;
 
-/// All hosts of a world, by agent; the root's is the launcher's.
+/// All hosts of a world, by agent; the root's host is the launcher's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// How agents are called.
+    /// The remote shell that starts agents.
     pub shell: RemoteShell,
     pub shells_max: u32,
     pub hosts: Vec<HostSpec>,
 }
 
-/// The ways to call agents on other hosts.
+/// The remote shells that start agents on other hosts.
 pub fn ssh() -> RemoteShell {
     RemoteShell::Ssh(vec!["ssh".into()])
 }
@@ -28,17 +27,17 @@ pub fn srun() -> RemoteShell {
     RemoteShell::Srun(vec!["srun".into()])
 }
 
-/// How one host answers.
+/// The behaviour of one host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostSpec {
     pub program: Program,
     pub reach: Reach,
     pub pace: Pace,
-    /// So many calls are refused for the time being.
+    /// The number of calls that are refused before one succeeds.
     pub busy: u32,
-    /// Whether remote shells may be called from here.
+    /// Whether remote shells may be called from this host.
     pub onward: bool,
-    /// The first shell that starts the agent is gone before the agent has linked.
+    /// The first shell that starts the agent ends before the agent has linked.
     pub shell_dies: bool,
     /// How far its clock is ahead of the world's (ns).
     pub clock_ahead_ns: u64,
@@ -49,11 +48,11 @@ pub struct HostSpec {
 pub enum Program {
     There,
     Missing,
-    /// Missing, and ours would not run.
+    /// Missing, and the launcher's program would not run there.
     OtherArch,
 }
 
-/// Who reaches the host.
+/// Who can reach the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     All,
@@ -70,15 +69,15 @@ pub enum Pace {
     Never,
 }
 
-/// What a call finds.
+/// The outcome of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     Never,
-    /// The shell ends with this exit code and these words.
+    /// The shell exits with this code and this message.
     Ends(u8, String),
     /// The program is stored on the host, and the shell ends.
     Stores,
-    /// The agent begins; a probe is content.
+    /// The agent starts; a probe succeeds.
     Begins,
 }
 
@@ -97,36 +96,36 @@ impl Default for HostSpec {
 }
 
 impl HostSpec {
-    /// Whether no call will ever start its agent.
+    /// Whether no call can ever start its agent.
     pub fn is_out(&self) -> bool {
         self.reach == Reach::Nobody || self.pace == Pace::Never || self.program == Program::OtherArch
     }
 
-    /// How much later than others it may be.
+    /// How much later than others it may be (ns).
     fn late_ns(&self) -> u64 {
         let slow_ns = if let Pace::Slow { by_ns } = self.pace { by_ns } else { 0 };
-        // Each refusal costs a pause that doubles from 0.2 s.
+        // Each refusal costs a pause, which starts at 0.2 s and doubles.
         slow_ns + (200_000_000 << self.busy) - 200_000_000
     }
 }
 
 impl Remote {
-    /// `agents` hosts that answer at once.
+    /// `agents` hosts without problems.
     pub fn prompt(agents: u32, shell: RemoteShell) -> Self {
         Remote { shell, shells_max: 64, hosts: vec![HostSpec::default(); agents as usize] }
     }
 
-    /// Whether a batch system brings all agents at once.
+    /// Whether a batch system starts all agents at once.
     pub fn by_step(&self) -> bool {
         self.shell.starter().by_step()
     }
 
-    /// Hosts drawn at random; `timeout_ns` is the time that agents have to start.
+    /// Random hosts; `timeout_ns` is the time that agents have to start.
     pub fn draw(rng: &mut Rng, agents: u32, fanout: u32, timeout_ns: u64) -> Self {
         let tree = Tree::new(agents, fanout);
         let mut remote = Remote::prompt(agents, if rng.chance(700) { ssh() } else { rsh() });
         remote.shells_max = if rng.chance(700) { 64 } else { rng.between(1, 4) as u32 };
-        // Most worlds have one kind of trouble, some have many.
+        // Hosts of a thousand that have a problem.
         let trouble = *rng.pick(&[0, 50, 150, 400]);
         let closed = rng.chance(150);
         for agent in 0..agents {
@@ -134,14 +133,14 @@ impl Remote {
             let mut host =
                 if rng.chance(trouble) { trouble_of(rng, &tree, agent, timeout_ns) } else { HostSpec::default() };
             host.clock_ahead_ns = rng.below(1 << magnitude);
-            // Sites that forbid it forbid it everywhere.
+            // A site that forbids onward calls forbids them on all hosts.
             host.onward = agent == 0 || !(closed || rng.chance(trouble / 4));
             remote.hosts[agent as usize] = host;
         }
         remote
     }
 
-    /// Hosts of a batch system's allocation drawn at random. All have the program, or none has.
+    /// Random hosts of an allocation. Either all have the program, or none.
     pub fn draw_allocation(rng: &mut Rng, agents: u32, timeout_ns: u64) -> Self {
         let mut remote = Remote::prompt(agents, srun());
         let trouble = *rng.pick(&[0, 50, 150, 400]);
@@ -162,16 +161,16 @@ impl Remote {
         remote
     }
 
-    /// Agents whose hosts cannot be there.
+    /// Agents whose hosts can never start them.
     pub fn out(&self) -> impl Iterator<Item = u32> + '_ {
         (1..self.hosts.len() as u32).filter(|agent| self.hosts[*agent as usize].is_out())
     }
 
-    /// Whether this agent may be missed though its host is no worse than others: its shell is gone early, or it and those
-    /// above it need much of the time.
+    /// Whether this agent may be reported as missing although its host can start it: its shell ends early, or the agent and its ancestors
+    /// need much of the start time.
     pub fn may_be_missed(&self, agent: u32, tree: &Tree, timeout_ns: u64) -> bool {
         if self.by_step() {
-            // None is so slow that the time would not do for it.
+            // In an allocation, no host is so slow that it misses the start time.
             return self.may_not_be_sent();
         }
         let host = &self.hosts[agent as usize];
@@ -185,30 +184,30 @@ impl Remote {
             }
             Reach::All | Reach::Nobody => false,
         };
-        // Those behind somebody who does not come are asked in the second half of what is left for the latter.
+        // Agents below a missing one are probed in the second half of the time that was left for the missing one.
         let time_to_answer_ns = (timeout_ns * 9 / 10).saturating_sub(late_ns - host.late_ns()) / 2;
         host.shell_dies || only_way_is_shut || host.late_ns() > time_to_answer_ns || late_ns > timeout_ns * 8 / 10
     }
 
-    /// Whether a step that finds no program lasts too long, or is given up, before another could bring it: what a step has found
-    /// is known when it is over.
+    /// Whether a step that finds no program may last too long, or be given up, before another step could send the program. The result of a
+    /// step is known only when it has ended.
     fn may_not_be_sent(&self) -> bool {
         let disturbs = |host: &HostSpec| host.pace != Pace::Prompt || host.reach == Reach::Nobody;
         self.hosts.iter().any(|host| host.program == Program::Missing) && self.hosts.iter().any(disturbs)
     }
 
-    /// Whether this agent, whose host is out, may be left unnamed when others are missed.
+    /// Whether this agent, whose host can never start it, may be left out of a report about other missing agents.
     pub fn may_be_unnamed(&self, agent: u32) -> bool {
         let is_reached = |host: &HostSpec| host.reach != Reach::Nobody;
-        // A step that does not reach some node kills its other tasks, of which nobody can then say how they would have fared.
+        // A step that does not reach some node kills its other tasks, so it is unknown whether those would have started.
         let is_given_up = !self.hosts.iter().all(is_reached) && is_reached(&self.hosts[agent as usize]);
         self.by_step() && (is_given_up || self.may_not_be_sent())
     }
 
-    /// Whether slow hosts may keep others from being called at all.
+    /// Whether slow hosts may keep other agents from being called at all.
     pub fn may_starve(&self) -> bool {
         if self.by_step() {
-            // One call is for all.
+            // One call is for all agents.
             return false;
         }
         let slow = |host: &&HostSpec| host.late_ns() > 0 || host.pace == Pace::Never;
@@ -233,7 +232,7 @@ fn trouble_of(rng: &mut Rng, tree: &Tree, agent: u32, timeout_ns: u64) -> HostSp
     }
 }
 
-/// An agent above `agent`, or itself for the root.
+/// A random ancestor of `agent`; the root itself for the root.
 fn ancestor(rng: &mut Rng, tree: &Tree, agent: u32) -> u32 {
     let mut at = AgentId(agent);
     while let Some(parent) = tree.parent(at) {

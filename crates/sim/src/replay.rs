@@ -1,37 +1,37 @@
-//! Plays back what one agent was told.
+//! Replays the inputs of one agent.
 //!
-//! An agent is a function of its birth and its inputs: a replay's outputs have the digest of the recorded run's.
-//! Outputs do not depend on when they are polled, so a recording needs no marks of its driver's turns. The recording's
-//! file format is its driver's affair.
+//! An agent is a function of its configuration and its inputs, so the outputs of a replay have the digest of the recorded run. Outputs do
+//! not depend on when they are polled, so a recording does not mark the turns of its driver. The file format of recordings belongs to the
+//! driver.
 
 use wireup_proto::io::{Input, Output};
 use wireup_proto::{Agent, AgentConfig, Instant, OutputDigest};
 use wireup_wire::job::JobSpec;
 
-/// One thing that an agent was told.
+/// One entry of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
     Begin(Instant),
     /// A job of its bootstrap message.
     Launch(Instant, Box<JobSpec>),
     Input(Instant, Input),
-    /// What it had asked for by then, as the recording says.
+    /// The digest of its outputs up to here, according to the recording.
     Asked(OutputDigest),
 }
 
-/// What an agent wanted done, summed up.
+/// A summary of an agent's outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplayReport {
     pub told: u64,
-    /// Of all outputs, in order.
+    /// The digest of all outputs, in order.
     pub digest: OutputDigest,
-    /// Whether the agent left.
+    /// Whether the agent exited.
     pub left: bool,
-    /// How many things had been told when the agent asked for something else than the recording says.
+    /// The number of entries after which the outputs first differed from the recording.
     pub differs_after: Option<u64>,
 }
 
-/// All that one simulated agent was told, and what it wanted.
+/// All inputs of one simulated agent, and a summary of its outputs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
     pub config: AgentConfig,
@@ -57,7 +57,7 @@ impl Recording {
     }
 }
 
-/// Tells a new agent everything again; it is asked for outputs after each thing.
+/// Gives all entries to a new agent, and polls its outputs after each.
 pub fn replay(config: AgentConfig, told: impl Iterator<Item = Told>) -> ReplayReport {
     let mut agent = Agent::new(config);
     let mut report = ReplayReport::default();

@@ -1,4 +1,4 @@
-//! What a run tells about itself.
+//! The report of a run.
 
 use crate::launch::LauncherLife;
 use crate::net::ClassCount;
@@ -8,7 +8,7 @@ use wireup_proto::launcher_io::Notice;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::Class;
 
-/// One run's outcome and measures.
+/// The result and the measurements of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub seed: u64,
@@ -22,35 +22,35 @@ pub struct Report {
     pub notices: Vec<Notice>,
     /// Frames and bytes over all links, by class.
     pub classes: [ClassCount; Class::ALL.len()],
-    /// Hops of frames that went through the tree for want of a link.
+    /// Hops of frames that were routed through the tree because there was no direct link.
     pub routed_frames: u64,
-    /// Links beside the tree.
+    /// The number of direct links.
     pub direct_links: u32,
     pub ranks_started: u32,
-    /// Those that all ranks have left.
+    /// Fences, and collectives of all kinds, that all ranks have left.
     pub fences: u32,
     pub collectives: u32,
-    /// Rounds of groups' barriers that released all members.
+    /// Rounds of group barriers that released all members.
     pub barriers: u32,
     pub gets: u64,
-    /// How often a PMIx server was asked for what a rank of its node has committed, for other nodes.
+    /// How often a PMIx server was asked by other nodes for the data of a rank of its node.
     pub modex_wanted: u64,
-    /// Calls of PMIx that were answered without members that had left, and that took too long; events that servers were told.
+    /// PMIx calls that completed without members that had left, PMIx calls that timed out, and events that servers were told.
     pub excused: u32,
     pub timeouts: u32,
     pub events_told: u64,
     pub output_bytes: u64,
-    /// The most output that any link had under way.
+    /// The most output that was in flight on any link.
     pub output_peak_bytes: i64,
-    /// The most output that any agent held.
+    /// The most output that was held by any agent.
     pub held_peak_bytes: usize,
-    /// Faults that found something to strike.
+    /// Faults that happened before the launcher left.
     pub strikes: u32,
-    /// When frames of the exchange class were sent (ns from the start), the first of them.
+    /// When the first frames of the exchange class were sent (ns from the start).
     pub exchange_ns: Vec<u64>,
-    /// How often it was looked whether agents hold no more of collectives than they must.
+    /// How often agents were checked for state of completed collectives.
     pub quiet: u32,
-    /// What the agent was told that the spec asked to record, if it came to life.
+    /// The inputs of the agent that the spec asks to record, if it was started.
     pub recording: Option<Recording>,
     /// Broken rules; empty in a good run.
     pub problems: Vec<String>,
@@ -96,10 +96,10 @@ impl World {
 }
 
 impl Report {
-    /// Passes a good run on.
+    /// Returns a good run.
     ///
     /// # Panics
-    /// If a rule was broken, with the seed.
+    /// If a rule was broken; the message contains the seed.
     #[track_caller]
     pub fn expect_good(self) -> Self {
         assert!(self.problems.is_empty(), "seed {}: {:#?}\nnotices: {:?}", self.seed, self.problems, self.notices);

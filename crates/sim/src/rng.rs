@@ -1,7 +1,7 @@
-//! The dice: one small deterministic generator, split into a stream per purpose.
+//! Random numbers: one small deterministic generator, split into a stream for each purpose.
 //!
-//! SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). A run's parts draw
-//! from streams of their own, so that one more draw in one part does not change what another part sees.
+//! SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). The parts of a run draw from streams of their
+//! own, so that one more draw in one part does not change the numbers of another.
 
 /// A stream of random numbers; equal seeds give equal streams.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ impl Rng {
         Rng(mix(seed ^ 0x9e37_79b9_7f4a_7c15))
     }
 
-    /// A stream of its own for one purpose.
+    /// An independent stream for one purpose.
     pub fn stream(seed: u64, purpose: &str) -> Self {
         let tag = purpose
             .bytes()
@@ -35,7 +35,7 @@ impl Rng {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// True `permille` times of a thousand.
+    /// True with probability `permille` / 1000.
     pub fn chance(&mut self, permille: u32) -> bool {
         permille > 0 && self.below(1000) < u64::from(permille)
     }
@@ -43,13 +43,13 @@ impl Rng {
     /// One of `choices`.
     ///
     /// # Panics
-    /// If there is nothing to choose from.
+    /// If `choices` is empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
     }
 }
 
-/// Spreads every bit of `value` over all others.
+/// Makes every bit of the result depend on every bit of `value`.
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,7 @@
 //! The PMIx server processes: what each agent's driver does for one, and the process itself with its ranks.
 //!
-//! A process stands for the library too: it waits until all members here are in, keeps what ranks have committed, and asks its
-//! agent for the rest. Ranks speak to it at once; what it and its agent say to each other takes time, and comes in pieces.
+//! The simulated process includes the library: it waits until all local members have entered, keeps what ranks have committed, and asks its
+//! agent for the rest. Ranks talk to it without delay; messages between it and its agent take time and arrive in pieces.
 
 mod answers;
 mod asks;
@@ -19,15 +19,15 @@ use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Event as Told, FromServer, Status, ToServer, Unpacker, pack};
 use wireup_wire::signal::SIGKILL;
 
-/// How a server process fails its node.
+/// How a server process fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoServer {
-    /// It says so.
+    /// It reports a failure.
     Fails,
     Dies,
-    /// Says what is no message.
+    /// It sends bytes that are not a message.
     Garbage,
-    /// Says nothing at all.
+    /// It sends nothing.
     Silent,
 }
 
@@ -41,25 +41,25 @@ pub struct Server {
     to_server: Fifo<Bytes>,
     next_id: u64,
     asked: BTreeMap<u64, Asked>,
-    /// Ranks here that are in, with what each brings.
+    /// Local ranks that have entered a call, with their timeouts in seconds.
     entered: BTreeMap<Call, Vec<(u32, Option<u32>)>>,
-    /// How often each rank here has committed.
+    /// How often each local rank has committed.
     committed: BTreeMap<u32, u32>,
-    /// The same of ranks elsewhere, as far as it was told.
+    /// The same for remote ranks, as far as known.
     known: BTreeMap<u32, u32>,
-    /// Numbers that wait for a commit.
+    /// Tickets of requests that wait for a local rank's commit.
     held: Vec<(u64, u32)>,
-    /// Ranks here that commit no more.
+    /// Local ranks that will not commit again.
     left: BTreeSet<u32>,
-    /// Ranks here whose connection is lost: nobody waits for them any more.
+    /// Local ranks whose connection is lost: nothing waits for them any more.
     lost: BTreeSet<u32>,
-    /// Ranks here that wait for what a rank elsewhere has committed: its agent is asked once for all of them.
+    /// Local ranks that wait for the data of a remote rank; the agent is asked once for all of them.
     wanting: BTreeMap<u32, Vec<u32>>,
-    /// Ranks here that wait for a commit of another one here.
+    /// Local ranks that wait for a commit of another local rank.
     waiting: Vec<(u32, u32)>,
 }
 
-/// Who waits for an answer.
+/// The ranks that wait for an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Asked {
     Together { call: Call, ranks: Vec<u32>, patient: bool },
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// The process is gone; its keeper tells.
+    /// The process has ended; its keeper reports it.
     pub(crate) fn server_ends(&mut self, host: u32, status: ExitStatus) {
         let Some(server) = self.hosts[host as usize].server.as_mut() else { return };
         if std::mem::replace(&mut server.lives, false) {
@@ -156,7 +156,7 @@ impl World {
             match server.unpacker.next::<ToServer>() {
                 Ok(Some(message)) => self.on_told(host, message),
                 Ok(None) => return,
-                Err(error) => return self.checks.problem(format!("agent {host} tells its server {error}")),
+                Err(error) => return self.checks.problem(format!("server of agent {host} reads: {error}")),
             }
         }
     }
@@ -167,7 +167,7 @@ impl World {
 
     fn on_told(&mut self, host: u32, message: ToServer) {
         match message {
-            ToServer::Begin(_) => self.checks.problem(format!("agent {host} begins what its driver has begun")),
+            ToServer::Begin(_) => self.checks.problem(format!("agent {host} sends `Begin`, which is for its driver")),
             ToServer::Answer { id, answer } => match self.server(host).asked.remove(&id) {
                 Some(asked) => self.on_ask_answered(host, asked, answer),
                 None => self.checks.problem(format!("agent {host} answers {id}, which is not outstanding: {answer:?}")),
@@ -188,7 +188,7 @@ impl World {
                 self.checks.modex.events += 1;
                 let is_gone = |rank: Rank| matches!(self.procs[rank.index()].phase, Phase::Ended(_));
                 if code == Told::ProcAborted && !affected.is_some_and(is_gone) {
-                    self.checks.problem(format!("agent {host} tells that {affected:?} is gone, which it is not"));
+                    self.checks.problem(format!("agent {host} reports the end of {affected:?}, which has not ended"));
                 }
             }
             ToServer::End => {
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// What a rank here has committed; `None`: nothing, ever. A server that is deaf says nothing then.
+    /// Answers with the data of a local rank; `None` if it will never commit. A server with `deaf_servers` does not answer then.
     fn give_modex(&mut self, host: u32, ticket: u64, rank: u32, version: Option<u32>) {
         let message = match version {
             Some(version) => {
@@ -225,7 +225,7 @@ impl World {
         here.into_iter().for_each(|(getter, _)| self.got(getter));
     }
 
-    /// Whether some process of a server waits for an answer, for a report of a hang.
+    /// The servers that wait for an answer, for the report of a hang.
     pub(crate) fn servers_wait(&self) -> Vec<String> {
         let servers = self.hosts.iter().filter_map(|host| host.server.as_ref().map(|server| (host.agent, server)));
         let waits = servers.filter(|(_, server)| server.lives && !server.asked.is_empty());
@@ -233,7 +233,7 @@ impl World {
     }
 }
 
-/// Takes out those that are about a rank.
+/// Removes and returns the entries of a rank.
 fn take_of<T>(all: &mut Vec<(T, u32)>, rank: u32) -> Vec<(T, u32)> {
     all.extract_if(.., |(_, of)| *of == rank).collect()
 }

@@ -1,4 +1,4 @@
-//! The PMI sockets between ranks and their agents: bytes on their way, cut now and then, and ends that close.
+//! The PMI sockets between ranks and their agents: bytes in flight, sometimes split, and ends that close.
 
 use crate::birth::JOB;
 use crate::clock::Event;
@@ -11,7 +11,7 @@ use wireup_proto::io::{ExitStatus, Input};
 use wireup_wire::ids::LocalRank;
 
 impl World {
-    /// Puts bytes into the PMI socket, now and then in pieces.
+    /// Writes bytes to the PMI socket, sometimes in pieces.
     pub(crate) fn send_client_bytes(&mut self, rank: u32, mut bytes: Bytes) {
         let proc = &mut self.procs[rank as usize];
         if !proc.socket[0] {
@@ -30,7 +30,7 @@ impl World {
         let proc = &mut self.procs[rank as usize];
         let (host, local) = (proc.host, proc.local);
         if !proc.start_is_known {
-            // The agent gets the socket together with the news that the rank runs.
+            // The agent receives the socket together with the report that the rank runs.
             if self.hosts[host as usize].keeper.is_empty() {
                 return proc.to_agent.clear();
             }
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Memory comes along with the first of the bytes, which may come in pieces.
+    /// Memory is passed with the first bytes, which may arrive in pieces.
     pub(crate) fn reply(&mut self, host: u32, local: LocalRank, mut bytes: Bytes, mut shares: Vec<Shared>) {
         let rank = self.hosts[host as usize].ranks.get(local.index()).copied();
         let is_own = rank.is_some_and(|rank| self.is_own(rank));
@@ -69,7 +69,7 @@ impl World {
 
     fn push_to_rank(&mut self, host: u32, local: LocalRank, item: FromAgent) {
         let Some(&rank) = self.hosts[host as usize].ranks.get(local.index()) else {
-            return self.checks.problem(format!("agent {host} speaks to local rank {local}, which it has not"));
+            return self.checks.problem(format!("agent {host} writes to local rank {local}, which it does not have"));
         };
         let proc = &mut self.procs[rank as usize];
         if proc.socket[0] && proc.socket[1] {

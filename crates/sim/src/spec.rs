@@ -1,4 +1,4 @@
-//! The description of one world: its size, its pace, its programs, its misfortunes.
+//! The description of one world: its size, its timing, its programs, its faults.
 //!
 //! A run is a function of this and nothing else.
 
@@ -16,7 +16,7 @@ pub struct WorldSpec {
     pub seed: u64,
     /// Nodes of the job.
     pub nodes: u32,
-    /// The root agent is a node of the job; otherwise it stands above all nodes.
+    /// Whether the root agent is a node of the job; otherwise it is above all nodes.
     pub root_is_node: bool,
     pub fanout: u32,
     pub blocks: Vec<Block>,
@@ -38,27 +38,27 @@ pub struct WorldSpec {
     pub pmi_version: PmiVersion,
     pub pmi: PmiFlavour,
     pub modex: Modex,
-    /// PMIx servers that say nothing of what a rank that is gone has never committed; that ignore their end.
+    /// PMIx servers that do not answer about a rank that ended without a commit; PMIx servers that ignore the request to end.
     pub deaf_servers: bool,
     pub stubborn_servers: bool,
     pub timeout_ns: Option<u64>,
     pub kill_grace_ns: u64,
     pub start_timeout_ns: u64,
-    /// A link that is silent for so long is lost.
+    /// A link that is silent for this long is lost.
     pub node_timeout_ns: u64,
-    /// Agents are on hosts of their own; otherwise all are processes of one machine.
+    /// Agents are on separate hosts; otherwise all are processes of one machine.
     pub remote: Option<Remote>,
     pub timing: Timing,
     pub faults: Vec<Fault>,
-    /// Record what this agent is told.
+    /// Record the inputs of this agent.
     pub record: Option<u32>,
-    /// Tell every event, input and output on standard error.
+    /// Print every event, input and output on standard error.
     pub trace: bool,
     /// A run of more events than this counts as a hang.
     pub event_max: u64,
 }
 
-/// A delay drawn anew each time.
+/// A delay that is drawn anew each time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delay {
     pub delay_ns_min: u64,
@@ -75,27 +75,27 @@ impl Delay {
     }
 }
 
-/// How long things take, and how often they take a detour.
+/// Durations, and the frequency of unusual behaviour.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// One way between agents.
+    /// One way between two agents.
     pub link: Delay,
-    /// Bytes that a link moves in a microsecond.
+    /// Bytes that a link transfers in a microsecond.
     pub link_bytes_per_us: u64,
-    /// Frames of a thousand that arrive cut at random places, or glued to the one before.
+    /// Frames of a thousand that arrive split at random places, or joined to the previous one.
     pub cut_permille: u32,
-    /// Inputs of a thousand after which the driver collects more before it asks the agent what to do.
+    /// Inputs of a thousand after which the driver collects more before it polls the agent.
     pub batch_permille: u32,
     /// From `StartAgent` to a running agent, and from there to an authenticated link.
     pub agent_start: Delay,
     pub handshake: Delay,
     /// From `Spawn` to a running rank.
     pub spawn: Delay,
-    /// What a keeper or remote shell saw, until the agent hears it.
+    /// From an observation of a keeper or remote shell until the agent learns of it.
     pub report: Delay,
     /// One way between a rank and its agent.
     pub client: Delay,
-    /// A rank between two steps.
+    /// The time of a rank between two steps.
     pub think: Delay,
     /// From a write into a pipe to the agent's read.
     pub stdio: Delay,
@@ -167,7 +167,7 @@ impl WorldSpec {
         self.apps.iter().map(|(ranks, _)| ranks).sum()
     }
 
-    /// Agents of the session: one per node, and the root if it is none.
+    /// The number of agents of the session: one per node, and the root if it is not a node.
     pub fn agent_count(&self) -> u32 {
         self.nodes + u32::from(!self.root_is_node)
     }
@@ -177,7 +177,7 @@ impl WorldSpec {
         node + u32::from(!self.root_is_node)
     }
 
-    /// The node of every rank, by the rule of `JobSpec::blocks`: in order, over and over, until all are placed.
+    /// The node of every rank, by the rule of `JobSpec::blocks`: blocks in order, repeated until all ranks are placed.
     pub fn placement(&self) -> Vec<u32> {
         let size = self.job_size() as usize;
         let round = self.blocks.iter().flat_map(|block| {
@@ -201,6 +201,6 @@ impl WorldSpec {
                 return script;
             }
         }
-        panic!("rank {rank} is beyond the job")
+        panic!("the job has no rank {rank}")
     }
 }

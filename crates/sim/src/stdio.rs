@@ -1,4 +1,4 @@
-//! The ranks' pipes: a writer that waits where a pipe is full, a driver that reads where it is told to.
+//! The ranks' pipes: a writer that waits while a pipe is full, and a driver that reads when it is told to.
 
 use crate::birth::JOB;
 use crate::clock::Event;
@@ -18,26 +18,26 @@ pub struct Pipe {
     bytes: Vec<u8>,
     /// Lines written so far.
     pub lines: u32,
-    /// A read is scheduled.
+    /// Whether a read is scheduled.
     due: bool,
-    /// Its end was reported.
+    /// Whether its end was reported.
     closed: bool,
 }
 
 /// Standard input of a rank.
 #[derive(Debug, Default)]
 pub struct StdinPipe {
-    /// What the agent handed out and the pipe did not take yet.
+    /// Bytes that the agent has written and that do not fit into the pipe yet.
     pending: VecDeque<Bytes>,
     in_pipe: Vec<u8>,
-    /// Bytes that the rank read.
+    /// The number of bytes that the rank has read.
     pub read: u64,
     ended: bool,
     due: bool,
 }
 
 impl World {
-    /// One go of a `Write` step: as many lines as the pipe takes.
+    /// One attempt of a `Write` step: writes as many lines as fit into the pipe.
     pub(crate) fn write_lines(&mut self, rank: u32, stream: u8, lines: u32, line_bytes: u16) {
         let proc = &mut self.procs[rank as usize];
         let pipe = &mut proc.pipes[usize::from(stream) - 1];
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// The driver will look at a pipe, if it is told to read and there is something to see.
+    /// Schedules a read of a pipe, if the driver is told to read and there is something to read.
     pub(crate) fn schedule_read(&mut self, rank: u32, stream: u8) {
         let which = usize::from(stream) - 1;
         let proc = &mut self.procs[rank as usize];
@@ -82,7 +82,7 @@ impl World {
             return;
         }
         if !proc.start_is_known {
-            // The agent gets the pipe together with the news that the rank runs.
+            // The agent receives the pipe together with the report that the rank runs.
             if !self.hosts[host as usize].keeper.is_empty() {
                 self.schedule_read(rank, stream);
             }
@@ -109,7 +109,7 @@ impl World {
         self.schedule_read(rank, stream as u8);
     }
 
-    /// The agent hands out standard input; no bytes: its end.
+    /// The agent writes standard input; no bytes mean its end.
     pub(crate) fn write_stdin(&mut self, host: u32, local: LocalRank, bytes: Bytes) {
         let rank = self.hosts[host as usize].ranks[local.index()];
         self.procs[rank as usize].stdin.pending.push_back(bytes);
@@ -126,7 +126,7 @@ impl World {
         self.clock.after(delay_ns, Event::StdinMove(rank));
     }
 
-    /// The driver moves what fits into the pipe; a rank that is gone takes everything, to be thrown away.
+    /// The driver moves what fits into the pipe; for a rank that has ended, everything is discarded.
     pub(crate) fn on_stdin_move(&mut self, rank: u32) {
         let proc = &mut self.procs[rank as usize];
         let (host, local) = (proc.host, proc.local);
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// One go of a `ReadStdin` step.
+    /// One attempt of a `ReadStdin` step.
     pub(crate) fn read_stdin(&mut self, rank: u32) {
         let stdin = &mut self.procs[rank as usize].stdin;
         let bytes = std::mem::take(&mut stdin.in_pipe);

@@ -1,4 +1,4 @@
-//! The ranks' scripts, step by step, and what answers mean to them.
+//! The ranks' scripts, step by step, and the meaning of answers to them.
 
 use crate::client::{Answer, Heard, Op};
 use crate::clock::Event;
@@ -11,9 +11,9 @@ use bytes::Bytes;
 use wireup_proto::io::ExitStatus;
 use wireup_wire::collective::Collective;
 
-/// The code of a rank whose PMI broke, as MPI libraries have it.
+/// The exit code of a rank whose PMI failed, as in MPI libraries.
 pub const PMI_FAILED_CODE: u8 = 1;
-/// Bytes of a pipe.
+/// The size of a pipe in bytes.
 pub const PIPE_BYTES: usize = 64 << 10;
 
 impl World {
@@ -104,7 +104,7 @@ impl World {
                     self.checks.blame(Culprit::Rank(rank), true);
                 } else if (done.contains(&Step::Init) || done.contains(&Step::Pmix(PmixStep::Init))) && !proc.finalized
                 {
-                    // Blamed unless the job ends for another reason first, or the rank is alone.
+                    // Blamed, unless the job ends for another reason first or the rank is alone.
                     self.checks.blame(Culprit::Rank(rank), false);
                 }
                 self.end_rank(rank, ExitStatus::Exited(code));
@@ -160,7 +160,7 @@ impl World {
         workload::value(self.spec.seed, rank, pair, value_bytes)
     }
 
-    /// The step at hand is done: on to the next one.
+    /// The current step is done: continues with the next one.
     pub(crate) fn step_done(&mut self, rank: u32) {
         let proc = &mut self.procs[rank as usize];
         proc.step += 1;
@@ -171,7 +171,7 @@ impl World {
     fn put(&mut self, rank: u32, key: &str, value: &str) {
         self.procs[rank as usize].collecting.on_put();
         if self.is_own(rank) {
-            // It goes along with the next request.
+            // It is sent with the next request.
             self.ask_and_go_on(rank, Op::Put { key, value });
         } else {
             self.ask(rank, Op::Put { key, value });
@@ -184,14 +184,14 @@ impl World {
         self.send_request(rank, op);
     }
 
-    /// Sends a request and goes on at once.
+    /// Sends a request and continues at once.
     pub(crate) fn ask_and_go_on(&mut self, rank: u32, op: Op<'_>) {
         if self.send_request(rank, op) {
             self.step_done(rank);
         }
     }
 
-    /// A socket that the agent closed ends the rank, as an MPI library would: `false`.
+    /// `false` if the agent has closed the socket: that ends the rank, as it would an MPI library.
     fn send_request(&mut self, rank: u32, op: Op<'_>) -> bool {
         let proc = &mut self.procs[rank as usize];
         let Some(client) = &mut proc.pmi else { return false };
@@ -222,7 +222,7 @@ impl World {
                 return self.checks.problem(format!("rank {rank} {problem}"));
             }
         }
-        // What garbage is answered with is the agent's own affair.
+        // The answer to garbage is up to the agent.
         if let Some(problem) = broken.filter(|_| self.procs[rank as usize].doing != Doing::Nothing) {
             self.checks.problem(format!("rank {rank} cannot read a reply: {problem}"));
         }
@@ -244,7 +244,7 @@ impl World {
                 self.procs[rank as usize].finalized = true;
                 self.step_done(rank);
             }
-            // It was under way when the agent said so.
+            // The collective was in progress when the agent refused.
             (Step::Finalize, Answer::Refused) if self.is_own(rank) => self.step_done(rank),
             (Step::Fence, Answer::Fence) => {
                 self.on_fence_answer(rank)?;
@@ -258,7 +258,7 @@ impl World {
                 self.on_ring_answer(rank, position, &left, &right)?;
                 self.step_done(rank);
             }
-            // The step again, with what is mapped now.
+            // Repeats the step, with what is mapped now.
             (Step::LookUp { .. }, Answer::Mapped) => self.next_step(rank),
             (Step::GetMissing, Answer::Get(None)) => {
                 self.on_get_answer(rank)?;
@@ -274,8 +274,8 @@ impl World {
                 self.checks.gets += 1;
                 self.next_step(rank);
             }
-            (step, Answer::Strange(problem)) => return Err(format!("at {step:?} is answered {problem}")),
-            (step, answer) => return Err(format!("at {step:?} is answered {answer:?}")),
+            (step, Answer::Strange(problem)) => return Err(format!("at {step:?}: the answer is {problem}")),
+            (step, answer) => return Err(format!("at {step:?}: the answer is {answer:?}")),
         }
         Ok(())
     }

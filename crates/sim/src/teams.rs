@@ -1,4 +1,4 @@
-//! The ranks' side of barriers of groups: which ranks, and what is asked.
+//! The ranks' side of group barriers: their members and their requests.
 
 use crate::checkers::modex::Call;
 use crate::client::Op;
@@ -7,15 +7,15 @@ use crate::world::World;
 
 /// A group as one of its members sees it.
 struct Group {
-    /// What the member asks for.
+    /// The text of the member's request.
     text: String,
-    /// What no other group is called.
+    /// Unique among all groups.
     name: String,
     members: Vec<u32>,
 }
 
 impl World {
-    /// A fence, or (`tag`) a group, of PMIx clients.
+    /// A fence of PMIx clients, or a group if there is a `tag`.
     pub(crate) fn call(&self, rank: u32, who: Who, tag: Option<u8>, collect: bool) -> Call {
         let Group { mut members, .. } = self.group(rank, Team { who, tag: 0 });
         members.sort_unstable();
@@ -37,7 +37,7 @@ impl World {
             Who::World => (format!("WORLD:{tag}"), String::new()),
             Who::Node => (format!("NODE:{tag}"), format!(" on {host}")),
             Who::Alike(_) => {
-                // In an order of the caller's own.
+                // In an order that depends on the caller.
                 let ranks: Vec<String> = members.iter().map(|other| (rank, *other)).map(rotated(&members)).collect();
                 let mut sorted = members.clone();
                 sorted.sort_unstable();
@@ -63,7 +63,7 @@ impl World {
     }
 }
 
-/// The members beginning with the caller.
+/// Lists the members, starting with the caller.
 fn rotated(members: &[u32]) -> impl Fn((u32, u32)) -> String + '_ {
     |(caller, other)| {
         let place = |rank| members.iter().position(|member| *member == rank).unwrap_or(0);

@@ -1,7 +1,6 @@
 //! What the ranks do: scripts, the keys and values they put, the lines they write.
 //!
-//! Everything a rank puts or writes is a function of its rank and a counter, so that whoever reads it can tell
-//! what it should be without remembering it.
+//! Everything that a rank puts or writes is a function of its rank and a counter, so that a reader can check it without remembering it.
 
 pub use crate::client::Speaks;
 pub use crate::contributions::Lens;
@@ -17,12 +16,12 @@ pub struct Script {
     pub steps: Rc<[Step]>,
 }
 
-/// What a rank does with a signal that would end it, `SIGKILL` apart.
+/// What a rank does on a signal that would kill it, except for `SIGKILL`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
-    /// Dies of it.
+    /// Is killed by it.
     Default,
-    /// Catches it, cleans up for a while, leaves with this code.
+    /// Catches it, cleans up for a while, exits with this code.
     Handler {
         after_ns: u64,
         code: u8,
@@ -39,7 +38,7 @@ pub enum Step {
         pair: u16,
         value_bytes: u16,
     },
-    /// Puts a pair called `name` and the rank.
+    /// Puts a pair whose key is `name` followed by the rank.
     PutAs {
         name: &'static str,
         value_bytes: u16,
@@ -49,18 +48,18 @@ pub enum Step {
     Ring {
         value_bytes: u16,
     },
-    /// Waits in the barrier of a group that the rank is in.
+    /// Waits in the barrier of a group that contains the rank.
     Barrier(Team),
-    /// Starts a fence and goes on. This and the next three are for our own clients alone.
+    /// Starts a fence and continues. This and the next three are for our own clients only.
     StartFence,
-    /// Starts an allgather and goes on; `shared`: the array is wanted as rows.
+    /// Starts an allgather and continues; `shared`: the array is wanted as rows.
     StartAllgather {
         lens: Lens,
         shared: bool,
     },
     /// Waits for collectives that were started.
     Wait(Which),
-    /// Looks pair number `pair` of other ranks up in mapped memory, and expects the value that they put.
+    /// Looks up pair number `pair` of other ranks in mapped memory, and expects the value that they put.
     LookUp {
         pair: u16,
         value_bytes: u16,
@@ -72,9 +71,9 @@ pub enum Step {
         value_bytes: u16,
         whose: Whose,
     },
-    /// Gets a key that nobody put.
+    /// Gets a key that was never put.
     GetMissing,
-    /// Writes whole lines to standard output (1) or error (2), waiting where the pipe is full.
+    /// Writes whole lines to standard output (1) or error (2), waiting while the pipe is full.
     Write {
         stream: u8,
         lines: u32,
@@ -85,17 +84,17 @@ pub enum Step {
     Compute {
         ns: u64,
     },
-    /// In a job with PMIx.
+    /// A step in a job with PMIx.
     Pmix(PmixStep),
     Finalize,
     Abort {
         code: u8,
     },
-    /// Sends what is no PMI, then waits for the end.
+    /// Sends bytes that are not PMI, then waits for its end.
     SendGarbage,
-    /// Sends half a request, then closes.
+    /// Sends half a request, then closes the socket.
     HalfRequest,
-    /// Closes the PMI socket without goodbye.
+    /// Closes the PMI socket without finalizing.
     CloseClient,
     Exit {
         code: u8,
@@ -105,13 +104,13 @@ pub enum Step {
     },
     /// Does nothing more until it is killed.
     Hang,
-    /// What follows is for one rank alone; others skip the next step.
+    /// The next step is for this rank only; others skip it.
     OnlyRank {
         rank: u32,
     },
 }
 
-/// What a PMIx client does.
+/// A step of a PMIx client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PmixStep {
     Init,
@@ -142,7 +141,7 @@ pub enum PmixStep {
     Finalize,
 }
 
-/// A group, seen from a rank that is in it, and a tag.
+/// A group, described relative to a member, and a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Team {
     pub who: Who,
@@ -153,11 +152,11 @@ pub struct Team {
 pub enum Who {
     World,
     Node,
-    /// All ranks with the same remainder.
+    /// All ranks with the same remainder as the caller.
     Alike(u16),
 }
 
-/// Which of the collectives under way a rank waits for.
+/// Which of the started collectives a rank waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
     Oldest,
@@ -166,19 +165,19 @@ pub enum Which {
     All,
 }
 
-/// Whose pairs a rank gets.
+/// The ranks whose pairs are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {
     Rank(u32),
-    /// The neighbours on both sides, around the ring.
+    /// The neighbours on both sides, in a ring.
     Neighbours,
-    /// Some ranks drawn at random.
+    /// This many random ranks.
     Random(u16),
     All,
 }
 
 impl Whose {
-    /// The `nth` rank to ask, or `None` after the last.
+    /// The `nth` rank to read from; `None` after the last.
     pub fn nth(self, me: u32, size: u32, nth: u32, rng: &mut Rng) -> Option<u32> {
         match self {
             Whose::Rank(rank) => (nth == 0).then_some(rank),
@@ -199,7 +198,7 @@ impl Script {
         Script { speaks: Speaks::Own, ..Script::new(Dialect::Pmi2, steps) }
     }
 
-    /// Put, fence, get from both neighbours and some others, leave: the exchange of an MPI start.
+    /// Put, fence, get from both neighbours and some others, finalize: the exchange at an MPI start.
     pub fn exchange(dialect: Dialect, value_bytes: u16, gets: u16) -> Self {
         let pair = 0;
         Script::new(
@@ -216,7 +215,7 @@ impl Script {
         )
     }
 
-    /// A program that knows nothing of PMI.
+    /// A program that does not use PMI.
     pub fn plain(steps: &[Step]) -> Self {
         Script::new(Dialect::Pmi1, steps)
     }
@@ -247,17 +246,17 @@ pub fn value(seed: u64, rank: u32, pair: u16, value_bytes: u16) -> String {
     text
 }
 
-/// Line number `number` that a rank writes to a stream, its end included.
+/// Line number `number` that a rank writes to a stream, including its newline.
 pub fn line(stream: u8, rank: u32, number: u32, line_bytes: u16, into: &mut Vec<u8>) {
     use std::io::Write;
     let start = into.len();
-    // Writing into a vector has no way to fail.
+    // Writing into a vector cannot fail.
     let _ = write!(into, "{stream}:{rank}:{number}:");
     into.resize((start + usize::from(line_bytes)).max(into.len() + 1) - 1, b'.');
     into.push(b'\n');
 }
 
-/// What a line says about itself: stream, rank, number; `None` if no rank wrote it so.
+/// Stream, rank and number in a line; `None` if no rank wrote this line.
 pub fn parse_line(line: &[u8]) -> Option<(u8, u32, u32)> {
     let text = std::str::from_utf8(line).ok()?;
     let mut fields = text.splitn(4, ':');

@@ -1,7 +1,7 @@
-//! One world: everything that exists, and the loop that lets it happen.
+//! One world: all simulated parts, and the main loop.
 //!
-//! The parts hold state (`hosts`, `ranks`, `launch`, `net`); what one does to another goes through the clock, so that
-//! no machine is ever called from inside another.
+//! The parts hold state (`hosts`, `ranks`, `launch`, `net`). An effect of one part on another goes through the clock, so that no machine is
+//! called from inside another.
 
 use crate::batch::Batch;
 use crate::birth;
@@ -31,7 +31,7 @@ use wireup_wire::ids::AgentId;
 /// Virtual time that a run may take beyond its last fault and all of its own time limits.
 const PATIENCE_NS: u64 = 120_000_000_000;
 
-/// A world and all that is in it.
+/// A world and everything in it.
 pub struct World {
     pub(crate) spec: WorldSpec,
     pub(crate) clock: Clock,
@@ -48,9 +48,9 @@ pub struct World {
     pub(crate) no_start: BTreeMap<u32, NoStart>,
     pub(crate) no_exec: BTreeMap<u32, i32>,
     pub(crate) no_server: BTreeMap<u32, NoServer>,
-    /// PMIx libraries that are not the others'.
+    /// The PMIx library versions of agents that differ from the others.
     pub(crate) versions: BTreeMap<u32, &'static str>,
-    /// Agents that nobody can dial beside the tree.
+    /// Agents that no other agent can dial for a direct link.
     pub(crate) no_dial: BTreeSet<u32>,
     born: Instant,
 }
@@ -67,7 +67,7 @@ pub fn run(spec: WorldSpec) -> Report {
         let Some(event) = world.clock.next() else { break };
         if world.clock.now() > patience || world.clock.happened() > world.spec.event_max {
             let waits = world.who_waits();
-            world.checks.problem(format!("no end in sight after {} events: {waits}", world.clock.happened()));
+            world.checks.problem(format!("no end after {} events: {waits}", world.clock.happened()));
             break;
         }
         if world.spec.trace {
@@ -154,7 +154,7 @@ impl World {
         self.clock.after(0, Event::LauncherTurn);
     }
 
-    /// From the start until the launcher was gone.
+    /// From the start until the launcher left or died, or until now.
     pub(crate) fn elapsed_ns(&self) -> u64 {
         self.launcher.gone_at.unwrap_or(self.clock.now()) - self.born
     }
@@ -200,7 +200,7 @@ impl World {
             Event::ServerSpeaks(host) => self.on_server_speaks(host),
             Event::ServerHears(host) => self.on_server_hears(host),
             Event::Fault(index) => self.on_fault(self.spec.faults[index as usize]),
-            Event::Planned(_) => self.checks.problem("a single run plans nothing".into()),
+            Event::Planned(_) => self.checks.problem("a single run has no planned actions".into()),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Collectives of all kinds, by every scheme, many under way: random worlds, each undisturbed, then with misfortunes that
-//! strike while they are. `WIREUP_SIM_SEEDS` asks for other seeds.
+//! Collectives of all kinds, with every scheme, many in progress: random worlds, each without faults, then with faults while collectives
+//! are in progress. `WIREUP_SIM_SEEDS` selects other seeds.
 
 mod seeds;
 
@@ -10,8 +10,8 @@ use wireup_sim::workload::Step;
 use wireup_sim::{Report, run};
 use wireup_wire::peer::Cause;
 
-/// A job ends at most so long after its last misfortune (ns): a link beside the tree is waited for for 20 s from the end of the
-/// start time, a rank that hangs for 30 s.
+/// The most time that a run with faults takes beyond the one without (ns): a direct link is waited for for 20 s from the end of the start
+/// time, a rank that hangs for 30 s.
 const END_NS_MAX: u64 = 40_000_000_000;
 
 #[test]
@@ -33,10 +33,10 @@ fn every_rule_holds_in_every_collective_world() {
     }
     assert!(broken.is_empty(), "{} seeds:\n{}", broken.len(), broken[..broken.len().min(10)].join("\n"));
     println!("{calm_sum} collectives; all was quiet {quiet} times; stormy runs ended by {causes:?}");
-    assert!(quiet > 0, "what agents hold was looked at");
+    assert!(quiet > 0, "no run checked the state that agents keep");
 }
 
-/// A world without and with its misfortunes, and whether a rank of it may hang by its own will.
+/// Runs a world without and with its faults; also returns whether one of its ranks may hang.
 fn run_both(seed: u64) -> (Report, Report, bool) {
     let calm = run(collective_world(seed));
     let stormy = with_faults(seed, &calm);
@@ -63,12 +63,12 @@ fn same_seed_same_run() {
     }
 }
 
-/// Seeds that once showed something, and what.
+/// Seeds that once failed, and why.
 #[test]
 fn kept_seeds() {
     for (seed, what) in [
-        (3521, "a job was over on a node whose lazy fence was not, and the node's part in the ring undone"),
-        (5240, "the same, and a rank elsewhere waited for it for ever"),
+        (3521, "a job ended on a node whose lazy fence was not complete, and its part in the ring was missing"),
+        (5240, "the same, and a rank on another node waited forever"),
     ] {
         println!("seed {seed}: {what}");
         let (calm, stormy, _) = run_both(seed);

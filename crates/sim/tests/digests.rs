@@ -1,7 +1,7 @@
-//! The digests of 2,000 random runs, as recorded in `digests/recorded.txt`: a change that is meant to keep what agents do keeps them.
+//! The digests of 2,000 random runs, as recorded in `digests/recorded.txt`: a change that does not alter what agents do keeps them.
 //!
-//! A test run compares every tenth; `WIREUP_SIM_DIGESTS=check` compares all, `WIREUP_SIM_DIGESTS=record` writes them anew, for a
-//! commit that changes what agents do or in which order, and says why.
+//! A normal test run compares every tenth; `WIREUP_SIM_DIGESTS=check` compares all, `WIREUP_SIM_DIGESTS=record` writes the file anew, for a
+//! commit that changes what agents do or in which order, and states why.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use wireup_sim::{Report, run};
 
 const SEEDS: u64 = 2000;
 
-/// The kind of world that a seed stands for, and the digests of its runs: the first undisturbed.
+/// The kind of world for a seed, and the digests of its runs: first the run without faults.
 fn digests(seed: u64) -> (&'static str, Vec<u64>) {
     let two = |reports: [Report; 2]| reports.iter().map(|report| report.digest).collect();
     match seed % 8 {
@@ -41,7 +41,7 @@ fn digests(seed: u64) -> (&'static str, Vec<u64>) {
 fn line(seed: u64) -> String {
     let (kind, digests) = digests(seed);
     digests.iter().fold(format!("{seed} {kind}"), |mut line, digest| {
-        write!(line, " {digest:016x}").expect("text has room");
+        write!(line, " {digest:016x}").expect("writing into a String cannot fail");
         line
     })
 }
@@ -58,7 +58,7 @@ fn runs_are_as_recorded() {
     let recorded = std::fs::read_to_string(&path).expect("the digests are part of the source tree");
     assert_eq!(recorded.lines().count() as u64, SEEDS);
     let step = if wanted == "check" { 1 } else { 10 };
-    // Steps of ten would meet every other kind of world.
+    // Every tenth seed would be of only half of the kinds of worlds.
     let looked_at = recorded.lines().enumerate().filter(|(at, _)| step == 1 || at % 10 == (at / 10) % 10);
     let changed: Vec<String> =
         looked_at.map(|(at, old)| (old, line(at as u64))).filter(|(old, new)| old != new).map(|(_, new)| new).collect();

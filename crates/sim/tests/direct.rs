@@ -1,4 +1,4 @@
-//! Links beside the tree, as the ring and the logarithmic allgather want them: made once, early or late, missed, broken.
+//! Direct links, as the ring and the logarithmic allgather need them: made once, early or late, missing, broken.
 
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::faults::Fault;
@@ -11,7 +11,7 @@ use wireup_wire::peer::{AgentTransport, Cause, Failure, Note};
 const MS: u64 = 1_000_000;
 const SEEDS: u64 = 20;
 
-/// 7 nodes, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6), with two fences; between them ranks compute for 100 ms.
+/// 7 nodes, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6), with two fences; after each, ranks compute for 100 ms.
 fn world(seed: u64, exchange: ExchangeScheme) -> WorldSpec {
     let mut steps = vec![Step::Init];
     for pair in 0..2 {
@@ -43,7 +43,7 @@ fn notes(report: &Report) -> Vec<(u32, u32, String)> {
 #[test]
 fn each_pair_that_speaks_has_one_link_for_the_whole_job() {
     for seed in 0..SEEDS {
-        // The ring 0-1-…-6-0 has only 0-1 in common with the tree. Distances 1, 2 and 4 modulo 7 are all pairs: 21.
+        // The ring 0-1-…-6-0 has only 0-1 in common with the tree. Distances 1, 2 and 4 modulo 7 are all 21 pairs.
         for (exchange, links) in [(ExchangeScheme::Tree, 0), (ExchangeScheme::RING, 6), (ExchangeScheme::BRUCK, 15)] {
             for early_wireup in [EarlyWireup::Auto, EarlyWireup::No] {
                 let report = run(WorldSpec { early_wireup, ..world(seed, exchange) }).expect_good();
@@ -82,14 +82,14 @@ fn ucx_is_for_all_or_for_nobody() {
                 assert_eq!((report.code, report.fences, report.direct_links), (Some(0), 2, links), "seed {seed}");
                 let without =
                     report.notices.iter().filter(|notice| matches!(notice, Notice::Note(Note::NoTransport(_))));
-                assert_eq!(without.count(), count.min(1), "one is named");
+                assert_eq!(without.count(), count.min(1), "one agent is reported");
                 assert_eq!(notes(&report), []);
             }
         }
     }
 }
 
-/// Ranks that start late, so that only the first collective shows whether links were there.
+/// Ranks start late, so that only the first collective shows whether the links were there.
 #[test]
 fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
     for seed in 0..SEEDS {
@@ -102,7 +102,7 @@ fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
         };
         assert_eq!(routed(EarlyWireup::Auto), 0, "seed {seed}");
         assert!(routed(EarlyWireup::No) >= 15, "seed {seed}");
-        // The tree may do: nothing is made before it is wanted, unless asked for.
+        // The tree may suffice: unless requested, no link is made before it is needed.
         for (early_wireup, links) in [(EarlyWireup::Auto, 0), (EarlyWireup::Yes, 15), (EarlyWireup::No, 0)] {
             let auto = WorldSpec { early_wireup, exchange: ExchangeScheme::Auto, ..spec.clone() };
             assert_eq!(run(auto).expect_good().direct_links, links);
@@ -147,7 +147,7 @@ fn a_job_survives_a_link_that_breaks_and_says_so() {
     }
 }
 
-/// Links that break while the frames of an exchange are on them.
+/// Links break while the frames of an exchange are on them.
 #[test]
 fn a_link_that_breaks_in_an_exchange_loses_none_of_it() {
     for seed in 0..10 * SEEDS {
@@ -175,7 +175,7 @@ fn of_an_agent_that_dies_the_tree_tells() {
     }
 }
 
-/// Ranks compute for longer than a broken link is left to the tree to explain.
+/// Ranks compute for longer than the agents wait for the tree to explain a broken link.
 fn slow(seed: u64) -> WorldSpec {
     let steps = [
         Step::Init,
@@ -190,7 +190,7 @@ fn slow(seed: u64) -> WorldSpec {
     WorldSpec { exchange: ExchangeScheme::RING, fanout: 2, ..WorldSpec::even(seed, 7, 2, script) }
 }
 
-/// A moment in a slow world when its ranks compute.
+/// A time in a slow world when its ranks compute.
 fn between_fences(seed: u64) -> u64 {
     run(slow(seed)).expect_good().elapsed_ns - 2500 * MS
 }

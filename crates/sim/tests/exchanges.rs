@@ -1,5 +1,5 @@
-//! Named scenarios of collectives: how large ones travel, what becomes of a rank that does not wait, who is named when one does
-//! not come, what a lazy fence promises.
+//! Named scenarios of collectives: how large ones are sent, what happens to a rank that does not wait, who is reported when a rank does not
+//! enter, what a lazy fence guarantees.
 
 use std::rc::Rc;
 use wireup_proto::launcher_io::Notice;
@@ -28,7 +28,7 @@ fn own(steps: &[Step]) -> Script {
     Script::own(&[&[Step::Init], steps, &[Step::Finalize]].concat())
 }
 
-/// Rank 9 does this; the others do not.
+/// Steps for rank 9 only.
 fn one_alone(steps: &[Step]) -> Vec<Step> {
     steps.iter().flat_map(|step| [Step::OnlyRank { rank: 9 }, *step]).collect()
 }
@@ -40,7 +40,7 @@ fn failure(report: &Report) -> Option<&Failure> {
     })
 }
 
-/// Each world must fail so.
+/// Runs a world that must fail in this way.
 #[track_caller]
 fn fails(spec: WorldSpec, is_so: impl Fn(&Failure) -> bool) {
     let report = run(spec).expect_good();
@@ -77,7 +77,7 @@ fn a_rank_that_dies_with_collectives_outstanding_ends_the_job() {
 fn a_rank_that_leaves_with_collectives_outstanding_is_named() {
     for seed in 0..SEEDS {
         for exchange in schemes() {
-            // Rank 0 comes late: rank 9 is refused, then gone. What it had started ends, and the others would never know.
+            // Rank 0 is late: rank 9 is refused, then exits. Its own collectives would complete, and the others would never notice.
             let late = [Step::OnlyRank { rank: 0 }, Step::Compute { ns: 100 * MS }];
             let leaves = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
             let steps = [&late[..], &[ALLGATHER, ALLGATHER], &leaves, &[ALL, Step::Compute { ns: 5_000 * MS }]];
@@ -95,7 +95,7 @@ fn one_that_leaves_before_the_third_of_four_breaks_that_one() {
             let leaves = one_alone(&[ALL, Step::Finalize, Step::Exit { code: 0 }]);
             let steps = [&[Step::StartFence, ALLGATHER][..], &leaves, &[ALLGATHER, Step::StartFence, ALL]];
             fails(world(seed, exchange, own(&steps.concat())), |failure| {
-                // Whoever is farther may be seen to wait first.
+                // A rank of a more distant node may be reported first.
                 let third = matches!(failure.cause, Cause::LeftFence { epoch: Epoch(2..=3), finalized: true, .. });
                 third && failure.rank == Some(Rank(9))
             });
@@ -116,7 +116,7 @@ fn different_collectives_are_told_apart() {
     }
 }
 
-/// Whoever must be linked with a node that is not there waits, and the tree tells.
+/// An agent waits for its link with a missing node, and the tree reports that node.
 #[test]
 fn a_node_that_is_missing_is_told_by_the_tree() {
     for seed in 0..SEEDS {
@@ -138,7 +138,7 @@ fn lazy(seed: u64, exchange: ExchangeScheme, steps: &[Step]) -> WorldSpec {
     WorldSpec { pmi_fence: PmiFence::Lazy, ..world(seed, exchange, script) }
 }
 
-/// The checkers see to it that what is got is what its fence has published, and that no get was answered before.
+/// The checkers verify that a get returns what the rank's fence has published, and that no get is answered before that.
 #[test]
 fn a_get_waits_for_lazy_fences_and_nothing_else_does() {
     let put = |pair| Step::Put { pair, value_bytes: 40 };
@@ -154,7 +154,7 @@ fn a_get_waits_for_lazy_fences_and_nothing_else_does() {
     }
 }
 
-/// What ranks do not wait for their nodes still pass on.
+/// A node passes on the data of ranks that do not wait.
 #[test]
 fn ranks_that_leave_in_lazy_fences_hold_nobody_up() {
     for seed in 0..SEEDS {
@@ -173,7 +173,7 @@ fn a_lazy_fence_without_puts_is_a_barrier() {
     for seed in 0..SEEDS {
         let report = run(lazy(seed, ExchangeScheme::Auto, &[Step::Fence, Step::Fence])).expect_good();
         assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}");
-        // A rank that never comes: those that wait for it are told.
+        // A rank that never enters: those that wait for it are told.
         let finalizes = one_alone(&[Step::Finalize, Step::Exit { code: 0 }]);
         let steps = [&finalizes[..], &[Step::Put { pair: 0, value_bytes: 8 }, Step::Fence, Step::Fence]].concat();
         fails(lazy(seed, ExchangeScheme::Auto, &steps), |failure| {
@@ -182,7 +182,7 @@ fn a_lazy_fence_without_puts_is_a_barrier() {
     }
 }
 
-/// Two departures, the second from an earlier fence than the first: that is news.
+/// Most ranks leave before fence 1. Then two leave before fence 0, an earlier one: that must be reported, too.
 #[test]
 fn the_earliest_departure_counts() {
     for seed in 0..SEEDS {

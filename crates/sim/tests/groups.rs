@@ -1,5 +1,4 @@
-//! Barriers of groups: random worlds, each undisturbed, then with misfortunes that strike while ranks wait.
-//! `WIREUP_SIM_SEEDS` asks for other seeds.
+//! Barriers of groups: random worlds, each without faults, then with faults while ranks wait. `WIREUP_SIM_SEEDS` selects other seeds.
 
 mod seeds;
 
@@ -40,7 +39,8 @@ fn same_seed_same_run() {
     }
 }
 
-/// Every rank of 64 nodes but one waits, and that one has left long before; a world apart from fences.
+/// 64 nodes with 4 ranks each. One rank leaves after the first barrier of its group, and the others enter a second one. There are no
+/// fences.
 #[test]
 fn a_member_that_left_is_named() {
     let late = 17 * 4 + 2;
@@ -59,5 +59,5 @@ fn a_member_that_left_is_named() {
     let failure = failure.expect("the job fails");
     assert!(matches!(failure.cause, Cause::LeftGroup { .. }), "{failure:?}");
     assert_eq!((failure.rank, report.code), (Some(Rank(late)), Some(1)));
-    assert!(report.barriers >= 2, "the first round of the others");
+    assert!(report.barriers >= 2, "the first round of the other groups");
 }

@@ -1,5 +1,5 @@
-//! PMIx: random worlds, each undisturbed, then with misfortunes: a server process that dies or never begins, a node that
-//! dies in a fence or while others ask for its data, ranks that leave. `WIREUP_SIM_SEEDS` asks for other seeds.
+//! PMIx: random worlds, each without faults, then with faults: a server process that dies or never starts, a node that dies in a fence or
+//! while others ask for its data, ranks that leave. `WIREUP_SIM_SEEDS` selects other seeds.
 
 mod seeds;
 
@@ -46,7 +46,7 @@ fn same_seed_same_run() {
     }
 }
 
-/// Direct modex: what a node has been told of a rank is not asked for again, whoever of the node wants it.
+/// Direct modex: a node does not ask again for the data of a rank, whichever of its own ranks wants it.
 #[test]
 fn a_rank_is_asked_for_once_by_each_node() {
     const NODES: u64 = 5;
@@ -64,7 +64,7 @@ fn a_rank_is_asked_for_once_by_each_node() {
             let report = run(WorldSpec { pmi: PmiFlavour::Pmix, modex: Modex::Direct, ..world }).expect_good();
             let ranks = NODES * PPN;
             assert!(report.gets >= turns as u64 * ranks * (ranks - 1), "seed {seed}: {} gets", report.gets);
-            // And once by its own agent, which keeps what ranks leave behind.
+            // And once by the rank's own agent, which keeps the data of ranks that have ended.
             let most = NODES * (ranks - PPN) + ranks;
             assert!((1..=most).contains(&report.modex_wanted), "seed {seed}: {} requests", report.modex_wanted);
         }

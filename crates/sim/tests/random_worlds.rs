@@ -1,5 +1,4 @@
-//! Random worlds, by seed: each run undisturbed, then with misfortunes. `WIREUP_SIM_SEEDS=1000..2000` (or a count)
-//! asks for others.
+//! Random worlds, by seed: each without faults, then with faults. `WIREUP_SIM_SEEDS=1000..2000` (or a count) selects others.
 
 mod seeds;
 
@@ -19,7 +18,7 @@ fn every_rule_holds_in_every_world() {
         assert_eq!(calm.code, Some(0), "seed {seed}");
         let stormy = stormy.expect_good();
         linked += calm.direct_links;
-        assert!(!stormy.notices.iter().any(is_without_link), "seed {seed}: a lost link ends no job");
+        assert!(!stormy.notices.iter().any(is_without_link), "seed {seed}: a lost direct link does not end a job");
         unlinked += stormy.notices.iter().filter(|notice| is_routed(notice)).count();
         struck += stormy.strikes;
         failed += u32::from(stormy.code != Some(0));
@@ -36,17 +35,17 @@ fn is_routed(notice: &Notice) -> bool {
     matches!(notice, Notice::Note(Note::Routed { .. }))
 }
 
-/// Seeds that once showed something, here or in the simulator itself, and what.
+/// Seeds that once failed, here or in the simulator itself, and why.
 #[test]
 fn kept_seeds() {
     for (seed, what) in [
-        (0, "a time limit in the grace of a kill replaced the first failure"),
+        (0, "a time limit during the grace period of a kill replaced the first failure"),
         (1, "output frames longer than a chunk"),
-        (9, "the end of a subtree overtook its last output"),
-        (2749, "a second interrupt was told as a second failure"),
+        (9, "the report of a subtree's end overtook its last output"),
+        (2749, "a second interrupt was reported as a second failure"),
         (3850, "the same"),
-        (31_770, "a second mischief between a first one and whom it is for"),
-        (5529, "a terminal stopped for longer than a time limit waits for it"),
+        (31_770, "the simulator inserted a faulty step between another one and the step that selects its rank"),
+        (5529, "a terminal was stopped for longer than the time limit waits for it"),
     ] {
         println!("seed {seed}: {what}");
         let [calm, stormy] = run_with_faults(seed);

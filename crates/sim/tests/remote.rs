@@ -1,5 +1,5 @@
-//! Agents on hosts of their own: whatever is wrong with hosts, all that are not there are named together and in time, and
-//! no other. `WIREUP_SIM_SEEDS` as for the random worlds.
+//! Agents on separate hosts: whatever problems the hosts have, all missing ones are reported together and in time, and no others.
+//! `WIREUP_SIM_SEEDS` works as for the random worlds.
 
 use std::ops::Range;
 use wireup_proto::launcher_io::Notice;
@@ -89,11 +89,11 @@ fn a_host_without_the_program_is_sent_it_once() {
 fn all_that_are_out_are_named_together_and_at_once() {
     for seed in 0..SEEDS {
         let other = HostSpec { program: Program::OtherArch, ..fine() };
-        // Behind each other, beside each other, and one that is found only by its parent.
+        // Hosts below each other, hosts beside each other, and one whose problem only its parent finds.
         let report =
             run(world(seed, true, &[(1, out()), (3, other), (7, out()), (2, out()), (11, other)])).expect_good();
         assert_eq!(named(&report), [1, 2, 3, 7, 11], "seed {seed}");
-        assert!(report.elapsed_ns < 2_000 * MS, "seed {seed}: nobody had to be waited for");
+        assert!(report.elapsed_ns < 2_000 * MS, "seed {seed}: no timeout was needed");
     }
 }
 
@@ -102,7 +102,7 @@ fn hosts_that_never_answer_are_named_when_the_time_is_over() {
     for seed in 0..SEEDS {
         for trouble in [
             vec![(1, silent()), (4, silent()), (7, out())],
-            // Nobody waits for a child any more, only for an answer.
+            // The root waits only for an answer to its probe, not for a child.
             vec![(1, out()), (4, silent()), (7, out())],
             vec![(3, out()), (8, silent())],
         ] {
@@ -123,7 +123,7 @@ fn a_busy_host_is_tried_again() {
     }
 }
 
-/// Where only the launcher's host may call, it starts them all.
+/// If only the launcher's host may call remote shells, it starts all agents.
 #[test]
 fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
     let shut = HostSpec { onward: false, ..fine() };
@@ -140,7 +140,7 @@ fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
             .collect();
         started.sort_unstable();
         assert_eq!(started, (3..15).collect::<Vec<_>>(), "seed {seed}");
-        // Hosts behind one that is out are asked by the launcher's host too: they are fine.
+        // Hosts below a missing one are also probed by the launcher's host: they have no problem.
         trouble[2].1.reach = Reach::Nobody;
         trouble[13].1.reach = Reach::Nobody;
         let report = run(world(seed, true, &trouble)).expect_good();
@@ -148,7 +148,7 @@ fn a_site_that_forbids_onward_calls_runs_jobs_all_the_same() {
     }
 }
 
-/// The start time is the launcher's, however late an agent between was born.
+/// The start time is counted from the launcher's start, however late an agent in between started.
 #[test]
 fn a_late_birth_does_not_prolong_the_start_time() {
     for seed in 0..SEEDS {
@@ -184,19 +184,19 @@ fn clocks_that_differ_by_days_are_brought_together() {
     }
 }
 
-/// Seeds that once showed something, here or in the simulator itself, and what.
+/// Seeds that once failed, here or in the simulator itself, and why.
 #[test]
 fn kept_seeds() {
     for (seed, what) in [
-        (97, "a trace without any answer about the clock claimed an error of 0"),
-        (648, "the trace of an agent whose parent left none"),
-        (787, "hosts behind one that is out, asked by an agent that may not call, were named"),
-        (481, "a question that ran out of time was asked again above, and its host forgotten"),
-        (6761, "a child of an agent that was born late was no suspect before its time was over"),
-        (8303, "two shells called for one agent, the first of which was thought dead"),
-        (11576, "a silent link tore frames"),
-        (4097, "an agent that was turned away takes its ranks' output along"),
-        (737, "a shell ended early, its agent linked, and was called again"),
+        (97, "a trace without a clock measurement claimed an error of 0"),
+        (648, "an agent sent a trace, and its parent did not"),
+        (787, "hosts below a missing one were reported because an agent that may not call others had probed them"),
+        (481, "a probe that timed out was repeated by an ancestor, and its host was forgotten"),
+        (6761, "a child of an agent that started late was not suspected before the start time was over"),
+        (8303, "two shells started one agent, since the first was taken for dead"),
+        (11576, "a silent link delivered parts of frames"),
+        (4097, "the output of the ranks of a refused agent was lost"),
+        (737, "a shell ended early, its agent linked, and the agent was started again"),
     ] {
         println!("seed {seed}: {what}");
         run(remote_world(seed)).expect_good();

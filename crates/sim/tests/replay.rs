@@ -1,4 +1,4 @@
-//! A recorded agent, told the same again, wants the same again.
+//! A replayed agent has the same outputs as the recorded one.
 
 use wireup_sim::random::{collectives, with_faults, world};
 use wireup_sim::replay::{Told, replay};
@@ -21,12 +21,12 @@ fn a_replay_wants_what_the_recorded_run_wanted() {
         let shorter = replay(recording.config, recording.told.into_iter().take(all_but_one));
         assert_eq!(shorter.told + 1, report.told);
     }
-    assert!(left > 10, "most agents live to leave: {left}");
+    assert!(left > 10, "too few agents exit: {left}");
 }
 
 #[test]
 fn another_history_has_another_digest() {
-    let recorded = |seed| run(WorldSpec { record: Some(0), ..world(seed) }).recording.expect("the root always lives");
+    let recorded = |seed| run(WorldSpec { record: Some(0), ..world(seed) }).recording.expect("the root always starts");
     let recording = recorded(3);
     let is_exit = |told: &Told| matches!(told, Told::Input(_, wireup_proto::io::Input::ChildExited { .. }));
     let without_exits = recording.told.iter().filter(|told| !is_exit(told)).cloned();

@@ -1,4 +1,4 @@
-//! Named scenarios: each with the one thing it is about, on some seeds.
+//! Named scenarios, each about one subject, with several seeds.
 
 use std::rc::Rc;
 use wireup_proto::launcher_io::Notice;
@@ -16,7 +16,7 @@ fn exchange(seed: u64) -> WorldSpec {
     WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 3, Script::exchange(Dialect::Pmi1, 40, 3)) }
 }
 
-/// Ranks that wait in a fence for rank 0, which never comes.
+/// Ranks wait in a fence for rank 0, which never enters.
 fn stuck(seed: u64, of_rank_0: Step) -> WorldSpec {
     let steps = [Step::Init, Step::OnlyRank { rank: 0 }, of_rank_0, Step::Fence, Step::Finalize];
     WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 3, Script::new(Dialect::Pmi2, &steps)) }
@@ -26,11 +26,11 @@ fn failure(report: &Report) -> &Failure {
     let failure = |notice: &'_ Notice| matches!(notice, Notice::Failed(_));
     match report.notices.iter().find(|notice| failure(notice)) {
         Some(Notice::Failed(failure)) => failure,
-        _ => panic!("seed {}: nobody told of a failure: {:?}", report.seed, report.notices),
+        _ => panic!("seed {}: no failure was reported: {:?}", report.seed, report.notices),
     }
 }
 
-/// Runs a world that must fail for one cause, with one code.
+/// Runs a world that must fail for one cause, with one exit code.
 fn fails(spec: WorldSpec, code: u8, is_cause: impl Fn(&Cause) -> bool) -> Report {
     let report = run(spec).expect_good();
     assert_eq!(report.code, Some(code), "seed {}: {:?}", report.seed, report.notices);
@@ -147,7 +147,7 @@ fn one_ctrl_c_asks_and_two_kill() {
         let faults = vec![press(200 * MS), press(300 * MS)];
         let spec = WorldSpec { faults, ..WorldSpec::even(seed, 7, 3, stubborn) };
         let report = fails(spec, 130, |cause| *cause == Cause::Interrupted { signal: 2 });
-        assert!(report.elapsed_ns < 400 * MS, "seed {seed}: no grace for those who ignore: {}", report.elapsed_ns);
+        assert!(report.elapsed_ns < 400 * MS, "seed {seed}: no grace period after two: {}", report.elapsed_ns);
     }
 }
 
@@ -177,7 +177,7 @@ fn garbage_from_a_rank_ends_the_job_cleanly() {
 #[test]
 fn a_stopped_terminal_delays_no_fence() {
     for seed in 0..SEEDS {
-        // Far more than all windows and pipes hold, written by one program while another one exchanges.
+        // Far more than all windows and pipes hold, written by one program while another one exits.
         let writer =
             Script::plain(&[Step::Write { stream: 1, lines: 20_000, line_bytes: 100 }, Step::Exit { code: 0 }]);
         let apps = vec![(3, Rc::new(writer)), (18, Rc::new(Script::plain(&[Step::Exit { code: 0 }])))];
@@ -217,7 +217,7 @@ fn standard_input_reaches_who_reads_it() {
             let report = run(WorldSpec { stdin, stdin_bytes, apps, ..exchange(seed) }).expect_good();
             assert_eq!(report.code, Some(0), "seed {seed}");
         }
-        // Nobody reads: nothing waits for it.
+        // The rank does not read: nothing waits for that.
         let report = run(WorldSpec { stdin: StdinTarget::One(Rank(5)), stdin_bytes: 8 << 20, ..exchange(seed) });
         assert_eq!(report.expect_good().code, Some(0), "seed {seed}");
     }

@@ -1,6 +1,6 @@
-//! Standing sessions by seed: jobs from many launchers, agents that are lost and return. `WIREUP_SIM_SEEDS=1000..2000` (or a count)
-//! asks for others; `WIREUP_SIM_LIST=fierce:1000..2000` lists those that break a rule; `WIREUP_SIM_SHRINK=fierce:1234` makes one as small
-//! as it still breaks it, and prints it; `WIREUP_SIM_TRACE=fierce:1234` says what happens in one.
+//! Standing sessions by seed: jobs from many launchers, agents that are lost and return. `WIREUP_SIM_SEEDS=1000..2000` (or a count) selects
+//! other seeds. `WIREUP_SIM_LIST=fierce:1000..2000` lists those that break a rule. `WIREUP_SIM_SHRINK=fierce:1234` reduces a session as far
+//! as it still breaks the rule, and prints it. `WIREUP_SIM_TRACE=fierce:1234` prints what happens in one.
 
 mod seeds;
 
@@ -50,12 +50,12 @@ fn every_rule_holds_in_fierce_sessions() {
     all_good(seeds::seeds(100), fierce);
 }
 
-/// Which sessions break a rule: all of them, not only the first. Does nothing unless it is asked to.
+/// Lists all sessions that break a rule, not only the first. Does nothing unless requested.
 #[test]
 fn sessions_that_break_a_rule_are_listed() {
     let Ok(text) = std::env::var("WIREUP_SIM_LIST") else { return };
     let (kind, range) = text.split_once(':').expect("a kind and seeds, as in wild:1000..2000");
-    // Behind what the test harness says of this test, which may have no end of line.
+    // Starts a new line: the test harness may have printed this test's name without ending the line.
     println!();
     for seed in seeds::parse(range) {
         match std::panic::catch_unwind(|| run(of_kind(kind, seed))) {
@@ -67,7 +67,7 @@ fn sessions_that_break_a_rule_are_listed() {
     println!("listed {text}");
 }
 
-/// Which rules a session breaks: the beginnings of its problems, without numbers.
+/// The rules that a session breaks: the first words of each problem, without numbers.
 fn broken_rules(spec: &SessionSpec) -> Vec<String> {
     let Ok(report) = std::panic::catch_unwind(|| run(spec.clone())) else { return vec!["panics".into()] };
     let is_plain = |word: &&str| word.chars().all(char::is_alphabetic);
@@ -75,7 +75,7 @@ fn broken_rules(spec: &SessionSpec) -> Vec<String> {
     report.problems.iter().map(rule).collect()
 }
 
-/// The session that a variable names, as `fierce:1234`.
+/// The session that an environment variable names, as `fierce:1234`.
 fn named(variable: &str) -> Option<SessionSpec> {
     let text = std::env::var(variable).ok()?;
     let (kind, seed) = text.split_once(':').expect("a kind and a seed, as in fierce:1234");
@@ -88,11 +88,11 @@ fn of_kind(kind: &str, seed: u64) -> SessionSpec {
         "stormy" => stormy(seed),
         "wild" => wild(seed),
         "fierce" => fierce(seed),
-        other => panic!("{other} is none of calm, stormy, wild, fierce"),
+        other => panic!("unknown kind {other}: use calm, stormy, wild or fierce"),
     }
 }
 
-/// Does nothing unless it is asked to.
+/// Does nothing unless requested.
 #[test]
 fn a_session_that_breaks_a_rule_is_made_small() {
     if let Some(spec) = named("WIREUP_SIM_TRACE") {
@@ -105,41 +105,41 @@ fn a_session_that_breaks_a_rule_is_made_small() {
     println!("{:?}", run(SessionSpec { trace: true, ..small }).problems);
 }
 
-/// What seeds have found.
+/// Sessions in which a bug was found.
 #[test]
 fn found_sessions_stay_good() {
     for (seed, what) in [
-        (143, "late frames of a job that one agent had given up before the others were noted as a job's, for ever"),
-        (235, "a job's start went to an agent while it changed its parent, and to nobody"),
-        (1253, "an agent out of reach took one that was started again for the one before; so did that one its frames"),
-        (1427, "the end of a job went to an agent while it changed its parent, and its early frames stayed"),
-        (1825, "what had come too early was acknowledged before it was taken, and so never"),
-        (1887, "two agents started a third one again, since one of them did not know what was below the other"),
-        (1906, "frames for an agent that had been adopted went to where the tree was drawn, and nowhere"),
-        (1971, "an agent that was linked below one child was waited for when another one was lost"),
+        (143, "late frames of a job, which one agent had ended before the others, were kept forever"),
+        (235, "the start of a job was lost because its agent was changing its parent"),
+        (1253, "a disconnected agent confused two incarnations, and the new one took frames for the old one"),
+        (1427, "the end of a job was lost because its agent was changing its parent, and its early frames were kept"),
+        (1825, "early frames were acknowledged before they were delivered, and never delivered"),
+        (1887, "two agents started a third one again, since one of them did not know the subtree of the other"),
+        (1906, "frames for an adopted agent were sent along the original tree and lost"),
+        (1971, "an agent in the subtree of one child was expected when another child was lost"),
     ] {
         println!("seed {seed}: {what}");
         run(stormy(seed)).expect_good();
     }
     for (seed, what) in [
-        (119, "an agent was lost where nobody was heard, and those who were there did not come back to tell"),
-        (209, "an agent was born that did not know that others had been started again"),
-        (235, "an agent claimed others that had left it, and those who had them were told that they did not"),
-        (346, "an agent was born that did not know that its child was lost, and nobody started the next one"),
-        (444, "the claim of a child that had been told otherwise was believed"),
-        (560, "an agent was born that took a job for coming that was over"),
-        (579, "a job's start waited for an orphan, and went on its way when the job was over"),
-        (675, "an agent was started again whose parent had been lost below one agent and drawn below another"),
-        (12399, "agents behind one that was given up, and had never heard of the job, were not told that it was over"),
+        (119, "an agent was lost in a disconnected subtree, and no agent of the subtree reported it later"),
+        (209, "a new agent did not know that others had been started again"),
+        (235, "an agent reported a subtree that had moved, and the subtree's new parents were overruled"),
+        (346, "a new agent did not know that its child was lost, and the next incarnation was not started"),
+        (444, "an outdated report of a child was accepted"),
+        (560, "a new agent expected a job that had ended"),
+        (579, "the start of a job waited for an agent without a parent, and was sent after the job had ended"),
+        (675, "an agent was started again whose lost parent had another parent in the original tree"),
+        (12399, "agents below a lost one, which did not know of a job, were not told that it had ended"),
         (
             20290,
-            "an agent that was cut off heard of a loss and a return at once, and sent what was for the one before to the next",
+            "a disconnected agent learned of a loss and a return together, and sent old frames to the new incarnation",
         ),
     ] {
         println!("seed {seed}: {what}");
         run(wild(seed)).expect_good();
     }
-    println!("an agent that was stopped killed its ranks and gave them up at once");
+    println!("a stopped agent killed its ranks and gave them up at once");
     run(fierce(20122)).expect_good();
 }
 
@@ -152,7 +152,7 @@ fn same_seed_same_session() {
     }
 }
 
-/// A thousand jobs leave no more behind than ten.
+/// Agents keep no more after a thousand jobs than after ninety.
 #[test]
 fn agents_do_not_grow_with_jobs() {
     let after = |jobs: u64| {
@@ -168,7 +168,7 @@ fn agents_do_not_grow_with_jobs() {
     }
 }
 
-/// Fan-out 2: agent 1 is lost with 3 and 4 below it, and returns.
+/// Fan-out 2: agent 1, the parent of 3 and 4, is lost and returns.
 #[test]
 fn the_tree_closes_around_a_lost_agent() {
     let on = |at_ns, agents: &[u32]| JobPlan::plain(at_ns, agents.iter().copied(), 2);
@@ -185,13 +185,13 @@ fn the_tree_closes_around_a_lost_agent() {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A chain of so many agents, jobs of two ranks on each of some, and what happens.
+/// A chain of agents, with jobs of two ranks on each of some of them, and faults.
 fn chain(agents: u32, jobs: &[(u64, &[u32])], faults: &[(u64, Fault)]) -> SessionSpec {
     let jobs = jobs.iter().map(|(at_ns, agents)| JobPlan::plain(*at_ns, agents.iter().copied(), 2)).collect();
     SessionSpec { agents, fanout: 1, jobs, faults: faults.to_vec(), ..SessionSpec::default() }
 }
 
-/// Agents 2 and then 3 are lost and return; 4 stays below 1, which has adopted it.
+/// Agents 2 and then 3 are lost and return; 4 stays a child of the root, which has adopted it.
 #[test]
 fn who_was_adopted_is_found_there() {
     let on: &[u32] = &[2, 3, 4];
@@ -207,7 +207,7 @@ fn who_was_adopted_is_found_there() {
     }
 }
 
-/// Agent 2 was lost and returned, so 3 is below 1 now, and starts 4 again when that is lost; 2 does not.
+/// Agents 2 and then 4 are lost and return. Their children 3 and 5 have been adopted by the root, which starts 4 again; 2 and 3 do not.
 #[test]
 fn one_agent_starts_another_again() {
     let faults = [
@@ -220,7 +220,7 @@ fn one_agent_starts_another_again() {
     assert_eq!((report.succeeded, report.nodes), (1, (6, 0)));
 }
 
-/// Agent 2 is lost and started again while nobody hears 1 and those below it; jobs of 2, 3 and 5 before and after.
+/// Agent 2 is lost and started again while nothing is received from 1 and its subtree; jobs on 2, 3 and 5 run before and after.
 #[test]
 fn frames_of_another_life_are_void() {
     let faults = [
@@ -238,7 +238,7 @@ fn frames_of_another_life_are_void() {
     }
 }
 
-/// A chain: 1, 2 and 3 lose power at once, and stay lost; a job on 4 and 5 goes on, and others begin there.
+/// A chain: 1, 2 and 3 lose power at the same time and stay lost. A job on 4 and 5 continues, and others begin there.
 #[test]
 fn a_healthy_agent_outlives_all_three_above_it() {
     for transport in [AgentTransport::Auto, AgentTransport::Tree] {
@@ -250,7 +250,7 @@ fn a_healthy_agent_outlives_all_three_above_it() {
     }
 }
 
-/// Somebody wants all nodes while it is not known yet, or not to all, which are lost; at the end all are there.
+/// A revival is requested when a loss is not known yet, or not to all agents; at the end all agents are up.
 #[test]
 fn a_revival_may_come_during_a_failure() {
     let off_ns = SECOND / 10;
@@ -266,8 +266,8 @@ fn a_revival_may_come_during_a_failure() {
     }
 }
 
-/// Nobody hears agent 3 for some seconds, nor does it reach the root; it is started again, and leaves when it hears of that. Those below
-/// it stay, with their job.
+/// For some seconds nothing is received from agent 3, and it cannot reach the root. It is started again, and the old copy exits when it
+/// learns of that. Its subtree stays, with its job.
 #[test]
 fn of_two_living_copies_the_older_one_leaves() {
     let faults = [
@@ -281,7 +281,7 @@ fn of_two_living_copies_the_older_one_leaves() {
     assert_eq!((report.copies_most, report.succeeded, report.nodes), (2, 2, (15, 0)));
 }
 
-/// The same, and it does not reach the root for longer than the root waits for those below it: these find the root in time.
+/// The same, but agent 3 cannot reach the root for longer than the leases of its children, which reach the root in time.
 #[test]
 fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     let faults = [
@@ -294,7 +294,8 @@ fn an_agent_that_is_cut_off_does_not_take_others_with_it() {
     assert_eq!((report.succeeded, report.nodes), (1, (14, 1)));
 }
 
-/// The shell that brings agent 2 breaks at its birth, and another one brings it once more: one of the two goes on, and nobody is lost.
+/// The shell that starts agent 2 breaks at that moment, and another one starts it once more: one of the two copies continues, and no agent
+/// is lost.
 #[test]
 fn of_two_newborn_copies_one_stays() {
     for transport in [AgentTransport::Auto, AgentTransport::Tree] {
@@ -308,7 +309,7 @@ fn of_two_newborn_copies_one_stays() {
     }
 }
 
-/// Agent 5 hears that it is lost and leaves; 16, below it, says what may be lost again, over the link that it still has to 5.
+/// Agent 5 learns that it is lost and exits. Agent 16, below it, resends over the link that it still has to 5; that is lost.
 #[test]
 fn what_goes_again_waits_for_the_new_parent() {
     let mut spec = chain(17, &[], &[(1_869_716_325, Fault::SilenceLink { agent: 5 })]);
@@ -318,7 +319,7 @@ fn what_goes_again_waits_for_the_new_parent() {
     assert_eq!(run(spec).expect_good().succeeded, 1);
 }
 
-/// The end of a job goes to agent 9 by way of 4, which has no power; nobody knows that yet. Then 9 is taken in by the root.
+/// The end of a job is sent to agent 9 through 4, which has no power; that is not known yet. Then the root adopts 9.
 #[test]
 fn who_is_taken_in_ends_jobs_that_are_over() {
     let faults = [
@@ -333,7 +334,7 @@ fn who_is_taken_in_ends_jobs_that_are_over() {
     run(spec).expect_good();
 }
 
-/// Agent 1 is stopped for good: its links look well, and it is lost all the same.
+/// Agent 1 is stopped for good: its links stay up, but it is lost.
 #[test]
 fn a_stopped_agent_is_lost() {
     let faults = [(SECOND, Fault::Stop { agent: 1, for_ns: u64::MAX })];

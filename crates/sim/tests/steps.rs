@@ -1,5 +1,5 @@
-//! Agents that a batch system brings, all by one call of the root: whatever is wrong with hosts, all that are not there are named
-//! together and in time, and no other. `WIREUP_SIM_SEEDS` as for the random worlds.
+//! Agents that a batch system starts, all with one call of the root: whatever problems the hosts have, all missing ones are reported
+//! together and in time, and no others. `WIREUP_SIM_SEEDS` works as for the random worlds.
 
 mod seeds;
 
@@ -57,7 +57,7 @@ fn failure(report: &Report) -> Option<&Failure> {
     })
 }
 
-/// Who is missed, and why.
+/// The agents that are reported as missing, and why.
 fn missed(report: &Report) -> Vec<(u32, String)> {
     let Some(Failure { cause: Cause::AgentsMissing { missing }, .. }) = failure(report) else { return Vec::new() };
     missing.iter().map(|missing| (missing.agent.0, missing.problem.clone())).collect()
@@ -117,14 +117,14 @@ fn silent_tasks_behind_an_agent_that_is_out_are_named_too() {
     }
 }
 
-/// The batch system ends the others, which are as good as any.
+/// The batch system kills the other tasks, which have no problem.
 #[test]
 fn a_node_that_the_step_does_not_reach_is_named_alone() {
     for seed in 0..SEEDS {
         let out = HostSpec { reach: Reach::Nobody, ..fine() };
         let report = run(world(seed, &[(2, out), (9, out)])).expect_good();
         assert_eq!(named(&report), [2, 9], "seed {seed}: {:?}", report.notices);
-        assert!(report.elapsed_ns < 5_000 * MS, "seed {seed}: nobody had to be waited for");
+        assert!(report.elapsed_ns < 5_000 * MS, "seed {seed}: no timeout was needed");
     }
 }
 
@@ -146,7 +146,7 @@ fn a_cancelled_step_ends_the_job() {
     }
 }
 
-/// Agents that have linked need the step no more.
+/// Agents that have linked no longer need the step.
 #[test]
 fn the_end_of_the_call_alone_is_no_end_of_the_job() {
     for seed in 0..SEEDS {

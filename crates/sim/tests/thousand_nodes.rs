@@ -1,7 +1,7 @@
-//! A thousand nodes with 64 ranks each: put, fence, get, leave; then, with 16, a lost link and a dying rank. Beside the tree,
-//! our own clients on 128 nodes.
+//! A thousand nodes with 64 ranks each: put, fence, get, finalize; then, with 16, a lost link and a dying rank. Direct links with our own
+//! clients on 128 nodes.
 //!
-//! An agent indexes what its ranks ask for, each for itself: of a thousand, those of an eighth do.
+//! Each agent builds its own index when its ranks get: here only the ranks of an eighth of the nodes do.
 #![expect(clippy::disallowed_types, reason = "it shows how long the machine takes for a world")]
 
 use std::rc::Rc;
@@ -22,7 +22,7 @@ fn thousand(ppn: u32, faults: Vec<Fault>) -> Report {
     let steps = [Step::Init, Step::Put { pair: 0, value_bytes: 32 }, Step::Fence, Step::Finalize];
     let fences = Rc::new(Script::new(Dialect::Pmi1, &steps));
     let apps = vec![(125 * ppn, gets), (875 * ppn, fences)];
-    // The broadcast of all is one buffer for all agents of the simulator.
+    // With the tree, all agents of the simulator share one buffer of the result.
     let exchange = ExchangeScheme::Tree;
     let even = WorldSpec::even(1, 1000, ppn, Script::plain(&[]));
     measure(WorldSpec { event_max: 20_000_000, faults, apps, exchange, ..even })
@@ -31,7 +31,7 @@ fn thousand(ppn: u32, faults: Vec<Fault>) -> Report {
 fn measure(spec: WorldSpec) -> Report {
     let start = Instant::now();
     let report = run(spec).expect_good();
-    // For people: never judged.
+    // For people; the test does not check it.
     let (seconds, events) = (start.elapsed().as_secs_f64(), report.events);
     println!("{events} events in {seconds:.1} s, {:.0} a second", events as f64 / seconds);
     println!("virtual time {} ms, traffic by class {:?}", report.elapsed_ns / MS, report.classes);
@@ -72,7 +72,7 @@ fn one_dying_rank_ends_a_thousand_nodes() {
     assert!(killed, "{:?}", report.notices);
 }
 
-/// Each peer of a ring sends 127 times, of the logarithmic allgather 7 times; each collective twice.
+/// Each peer sends 127 times in a ring and 7 times in the logarithmic allgather, for each of four collectives.
 #[test]
 fn all_schemes_beside_the_tree() {
     let steps = [
@@ -91,11 +91,11 @@ fn all_schemes_beside_the_tree() {
     for (exchange, messages) in [(ExchangeScheme::RING, 127), (ExchangeScheme::BRUCK, 7)] {
         let report = measure(WorldSpec { exchange, ..WorldSpec::even(2, 128, 16, Script::own(&steps)) });
         assert_eq!((report.code, report.collectives, report.gets), (Some(0), 4, 2 * 128 * 16), "{exchange:?}");
-        // Beside those a size up from each but the root; and for each link its endpoint and first frames through the tree, hop by
-        // hop, and acknowledgements.
+        // In addition: a size from each agent except the root, sent up the tree; and for each link its endpoint and first frames through
+        // the tree, hop by hop, and acknowledgements.
         let frames = report.classes[Class::Exchange as usize].frames;
         let wanted = 4 * (128 * messages + 127);
-        let extra = frames.checked_sub(wanted).expect("none is missing");
+        let extra = frames.checked_sub(wanted).expect("no frame is missing");
         assert!(
             extra <= 32 * u64::from(report.direct_links),
             "{exchange:?}: {extra} for {} links",

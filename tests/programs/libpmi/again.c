@@ -1,4 +1,4 @@
-/* An initialisation after the end is refused, and what the program has opened meanwhile is left alone. */
+/* Initialising again after finalize is refused, and files that the program has opened meanwhile are left alone. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "pmi.h"
@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static int number; /* The descriptor that the launcher gave us. */
+static int number; /* The descriptor from the launcher. */
 
 static int init_1(void) {
     int spawned;
@@ -20,7 +20,7 @@ static int init_2(void) {
     return PMI2_Init(&spawned, &size, &rank, &appnum);
 }
 
-/* Our own file has the number: nothing is written. */
+/* A file of the program has that number: nothing is written to it. */
 static void with_a_file(int (*init)(void)) {
     IS(memfd_create("file", 0), number);
     IS(init(), PMI_FAIL);
@@ -28,7 +28,7 @@ static void with_a_file(int (*init)(void)) {
     IS(close(number), 0);
 }
 
-/* A connection of our own has the number: the other end hears nothing. */
+/* A connection of the program has that number: the other end receives nothing. */
 static void with_a_socket(int (*init)(void)) {
     int pair[2];
     char byte;
@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
     with_a_file(init);
     with_a_socket(init);
     with_a_file(other);
-    /* Nothing is there. */
+    /* The number is not in use. */
     IS(init(), PMI_FAIL);
     IS(other(), PMI_FAIL);
     IS(PMI_Initialized(&initialised), PMI_SUCCESS);

@@ -1,4 +1,4 @@
-/* A program that ends at the first answer that is not as it should be. */
+/* Checks that end the program at the first wrong result. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

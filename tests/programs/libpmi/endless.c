@@ -1,4 +1,4 @@
-/* Exchanges without end, several under way at any time, until somebody puts an end to it. */
+/* Exchanges in an endless loop, several in progress at any time, until the job is ended from outside. */
 #include "check.h"
 #include "pmix_ext.h"
 
@@ -13,7 +13,7 @@ int main(void) {
     for (int round = 0;; round++) {
         int at = round % AHEAD;
         if (round >= AHEAD) {
-            /* Whoever is told that the job is broken says so by its exit. */
+            /* If the job is broken, this check fails and the program exits. */
             IS(PMIX_Wait(values[at]), PMI2_SUCCESS);
             IS(PMIX_Wait(pairs[at]), PMI2_SUCCESS);
             IS(PMIX_Release_shared(arrays[at]), PMI2_SUCCESS);

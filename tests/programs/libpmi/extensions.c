@@ -1,10 +1,10 @@
-/* Every call of pmix_ext.h, in order and out of order, used well and badly. */
+/* Every function of pmix_ext.h, in order and out of order, used rightly and wrongly. */
 #include "check.h"
 #include "pmix_ext.h"
 
 static int rank, size;
 
-/* The value of a rank: of a length of its own, with bytes that text protocols do not like. */
+/* The value of a rank: its length depends on the rank, and it contains bytes that text protocols must escape. */
 static void value_of(int who, int round, char *value) {
     int len = sprintf(value, "%d:%d ;=%%\\\n\x01\xff", who, round);
     for (int more = 0; more < who % 5; more++)
@@ -82,7 +82,7 @@ static void lengths(void) {
     free(buffer);
 }
 
-/* Many at once, finished from the last to the first, with blocking calls between. */
+/* Many requests at once, finished from the last to the first, with blocking calls in between. */
 static void out_of_order(void) {
     enum { MANY = 12 };
     PMIX_Request requests[MANY];
@@ -142,7 +142,7 @@ static void mvapich(void) {
     free(buffer);
 }
 
-/* Positions are a permutation of the ranks, and neighbours know each other. */
+/* Positions are a permutation of the ranks, and neighbours agree on being neighbours. */
 static void ring(void) {
     char value[64], left[64], right[64], mine[64], *rows = malloc((size_t)size * 64);
     int position = -1, ranks = -1, *taken = calloc(size, sizeof *taken);
@@ -229,7 +229,7 @@ int main(void) {
     misuse();
     allgathers();
     IS(PMI2_KVS_Fence(), PMI2_SUCCESS);
-    /* What nobody waited for ends with PMI2_Finalize. */
+    /* PMI2_Finalize finishes the remaining requests. */
     IS(PMIX_KVS_Ifence(&request), PMI2_SUCCESS);
     IS(PMI2_Iallgather("forgotten"), PMI2_SUCCESS);
     IS(PMI2_Finalize(), PMI2_SUCCESS);

@@ -1,4 +1,5 @@
-/* A child that is forked while another thread holds the library's lock is told that it has not joined, at once. */
+/* In a child that is forked while another thread holds the library's lock, every call returns at once, with the error that the child has
+ * not joined. */
 #include "check.h"
 #include "pmi.h"
 #include "pmi2.h"
@@ -32,7 +33,7 @@ static void in_the_child(void) {
         IS(PMI_Barrier(), PMI_ERR_INIT);
         IS(PMI_Finalize(), PMI_ERR_INIT);
     }
-    /* It ends this process only: the connection is the parent's. */
+    /* It ends only this process, since the connection belongs to the parent. */
     if (with_2)
         PMI2_Abort(1, "a child");
     PMI_Abort(1, "a child");

@@ -1,4 +1,4 @@
-/* A server that goes away, or talks nonsense, in the middle of everything: errors, and no call crashes. */
+/* The server exits or sends garbage in the middle of the conversation: calls return errors, and none crashes. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "pmi.h"
@@ -16,7 +16,7 @@ static void answer(int fd, const char *text, int counted) {
         _exit(1);
 }
 
-/* Answers what an initialisation asks, reads once more, says `last`, and is gone. */
+/* Answers the requests of an initialisation, reads once more, writes `last`, and exits. */
 static void serve(int fd, int version, const char *last) {
     char buffer[4096];
     if (read(fd, buffer, sizeof buffer) <= 0)
@@ -92,7 +92,7 @@ static void with_pmi1(const char *last) {
     IS(waitpid(child, NULL, 0), child);
 }
 
-/* The program has closed the descriptor, and opened a file of its own there. */
+/* The program has closed the descriptor and opened a file with the same number. */
 static void with_a_file(const char *last) {
     int spawned, child = started(1, last), fd = atoi(getenv("PMI_FD")), file = memfd_create("file", 0);
     IS(PMI_Init(&spawned), PMI_SUCCESS);
@@ -104,7 +104,7 @@ static void with_a_file(const char *last) {
     IS(waitpid(child, NULL, 0), child);
 }
 
-/* In a process of its own: a library takes the descriptor of PMI_FD once. */
+/* In a separate process, since a library takes the descriptor of PMI_FD only once. */
 static void alone(void (*with)(const char *), const char *last) {
     int status;
     pid_t child = fork();
@@ -124,7 +124,7 @@ int main(void) {
         alone(with_pmi1, nonsense[at]);
     }
     alone(with_a_file, "");
-    /* A descriptor that is none, a rank outside of the job. */
+    /* An invalid descriptor; then a rank outside of the job. */
     setenv("PMI_FD", "1000", 1);
     setenv("PMI_RANK", "0", 1);
     setenv("PMI_SIZE", "2", 1);

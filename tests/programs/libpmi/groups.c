@@ -1,5 +1,6 @@
-/* Barriers of groups (PMI 1.2): of all, of a node, of lists, again and again, with puts that only the group has to see; then what
- * is refused. An argument "threads" also lets four threads wait in barriers at once, for libraries that can. */
+/* Barriers of groups (PMI 1.2): all ranks, the ranks of a node, lists of ranks, repeated, with puts that only the group has to see;
+ * then calls that are refused. With the argument "threads", four threads also wait in barriers at the same time, for libraries that
+ * support it. */
 #include <pthread.h>
 #include "check.h"
 #include "pmi.h"
@@ -23,7 +24,7 @@ static void get(const char *what, int who, int round) {
     SAME(value, wanted);
 }
 
-/* All ranks with this remainder, the caller's own. */
+/* All ranks with the same remainder as the caller. */
 static int alike(int modulo, int *members) {
     int count = 0;
     for (int who = rank % modulo; who < size; who += modulo)

@@ -1,4 +1,4 @@
-/* Rank 0 waits for rank 1 in the barrier of a group, and all others leave in peace. */
+/* Rank 0 waits for rank 1 in the barrier of a group, and all other ranks, including rank 1, finalize. */
 #include "check.h"
 #include "pmi.h"
 

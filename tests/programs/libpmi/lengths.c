@@ -1,4 +1,4 @@
-/* Allgathers of values of every length up to the longest, the whole of it one character that a text protocol doubles. */
+/* Allgathers of values of many lengths up to the longest, which consists of a character that the text protocol doubles. */
 #include "check.h"
 #include "pmix_ext.h"
 
@@ -8,7 +8,7 @@ static void gather(int most, int step, char byte) {
     char *value = malloc(most + 1), *buffer = malloc((size_t)size * most);
     const void *array = NULL;
     PMIX_Request request;
-    /* Rank r's value is r steps shorter, down to none. */
+    /* Rank r's value is r steps shorter, down to 0 bytes. */
     int len = most > rank * step ? most - rank * step : 0;
     memset(value, byte, len);
     value[len] = 0;
@@ -40,7 +40,7 @@ int main(void) {
         gather(lengths[at], 100, ';');
     }
     gather(PMIX_MAX_LEN, 60000, ';');
-    /* Nobody but rank 0 has anything. */
+    /* Only rank 0 has a value that is not empty. */
     gather(3, 3, 'y');
     IS(PMI2_Finalize(), PMI2_SUCCESS);
     printf("%d of %d: all right\n", rank, size);

@@ -1,4 +1,4 @@
-/* A hundred fences and allgathers at once, finished in an order of each rank's own, with blocking calls between. */
+/* A hundred fences and allgathers at once, finished in a different order on each rank, with blocking calls in between. */
 #include "check.h"
 #include "pmix_ext.h"
 
@@ -14,7 +14,7 @@ static unsigned draw(unsigned below) {
     return dice % below;
 }
 
-/* What a rank gives to a round: of all lengths up to the maximum, empty ones too. */
+/* The value of a rank in a round: all lengths up to the maximum occur, including 0. */
 static int length_of(int who, int round, int most) {
     return (who * 7 + round * 13) % (most + 1);
 }
@@ -123,7 +123,7 @@ int main(void) {
     for (int round = 0; round < MANY; round++) {
         start(&all[round], round);
         blocking(round);
-        /* Now and then one is finished early, if it is over. */
+        /* Sometimes a request is finished early, if it is complete. */
         struct one *early = &all[draw(MANY)];
         if (early->request && draw(4) == 0) {
             IS(PMIX_Test(early->request, &flag), PMI2_SUCCESS);

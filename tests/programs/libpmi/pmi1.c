@@ -1,5 +1,5 @@
-/* Every call of pmi.h, used well and badly. An argument says what the server is: "alone" for none, "plain" for ours, "hydra",
- * "groups" for a Hydra with PMI 1.2, or "slurm", which leaves unanswered what it does not know. */
+/* Every function of pmi.h, used rightly and wrongly. The argument names the server: "alone" for none, "plain" for ours, "hydra",
+ * "groups" for a Hydra with PMI 1.2, or "slurm", which does not answer unknown requests. */
 #include "check.h"
 #include "pmi.h"
 
@@ -107,7 +107,7 @@ static void walk(const char *server) {
     SAME(key, "");
 }
 
-/* Where it is known what the server does with what it does not have. */
+/* For servers that are known to refuse what they do not implement. */
 static void refused(const char *server) {
     char text[1024];
     int errors[2], maxprocs[] = {2}, sizes[] = {1};
@@ -125,7 +125,7 @@ static void refused(const char *server) {
     IS(PMI_KVS_Destroy("another"), PMI_FAIL);
 }
 
-/* Each rank's own name, looked up by its neighbour, where the server has names. */
+/* Each rank publishes a name, and its neighbour looks it up, if the server implements names. */
 static void names(const char *server) {
     char name[64], port[1024], wanted[64];
     if (strcmp(server, "slurm") != 0)

@@ -1,4 +1,4 @@
-/* Round after round of the same keys and of allgathers: neither this process nor its agent holds more and more. */
+/* Many rounds of the same keys and of allgathers: neither this process nor its agent may leak files or mappings. */
 #include "check.h"
 #include "pmix_ext.h"
 #include <dirent.h>
@@ -81,13 +81,13 @@ static void round_of(int number) {
 int main(void) {
     int spawned, appnum, early[3] = {0}, late[3] = {0};
     IS(PMI2_Init(&spawned, &size, &rank, &appnum), PMI2_SUCCESS);
-    /* This process is a keeper's, and the keeper the agent's. */
+    /* This process is a child of a keeper, and the keeper is a child of the agent. */
     int agent = parent_of(getppid());
     for (int number = 0; number <= LATE; number++) {
         round_of(number);
         if (number != EARLY && number != LATE)
             continue;
-        /* All have what the round before has brought: nothing is under way but what is counted in each of both. */
+        /* All ranks have finished the round, so nothing else is in progress when the counts are taken. */
         IS(PMI2_KVS_Fence(), PMI2_SUCCESS);
         int *now = number == EARLY ? early : late;
         now[0] = files(agent), now[1] = files(getpid()), now[2] = mappings();

@@ -1,5 +1,5 @@
-/* Asks libpmi2 everything and prints the answers, for one library's to be compared with another's. The argument "slurm"
- * keeps to what Slurm's server does, "refused" adds what only it does. */
+/* Calls every function of libpmi2 and prints the results, so that the outputs of two libraries can be compared. The argument "slurm"
+ * restricts the calls to what Slurm's server implements; "refused" adds calls that the server refuses. */
 #ifdef OWN_HEADERS
 #include "pmi2.h"
 #else
@@ -21,7 +21,7 @@ static void say_number(const char *what, int rc, int number) {
     printf("%d %s %d %d\n", rank, what, rc, number);
 }
 
-/* Many answers as one number. */
+/* A hash of many results. */
 static void mix(unsigned *sum, const char *text, int number) {
     for (; *text; text++)
         *sum = (*sum ^ (unsigned char)*text) * 16777619u;
@@ -33,7 +33,7 @@ static void kvs(void) {
     int len = 0, rc;
     unsigned sum = 2166136261u;
     snprintf(key, sizeof key, "key-%d", rank);
-    /* Slurm's server takes a semicolon for the value's end. */
+    /* In Slurm's server a semicolon ends the value. */
     snprintf(value, sizeof value, "value of %d%c a=b \\ %s", rank, is_slurms ? ',' : ';', "and more");
     say("put", PMI2_KVS_Put(key, value), "");
     memset(value, 'a' + rank % 26, 1023);
@@ -66,7 +66,7 @@ static void info(void) {
     char name[64], text[1024] = "";
     int array[8] = {0}, count = 0, found = 0, rc;
     const char *local = getenv("WIREUP_LOCAL_RANK");
-    /* Only where one process of a node is told from the others is it clear who puts what. */
+    /* With local ranks only the first process of a node puts, and prints the result. Otherwise all put the same, without printing. */
     if (local && atoi(local) == 0)
         say("put attr", PMI2_Info_PutNodeAttr("numbers", "7,-8,9"), "");
     else if (!local)
@@ -90,7 +90,7 @@ static void info(void) {
     say_number("no job attr", rc, found);
 }
 
-/* Each rank's own name, looked up by its neighbour. */
+/* Each rank publishes a name, and its neighbour looks it up. */
 static void names(void) {
     char name[64], port[1024] = "";
     snprintf(name, sizeof name, "service-%d", rank);
@@ -108,7 +108,7 @@ static void names(void) {
     say("lookup", PMI2_Nameserv_lookup(name, NULL, port, sizeof port), "");
 }
 
-/* What this server does not offer: the code alone counts. */
+/* Functions that this server does not implement: only the return code matters. */
 static void refused(void) {
     char port[1024], spawned[256];
     int errors[2], argcs[] = {1}, maxprocs[] = {2}, sizes[] = {1};

@@ -1,4 +1,4 @@
-/* What a process does to an array that it was given, nobody sees; writing to it ends the process. */
+/* A process cannot change the shared array for others; writing to it ends the process. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "pmix_ext.h"

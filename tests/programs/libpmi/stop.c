@@ -1,4 +1,4 @@
-/* Ends the job by the library named by the argument while the others sit in a fence. Handlers of exit do not run. */
+/* Aborts the job with the library that the argument names, while the other ranks wait in a fence. Exit handlers do not run. */
 #include "check.h"
 #include "pmi.h"
 #include "pmi2.h"

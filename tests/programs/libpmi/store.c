@@ -1,4 +1,4 @@
-/* The kvs over many fences: pairs of all lengths, more than fit into one message, some put again and again. */
+/* The kvs over many fences: pairs of all lengths, more than fit into one message, some of them put repeatedly. */
 #include "check.h"
 #include "pmix_ext.h"
 
@@ -6,7 +6,7 @@ enum { ROUNDS = 12, PAIRS = 40 };
 
 static int rank, size;
 static char jobid[256];
-/* Hydra carries no semicolon, keeps the first value of a key, and shows pairs early. */
+/* Hydra cannot transmit a semicolon, keeps the first value of a key, and makes pairs visible before the fence. */
 static int hydra = 1;
 
 static const char *key_of(int who, int round, int pair, char *key) {
@@ -51,7 +51,7 @@ int main(void) {
     IS(PMI2_Init(&spawned, &size, &rank, &appnum), PMI2_SUCCESS);
     if (PMI2_Job_GetId(jobid, sizeof jobid) != PMI2_SUCCESS)
         jobid[0] = 0;
-    /* Hydra ends the job over a get before the first fence. */
+    /* Hydra ends the job if it receives a get before the first fence. */
     if (getenv("WIREUP_LOCAL_RANK")) {
         missing("anything");
         hydra = 0;
@@ -59,7 +59,7 @@ int main(void) {
     for (int round = 0; round < ROUNDS; round++) {
         for (int pair = 0; pair < (round == 5 ? 0 : PAIRS); pair++)
             IS(PMI2_KVS_Put(key_of(rank, round, pair, key), value_of(rank, round, pair, value)), PMI2_SUCCESS);
-        /* One key of each rank with a new value in each round; twice, the later one counts. */
+        /* Each rank puts one key twice in each round, with a new value; the later value wins. */
         sprintf(key, "again-%d", rank);
         if (!hydra) {
             IS(PMI2_KVS_Put(key, "too early"), PMI2_SUCCESS);
@@ -70,7 +70,7 @@ int main(void) {
             IS(PMIX_Wait(fence), PMI2_SUCCESS);
         } else
             IS(PMI2_KVS_Fence(), PMI2_SUCCESS);
-        /* Not each round is read. */
+        /* Some rounds are not read. */
         if (round % 4 == 1)
             continue;
         for (int who = 0; who < size; who++) {
@@ -86,7 +86,7 @@ int main(void) {
                 missing(key_of(who, round + 1, at, key));
             missing(key_of(who, 5, at, key));
         }
-        /* Nobody goes on before all have read what the next round changes. */
+        /* No rank continues before all have read what the next round changes. */
         IS(PMI2_KVS_Fence(), PMI2_SUCCESS);
     }
     memset(longest, 'l', PMI2_MAX_VALLEN - 1);

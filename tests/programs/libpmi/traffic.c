@@ -1,4 +1,4 @@
-/* One of each collective, with values of lengths that are known beforehand: what agents exchange for it can be counted. */
+/* One of each collective, with values of known lengths, so that the traffic between agents can be checked. */
 #include "check.h"
 #include "pmix_ext.h"
 
@@ -18,7 +18,7 @@ static void fence(void) {
     IS(PMIX_Wait(request), PMI2_SUCCESS);
 }
 
-/* traffic LENGTH: of the values of the allgather. */
+/* traffic LENGTH: the length of the values of the allgather. */
 int main(int argc, char **argv) {
     int spawned, size, appnum, place, places, most = argc > 1 ? atoi(argv[1]) : 18;
     char left[1025], right[1025], given[41], *value = malloc(most + 1);
@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
     SAME(right, given);
     IS(PMIX_Wait(values), PMI2_SUCCESS);
     IS(PMIX_Wait(pairs), PMI2_SUCCESS);
-    /* A put before that end may be published by the fence that is under way. */
+    /* A put before the end of the fence might be published by that fence. */
     put("card-1-", 500);
     fence();
     fence();

@@ -1,4 +1,4 @@
-/* Each rank says who it is and where. */
+/* Each rank prints its number, its host and its MPI library. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Init, barrier, finalize: the least that a startup must carry. */
+/* Init, barrier, finalize: the smallest program that tests a startup. */
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* Each rank says with whom it shares memory, and which of them it is. */
+/* Each rank prints the ranks that it shares memory with, and its own index among them. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

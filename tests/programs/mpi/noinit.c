@@ -1,4 +1,4 @@
-/* Linked to an MPI and never in MPI_Init, as a program whose library does not find the PMI that it is offered. */
+/* Linked with an MPI library, but never calls MPI_Init, like a program whose library does not support the offered PMI. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* Every rank puts its number into its right neighbour's window and gets what the left one has put there. */
+/* Every rank puts its number into its right neighbour's window, and gets a number that this neighbour has computed from it. */
 #include <mpi.h>
 #include <stdio.h>
 

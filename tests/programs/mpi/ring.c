@@ -1,4 +1,4 @@
-/* A token goes around the ring; each rank adds its number and checks the sum so far. */
+/* A token is sent around the ring; each rank checks the sum so far and adds its number. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* No world: each rank joins a communicator of the even or the odd ranks, then one of all, by sessions. Where the server knows
- * barriers of groups, an MPI library needs them here. */
+/* MPI sessions, without MPI_COMM_WORLD: each rank joins a communicator of the even or the odd ranks, then one of all ranks. If the
+ * server implements barriers of groups, an MPI library uses them here. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

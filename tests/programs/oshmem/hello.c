@@ -1,4 +1,4 @@
-/* Each processing element says who it is. */
+/* Each processing element prints its number. */
 #include "leave.h"
 #include <stdio.h>
 

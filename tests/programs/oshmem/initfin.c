@@ -1,4 +1,4 @@
-/* Init, barrier, finalize. With an argument: says what shmem_init took, in seconds. */
+/* Init, barrier, finalize. With an argument: prints the duration of shmem_init in seconds. */
 #include "leave.h"
 #include <stdio.h>
 #include <time.h>

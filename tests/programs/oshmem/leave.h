@@ -1,4 +1,4 @@
-/* The end of an OpenSHMEM program. shmem_finalize of Debian's Open MPI 4.1.4 dies of SIGSEGV under every launcher, its own included. */
+/* The end of an OpenSHMEM program. In Debian's Open MPI 4.1.4 shmem_finalize crashes (SIGSEGV) under every launcher, including its own. */
 #include <shmem.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,16 +1,16 @@
-/* badpmi HOW [RANK]: a PMI client that breaks the rules, in that rank alone (1 unless named).
+/* badpmi HOW [RANK]: a PMI client that breaks the protocol in one rank (RANK, by default 1).
  *
- * Every rank begins well (PMI-1, or PMI-2 where HOW needs it) and then waits in a fence; the bad one does HOW:
- *   garbage    random bytes in place of a request
+ * Every rank initialises properly (PMI-1, or PMI-2 if HOW needs it) and then waits in a fence; RANK first does HOW:
+ *   garbage    random bytes instead of a request
  *   half       half a request, then closes
  *   endless    a line without an end, up to 64 MiB
- *   length     PMI-2: a length that is no number
+ *   length     PMI-2: a length that is not a number
  *   toolong    PMI-2: a length far beyond what follows, then closes
- *   closefence enters the fence, then closes and lives on for a second, while the others are still on their way
- *   leave      ends with 0 without entering the fence
- *   unknown    a request that no one knows, then goes on well
- * A rank that gets through its fence prints "rank N through" and finalizes; one whose link the server closed
- * prints "rank N closed" and ends with 5. */
+ *   closefence enters the fence, then closes and runs on for a second, before the others enter the fence
+ *   leave      exits with 0 without entering the fence
+ *   unknown    an unknown request, then continues properly
+ * A rank whose fence completes prints "rank N through" and finalizes; one whose connection was closed by the server
+ * prints "rank N closed" and exits with 5. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

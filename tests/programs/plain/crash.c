@@ -1,4 +1,4 @@
-/* crash [RANK]: a segmentation fault, in that rank alone if one is named; the others sleep. */
+/* crash [RANK]: a segmentation fault in that rank, or in all ranks without RANK; the others sleep. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
-/* holder SECONDS: leaves a daemon behind (two forks, a session of its own) that keeps stdout and stderr open for
- * so long; prints the daemon's pid and ends with 0. */
+/* holder SECONDS: leaves a daemon behind (two forks, its own session) that keeps stdout and stderr open for that time;
+ * prints the daemon's pid and exits with 0. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Two ranks that speak PMI-1 by themselves. Rank 1 enters its fence only when rank 0's has been answered, which rank 0 shows by
- * making the file that the argument names: with fences that wait for everybody the job hangs. */
+/* Two ranks that implement PMI-1 themselves. Rank 1 enters its fence only after rank 0's fence was answered; rank 0 then creates the file
+ * that the argument names. With fences that wait for all ranks the job hangs. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 static FILE *server;
 
-/* Says one line; `reply` gets the answer's. */
+/* Sends one line and reads the answer into `reply`. */
 static const char *say(const char *line, char *reply, int size)
 {
     dprintf(fileno(server), "%s\n", line);
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
         expect("cmd=get kvsname= key=a", "value=of-0");
         expect("cmd=get kvsname= key=c", "rc=-1");
     }
-    /* Nothing was put since: this one is a barrier. */
+    /* Nothing was put since the last fence, so this one is a barrier. */
     expect("cmd=barrier_in", "cmd=barrier_out");
     expect("cmd=finalize", "cmd=finalize_ack");
     return 0;

@@ -1,4 +1,4 @@
-/* Prints the soft limit of open files, the umask and which inherited descriptors above 2 are open. */
+/* Prints the soft limit of open files, the umask, and the inherited descriptors above 2. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>

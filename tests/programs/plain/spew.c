@@ -1,7 +1,7 @@
 /* spew bytes N | spew lines N LENGTH | spew zeros
  *
- * Writes N bytes (the letters of the alphabet in turn, no newline), or N numbered lines padded to LENGTH in
- * writes of odd sizes, or zero bytes until stopped. WIREUP_RANK stands in each line. */
+ * Writes N bytes (the letters of the alphabet in turn, no newline); or N numbered lines padded to LENGTH, with writes of
+ * irregular sizes; or zero bytes until it is stopped. Each line contains WIREUP_RANK. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The PMI-2 client library's put, fence, get, job attributes and node attributes with wait, every answer checked. */
+/* Put, fence, get, job attributes and node attributes (with waiting) of the PMI-2 client library; checks every answer. */
 #include <slurm/pmi2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ int main(void)
     check(!spawned && appnum == 0, "spawned or appnum");
     check(PMI2_Job_GetId(job, sizeof job) == PMI2_SUCCESS && job[0], "job id");
 
-    /* Values of the full length, each rank its own. */
+    /* Values of the full length, different for each rank. */
     snprintf(key, sizeof key, "key-%d", rank);
     memset(value, 'a' + rank % 26, sizeof value);
     value[PMI2_MAX_VALLEN - 1] = 0;
@@ -40,7 +40,7 @@ int main(void)
     check(PMI2_KVS_Get(job, PMI2_ID_NULL, "-NONEXIST-KEY", value, sizeof value, &length) != PMI2_SUCCESS
               || length <= 0, "a key that nobody put was found");
 
-    /* A second fence carries new keys and keeps the old ones. */
+    /* A second fence publishes new keys and keeps the old ones. */
     snprintf(key, sizeof key, "second-%d", rank);
     check(PMI2_KVS_Put(key, "a value with blanks = signs") == PMI2_SUCCESS, "second put");
     check(PMI2_KVS_Fence() == PMI2_SUCCESS, "second fence");
@@ -58,7 +58,7 @@ int main(void)
     check(PMI2_Info_GetJobAttr("nobodyKnowsThis", value, sizeof value, &found) != PMI2_SUCCESS || !found,
           "an attribute that nobody has was found");
 
-    /* The node's first rank puts late; all of the node wait for it. */
+    /* The node's first rank puts late, and all ranks of the node wait for it. */
     const char *local = getenv("WIREUP_LOCAL_RANK"), *node = getenv("WIREUP_NODE");
     snprintf(expected, sizeof expected, "of node %s", node ? node : "?");
     if (local && atoi(local) == 0) {

@@ -1,4 +1,4 @@
-/* Queries: the names of jobs, the table of processes. Then text by PMIx_Log; with `end`, rank 0 ends the job. */
+/* Queries: the names of jobs, the table of processes. Then writes text with PMIx_Log; with `end`, rank 0 ends the job. */
 #include "check.h"
 
 static pmix_status_t ask(const char *key, bool of_job, pmix_info_t **found)

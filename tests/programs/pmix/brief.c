@@ -1,4 +1,4 @@
-/* Init and finalize. With `fence`: one in between. With `exit`: no finalize. */
+/* Init and finalize. With `fence`: a fence in between. With `exit`: no finalize. */
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* What the PMIx clients share: the beginning, the end, a check that names its line, a clock. */
+/* Shared by the PMIx clients: initialisation, finalization, checks that print their line, a clock. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -14,7 +14,7 @@
 static pmix_proc_t me, everybody;
 static uint32_t size;
 
-/* A status that is not `wanted` ends the program. */
+/* Ends the program if the status is not `wanted`. */
 #define EXPECT(wanted, call)                                                                                           \
     do {                                                                                                               \
         pmix_status_t got_ = (call);                                                                                   \
@@ -56,7 +56,7 @@ static inline void finish(void)
     MUST(PMIx_Finalize(NULL, 0));
 }
 
-/* A fence over all ranks, with their data or without. */
+/* A fence of all ranks, with or without their data. */
 static inline pmix_status_t fence(bool collect)
 {
     pmix_info_t info;
@@ -75,7 +75,7 @@ static inline pmix_proc_t rank_of(uint32_t rank)
     return proc;
 }
 
-/* `bytes` bytes that tell rank and round. */
+/* A text of `bytes` bytes that depends on rank and round. */
 static inline char *made(uint32_t rank, uint32_t round, size_t bytes)
 {
     char *value = calloc(1, bytes + 32);
@@ -98,7 +98,7 @@ static inline void put(const char *key, uint32_t round, size_t bytes)
     free(text);
 }
 
-/* Gets a rank's value of that round and checks it. */
+/* Gets a rank's value of a round and checks it. */
 static inline void get(uint32_t rank, const char *key, uint32_t round, size_t bytes)
 {
     pmix_proc_t proc = rank_of(rank);

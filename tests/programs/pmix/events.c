@@ -1,5 +1,5 @@
-/* events: rank 0 raises an event that all others have registered for. With `death`: the last rank leaves without finalize and
-   exit code 0, and the others are told. */
+/* events: rank 0 raises an event that all others have registered for. With `death`: the last rank exits with code 0 and without
+   finalize, and the others are notified. */
 #include "check.h"
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* exchange [ROUNDS [BYTES]]: put, commit, collecting fence, get of every rank; each round has new keys. */
+/* exchange [ROUNDS [BYTES]]: put, commit, a fence that collects data, get of every rank; each round has new keys. */
 #include "check.h"
 
 int main(int argc, char **argv)

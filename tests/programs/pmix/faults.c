@@ -1,11 +1,11 @@
-/* faults HOW: one rank, the last, is in the way of the others.
-   fence CODE    it leaves with CODE instead of entering a fence
-   modex CODE    it leaves with CODE while others ask for what it has not committed
-   timeout       it comes late to a fence in which the others wait for a second
-   again         the same, and then all fence without a limit
-   set CODE      it leaves with CODE; the others fence over a set that includes it
-   without       it leaves with 0 before finalize, when nobody needs it any more
-   stranger      rank 0 aborts */
+/* faults HOW: the last rank fails the others in the way that HOW names.
+   fence CODE    it exits with CODE instead of entering a fence
+   modex CODE    it exits with CODE while others ask for data that it has not committed
+   timeout       it enters a fence late, in which the others wait for at most a second
+   again         the same, and then all ranks fence without a time limit
+   set CODE      it exits with CODE, and rank 0 fences over a set that includes it
+   without       it exits with 0 and without finalize, when the others no longer need it
+   stranger      rank 0 aborts with CODE */
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* fences COUNT BYTES: fences with data back to back, every tenth over the even or the odd ranks alone; the last value is
-   checked now and then. */
+/* fences COUNT BYTES: fences with data, one after another; every tenth is over the even or the odd ranks only. Every 50th value is
+   checked. */
 #include "check.h"
 
 static void fence_of(uint32_t parity)

@@ -1,4 +1,4 @@
-/* The even and the odd ranks each form a group with a context id; what each got is compared by all; then they part. */
+/* The even and the odd ranks each form a group with a context id; all ranks compare the ids; then the groups are destroyed. */
 #include "check.h"
 
 int main(void)

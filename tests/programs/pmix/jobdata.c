@@ -1,4 +1,4 @@
-/* What the server says of job, node and rank, a line for each rank; types as the standard has them. */
+/* Prints the server's data about job, node and rank, one line for each rank, and checks the types against the standard. */
 #include "check.h"
 
 static uint64_t number(pmix_rank_t rank, const char *key, pmix_data_type_t type)

@@ -1,5 +1,5 @@
-/* modex [BYTES]: put, commit, a fence that collects nothing, get of every rank, twice. With `missing`: a key that nobody has
-   put, and a rank that does not exist. With `late`: rank 0 asks for what the others, by then in finalize or gone, have committed. */
+/* modex [BYTES]: put, commit, a fence that collects no data, get of every rank, twice. With `missing`: a key that no rank has put,
+   and a rank that does not exist. With `late`: rank 0 gets the data of the others when these are in finalize or have exited. */
 #include "check.h"
 
 static void missing(void)

@@ -1,4 +1,4 @@
-/* Publish, lookup that waits, lookup of what is not there, a second publish, unpublish. */
+/* Publish, a lookup that waits, lookups of a missing name, a second publish, unpublish. */
 #include "check.h"
 
 static pmix_status_t look_up(const char *key, int seconds, bool wait, char *found, size_t room)

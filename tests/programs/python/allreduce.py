@@ -1,4 +1,4 @@
-"""Sums over all ranks, of Python objects and of a buffer; every rank checks."""
+"""Sums Python objects and a buffer over all ranks; every rank checks the sums."""
 
 from array import array
 

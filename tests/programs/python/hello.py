@@ -1,4 +1,4 @@
-"""Each rank says who it is."""
+"""Each rank prints its number."""
 
 from mpi4py import MPI
 

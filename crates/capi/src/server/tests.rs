@@ -1,4 +1,4 @@
-//! The rules of the conversation, with a server that keeps or breaks them.
+//! The rules of the conversation, with a server that follows or breaks them.
 
 use super::*;
 use crate::scripted::{counted, pair, sealed};
@@ -21,7 +21,7 @@ fn allgather(id: u32) -> Request<'static> {
 const PUT_OK: &str = "cmd=kvs-put-response;rc=0;";
 const PUT_REFUSED: &str = "cmd=kvs-put-response;rc=-1;errmsg=no;";
 
-/// Sends a request, and what was asked and posted before it.
+/// Sends a request, and everything that was collected or posted before it.
 fn start(server: &mut Server, request: &Request<'_>) -> Result<(), Failure> {
     server.link.ask(request)?;
     server.flush()
@@ -31,7 +31,7 @@ fn text(memory: &Option<Shared>) -> Option<Vec<u8>> {
     memory.as_ref().and_then(Memory::whole).map(|part| part.to_vec())
 }
 
-/// Reads until something ends.
+/// Reads until a collective completes.
 fn wait_over(server: &mut Server) -> Result<Completion<Shared>, Failure> {
     loop {
         if let Some(over) = server.link.next_completion() {
@@ -60,7 +60,7 @@ fn posted_puts_leave_with_the_fence_in_one_write() {
     peer.give("cmd=wireup-allgather-response;rc=0;id=2;", &[b"array"]);
     peer.say("cmd=info-getjobattr-response;rc=0;found=TRUE;value=x;");
     peer.say("cmd=wireup-fence-response;rc=0;id=1;kvs=5;");
-    // A call takes what comes before its answer.
+    // A call also accepts what arrives before its answer.
     let asked = Request::GetJobAttr { key: b"k" };
     assert_eq!(server.question(&asked, "value"), Ok(Some(b"x".to_vec())));
     let first = wait_over(&mut server).unwrap();
@@ -78,7 +78,7 @@ fn descriptors_belong_to_the_message_that_says_how_many() {
     start(&mut server, &allgather(2)).unwrap();
     let map = counted("cmd=wireup-kvs-map-response;rc=0;keep=0;ends=3,4;");
     let one = counted("cmd=wireup-allgather-response;rc=0;id=1;");
-    // Cut in the middle: the descriptors of a message may come with its first byte.
+    // Split in the middle: the descriptors of a message may arrive with its first byte.
     peer.send(&map[..20], &[sealed(b"three"), sealed(b"four")]);
     peer.send(&format!("{}{one}", &map[20..]), &[sealed(b"one")]);
     peer.give("cmd=wireup-allgather-response;rc=0;id=2;", &[b"two"]);
@@ -102,7 +102,7 @@ fn a_server_that_breaks_the_rules_breaks_the_link() {
         (counted("cmd=wireup-fence-response;rc=0;id=1;kvs=1;"), 0),
         (counted(PUT_OK), 0),
         ("nonsense".into(), 0),
-        // More than a message may have: the kernel cuts some off.
+        // More than a message may have: the kernel drops some.
         (counted(array), 33),
     ] {
         let (mut server, mut peer) = pair();
@@ -125,7 +125,7 @@ fn an_array_that_cannot_be_mapped_is_over_all_the_same() {
     assert_eq!((over.id, over.memory.is_none()), (1, true));
 }
 
-/// Puts without an end, to a peer that answers each and reads no further while its answers are not read.
+/// A long series of puts, to a peer that answers each and stops reading while its answers are not read.
 #[test]
 fn held_back_puts_are_bounded() {
     const PUTS: usize = 20_000;
@@ -154,7 +154,7 @@ fn held_back_puts_are_bounded() {
     drop(peer.join().expect("the peer"));
 }
 
-/// Many collectives to such a peer: what has ended is taken in while the next ones are sent.
+/// Many collectives to such a peer: completions are read while the next collectives are sent.
 #[test]
 fn a_full_socket_is_read_while_it_is_written() {
     const MANY: u32 = 5_000;
@@ -163,7 +163,7 @@ fn a_full_socket_is_read_while_it_is_written() {
         let (mut seen, mut bytes) = (0, [0; 4096]);
         while seen < MANY {
             let got = peer.0.read(&mut bytes).expect("fences");
-            // Messages may be cut anywhere; each has one "m".
+            // Messages may be split anywhere; each contains one "m".
             for _ in bytes[..got].iter().filter(|byte| **byte == b'm') {
                 peer.say(&format!("cmd=wireup-fence-response;rc=0;id={seen};kvs=0;"));
                 seen += 1;

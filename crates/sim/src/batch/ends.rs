@@ -1,4 +1,4 @@
-//! How a step ends before its tasks do: it is given up, cancelled, or its call dies.
+//! Steps that end before their tasks: given up, cancelled, or ended by the death of their call.
 
 use super::{KILLED, Said, State};
 use crate::clock::Event;
@@ -7,13 +7,13 @@ use crate::world::World;
 use wireup_proto::io::{ExitStatus, Input};
 use wireup_wire::signal::SIGTERM;
 
-/// From a cancelled step's SIGTERM to its SIGKILL, as Slurm has it (`KillWait`).
+/// From SIGTERM to SIGKILL for a cancelled step, as in Slurm (`KillWait`).
 const KILL_WAIT_NS: u64 = 30_000_000_000;
-/// How long a root that leaves waits for its steps to end by themselves.
+/// How long a root that has left lets its steps run before they are killed.
 const STEP_END_NS: u64 = 2_000_000_000;
 
 impl World {
-    /// The call says so before it kills the other tasks, as Slurm's does: by then its words are in the root's pipe.
+    /// As with Slurm, the report is in the root's pipe before the other tasks are killed.
     pub(super) fn give_up_step(&mut self, index: u32) {
         self.append_error(index, "srun: error: Application launch failed: Communication connection failure\n");
         let step = &mut self.batch.steps[index as usize];
@@ -24,7 +24,7 @@ impl World {
         self.say(index, Said::GivenUp);
     }
 
-    /// All that is left of a step is killed.
+    /// Kills all remaining tasks of a step.
     pub(crate) fn on_step_killed(&mut self, index: u32) {
         for agent in self.batch.steps[index as usize].left() {
             if self.hosts[agent as usize].is_alive() {
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// The calls die: their tasks find no more input, and begin no more.
+    /// The calls die: their tasks receive no more input, and tasks that have not started do not start.
     pub(crate) fn kill_steps(&mut self) {
         for index in self.batch.running() {
             self.blame_step(index, false);
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// The root has left: its steps end by themselves, or are ended.
+    /// The root has left: its steps end on their own, or are killed.
     pub(crate) fn end_steps(&mut self) {
         for index in self.batch.running() {
             self.clock.after(STEP_END_NS, Event::StepKilled(index));

@@ -1,4 +1,4 @@
-//! What a step says to the root, in order and after a delay.
+//! The messages from a step to the root, in order and with a delay.
 
 use super::{Said, State, Task};
 use crate::clock::Event;
@@ -12,7 +12,7 @@ impl World {
         self.batch.steps[index as usize].stderr.push_str(words);
     }
 
-    /// Nothing more is said of tasks once a step is given up.
+    /// Nothing is reported about tasks once a step is given up.
     pub(super) fn say_problem(&mut self, index: u32, agent: u32, problem: &str) {
         match self.batch.steps[index as usize].state {
             State::Running | State::Cancelled(_) => {
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// The root says to all that have begun where an agent listens.
+    /// The root tells all started tasks where an agent listens.
     fn tell_tasks(&mut self, at: u32) {
         for step in self.batch.running() {
             let step = &self.batch.steps[step as usize];

@@ -1,4 +1,4 @@
-//! What becomes of each task of a step: its agent begins, or does not, and ends.
+//! The tasks of a step: their agents start or fail to start, and end.
 
 use super::{GIVEN_UP, KILLED, Said, State, Task};
 use crate::birth;
@@ -14,14 +14,14 @@ use wireup_wire::ids::AgentId;
 
 /// Exit code of a task whose program cannot be executed.
 const NO_EXEC: u8 = 2;
-/// Exit code of an agent that cannot begin.
+/// Exit code of an agent that cannot start.
 const CANNOT: u8 = 125;
 
 impl World {
     pub(super) fn launch(&mut self, step: u32, agent: u32) {
         let no_start = self.no_start.get(&agent).copied();
         if no_start.is_some() {
-            // If no node has the program, a step that does not end alone or fails leaves the others without it.
+            // Where the program is missing, a step that fails or never ends keeps the other tasks from receiving the program.
             let tasks = self.batch.steps[step as usize].tasks.keys();
             let mut hosts = tasks.filter_map(|agent| self.host_spec(*agent));
             if hosts.any(|host| host.program == Program::Missing) {
@@ -33,7 +33,7 @@ impl World {
         let mut delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
         match pace {
             Pace::Slow { by_ns } => delay_ns += by_ns,
-            // A file system hangs: the task is there, and its agent never begins.
+            // A file system hangs: the task exists, but its agent never starts.
             Pace::Never => return,
             Pace::Prompt => {}
         }
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// A task is launched, as far as it can be.
+    /// Launches a task as far as possible.
     pub(crate) fn on_task(&mut self, index: u32, agent: u32) {
         let step = &mut self.batch.steps[index as usize];
         if step.tasks.get(&agent) != Some(&Task::Launched) {
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Where its parent listens was not known in time.
+    /// The task has waited too long for the address of its parent.
     pub(crate) fn on_task_waited(&mut self, host: u32) {
         self.give_up_waiting(host, "cannot connect to the parent agent: its address did not arrive in time");
     }
@@ -139,7 +139,7 @@ impl World {
         self.kill_agent(host);
     }
 
-    /// An agent that a step has brought is gone.
+    /// An agent that was started by a step has ended.
     pub(crate) fn task_ends(&mut self, host: u32) {
         let Some(step) = self.hosts[host as usize].step else { return };
         match self.hosts[host as usize].life {

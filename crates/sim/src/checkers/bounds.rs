@@ -1,29 +1,29 @@
-//! Bounds: output under way on a link stays within its window, output held by an agent within all of its windows.
+//! Bounds: output in flight on a link stays within the link's window, and output held by an agent within all of its windows.
 
 use std::collections::BTreeMap;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
-/// A window is opened for what fits; the chunk that closes it may stand over.
+/// A chunk may be sent while any credit is left, so the last chunk may exceed the window.
 const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + STDIO_CHUNK_MAX) as i64;
 
-/// What is under way, by link, stream and direction.
+/// The bytes in flight, by link, stream and direction.
 #[derive(Debug, Default)]
 pub struct Bounds {
     output: BTreeMap<(u32, u16), i64>,
     input: BTreeMap<u32, i64>,
-    /// The most output that any link ever had under way.
+    /// The most output that was in flight on any link.
     pub output_peak: i64,
-    /// The most output that any agent ever held.
+    /// The most output that was held by any agent.
     pub held_peak: usize,
 }
 
 impl Bounds {
-    /// An agent holds so many bytes of output for all links and ranks together.
+    /// An agent holds this much output for all links and ranks together.
     pub fn on_held(&mut self, held_bytes: usize, fanout: u32, ranks: usize) -> Result<(), String> {
         self.held_peak = self.held_peak.max(held_bytes);
-        // Of each stream: a window a child, one for the node's own ranks, and a read of each of them, which labels may
-        // make twice as long.
+        // For each stream: one window per child, one for the node's own ranks, and one read of each of these ranks. Labels may double the
+        // latter.
         let windows = (fanout as usize + 1) * WINDOW_MAX as usize;
         let bound = 2 * (windows + ranks * 2 * STDIO_CHUNK_MAX);
         if held_bytes > bound {
@@ -32,7 +32,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// A frame goes onto a link: `from` 1 is the end farther from the root.
+    /// A frame is sent on a link; `from` 1 is the end farther from the root.
     pub fn on_send(&mut self, link: u32, from: usize, frame: &Frame) -> Result<(), String> {
         let bytes = frame.payload.len() as i64;
         if matches!(frame.kind, Kind::Output | Kind::Input) && bytes > STDIO_CHUNK_MAX as i64 {
@@ -58,7 +58,7 @@ impl Bounds {
                 *self.input.entry(link).or_default() -= i64::from(frame.arg);
                 Ok(())
             }
-            // Of all others no link has a window.
+            // The other kinds have no window.
             _ => Ok(()),
         }
         .map_err(|problem| format!("{problem}, sent by end {from}"))
@@ -67,7 +67,7 @@ impl Bounds {
 
 fn check(under_way: i64, link: u32, what: &str) -> Result<(), String> {
     if under_way > WINDOW_MAX {
-        return Err(format!("{under_way} bytes of {what} under way on link {link}: more than its window"));
+        return Err(format!("{under_way} bytes of {what} in flight on link {link}: more than its window"));
     }
     Ok(())
 }
@@ -93,6 +93,6 @@ mod tests {
         assert_eq!(bounds.on_send(3, 0, &frame(Kind::OutputCredit, 1000, 0)), Ok(()));
         assert_eq!(bounds.on_send(3, 1, &frame(Kind::Output, 0, 1000)), Ok(()));
         assert!(bounds.on_send(3, 1, &frame(Kind::Output, 0, 1)).is_err());
-        assert!(bounds.on_send(5, 1, &frame(Kind::Output, 0, STDIO_CHUNK_MAX + 1)).is_err(), "too long a frame");
+        assert!(bounds.on_send(5, 1, &frame(Kind::Output, 0, STDIO_CHUNK_MAX + 1)).is_err(), "frame too long");
     }
 }

@@ -1,14 +1,14 @@
-//! Collectives: each rank's n-th ends once, only after all ranks have entered it, and with the same outcome everywhere.
+//! Collectives: each completes once at every rank, only after all ranks have entered it, and with the same result everywhere.
 
 use std::collections::BTreeMap;
 use wireup_wire::collective::Collective;
 
-/// Who is in and out of every collective so far.
+/// How many ranks have entered and left each collective so far.
 #[derive(Debug)]
 pub struct Collectives {
     size: u32,
     epochs: Vec<Epoch>,
-    /// Ranks entered different ones under the same number: the job must fail.
+    /// Ranks entered different collectives under the same number: the job must fail.
     pub differ: bool,
 }
 
@@ -16,13 +16,13 @@ pub struct Collectives {
 struct Epoch {
     collective: Collective,
     entered: u32,
-    /// Were told that it is over, or did not want to wait (a lazy fence).
+    /// Ranks that were told that it is complete, or that did not have to wait (a lazy fence).
     released: u32,
-    /// Left the job by themselves while it was under way.
+    /// Ranks that left the job by themselves while it was in progress.
     abandoned: u32,
-    /// Of a fence: the version of the kvs that it led to, as the first rank was told.
+    /// For a fence: the version of the kvs after it, as the first rank was told.
     version: Option<u32>,
-    /// Of a ring: who is at each place, with those at both sides.
+    /// For a ring: the rank at each position, and its two neighbours.
     places: BTreeMap<u32, Place>,
 }
 
@@ -50,7 +50,7 @@ impl Collectives {
         self.differ |= seen.collective != collective;
     }
 
-    /// A rank is told that its collective number `epoch` is over.
+    /// A rank is told that its collective number `epoch` is complete.
     pub fn on_release(&mut self, epoch: u32) -> Result<(), String> {
         let size = self.size;
         self.expect_complete(epoch)?;
@@ -62,22 +62,22 @@ impl Collectives {
         Ok(())
     }
 
-    /// A rank's lazy fence was answered: it may go on, whoever is in.
+    /// A rank's lazy fence was answered: the rank may continue even if others have not entered it.
     pub fn on_lazy(&mut self, epoch: u32) {
         self.epochs[epoch as usize].released += 1;
     }
 
-    /// A rank is gone by its own will and waits for this collective no more.
+    /// A rank left the job by itself and no longer waits for this collective.
     pub fn on_abandon(&mut self, epoch: u32) {
         self.epochs[epoch as usize].abandoned += 1;
     }
 
-    /// All ranks have entered `epoch`.
+    /// Checks that all ranks have entered `epoch`.
     pub fn expect_complete(&self, epoch: u32) -> Result<(), String> {
         let (seen, size) = (self.epochs.get(epoch as usize), self.size);
         match seen.map_or(0, |seen| seen.entered) {
             entered if entered == size => Ok(()),
-            entered => Err(format!("goes on after collective {epoch} with {entered} of {size} ranks in")),
+            entered => Err(format!("continues after collective {epoch}, which {entered} of {size} ranks entered")),
         }
     }
 
@@ -85,54 +85,54 @@ impl Collectives {
     pub fn on_version(&mut self, epoch: u32, version: u32) -> Result<(), String> {
         let known = *self.epochs[epoch as usize].version.get_or_insert(version);
         if known != version {
-            return Err(format!("fence {epoch} led to version {version}, and to {known} for others"));
+            return Err(format!("fence {epoch} has version {version} here and {known} at other ranks"));
         }
         Ok(())
     }
 
-    /// A rank is told its place in ring `epoch`.
+    /// A rank is told its position in ring `epoch`.
     pub fn on_place(&mut self, epoch: u32, position: u32, rank: u32, left: u32, right: u32) -> Result<(), String> {
         let size = self.size;
         let places = &mut self.epochs[epoch as usize].places;
         if position >= size {
-            return Err(format!("has place {position} of ring {epoch}"));
+            return Err(format!("has the invalid position {position} in ring {epoch}"));
         }
         if let Some(other) = places.insert(position, Place { rank, left, right }) {
-            return Err(format!("has place {position} of ring {epoch}, as {other:?} has"));
+            return Err(format!("has position {position} in ring {epoch}, and so has {other:?}"));
         }
         let rank_at = |position: u32| places.get(&(position % size)).map(|place| place.rank);
         let (before, behind) = (rank_at(position + size - 1), rank_at(position + 1));
         if before.is_some_and(|before| before != left) || behind.is_some_and(|behind| behind != right) {
             let around = format!("{before:?} and {behind:?}");
-            return Err(format!("has {left} and {right} at its sides in ring {epoch}, at its places are {around}"));
+            return Err(format!("has neighbours {left} and {right} in ring {epoch}, expected {around}"));
         }
         let looks = |position: u32| places.get(&(position % size));
         let seen_from_left = looks(position + size - 1).is_none_or(|place| place.right == rank);
         let seen_from_right = looks(position + 1).is_none_or(|place| place.left == rank);
         if !seen_from_left || !seen_from_right {
-            return Err(format!("has place {position} of ring {epoch}, and a neighbour has another one at its side"));
+            return Err(format!("has position {position} in ring {epoch}, but a neighbour has another rank beside it"));
         }
         Ok(())
     }
 
-    /// Collectives that released all ranks; `only` of one kind.
+    /// The number of collectives that released all ranks; with `only`, of that kind.
     pub fn complete(&self, only: Option<Collective>) -> u32 {
         let complete = |epoch: &&Epoch| epoch.released == self.size && only.is_none_or(|only| epoch.collective == only);
         self.epochs.iter().filter(complete).count() as u32
     }
 
-    /// The first collective that a rank entered, has not left, and did not abandon.
+    /// The first collective that some rank has entered and has neither left nor abandoned.
     pub fn unfinished(&self) -> Option<u32> {
         let waits = |epoch: &Epoch| epoch.entered > epoch.released + epoch.abandoned;
         self.epochs.iter().position(waits).map(|epoch| epoch as u32)
     }
 
-    /// Whether some ranks, not all, have entered this one.
+    /// Whether some ranks have entered this one, but not all.
     pub fn is_torn(&self, epoch: u32) -> bool {
         self.epochs.get(epoch as usize).is_some_and(|epoch| epoch.entered < self.size)
     }
 
-    /// Whether all ranks are in whatever anybody has entered.
+    /// Whether every collective was entered by all ranks or by none.
     pub fn all_entered(&self) -> bool {
         self.epochs.iter().all(|epoch| epoch.entered == self.size)
     }
@@ -178,9 +178,9 @@ mod tests {
             all.iter().try_for_each(|&(position, rank, left, right)| rings.on_place(0, position, rank, left, right))
         };
         assert_eq!(places(&[(0, 1, 0, 2), (2, 0, 2, 1), (1, 2, 1, 0)]), Ok(()));
-        assert!(places(&[(0, 1, 0, 2), (2, 0, 2, 1), (1, 2, 0, 1)]).is_err(), "sides exchanged");
-        assert!(places(&[(0, 1, 0, 2), (0, 2, 1, 0)]).is_err(), "one place twice");
-        assert!(places(&[(3, 1, 0, 2)]).is_err(), "no such place");
-        assert!(places(&[(0, 1, 0, 2), (1, 2, 0, 0)]).is_err(), "looks past its neighbour");
+        assert!(places(&[(0, 1, 0, 2), (2, 0, 2, 1), (1, 2, 0, 1)]).is_err(), "left and right exchanged");
+        assert!(places(&[(0, 1, 0, 2), (0, 2, 1, 0)]).is_err(), "one position twice");
+        assert!(places(&[(3, 1, 0, 2)]).is_err(), "no such position");
+        assert!(places(&[(0, 1, 0, 2), (1, 2, 0, 0)]).is_err(), "a neighbour is skipped");
     }
 }

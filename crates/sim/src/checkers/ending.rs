@@ -1,4 +1,4 @@
-//! The end: the right exit code with a reason that names a culprit, and nothing left behind.
+//! The end of a run: the right exit code, a reason that names a culprit, and nothing left behind.
 
 use crate::faults::Culprit;
 use crate::hosts::Life;
@@ -13,13 +13,13 @@ use wireup_wire::peer::{Cause, Failure, SpawnStep};
 const EACCES: i32 = 13;
 
 impl World {
-    /// Everything that can be judged only when nothing more happens.
+    /// Checks everything that can be checked only when nothing more happens.
     pub(crate) fn check_end(&mut self) {
         self.check_nothing_is_left();
         match self.launcher.life {
             LauncherLife::Alive => {
                 let waits = self.who_waits();
-                self.checks.problem(format!("nothing more happens, and the launcher never left: {waits}"));
+                self.checks.problem(format!("nothing more happens, and the launcher has not exited: {waits}"));
             }
             LauncherLife::Left { code } => {
                 self.check_code(code);
@@ -37,7 +37,7 @@ impl World {
                 Life::Unborn | Life::Killed | Life::Left => {}
                 Life::Alive(_) => {
                     let waits = self.who_waits();
-                    return self.checks.problem(format!("agent {host} never leaves: {waits}"));
+                    return self.checks.problem(format!("agent {host} never exits: {waits}"));
                 }
             }
         }
@@ -46,7 +46,7 @@ impl World {
         }
         let left = self.procs.iter().find(|proc| matches!(proc.phase, Phase::Starting | Phase::Running));
         if let Some(rank) = left.map(|proc| proc.rank) {
-            self.checks.problem(format!("rank {rank} is left behind"));
+            self.checks.problem(format!("rank {rank} still runs at the end"));
         }
     }
 
@@ -57,13 +57,13 @@ impl World {
         let stuck = waits && !self.checks.interrupted;
         let must_fail = stuck || self.checks.collectives.differ || self.checks.culprits.values().any(|must| *must);
         if ended > 1 || failures.len() > 1 {
-            self.checks.problem(format!("told {ended} ends and {} failures", failures.len()));
+            self.checks.problem(format!("the launcher reported {ended} ends and {} failures", failures.len()));
         }
         match failures.first() {
             None if code != 0 => self.checks.problem(format!("exit code {code} without a reason")),
             None if must_fail => {
                 let culprits = &self.checks.culprits;
-                self.checks.problems.push(format!("a clean end, in spite of {culprits:?}"));
+                self.checks.problems.push(format!("the job succeeded in spite of {culprits:?}"));
             }
             None => self.check_clean_end(),
             Some(failure) => self.check_failure(failure, code),
@@ -72,10 +72,10 @@ impl World {
 
     fn check_clean_end(&mut self) {
         let unclean = self.procs.iter().find(|proc| proc.phase != Phase::Ended(ExitStatus::Exited(0)));
-        // A rank that vanished after its end was reported is of no interest to anybody.
+        // A rank that vanished after its exit was reported does not matter.
         let unclean = unclean.filter(|proc| proc.phase != Phase::Vanished).map(|proc| (proc.rank, proc.phase));
         if let Some((rank, phase)) = unclean {
-            self.checks.problem(format!("a clean end, but rank {rank} is {phase:?}"));
+            self.checks.problem(format!("the job succeeded, but rank {rank} is {phase:?}"));
         }
     }
 
@@ -101,7 +101,7 @@ impl World {
             });
             if let Some(agent) = fine {
                 let culprits = &self.checks.culprits;
-                let problem = format!("agent {agent} is named in {missing:?}, and is none of {culprits:?}");
+                let problem = format!("agent {agent} is reported in {missing:?}, and is not one of {culprits:?}");
                 self.checks.problem(problem);
             }
         }
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Whether a rank that is blamed for a fence did not come to it.
+    /// Whether the rank that is blamed for a fence has not entered it.
     fn has_left_fence(&self, failure: &Failure) -> bool {
         let (Cause::LeftFence { epoch, collective, .. }, Some(rank)) = (&failure.cause, failure.rank) else {
             return false;
@@ -126,7 +126,7 @@ impl World {
         self.procs[rank.index()].entered <= epoch.0 && self.checks.collectives.is_torn(epoch.0)
     }
 
-    /// Whether a rank that is blamed for a group's barrier did not come to it.
+    /// Whether the rank that is blamed for a group's barrier has not entered it.
     fn has_left_group(&self, failure: &Failure) -> bool {
         let (Cause::LeftGroup { .. }, Some(rank)) = (&failure.cause, failure.rank) else { return false };
         self.checks.teams.is_missed(rank.0)
@@ -138,7 +138,7 @@ impl World {
                 Culprit::Agent(missing.first().map_or(0, |missing| missing.agent.0))
             }
             (Cause::AgentLost { agent, .. }, _) => Culprit::Agent(agent.0),
-            // No misfortune leads to this: links may fail, their frames go on.
+            // No fault leads to this: when a direct link fails, its frames take another path.
             (Cause::NoDirectLink { agent, .. }, _) => Culprit::Agent(agent.0),
             (Cause::KeeperLost | Cause::PmixServer { .. } | Cause::ToldToEnd { .. }, _) => {
                 Culprit::Agent(self.spec.agent_of(failure.node.0))

@@ -1,5 +1,4 @@
-//! Hosts that are not there: all of them are named together, no other is, and in time. Clocks: what is said of their
-//! offsets is true.
+//! Missing hosts: all of them are reported together, no others are, and in time. Clocks: the reported offsets are right.
 
 use crate::checkers::ending::failure;
 use crate::faults::Culprit;
@@ -11,12 +10,12 @@ use wireup_coll::tree::Tree;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure, TracePart};
 
-/// From the end of the start time until the job is over: agents at the end of their time need a few hops, and what is
-/// on its way then, or runs, is ended with grace and then given up (ns).
+/// From the end of the start time until the job is over (ns). Agents at the end of their time need a few hops, and what is then in flight
+/// or running gets its grace period before it is given up.
 const SLACK_NS: u64 = 6_000_000_000;
 
 impl World {
-    /// Hosts in trouble may be blamed from the start.
+    /// Hosts with a problem may be blamed from the start.
     pub(crate) fn blame_hosts(&mut self) {
         let Some(remote) = self.spec.remote.clone() else { return };
         let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
@@ -43,7 +42,7 @@ impl World {
                 self.check_named(&remote, &tree, &out, &named, is_undisturbed);
             }
             _ if is_undisturbed && !out.is_empty() => {
-                self.checks.problem(format!("nobody misses {out:?}"));
+                self.checks.problem(format!("{out:?} cannot start, and are not reported as missing"));
             }
             _ => {}
         }
@@ -60,17 +59,17 @@ impl World {
         let timeout_ns = self.spec.start_timeout_ns;
         let distinct: BTreeSet<u32> = named.iter().map(|(agent, _)| *agent).collect();
         if distinct.len() < named.len() {
-            return self.checks.problem(format!("named twice: {named:?}"));
+            return self.checks.problem(format!("reported twice: {named:?}"));
         }
         if !is_undisturbed {
             return;
         }
-        // With few shells, those that hang keep others from being called.
+        // With few shells, those that hang keep other agents from being called.
         if !remote.may_starve() {
             let unnamed = out.difference(&distinct).filter(|agent| !remote.may_be_unnamed(**agent));
             let unnamed: Vec<&u32> = unnamed.collect();
             if !unnamed.is_empty() {
-                self.checks.problem(format!("not named: {unnamed:?}, but {named:?}"));
+                self.checks.problem(format!("not reported: {unnamed:?}; reported: {named:?}"));
             }
         }
         let is_fine = |(agent, _): &&(u32, String)| {
@@ -78,12 +77,12 @@ impl World {
             !host.is_out() && !remote.may_be_missed(*agent, tree, timeout_ns) && !remote.may_starve()
         };
         if let Some(fine) = named.iter().find(is_fine) {
-            self.checks.problem(format!("{fine:?} is fine, but named; {out:?} are not"));
+            self.checks.problem(format!("{fine:?} is reported, but can start; {out:?} cannot"));
         }
         let bound_ns = timeout_ns + self.spec.kill_grace_ns + SLACK_NS;
         if self.elapsed_ns() > bound_ns {
             let elapsed_ns = self.elapsed_ns();
-            self.checks.problem(format!("over after {elapsed_ns} ns, later than {bound_ns}: {named:?}"));
+            self.checks.problem(format!("the run took {elapsed_ns} ns, more than {bound_ns}: {named:?}"));
         }
     }
 
@@ -106,7 +105,7 @@ impl World {
         let is_clean = self.launcher.life == LauncherLife::Left { code: 0 };
         for (own, aligned) in own.iter().zip(&aligned) {
             let ahead_ns = self.hosts[own.agent.index()].clock_ahead_ns;
-            // Each hop rounds down a nanosecond.
+            // Each hop may round down by a nanosecond.
             let error_ns = aligned.clock_error_ns.saturating_add(u64::from(tree.depth(own.agent)));
             let on_root_ns = (own.job_ns + root_ahead_ns).saturating_sub(ahead_ns);
             if aligned.job_ns.abs_diff(on_root_ns) > error_ns {
@@ -114,7 +113,7 @@ impl World {
                 return self.checks.problem(format!("{problem}, not within {error_ns}"));
             }
             if is_clean && self.spec.remote.is_some() && aligned.clock_error_ns > self.spec.start_timeout_ns {
-                return self.checks.problem(format!("nobody knows the clock of agent {}", own.agent));
+                return self.checks.problem(format!("the clock offset of agent {} is unknown", own.agent));
             }
         }
     }

@@ -1,40 +1,40 @@
-//! PMIx: fences bring what their members had committed, groups have a number of their own, nothing is invented.
+//! PMIx: a fence delivers what its members had committed, each group has a context id of its own, and no data is invented.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A fence or a group, as all of its members call it.
+/// A fence or a group, identical at all of its members.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Call {
-    /// What no other one is called.
+    /// Unique among all calls.
     pub name: String,
     /// In ascending order.
     pub members: Vec<u32>,
     pub collect: bool,
-    /// The group's own name.
+    /// The group's own name, if it is a group.
     pub group: Option<String>,
 }
 
 #[derive(Debug, Default)]
 pub struct ModexCheck {
     commits: BTreeMap<u32, u32>,
-    /// Of each round of a call: what each member had committed when it came.
+    /// For each round of a call: how often each member had committed when it entered.
     board: BTreeMap<(String, u32), BTreeMap<u32, u32>>,
-    /// How often each rank came to each call, and how often it was released.
+    /// How often each rank has entered each call, and how often it was released.
     rounds: BTreeMap<(String, u32), (u32, u32)>,
     contexts: BTreeMap<(String, u32), u64>,
     used: BTreeSet<u64>,
-    /// Calls that somebody would not wait for for ever.
+    /// Calls that a member entered with a timeout.
     impatient: BTreeSet<String>,
     pub published: BTreeSet<u32>,
     pub events: u64,
-    /// How often a server was asked for a rank of its node, for others.
+    /// How often a server was asked by other nodes for the data of a rank of its node.
     pub wanted: u64,
-    /// Calls that were answered without those who had left, and that took too long.
+    /// Calls that completed without members that had left, and calls that timed out.
     pub excused: u32,
     pub timeouts: u32,
 }
 
-/// What a rank commits for the n-th time: its number, n, and some bytes that only it has.
+/// The data of a rank's n-th commit: the rank, n, and bytes that only this rank can produce.
 pub fn record(seed: u64, rank: u32, version: u32) -> Vec<u8> {
     let mut bytes = [rank.to_le_bytes(), version.to_le_bytes()].concat();
     bytes.extend_from_slice(&mark(seed, rank, version).to_le_bytes());
@@ -45,7 +45,7 @@ fn mark(seed: u64, rank: u32, version: u32) -> u64 {
     crate::rng::mix(seed ^ (u64::from(rank) << 32 | u64::from(version)))
 }
 
-/// The latest record of each rank; `None`: some are none.
+/// The latest record of each rank; `None` if the bytes are not valid records.
 pub fn records(seed: u64, bytes: &[u8]) -> Option<BTreeMap<u32, u32>> {
     let mut known = BTreeMap::new();
     for chunk in bytes.chunks(16) {
@@ -84,24 +84,24 @@ impl ModexCheck {
         self.impatient.contains(&call.name)
     }
 
-    /// After a round without excuses: all members' data is there, at least as new as it was.
+    /// After a round that all members completed: the data of all members is there, and at least as new as when they entered.
     pub fn check_data(
         &self,
         call: &Call,
         known: &BTreeMap<u32, u32>,
         has_left: impl Fn(&u32) -> bool,
     ) -> Result<(), String> {
-        // Which round it was is not told: what the first has brought is the least.
-        let Some(board) = self.board.get(&(call.name.clone(), 0)) else { return Err("nobody has come to it".into()) };
+        // The answer does not state its round. The data of the first round is the minimum.
+        let Some(board) = self.board.get(&(call.name.clone(), 0)) else { return Err("no rank has entered it".into()) };
         for (rank, version) in board.iter().filter(|(rank, _)| !has_left(rank)) {
             if known.get(rank).copied().unwrap_or(0) < *version {
-                return Err(format!("it does not bring what rank {rank} has committed"));
+                return Err(format!("it lacks what rank {rank} has committed"));
             }
         }
         Ok(())
     }
 
-    /// A group has this number for these ranks.
+    /// A group has this context id for these ranks.
     pub fn on_context(&mut self, call: &Call, ranks: &[u32], context: u64) -> Result<(), String> {
         for rank in ranks {
             let round = &mut self.rounds.entry((call.name.clone(), *rank)).or_default().1;
@@ -114,7 +114,7 @@ impl ModexCheck {
         let first = ranks.first().map_or(0, |rank| self.rounds[&(call.name.clone(), *rank)].1 - 1);
         let mine = (call.name.clone(), first);
         if !self.used.insert(context) && !self.contexts.iter().any(|(at, of)| *at == mine && *of == context) {
-            return Err(format!("its context {context} is another group's"));
+            return Err(format!("its context {context} belongs to another group"));
         }
         if self.contexts.iter().filter(|(_, of)| **of == context).count() > 1 {
             return Err(format!("two groups have the context {context}"));

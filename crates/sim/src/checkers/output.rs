@@ -1,4 +1,4 @@
-//! Output: what the ranks wrote reaches the terminal, each line whole, once, in order.
+//! Output: everything that the ranks wrote reaches the terminal, each line whole, once, in order.
 
 use crate::spec::WorldSpec;
 use crate::workload::parse_line;
@@ -8,9 +8,9 @@ use wireup_proto::io::Stream;
 /// The lines seen so far.
 pub struct OutputCheck {
     label: bool,
-    /// Text without its line's end yet, by stream and, for split output, rank.
+    /// Text of an unfinished line, by stream and, for split output, by rank.
     partial: BTreeMap<(u8, Option<u32>), Vec<u8>>,
-    /// Number of the next line, by stream and rank.
+    /// The number of the next line, by stream and rank.
     next: BTreeMap<(u8, u32), u32>,
     lossy: bool,
     pub bytes: u64,
@@ -27,7 +27,7 @@ impl OutputCheck {
         }
     }
 
-    /// From now on output may be missing: whoever carried it is gone.
+    /// From now on output may be missing, since an agent or link that carried it is gone.
     pub fn expect_losses(&mut self) {
         self.lossy = true;
     }
@@ -51,7 +51,7 @@ impl OutputCheck {
         let shown = || String::from_utf8_lossy(&line[..line.len().min(100)]).into_owned();
         let (label, text) = if self.label { split_label(line) } else { (None, line) };
         let Some((of_stream, of_rank, number)) = parse_line(text) else {
-            // A line that lost its end with its writer's node is continued by another's.
+            // A line whose end was lost with its node is continued by another rank's line.
             return if self.lossy { Ok(()) } else { Err(format!("broken line: {:?}", shown())) };
         };
         let named = rank.or(label).unwrap_or(of_rank);
@@ -66,7 +66,7 @@ impl OutputCheck {
         Ok(())
     }
 
-    /// Whether all of the `lines` of a rank arrived.
+    /// Checks that all `lines` of a rank arrived.
     pub fn check_end(&self, stream: u8, rank: u32, lines: u32) -> Result<(), String> {
         let seen = self.next.get(&(stream, rank)).copied().unwrap_or_default();
         if seen == lines || (self.lossy && seen < lines) {

@@ -1,14 +1,14 @@
-//! Quiet: when nothing is under way any more, agents hold nothing of collectives that are over.
+//! Quiet: when nothing is in progress, agents keep nothing of completed collectives.
 
 use crate::hosts::Life;
 use crate::launch::LauncherLife;
 use crate::world::World;
 
-/// Longer than any message, start or handshake takes: when nothing happens for so long, nothing is on its way.
+/// Longer than any message, start or handshake takes: if nothing happens for this long, nothing is in flight.
 pub const QUIET_NS: u64 = 150_000_000;
 
 impl World {
-    /// Nothing happens for a while, and nobody waits.
+    /// Nothing has happened for a while, and no rank waits.
     pub(crate) fn check_quiet(&mut self) {
         let collectives = &self.checks.collectives;
         let teams_are_over = self.checks.teams.all_entered() && !self.checks.teams.is_waited_in();

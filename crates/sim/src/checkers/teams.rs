@@ -1,16 +1,16 @@
-//! Barriers of groups: each member leaves each round once, and none before all members are in.
+//! Barriers of groups: each member leaves each round once, and only after all members have entered it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who is in and out of every group's rounds so far.
+/// How many rounds each member of each group has entered and left so far.
 #[derive(Debug, Default)]
 pub struct Teams {
     teams: BTreeMap<String, BTreeMap<u32, Member>>,
-    /// Members that are waited for no more.
+    /// Ranks that the others no longer wait for.
     lost: BTreeSet<u32>,
 }
 
-/// Rounds of one member.
+/// The rounds of one member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Member {
     entered: u32,
@@ -27,7 +27,7 @@ impl Teams {
     }
 
     pub fn on_release(&mut self, rank: u32, name: &str) -> Result<(), String> {
-        let team = self.teams.get_mut(name).ok_or_else(|| format!("released from {name}, which nobody entered"))?;
+        let team = self.teams.get_mut(name).ok_or_else(|| format!("released from {name}, which no rank entered"))?;
         let member = team.entry(rank).or_default();
         member.released += 1;
         let round = member.released;
@@ -39,19 +39,19 @@ impl Teams {
         Ok(())
     }
 
-    /// Others may go on without this one.
+    /// Other ranks may continue without this one.
     pub fn on_lost(&mut self, rank: u32) {
         self.lost.insert(rank);
     }
 
-    /// A round is over for this member without the others.
+    /// A round ended for this member without the others.
     pub fn on_excused(&mut self, rank: u32, name: &str) {
         if let Some(member) = self.teams.get_mut(name).and_then(|team| team.get_mut(&rank)) {
             member.released += 1;
         }
     }
 
-    /// Whether others have entered a round that this rank has not.
+    /// Whether another member has entered a round that this rank has not.
     pub fn is_missed(&self, rank: u32) -> bool {
         let is_behind = |team: &BTreeMap<u32, Member>| {
             let most = team.values().map(|member| member.entered).max();
@@ -60,12 +60,12 @@ impl Teams {
         self.teams.values().any(is_behind)
     }
 
-    /// Whether somebody waits.
+    /// Whether any member waits in a round.
     pub fn is_waited_in(&self) -> bool {
         self.teams.values().flat_map(BTreeMap::values).any(|member| member.entered > member.released)
     }
 
-    /// Whether all members are in whatever anybody has entered.
+    /// Whether in every group all members have entered the same rounds.
     pub fn all_entered(&self) -> bool {
         let is_even = |team: &BTreeMap<u32, Member>| {
             let mut entered = team.values().map(|member| member.entered);
@@ -75,7 +75,7 @@ impl Teams {
         self.teams.values().all(is_even)
     }
 
-    /// Rounds that released all members.
+    /// The number of rounds that released all members.
     pub fn complete(&self) -> u32 {
         let least = |team: &BTreeMap<u32, Member>| team.values().map(|member| member.released).min().unwrap_or(0);
         self.teams.values().map(least).sum()

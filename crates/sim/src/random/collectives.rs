@@ -1,5 +1,4 @@
-//! Worlds that are about collectives: many under way, of all kinds and sizes, by every scheme, and misfortunes that
-//! strike while they are.
+//! Worlds for collectives: many in progress, of all kinds and sizes, with every scheme, and faults at the same time.
 
 use super::{add_mischief, draw_blocks, draw_early_wireup, draw_timing, draw_transport};
 use crate::Report;
@@ -10,12 +9,12 @@ use crate::workload::{Dialect, Lens, Script, Speaks, Step, Which, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{ExchangeScheme, PmiFence};
 
-/// Bytes of all values of an allgather that a world may have together: a fraction of a second of this machine's time.
+/// The most bytes of all values of one allgather of a world together, chosen so that one takes a fraction of a second of real time.
 const ALLGATHER_BYTES_MAX: u64 = 2 << 20;
-/// How long a rank goes on after its last collective, so that all is quiet meanwhile.
+/// How long a rank continues after its last collective, so that everything becomes quiet.
 const QUIET_NS: u64 = 500_000_000;
 
-/// A world without misfortunes.
+/// A random world without faults.
 pub fn collective_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "collectives");
     let nodes = rng.between(1, 9) as u32;
@@ -49,25 +48,24 @@ pub fn collective_world(seed: u64) -> WorldSpec {
         exchange: *rng.pick(&[Auto, Tree, ring, ring, bruck, bruck]),
         transport: draw_transport(seed),
         early_wireup: draw_early_wireup(seed),
-        // A stream of its own: what else a seed means stays as it is.
+        // A random stream of its own, so that everything else that a seed draws does not change.
         exchange_compress: *Rng::stream(seed, "compress").pick(&[0, 0, 1, 200]),
         pmi_fence: if is_lazy { PmiFence::Lazy } else { PmiFence::Strict },
         ..WorldSpec::even(seed, spread, 1, Script::plain(&[]))
     }
 }
 
-/// The collective world of `seed` with misfortunes, most of them while frames of an exchange are on their way; `calm` is
-/// the run without them.
+/// The collective world of `seed` with faults, most of them while frames of an exchange are in flight; `calm` is the run without faults.
 pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     strike(&mut Rng::stream(seed, "collective faults"), collective_world(seed), calm)
 }
 
-/// A world with misfortunes drawn for it.
+/// A world with random faults.
 pub(super) fn strike(rng: &mut Rng, stormy: WorldSpec, calm: &Report) -> WorldSpec {
     strike_with(rng, stormy, calm, add_mischief)
 }
 
-/// The same with other mischief of ranks.
+/// The same, with another function that makes a rank misbehave.
 pub(super) fn strike_with(
     rng: &mut Rng,
     mut stormy: WorldSpec,
@@ -101,7 +99,7 @@ pub(super) fn strike_with(
     stormy
 }
 
-/// When an exchange is under way, if there is any: within one link's delay of a frame that was sent.
+/// A time when an exchange is in progress, if there is one: close to the time at which a frame was sent.
 fn moment(rng: &mut Rng, calm: &Report) -> u64 {
     if calm.exchange_ns.is_empty() || rng.chance(100) {
         return rng.below(calm.elapsed_ns + 1);
@@ -110,12 +108,13 @@ fn moment(rng: &mut Rng, calm: &Report) -> u64 {
     sent_ns.saturating_sub(rng.below(50_000)) + rng.below(150_000)
 }
 
-/// What all programs of a job have in common: their collectives in order, and what they give.
+/// What all programs of a job have in common: their collectives in order, and the contributions.
 struct Plan {
     rounds: Vec<Round>,
-    /// Our own clients start them; text clients know only some.
+    /// Only collectives that text clients know, too.
     for_text: bool,
-    /// The same pairs in every round, so that nobody may put one before all have what was there; else new ones each time.
+    /// Whether all rounds put the same pairs, so that no rank may put one before all ranks have read its old value. Otherwise each round
+    /// puts new ones.
     overwrites: bool,
     quiet: bool,
 }
@@ -163,7 +162,7 @@ impl Plan {
         };
         let is_own = speaks == Speaks::Own;
         let mut steps = vec![Step::Init];
-        // Pairs that fences have published which the rank has waited for, as they were put last.
+        // Pairs of fences that the rank has waited for, and pairs put since, with the length of their last value.
         let (mut published, mut unpublished) = (Vec::new(), Vec::new());
         for round in &self.rounds {
             if rng.chance(150) {
@@ -217,19 +216,19 @@ impl Plan {
     }
 }
 
-/// The length of a pair's value that is published, or on its way.
+/// The length of the last value of a pair.
 fn known(pairs: &[(u16, u16)], pair: u16) -> Option<u16> {
     pairs.iter().rev().find(|(known, _)| *known == pair).map(|(_, value_bytes)| *value_bytes)
 }
 
-/// Gets or look-ups of some pairs that are published.
+/// Gets or look-ups of some published pairs.
 fn draw_gets(rng: &mut Rng, published: &[(u16, u16)], may_look_up: bool, steps: &mut Vec<Step>) {
     for _ in 0..rng.below(3) {
         if published.is_empty() {
             return;
         }
         let (pair, _) = *rng.pick(published);
-        let value_bytes = known(published, pair).expect("it was picked among them");
+        let value_bytes = known(published, pair).expect("the pair is one of the published ones");
         let whose = *rng.pick(&[Whose::All, Whose::Neighbours, Whose::Random(3), Whose::Rank(0)]);
         steps.push(match may_look_up && rng.chance(700) {
             true => Step::LookUp { pair, value_bytes, whose },
@@ -241,7 +240,7 @@ fn draw_gets(rng: &mut Rng, published: &[(u16, u16)], may_look_up: bool, steps: 
     }
 }
 
-/// Values of some bytes, or so many that a subtree's exceed what travels eagerly.
+/// Short values, or values so long that those of a subtree exceed the limit of what is sent eagerly.
 fn draw_lens(rng: &mut Rng, size: u32) -> Lens {
     let most = (ALLGATHER_BYTES_MAX / u64::from(size)).min(1 << 16) as u32;
     let max = (*rng.pick(&[1, 8, 18, 18, 32, 254, 255, 300, 6_000, 1 << 16])).min(most);

@@ -1,4 +1,4 @@
-//! Worlds whose ranks wait for each other in barriers of groups, between fences, and misfortunes that strike meanwhile.
+//! Worlds whose ranks wait in barriers of groups, between fences, and faults at the same time.
 
 use super::collectives::{collective_world, strike};
 use crate::Report;
@@ -8,7 +8,7 @@ use crate::workload::{Dialect, Script, Step, Team, Who, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{PmiFence, PmiVersion};
 
-/// A world without misfortunes: the shape of the collective one of this seed, with a program of its own.
+/// A world without faults: the shape of the collective world of this seed, with another program.
 pub fn group_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "groups");
     let shape = collective_world(seed);
@@ -22,7 +22,7 @@ pub fn group_world(seed: u64) -> WorldSpec {
     }
 }
 
-/// The same with misfortunes; `calm` is the run without them.
+/// The same with faults; `calm` is the run without them.
 pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     strike(&mut Rng::stream(seed, "group faults"), group_world(seed), calm)
 }

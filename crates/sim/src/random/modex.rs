@@ -1,4 +1,4 @@
-//! Worlds whose ranks speak PMIx: fences of all and of some, direct gets, groups, published keys; and misfortunes.
+//! Worlds whose ranks use PMIx: fences of all ranks and of some, direct gets, groups, published keys; and faults.
 
 use super::collectives::{collective_world, strike_with};
 use crate::Report;
@@ -10,7 +10,7 @@ use crate::workload::{PmixStep, Script, Step, Who, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{Modex, PmiFlavour};
 
-/// A world without misfortunes.
+/// A random world without faults.
 pub fn modex_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "modex");
     let shape = collective_world(seed);
@@ -26,7 +26,7 @@ pub fn modex_world(seed: u64) -> WorldSpec {
     }
 }
 
-/// The same with misfortunes; `calm` is the run without them.
+/// The same with faults; `calm` is the run without them.
 pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "modex faults");
     let world = modex_world(seed);
@@ -44,14 +44,14 @@ pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     strike_with(rng, world, calm, add_mischief)
 }
 
-/// Lets one rank do what it should not.
+/// Makes one rank misbehave.
 fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
     let rank = rng.below(u64::from(spec.job_size())) as u32;
     let script = spec.script_of(rank).clone();
     let at = rng.between(1, script.steps.len() as u64 - 2) as usize;
     let only = Step::OnlyRank { rank };
     if matches!(script.steps[at - 1], Step::OnlyRank { .. }) {
-        // That step belongs to the next one.
+        // The previous step applies only to the step after it.
         return;
     }
     let mischief: &[Step] = match rng.below(6) {

@@ -1,4 +1,4 @@
-//! Whether what agents answer is right.
+//! Checks the answers of agents.
 
 use super::Asked;
 use crate::checkers::modex::{Call, record, records};
@@ -34,7 +34,7 @@ impl World {
                     }
                     Answer::Status(Status::RankGone | Status::NotFound) if self.may_be_gone(of) => {}
                     other => {
-                        return self.checks.problem(format!("ranks {waiting:?} get {other:?} of rank {of}"));
+                        return self.checks.problem(format!("ranks {waiting:?} get rank {of}: answer {other:?}"));
                     }
                 }
                 waiting.into_iter().for_each(|rank| self.got(rank));
@@ -44,7 +44,7 @@ impl World {
                     self.checks.modex.published.insert(rank);
                     goes_on(self, rank);
                 }
-                other => self.checks.problem(format!("rank {rank} publishes and hears {other:?}")),
+                other => self.checks.problem(format!("rank {rank} publishes: answer {other:?}")),
             },
             Asked::LookUp { rank, of } => {
                 let value: Bytes = record(self.spec.seed, of, 1).into();
@@ -54,12 +54,12 @@ impl World {
                     Answer::Status(Status::Timeout) if !self.checks.modex.published.contains(&of) => {
                         goes_on(self, rank)
                     }
-                    other => self.checks.problem(format!("rank {rank} looks up what {of} has published: {other:?}")),
+                    other => self.checks.problem(format!("rank {rank} looks up what {of} published: answer {other:?}")),
                 }
             }
             Asked::Procs { rank } => match answer {
                 Answer::ProcTable { procs } if self.are_all(&procs) => goes_on(self, rank),
-                other => self.checks.problem(format!("rank {rank} asks for processes and hears {other:?}")),
+                other => self.checks.problem(format!("rank {rank} asks for processes: answer {other:?}")),
             },
         }
     }
@@ -73,7 +73,7 @@ impl World {
         procs.len() == self.procs.len() && procs.iter().enumerate().all(is_right)
     }
 
-    /// Whether a get of this rank may come to nothing: it never commits, its server does not say so, or the job ends.
+    /// Whether a get of this rank may fail: the rank never commits, its server does not report that, or the job ends.
     fn may_be_gone(&self, of: u32) -> bool {
         let proc = &self.procs[of as usize];
         let has_left = proc.finalized || !matches!(proc.phase, Phase::Starting | Phase::Running);
@@ -115,7 +115,7 @@ impl World {
                 self.checks.modex.timeouts += 1;
                 return Ok(());
             }
-            (other, _) => return Err(format!("is answered {other:?}")),
+            (other, _) => return Err(format!("the answer is {other:?}")),
         };
         for rank in ranks {
             self.checks.teams.on_release(*rank, &call.name)?;

@@ -1,4 +1,4 @@
-//! What ranks want of their server, and what it asks of its agent for them.
+//! The requests of ranks to their server, and its requests to its agent.
 
 use super::{Asked, take_of};
 use crate::checkers::modex::{Call, record};
@@ -9,7 +9,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Ask, FromServer, Item, Keep, Range, Set};
 
 impl World {
-    /// What a rank asks of its server; `false`: there is none, and it waits for ever.
+    /// The host of a rank whose server is ready. `None`: there is none, and the rank waits forever.
     fn asks(&mut self, rank: u32) -> Option<u32> {
         let host = self.procs[rank as usize].host;
         self.procs[rank as usize].doing = Doing::Reply;
@@ -72,7 +72,7 @@ impl World {
         self.step_done(rank);
     }
 
-    /// A rank comes to a fence or a group; the agent is asked when all members here are in.
+    /// A rank enters a fence or a group; the agent is asked when all local members have entered.
     pub(crate) fn pmix_enter(&mut self, rank: u32, call: Call, timeout_s: Option<u32>) {
         let Some(host) = self.asks(rank) else { return };
         self.checks.teams.on_enter(rank, &call.name, &call.members);
@@ -81,7 +81,7 @@ impl World {
         self.go_on_together(host, call);
     }
 
-    /// A rank here is gone, and the library goes on without it.
+    /// A local rank has ended, and the library continues without it.
     pub(crate) fn server_loses(&mut self, rank: u32) {
         let host = self.procs[rank as usize].host;
         let Some(server) = self.hosts[host as usize].server.as_mut().filter(|server| server.serving) else { return };
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Asks the agent if all members here are in.
+    /// Asks the agent if all local members have entered.
     fn go_on_together(&mut self, host: u32, call: Call) {
         let Some(server) = self.hosts[host as usize].server.as_mut() else { return };
         let is_here = |member: &&u32| self.procs[**member as usize].host == host && !server.lost.contains(*member);
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// A value has come: on to the next one.
+    /// A get is complete: the rank continues with the next one.
     pub(super) fn got(&mut self, rank: u32) {
         if self.procs[rank as usize].is_running() {
             self.checks.gets += 1;

@@ -1,10 +1,11 @@
-//! What must hold in every session.
+//! The rules that hold in every session.
 //!
-//! - A job that nobody disturbs succeeds, with the right values and all of its output; one that is disturbed fails for that reason and
-//!   no other: a lost node is named, and it is one of the job's.
-//! - When nothing is planned any more, no agent holds anything of a job, and (since nothing happens) no deadline is armed.
-//! - The root knows exactly who is there, and each lives once; nobody is lost who was not struck since it last returned.
-//! - When the session is ended, nothing is left.
+//! - A job that no fault affects succeeds, with the right values and all of its output. A job that a fault affects fails for that reason
+//!   only; if it reports a lost node, that node is one of the job's and was affected by a fault.
+//! - When nothing is planned any more, no agent keeps anything of a job, and (since nothing happens) no deadline is armed.
+//! - The root knows exactly which agents are up, and each of these has one process. An agent is lost only after a fault since its last
+//!   return.
+//! - After the end of the session nothing is left.
 
 use super::spec::{Mischief, SessionSpec};
 use super::world::World;
@@ -14,22 +15,22 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Cause, Ended};
 use wireup_wire::session::{Entry, NodeState, Presence};
 
-/// Bytes that one agent may keep for each other one between jobs: some small frames that were not acknowledged.
+/// The most bytes that an agent may keep for each other agent between jobs: some small frames that were not acknowledged.
 const KEPT_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Default)]
 pub struct Checks {
     problems: Vec<String>,
-    /// By plan.
+    /// Indexed like the job plans.
     fates: Vec<Fate>,
     plans: BTreeMap<JobId, usize>,
-    /// The spec's job and the number of ranks, as its ranks were told.
+    /// The index of the job's plan and the number of ranks, as its ranks were told.
     shapes: BTreeMap<JobId, (usize, u32)>,
-    /// Agents to which something was done since they last returned, and until when it goes on.
+    /// Agents affected by a fault since their last return, and the end of the fault.
     struck: BTreeMap<u32, Instant>,
-    /// Those to which something was ever done.
+    /// Agents ever affected by a fault.
     were_struck: BTreeSet<u32>,
-    /// Agents that were lost with others, for nothing else: they return at once.
+    /// Agents of the last `Lost` entry that were not affected by a fault themselves. The next entry must return them.
     unheard: BTreeSet<u32>,
     nodes: Option<(usize, usize)>,
     copies_most: usize,
@@ -47,22 +48,22 @@ struct Fate {
     was_killed: bool,
 }
 
-/// What came of a session.
+/// The result of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub seed: u64,
     pub problems: Vec<String>,
     pub digest: u64,
     pub events: u64,
-    /// Jobs that were launched, that succeeded, and that lost a node.
+    /// Jobs that were launched, jobs that succeeded, and jobs that lost a node.
     pub launched: u32,
     pub succeeded: u32,
     pub torn: u32,
-    /// Nodes up, and lost, at the end.
+    /// Nodes that were up, and nodes that were lost, at the end.
     pub nodes: (usize, usize),
-    /// How many copies of one agent lived at the same time.
+    /// The most copies of one agent that existed at the same time.
     pub copies_most: usize,
-    /// What agents held when nothing was under way.
+    /// What agents kept when nothing was in progress.
     pub holds: Vec<Holds>,
 }
 
@@ -88,19 +89,19 @@ impl Checks {
         self.problems.len() > 5
     }
 
-    /// Something is done to an agent by which others lose it.
+    /// A fault affects an agent in such a way that others may lose it.
     pub fn strike(&mut self, agent: u32, until: Instant) {
         let latest = self.struck.entry(agent).or_insert(until);
         *latest = until.max(*latest);
         self.were_struck.insert(agent);
     }
 
-    /// So many copies of an agent live.
+    /// An agent has this many copies.
     pub fn on_copies(&mut self, copies: usize) {
         self.copies_most = self.copies_most.max(copies);
     }
 
-    /// The root has decided this.
+    /// The root has written this entry.
     pub fn on_entry(&mut self, entry: &Entry, now: Instant) {
         let unheard = std::mem::take(&mut self.unheard);
         match entry {
@@ -123,7 +124,7 @@ impl Checks {
     }
 
     fn causeless(&mut self, agents: impl IntoIterator<Item = u32>) {
-        let problem = |agent| format!("agent {agent} is lost, and nothing was done to it since it came");
+        let problem = |agent| format!("agent {agent} is lost without a fault since it was started");
         self.problems.extend(agents.into_iter().map(problem));
     }
 
@@ -137,7 +138,7 @@ impl Checks {
         self.shapes.insert(id, shape);
         let is_its = self.plans.get(&id).is_some_and(|of| self.fates[*of].agents.contains(&at));
         if !is_its {
-            self.problem(format!("agent {at} starts ranks of job {id}, which has none there"));
+            self.problem(format!("agent {at} starts ranks of job {id}, which has none on this node"));
         }
     }
 
@@ -147,7 +148,7 @@ impl Checks {
 
     pub fn on_output(&mut self, of: usize, bytes: &[u8]) {
         let fate = &mut self.fates[of];
-        // A flood is not kept.
+        // The output of a rank that writes without end is not kept.
         if fate.output.len() < 1 << 20 {
             fate.output.extend_from_slice(bytes);
         }
@@ -167,7 +168,7 @@ impl Checks {
         }
     }
 
-    /// Whether a job ends only if somebody ends it.
+    /// Whether a job ends only if it is ended from outside.
     pub fn is_endless(&self, spec: &SessionSpec, id: JobId) -> bool {
         let plan = self.plans.get(&id).map(|of| &spec.jobs[*of]);
         plan.is_some_and(|plan| plan.mischief.is_some_and(Mischief::is_endless))
@@ -178,13 +179,13 @@ impl Checks {
         for (agent, node) in nodes.iter().enumerate() {
             let problem = match &node.presence {
                 Presence::Starting => Some("is neither up nor lost".to_owned()),
-                Presence::Up if living[agent] == 0 => Some("is gone, and not known to be lost".into()),
-                Presence::Up if living[agent] > 1 => Some(format!("lives {} times", living[agent])),
+                Presence::Up if living[agent] == 0 => Some("has no process and is not lost".into()),
+                Presence::Up if living[agent] > 1 => Some(format!("has {} processes", living[agent])),
                 Presence::Lost { problem } if living[agent] > 0 => {
-                    Some(format!("lives, and is taken for lost: {problem}"))
+                    Some(format!("has a process and is lost: {problem}"))
                 }
                 Presence::Lost { problem } if !self.struck.contains_key(&(agent as u32)) => {
-                    Some(format!("is lost, and nothing was done to it: {problem}"))
+                    Some(format!("is lost without a fault: {problem}"))
                 }
                 Presence::Lost { .. } => {
                     lost += 1;
@@ -218,15 +219,15 @@ impl Checks {
                 Some(Mischief::Crashes { rank } | Mischief::Fails { rank, .. } | Mischief::Lies { rank })
                     if culprit(rank) =>
                 {
-                    Some(format!("succeeds although rank {rank} does not"))
+                    Some(format!("succeeds although rank {rank} fails"))
                 }
                 _ => self.missing_output(fate, id, plan.lines),
             },
             Some((Cause::AgentLost { agent, .. }, _)) => {
                 let is_its = fate.agents.contains(&agent.0) && self.were_struck.contains(&agent.0);
-                (!is_its).then(|| format!("fails since agent {agent} is lost, which is not so, or not its own"))
+                (!is_its).then(|| format!("fails since agent {agent} is lost, which had no fault or is not in the job"))
             }
-            Some((Cause::Killed { .. }, _)) => (!fate.was_killed).then(|| "was killed by nobody".to_owned()),
+            Some((Cause::Killed { .. }, _)) => (!fate.was_killed).then(|| "was killed without a request".to_owned()),
             Some((Cause::Signalled { .. } | Cause::Exited(_) | Cause::Pmi { .. }, rank)) => {
                 (!by_mischief(rank.map(|rank| rank.0))).then(|| format!("fails: {:?}", ended.failure))
             }
@@ -269,7 +270,7 @@ impl World {
             self.checks.problem(format!("{} still holds {holds:?}, {sets} sets of ranks", self.name(copy)));
         }
         if let Some(due) = is_due {
-            self.checks.problem(format!("{} is idle and waits for {due:?}", self.name(copy)));
+            self.checks.problem(format!("{} is idle and has a deadline at {due:?}", self.name(copy)));
         }
         self.checks.holds.push(holds);
     }
@@ -282,7 +283,7 @@ impl World {
             }
         }
         if self.checks.nodes.is_none() {
-            self.checks.problem("the root does not tell of its nodes".into());
+            self.checks.problem("the root does not report its nodes".into());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Who reaches whom: addresses, links, hosts that do not answer.
+//! Dials: addresses, links, hosts that do not answer.
 
 use super::hosts::AgentCopy;
 use super::world::{Plan, World};
@@ -14,21 +14,21 @@ const DIAL_NS_MAX: u64 = 5_000_000_000;
 const REFUSED: &str = "Connection refused";
 const SILENT: &str = "no answer in time";
 
-/// The dials of one host that another one does not hear.
+/// A fault: dials from one host to another get no answer.
 pub struct Wall {
     pub from: u32,
     pub to: u32,
     pub until: Instant,
 }
 
-/// What comes of a dial.
+/// The outcome of a dial.
 enum Answer {
     Copy(u32),
     Refusal,
     Silence,
 }
 
-/// The host of an address, and the life, if it says one.
+/// The host in an address and, if the address states it, the number of the copy.
 fn parts(address: &str) -> Option<(u32, Option<u32>)> {
     let address = address.strip_prefix("agent ")?;
     match address.split_once(" life ") {
@@ -38,13 +38,13 @@ fn parts(address: &str) -> Option<(u32, Option<u32>)> {
 }
 
 impl World {
-    /// Where a copy listens. The root's address never changes.
+    /// The listening address of a copy. The root's address never changes.
     pub(super) fn address(&self, copy: u32) -> String {
         let (host, life) = (self.host_of(copy), self.copies[copy as usize].life);
         if host != 0 { format!("agent {host} life {life}") } else { format!("agent {host}") }
     }
 
-    /// The first address decides; what none of our agents wrote leads nowhere.
+    /// Only the first address is used. An address that no agent wrote is refused.
     fn answer(&self, copy: u32, addresses: &[String]) -> Answer {
         let Some((host, life)) = addresses.first().and_then(|address| parts(address)) else { return Answer::Refusal };
         if host as usize >= self.hosts.len() {
@@ -67,7 +67,7 @@ impl World {
         self.walls.iter().any(|wall| wall.from == from && wall.to == to && wall.until > now)
     }
 
-    /// A new agent that does not find its parent leaves.
+    /// A new agent that does not find its parent exits.
     pub(super) fn on_dials(&mut self, copy: u32, parent: String) {
         match self.answer(copy, &[parent]) {
             Answer::Refusal => self.agent_dies(copy),

@@ -1,4 +1,4 @@
-//! What is done to a session.
+//! Injects faults into a session.
 
 use super::dials::Wall;
 use super::spec::Fault;
@@ -7,7 +7,8 @@ use wireup_coll::tree::Tree;
 use wireup_proto::Instant;
 use wireup_wire::ids::AgentId;
 
-/// How long after the end of a wall somebody may still be lost by it (ns). Chosen: a dial, and as long as the root waits for an agent.
+/// How long after the end of a wall an agent may still be lost because of it (ns). Chosen: the time of a dial, and the time that the root
+/// waits for an agent.
 const WALL_SHOWS_NS: u64 = 20_000_000_000;
 
 impl World {
@@ -53,7 +54,7 @@ impl World {
         self.net.cut(&mut self.clock, link);
     }
 
-    /// The link of an agent towards the root, if it has one.
+    /// The link of an agent to its parent, if it has one; marks the agent as affected by a fault.
     fn strike_link_up(&mut self, agent: u32) -> Option<u32> {
         let copy = self.newest_at(agent)?;
         let link = self.living(copy)?.up?;
@@ -61,13 +62,13 @@ impl World {
         Some(link)
     }
 
-    /// From now on nothing comes over it.
+    /// From now on nothing arrives on this link.
     pub(super) fn silence(&mut self, link: u32) {
         self.rules.on_broken(link);
         self.net.silence(&mut self.clock, link, self.spec.node_timeout_ns);
     }
 
-    /// An agent, and so many above it as the tree was drawn; the root left out.
+    /// An agent and this many of its ancestors in the original tree, without the root.
     fn with_above(&self, agent: u32, above: u32) -> Vec<u32> {
         let tree = Tree::new(self.spec.agents, self.spec.fanout);
         let up = std::iter::successors(Some(AgentId(agent)), |agent| tree.parent(*agent));
@@ -93,8 +94,8 @@ impl World {
         let Some(copy) = self.newest_at(agent).filter(|_| agent != 0) else { return };
         let until = Instant(self.clock.now().0.saturating_add(for_ns));
         self.checks.strike(agent, until);
-        // Its children give their links to it up; when it goes on, it takes them for gone. In a session that waits for nothing they do
-        // not notice before that, and all below them may be lost with them.
+        // Its children give up their links to it; when it continues, it takes them for lost. In a session that does not probe they notice
+        // only then, and the whole subtree may be lost with them.
         let mut below = vec![copy];
         let mut next = 0;
         while let Some(&above) = below.get(next) {

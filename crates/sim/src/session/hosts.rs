@@ -1,7 +1,7 @@
-//! Agents' drivers: processes that are born, take turns, and die.
+//! The drivers of agents: processes that start, take turns, and die.
 //!
-//! A host may hold several copies of its agent: an older one lives on beside the one that was started again, until the protocol makes
-//! it leave.
+//! A host may have several copies of its agent: an older one continues beside the one that was started again, until the protocol makes it
+//! exit.
 
 use super::processes::HostJob;
 use super::spec::SessionSpec;
@@ -16,44 +16,44 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{self, AgentSpec, Bootstrap, RemoteShell};
 use wireup_wire::session::Standing;
 
-/// How `ssh` leaves when it fails itself.
+/// The exit status of `ssh` when `ssh` itself fails.
 const SSH_FAILED: ExitStatus = ExitStatus::Exited(255);
 
 #[derive(Default)]
 pub struct Host {
-    /// How many agents were born here.
+    /// How many agents were started here.
     pub lives: u32,
     /// It has no power until then.
     pub off_until: Instant,
 }
 
-/// One process of an agent; a world counts them, and they keep their number when they are gone.
+/// One process of an agent. A world numbers them; they keep their number after they have ended.
 pub struct AgentCopy {
     pub host: u32,
-    /// It is the host's first, second, ...
+    /// Its number among the copies started on this host, from 1.
     pub life: u32,
-    /// As it was told at its birth.
+    /// According to its bootstrap message.
     pub incarnation: u32,
     pub living: Option<Living>,
-    /// Links by the numbers that it knows them by.
+    /// Its links, by its own numbers for them.
     pub links: Vec<u32>,
 }
 
 pub struct Living {
     pub machine: Agent,
     pub jobs: BTreeMap<JobId, HostJob>,
-    /// The link towards the root.
+    /// The link to its parent.
     pub up: Option<u32>,
-    /// Whose shell brought it.
+    /// The copy that started it, and the remote shell.
     shell: Option<(u32, ShellId)>,
     turn_is_due: bool,
     tick_at: Option<Instant>,
-    /// What it would have heard since it was stopped.
+    /// `Some` while it is stopped: the inputs since then.
     unheard: Option<VecDeque<Input>>,
 }
 
 impl Living {
-    /// Whether it has heard all that reached it, and has done what it wants.
+    /// Whether it has handled all of its inputs and all of its outputs were carried out.
     pub fn is_settled(&self) -> bool {
         !self.turn_is_due && self.unheard.is_none()
     }
@@ -102,7 +102,7 @@ impl World {
         copy
     }
 
-    /// Those that live on a host, the oldest first.
+    /// The running copies on a host, the oldest first.
     pub(super) fn living_at(&self, host: u32) -> Vec<u32> {
         let is_here = |copy: &AgentCopy| copy.host == host && copy.living.is_some();
         (0..self.copies.len() as u32).filter(|copy| is_here(&self.copies[*copy as usize])).collect()
@@ -153,7 +153,7 @@ impl World {
         self.plan(delay_ns, Plan::Dials { copy, parent });
     }
 
-    /// Whether a remote shell leads to a host; else it says so in its time.
+    /// Whether a remote shell reaches a host; if not, the shell reports that after a delay.
     fn is_startable(&mut self, starter: u32, shell: ShellId, at: u32) -> bool {
         let refuses = self.spec.no_start.iter_mut().find(|(agent, times)| *agent == at && *times > 0);
         let (delay_ns, status, words) = if let Some((_, times)) = refuses {
@@ -170,7 +170,7 @@ impl World {
         false
     }
 
-    /// A remote shell that only asks whether a host answers.
+    /// A remote shell that only probes whether a host answers.
     fn on_probes(&mut self, copy: u32, shell: ShellId, at: u32) {
         let (delay_ns, status, words) = match self.is_off(at) {
             true => (self.spec.node_timeout_ns, SSH_FAILED, "Connection timed out"),
@@ -179,7 +179,7 @@ impl World {
         self.shell_ends(delay_ns, copy, shell, status, words);
     }
 
-    /// The shell that an agent is born of, unless it breaks at that moment: then it says that, and its agent goes on without it.
+    /// The shell that starts an agent. If it breaks at that moment, it reports that, and the agent continues without it.
     fn shell_of(&mut self, at: u32, starter: u32, shell: ShellId) -> Option<(u32, ShellId)> {
         let breaks = self.spec.broken_shells.iter_mut().find(|(agent, times)| *agent == at && *times > 0);
         let Some((_, times)) = breaks else { return Some((starter, shell)) };
@@ -242,7 +242,7 @@ impl World {
         self.turn_soon(copy);
     }
 
-    /// It handles nothing; what reaches it waits.
+    /// It handles nothing; its inputs wait.
     pub(super) fn stop(&mut self, copy: u32) {
         let Some(living) = self.living_mut(copy) else { return };
         living.unheard.get_or_insert_default();
@@ -308,9 +308,9 @@ impl World {
             Output::Write { .. } | Output::Resize { .. } => {}
             Output::StartPmix(_) | Output::PmixSend { .. } | Output::StopPmix { .. } => {}
             Output::Share { .. } | Output::WriteSlot { .. } | Output::Unshare { .. } => {
-                panic!("ranks of standing sessions speak text here, and read no memory")
+                panic!("the ranks of simulated sessions use text PMI and no shared memory")
             }
-            Output::StartStep { .. } => panic!("agents of standing sessions are called one by one"),
+            Output::StartStep { .. } => panic!("the agents of simulated sessions are started one by one"),
             Output::JobGone { job } => self.job_gone(copy, job),
             Output::Exit => self.agent_leaves(copy),
         }
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// It closes what it has and goes; so do its ranks.
+    /// It closes its links and exits; its ranks end with it.
     fn agent_leaves(&mut self, copy: u32) {
         self.trace(|| format!("{} leaves", self.name(copy)));
         self.check_leaves(copy);
@@ -353,7 +353,7 @@ impl World {
         self.gone(copy, delay_ns, ExitStatus::Signalled { signal: 9, core_dumped: false }, "");
     }
 
-    /// Its host has no power any more: nobody hears anything of it.
+    /// Its host has lost power: nothing more is received from it.
     pub(super) fn vanish(&mut self, copy: u32) {
         self.trace(|| format!("{} vanishes", self.name(copy)));
         for link in self.copies[copy as usize].links.clone() {

@@ -1,4 +1,4 @@
-//! Launchers that attach to the root: those of jobs, and helpers that want something else.
+//! Launchers that attach to the root: those of jobs, and helpers for other requests.
 
 use super::spec::{Fault, JobPlan};
 use super::world::{Plan, World};
@@ -28,12 +28,12 @@ enum Wants {
     Job(usize),
     Revive,
     EndJobs,
-    /// To know what is there, and then the end.
+    /// Asks for the nodes, then ends the session.
     End,
 }
 
 impl World {
-    /// A launcher attaches: a job's, or the one that ends the world.
+    /// A launcher attaches: a job's, or the one that ends the session.
     pub(super) fn on_launcher(&mut self, job: Option<usize>) {
         self.attach(job.map_or(Wants::End, Wants::Job));
     }
@@ -101,7 +101,7 @@ impl World {
             (Wants::Revive, Control::Welcome(_)) => self.say(number, &Control::Revive),
             (Wants::Revive, Control::Nodes(nodes)) => {
                 if nodes.iter().any(|node| node.presence == Presence::Starting) {
-                    self.checks.problem("told of nodes that are not settled".into());
+                    self.checks.problem("the answer to Revive contains nodes that are still starting".into());
                 }
                 self.leave(number);
             }
@@ -114,7 +114,7 @@ impl World {
                         self.say(number, &Control::KillJob { job: entry.job, signal: None, by: "helper".into() });
                     }
                 }
-                // What it has said is on its way; the answers do not matter.
+                // Its requests are on their way; it needs no answers.
                 self.leave(number);
             }
             (Wants::End, Control::Welcome(_)) => self.say(number, &Control::AskNodes),
@@ -124,11 +124,11 @@ impl World {
                 self.say(number, &Control::EndSession { kill: true });
             }
             (Wants::End, Control::JobList(_)) | (_, Control::Granted | Control::Note(_)) => {}
-            (wants, message) => self.checks.problem(format!("a launcher that wants {wants:?} hears {message:?}")),
+            (wants, message) => self.checks.problem(format!("a launcher that wants {wants:?} receives {message:?}")),
         }
     }
 
-    /// How many agents of a host live and were not stopped.
+    /// How many copies on a host run and are not stopped.
     fn going_on_at(&self, host: u32) -> usize {
         let goes_on = |copy: &u32| self.living(*copy).is_some_and(|living| !living.is_stopped());
         self.living_at(host).iter().filter(|copy| goes_on(copy)).count()
@@ -145,7 +145,7 @@ impl World {
         self.net.close(&mut self.clock, launcher.link, 1);
     }
 
-    /// It knows what there is, and launches what is possible.
+    /// Launches a job on those of its nodes that are not lost.
     pub(super) fn on_launches(&mut self, number: u32) {
         let launcher = &mut self.launchers[number as usize];
         let (Wants::Job(of), Some(welcome)) = (launcher.wants, launcher.welcome.take()) else { return };

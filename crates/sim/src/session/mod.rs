@@ -1,9 +1,8 @@
-//! Standing sessions: many launchers and many jobs at once and after one another, while agents, links and launchers are lost.
+//! Standing sessions: many launchers and jobs, concurrently and one after another, while agents, links and launchers are lost.
 //!
-//! A world of its own beside that of single runs: its ranks do little (init, put, fence, get, output, finalize, or one of several
-//! mischiefs), its agents live, die and return, its launchers come and go. What must hold is in `checks` and, after every event, in `rules`; `shrink` makes
-//! worlds that break a rule small. As everywhere, a run is a
-//! function of its spec.
+//! This simulator is separate from that of single runs. Its ranks do little (init, put, fence, get, output, finalize, or one of several
+//! faults); its agents start, die and return; its launchers come and go. The rules are in `checks` and, for those checked after every
+//! event, in `rules`. `shrink` reduces worlds that break a rule. As everywhere, a run is a function of its spec.
 
 mod checks;
 mod dials;

@@ -1,4 +1,4 @@
-//! Ranks: a little PMI, a little output, and what some do instead.
+//! Ranks: a little PMI, a little output, and the faults of some ranks.
 
 use super::spec::Mischief;
 use super::world::{Plan, World};
@@ -24,7 +24,7 @@ struct Proc {
     stage: u32,
 }
 
-/// What a rank does next.
+/// The next action of a rank.
 #[derive(Clone, Debug)]
 pub enum Doing {
     Starts,
@@ -34,7 +34,7 @@ pub enum Doing {
     Dies(ExitStatus),
 }
 
-/// Where a job's shape is written for its ranks: the spec's job and the number of ranks.
+/// The shape of a job, which its ranks find in their arguments: the index of its plan and the number of ranks.
 fn shape(plan: &SpawnPlan) -> (usize, u32) {
     let argument = |at: usize| String::from_utf8_lossy(&plan.programs[0].argv[at]).parse().unwrap_or(0u32);
     (argument(1) as usize, argument(2))
@@ -134,12 +134,12 @@ impl World {
         }
     }
 
-    /// The next of what the agent said: the rank goes on with its script, a request for each line.
+    /// The next bytes from the agent arrive. For each line, the rank continues its script with the next request.
     fn on_hears(&mut self, copy: u32, job: JobId, local: u16, size: u32, work_ns: u64) {
         let Some(proc) = self.proc(copy, job, local) else { return };
         let Some(bytes) = proc.replies.pop_front() else { return };
         proc.line.extend_from_slice(&bytes);
-        // One line is one reply, and there is one at a time.
+        // One line is one reply, and only one reply is outstanding.
         let Some(end) = proc.line.iter().position(|byte| *byte == b'\n') else { return };
         let line: Vec<u8> = proc.line.drain(..=end).collect();
         let line = String::from_utf8_lossy(&line).into_owned();
@@ -182,7 +182,7 @@ impl World {
             SignalTarget::One(local) => local.0..local.0 + 1,
         };
         for local in locals {
-            // A rank of three does not care for SIGTERM.
+            // 30 % of the ranks ignore SIGTERM.
             if signal == 9 || !self.rng.chance(300) {
                 let doing = Doing::Dies(ExitStatus::Signalled { signal, core_dumped: false });
                 let delay_ns = self.spec.timing.report.draw(&mut self.rng);
@@ -193,7 +193,7 @@ impl World {
 
     fn die(&mut self, copy: u32, job: JobId, local: u16, status: ExitStatus) {
         let Some(proc) = self.proc(copy, job, local) else { return };
-        // Who has not begun hears no signal; its agent knows that.
+        // A rank that has not started receives no signal; its agent knows that.
         if !proc.has_started || !std::mem::replace(&mut proc.is_running, false) {
             return;
         }
@@ -204,7 +204,7 @@ impl World {
         self.plan(delay_ns, Plan::Reads { copy, job, local });
     }
 
-    /// The driver has read to the end of what a dead rank wrote.
+    /// The driver has read all that a dead rank wrote.
     pub(super) fn on_reads(&mut self, copy: u32, job: JobId, local: u16) {
         for stream in [Stream::Out, Stream::Err] {
             self.tell(copy, Input::StdioClosed { job, local: LocalRank(local), stream });

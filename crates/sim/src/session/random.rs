@@ -5,10 +5,10 @@ use crate::rng::Rng;
 use std::ops::RangeInclusive;
 use wireup_wire::peer::AgentTransport;
 
-/// How long things begin (ns).
+/// The time within which jobs and faults begin (ns).
 const SPAN_NS: u64 = 3_000_000_000;
 
-/// A session with jobs and nothing that disturbs more than one of them.
+/// A session with jobs, and no faults that affect more than one of them.
 pub fn calm(seed: u64) -> SessionSpec {
     let mut rng = Rng::stream(seed, "random session");
     let agents = rng.between(1, 20) as u32;
@@ -16,17 +16,17 @@ pub fn calm(seed: u64) -> SessionSpec {
     let transport = if rng.chance(250) { AgentTransport::Tree } else { AgentTransport::Auto };
     let fanout = rng.between(1, 5) as u32;
     let jobs = (0..jobs).map(|_| job(&mut rng, agents)).collect();
-    // Whatever is endless is ended.
+    // Ends the jobs that do not end by themselves.
     let ends = (1..=4).map(|turn| (turn * SPAN_NS, Fault::EndJobs)).collect();
     SessionSpec { seed, agents, fanout, transport, jobs, faults: ends, ..SessionSpec::default() }
 }
 
-/// The same with losses.
+/// The same with one to six faults.
 pub fn stormy(seed: u64) -> SessionSpec {
     with_faults(seed, "storm", 1..=6)
 }
 
-/// The same with many.
+/// The same with seven to 25 faults.
 pub fn wild(seed: u64) -> SessionSpec {
     with_faults(seed, "wild", 7..=25)
 }
@@ -45,7 +45,7 @@ fn with_faults(seed: u64, stream: &str, faults: RangeInclusive<u64>) -> SessionS
             _ => Fault::Revive,
         };
         let silent = matches!(fault, Fault::SilenceLink { .. });
-        // Nobody knows of agents behind a link that falls silent before they are heard of.
+        // If a link falls silent before the agents below it are reported, nothing is known of them.
         let at_ns = rng.below(SPAN_NS).max(if silent { 200_000_000 } else { 0 });
         spec.faults.push((at_ns, fault));
     }
@@ -55,12 +55,12 @@ fn with_faults(seed: u64, stream: &str, faults: RangeInclusive<u64>) -> SessionS
     if rng.chance(500) {
         spec.faults.push((SPAN_NS + rng.below(SPAN_NS), Fault::Revive));
     }
-    // Somebody ends what hangs also when all else is over.
+    // Ends the jobs that hang, also when everything else is over.
     spec.faults.push((20 * SPAN_NS, Fault::EndJobs));
     spec
 }
 
-/// A session in which hosts lose power, do not hear each other, and agents are started beside older ones that still live.
+/// A session in which hosts lose power or cannot reach each other, and agents are started again beside older copies that still run.
 pub fn fierce(seed: u64) -> SessionSpec {
     let mut spec = calm(seed);
     let mut rng = Rng::stream(seed, "fierce");
@@ -70,7 +70,7 @@ pub fn fierce(seed: u64) -> SessionSpec {
         let at_ns = rng.below(2 * SPAN_NS).max(200_000_000);
         spec.faults.push((at_ns, fault));
         if rng.chance(400) {
-            // Some do not wait until the session has noticed a loss, or all of it.
+            // Some revivals come before the session has noticed a loss, or all of it.
             let longest_ns = *rng.pick(&[10_000_000, 1_000_000_000, 6_000_000_000]);
             spec.faults.push((at_ns + rng.below(longest_ns), Fault::Revive));
         }
@@ -84,7 +84,7 @@ pub fn fierce(seed: u64) -> SessionSpec {
         spec.faults.push((4 * SPAN_NS + rng.below(4 * SPAN_NS), Fault::Revive));
     }
     spec.remote = rng.chance(500);
-    // Somebody ends what hangs also when all else is over.
+    // Ends the jobs that hang, also when everything else is over.
     spec.faults.extend([(20 * SPAN_NS, Fault::EndJobs), (40 * SPAN_NS, Fault::EndJobs)]);
     spec
 }
@@ -106,7 +106,7 @@ fn fierce_fault(rng: &mut Rng, agents: u32) -> Fault {
             let to = if rng.chance(500) { 0 } else { one(rng) };
             Fault::Wall { from: agent, to, is_both: rng.chance(500), for_ns }
         }
-        // Nobody notices one that is stopped for ever while nobody waits for it.
+        // Never stopped forever: nothing would notice that while nothing waits for the agent.
         10 => Fault::Stop { agent, for_ns: 1 + rng.below(6 * SPAN_NS) },
         _ => Fault::Revive,
     }

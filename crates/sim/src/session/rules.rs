@@ -1,11 +1,11 @@
-//! What must hold after every event of a session.
+//! The rules that hold after every event of a session.
 //!
-//! - Of an incarnation at most one copy is linked.
-//! - Nobody leaves by itself whom the root has not lost, as long as the root can be reached.
-//! - Nobody is lost without a cause.
-//! - A loss makes an agent dial the root some times, and not for ever.
+//! - At most one copy of an incarnation is linked.
+//! - An agent that the root has not lost does not exit by itself as long as it can reach the root.
+//! - An agent is lost only with a cause.
+//! - After a loss, an agent dials the root a bounded number of times.
 //!
-//! What the root has decided is read from what it sends.
+//! The root's decisions are read from the messages that it sends.
 
 use super::hosts::AgentCopy;
 use super::world::World;
@@ -16,30 +16,30 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::peer::{self, Bootstrap, Control};
 use wireup_wire::session::{Entry, Kin, Log};
 
-/// How often one agent dials the root for one loss. Chosen: twice what the longest chain of leases takes.
+/// The most times that an agent dials the root for one loss. Chosen: twice the number for the longest chain of leases.
 const DIALS_MAX: u32 = 60;
-/// The root is the first that comes alive.
+/// The root is the first copy that is started.
 const ROOT: u32 = 0;
 
 #[derive(Default)]
 pub struct Rules {
     decided: Decided,
     is_ending: bool,
-    /// Links that a fault broke.
+    /// Links that were broken by a fault.
     broken: BTreeSet<u32>,
-    /// The copy at the lower end of each link that its parent wants.
+    /// Links that the parent has accepted, each with the copy at its lower end.
     linked: BTreeMap<u32, u32>,
-    /// The same of links whose parent has not yet said what it wants.
+    /// The same for links about which the parent has not decided yet.
     fresh: BTreeMap<u32, u32>,
     /// How often a copy has dialled the root since it lost its parent.
     dials: BTreeMap<u32, u32>,
-    /// Copies that the root did not answer when they last dialled it.
+    /// Copies whose last dial to the root got no answer.
     unanswered: BTreeSet<u32>,
-    /// Copies that the root has told to leave, or has closed the link of, whatever it had decided.
+    /// Copies that were told to exit, or whose links the root has closed, whatever the log contains.
     dismissed: BTreeSet<u32>,
 }
 
-/// The root's log, folded, as far as the root has told anybody of it.
+/// The state after the root's log, as far as the root has sent it to any agent.
 #[derive(Default)]
 struct Decided {
     at: u32,
@@ -48,7 +48,7 @@ struct Decided {
 }
 
 impl Decided {
-    /// Those that the root has not told of before.
+    /// The entries that are new.
     fn news<'a>(&self, log: &'a Log) -> &'a [Entry] {
         let known = self.at.saturating_sub(log.at) as usize;
         log.entries.get(known..).unwrap_or_default()
@@ -67,7 +67,7 @@ impl Decided {
         }
     }
 
-    /// What a new agent is told has all that was decided before.
+    /// The state for a new agent includes everything that was decided before.
     fn learn(&mut self, kin: &Kin) {
         if kin.at > self.at {
             self.at = kin.at;
@@ -110,7 +110,7 @@ impl Rules {
 }
 
 impl World {
-    /// Somebody calls for an agent.
+    /// An agent is being started.
     pub(super) fn on_calls(&mut self, copy: u32, bootstrap: &Bootstrap) {
         self.trace(|| format!("{} calls for agent {}", self.name(copy), bootstrap.agent));
         if copy == ROOT {
@@ -129,14 +129,14 @@ impl World {
     /// An agent closes one of its links.
     pub(super) fn on_closes(&mut self, copy: u32, link: u32) {
         self.rules.on_unlinked(link);
-        // To a child of the root this says all; one that seeks a parent is only to come again.
+        // For a child of the root this is final. An agent that seeks a parent is only told to try again.
         if copy == ROOT && matches!(self.peers[link as usize][0], Peer::Child { .. }) {
             let child = self.lower_end(link);
             self.rules.dismissed.extend(child);
         }
     }
 
-    /// A child's link is up at its parent, which may want it.
+    /// A child's link is up at its parent, which may accept it.
     pub(super) fn on_child_link(&mut self, link: u32) {
         if let Some(copy) = self.lower_end(link) {
             self.rules.fresh.insert(link, copy);
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// What the root says of who is in the session.
+    /// The root sends entries of its log.
     pub(super) fn on_sends(&mut self, copy: u32, link: u32, frame: &Frame) {
         if frame.kind != Kind::Control || frame.job != 0 {
             return;
@@ -165,7 +165,7 @@ impl World {
         let Ok(Control::Log(log)) = peer::decode(&frame.payload) else { return };
         let is_orphans = matches!(self.peers[link as usize][0], Peer::Orphan { .. });
         if log.at == u32::MAX {
-            // Also a parent may: it has another copy of that incarnation.
+            // A parent may send this too, if it has another copy of that incarnation.
             let copy = self.lower_end(link);
             self.rules.dismissed.extend(copy);
         } else if copy == ROOT {
@@ -187,18 +187,18 @@ impl World {
         }
     }
 
-    /// By itself, whatever made it do so.
+    /// An agent exits by itself, for any reason.
     pub(super) fn check_leaves(&mut self, copy: u32) {
         let (agent, rules) = (&self.copies[copy as usize], &self.rules);
         let is_wanted = rules.decided.has(agent.host, agent.incarnation) && !rules.dismissed.contains(&copy);
         let up = agent.living.as_ref().and_then(|living| living.up);
         let was_roots = up.is_some_and(|up| rules.broken.contains(&up) && self.upper_end(up) == Some(ROOT));
         if !rules.is_ending && is_wanted && !was_roots && !rules.unanswered.contains(&copy) {
-            self.checks.problem(format!("{} leaves, and the root has not lost it", self.name(copy)));
+            self.checks.problem(format!("{} exits, and the root has not lost it", self.name(copy)));
         }
     }
 
-    /// After every event.
+    /// Called after every event.
     pub(super) fn check_rules(&mut self) {
         if self.rules.fresh.is_empty() {
             return;
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Of an incarnation one copy is below the root.
+    /// At most one copy of an incarnation is connected to the root.
     fn check_twins(&mut self) {
         let mut seen = BTreeMap::new();
         let above: BTreeMap<u32, u32> =
@@ -230,7 +230,7 @@ impl World {
             let AgentCopy { host, incarnation, .. } = self.copies[copy as usize];
             if let Some(twin) = seen.insert((host, incarnation), copy) {
                 self.checks.problem(format!(
-                    "{} and {} are in the tree, and are one",
+                    "{} and {} are linked, and have the same incarnation",
                     self.name(twin),
                     self.name(copy)
                 ));

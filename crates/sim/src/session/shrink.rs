@@ -1,8 +1,8 @@
-//! The smallest world that still breaks a rule.
+//! Reduces a world to the smallest one that still breaks a rule.
 
 use super::spec::{Fault, JobPlan, Mischief, SessionSpec};
 
-/// Leaves out faults, jobs and failures to start, as many at a time as possible, while the world still fails.
+/// Removes faults, jobs and start failures, as many at a time as possible, while the world still fails.
 pub fn shrink(mut spec: SessionSpec, fails: impl Fn(&SessionSpec) -> bool) -> SessionSpec {
     let ends = ends_of_jobs(&spec);
     let fails = |spec: &SessionSpec| (ends_of_jobs(spec) == ends || !has_endless_jobs(spec)) && fails(spec);
@@ -23,7 +23,7 @@ fn ends_of_jobs(spec: &SessionSpec) -> usize {
     spec.faults.iter().filter(|(_, fault)| *fault == Fault::EndJobs).count()
 }
 
-/// Whether somebody must end a job: a world in which nobody does fails for that.
+/// Whether a job must be ended from outside: a world in which that does not happen fails for this reason alone.
 fn has_endless_jobs(spec: &SessionSpec) -> bool {
     spec.jobs.iter().any(|job| job.mischief.is_some_and(Mischief::is_endless))
 }
@@ -32,7 +32,7 @@ fn size(spec: &SessionSpec) -> usize {
     spec.faults.len() + spec.jobs.len() + spec.no_start.len() + spec.broken_shells.len() + spec.agents as usize
 }
 
-/// Without parts of one list: halves of it first, single ones last.
+/// Removes elements of one list: halves first, single ones last.
 fn without<T>(
     mut spec: SessionSpec,
     fails: &impl Fn(&SessionSpec) -> bool,
@@ -67,7 +67,7 @@ fn with_fewer_agents(mut spec: SessionSpec, fails: &impl Fn(&SessionSpec) -> boo
     spec
 }
 
-/// Whether something is said of agents that there are not.
+/// Whether the spec mentions agents that do not exist.
 fn names_more(spec: &SessionSpec) -> bool {
     let of_faults = spec.faults.iter().flat_map(|(_, fault)| agents_of(fault));
     let of_jobs = spec.jobs.iter().flat_map(|job| job.agents.iter().copied());
@@ -87,7 +87,7 @@ fn agents_of(fault: &Fault) -> Vec<u32> {
     }
 }
 
-/// The world as Rust has it, for a test.
+/// The spec as Rust code, for a test.
 pub fn as_rust(spec: &SessionSpec) -> String {
     let mut text = String::from("SessionSpec {\n");
     let mut field = |name: &str, value: String| text.push_str(&format!("    {name}: {value},\n"));

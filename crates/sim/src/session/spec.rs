@@ -1,4 +1,4 @@
-//! What a session's world is made of.
+//! The description of a world of sessions.
 
 use crate::spec::Timing;
 use wireup_wire::peer::AgentTransport;
@@ -13,40 +13,41 @@ pub struct SessionSpec {
     pub timing: Timing,
     pub jobs: Vec<JobPlan>,
     pub faults: Vec<(u64, Fault)>,
-    /// How often in a row an agent cannot be started.
+    /// Agents that cannot be started, and how many times in a row.
     pub no_start: Vec<(u32, u32)>,
-    /// How often in a row the remote shell of an agent breaks at its birth: the agent lives, and its starter thinks that it does not.
+    /// Agents whose remote shell breaks when it starts them, and how many times in a row: the agent runs, but its starter takes it for
+    /// dead.
     pub broken_shells: Vec<(u32, u32)>,
-    /// Agents are called over a network: who cannot reach one lets somebody above try.
+    /// Agents are started over a network: if an agent cannot reach a host, one of its ancestors tries.
     pub remote: bool,
-    /// Say what happens.
+    /// Print what happens.
     pub trace: bool,
 }
 
-/// A job that somebody will want.
+/// A planned job.
 #[derive(Clone, Debug)]
 pub struct JobPlan {
-    /// When its launcher comes (ns).
+    /// When its launcher attaches (ns).
     pub at_ns: u64,
-    /// It thinks so long between its welcome and the launch.
+    /// The time between the launcher's welcome and the launch.
     pub wait_ns: u64,
-    /// Agents that it wants, in order of its nodes; lost ones are left out.
+    /// The agents of its nodes, in order; lost ones are left out.
     pub agents: Vec<u32>,
     pub ppn: u32,
-    /// Each rank computes so long.
+    /// The computing time of each rank.
     pub work_ns: u64,
     pub lines: u32,
     pub mischief: Option<Mischief>,
-    /// Its launcher dies so long after its start.
+    /// Its launcher dies this long after the launch.
     pub launcher_dies_ns: Option<u64>,
-    /// Its launcher takes no output.
+    /// Whether its launcher reads the output.
     pub reads: bool,
 }
 
 /// What one rank of a job does instead of its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mischief {
-    /// Killed by a signal.
+    /// Is killed by a signal.
     Crashes {
         rank: u32,
     },
@@ -54,22 +55,22 @@ pub enum Mischief {
         rank: u32,
         code: u8,
     },
-    /// Says what is no PMI.
+    /// Sends bytes that are not PMI.
     Lies {
         rank: u32,
     },
-    /// Writes for ever. Somebody ends the job.
+    /// Writes forever. The job must be ended from outside.
     Floods {
         rank: u32,
     },
-    /// Does nothing for ever. Somebody ends the job.
+    /// Does nothing forever. The job must be ended from outside.
     Hangs {
         rank: u32,
     },
 }
 
 impl Mischief {
-    /// Whether the job ends only if somebody ends it.
+    /// Whether the job ends only if it is ended from outside.
     pub fn is_endless(self) -> bool {
         matches!(self, Mischief::Floods { .. } | Mischief::Hangs { .. })
     }
@@ -88,29 +89,29 @@ pub enum Fault {
     SilenceLink {
         agent: u32,
     },
-    /// A link beside the tree breaks.
+    /// A direct link breaks.
     CutDirect,
-    /// The host of an agent has no power for so long, and so have so many above it as the tree was drawn.
+    /// The host of an agent has no power for this long, and neither have the hosts of this many of its ancestors in the original tree.
     PowerLoss {
         agent: u32,
         above: u32,
         off_ns: u64,
     },
-    /// For a time one host does not hear the dials of another one, or neither hears those of the other. Links that are up stay.
+    /// For a time, dials from one host to another get no answer, or dials in both directions. Links that are up stay up.
     Wall {
         from: u32,
         to: u32,
         is_both: bool,
         for_ns: u64,
     },
-    /// An agent is stopped for a time: it handles nothing, and its links look well.
+    /// An agent is stopped for a time: it handles nothing, but its links stay up.
     Stop {
         agent: u32,
         for_ns: u64,
     },
-    /// Somebody wants all lost nodes back.
+    /// All lost nodes are to be started again.
     Revive,
-    /// Somebody ends what still runs after it should.
+    /// Ends jobs that do not end by themselves.
     EndJobs,
 }
 
@@ -134,7 +135,7 @@ impl Default for SessionSpec {
 }
 
 impl JobPlan {
-    /// A job that does its work and is content.
+    /// A job without faults.
     pub fn plain(at_ns: u64, agents: impl IntoIterator<Item = u32>, ppn: u32) -> Self {
         JobPlan {
             at_ns,

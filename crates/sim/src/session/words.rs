@@ -1,10 +1,10 @@
-//! What a trace shows.
+//! The text of a trace.
 
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::peer::{self, Control};
 use wireup_wire::route::Routed;
 
-/// A frame as a trace shows it.
+/// A frame as text for a trace.
 pub fn in_words(frame: &Frame) -> String {
     let Frame { kind, stream, job, arg, payload, .. } = frame;
     match kind {

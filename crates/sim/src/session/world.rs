@@ -1,4 +1,4 @@
-//! The loop of a session's world: what is planned happens, until nothing is.
+//! The main loop of a world of sessions: carries out planned actions until there are none.
 
 use super::checks::{Checks, Report};
 use super::dials::Wall;
@@ -16,10 +16,10 @@ use wireup_proto::io::{Input, LinkId, Peer, ShellId};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Orphan};
 
-/// More happens in no world.
+/// Limit of events: no world needs more.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// Something that will happen. What was meant for a copy that is gone by then is void.
+/// A planned action. It has no effect if its copy has ended by then.
 #[derive(Clone, Debug)]
 pub enum Plan {
     Born { starter: u32, shell: ShellId, bootstrap: Box<Bootstrap> },
@@ -48,7 +48,7 @@ pub struct World {
     pub(super) walls: Vec<Wall>,
     pub(super) rules: Rules,
     pub(super) launchers: Vec<LauncherHost>,
-    /// Who each end of each link takes the other for.
+    /// The role of the peer, as seen from each end of each link.
     pub(super) peers: Vec<[Peer; 2]>,
     pub(super) plans: Vec<Option<Plan>>,
     pub(super) checks: Checks,
@@ -56,7 +56,7 @@ pub struct World {
     pub(super) born: Instant,
 }
 
-/// Runs a world until nothing is planned any more, looks at what is left, and ends it.
+/// Runs a world until nothing is planned any more, checks what is left, and ends it.
 pub fn run(spec: SessionSpec) -> Report {
     let mut world = World::new(spec);
     world.begin();
@@ -106,7 +106,7 @@ impl World {
                 return;
             }
             if self.clock.happened() > EVENTS_MAX {
-                return self.checks.problem("no end in sight".into());
+                return self.checks.problem("too many events".into());
             }
             self.on_event(event);
             self.check_rules();
@@ -140,7 +140,7 @@ impl World {
             Event::LinkFree(link, lane) => self.net.on_free(&mut self.clock, link, usize::from(lane)),
             Event::LinkArrive(link, lane) => self.on_arrive(link, usize::from(lane)),
             Event::LinkSilent(link, lane) => self.net.on_silent(&mut self.clock, link, usize::from(lane)),
-            event => self.checks.problem(format!("{event:?} happens in single runs alone")),
+            event => self.checks.problem(format!("{event:?} belongs to single runs only")),
         }
     }
 
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Of an agent that lives.
+    /// Carries out an action of a running copy.
     fn on_plan_of(&mut self, plan: Plan) {
         match plan {
             Plan::Dials { copy, parent } => self.on_dials(copy, parent),
@@ -176,7 +176,7 @@ impl World {
             Plan::Continues { copy } => self.on_continues(copy),
             Plan::Rank { copy, job, local, doing } => self.on_rank(copy, job, local, doing),
             Plan::Reads { copy, job, local } => self.on_reads(copy, job, local),
-            plan => self.checks.problem(format!("{plan:?} is no agent's")),
+            plan => self.checks.problem(format!("{plan:?} does not belong to an agent")),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which seeds a test runs: `WIREUP_SIM_SEEDS=1000..2000` (or a count), else its own.
+//! The seeds that a test runs: `WIREUP_SIM_SEEDS=1000..2000` (or a count), otherwise its own.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
-//! Every order of events in a small session: agents die, links break, and agents are wanted back, at any moment.
+//! Every order of events in a small session: at any moment agents die, links break, and lost agents are started again.
 //!
-//! The agents are the part itself and its neighbours, as they are. Around them are links, which keep the order of what goes over them, or
-//! break and lose it; starts, which take any time; and time, which passes whenever it may. What must hold is checked after each event, and
-//! what must have come about where nothing is left to happen.
+//! The agents run the real code of the membership part and of its neighbours. The model provides the links, which deliver frames in order
+//! or break and lose them; agent starts, which take any time; and time, which may pass at any moment. The rules are checked after each
+//! event, and the final state is checked when no event is left.
 
 mod rules;
 mod shared;
@@ -34,19 +34,19 @@ const T: Instant = Instant(0);
 const LATER: Instant = Instant(1);
 const NEVER: Instant = Instant(2);
 
-/// Small sessions, and what may happen in them.
+/// A small session and the events that may happen in it.
 struct Sessions {
     session: SessionSpec,
     tree: Tree,
     budget: Budget,
 }
 
-/// How many of these happen at most.
+/// The most events of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Budget {
-    /// Agents that die, links that break.
+    /// Agents that die and links that break.
     faults: u8,
-    /// Agents that others do not wait for long enough.
+    /// Agents that others give up too early.
     haste: u8,
     revivals: u8,
 }
@@ -55,30 +55,30 @@ struct Budget {
 struct World {
     copies: BTreeMap<u32, Shared<Copy>>,
     links: BTreeMap<u32, Shared<Link>>,
-    /// What the root has written.
+    /// The log that the root has written.
     log: Shared<Vec<Entry>>,
     budget: Budget,
     wrong: Option<String>,
 }
 
-/// A process that is an agent; of one agent there may be several.
+/// A process of an agent; an agent may have several.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Copy {
     agent: AgentId,
     members: Membership,
     neighbours: Neighbours,
-    /// Children that it has started and that are not linked.
+    /// Children that it has started and that have not linked.
     starting: BTreeSet<AgentId>,
-    /// It was started by this copy, which it has not dialled yet.
+    /// The copy that started it and that it has not dialled yet.
     starter: Option<u32>,
     has_linked: bool,
-    /// A link of it was broken: it may have to leave.
+    /// The link to its parent was broken, so it may have to exit.
     was_cut: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Link {
-    /// The one nearer to the root first.
+    /// The end nearer to the root comes first.
     ends: [End; 2],
     is_cut: bool,
 }
@@ -102,20 +102,20 @@ enum Event {
         link: u32,
         end: usize,
     },
-    /// A newborn dials the one that has started it.
+    /// A new agent dials the agent that started it.
     Dials(u32),
-    /// A child does not come.
+    /// A child fails to start.
     GivesUp(u32, AgentId),
     Seeks(u32),
-    /// Of an agent that cannot come.
+    /// The lease of an agent that cannot reach the root.
     LeaseEnds(AgentId),
 
-    // Within the budget.
+    // The budget limits these.
     Dies(u32),
     Breaks(u32),
-    /// Of an agent that can come.
+    /// The lease of an agent that could still reach the root.
     LeaseEndsEarly(AgentId),
-    /// A child that is on its way.
+    /// The start of a child that could still link.
     GivesUpEarly(u32, AgentId),
 
     Revive,
@@ -148,7 +148,7 @@ impl Sessions {
         }
     }
 
-    /// All are there, and nothing is under way.
+    /// All agents are up, and nothing is in progress.
     fn settled(&self) -> World {
         let root = self.newborn(AgentId(0), &Kin::default(), None);
         let copies = BTreeMap::from([(ROOT, Shared::new(root))]);
@@ -172,7 +172,7 @@ impl Sessions {
             }
             Event::Seeks(number) => self.tell(world, number, Input::Tick, T),
             Event::LeaseEnds(agent) | Event::LeaseEndsEarly(agent) => {
-                for (of, until) in &mut world.copy(ROOT).members.writer.as_mut().expect("the root's").leases {
+                for (of, until) in &mut world.copy(ROOT).members.writer.as_mut().expect("the writer").leases {
                     *until = if *of == agent { T } else { NEVER };
                 }
                 self.tell(world, ROOT, Input::Tick, LATER);
@@ -213,11 +213,11 @@ impl Sessions {
         let copy = world.copy(number);
         let branch = copy.neighbours.linked().find(|child| copy.neighbours.child(*child) == Some(link));
         let from_above = copy.neighbours.up() == Some(link) || copy.root_link() == Some(link);
-        let input = match (peer::decode(&frame.payload).expect("our own message"), branch) {
+        let input = match (peer::decode(&frame.payload).expect("the message was encoded here"), branch) {
             (Control::Log(log), None) if from_above => Input::Log(log),
             (Control::Here(agents), Some(branch)) => Input::Here { branch, agents },
             (Control::Gone(gone), Some(branch)) => Input::Gone { branch, gone },
-            // From one that is a neighbour no more.
+            // From an agent that is no longer a neighbour.
             _ => return,
         };
         self.tell(world, number, input, T);
@@ -235,7 +235,7 @@ impl Sessions {
         }
     }
 
-    /// As `Agent::on_link_up`, at both ends.
+    /// The same as `Agent::on_link_up`, at both ends.
     fn on_dial(&self, world: &mut World, number: u32) {
         let copy = world.copy(number);
         let (agent, life) = (copy.agent, copy.life());
@@ -269,7 +269,7 @@ impl Sessions {
         self.tell(world, ROOT, Input::Orphan { link, agent, orphan }, T);
     }
 
-    /// All that comes of an input, as `Agent` does it.
+    /// Handles an input and all its effects, as `Agent` does.
     fn tell(&self, world: &mut World, number: u32, input: Input, now: Instant) {
         let mut stack = vec![Effect::Membership(input)];
         let (mut born, mut seeks) = (Vec::new(), None);
@@ -401,10 +401,10 @@ impl Model for Sessions {
     }
 }
 
-/// All states of a session; how many there are.
+/// Explores all states of a session; returns their number.
 fn explore(sessions: Sessions) -> usize {
     let can_move_twice = sessions.budget.faults > 2 && sessions.session.fanout == 1;
-    // Breadth first: the shortest way to a broken rule.
+    // Breadth first, to find the shortest path to a broken rule.
     let checker = sessions.checker().threads(2).spawn_bfs().join();
     for name in [RULES, SETTLES] {
         if let Some(path) = checker.discovery(name) {
@@ -413,13 +413,13 @@ fn explore(sessions: Sessions) -> usize {
             panic!("{name}: {:?}\n{events}\nlog {:?}\n{}", world.wrong, world.log, world.picture());
         }
     }
-    assert!(checker.discovery(TWINS).is_some(), "nothing much happened");
-    assert!(!can_move_twice || checker.discovery(MOVES_TWICE).is_some(), "nobody has moved twice");
+    assert!(checker.discovery(TWINS).is_some(), "no state has two copies of an agent");
+    assert!(!can_move_twice || checker.discovery(MOVES_TWICE).is_some(), "no agent was adopted twice");
     checker.unique_state_count()
 }
 
 fn explore_all(all: &[(u32, u32, Budget)]) {
-    // Behind what the test harness says of this test, which may have no end of line.
+    // Starts a new line: the test harness may have printed this test's name without ending the line.
     println!();
     for &(agents, fanout, budget) in all {
         let states = explore(Sessions::new(agents, fanout, budget));

@@ -1,4 +1,4 @@
-//! A part of a world that most of its next worlds have too: it is copied when it changes, and hashed once.
+//! A part of a state that most of its successor states share: it is copied when it changes, and hashed once.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::ops::Deref;

@@ -1,8 +1,8 @@
-//! Processes and the links between them; what can happen next.
+//! Processes and the links between them; the events that can happen next.
 
 use super::*;
 
-/// The number of something that belongs to number `to`: so equal worlds have equal numbers.
+/// A free number for something that belongs to number `to`, chosen so that equal states have equal numbers.
 pub(super) fn first_free<T>(of: &BTreeMap<u32, T>, to: u32) -> u32 {
     (8 * to..).find(|number| !of.contains_key(number)).unwrap_or(NOBODY)
 }
@@ -12,12 +12,12 @@ impl Copy {
         self.members.routes.roster.life(self.agent)
     }
 
-    /// The link to a root that has not said yet that it is the parent.
+    /// The link to a root that has not yet accepted this agent as a child.
     pub(super) fn root_link(&self) -> Option<LinkId> {
         self.members.seeking.as_ref().and_then(|seeking| seeking.link)
     }
 
-    /// Time passes when it may; so what the clock said is no part of a state. Nor is what a person is told.
+    /// Time may pass at any moment, so clock values are not part of a state. Messages for people are not part of it either.
     pub(super) fn forget_details(&mut self) {
         if let Some(seeking) = &mut self.members.seeking {
             let (link, again_at) = (seeking.link, seeking.again_at.map(|_| T));
@@ -33,7 +33,7 @@ impl Copy {
 
 impl World {
     pub(super) fn copy(&mut self, number: u32) -> &mut Copy {
-        self.copies.get_mut(&number).expect("it lives").edit()
+        self.copies.get_mut(&number).expect("the copy exists").edit()
     }
 
     pub(super) fn connect(&mut self, above: u32, below: u32) -> LinkId {
@@ -89,14 +89,14 @@ impl World {
         }
     }
 
-    /// The copy at the lower end of a child's link, unless that is broken.
+    /// The copy at the child's end of a link, unless the link is broken.
     pub(super) fn below(&self, number: u32, child: AgentId) -> Option<u32> {
         let LinkId(link) = self.copies[&number].neighbours.child(child)?;
         let link = self.links.get(&link).filter(|link| !link.is_cut && link.ends.iter().all(|end| end.is_open))?;
         Some(link.ends[1].copy)
     }
 
-    /// How many hops a frame makes until it is there, waits, or is dropped.
+    /// The number of hops until a frame arrives, waits, or is dropped.
     pub(super) fn hops(&self, from: u32, to: AgentId) -> u32 {
         let (mut at, mut hops, mut came_down) = (from, 0, false);
         while hops < 100 {
@@ -116,7 +116,7 @@ impl World {
         hops
     }
 
-    /// The world for a reader: each copy with its links.
+    /// A description of the state: each copy with its links.
     pub(super) fn picture(&self) -> String {
         let copy = |(number, copy): (&u32, &Shared<Copy>)| {
             let Membership { routes, up, reported, seeking, writer, .. } = &copy.members;
@@ -132,7 +132,7 @@ impl World {
         self.copies.iter().map(copy).chain(self.links.iter().map(link)).collect()
     }
 
-    /// What can happen without a fault.
+    /// The events that can happen without a fault.
     pub(super) fn progress(&self) -> Vec<Event> {
         let mut events = Vec::new();
         for (&link, at) in &self.links {
@@ -155,13 +155,13 @@ impl World {
         self.copies.values().any(|copy| copy.agent == child && copy.starter == Some(parent))
     }
 
-    /// Whether an agent of the current incarnation lives that has not given up.
+    /// Whether there is an agent of the current incarnation that has not given up.
     fn can_come(&self, agent: AgentId) -> bool {
         let life = self.copies[&ROOT].members.routes.roster.life(agent);
         self.copies.values().any(|copy| copy.agent == agent && copy.life() == life)
     }
 
-    /// What the budget allows besides.
+    /// The further events that the budget allows.
     pub(super) fn mishaps(&self) -> Vec<Event> {
         let mut events = Vec::new();
         if self.budget.faults > 0 {
