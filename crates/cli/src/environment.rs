@@ -4,7 +4,7 @@
 //! server. A library that finds them would join the wrong job or refuse to start. What people set to tune their MPI
 //! (`OMPI_MCA_btl`, `MPIR_CVAR_*`, `I_MPI_*`, `HYDRA_*`, `PMIX_MCA_*`) stays.
 
-use crate::flags::low::Variable;
+use crate::flags::parsed::Variable;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use wireup_node::devices;

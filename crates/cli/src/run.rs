@@ -2,9 +2,9 @@
 
 use crate::flags::FlagError;
 use crate::flags::chosen::may_name_hosts;
-use crate::flags::ground::Ground;
-use crate::flags::high::{self, High};
-use crate::flags::low::{self, Low, Stdin, Wish};
+use crate::flags::parsed::{self, Parsed, Stdin, Wish};
+use crate::flags::resolved::{self, Resolved};
+use crate::flags::session_nodes::SessionNodes;
 use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
@@ -27,25 +27,25 @@ use wireup_proto::launcher_io::Notice;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
-    match low::parse(args) {
+    match parsed::parse(args) {
         Ok(Wish::Help) => {
             out::print(&help::run());
             0
         }
-        Ok(Wish::Run(low)) => prepare(*low, process_ns).unwrap_or_else(|problem| out::fail(&problem)),
+        Ok(Wish::Run(parsed)) => prepare(*parsed, process_ns).unwrap_or_else(|problem| out::fail(&problem)),
         Err(error) => out::fail(&error.to_string()),
     }
 }
 
 /// First contacts a session or forks a keeper, so that either gets ready while the rest is being determined.
-fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
-    let (detach, verbose) = (low.detach, low.verbose);
+fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
+    let (detach, verbose) = (parsed.detach, parsed.verbose);
     let mut alone = None;
-    if let Found::Session(calling) = session::find(&low)? {
-        let here = look_around(&low)?;
+    if let Found::Session(calling) = session::find(&parsed)? {
+        let here = look_around(&parsed)?;
         let session = calling.finish().map_err(|error| error.to_string())?;
-        match session::ground(&low, &here, &session)? {
-            Ok(ground) => return in_session(low, here, session, ground, process_ns),
+        match session::session_nodes(&parsed, &here, &session)? {
+            Ok(session_nodes) => return in_session(parsed, here, session, session_nodes, process_ns),
             Err(why) => alone = Some(why),
         }
     }
@@ -55,29 +55,35 @@ fn prepare(low: Low, process_ns: u64) -> Result<u8, String> {
     }
     // If this fails, it is tried again when a keeper is needed, and the error is reported then.
     let keeper = Keeper::fork().ok();
-    let here = look_around(&low)?;
-    let high = high::resolve(low, here).map_err(|error| error.to_string())?;
-    let mapping = mapping(&high)?;
+    let here = look_around(&parsed)?;
+    let resolved = resolved::resolve(parsed, here).map_err(|error| error.to_string())?;
+    let mapping = mapping(&resolved)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
     }
-    let reach = Reach::OneShot { session: Box::new(high.session.clone()), keeper };
-    if !announce(&high, &mapping) {
+    let reach = Reach::OneShot { session: Box::new(resolved.session.clone()), keeper };
+    if !announce(&resolved, &mapping) {
         return Ok(0);
     }
-    Ok(start(high, reach, None, process_ns))
+    Ok(start(resolved, reach, None, process_ns))
 }
 
 /// Runs a job of a standing session.
-fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_ns: u64) -> Result<u8, String> {
-    let detach = low.detach;
+fn in_session(
+    parsed: Parsed,
+    here: Here,
+    session: Attached,
+    session_nodes: SessionNodes,
+    process_ns: u64,
+) -> Result<u8, String> {
+    let detach = parsed.detach;
     if detach {
-        refuse_detached(&low)?;
+        refuse_detached(&parsed)?;
     }
-    let (name, lost) = (ground.session.name.clone(), ground.lost.clone());
-    let low = if detach { Low { stdin: Some(Stdin::None), ..low } } else { low };
-    let high = high::resolve_in(ground, low, here).map_err(|error| error.to_string())?;
-    let mapping = mapping(&high)?;
+    let (name, lost) = (session_nodes.session.name.clone(), session_nodes.lost.clone());
+    let parsed = if detach { Parsed { stdin: Some(Stdin::None), ..parsed } } else { parsed };
+    let resolved = resolved::resolve_in(session_nodes, parsed, here).map_err(|error| error.to_string())?;
+    let mapping = mapping(&resolved)?;
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
         out::tell(&format!(
@@ -86,70 +92,70 @@ fn in_session(low: Low, here: Here, session: Attached, ground: Ground, process_n
         ));
     }
     // While standard error is still the terminal.
-    if !announce(&high, &mapping) {
+    if !announce(&resolved, &mapping) {
         return Ok(0);
     }
     let reach = Reach::Session(Box::new(session));
     if !detach {
-        return Ok(start(high, reach, None, process_ns));
+        return Ok(start(resolved, reach, None, process_ns));
     }
-    let program = String::from_utf8_lossy(&high.job.apps[0].argv[0]).into_owned();
-    match detach::detach(&name, high.job.job, &program)? {
+    let program = String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned();
+    match detach::detach(&name, resolved.job.job, &program)? {
         Side::Foreground { code } => Ok(code),
-        Side::Background(background) => Ok(start(high, reach, Some(background), process_ns)),
+        Side::Background(background) => Ok(start(resolved, reach, Some(background), process_ns)),
     }
 }
 
 /// Refuses flags that need a person at the terminal.
-fn refuse_detached(low: &Low) -> Result<(), String> {
+fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
     let refused = match () {
-        () if low.pty.is_some() => "--pty",
-        () if !matches!(low.stdin, None | Some(Stdin::None)) => "--stdin",
-        () if low.profile.is_some() => "--profile",
+        () if parsed.pty.is_some() => "--pty",
+        () if !matches!(parsed.stdin, None | Some(Stdin::None)) => "--stdin",
+        () if parsed.profile.is_some() => "--profile",
         () => return Ok(()),
     };
     Err(FlagError::Detached { flag: refused }.to_string())
 }
 
-fn look_around(low: &Low) -> Result<Here, String> {
-    Here::read(|env| may_name_hosts(low, Env(env)))
+fn look_around(parsed: &Parsed) -> Result<Here, String> {
+    Here::read(|env| may_name_hosts(parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))
 }
 
-fn mapping(high: &High) -> Result<Mapping, String> {
-    let nodes = high.job.nodes.len() as u32;
-    let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), nodes);
+fn mapping(resolved: &Resolved) -> Result<Mapping, String> {
+    let nodes = resolved.job.nodes.len() as u32;
+    let mapping = Mapping::new(&resolved.job.blocks, resolved.job.job_size(), nodes);
     mapping.map_err(|error| FlagError::Placement(error).to_string())
 }
 
 /// Prints warnings and, if asked for, what would run; returns `false` if that is all that was asked for.
-fn announce(high: &High, mapping: &Mapping) -> bool {
-    for warning in &high.warnings {
+fn announce(resolved: &Resolved, mapping: &Mapping) -> bool {
+    for warning in &resolved.warnings {
         out::tell(warning);
     }
-    if high.dry_run {
-        out::print(&format!("{}{}\n", show::map(high, mapping), show::choices(high, mapping)));
+    if resolved.dry_run {
+        out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping)));
         return false;
     }
-    if high.display_map {
-        out::print_err(&show::map(high, mapping));
+    if resolved.display_map {
+        out::print_err(&show::map(resolved, mapping));
     }
-    if high.verbose {
-        out::tell(&show::choices(high, mapping));
+    if resolved.verbose {
+        out::tell(&show::choices(resolved, mapping));
     }
     true
 }
 
-fn start(high: High, reach: Reach, mut background: Option<Background>, process_ns: u64) -> u8 {
-    let mut voice = Voice::new(Setting::of(&high.job, &high.session));
-    let job = high.job.clone();
-    let tree = Tree::new(high.session.agents.len() as u32, high.session.fanout);
-    let profile = high.profile;
+fn start(resolved: Resolved, reach: Reach, mut background: Option<Background>, process_ns: u64) -> u8 {
+    let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
+    let job = resolved.job.clone();
+    let tree = Tree::new(resolved.session.agents.len() as u32, resolved.session.fanout);
+    let profile = resolved.profile;
     let config = RunConfig {
-        job: high.job,
+        job: resolved.job,
         reach,
-        timeout_ns: high.timeout_ns,
-        output_dir: high.output_dir,
+        timeout_ns: resolved.timeout_ns,
+        output_dir: resolved.output_dir,
         spool: background.as_ref().map(|background| Arc::clone(&background.spool)),
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),

@@ -1,8 +1,8 @@
 //! The map of a job and the choices made for it, as text.
 
 use crate::flags::chosen::is_of_flags;
-use crate::flags::high::High;
-use crate::flags::low::{MapBy, Start};
+use crate::flags::parsed::{MapBy, Start};
+use crate::flags::resolved::Resolved;
 use crate::hosts::collapse_short;
 use crate::words::{count, ranges, shell};
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{BindTo, PmiFlavour};
 
 /// One line per node: its ranks by program, and how they are bound.
-pub fn map(high: &High, mapping: &Mapping) -> String {
-    let job = &high.job;
+pub fn map(resolved: &Resolved, mapping: &Mapping) -> String {
+    let job = &resolved.job;
     let width = job.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (index, node) in job.nodes.iter().enumerate() {
@@ -21,16 +21,16 @@ pub fn map(high: &High, mapping: &Mapping) -> String {
         if ranks.is_empty() {
             line.push_str("  no ranks");
         }
-        for (ranks, program) in by_program(high, &ranks) {
+        for (ranks, program) in by_program(resolved, &ranks) {
             let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
             write!(line, "  {noun} {}  {program}", ranges(ranks.iter().copied())).expect("a string takes every text");
         }
-        if let Some(slots) = high.slots.get(index) {
+        if let Some(slots) = resolved.slots.get(index) {
             write!(line, "  {}", count(*slots, "slot")).expect("a string takes every text");
         }
         if !ranks.is_empty() {
-            let elsewhere = node.agent != AgentId(0) && is_remote(high);
-            let binding = binding(high, node.shared, elsewhere, ranks.len() as u32);
+            let elsewhere = node.agent != AgentId(0) && is_remote(resolved);
+            let binding = binding(resolved, node.shared, elsewhere, ranks.len() as u32);
             write!(line, "  ({binding})").expect("a string takes every text");
         }
         text.push_str(&line);
@@ -40,9 +40,9 @@ pub fn map(high: &High, mapping: &Mapping) -> String {
 }
 
 /// Splits a node's ascending ranks where the program changes.
-fn by_program<'a>(high: &'a High, ranks: &'a [u32]) -> Vec<(&'a [u32], String)> {
+fn by_program<'a>(resolved: &'a Resolved, ranks: &'a [u32]) -> Vec<(&'a [u32], String)> {
     let (mut end, mut rest, mut parts) = (0, ranks, Vec::new());
-    for app in &high.job.apps {
+    for app in &resolved.job.apps {
         end += app.ranks;
         let (mine, others) = rest.split_at(rest.partition_point(|&rank| rank < end));
         if !mine.is_empty() {
@@ -54,11 +54,11 @@ fn by_program<'a>(high: &'a High, ranks: &'a [u32]) -> Vec<(&'a [u32], String)> 
 }
 
 /// How the ranks of one node are bound. It uses the cpus of this machine, the only ones known before the start.
-fn binding(high: &High, shared: bool, elsewhere: bool, ranks: u32) -> String {
-    let cpus = high.cpus;
-    match high.job.options.bind_to {
+fn binding(resolved: &Resolved, shared: bool, elsewhere: bool, ranks: u32) -> String {
+    let cpus = resolved.cpus;
+    match resolved.job.options.bind_to {
         BindTo::None => "not bound: --bind-to none".to_owned(),
-        _ if shared && is_remote(high) => "not bound: nodes share their machine".to_owned(),
+        _ if shared && is_remote(resolved) => "not bound: nodes share their machine".to_owned(),
         _ if shared => "not bound: virtual nodes share this machine".to_owned(),
         BindTo::Even if elsewhere => "its cpus divided".to_owned(),
         BindTo::Even if ranks > cpus => format!("not bound: more ranks than the {}", count(cpus, "cpu")),
@@ -71,8 +71,8 @@ fn binding(high: &High, shared: bool, elsewhere: bool, ranks: u32) -> String {
 }
 
 /// The choices and their reasons on one line.
-pub fn choices(high: &High, mapping: &Mapping) -> String {
-    let job = &high.job;
+pub fn choices(resolved: &Resolved, mapping: &Mapping) -> String {
+    let job = &resolved.job;
     let pmi = match job.options.pmi {
         PmiFlavour::Simple => "1 or 2, over an inherited socket",
         PmiFlavour::Pmix => "PMIx, by a server process on each node",
@@ -80,43 +80,43 @@ pub fn choices(high: &High, mapping: &Mapping) -> String {
         PmiFlavour::None => "none",
     };
     let library = job.options.pmix_library.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
-    let pmi = format!("pmi: {pmi}{library} ({})", high.pmi_why);
+    let pmi = format!("pmi: {pmi}{library} ({})", resolved.pmi_why);
     let first = job.nodes.first();
     let shared = first.is_some_and(|node| node.shared);
-    let elsewhere = is_remote(high) && first.is_some_and(|node| node.agent != AgentId(0));
+    let elsewhere = is_remote(resolved) && first.is_some_and(|node| node.agent != AgentId(0));
     let fullest = mapping.local_size(NodeId(0)).max(1);
-    let agents = high.session.agents.len() as u32;
+    let agents = resolved.session.agents.len() as u32;
     let exchange = if agents > 1 { "gathered up the tree, broadcast down" } else { "inside the one agent" };
     format!(
         "{} on {}{} ({}); {pmi}; binding: {}; {}; {}exchange: {exchange}",
         count(job.job_size(), "rank"),
-        nodes(high),
-        named_by(high),
-        placement(high),
-        binding(high, shared, elsewhere, fullest),
-        tree(high, agents),
-        links(high),
+        nodes(resolved),
+        named_by(resolved),
+        placement(resolved),
+        binding(resolved, shared, elsewhere, fullest),
+        tree(resolved, agents),
+        links(resolved),
     )
 }
 
 /// Where the nodes were named, unless it was on the command line.
-fn named_by(high: &High) -> String {
-    match is_of_flags(&high.hosts_from) {
+fn named_by(resolved: &Resolved) -> String {
+    match is_of_flags(&resolved.hosts_from) {
         true => String::new(),
-        false => format!(" from {}", high.hosts_from),
+        false => format!(" from {}", resolved.hosts_from),
     }
 }
 
 /// Whether agents are reached by a remote shell.
-fn is_remote(high: &High) -> bool {
-    high.session.agents.len() > 1 && !high.session.remote_shell.starter().same_machine
+fn is_remote(resolved: &Resolved) -> bool {
+    resolved.session.agents.len() > 1 && !resolved.session.remote_shell.starter().same_machine
 }
 
 /// The number of nodes, with their names if they are other machines.
-fn nodes(high: &High) -> String {
-    let nodes = &high.job.nodes;
+fn nodes(resolved: &Resolved) -> String {
+    let nodes = &resolved.job.nodes;
     let number = count(nodes.len() as u32, "node");
-    if !is_remote(high) {
+    if !is_remote(resolved) {
         return number;
     }
     let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -124,31 +124,31 @@ fn nodes(high: &High) -> String {
     format!("{number} {}", collapse_short(names))
 }
 
-fn placement(high: &High) -> String {
-    match high.map_by {
-        MapBy::Slot if !high.slots.is_empty() => "node after node by slots".to_owned(),
+fn placement(resolved: &Resolved) -> String {
+    match resolved.map_by {
+        MapBy::Slot if !resolved.slots.is_empty() => "node after node by slots".to_owned(),
         MapBy::Slot => "consecutive ranks together".to_owned(),
         MapBy::Node => "one rank a node in turn".to_owned(),
         MapBy::Ppr(per_node) => format!("{per_node} a node"),
     }
 }
 
-fn tree(high: &High, agents: u32) -> String {
-    if agents <= 1 && !high.in_session {
+fn tree(resolved: &Resolved, agents: u32) -> String {
+    if agents <= 1 && !resolved.in_session {
         return "tree: one agent, in this process".to_owned();
     }
-    let fanout = high.session.fanout;
-    if high.in_session {
-        return format!("session {}: {agents} agents, fan-out {fanout}", high.session.name);
+    let fanout = resolved.session.fanout;
+    if resolved.in_session {
+        return format!("session {}: {agents} agents, fan-out {fanout}", resolved.session.name);
     }
     let depth = Tree::new(agents, fanout).depth(AgentId(agents.saturating_sub(1)));
-    let why = match high.start {
+    let why = match resolved.start {
         Start::Flat => "--start ssh-flat",
         Start::Serial => "--start serial-ssh: one remote shell per rank, one after the other; for comparisons only",
-        Start::Tree if high.fanout_given => "chosen by --fanout",
+        Start::Tree if resolved.fanout_given => "chosen by --fanout",
         Start::Tree => "fewest levels with at most 32 children",
     };
-    let remote_shell = &high.session.remote_shell;
+    let remote_shell = &resolved.session.remote_shell;
     let shell = match remote_shell.starter().same_machine {
         true => "children of this machine".to_owned(),
         false => format!("started by {}", shell(remote_shell)),
@@ -157,10 +157,10 @@ fn tree(high: &High, agents: u32) -> String {
 }
 
 /// The interfaces that links between machines may use.
-fn links(high: &High) -> String {
-    let session = &high.session;
+fn links(resolved: &Resolved) -> String {
+    let session = &resolved.session;
     // The links of a standing session are set up already.
-    if high.in_session || (!is_remote(high) && session.interface.is_none() && !session.encrypt) {
+    if resolved.in_session || (!is_remote(resolved) && session.interface.is_none() && !session.encrypt) {
         return String::new();
     }
     let interface =
@@ -172,21 +172,22 @@ fn links(high: &High) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::high::resolve;
-    use crate::flags::low::{Wish, parse};
+    use crate::flags::parsed::{Wish, parse};
+    use crate::flags::resolved::resolve;
     use crate::here::Here;
 
-    fn resolved(line: &str) -> (High, Mapping) {
+    fn resolved_of(line: &str) -> (Resolved, Mapping) {
         let here = Here { cpus: 8, ..Here::example() };
-        let Ok(Wish::Run(low)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        let high = resolve(*low, here).expect(line);
-        let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), high.job.nodes.len() as u32).expect(line);
-        (high, mapping)
+        let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
+        let resolved = resolve(*parsed, here).expect(line);
+        let mapping =
+            Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
+        (resolved, mapping)
     }
 
     fn map_of(line: &str) -> String {
-        let (high, mapping) = resolved(line);
-        map(&high, &mapping)
+        let (resolved, mapping) = resolved_of(line);
+        map(&resolved, &mapping)
     }
 
     #[test]
@@ -207,17 +208,17 @@ mod tests {
 
     #[test]
     fn choices_are_one_line_with_reasons() {
-        let (high, mapping) = resolved("-n 64 --virtual-nodes 4 ./a");
+        let (resolved, mapping) = resolved_of("-n 64 --virtual-nodes 4 ./a");
         assert_eq!(
-            choices(&high, &mapping),
+            choices(&resolved, &mapping),
             "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not \
              found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
              of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); exchange: gathered up the \
              tree, broadcast down"
         );
-        let (high, mapping) = resolved("-n 1 --pmi none ./a");
+        let (resolved, mapping) = resolved_of("-n 1 --pmi none ./a");
         assert_eq!(
-            choices(&high, &mapping),
+            choices(&resolved, &mapping),
             "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi); binding: 8 cpus each; tree: one \
              agent, in this process; exchange: inside the one agent"
         );
@@ -231,8 +232,8 @@ mod tests {
              cn17  rank 2  ./a  1 slot  (8 cpus each)\n\
              n2    no ranks  1 slot\n"
         );
-        let (high, mapping) = resolved("--hosts n[1-4] --ppn 2 --encrypt --interface eth0 ./a");
-        let said = choices(&high, &mapping);
+        let (resolved, mapping) = resolved_of("--hosts n[1-4] --ppn 2 --encrypt --interface eth0 ./a");
+        let said = choices(&resolved, &mapping);
         for part in [
             "8 ranks on 4 nodes n[1-4] (consecutive",
             "binding: its cpus divided; tree: 5 agents (started by ssh), fan-out 4, depth 1",
@@ -240,8 +241,8 @@ mod tests {
         ] {
             assert!(said.contains(part), "{said}");
         }
-        let (high, mapping) = resolved("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a");
-        let said = choices(&high, &mapping);
+        let (resolved, mapping) = resolved_of("--hosts n[1-2] -n 4 --start serial-ssh --remote-shell rsh ./a");
+        let said = choices(&resolved, &mapping);
         assert!(said.contains("4 nodes n[1-2] (") && said.contains("5 agents (started by rsh), fan-out 5"), "{said}");
         assert!(said.contains("for comparisons only"), "{said}");
     }

@@ -299,7 +299,7 @@ impl Agent {
             Effect::PassOn(agents, frame) => self.links.pass_on(routes, &agents, &frame, &mut self.out),
             Effect::Peer(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
             Effect::Send(link, frame) => self.out.send(link, frame),
-            Effect::Do(output) => self.out.push(output),
+            Effect::Output(output) => self.out.push(output),
 
             Effect::Bytes(link, bytes) => self.on_bytes(now, link, bytes, fx),
             Effect::LinkDown(link, problem) => self.on_link_down(link, problem, fx),
@@ -613,7 +613,7 @@ impl Agent {
                     fx.push(Effect::Starter(starter::Input::Dropped(agent)));
                 }
             }
-            Act::Do(output) => self.out.push(output),
+            Act::Output(output) => self.out.push(output),
         }
     }
 

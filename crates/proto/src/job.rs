@@ -276,9 +276,9 @@ impl Job {
             Effect::Freed { local, place } => self.pmi.on_freed(local, place),
             Effect::Depart(local) => self.depart(now, local, out),
             Effect::Departed(departed) => self.on_departed(now, departed, out),
-            Effect::Enter { local, entry, ticket } => {
+            Effect::Enter { local, entry, reply_to } => {
                 let (pmi, rank) = (&mut self.pmi, self.ranks[local.index()].rank);
-                let entering = Entering { local, rank, entry, ticket };
+                let entering = Entering { local, rank, entry, reply_to };
                 self.collectives.enter(now, entering, || pmi.take_pending(), out);
             }
             Effect::EnterGroup { local, group } => {

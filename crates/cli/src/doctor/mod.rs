@@ -8,7 +8,7 @@ mod this_machine;
 
 use crate::flags::chosen::{self, Chosen, is_of_flags};
 use crate::flags::command::{Command, Own, Typed};
-use crate::flags::low::Start;
+use crate::flags::parsed::Start;
 use crate::flags::remote_shell::{Reach, SSH, remote_shell};
 use crate::flags::table::Id;
 use crate::here::Here;
@@ -71,28 +71,28 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
 
 fn run(typed: Typed) -> Result<u8, String> {
     let send = typed.has("send");
-    let Typed { low, section, .. } = typed;
-    let here = Here::read(|env| chosen::may_name_hosts(&low, Env(env)))
+    let Typed { parsed, section, .. } = typed;
+    let here = Here::read(|env| chosen::may_name_hosts(&parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let chosen = chosen::chosen(&low, &here).map_err(|error| error.to_string())?;
+    let chosen = chosen::chosen(&parsed, &here).map_err(|error| error.to_string())?;
     let current = here.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Must come before this process raises any limit.
-    let facts = facts_here(low.interface.as_deref(), None, &cwd);
+    let facts = facts_here(parsed.interface.as_deref(), None, &cwd);
     let Some(Chosen { hosts, step, origin }) = chosen else {
-        let (text, problems) = this_machine::lines(&facts, low.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
+        let (text, problems) = this_machine::lines(&facts, parsed.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
     };
-    let remote_shell = remote_shell(low.remote_shell.as_deref(), Reach::of(true, step, Start::Tree), &here)
+    let remote_shell = remote_shell(parsed.remote_shell.as_deref(), Reach::of(true, step, Start::Tree), &here)
         .map_err(|error| error.to_string())?;
     let plan = Plan {
         hosts: hosts.list.iter().filter(|host| !host.here).map(|host| host.name.clone()).collect(),
         remote_shell: remote_shell.clone(),
         program: here.program.clone(),
-        interface: low.interface.clone(),
+        interface: parsed.interface.clone(),
         cwd: cwd.clone().into_os_string().into_vec(),
-        timeout_ns: low.start_timeout_ns.unwrap_or(TIMEOUT_NS),
+        timeout_ns: parsed.start_timeout_ns.unwrap_or(TIMEOUT_NS),
         send,
     };
     let seen = if plan.hosts.is_empty() { Vec::new() } else { examine(&plan).map_err(|error| advised(&error))? };
@@ -104,7 +104,7 @@ fn run(typed: Typed) -> Result<u8, String> {
     let setting = Setting {
         shell: shell(&remote_shell),
         cwd: cwd.display().to_string(),
-        interface: low.interface,
+        interface: parsed.interface,
         program_bytes: own_size(),
     };
     let cases = cases(&hosts.list, &facts, &seen);

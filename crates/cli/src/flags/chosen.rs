@@ -1,7 +1,7 @@
 //! The hosts of a run: from the user's flags, else from `WIREUP_HOSTS`, else from a batch system, else this machine.
 
 use super::error::FlagError;
-use super::low::{Low, MapBy};
+use super::parsed::{MapBy, Parsed};
 use crate::here::Here;
 use crate::hosts::allocation::{self, Allocation, Env};
 use crate::hosts::{self, Entry, Hosts, HostsError, Names};
@@ -27,52 +27,54 @@ pub fn is_of_flags(origin: &str) -> bool {
 }
 
 /// Whether hosts may be named, so that this machine's own addresses are needed.
-pub fn may_name_hosts(low: &Low, env: Env) -> bool {
-    low.names_hosts() || (low.virtual_nodes.is_none() && (env.get(VARIABLE).is_some() || allocation::is_likely(env)))
+pub fn may_name_hosts(parsed: &Parsed, env: Env) -> bool {
+    parsed.names_hosts()
+        || (parsed.virtual_nodes.is_none() && (env.get(VARIABLE).is_some() || allocation::is_likely(env)))
 }
 
 /// `None` for this machine or virtual nodes on it.
-pub fn chosen(low: &Low, here: &Here) -> Result<Option<Chosen>, FlagError> {
+pub fn chosen(parsed: &Parsed, here: &Here) -> Result<Option<Chosen>, FlagError> {
     let env = Env(&here.env);
-    if let Some((entries, origin)) = named(low, env)? {
+    if let Some((entries, origin)) = named(parsed, env)? {
         // If the user has named hosts, a broken allocation does not matter.
         let allocation = allocation::detect(env).ok().flatten();
-        let (entries, step) = within(entries, allocation.as_ref(), low);
+        let (entries, step) = within(entries, allocation.as_ref(), parsed);
         let origin = if step.is_some() { format!("{origin}, of {}", words(allocation.as_ref())) } else { origin };
-        return Ok(Some(Chosen { hosts: sum(entries, low, here, allocation.as_ref())?, origin, step }));
+        return Ok(Some(Chosen { hosts: sum(entries, parsed, here, allocation.as_ref())?, origin, step }));
     }
-    if low.virtual_nodes.is_some() {
+    if parsed.virtual_nodes.is_some() {
         return Ok(None);
     }
     let Some(allocation) = allocation::detect(env).map_err(HostsError::Allocation)? else { return Ok(None) };
     if let Some(refused) = &allocation.refused {
         return Err(HostsError::OneOfMany(refused.clone()).into());
     }
-    let entries = if low.slots.is_some() { bare(&allocation) } else { allocation.entries(wanted(low, &allocation)) };
+    let entries =
+        if parsed.slots.is_some() { bare(&allocation) } else { allocation.entries(wanted(parsed, &allocation)) };
     let origin = format!("{} ({})", words(Some(&allocation)), allocation.told_by);
     let step = allocation.scheduler.step_program();
-    Ok(Some(Chosen { hosts: sum(entries, low, here, Some(&allocation))?, origin, step }))
+    Ok(Some(Chosen { hosts: sum(entries, parsed, here, Some(&allocation))?, origin, step }))
 }
 
 /// The hosts that the user named, and where they were named.
-fn named(low: &Low, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError> {
+fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError> {
     let mut entries = Vec::new();
-    match (low.hosts.is_empty(), low.host_files.is_empty()) {
+    match (parsed.hosts.is_empty(), parsed.host_files.is_empty()) {
         (true, true) => {}
         (false, false) => return Err(FlagError::HostsTwice),
-        _ if low.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
+        _ if parsed.virtual_nodes.is_some() => return Err(FlagError::VirtualHosts),
         (false, true) => {
-            let entries = hosts::list(&low.hosts.join(",")).map_err(HostsError::List)?;
+            let entries = hosts::list(&parsed.hosts.join(",")).map_err(HostsError::List)?;
             return Ok(Some((entries, HOSTS.into())));
         }
         (true, false) => {
-            for file in &low.host_files {
+            for file in &parsed.host_files {
                 entries.extend(hosts::read_file(file)?);
             }
             return Ok(Some((entries, HOST_FILE.into())));
         }
     }
-    match env.get(VARIABLE).filter(|_| low.virtual_nodes.is_none()) {
+    match env.get(VARIABLE).filter(|_| parsed.virtual_nodes.is_none()) {
         None => Ok(None),
         Some(text) => {
             let entries = hosts::list(text).map_err(|problem| HostsError::Variable { name: VARIABLE, problem })?;
@@ -82,16 +84,20 @@ fn named(low: &Low, env: Env) -> Result<Option<(Vec<Entry>, String)>, FlagError>
 }
 
 /// If all named hosts belong to the allocation, those without a slot count get the allocation's.
-fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, low: &Low) -> (Vec<Entry>, Option<&'static str>) {
+fn within(
+    mut entries: Vec<Entry>,
+    allocation: Option<&Allocation>,
+    parsed: &Parsed,
+) -> (Vec<Entry>, Option<&'static str>) {
     let Some(allocation) = allocation.filter(|of| entries.iter().all(|entry| of.find(&entry.name).is_some())) else {
         return (entries, None);
     };
     let bare = entries.iter().all(|entry| entry.slots.is_none() && entry.slots_max.is_none());
     let once = |name: &str| entries.iter().filter(|entry| entry.name == name).count() == 1;
-    if low.slots.is_none() && bare && entries.iter().all(|entry| once(&entry.name)) {
+    if parsed.slots.is_none() && bare && entries.iter().all(|entry| once(&entry.name)) {
         let nodes = entries.iter().filter_map(|entry| allocation.find(&entry.name)).cloned().collect();
         let part = Allocation { nodes, ..allocation.clone() };
-        entries = part.entries(wanted(low, &part));
+        entries = part.entries(wanted(parsed, &part));
     }
     (entries, allocation.scheduler.step_program())
 }
@@ -101,23 +107,23 @@ fn bare(allocation: &Allocation) -> Vec<Entry> {
 }
 
 /// The number of ranks that the user asked for.
-fn wanted(low: &Low, allocation: &Allocation) -> Option<u64> {
-    let per_node = match low.map_by {
+fn wanted(parsed: &Parsed, allocation: &Allocation) -> Option<u64> {
+    let per_node = match parsed.map_by {
         Some(MapBy::Ppr(ranks)) => Some(ranks),
-        _ => low.ppn,
+        _ => parsed.ppn,
     };
     // If a node is to get more ranks than the batch system was asked for, it needs all its room, whatever the total.
     let least = allocation.nodes.iter().map(|node| node.tasks).min().unwrap_or(0);
     if per_node.is_some_and(|ranks| ranks > least) {
         return Some(u64::MAX);
     }
-    low.sections.iter().map(|section| section.ranks.map(u64::from)).sum()
+    parsed.sections.iter().map(|section| section.ranks.map(u64::from)).sum()
 }
 
-fn sum(entries: Vec<Entry>, low: &Low, here: &Here, allocation: Option<&Allocation>) -> Result<Hosts, FlagError> {
+fn sum(entries: Vec<Entry>, parsed: &Parsed, here: &Here, allocation: Option<&Allocation>) -> Result<Hosts, FlagError> {
     let own = allocation.and_then(|allocation| allocation.own_name.as_deref()).unwrap_or(&here.host);
     let names = Names::new(own, here.addresses.clone(), &entries);
-    Ok(Hosts::new(entries, low.slots, &names)?)
+    Ok(Hosts::new(entries, parsed.slots, &names)?)
 }
 
 fn words(allocation: Option<&Allocation>) -> String {

@@ -1,10 +1,10 @@
 //! The command lines of the smaller commands: some flags of `wireup run`, a few of their own, one or two words.
 
-use super::behind::Behind;
 use super::error::FlagError;
-use super::low::{self, Low, Section};
 use super::nearest;
+use super::parsed::{self, Parsed, Section};
 use super::table::{self, Flag, Id};
+use super::value_reader::ValueReader;
 use super::values;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -31,7 +31,7 @@ pub struct Own {
 #[derive(Default, Debug)]
 pub struct Typed {
     /// The flags shared with `wireup run`; the section holds no program.
-    pub low: Box<Low>,
+    pub parsed: Box<Parsed>,
     pub section: Section,
     own: Vec<(&'static str, Option<OsString>)>,
     pub words: Vec<OsString>,
@@ -55,7 +55,7 @@ impl Command {
         let mut words = args.into_iter().peekable();
         let mut typed = Typed::default();
         while let Some(word) = words.next() {
-            if !low::is_flag(&word) {
+            if !parsed::is_flag(&word) {
                 if typed.words.len() == self.words.len() {
                     return Err(self.refused(&word));
                 }
@@ -81,9 +81,9 @@ impl Command {
             let Some((flag, name, value)) = self.shared(&word)? else {
                 return Ok(None);
             };
-            let mut behind = Behind { flag, name, attached: value, words: &mut words };
-            typed.low.apply(&mut typed.section, &mut behind)?;
-            behind.refuse_rest()?;
+            let mut value_reader = ValueReader { flag, name, attached: value, words: &mut words };
+            typed.parsed.apply(&mut typed.section, &mut value_reader)?;
+            value_reader.refuse_rest()?;
         }
         match self.words.get(typed.words.len()) {
             Some(missing) => Err(FlagError::MissingWord { command: self.name, word: missing }),
@@ -103,9 +103,9 @@ impl Command {
     }
 
     /// A flag shared with `wireup run`; `None` if help was requested.
-    #[allow(clippy::type_complexity)] // the type that `low::look_up` returns
+    #[allow(clippy::type_complexity)] // the type that `parsed::look_up` returns
     fn shared(&self, word: &OsString) -> Result<Option<(&'static Flag, String, Option<OsString>)>, FlagError> {
-        match low::look_up(word) {
+        match parsed::look_up(word) {
             Ok((flag, ..)) if flag.id == Id::Help => Ok(None),
             Ok((flag, name, value)) if self.shared.contains(&flag.id) => Ok(Some((flag, name, value))),
             Ok(_) => Err(self.refused(word)),
@@ -149,8 +149,14 @@ mod tests {
     fn it_takes_what_a_run_takes_and_its_own() {
         let line = "-hosts n0,n1 --remote-shell=rsh --interface ib0 --start-timeout 2 --wdir /x --send --session=lab";
         let typed = parsed(&EXAMPLE, line).unwrap().expect("no help");
-        assert_eq!((&typed.low.hosts, &typed.low.remote_shell), (&vec!["n0,n1".to_owned()], &Some("rsh".to_owned())));
-        assert_eq!((&typed.low.interface, typed.low.start_timeout_ns), (&Some("ib0".to_owned()), Some(2_000_000_000)));
+        assert_eq!(
+            (&typed.parsed.hosts, &typed.parsed.remote_shell),
+            (&vec!["n0,n1".to_owned()], &Some("rsh".to_owned()))
+        );
+        assert_eq!(
+            (&typed.parsed.interface, typed.parsed.start_timeout_ns),
+            (&Some("ib0".to_owned()), Some(2_000_000_000))
+        );
         assert_eq!(typed.section.wdir, Some("/x".into()));
         assert!(typed.has("send") && !typed.has("session-of-nobody"));
         assert_eq!(typed.text("session"), Ok(Some("lab".into())));

@@ -3,7 +3,7 @@
 //! Agent 0 is the launcher's own process. If the launcher's machine is one of the hosts, agent 0 runs that node; otherwise agent 0 has no
 //! node. Nodes keep the user's order.
 
-use super::low::Start;
+use super::parsed::Start;
 use crate::hosts::Hosts;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree;

@@ -1,25 +1,25 @@
 //! The command line of `wireup run`, parsed in two steps.
 //!
-//! `table` lists the flags; `low` holds what was typed; `high` is its meaning: a job and a session, with every default applied and every
+//! `table` lists the flags; `parsed` holds what was typed; `resolved` is its meaning: a job and a session, with every default applied and every
 //! contradiction refused.
 
 mod agent_bench;
-mod behind;
 pub mod chosen;
 pub mod command;
 pub mod error;
-pub mod ground;
-pub mod high;
 mod interface;
 mod layout;
-pub mod low;
 mod nearest;
+pub mod parsed;
 mod placement;
 mod programs;
 pub mod remote_shell;
+pub mod resolved;
 pub mod session;
+pub mod session_nodes;
 mod streams;
 pub mod table;
+mod value_reader;
 mod values;
 
 pub use error::FlagError;

@@ -1,7 +1,7 @@
 //! The number of ranks and the node of each.
 
 use super::error::FlagError;
-use super::low::{Low, MapBy};
+use super::parsed::{MapBy, Parsed};
 use crate::hosts::Hosts;
 use wireup_coll::mapping::{self, Mapping, MappingError};
 use wireup_wire::ids::NodeId;
@@ -38,12 +38,12 @@ impl Places<'_> {
 }
 
 /// The number of ranks of each program.
-pub fn ranks_per_app(low: &Low, places: Places) -> Result<Vec<u32>, FlagError> {
-    let by_default = places.ranks(low.ppn.or(ppr(low)));
-    let alone = low.sections.len() == 1;
+pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagError> {
+    let by_default = places.ranks(parsed.ppn.or(ppr(parsed)));
+    let alone = parsed.sections.len() == 1;
     let mut total = 0;
-    let mut ranks = Vec::with_capacity(low.sections.len());
-    for (index, section) in low.sections.iter().enumerate() {
+    let mut ranks = Vec::with_capacity(parsed.sections.len());
+    for (index, section) in parsed.sections.iter().enumerate() {
         let asked = match section.ranks {
             Some(ranks) => u64::from(ranks),
             None if alone => by_default,
@@ -68,10 +68,10 @@ pub fn ranks_per_app(low: &Low, places: Places) -> Result<Vec<u32>, FlagError> {
 ///
 /// `--ppn` is how many ranks a node gets before the next node is used; as with Hydra, ranks beyond the last node continue on the first one.
 /// Slots and `ppr` are limits.
-pub fn blocks(low: &Low, job_size: u32, places: Places) -> Result<Vec<Block>, FlagError> {
+pub fn blocks(parsed: &Parsed, job_size: u32, places: Places) -> Result<Vec<Block>, FlagError> {
     let nodes = places.nodes();
-    if let Some(per_node) = ppr(low) {
-        if let Some(ppn) = low.ppn.filter(|&ppn| ppn != per_node) {
+    if let Some(per_node) = ppr(parsed) {
+        if let Some(ppn) = parsed.ppn.filter(|&ppn| ppn != per_node) {
             return Err(FlagError::PpnContradicts { ppn, ppr: per_node });
         }
         if u64::from(job_size) > u64::from(per_node) * u64::from(nodes) {
@@ -80,15 +80,15 @@ pub fn blocks(low: &Low, job_size: u32, places: Places) -> Result<Vec<Block>, Fl
     }
     let slots = match places {
         Places::Hosts(hosts) if hosts.stated => Slots::Of(hosts),
-        Places::Hosts(_) | Places::Here { .. } => low.slots.map_or(Slots::Unlimited, Slots::Alike),
+        Places::Hosts(_) | Places::Here { .. } => parsed.slots.map_or(Slots::Unlimited, Slots::Alike),
     };
     if let Slots::Of(hosts) = slots
         && u64::from(job_size) > hosts.slots()
-        && !low.oversubscribe
+        && !parsed.oversubscribe
     {
         return Err(FlagError::HostSlotsExceeded { ranks: job_size, slots: hosts.slots(), hosts: nodes });
     }
-    let blocks = match (low.map_by, low.ppn.or(ppr(low)), slots) {
+    let blocks = match (parsed.map_by, parsed.ppn.or(ppr(parsed)), slots) {
         (Some(MapBy::Node), _, Slots::Of(hosts)) => in_turn(hosts, job_size),
         (Some(MapBy::Node), _, _) => mapping::by_node(nodes, job_size),
         (_, Some(ppn), _) => mapping::by_ppn(nodes, ppn, job_size),
@@ -101,9 +101,9 @@ pub fn blocks(low: &Low, job_size: u32, places: Places) -> Result<Vec<Block>, Fl
         other => FlagError::Placement(other),
     })?;
     match slots {
-        Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, low.oversubscribe)?,
+        Slots::Of(hosts) => check_hosts(hosts, &blocks, job_size, parsed.oversubscribe)?,
         // The blocks fill the first node first, so no other node has more ranks.
-        Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !low.oversubscribe => {
+        Slots::Alike(slots) if placed.local_size(NodeId(0)) > slots && !parsed.oversubscribe => {
             return Err(FlagError::SlotsExceeded { ranks: job_size, nodes, slots });
         }
         Slots::Alike(_) | Slots::Unlimited => {}
@@ -182,8 +182,8 @@ fn fill(blocks: &[Block], nodes: usize, job_size: u32) -> Vec<u32> {
     fill
 }
 
-fn ppr(low: &Low) -> Option<u32> {
-    match low.map_by {
+fn ppr(parsed: &Parsed) -> Option<u32> {
+    match parsed.map_by {
         Some(MapBy::Ppr(per_node)) => Some(per_node),
         Some(MapBy::Slot | MapBy::Node) | None => None,
     }
@@ -192,7 +192,7 @@ fn ppr(low: &Low) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::low::{Wish, parse};
+    use crate::flags::parsed::{Wish, parse};
     use crate::hosts::{Names, list};
 
     const HERE: Places = Places::Here { nodes: 4, cpus: 6 };
@@ -205,12 +205,12 @@ mod tests {
 
     /// The placement that `--hosts` and the flags in `line` lead to.
     fn on_hosts(text: &str, line: &str) -> Result<Vec<(u32, u32, u32)>, String> {
-        placed_on(line, Places::Hosts(&hosts(text, low(line).slots)))
+        placed_on(line, Places::Hosts(&hosts(text, parsed(line).slots)))
     }
 
-    fn low(line: &str) -> Low {
+    fn parsed(line: &str) -> Parsed {
         match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
-            Wish::Run(low) => *low,
+            Wish::Run(parsed) => *parsed,
             Wish::Help => panic!("help was requested"),
         }
     }
@@ -220,23 +220,23 @@ mod tests {
     }
 
     fn placed_on(line: &str, places: Places) -> Result<Vec<(u32, u32, u32)>, String> {
-        let low = low(line);
-        let job_size = ranks_per_app(&low, places).map_err(|error| error.to_string())?.iter().sum();
-        let blocks = blocks(&low, job_size, places).map_err(|error| error.to_string())?;
+        let parsed = parsed(line);
+        let job_size = ranks_per_app(&parsed, places).map_err(|error| error.to_string())?.iter().sum();
+        let blocks = blocks(&parsed, job_size, places).map_err(|error| error.to_string())?;
         Ok(blocks.into_iter().map(|block| (block.first_node, block.nodes, block.ppn)).collect())
     }
 
     #[test]
     fn counts_default_to_cpus_or_nodes_times_ppn() {
-        assert_eq!(ranks_per_app(&low("./a"), HERE), Ok(vec![6]));
-        assert_eq!(ranks_per_app(&low("--ppn 3 ./a"), HERE), Ok(vec![12]));
-        assert_eq!(ranks_per_app(&low("--map-by ppr:2:node ./a"), HERE), Ok(vec![8]));
-        assert_eq!(ranks_per_app(&low("-n 2 ./a : -n 3 ./b"), HERE), Ok(vec![2, 3]));
+        assert_eq!(ranks_per_app(&parsed("./a"), HERE), Ok(vec![6]));
+        assert_eq!(ranks_per_app(&parsed("--ppn 3 ./a"), HERE), Ok(vec![12]));
+        assert_eq!(ranks_per_app(&parsed("--map-by ppr:2:node ./a"), HERE), Ok(vec![8]));
+        assert_eq!(ranks_per_app(&parsed("-n 2 ./a : -n 3 ./b"), HERE), Ok(vec![2, 3]));
     }
 
     #[test]
     fn counts_are_bounded() {
-        let refused = |line: &str| ranks_per_app(&low(line), HERE).expect_err("out of bounds").to_string();
+        let refused = |line: &str| ranks_per_app(&parsed(line), HERE).expect_err("out of bounds").to_string();
         assert_eq!(refused("-n 0 ./a"), "-n 0 is not possible; give at least 1 rank");
         assert_eq!(
             refused("-n 4194304 ./a : -n 1 ./b"),

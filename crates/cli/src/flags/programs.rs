@@ -1,7 +1,7 @@
 //! The programs of a job: their arguments, directories, variables, and the PMI that they are offered.
 
 use super::error::FlagError;
-use super::low::Section;
+use super::parsed::Section;
 use super::values;
 use crate::environment;
 use crate::here::Here;

@@ -1,7 +1,7 @@
 //! How agents are started on other hosts: by ssh, by one step of a batch system, or as the user says.
 
 use super::error::FlagError;
-use super::low::Start;
+use super::parsed::Start;
 use crate::here::Here;
 use wireup_node::agent::starters;
 use wireup_wire::peer::{RemoteShell, Starter};

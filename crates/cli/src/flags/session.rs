@@ -2,10 +2,10 @@
 
 use super::chosen;
 use super::error::FlagError;
-use super::ground::Told;
 use super::layout::{self, Layout};
-use super::low::{Low, Start};
+use super::parsed::{Parsed, Start};
 use super::remote_shell::{Reach, remote_shell};
+use super::session_nodes::StatedSlots;
 use crate::here::Here;
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::Standing;
@@ -16,45 +16,51 @@ const START_TIMEOUT_NS: u64 = 60_000_000_000;
 const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
 
 /// A job's own session.
-pub fn of_job(low: &Low, here: &Here, reach: Reach, layout: &Layout, name: String) -> Result<SessionSpec, FlagError> {
-    let start = start(low, reach != Reach::Here)?;
+pub fn of_job(
+    parsed: &Parsed,
+    here: &Here,
+    reach: Reach,
+    layout: &Layout,
+    name: String,
+) -> Result<SessionSpec, FlagError> {
+    let start = start(parsed, reach != Reach::Here)?;
     Ok(SessionSpec {
         name,
-        fanout: layout.fanout(start, low.fanout),
+        fanout: layout.fanout(start, parsed.fanout),
         agents: layout.agents.clone(),
-        remote_shell: remote_shell(low.remote_shell.as_deref(), reach, here)?,
+        remote_shell: remote_shell(parsed.remote_shell.as_deref(), reach, here)?,
         shells_max: layout::shells_max(start),
         program: here.program.clone(),
-        start_timeout_ns: low.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
-        node_timeout_ns: low.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
-        encrypt: low.encrypt,
-        interface: low.interface.clone(),
-        verbose: low.verbose,
+        start_timeout_ns: parsed.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
+        node_timeout_ns: parsed.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
+        encrypt: parsed.encrypt,
+        interface: parsed.interface.clone(),
+        verbose: parsed.verbose,
         hold_ranks: false,
-        record_dir: low.record.clone().map(|directory| here.absolute(directory)),
-        transport: low.transport.unwrap_or_default(),
-        link_delay_ns: low.link_delay_ns.unwrap_or(0),
+        record_dir: parsed.record.clone().map(|directory| here.absolute(directory)),
+        transport: parsed.transport.unwrap_or_default(),
+        link_delay_ns: parsed.link_delay_ns.unwrap_or(0),
         standing: None,
     })
 }
 
 /// The session for `wireup up`, with the slots that were stated.
-pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told), FlagError> {
-    let chosen = chosen::chosen(low, here)?;
+pub fn standing(parsed: &Parsed, here: &Here, name: &str) -> Result<(SessionSpec, StatedSlots), FlagError> {
+    let chosen = chosen::chosen(parsed, here)?;
     let step = chosen.as_ref().and_then(|chosen| chosen.step);
     let hosts = chosen.map(|chosen| chosen.hosts);
-    if low.start == Some(Start::Serial) {
+    if parsed.start == Some(Start::Serial) {
         return Err(FlagError::SerialSession);
     }
     let layout = match &hosts {
         Some(hosts) => Layout::of_hosts(hosts, &here.host),
-        None => Layout::here(low.virtual_nodes, &here.host),
+        None => Layout::here(parsed.virtual_nodes, &here.host),
     };
-    let reach = Reach::of(hosts.is_some(), step, start(low, hosts.is_some())?);
-    let spec = of_job(low, here, reach, &layout, name.to_owned())?;
+    let reach = Reach::of(hosts.is_some(), step, start(parsed, hosts.is_some())?);
+    let spec = of_job(parsed, here, reach, &layout, name.to_owned())?;
     // Agents without a node run no ranks.
     let mut slots = vec![0; layout.agents.len()];
-    let mut told = Told { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
+    let mut told = StatedSlots { slots_stated: false, slots_max: vec![None; layout.agents.len()] };
     for (index, node) in layout.nodes.iter().enumerate() {
         let host = hosts.as_ref().map(|hosts| &hosts.list[index]);
         slots[node.agent.index()] = host.map_or(1, |host| host.slots);
@@ -65,9 +71,9 @@ pub fn standing(low: &Low, here: &Here, name: &str) -> Result<(SessionSpec, Told
 }
 
 /// How agents are started.
-pub fn start(low: &Low, hosts: bool) -> Result<Start, FlagError> {
-    let start = low.start.unwrap_or_default();
-    match (start, low.fanout) {
+pub fn start(parsed: &Parsed, hosts: bool) -> Result<Start, FlagError> {
+    let start = parsed.start.unwrap_or_default();
+    match (start, parsed.fanout) {
         (Start::Flat, Some(_)) => Err(FlagError::FanoutContradicts { start: "ssh-flat" }),
         (Start::Serial, Some(_)) => Err(FlagError::FanoutContradicts { start: "serial-ssh" }),
         (Start::Serial, None) if !hosts => Err(FlagError::SerialWithoutHosts),

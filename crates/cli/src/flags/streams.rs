@@ -2,7 +2,7 @@
 
 use super::error::FlagError;
 use super::layout::Layout;
-use super::low::Stdin;
+use super::parsed::Stdin;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{PtySpec, StdinTarget};

@@ -1,8 +1,8 @@
 //! Finds the session that a run goes to, if any.
 
 use crate::flags::FlagError;
-use crate::flags::ground::{Ground, GroundError, Told};
-use crate::flags::low::Low;
+use crate::flags::parsed::Parsed;
+use crate::flags::session_nodes::{SessionNodes, SessionNodesError, StatedSlots};
 use crate::flags::table;
 use crate::here::Here;
 use crate::out;
@@ -17,24 +17,24 @@ pub enum Found {
 }
 
 /// Looks for the session that a run is meant for.
-pub fn find(low: &Low) -> Result<Found, String> {
-    if low.no_session {
-        return if low.session.is_some() { Err(FlagError::SessionTwice.to_string()) } else { Ok(Found::None) };
+pub fn find(parsed: &Parsed) -> Result<Found, String> {
+    if parsed.no_session {
+        return if parsed.session.is_some() { Err(FlagError::SessionTwice.to_string()) } else { Ok(Found::None) };
     }
-    if let Some(id) = low.decided_by_session() {
+    if let Some(id) = parsed.decided_by_session() {
         let flag = table::FLAGS.iter().find(|flag| flag.id == id).map(table::Flag::name).unwrap_or_default();
-        return if low.session.is_some() {
+        return if parsed.session.is_some() {
             Err(FlagError::DecidedBySession { flag }.to_string())
         } else {
             Ok(Found::None)
         };
     }
-    let name = low.session.as_deref().unwrap_or(DEFAULT_NAME);
+    let name = parsed.session.as_deref().unwrap_or(DEFAULT_NAME);
     match Calling::begin(name) {
         Ok(Some(calling)) => Ok(Found::Session(Box::new(calling))),
-        Ok(None) if low.session.is_some() => Err(super::nobody(name)),
+        Ok(None) if parsed.session.is_some() => Err(super::nobody(name)),
         Ok(None) => Ok(Found::None),
-        Err(error) if low.session.is_none() && is_as_good_as_none(&error) => {
+        Err(error) if parsed.session.is_none() && is_as_good_as_none(&error) => {
             out::tell(&format!("{error}; running this job without a session"));
             Ok(Found::None)
         }
@@ -53,15 +53,15 @@ fn is_as_good_as_none(error: &CallError) -> bool {
 }
 
 /// The nodes that the job gets in the session; the inner error is the reason why it is to run on its own instead.
-pub fn ground(low: &Low, here: &Here, session: &Attached) -> Result<Result<Ground, String>, String> {
-    let name = low.session.as_deref().unwrap_or(DEFAULT_NAME);
+pub fn session_nodes(parsed: &Parsed, here: &Here, session: &Attached) -> Result<Result<SessionNodes, String>, String> {
+    let name = parsed.session.as_deref().unwrap_or(DEFAULT_NAME);
     // If the facts cannot be read, the session is treated as one without stated slots.
     let facts = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()).unwrap_or_default();
-    let told = Told { slots_stated: facts.slots_stated, slots_max: facts.slots_max };
-    match Ground::new(low, here, &session.welcome, &told) {
-        Ok(ground) => Ok(Ok(ground)),
-        Err(error @ GroundError::Elsewhere { .. }) if low.session.is_none() => Ok(Err(error.to_string())),
-        Err(error @ GroundError::Elsewhere { .. }) => {
+    let told = StatedSlots { slots_stated: facts.slots_stated, slots_max: facts.slots_max };
+    match SessionNodes::new(parsed, here, &session.welcome, &told) {
+        Ok(session_nodes) => Ok(Ok(session_nodes)),
+        Err(error @ SessionNodesError::Elsewhere { .. }) if parsed.session.is_none() => Ok(Err(error.to_string())),
+        Err(error @ SessionNodesError::Elsewhere { .. }) => {
             Err(format!("{error}; leave out --session, or start a session that has them with wireup up"))
         }
         Err(error) => Err(error.to_string()),

@@ -11,7 +11,7 @@ mod up;
 pub mod detach;
 pub mod help;
 
-pub use find::{Found, find, ground};
+pub use find::{Found, find, session_nodes};
 
 use crate::flags::FlagError;
 use crate::flags::command::{Command, Own, Typed};

@@ -3,7 +3,7 @@
 use super::{SESSION, attach_to};
 use crate::flags::chosen::may_name_hosts;
 use crate::flags::command::{Command, Own, Typed};
-use crate::flags::low::{Low, Section};
+use crate::flags::parsed::{Parsed, Section};
 use crate::flags::session;
 use crate::flags::table::Id;
 use crate::here::Here;
@@ -57,9 +57,9 @@ const LOOK: Duration = Duration::from_millis(2);
 pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     let text = |own: &Own| typed.text(own.name).map_err(|error| error.to_string());
     let name = text(&NAME)?.or(text(&SESSION)?).unwrap_or_else(|| DEFAULT_NAME.to_owned());
-    let here = Here::read(|env| may_name_hosts(&typed.low, Env(env)))
+    let here = Here::read(|env| may_name_hosts(&typed.parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let (spec, told) = session::standing(&typed.low, &here, &name).map_err(|error| error.to_string())?;
+    let (spec, told) = session::standing(&typed.parsed, &here, &name).map_err(|error| error.to_string())?;
     let lingers = typed.has(LINGER.name);
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
     let begun = matches!(claim, Claim::Ours);
@@ -89,7 +89,7 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     }
     drop(place);
     let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
-    report(session, &name, &spec, begun, typed.low.verbose)
+    report(session, &name, &spec, begun, typed.parsed.verbose)
 }
 
 /// The variable of the allocation whose end also ends the session's agents.
@@ -111,8 +111,8 @@ fn attach_when_begun(name: &str) -> Result<Attached, String> {
 
 /// Checks that an existing session is only asked for its lost nodes, not for other hosts or settings.
 fn names_nothing_new(typed: &Typed, name: &str) -> Result<(), String> {
-    let nothing = Low { verbose: typed.low.verbose, ..Low::default() };
-    match *typed.low != nothing || typed.section != Section::default() || typed.has(LINGER.name) {
+    let nothing = Parsed { verbose: typed.parsed.verbose, ..Parsed::default() };
+    match *typed.parsed != nothing || typed.section != Section::default() || typed.has(LINGER.name) {
         true => Err(format!(
             "session {name} is already running; to restart its lost nodes run wireup up without hosts and other flags; \
              wireup down ends it; --name starts another session"

@@ -25,7 +25,7 @@ enum Kind {
     /// The remote shell's program does not exist.
     NoShell,
     /// The problem's own text says what to do.
-    Told,
+    Advice,
     Other,
 }
 
@@ -58,7 +58,7 @@ pub fn sentence(missing: &[MissingAgent], setting: &Setting) -> String {
 
 /// Hosts with the same problem, and advice.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct Advice {
     /// Positions in the list of missing agents.
     pub agents: Vec<AgentId>,
     pub problem: String,
@@ -66,8 +66,8 @@ pub struct Told {
 }
 
 /// A separate entry for each problem, instead of one sentence for all.
-pub fn lines(missing: &[MissingAgent], setting: &Setting) -> Vec<Told> {
-    let told = |group: &Group| Told {
+pub fn lines(missing: &[MissingAgent], setting: &Setting) -> Vec<Advice> {
+    let told = |group: &Group| Advice {
         agents: group.agents.clone(),
         problem: group.problem_shown(),
         cure: advice(group, setting),
@@ -121,12 +121,12 @@ fn replace_word(text: &str, word: &str, by: &str) -> String {
     let joins = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '-';
     let (mut replaced, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(word).filter(|_| !word.is_empty()) {
-        let (before, behind) = (&rest[..at], &rest[at + word.len()..]);
+        let (before, value_reader) = (&rest[..at], &rest[at + word.len()..]);
         let last = before.chars().next_back().or(replaced.chars().next_back());
-        let alone = !last.is_some_and(joins) && !behind.starts_with(joins);
+        let alone = !last.is_some_and(joins) && !value_reader.starts_with(joins);
         replaced.push_str(before);
         replaced.push_str(if alone { by } else { word });
-        rest = behind;
+        rest = value_reader;
     }
     replaced + rest
 }
@@ -150,8 +150,8 @@ fn kind(problem: &str, setting: &Setting) -> Kind {
         () if says(&["could not resolve", "name or service not known", "name resolution", "unknown host"]) => {
             Kind::NoName
         }
-        () if says(&["machine without wireup", "install wireup", "install the same wireup"]) => Kind::Told,
-        () if says(&["matches --interface"]) => Kind::Told,
+        () if says(&["machine without wireup", "install wireup", "install the same wireup"]) => Kind::Advice,
+        () if says(&["matches --interface"]) => Kind::Advice,
         () if says(&["connection refused"]) => Kind::Refused,
         () if says(&["no route to host", "network is unreachable", "timed out", "did not answer"]) => Kind::Unreachable,
         () if says(&["exchange_identification", "banner exchange", "connection closed by", "connection reset by"])
@@ -200,7 +200,7 @@ fn advice(group: &Group, setting: &Setting) -> Option<String> {
             "the remote shell was not found on the calling host; install it, or choose another one with --remote-shell"
                 .to_owned()
         }
-        Kind::Told => return None,
+        Kind::Advice => return None,
         Kind::Other if setting.local => "check free memory and the limit of processes (ulimit -u)".to_owned(),
         Kind::Other => format!("try \"{by_hand}\""),
     })

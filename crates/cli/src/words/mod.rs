@@ -212,7 +212,10 @@ mod tests {
         let mut voice = voice(true);
         let note = Note::Linked { agent: AgentId(1), parent: AgentId(0), address: "127.0.0.1 (lo)".into() };
         assert!(voice.lines(&Notice::Note(note)).is_empty());
-        assert_eq!(voice.lines(&Notice::Started { ranks: 4 }), ["links: 1 agent by lo (127.0.0.1)", "4 ranks started"]);
+        assert_eq!(
+            voice.lines(&Notice::Started { ranks: 4 }),
+            ["links: 1 agent over lo (127.0.0.1)", "4 ranks started"]
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::keepers::Keepers;
 use super::ranks::JobRanks;
-use super::token::Seat;
+use super::token::JobSlot;
 use std::collections::BTreeMap;
 use wireup_os::reactor::Reactor;
 use wireup_wire::ids::JobId;
@@ -14,8 +14,8 @@ use wireup_wire::peer::SpawnError;
 #[derive(Default)]
 pub struct Jobs {
     ranks: BTreeMap<JobId, JobRanks>,
-    seats: BTreeMap<Seat, JobId>,
-    next: Seat,
+    slots: BTreeMap<JobSlot, JobId>,
+    next: JobSlot,
 }
 
 impl Jobs {
@@ -28,8 +28,8 @@ impl Jobs {
     }
 
     /// The job that an event concerns.
-    pub fn at(&mut self, seat: Seat) -> Option<&mut JobRanks> {
-        self.ranks.get_mut(self.seats.get(&seat)?)
+    pub fn at(&mut self, slot: JobSlot) -> Option<&mut JobRanks> {
+        self.ranks.get_mut(self.slots.get(&slot)?)
     }
 
     /// The ranks of a job; a new job gets a keeper first.
@@ -40,11 +40,11 @@ impl Jobs {
         reactor: &Reactor,
     ) -> Result<&mut JobRanks, SpawnError> {
         if !self.ranks.contains_key(&job) {
-            while self.seats.contains_key(&self.next) {
+            while self.slots.contains_key(&self.next) {
                 self.next = self.next.following();
             }
             let ranks = JobRanks::begin(job, self.next, keepers.take(reactor), reactor)?;
-            self.seats.insert(self.next, job);
+            self.slots.insert(self.next, job);
             self.next = self.next.following();
             self.ranks.insert(job, ranks);
         }
@@ -53,7 +53,7 @@ impl Jobs {
 
     pub fn remove(&mut self, job: &JobId) -> Option<JobRanks> {
         let ranks = self.ranks.remove(job)?;
-        self.seats.remove(&ranks.seat());
+        self.slots.remove(&ranks.slot());
         Some(ranks)
     }
 
@@ -77,16 +77,16 @@ mod tests {
     #[test]
     fn seats_are_not_given_twice_at_once() {
         let reactor = Reactor::new().unwrap();
-        let (mut jobs, mut keepers) = (Jobs { next: Seat::LAST, ..Jobs::default() }, Keepers::default());
+        let (mut jobs, mut keepers) = (Jobs { next: JobSlot::LAST, ..Jobs::default() }, Keepers::default());
         for job in [7, 1 << 25, 3] {
             jobs.ranks_of(JobId(job), &mut keepers, &reactor).unwrap();
         }
-        let seats: Vec<Seat> = jobs.values().map(JobRanks::seat).collect();
-        assert_eq!(seats, [Seat(1), Seat::LAST, Seat(0)]);
-        jobs.next = Seat::LAST;
-        assert_eq!(jobs.ranks_of(JobId(9), &mut keepers, &reactor).unwrap().seat(), Seat(2));
+        let slots: Vec<JobSlot> = jobs.values().map(JobRanks::slot).collect();
+        assert_eq!(slots, [JobSlot(1), JobSlot::LAST, JobSlot(0)]);
+        jobs.next = JobSlot::LAST;
+        assert_eq!(jobs.ranks_of(JobId(9), &mut keepers, &reactor).unwrap().slot(), JobSlot(2));
         let gone = jobs.remove(&JobId(7)).expect("the job was there");
-        assert!(gone.seat() == Seat::LAST && jobs.at(Seat::LAST).is_none() && jobs.at(Seat(0)).is_some());
+        assert!(gone.slot() == JobSlot::LAST && jobs.at(JobSlot::LAST).is_none() && jobs.at(JobSlot(0)).is_some());
         jobs.into_values().chain([gone]).for_each(|ranks| {
             let _ = ranks.into_keeper().into_keeper(&reactor).close();
         });

@@ -1,8 +1,8 @@
 //! An agent's own process, `wireup agent`: started by a remote shell, it gets all its data on standard input.
 
 use super::driver::{AgentDriver, BeginError};
-use super::impatient::Impatient;
 use super::link_config::LinkConfig;
+use super::read_timeout::ReadTimeout;
 use super::remote;
 use super::starters;
 use super::step::{self, Called};
@@ -147,8 +147,8 @@ fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result
 /// `None`: the call only asked whether an agent could start here (a probe).
 fn read_bootstrap() -> Result<Option<Bootstrap>, AgentError> {
     let mut stdin = match starters::is_in_step() {
-        true => Impatient::with(io::stdin(), step::SILENCE_MAX),
-        false => Impatient::new(io::stdin()),
+        true => ReadTimeout::with(io::stdin(), step::SILENCE_MAX),
+        false => ReadTimeout::new(io::stdin()),
     };
     let mut header = [0; BOOTSTRAP_HEADER_LEN];
     stdin.read_exact(&mut header).map_err(AgentError::Read)?;

@@ -1,8 +1,7 @@
 //! The agent's driver: connects the state machine of `proto` to this machine's clock, sockets and processes.
 
-mod crowd;
 pub mod driver;
-pub(crate) mod impatient;
+mod fd_backoff;
 mod jobs;
 mod keeper_link;
 mod keepers;
@@ -14,6 +13,7 @@ mod outgoing;
 mod pipes;
 mod pmix;
 mod ranks;
+pub(crate) mod read_timeout;
 pub(crate) mod remote;
 mod shells;
 mod spin;

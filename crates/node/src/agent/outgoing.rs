@@ -43,7 +43,7 @@ pub enum WriteState {
     /// The other end must read first.
     Full,
     /// The user has too many descriptors in flight; nothing signals when there is room again.
-    Crowded,
+    FdLimit,
     /// The other end is gone, or everything is written and closing was requested; queued bytes count as written.
     Closed,
 }
@@ -112,7 +112,7 @@ impl Outgoing {
                     }
                 }
                 Err(Errno::AGAIN) => return Wrote { bytes, state: WriteState::Full },
-                Err(Errno::TOOMANYREFS) => return Wrote { bytes, state: WriteState::Crowded },
+                Err(Errno::TOOMANYREFS) => return Wrote { bytes, state: WriteState::FdLimit },
                 Err(Errno::INTR) => {}
                 Err(_) => {
                     bytes += self.queue.drain(..).map(|piece| piece.bytes.len()).sum::<usize>();

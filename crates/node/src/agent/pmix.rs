@@ -7,7 +7,7 @@ mod directory;
 
 use super::outgoing::{Outgoing, WriteState};
 use super::tail::{Stream, Tail};
-use super::token::{Seat, Token};
+use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::keeper::{Batch, OutKind, Process, ProcessFds, Program, SERVER_SLOT, StdinKind, cpus_of_ranks};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ const UMASK: u32 = 0o077;
 
 pub struct PmixServer {
     job: JobId,
-    seat: Seat,
+    slot: JobSlot,
     pub directory: Directory,
     out: Outgoing,
     /// The reactor is watching for room too.
@@ -45,7 +45,7 @@ pub struct PmixServer {
 
 impl PmixServer {
     /// The server's data, and the batch that starts it.
-    pub fn prepare(plan: &PmixPlan, seat: Seat) -> Result<(PmixServer, Batch), SpawnError> {
+    pub fn prepare(plan: &PmixPlan, slot: JobSlot) -> Result<(PmixServer, Batch), SpawnError> {
         let failed = |step, what: String| {
             move |error: io::Error| SpawnError { step, what, errno: error.raw_os_error().unwrap_or(0) }
         };
@@ -75,7 +75,7 @@ impl PmixServer {
         };
         let server = PmixServer {
             job: plan.job,
-            seat,
+            slot,
             directory,
             out,
             blocked: false,
@@ -96,9 +96,9 @@ impl PmixServer {
 
     /// The process has started.
     pub fn adopt(&mut self, fds: ProcessFds, reactor: &Reactor) {
-        self.errors.follow(Stream::watched(fds.stderr, Token::PmixError(self.seat).pack(), reactor));
+        self.errors.follow(Stream::watched(fds.stderr, Token::PmixError(self.slot).pack(), reactor));
         self.out.fd =
-            fds.stdin.filter(|fd| reactor.add(fd, Token::PmixServer(self.seat).pack(), Interest::READABLE).is_ok());
+            fds.stdin.filter(|fd| reactor.add(fd, Token::PmixServer(self.slot).pack(), Interest::READABLE).is_ok());
         self.flush(reactor);
     }
 
@@ -115,7 +115,7 @@ impl PmixServer {
         let blocked = state == WriteState::Full;
         if blocked != std::mem::replace(&mut self.blocked, blocked) {
             let interest = if blocked { Interest::BOTH } else { Interest::READABLE };
-            let _ = reactor.modify(fd, Token::PmixServer(self.seat).pack(), interest);
+            let _ = reactor.modify(fd, Token::PmixServer(self.slot).pack(), interest);
         }
     }
 

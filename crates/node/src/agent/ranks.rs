@@ -10,13 +10,13 @@ mod stdin;
 
 pub use rest::rest_ns;
 
-use super::crowd::Crowd;
+use super::fd_backoff::FdBackoff;
 use super::keeper_link::KeeperLink;
 use super::outgoing::Outgoing;
 use super::pipes::{OutputPipe, Pumped};
 use super::pmix::{self, PmixServer};
 use super::shells::in_words;
-use super::token::{Seat, Token};
+use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::devices;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
@@ -33,7 +33,7 @@ const TERMINAL_NS_MAX: u64 = 200_000_000;
 
 pub struct JobRanks {
     job: JobId,
-    seat: Seat,
+    slot: JobSlot,
     keeper: KeeperLink,
     ranks: Vec<RankIo>,
     /// Streams that are not read for now, and the ranks whose pipes were therefore removed from the reactor.
@@ -45,7 +45,7 @@ pub struct JobRanks {
     /// Exits of ranks to be reported after that of the server.
     deferred: Vec<(u32, ExitStatus)>,
     /// Ranks whose descriptors must wait because too many are in flight.
-    crowd: Crowd,
+    fd_backoff: FdBackoff,
     /// Requests of ranks that were just released are not read before this time.
     rest_until_ns: Option<u64>,
 }
@@ -63,12 +63,12 @@ struct RankIo {
 
 impl JobRanks {
     /// Starts with a keeper: `spare`, or one forked now. The keeper has nothing to do yet.
-    pub fn begin(job: JobId, seat: Seat, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
-        let keeper = KeeperLink::begin(spare, Token::Keeper(seat), reactor)
+    pub fn begin(job: JobId, slot: JobSlot, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
+        let keeper = KeeperLink::begin(spare, Token::Keeper(slot), reactor)
             .map_err(|error| failed("the keeper of the ranks", &error))?;
         Ok(JobRanks {
             job,
-            seat,
+            slot,
             keeper,
             ranks: Vec::new(),
             pmix: None,
@@ -76,7 +76,7 @@ impl JobRanks {
             paused: [false; 2],
             parked: Default::default(),
             terminals: Vec::new(),
-            crowd: Crowd::default(),
+            fd_backoff: FdBackoff::default(),
             rest_until_ns: None,
         })
     }
@@ -96,7 +96,7 @@ impl JobRanks {
 
     /// Starts the job's PMIx server process.
     pub fn start_pmix(&mut self, plan: &PmixPlan, reactor: &Reactor) -> Result<(), SpawnError> {
-        let (mut server, batch) = PmixServer::prepare(plan, self.seat)?;
+        let (mut server, batch) = PmixServer::prepare(plan, self.slot)?;
         let directory = server.directory.path().as_os_str().as_bytes().to_vec();
         // Requested before the directory exists: this agent could be killed at any moment.
         self.keeper.request(&Request::RemoveAtEnd { directory });
@@ -140,8 +140,8 @@ impl JobRanks {
         self.job
     }
 
-    pub fn seat(&self) -> Seat {
-        self.seat
+    pub fn slot(&self) -> JobSlot {
+        self.slot
     }
 
     pub fn keeper(&self) -> &KeeperLink {
@@ -220,7 +220,7 @@ impl JobRanks {
 
     /// Takes over the rank's descriptors.
     fn adopt(&mut self, local: LocalRank, fds: ProcessFds, turn: &mut Turn<'_>) {
-        let (job, seat) = (self.job, self.seat);
+        let (job, slot) = (self.job, self.slot);
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };
@@ -232,7 +232,7 @@ impl JobRanks {
         for (stream, fd) in [(Stream::Out, out), (Stream::Err, fds.stderr)] {
             let index = stream as usize - 1;
             let watched = fd.filter(|fd| {
-                turn.reactor.add(fd, Token::Output(seat, local, stream).pack(), Interest::READABLE).is_ok()
+                turn.reactor.add(fd, Token::Output(slot, local, stream).pack(), Interest::READABLE).is_ok()
             });
             match watched {
                 Some(fd) => rank.output[index] = Some(OutputPipe::new(fd, terminal)),
@@ -240,7 +240,7 @@ impl JobRanks {
             }
         }
         if let Some(fd) = fds.pmi
-            && turn.reactor.add(&fd, Token::Pmi(seat, local).pack(), Interest::READABLE).is_ok()
+            && turn.reactor.add(&fd, Token::Pmi(slot, local).pack(), Interest::READABLE).is_ok()
         {
             rank.pmi.fd = Some(fd);
         }
@@ -294,11 +294,11 @@ impl JobRanks {
     }
 
     fn send_to_crowd(&mut self, turn: &mut Turn<'_>) {
-        let crowd = self.crowd.take_due(turn.now_ns);
-        for local in &crowd {
+        let fd_backoff = self.fd_backoff.take_due(turn.now_ns);
+        for local in &fd_backoff {
             self.flush_pmi(*local, turn.reactor);
         }
-        self.crowd.settle(!crowd.is_empty());
+        self.fd_backoff.settle(!fd_backoff.is_empty());
     }
 
     /// Gives up pseudo-terminals whose ranks have been gone for long. There is no time limit while the stream is paused.
@@ -317,7 +317,7 @@ impl JobRanks {
 
     pub fn deadline_ns(&self) -> Option<u64> {
         let terminals = self.terminals.iter().map(|(until, _)| *until);
-        terminals.chain(self.crowd.due_ns()).chain(self.rest_until_ns).min()
+        terminals.chain(self.fd_backoff.due_ns()).chain(self.rest_until_ns).min()
     }
 
     /// Closes everything that the job has open here; only its keeper remains.

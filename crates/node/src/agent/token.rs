@@ -12,14 +12,14 @@ const SEAT_MAX: u32 = 0xff_ffff;
 
 /// The short number of a job with ranks here, for as long as it has any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Seat(pub u32);
+pub struct JobSlot(pub u32);
 
-impl Seat {
+impl JobSlot {
     #[cfg(test)]
-    pub const LAST: Seat = Seat(SEAT_MAX);
+    pub const LAST: JobSlot = JobSlot(SEAT_MAX);
 
-    pub fn following(self) -> Seat {
-        Seat((self.0 + 1) & SEAT_MAX)
+    pub fn following(self) -> JobSlot {
+        JobSlot((self.0 + 1) & SEAT_MAX)
     }
 }
 
@@ -29,17 +29,17 @@ pub enum Token {
     Transport(Which),
     Link(LinkId),
     /// The keeper of a job's ranks.
-    Keeper(Seat),
+    Keeper(JobSlot),
     /// The keeper of the remote shells.
     Shells,
     /// Standard error of a remote shell.
     ShellError(ShellId),
-    Output(Seat, LocalRank, Stream),
-    Pmi(Seat, LocalRank),
-    Stdin(Seat, LocalRank),
+    Output(JobSlot, LocalRank, Stream),
+    Pmi(JobSlot, LocalRank),
+    Stdin(JobSlot, LocalRank),
     /// The socket of a job's PMIx server process, and its standard error.
-    PmixServer(Seat),
-    PmixError(Seat),
+    PmixServer(JobSlot),
+    PmixError(JobSlot),
     /// The standard input and output of a step.
     StepIn(ShellId),
     StepOut(ShellId),
@@ -53,48 +53,48 @@ pub enum Token {
 
 impl Token {
     pub fn pack(self) -> u64 {
-        let (what, seat, index) = match self {
-            Token::Transport(which) => (1, Seat(0), which as u32),
-            Token::Link(link) => (2, Seat(0), link.0),
-            Token::Keeper(seat) => (3, seat, 0),
-            Token::Shells => (4, Seat(0), 0),
-            Token::ShellError(shell) => (5, Seat(0), shell.0),
-            Token::Output(seat, local, Stream::Out) => (6, seat, local.0.into()),
-            Token::Output(seat, local, Stream::Err) => (7, seat, local.0.into()),
-            Token::Pmi(seat, local) => (8, seat, local.0.into()),
-            Token::Stdin(seat, local) => (9, seat, local.0.into()),
-            Token::Launcher(number) => (10, Seat(0), number),
-            Token::StepIn(shell) => (14, Seat(0), shell.0),
-            Token::StepOut(shell) => (15, Seat(0), shell.0),
-            Token::IdleKeeper(pid) => (16, Seat(0), pid),
-            Token::Caller(number) => (17, Seat(0), number),
-            Token::PmixServer(seat) => (11, seat, 0),
-            Token::PmixError(seat) => (12, seat, 0),
+        let (what, slot, index) = match self {
+            Token::Transport(which) => (1, JobSlot(0), which as u32),
+            Token::Link(link) => (2, JobSlot(0), link.0),
+            Token::Keeper(slot) => (3, slot, 0),
+            Token::Shells => (4, JobSlot(0), 0),
+            Token::ShellError(shell) => (5, JobSlot(0), shell.0),
+            Token::Output(slot, local, Stream::Out) => (6, slot, local.0.into()),
+            Token::Output(slot, local, Stream::Err) => (7, slot, local.0.into()),
+            Token::Pmi(slot, local) => (8, slot, local.0.into()),
+            Token::Stdin(slot, local) => (9, slot, local.0.into()),
+            Token::Launcher(number) => (10, JobSlot(0), number),
+            Token::StepIn(shell) => (14, JobSlot(0), shell.0),
+            Token::StepOut(shell) => (15, JobSlot(0), shell.0),
+            Token::IdleKeeper(pid) => (16, JobSlot(0), pid),
+            Token::Caller(number) => (17, JobSlot(0), number),
+            Token::PmixServer(slot) => (11, slot, 0),
+            Token::PmixError(slot) => (12, slot, 0),
         };
-        (what << 56) | (u64::from(seat.0 & SEAT_MAX) << 32) | u64::from(index)
+        (what << 56) | (u64::from(slot.0 & SEAT_MAX) << 32) | u64::from(index)
     }
 
     pub fn unpack(token: u64) -> Option<Token> {
-        let seat = Seat((token >> 32) as u32 & SEAT_MAX);
+        let slot = JobSlot((token >> 32) as u32 & SEAT_MAX);
         let index = token as u32;
         let local = LocalRank(index as u16);
         Some(match token >> 56 {
             1 => Token::Transport(*Which::ALL.get(index as usize)?),
             2 => Token::Link(LinkId(index)),
-            3 => Token::Keeper(seat),
+            3 => Token::Keeper(slot),
             4 => Token::Shells,
             5 => Token::ShellError(ShellId(index)),
-            6 => Token::Output(seat, local, Stream::Out),
-            7 => Token::Output(seat, local, Stream::Err),
-            8 => Token::Pmi(seat, local),
-            9 => Token::Stdin(seat, local),
+            6 => Token::Output(slot, local, Stream::Out),
+            7 => Token::Output(slot, local, Stream::Err),
+            8 => Token::Pmi(slot, local),
+            9 => Token::Stdin(slot, local),
             10 => Token::Launcher(index),
             14 => Token::StepIn(ShellId(index)),
             15 => Token::StepOut(ShellId(index)),
             16 => Token::IdleKeeper(index),
             17 => Token::Caller(index),
-            11 => Token::PmixServer(seat),
-            12 => Token::PmixError(seat),
+            11 => Token::PmixServer(slot),
+            12 => Token::PmixError(slot),
             _ => return None,
         })
     }
@@ -106,18 +106,18 @@ mod tests {
 
     #[test]
     fn tokens_come_back() {
-        let (seat, local) = (Seat(5), LocalRank(65_535));
+        let (slot, local) = (JobSlot(5), LocalRank(65_535));
         for token in [
             Token::Transport(Which::ALL[0]),
             Token::Transport(Which::ALL[1]),
             Token::Link(LinkId(u32::MAX)),
-            Token::Keeper(seat),
+            Token::Keeper(slot),
             Token::Shells,
             Token::ShellError(ShellId(9)),
-            Token::Output(seat, local, Stream::Out),
-            Token::Output(seat, local, Stream::Err),
-            Token::Pmi(seat, local),
-            Token::Stdin(seat, local),
+            Token::Output(slot, local, Stream::Out),
+            Token::Output(slot, local, Stream::Err),
+            Token::Pmi(slot, local),
+            Token::Stdin(slot, local),
             Token::Launcher(3),
             Token::StepIn(ShellId(u32::MAX)),
             Token::StepOut(ShellId(2)),

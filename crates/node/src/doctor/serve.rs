@@ -4,7 +4,7 @@ use super::back::Dialling;
 use super::calls::{Calls, TOKENS};
 use super::report::{Ask, Said};
 use super::{facts, onward};
-use crate::agent::impatient::Impatient;
+use crate::agent::read_timeout::ReadTimeout;
 use crate::transport::addresses::SshConnection;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ pub fn main() -> u8 {
 
 fn run() -> io::Result<()> {
     let begun_ns = monotonic_ns();
-    let mut ask = Ask::read(Impatient::new(io::stdin()))?;
+    let mut ask = Ask::read(ReadTimeout::new(io::stdin()))?;
     let until_ns = begun_ns.saturating_add(ask.time_ns);
     let ssh = std::env::var("SSH_CONNECTION").ok().as_deref().and_then(SshConnection::parse);
     let cwd = PathBuf::from(OsString::from_vec(std::mem::take(&mut ask.cwd)));

@@ -54,7 +54,7 @@ pub enum CallError {
     #[error("session {name} does not answer; {}--no-session runs without it", if_stopped(.pid))]
     Silent { name: String, pid: u32 },
     #[error("session {name} has too many connections; try again later, or use --no-session")]
-    Crowded { name: String },
+    FdLimit { name: String },
     #[error("session {name} has ended; wireup up starts it again, --no-session runs without a session")]
     Ended { name: String },
     #[error("session {name} sent an invalid message; end it{} and start it again", by_kill(.pid))]
@@ -129,7 +129,7 @@ impl Calling {
                 return Err(CallError::Stale { name: name.to_owned(), path: path() });
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(CallError::Crowded { name: name.to_owned() });
+                return Err(CallError::FdLimit { name: name.to_owned() });
             }
             Err(error) => return Err(CallError::System { path: path(), error }),
         };

@@ -20,7 +20,7 @@ const STACK_BYTES: usize = 64 << 10;
 
 /// Starts programs; a fixed number of starts may be in progress at once.
 pub struct Spawner {
-    seats: Vec<Seat>,
+    slots: Vec<Slot>,
     free: Vec<usize>,
     /// Seats of the children being started, oldest first.
     flying: VecDeque<usize>,
@@ -37,7 +37,7 @@ pub struct Executed {
     pub result: Result<(), Failure>,
 }
 
-struct Seat {
+struct Slot {
     stack: Stack,
     task: Box<Task>,
     token: u32,
@@ -55,11 +55,11 @@ impl Spawner {
     /// # Errors
     /// No memory is left for the stacks.
     pub fn new(at_once: usize) -> io::Result<Spawner> {
-        let seats = (0..at_once.max(1)).map(|_| Seat::new()).collect::<io::Result<Vec<_>>>()?;
+        let slots = (0..at_once.max(1)).map(|_| Slot::new()).collect::<io::Result<Vec<_>>>()?;
         Ok(Spawner {
-            free: (0..seats.len()).rev().collect(),
-            flying: VecDeque::with_capacity(seats.len()),
-            seats,
+            free: (0..slots.len()).rev().collect(),
+            flying: VecDeque::with_capacity(slots.len()),
+            slots,
             own_pid: rustix::process::getpid().as_raw_nonzero().get(),
         })
     }
@@ -94,16 +94,16 @@ impl Spawner {
 
     /// The next child that no longer uses our memory.
     pub fn poll(&mut self) -> Option<Executed> {
-        let gone = |&index: &usize| self.seats[index].task.running.load(Ordering::Acquire) == 0;
+        let gone = |&index: &usize| self.slots[index].task.running.load(Ordering::Acquire) == 0;
         let place = self.flying.iter().position(gone)?;
         let index = self.flying.remove(place)?;
         self.free.push(index);
-        let seat = &mut self.seats[index];
-        seat.program = None;
-        let step = Step::from_word(seat.task.step.load(Ordering::Acquire));
-        let errno = seat.task.errno.load(Ordering::Relaxed);
+        let slot = &mut self.slots[index];
+        slot.program = None;
+        let step = Step::from_word(slot.task.step.load(Ordering::Acquire));
+        let errno = slot.task.errno.load(Ordering::Relaxed);
         let result = step.map_or(Ok(()), |step| Err(Failure { step, errno }));
-        Some(Executed { token: seat.token, pid: seat.pid, result })
+        Some(Executed { token: slot.token, pid: slot.pid, result })
     }
 
     /// Waits at most `timeout` until the oldest child being started no longer uses our memory.
@@ -115,18 +115,18 @@ impl Spawner {
         };
         // Not a private futex: the kernel wakes this word as a shared one. Every error (the word has changed, a
         // signal, the timeout) means the same: check again.
-        let _ = futex::wait(&self.seats[index].task.running, futex::Flags::empty(), 1, Some(&timeout));
+        let _ = futex::wait(&self.slots[index].task.running, futex::Flags::empty(), 1, Some(&timeout));
     }
 
     fn start_in(&mut self, index: usize, command: &Command<'_>, token: u32) -> Result<u32, Failure> {
-        let seat = &mut self.seats[index];
+        let slot = &mut self.slots[index];
         let invalid = Failure { step: Step::Execute, errno: libc::EINVAL };
-        seat.environment.set(command.program, command.environment).map_err(|_| invalid)?;
-        seat.cpus.clear();
-        seat.cpus.extend(command.cpus.iter().flat_map(|set| set.words()));
-        seat.limits.clear();
-        seat.limits.extend_from_slice(command.limits.list());
-        *seat.task = Task {
+        slot.environment.set(command.program, command.environment).map_err(|_| invalid)?;
+        slot.cpus.clear();
+        slot.cpus.extend(command.cpus.iter().flat_map(|set| set.words()));
+        slot.limits.clear();
+        slot.limits.extend_from_slice(command.limits.list());
+        *slot.task = Task {
             running: AtomicU32::new(1),
             step: AtomicU32::new(0),
             errno: AtomicI32::new(0),
@@ -134,20 +134,20 @@ impl Spawner {
             path: command.program.path(),
             argv: command.program.argv(),
             shell_argv: command.program.shell_argv(),
-            envp: seat.environment.envp(),
+            envp: slot.environment.envp(),
             cwd: command.program.directory(),
             fds: places(command),
             session: command.session,
-            cpus: if seat.cpus.is_empty() { std::ptr::null() } else { seat.cpus.as_ptr() },
-            cpus_bytes: seat.cpus.len() * 8,
+            cpus: if slot.cpus.is_empty() { std::ptr::null() } else { slot.cpus.as_ptr() },
+            cpus_bytes: slot.cpus.len() * 8,
             umask: command.umask as libc::mode_t,
-            limits: seat.limits.as_ptr(),
-            limit_count: seat.limits.len(),
+            limits: slot.limits.as_ptr(),
+            limit_count: slot.limits.len(),
         };
-        seat.program = Some(Rc::clone(command.program));
-        seat.token = token;
-        seat.pid = seat.clone_child().map_err(|errno| Failure { step: Step::Clone, errno })?;
-        Ok(seat.pid)
+        slot.program = Some(Rc::clone(command.program));
+        slot.token = token;
+        slot.pid = slot.clone_child().map_err(|errno| Failure { step: Step::Clone, errno })?;
+        Ok(slot.pid)
     }
 }
 
@@ -172,8 +172,8 @@ fn places(command: &Command<'_>) -> [(i32, i32); TARGETS] {
     [place(stdin, 0), place(stdout, 1), place(stderr, 2), extra]
 }
 
-impl Seat {
-    fn new() -> io::Result<Seat> {
+impl Slot {
+    fn new() -> io::Result<Slot> {
         let task = Task {
             running: AtomicU32::new(0),
             step: AtomicU32::new(0),
@@ -192,7 +192,7 @@ impl Seat {
             limits: std::ptr::null(),
             limit_count: 0,
         };
-        Ok(Seat {
+        Ok(Slot {
             stack: Stack::new()?,
             task: Box::new(task),
             token: 0,

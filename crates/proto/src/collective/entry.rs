@@ -1,6 +1,6 @@
 //! The inputs and outputs of a job's collectives on one node.
 
-use super::ticket::Ticket;
+use super::reply_to::ReplyTo;
 use bytes::Bytes;
 use wireup_coll::allgather::{PeerSet, Rules};
 use wireup_coll::scan::Place;
@@ -12,7 +12,7 @@ use wireup_wire::rope::Rope;
 
 /// The properties that all collectives of a job on this node share.
 #[derive(Clone)]
-pub struct Site {
+pub struct CollectiveConfig {
     /// This agent is the root: gathers end here.
     pub root: bool,
     pub local_size: u32,
@@ -29,7 +29,7 @@ pub struct Site {
     pub collect_max: Option<u64>,
 }
 
-impl Site {
+impl CollectiveConfig {
     pub fn peer_set(&self) -> PeerSet {
         PeerSet { count: self.peers.len() as u32, me: self.place, root: self.root, children: self.children }
     }
@@ -62,12 +62,12 @@ pub struct Entering {
     pub local: LocalRank,
     pub rank: Rank,
     pub entry: Entry,
-    pub ticket: Ticket,
+    pub reply_to: ReplyTo,
 }
 
 /// The next action.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Do {
+pub enum Action {
     /// A frame to the parent.
     Up { epoch: Epoch, tag: Tag, payload: Rope },
     /// A frame to one child, or to all.
@@ -85,7 +85,7 @@ pub enum Do {
 pub struct Finished {
     pub epoch: Epoch,
     /// The local ranks, in order of arrival, and how to answer each of them.
-    pub waiting: Vec<(LocalRank, Ticket)>,
+    pub waiting: Vec<(LocalRank, ReplyTo)>,
     pub outcome: Outcome,
     pub trace: FenceTrace,
 }

@@ -1,6 +1,6 @@
 //! One job's collectives on one node: which are in progress, which ranks have entered them, and what each needs next.
 //!
-//! They are keyed by peer set and epoch: a [`Site`] is this node's position in the only set, the nodes of the job that have ranks, and one
+//! They are keyed by peer set and epoch: a [`CollectiveConfig`] is this node's position in the only set, the nodes of the job that have ranks, and one
 //! [`Exchanges`] contains all of its collectives.
 //!
 //! Each rank starts the same collectives in the same order: its n-th is epoch n of the job, whatever its kind. Any number may be in
@@ -19,7 +19,7 @@
 //! waiting for such an epoch reports it, so that no job hangs because of a rank that will never enter. That is why sizes go up the tree
 //! even when the data takes another route.
 
-use super::entry::{Do, Entering, Site};
+use super::entry::{Action, CollectiveConfig, Entering};
 use super::exchange::Exchange;
 use crate::time::Instant;
 use bytes::Bytes;
@@ -31,7 +31,7 @@ use wireup_wire::limits::EXCHANGES_MAX;
 use wireup_wire::peer::Departed;
 
 pub struct Exchanges {
-    site: Site,
+    site: CollectiveConfig,
     base: Epoch,
     live: VecDeque<Option<Exchange>>,
     /// The next epoch of each local rank.
@@ -42,7 +42,7 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    pub fn new(site: Site) -> Self {
+    pub fn new(site: CollectiveConfig) -> Self {
         Exchanges {
             next: vec![Epoch(0); site.local_size as usize],
             site,
@@ -56,7 +56,7 @@ impl Exchanges {
 
     /// The nodes to which this node sends in an exchange by this algorithm.
     pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
-        let Site { place: Some(place), peers, .. } = &self.site else { return Vec::new() };
+        let CollectiveConfig { place: Some(place), peers, .. } = &self.site else { return Vec::new() };
         let count = peers.len() as u32;
         let receivers = fitting(Collective::Fence, algorithm, count).map(|direct| (direct.receivers)(*place, count));
         receivers.unwrap_or_default().into_iter().map(|peer| peers[peer as usize]).collect()
@@ -93,7 +93,7 @@ impl Exchanges {
     }
 
     /// A local rank starts its next collective. `pending` returns the pairs put on this node so far.
-    pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Vec<Do>) {
+    pub fn enter(&mut self, now: Instant, entering: Entering, pending: impl FnOnce() -> Bytes, out: &mut Vec<Action>) {
         let Entering { local, rank, .. } = entering;
         let epoch = self.next[local.index()];
         let collective = entering.entry.collective();
@@ -101,28 +101,28 @@ impl Exchanges {
         self.next[local.index()] = Epoch(epoch.0 + 1);
         let Some((site, exchange)) = self.at(epoch, collective) else {
             let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
-            return out.push(Do::Fail { problem });
+            return out.push(Action::Fail { problem });
         };
         if exchange.collective() != collective {
             let other = exchange.collective();
             let problem = format!(
                 "rank {rank} called {collective} as collective {epoch} of the job, but other ranks called {other}"
             );
-            return out.push(Do::Fail { problem });
+            return out.push(Action::Fail { problem });
         }
         exchange.enter(now, site, entering, pending, out);
         self.settle(now, out);
     }
 
     /// Handles a frame from a child.
-    pub fn on_up(&mut self, now: Instant, child: usize, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
+    pub fn on_up(&mut self, now: Instant, child: usize, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Action>) {
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
             exchange.on_up(site, child, tag, payload, out)
         });
     }
 
     /// Handles a frame from the parent.
-    pub fn on_down(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Do>) {
+    pub fn on_down(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Action>) {
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| exchange.on_down(site, tag, payload, out));
     }
 
@@ -134,11 +134,12 @@ impl Exchanges {
         epoch: Epoch,
         tag: RoundTag,
         payload: Bytes,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) {
         let Some(peer) = self.site.peers.iter().position(|node| *node == from) else {
-            return out
-                .push(Do::Fail { problem: format!("node {from} takes part in an exchange although it has no ranks") });
+            return out.push(Action::Fail {
+                problem: format!("node {from} takes part in an exchange although it has no ranks"),
+            });
         };
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
             exchange.on_direct(site, peer as u32, tag, payload, out)
@@ -150,14 +151,14 @@ impl Exchanges {
         now: Instant,
         epoch: Epoch,
         collective: Collective,
-        out: &mut Vec<Do>,
-        act: impl FnOnce(&Site, &mut Exchange, &mut Vec<Do>) -> Result<(), String>,
+        out: &mut Vec<Action>,
+        act: impl FnOnce(&CollectiveConfig, &mut Exchange, &mut Vec<Action>) -> Result<(), String>,
     ) {
         let Some((site, exchange)) = self.at(epoch, collective) else {
             let base = self.base;
             let problem =
                 format!("a frame of collective {epoch} arrived at a node that is already at collective {base}");
-            return out.push(Do::Fail { problem });
+            return out.push(Action::Fail { problem });
         };
         exchange.on_heard(now);
         let known = exchange.collective();
@@ -167,13 +168,13 @@ impl Exchanges {
             Err(format!("ranks of this node called {known}, ranks of another node called {collective}"))
         };
         if let Err(problem) = done {
-            out.push(Do::Fail { problem: format!("collective {epoch} of the job: {problem}") });
+            out.push(Action::Fail { problem: format!("collective {epoch} of the job: {problem}") });
         }
         self.settle(now, out);
     }
 
     /// The exchange of an epoch, created if it is new; `None` if the epoch has ended or is too far ahead.
-    fn at(&mut self, epoch: Epoch, collective: Collective) -> Option<(&Site, &mut Exchange)> {
+    fn at(&mut self, epoch: Epoch, collective: Collective) -> Option<(&CollectiveConfig, &mut Exchange)> {
         let index = epoch.0.checked_sub(self.base.0)? as usize;
         if index >= EXCHANGES_MAX {
             return None;
@@ -187,14 +188,14 @@ impl Exchanges {
     }
 
     /// Delivers complete outcomes and forgets finished epochs.
-    fn settle(&mut self, now: Instant, out: &mut Vec<Do>) {
+    fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
         let mut fences_before = false;
         for exchange in self.live.iter_mut().flatten() {
             let is_fence = exchange.collective() == Collective::Fence;
             if !(is_fence && fences_before)
                 && let Some(finished) = exchange.take_finished(now)
             {
-                out.push(Do::Finish(Box::new(finished)));
+                out.push(Action::Finish(Box::new(finished)));
             }
             fences_before |= is_fence && !exchange.is_delivered();
         }
@@ -213,7 +214,7 @@ impl Exchanges {
     }
 
     /// Ends an epoch without an outcome: local ranks get no answer, and late frames for it are not errors.
-    pub fn give_up(&mut self, now: Instant, epoch: Epoch, collective: Collective, out: &mut Vec<Do>) {
+    pub fn give_up(&mut self, now: Instant, epoch: Epoch, collective: Collective, out: &mut Vec<Action>) {
         if let Some((_, exchange)) = self.at(epoch, collective) {
             exchange.give_up();
         }

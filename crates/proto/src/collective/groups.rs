@@ -40,7 +40,7 @@ const MARKS_MAX: usize = 256;
 
 /// The next action.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Do {
+pub enum Action {
     /// All members below have entered.
     Up { group: Group, pairs: Bytes },
     /// The barrier is complete.
@@ -136,7 +136,7 @@ impl Groups {
         spread: impl FnOnce() -> Spread,
         local: LocalRank,
         pairs: Bytes,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) {
         let barrier = self.live.entry(group.clone()).or_insert_with(|| Barrier::new(spread()));
         let place = barrier.spread.locals.binary_search(&local).expect("its connection has checked that");
@@ -156,12 +156,12 @@ impl Groups {
         group: Group,
         spread: impl FnOnce() -> Spread,
         pairs: Bytes,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) {
         self.ups_in[child] = self.ups_in[child].wrapping_add(1);
         let barrier = self.live.entry(group.clone()).or_insert_with(|| Barrier::new(spread()));
         let Some(place) = barrier.spread.children.iter().position(|one| *one == child) else {
-            return out.push(Do::Fail { problem: not_expected(&group) });
+            return out.push(Action::Fail { problem: not_expected(&group) });
         };
         let round = barrier.round(now, |round| !round.children_in[place]);
         round.children_in[place] = true;
@@ -171,11 +171,11 @@ impl Groups {
     }
 
     /// The parent reports that a round is complete.
-    pub fn on_down(&mut self, group: Group, pairs: Bytes, out: &mut Vec<Do>) {
+    pub fn on_down(&mut self, group: Group, pairs: Bytes, out: &mut Vec<Action>) {
         let barrier = self.live.get_mut(&group);
         let Some(barrier) = barrier.filter(|barrier| barrier.rounds.front().is_some_and(|round| round.up.is_some()))
         else {
-            return out.push(Do::Fail { problem: not_expected(&group) });
+            return out.push(Action::Fail { problem: not_expected(&group) });
         };
         barrier.finish(&group, pairs, out);
         self.settle(group, out);
@@ -188,7 +188,7 @@ impl Groups {
         group: Group,
         spread: impl FnOnce() -> Spread,
         seen: u32,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) {
         let barrier = self.live.entry(group.clone()).or_insert_with(|| Barrier::new(spread()));
         let is_answered = |round: &Round| round.up.is_some_and(|up| up.wrapping_sub(seen) as i32 > 0);
@@ -203,7 +203,7 @@ impl Groups {
     }
 
     /// Asks for the missing members of rounds that have waited for long.
-    pub fn on_tick(&mut self, now: Instant, out: &mut Vec<Do>) {
+    pub fn on_tick(&mut self, now: Instant, out: &mut Vec<Action>) {
         for (group, Barrier { spread, rounds }) in &mut self.live {
             for round in rounds.iter_mut().filter(|round| round.ask_at().is_some_and(|at| now >= at)) {
                 round.ask(group, spread, &self.ups_in, out);
@@ -240,7 +240,7 @@ impl Groups {
     }
 
     /// Continues without the departed members: the others get `instead` in place of each one's data.
-    pub fn excuse(&mut self, instead: impl Fn(Left) -> Bytes, out: &mut Vec<Do>) {
+    pub fn excuse(&mut self, instead: impl Fn(Left) -> Bytes, out: &mut Vec<Action>) {
         let Groups { live, departed, done, .. } = self;
         let mut changed = Vec::new();
         for (group, Barrier { spread, rounds }) in live {
@@ -303,7 +303,7 @@ impl Groups {
     }
 
     /// Reports completed rounds to the parent or ends them, and forgets barriers without rounds.
-    fn settle(&mut self, group: Group, out: &mut Vec<Do>) {
+    fn settle(&mut self, group: Group, out: &mut Vec<Action>) {
         let Some(barrier) = self.live.get_mut(&group) else {
             return;
         };
@@ -316,7 +316,7 @@ impl Groups {
             for round in barrier.rounds.iter_mut().filter(|round| round.left == 0 && round.up.is_none()) {
                 self.ups_out = self.ups_out.wrapping_add(1);
                 round.up = Some(self.ups_out);
-                out.push(Do::Up { group: group.clone(), pairs: round.take_pairs() });
+                out.push(Action::Up { group: group.clone(), pairs: round.take_pairs() });
             }
         }
         if barrier.rounds.is_empty() {
@@ -351,12 +351,12 @@ impl Barrier {
     }
 
     /// Completes the oldest round.
-    fn finish(&mut self, group: &Group, pairs: Bytes, out: &mut Vec<Do>) {
+    fn finish(&mut self, group: &Group, pairs: Bytes, out: &mut Vec<Action>) {
         for &child in &self.spread.children {
-            out.push(Do::Down { group: group.clone(), child, pairs: pairs.clone() });
+            out.push(Action::Down { group: group.clone(), child, pairs: pairs.clone() });
         }
         if let Some(Round { waiting, .. }) = self.rounds.pop_front().filter(|round| !round.waiting.is_empty()) {
-            out.push(Do::Over { group: group.clone(), waiting, pairs });
+            out.push(Action::Over { group: group.clone(), waiting, pairs });
         }
     }
 }
@@ -375,10 +375,10 @@ impl Round {
         (!self.asked && self.children_in.contains(&false)).then(|| self.since + ASK_AFTER_NS)
     }
 
-    fn ask(&mut self, group: &Group, spread: &Spread, ups_in: &[u32], out: &mut Vec<Do>) {
+    fn ask(&mut self, group: &Group, spread: &Spread, ups_in: &[u32], out: &mut Vec<Action>) {
         self.asked = true;
         for child in self.missing_children(spread) {
-            out.push(Do::Ask { group: group.clone(), child, seen: ups_in[child] });
+            out.push(Action::Ask { group: group.clone(), child, seen: ups_in[child] });
         }
     }
 

@@ -6,8 +6,8 @@
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
-use crate::collective::ticket::Ticket;
-use crate::collective::{Entry, Site};
+use crate::collective::reply_to::ReplyTo;
+use crate::collective::{CollectiveConfig, Entry};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
@@ -52,7 +52,7 @@ enum Next {
 
 impl Bench {
     /// This node's role, if it has one.
-    pub fn new(facts: &Facts, site: &Site) -> Option<Bench> {
+    pub fn new(facts: &Facts, site: &CollectiveConfig) -> Option<Bench> {
         let (spec, node) = (&facts.spec, facts.node);
         let AgentBench { task, steps } = spec.options.bench.as_ref()?;
         let agent = |node: NodeId| spec.nodes.get(node.index()).map(|node| node.agent);
@@ -142,7 +142,7 @@ impl Bench {
     fn gather(&self, out: &mut Effects) {
         let value = self.message.clone();
         let entry = Entry::Allgather { max_len: value.len() as u32, shared: false, value };
-        out.push(Effect::Enter { local: LocalRank(0), entry, ticket: Ticket::Lazy });
+        out.push(Effect::Enter { local: LocalRank(0), entry, reply_to: ReplyTo::Lazy });
     }
 
     /// Whether the benchmark measures the job's collectives.

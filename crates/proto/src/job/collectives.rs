@@ -5,7 +5,7 @@
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
-use crate::collective::{Do, Entering, Exchanges, Site};
+use crate::collective::{Action, CollectiveConfig, Entering, Exchanges};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag, Tag};
@@ -63,7 +63,7 @@ impl Arrived {
     }
 
     /// Passes it to the epochs that it belongs to.
-    pub fn give_to(self, now: Instant, exchanges: &mut Exchanges) -> Vec<Do> {
+    pub fn give_to(self, now: Instant, exchanges: &mut Exchanges) -> Vec<Action> {
         let mut next = Vec::new();
         match self {
             Arrived::Tree { child: Some(child), epoch, tag, payload } => {
@@ -81,7 +81,7 @@ impl Arrived {
 }
 
 /// Queues the next actions of exchanges, then a check for impossible collectives.
-pub fn carry(next: Vec<Do>, out: &mut Effects) {
+pub fn carry(next: Vec<Action>, out: &mut Effects) {
     next.into_iter().for_each(|next| out.push(Effect::Exchange(next)));
     out.push(Effect::CheckBroken);
 }
@@ -92,12 +92,12 @@ fn frame(facts: &Facts, kind: Kind, stream: u16, epoch: Epoch, payload: Rope) ->
 }
 
 /// The properties of this node that the job's collectives need.
-pub fn site(facts: &Facts) -> Site {
+pub fn site(facts: &Facts) -> CollectiveConfig {
     let Facts { spec, mapping, .. } = facts;
     let all = (0..spec.nodes.len() as u32).map(NodeId);
     let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
     let place = facts.node.and_then(|node| peers.binary_search(&node).ok()).map(|place| place as u32);
-    Site {
+    CollectiveConfig {
         root: facts.root,
         local_size: facts.local_size(),
         children: facts.below.len(),
@@ -110,7 +110,7 @@ pub fn site(facts: &Facts) -> Site {
 }
 
 impl Collectives {
-    pub fn new(site: Site) -> Self {
+    pub fn new(site: CollectiveConfig) -> Self {
         Collectives { exchanges: Exchanges::new(site), traffic: ExchangeTraffic::default() }
     }
 
@@ -147,13 +147,13 @@ impl Collectives {
     }
 
     /// Carries out the next action of an exchange.
-    pub fn carry_out(&mut self, facts: &Facts, next: Do, out: &mut Effects) {
+    pub fn carry_out(&mut self, facts: &Facts, next: Action, out: &mut Effects) {
         match next {
-            Do::Up { epoch, tag, payload } => {
+            Action::Up { epoch, tag, payload } => {
                 self.traffic.up.count_out(payload.len());
                 out.push(Effect::Up(frame(facts, Kind::ExchangeUp, tag.to_stream(), epoch, payload)));
             }
-            Do::Down { epoch, child, tag, payload } => {
+            Action::Down { epoch, child, tag, payload } => {
                 let frame = frame(facts, Kind::ExchangeDown, tag.to_stream(), epoch, payload);
                 let children = child.map_or(0..facts.below.len(), |index| index..index + 1);
                 for agent in &facts.below[children] {
@@ -161,12 +161,12 @@ impl Collectives {
                     out.for_agent(*agent, frame.clone());
                 }
             }
-            Do::Direct { epoch, node, tag, payload } => {
+            Action::Direct { epoch, node, tag, payload } => {
                 self.traffic.direct.count_out(payload.len());
                 out.for_agent(facts.agent_of(node), frame(facts, Kind::Direct, tag.to_stream(), epoch, payload));
             }
-            Do::Finish(finished) => out.push(Effect::Finished(finished)),
-            Do::Fail { problem } => out.fail_here(Cause::Pmi { problem }),
+            Action::Finish(finished) => out.push(Effect::Finished(finished)),
+            Action::Fail { problem } => out.fail_here(Cause::Pmi { problem }),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The effects that the parts of a job request from the agent or from other parts. The router (`Job`) carries them out.
 
 use super::interface::Act;
-use crate::collective::ticket::Ticket;
+use crate::collective::reply_to::ReplyTo;
 use crate::collective::{self, Entry, Finished};
 use crate::io::{Output, Stream};
 use crate::outbox::control_frame;
@@ -84,14 +84,14 @@ pub enum Effect {
     Enter {
         local: LocalRank,
         entry: Entry,
-        ticket: Ticket,
+        reply_to: ReplyTo,
     },
     EnterGroup {
         local: LocalRank,
         group: Group,
     },
     /// The next action of a collective, of ranks or of PMIx servers.
-    Exchange(collective::Do),
+    Exchange(collective::Action),
     /// A collective of ranks is complete.
     Finished(Box<Finished>),
     /// A group's barrier is complete: answer these local ranks. The pairs from the members' nodes come first.
@@ -138,7 +138,7 @@ impl Effects {
     }
 
     pub fn output(&mut self, output: Output) {
-        self.push(Effect::Act(Act::Do(output)));
+        self.push(Effect::Act(Act::Output(output)));
     }
 
     pub fn for_agent(&mut self, agent: AgentId, frame: Frame) {

@@ -5,7 +5,7 @@
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
-use crate::collective::groups::{Do, Groups, Left, Stall};
+use crate::collective::groups::{Action, Groups, Left, Stall};
 use crate::pmi_server::kvs::Mark;
 use crate::time::Instant;
 use bytes::Bytes;
@@ -51,7 +51,7 @@ impl Arrived {
     }
 
     /// Passes it to the barriers that it belongs to.
-    pub fn give_to(self, now: Instant, facts: &Facts, groups: &mut Groups, next: &mut Vec<Do>) {
+    pub fn give_to(self, now: Instant, facts: &Facts, groups: &mut Groups, next: &mut Vec<Action>) {
         let Arrived { child, group, frame } = self;
         let members = group.members.clone();
         let spread = || facts.spread(&members);
@@ -151,22 +151,22 @@ impl Barriers {
         self.groups.stalls()
     }
 
-    fn carry_out(&mut self, facts: &Facts, next: Vec<Do>, out: &mut Effects) {
+    fn carry_out(&mut self, facts: &Facts, next: Vec<Action>, out: &mut Effects) {
         for one in next {
             match one {
-                Do::Up { group, pairs } => {
+                Action::Up { group, pairs } => {
                     self.traffic.up.count_out(pairs.len());
                     out.push(Effect::Up(frame(facts, Kind::GroupUp, OVER, 0, &group, &pairs)));
                 }
-                Do::Down { group, child, pairs } => {
+                Action::Down { group, child, pairs } => {
                     self.traffic.down.count_out(pairs.len());
                     out.for_agent(facts.below[child], frame(facts, Kind::GroupDown, OVER, 0, &group, &pairs));
                 }
-                Do::Ask { group, child, seen } => {
+                Action::Ask { group, child, seen } => {
                     out.for_agent(facts.below[child], frame(facts, Kind::GroupDown, ASK, seen, &group, &[]));
                 }
-                Do::Over { group, waiting, pairs } => out.push(Effect::GroupOver { group, waiting, pairs }),
-                Do::Fail { problem } => out.fail_here(Cause::Pmi { problem }),
+                Action::Over { group, waiting, pairs } => out.push(Effect::GroupOver { group, waiting, pairs }),
+                Action::Fail { problem } => out.fail_here(Cause::Pmi { problem }),
             }
         }
         self.check_broken(facts, out);

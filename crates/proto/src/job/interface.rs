@@ -145,7 +145,7 @@ pub enum Act {
     Prepare(Vec<AgentId>),
     /// A child does not answer: close its link.
     DropChild(AgentId),
-    Do(Output),
+    Output(Output),
 }
 
 /// The list that a job fills while handling one input.

@@ -10,14 +10,14 @@ use super::segments::UNREADABLE;
 use super::state::{Event, State};
 use super::turn::{Effect, Next, Turn, WaitingGet};
 use crate::collective::Entry;
-use crate::collective::ticket::Ticket;
+use crate::collective::reply_to::ReplyTo;
 use bytes::Bytes;
 use wireup_coll::scan::Place;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply, escape};
 
 /// The result that a rank receives when its collective is complete.
-pub enum Told<'a> {
+pub enum Completion<'a> {
     /// Incremented by each fence that published pairs.
     Fence {
         version: u32,
@@ -37,38 +37,38 @@ fn barrier_out(subversion: u32) -> Reply<'static> {
 
 impl PmiLink {
     /// A collective is complete: writes its reply.
-    pub fn answer(&mut self, ticket: &Ticket, told: &Told<'_>, reply: &mut Vec<u8>) {
+    pub fn answer(&mut self, reply_to: &ReplyTo, told: &Completion<'_>, reply: &mut Vec<u8>) {
         if self.state == State::Closed {
             return;
         }
         let mut encode = |command, thread: &Option<Vec<u8>>, answer: &Reply<'_>| {
             encode_reply(self.dialect, command, thread.as_deref(), answer, reply);
         };
-        match (ticket, told) {
-            (Ticket::Fence { thread }, Told::Fence { .. }) => {
+        match (reply_to, told) {
+            (ReplyTo::Fence { thread }, Completion::Fence { .. }) => {
                 encode(Command::Barrier, thread, &barrier_out(self.subversion))
             }
-            (Ticket::Ring { thread }, Told::Place(place)) => {
+            (ReplyTo::Ring { thread }, Completion::Place(place)) => {
                 let answer = Reply::Ring { count: place.position as i32, left: &place.left, right: &place.right };
                 encode(Command::Ring, thread, &answer);
             }
-            (Ticket::OwnFence { id }, Told::Fence { version }) => {
+            (ReplyTo::OwnFence { id }, Completion::Fence { version }) => {
                 encode(Command::FenceNb, &None, &Reply::FenceNb { id: *id, version: *version });
             }
-            (Ticket::Allgather { id }, Told::Array { place, new }) => {
+            (ReplyTo::Allgather { id }, Completion::Array { place, new }) => {
                 encode(Command::Allgather, &None, &Reply::Allgather { id: *id, place: *place, new: new.then_some(1) });
             }
-            (Ticket::Lazy | Ticket::Server, _) => {}
-            (ticket, _) => panic!("the result does not match the collective: {ticket:?}"),
+            (ReplyTo::Lazy | ReplyTo::Server, _) => {}
+            (reply_to, _) => panic!("the result does not match the collective: {reply_to:?}"),
         }
-        match ticket {
-            Ticket::Fence { .. } | Ticket::Ring { .. } => {
+        match reply_to {
+            ReplyTo::Fence { .. } | ReplyTo::Ring { .. } => {
                 // The link may have been closed in the meantime.
                 self.state = self.state.next(Event::Release).unwrap_or(self.state);
             }
-            Ticket::OwnFence { .. } | Ticket::Allgather { .. } => self.outstanding -= 1,
-            Ticket::Lazy => self.lazy -= 1,
-            Ticket::Server => {}
+            ReplyTo::OwnFence { .. } | ReplyTo::Allgather { .. } => self.outstanding -= 1,
+            ReplyTo::Lazy => self.lazy -= 1,
+            ReplyTo::Server => {}
         }
     }
 
@@ -89,17 +89,17 @@ impl Turn<'_, '_> {
         if self.facts.lazy_fence && has_put {
             *self.state = State::Ready;
             *self.lazy += 1;
-            self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::Lazy });
+            self.effects.push(Effect::Enter { entry: Entry::Fence, reply_to: ReplyTo::Lazy });
             return self.answer(envelope, &barrier_out(self.subversion));
         }
-        let ticket = Ticket::Fence { thread: envelope.thread.map(<[u8]>::to_vec) };
-        self.effects.push(Effect::Enter { entry: Entry::Fence, ticket });
+        let reply_to = ReplyTo::Fence { thread: envelope.thread.map(<[u8]>::to_vec) };
+        self.effects.push(Effect::Enter { entry: Entry::Fence, reply_to });
     }
 
     pub(super) fn on_own_fence(&mut self, id: u32) {
         *self.outstanding += 1;
         *self.has_put = false;
-        self.effects.push(Effect::Enter { entry: Entry::Fence, ticket: Ticket::OwnFence { id } });
+        self.effects.push(Effect::Enter { entry: Entry::Fence, reply_to: ReplyTo::OwnFence { id } });
     }
 
     /// The rank has finished with arrays in the arena.
@@ -119,7 +119,7 @@ impl Turn<'_, '_> {
         }
         *self.outstanding += 1;
         let entry = Entry::Allgather { max_len, shared, value: Bytes::copy_from_slice(value) };
-        self.effects.push(Effect::Enter { entry, ticket: Ticket::Allgather { id } });
+        self.effects.push(Effect::Enter { entry, reply_to: ReplyTo::Allgather { id } });
     }
 
     pub(super) fn on_ring(&mut self, envelope: &Envelope<'_>, left: &[u8], right: &[u8]) {
@@ -136,9 +136,9 @@ impl Turn<'_, '_> {
             *self.state = State::Ready;
             return self.refuse(envelope, message);
         }
-        let ticket = Ticket::Ring { thread: envelope.thread.map(<[u8]>::to_vec) };
+        let reply_to = ReplyTo::Ring { thread: envelope.thread.map(<[u8]>::to_vec) };
         let entry = Entry::Ring { value: Bytes::copy_from_slice(value) };
-        self.effects.push(Effect::Enter { entry, ticket });
+        self.effects.push(Effect::Enter { entry, reply_to });
     }
 
     /// A get of a pair: answered immediately, or when the rank's lazy fences are complete.

@@ -17,7 +17,7 @@ mod state;
 mod turn;
 mod walk;
 
-use crate::collective::ticket::Ticket;
+use crate::collective::reply_to::ReplyTo;
 use crate::collective::{Entry, Outcome};
 use crate::io::Output;
 use crate::job::effect::{Effect, Effects};
@@ -26,7 +26,7 @@ use crate::job::ranks::Process;
 use crate::memory::{Array, Content, ShareId};
 use arena::Arenas;
 use bytes::Bytes;
-use collectives::Told;
+use collectives::Completion;
 use connection::PmiLink;
 use kvs::Kvs;
 use node_attrs::NodeAttrs;
@@ -103,9 +103,9 @@ impl PmiServer {
     fn on_asked(&mut self, facts: &Facts, local: LocalRank, asked: Asked, out: &mut Effects) {
         match asked {
             Asked::Initialised => out.push(Effect::Connected { local, by_pmix: false }),
-            Asked::Enter { entry, ticket } => {
-                self.prepare(facts, &entry, &ticket, out);
-                out.push(Effect::Enter { local, entry, ticket });
+            Asked::Enter { entry, reply_to } => {
+                self.prepare(facts, &entry, &reply_to, out);
+                out.push(Effect::Enter { local, entry, reply_to });
             }
             Asked::Freed { place } => out.push(Effect::Freed { local, place }),
             Asked::EnterGroup(group) => out.push(Effect::EnterGroup { local, group }),
@@ -130,8 +130,8 @@ impl PmiServer {
     }
 
     /// A rank enters a collective: the array of an allgather may need an arena.
-    fn prepare(&mut self, facts: &Facts, entry: &Entry, ticket: &Ticket, out: &mut Effects) {
-        if let (Entry::Allgather { max_len, shared, .. }, Ticket::Allgather { .. }) = (entry, ticket) {
+    fn prepare(&mut self, facts: &Facts, entry: &Entry, reply_to: &ReplyTo, out: &mut Effects) {
+        if let (Entry::Allgather { max_len, shared, .. }, ReplyTo::Allgather { .. }) = (entry, reply_to) {
             self.arenas.prepare(facts.job_size, *max_len, *shared, &mut self.shares);
             self.shares.put_made(out);
         }
@@ -205,7 +205,7 @@ impl PmiServer {
     pub fn on_finished(
         &mut self,
         facts: &Facts,
-        waiting: Vec<(LocalRank, Ticket)>,
+        waiting: Vec<(LocalRank, ReplyTo)>,
         outcome: Outcome,
         out: &mut Effects,
     ) {
@@ -214,9 +214,9 @@ impl PmiServer {
             Outcome::Values { max_len, shared, blocks } => array::lay_out(&facts.mapping, (max_len, shared), &blocks)
                 .map(|array| self.answer_allgather(waiting, array, out)),
             Outcome::Places(places) => {
-                for (local, ticket) in waiting {
+                for (local, reply_to) in waiting {
                     let mut reply = Vec::new();
-                    self.links[local.index()].answer(&ticket, &Told::Place(&places[local.index()]), &mut reply);
+                    self.links[local.index()].answer(&reply_to, &Completion::Place(&places[local.index()]), &mut reply);
                     self.reply(local, reply.into(), Vec::new(), out);
                 }
                 Ok(())
@@ -245,14 +245,14 @@ impl PmiServer {
         self.kvs.commit(pairs).map_err(|error| error.to_string())
     }
 
-    fn answer_fence(&mut self, waiting: Vec<(LocalRank, Ticket)>, out: &mut Effects) {
-        let told = Told::Fence { version: self.kvs.version() };
+    fn answer_fence(&mut self, waiting: Vec<(LocalRank, ReplyTo)>, out: &mut Effects) {
+        let told = Completion::Fence { version: self.kvs.version() };
         let (mut reply, mut shared) = (Vec::new(), Bytes::new());
         let mut waiters = Vec::new();
-        for (local, ticket) in waiting {
+        for (local, reply_to) in waiting {
             reply.clear();
             let link = &mut self.links[local.index()];
-            link.answer(&ticket, &told, &mut reply);
+            link.answer(&reply_to, &told, &mut reply);
             if link.may_resume() {
                 waiters.push(local);
             }
@@ -266,7 +266,7 @@ impl PmiServer {
     }
 
     /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released once all ranks were told.
-    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, Ticket)>, array: Array, out: &mut Effects) {
+    fn answer_allgather(&mut self, waiting: Vec<(LocalRank, ReplyTo)>, array: Array, out: &mut Effects) {
         if waiting.is_empty() {
             return;
         }
@@ -279,11 +279,11 @@ impl PmiServer {
             None => self.shares.make(Content::Array(array)),
         };
         self.shares.put_made(out);
-        for (local, ticket) in waiting {
+        for (local, reply_to) in waiting {
             let link = &mut self.links[local.index()];
             let new = place.is_some_and(|place| link.see_arena(place.arena()));
             let mut reply = Vec::new();
-            link.answer(&ticket, &Told::Array { place: place.map(|place| place.number), new }, &mut reply);
+            link.answer(&reply_to, &Completion::Array { place: place.map(|place| place.number), new }, &mut reply);
             let handed = if new || place.is_none() { vec![share] } else { Vec::new() };
             self.reply(local, reply.into(), handed, out);
         }

@@ -5,7 +5,7 @@ use super::node_attrs::{NodeAttrs, Parked};
 use super::shares::Shares;
 use super::state::State;
 use crate::collective::Entry;
-use crate::collective::ticket::Ticket;
+use crate::collective::reply_to::ReplyTo;
 use crate::memory::ShareId;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{LocalRank, Rank};
@@ -49,7 +49,7 @@ pub enum Effect {
     /// The rank starts its next collective.
     Enter {
         entry: Entry,
-        ticket: Ticket,
+        reply_to: ReplyTo,
     },
     /// The rank enters the barrier of a group.
     EnterGroup(Group),

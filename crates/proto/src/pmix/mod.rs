@@ -37,7 +37,7 @@ mod tests;
 mod tree;
 
 use crate::collective::groups::Stall;
-use crate::collective::{Exchanges, Site};
+use crate::collective::{CollectiveConfig, Exchanges};
 use crate::io::Output;
 use crate::job::collectives::Arrived;
 use crate::job::effect::Effects;
@@ -68,13 +68,13 @@ const COMPRESS_MIN: u32 = 256;
 
 /// How servers' fences differ from the ranks' own collectives: how much data one may distribute if the root chooses, and what is
 /// compressed.
-fn site_of_servers(site: &Site, modex: wireup_wire::job::Modex) -> Site {
+fn site_of_servers(site: &CollectiveConfig, modex: wireup_wire::job::Modex) -> CollectiveConfig {
     let collect_max = match modex {
         wireup_wire::job::Modex::Auto => Some(MODEX_COLLECT_BYTES_MAX),
         wireup_wire::job::Modex::Full | wireup_wire::job::Modex::Direct => None,
     };
     let compress_min = if site.compress_min == 0 { COMPRESS_MIN } else { site.compress_min };
-    Site { collect_max, compress_min, ..site.clone() }
+    CollectiveConfig { collect_max, compress_min, ..site.clone() }
 }
 
 pub struct Pmix {
@@ -91,7 +91,7 @@ pub struct Pmix {
 
 impl Pmix {
     /// The PMIx service if the job offers PMIx, else `None`.
-    pub fn new(facts: &Facts, site: &Site) -> Option<Box<Pmix>> {
+    pub fn new(facts: &Facts, site: &CollectiveConfig) -> Option<Box<Pmix>> {
         let options = &facts.spec.options;
         options.pmi.has_pmix().then(|| {
             Box::new(Pmix {

@@ -29,8 +29,8 @@ struct Bench {
     now: Instant,
 }
 
-fn site(me: u32) -> Site {
-    Site {
+fn site(me: u32) -> CollectiveConfig {
+    CollectiveConfig {
         root: me == 0,
         local_size: 2,
         children: usize::from(me == 0),
@@ -135,7 +135,7 @@ fn ranks(ranks: &[u32]) -> Set {
 fn told(effects: &[Effect]) -> Vec<ToServer> {
     let mut unpacker = Unpacker::default();
     for effect in effects {
-        if let Effect::Act(Act::Do(Output::PmixSend { bytes, .. })) = effect {
+        if let Effect::Act(Act::Output(Output::PmixSend { bytes, .. })) = effect {
             unpacker.push(bytes);
         }
     }
@@ -172,7 +172,7 @@ fn what_libraries_pack_is_compressed_sooner() {
 fn ranks_are_started_when_their_server_is_ready() {
     let mut bench = Bench::new(1, PmiFlavour::Pmix);
     let begun = bench.act(|pmix, view, out| pmix.start(view, out));
-    assert!(matches!(&begun[..], [Effect::Act(Act::Do(Output::StartPmix(plan)))] if plan.begin.node == NodeId(1)));
+    assert!(matches!(&begun[..], [Effect::Act(Act::Output(Output::StartPmix(plan)))] if plan.begin.node == NodeId(1)));
     assert!(bench.pmix.is_there() && !bench.pmix.listens());
     assert!(matches!(&bench.says(&ready())[..], [Effect::ServerReady(env)] if env.len() == 2));
     assert!(bench.pmix.listens());
@@ -188,7 +188,11 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
     let effects = bench.says(&failed);
     assert!(matches!(
         &effects[..],
-        [Effect::Act(Act::Do(Output::StopPmix { .. })), Effect::FailHere(Cause::PmixServer { .. }), Effect::GiveHeldUp]
+        [
+            Effect::Act(Act::Output(Output::StopPmix { .. })),
+            Effect::FailHere(Cause::PmixServer { .. }),
+            Effect::GiveHeldUp
+        ]
     ));
     assert!(bench.says(&failed).is_empty(), "messages of a killed process are ignored");
     assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
@@ -202,7 +206,7 @@ fn where_ranks_may_do_without_they_do() {
     let effects = bench.tick(T + PMIX_START_NS_MAX);
     let kinds = |effects: &[Effect]| {
         let [stop, note, ready] = effects else { return false };
-        matches!(stop, Effect::Act(Act::Do(Output::StopPmix { .. })))
+        matches!(stop, Effect::Act(Act::Output(Output::StopPmix { .. })))
             && matches!(note, Effect::ControlUp(peer::Control::Note(peer::Note::NoPmix { .. })))
             && matches!(ready, Effect::ServerReady(env) if env.is_empty())
     };
@@ -232,7 +236,7 @@ fn a_server_leaves_when_its_ranks_have() {
     assert_eq!(told(&bench.says(&blob)), [ToServer::End]);
     assert!(bench.pmix.take_remains().contains_key(&Rank(2)));
     let effects = bench.tick(T + PMIX_END_NS_MAX);
-    assert!(matches!(effects[..], [Effect::Act(Act::Do(Output::StopPmix { .. }))]), "it did not exit in time");
+    assert!(matches!(effects[..], [Effect::Act(Act::Output(Output::StopPmix { .. }))]), "it did not exit in time");
     assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
     assert!(bench.act(|pmix, view, out| pmix.end(view, out)).is_empty() && !bench.pmix.is_there());
 }
@@ -242,7 +246,7 @@ fn a_job_that_ends_early_does_not_wait_for_its_server() {
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
     bench.act(|pmix, view, out| pmix.start(view, out));
     let effects = bench.act(|pmix, view, out| pmix.drop_held(view, out));
-    assert!(matches!(&effects[..], [Effect::Act(Act::Do(Output::StopPmix { .. })), Effect::GiveHeldUp]));
+    assert!(matches!(&effects[..], [Effect::Act(Act::Output(Output::StopPmix { .. })), Effect::GiveHeldUp]));
     assert!(bench.act(|pmix, view, out| pmix.drop_held(view, out)).is_empty());
 }
 
@@ -252,7 +256,7 @@ fn a_fence_of_all_is_an_exchange() {
     let mut bench = Bench::serving(1);
     let effects = bench.asks(7, fence(Set::All, "mine"));
     let up = effects.into_iter().find_map(|effect| match effect {
-        Effect::Exchange(crate::collective::Do::Up { epoch, tag, payload }) => Some((epoch, tag, payload)),
+        Effect::Exchange(crate::collective::Action::Up { epoch, tag, payload }) => Some((epoch, tag, payload)),
         _ => None,
     });
     let (epoch, tag, payload) = up.expect("the local ranks have entered");
@@ -263,7 +267,7 @@ fn a_fence_of_all_is_an_exchange() {
     let effects = root.act(|pmix, view, out| pmix.on_exchange(view, up, out));
     assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
     let down = effects.into_iter().find_map(|effect| match effect {
-        Effect::Exchange(crate::collective::Do::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
+        Effect::Exchange(crate::collective::Action::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
         _ => None,
     });
     let (epoch, tag, payload) = down.expect("the root has all parts");
@@ -418,7 +422,7 @@ fn who_breaks_the_rules_ends_the_job_once() {
         let effects = bench.says(&message);
         let [Cause::PmixServer { .. }] = failures(&effects)[..] else { panic!("{message:?}") };
         assert!(told(&effects).is_empty(), "{message:?}");
-        assert!(matches!(effects[0], Effect::Act(Act::Do(Output::StopPmix { .. }))), "{message:?}");
+        assert!(matches!(effects[0], Effect::Act(Act::Output(Output::StopPmix { .. }))), "{message:?}");
         assert_eq!((bench.says(&message).len(), bench.pmix.outstanding()), (0, 0), "{message:?}");
     }
 }

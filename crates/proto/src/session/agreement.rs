@@ -59,7 +59,7 @@ impl Agreement {
     fn ask(&mut self, view: &View<'_>, children: Vec<AgentId>, fx: &mut Effects) {
         if view.session.transport.is_agreed_on() && matches!(self.state, State::Unasked) {
             self.state = State::Asking { own: true, children: children.into_iter().collect() };
-            fx.push(Effect::Do(Output::OpenTransport));
+            fx.push(Effect::Output(Output::OpenTransport));
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
     fn an_agent_speaks_for_its_subtree_when_all_have_looked() {
         let (scene, mut agreement) = (scene(1), Agreement::default());
         let fx = tell(&mut agreement, &scene, Input::AskAll);
-        assert!(fx.iter().any(|effect| matches!(effect, Effect::Do(Output::OpenTransport))));
+        assert!(fx.iter().any(|effect| matches!(effect, Effect::Output(Output::OpenTransport))));
         assert!(tell(&mut agreement, &scene, Input::Opened(Ok(point()))).is_empty());
         assert!(tell(&mut agreement, &scene, Input::Looked { branch: AgentId(3), missing: None }).is_empty());
         let fx = tell(&mut agreement, &scene, Input::Looked { branch: AgentId(4), missing: nobody(9) });

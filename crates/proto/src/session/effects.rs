@@ -28,7 +28,7 @@ pub enum Effect {
     /// To any other agent.
     Peer(AgentId, Frame),
     Send(LinkId, Frame),
-    Do(Output),
+    Output(Output),
 
     // Links.
     /// Bytes received on a link and not parsed yet.
@@ -131,7 +131,7 @@ impl Effects {
     }
 
     pub fn close(&mut self, link: LinkId) {
-        self.push(Effect::Do(Output::CloseLink { link }));
+        self.push(Effect::Output(Output::CloseLink { link }));
     }
 
     /// Queues the same input for each of these jobs.

@@ -69,7 +69,7 @@ impl Leaving {
 
     pub fn leave(&mut self, fx: &mut Effects) {
         if !std::mem::replace(&mut self.left, true) {
-            fx.push(Effect::Do(Output::Exit));
+            fx.push(Effect::Output(Output::Exit));
         }
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     use wireup_wire::ids::AgentId;
 
     fn exits(fx: &Effects) -> bool {
-        fx.iter().any(|effect| matches!(effect, Effect::Do(Output::Exit)))
+        fx.iter().any(|effect| matches!(effect, Effect::Output(Output::Exit)))
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         scene.neighbours.on_child_down(AgentId(3));
         leaving.leave_if_done(&scene.view(), &mut fx);
         leaving.leave_if_done(&scene.view(), &mut fx);
-        assert_eq!(fx.iter().filter(|effect| matches!(effect, Effect::Do(Output::Exit))).count(), 1);
+        assert_eq!(fx.iter().filter(|effect| matches!(effect, Effect::Output(Output::Exit))).count(), 1);
     }
 
     #[test]

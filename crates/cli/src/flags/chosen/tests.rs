@@ -1,6 +1,6 @@
 use super::*;
-use crate::flags::high::{High, resolve};
-use crate::flags::low::{Wish, parse};
+use crate::flags::parsed::{Wish, parse};
+use crate::flags::resolved::{Resolved, resolve};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::NodeId;
 use wireup_wire::peer::RemoteShell;
@@ -12,21 +12,22 @@ const SLURM: [(&str, &str); 4] = [
     ("SLURM_JOB_CPUS_PER_NODE", "16(x3)"),
 ];
 
-fn try_high(line: &str, env: &[(&str, &str)]) -> Result<High, String> {
-    let Ok(Wish::Run(low)) = parse(line.split_whitespace().map(Into::into)) else { panic!("{line}") };
+fn try_high(line: &str, env: &[(&str, &str)]) -> Result<Resolved, String> {
+    let Ok(Wish::Run(parsed)) = parse(line.split_whitespace().map(Into::into)) else { panic!("{line}") };
     let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-    resolve(*low, Here { env, ..Here::example() }).map_err(|error| error.to_string())
+    resolve(*parsed, Here { env, ..Here::example() }).map_err(|error| error.to_string())
 }
 
 /// The number of ranks on each node, by name; and the first word of the remote shell.
 fn placed(line: &str, env: &[(&str, &str)]) -> (String, String) {
-    let high = try_high(line, env).unwrap_or_else(|error| panic!("{line}: {error}"));
-    let mapping = Mapping::new(&high.job.blocks, high.job.job_size(), high.job.nodes.len() as u32).expect(line);
+    let resolved = try_high(line, env).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let mapping =
+        Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
     let node = |(index, node): (usize, &wireup_wire::job::NodeSpec)| {
         format!("{}:{}", node.name, mapping.local_size(NodeId(index as u32)))
     };
-    let nodes = high.job.nodes.iter().enumerate().map(node).collect::<Vec<_>>().join(" ");
-    let shell = high.session.remote_shell.words().first().map_or("none", String::as_str).to_owned();
+    let nodes = resolved.job.nodes.iter().enumerate().map(node).collect::<Vec<_>>().join(" ");
+    let shell = resolved.session.remote_shell.words().first().map_or("none", String::as_str).to_owned();
     (nodes, shell)
 }
 
@@ -98,10 +99,10 @@ fn srun_needs_an_allocation() {
     let said = try_high("--hosts n1 --remote-shell srun ./a", &[]).expect_err("no allocation");
     assert!(said.contains("salloc or sbatch"), "{said}");
     let words = ["--remote-shell", "/opt/srun --reservation=x", "./a"].map(Into::into);
-    let Ok(Wish::Run(low)) = parse(words) else { panic!("refused") };
+    let Ok(Wish::Run(parsed)) = parse(words) else { panic!("refused") };
     let env = SLURM.map(|(name, value)| (name.into(), value.into())).to_vec();
-    let high = resolve(*low, Here { env, ..Here::example() }).expect("valid");
-    let RemoteShell::Srun(words) = high.session.remote_shell else { panic!("not started by srun") };
+    let resolved = resolve(*parsed, Here { env, ..Here::example() }).expect("valid");
+    let RemoteShell::Srun(words) = resolved.session.remote_shell else { panic!("not started by srun") };
     assert_eq!((words[0].as_str(), words.last().map(String::as_str)), ("/opt/srun", Some("--reservation=x")));
     assert!(words.contains(&"--overlap".to_owned()));
 }
@@ -109,7 +110,7 @@ fn srun_needs_an_allocation() {
 #[test]
 fn this_machine_has_the_schedulers_name() {
     let env: Vec<_> = SLURM.into_iter().chain([("SLURMD_NODENAME", "cn19")]).collect();
-    let high = try_high("./a", &env).expect("valid");
-    let hosts: Vec<&str> = high.session.agents.iter().map(|agent| agent.host.as_str()).collect();
+    let resolved = try_high("./a", &env).expect("valid");
+    let hosts: Vec<&str> = resolved.session.agents.iter().map(|agent| agent.host.as_str()).collect();
     assert_eq!(hosts, ["cn19", "cn17", "cn18"]);
 }

@@ -2,7 +2,7 @@
 
 use super::AgentDriver;
 use crate::agent::ranks::{JobRanks, rest_ns};
-use crate::agent::token::{Seat, Token};
+use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Event;
@@ -41,29 +41,29 @@ impl AgentDriver {
                     shells.steps.on_output(*shell, turn);
                 }
             }
-            Token::Keeper(seat) => {
-                if let Some(ranks) = jobs.at(*seat) {
+            Token::Keeper(slot) => {
+                if let Some(ranks) = jobs.at(*slot) {
                     ranks.on_keeper(turn);
                 }
             }
             Token::IdleKeeper(pid) => self.keepers.on_event(*pid, turn.reactor),
-            Token::Output(seat, local, stream) => {
-                if let Some(ranks) = jobs.at(*seat) {
+            Token::Output(slot, local, stream) => {
+                if let Some(ranks) = jobs.at(*slot) {
                     ranks.on_output(*local, *stream, turn);
                 }
             }
-            Token::Pmi(seat, local) => {
-                if let Some(ranks) = jobs.at(*seat) {
+            Token::Pmi(slot, local) => {
+                if let Some(ranks) = jobs.at(*slot) {
                     ranks.on_pmi_event(*local, event, turn);
                 }
             }
-            Token::Stdin(seat, local) => {
-                if let Some(ranks) = jobs.at(*seat) {
+            Token::Stdin(slot, local) => {
+                if let Some(ranks) = jobs.at(*slot) {
                     ranks.flush_stdin(*local, turn);
                 }
             }
-            Token::PmixServer(seat) => {
-                if let Some(ranks) = jobs.at(*seat) {
+            Token::PmixServer(slot) => {
+                if let Some(ranks) = jobs.at(*slot) {
                     if let Some(pmix) = ranks.pmix().filter(|_| event.writable) {
                         pmix.flush(turn.reactor);
                     }
@@ -72,27 +72,27 @@ impl AgentDriver {
                     }
                 }
             }
-            Token::PmixError(seat) => {
-                if let Some(pmix) = jobs.at(*seat).and_then(JobRanks::pmix) {
+            Token::PmixError(slot) => {
+                if let Some(pmix) = jobs.at(*slot).and_then(JobRanks::pmix) {
                     pmix.on_error_text(turn.reactor);
                 }
             }
             Token::Launcher(_) | Token::Caller(_) => {}
         }
         self.take_inputs();
-        if let Token::Pmi(seat, _) = token {
-            self.answer(seat);
+        if let Token::Pmi(slot, _) = token {
+            self.answer(slot);
         }
     }
 
     /// Sends a rank its reply at once, so that it can go on while the next request is read.
-    fn answer(&mut self, seat: Seat) {
-        let Some(job) = self.jobs.at(seat).map(|ranks| ranks.job()) else { return };
+    fn answer(&mut self, slot: JobSlot) {
+        let Some(job) = self.jobs.at(slot).map(|ranks| ranks.job()) else { return };
         let begun_ns = monotonic_ns();
         let released = self.perform_all(Some(job));
         let now_ns = monotonic_ns();
         if let Some(rest_ns) = rest_ns(released, self.cpus, now_ns.saturating_sub(begun_ns))
-            && let Some(ranks) = self.jobs.at(seat)
+            && let Some(ranks) = self.jobs.at(slot)
         {
             ranks.rest(now_ns + rest_ns, &self.reactor);
         }

@@ -37,7 +37,7 @@ impl JobRanks {
                 continue;
             };
             pipe.parked =
-                turn.reactor.add(&pipe.fd, Token::Output(self.seat, local, stream).pack(), Interest::READABLE).is_err();
+                turn.reactor.add(&pipe.fd, Token::Output(self.slot, local, stream).pack(), Interest::READABLE).is_err();
         }
         // Pipes of ranks that ended while the stream was paused: the reactor does not report an empty one.
         for index in 0..self.ranks.len() {

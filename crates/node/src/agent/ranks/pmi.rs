@@ -66,7 +66,7 @@ impl JobRanks {
     }
 
     pub fn flush_pmi(&mut self, local: LocalRank, reactor: &Reactor) {
-        let (token, resting) = (Token::Pmi(self.seat, local).pack(), self.is_resting());
+        let (token, resting) = (Token::Pmi(self.slot, local).pack(), self.is_resting());
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };
@@ -74,8 +74,8 @@ impl JobRanks {
             WriteState::Idle => false,
             WriteState::Full => true,
             // No event reports an improvement, and the socket itself has room.
-            WriteState::Crowded => {
-                self.crowd.push(local);
+            WriteState::FdLimit => {
+                self.fd_backoff.push(local);
                 false
             }
             // The end of file that follows is reported to the state machine.

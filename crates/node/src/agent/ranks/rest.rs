@@ -44,7 +44,7 @@ impl JobRanks {
         for (index, rank) in self.ranks.iter().enumerate() {
             // A rank that does not read its replies is not read in either case.
             if let Some(fd) = rank.pmi.fd.as_ref().filter(|_| !rank.pmi_blocked) {
-                let token = Token::Pmi(self.seat, LocalRank(index as u16)).pack();
+                let token = Token::Pmi(self.slot, LocalRank(index as u16)).pack();
                 let _ = reactor.modify(fd, token, interest(false, self.is_resting()));
             }
         }
@@ -55,7 +55,7 @@ impl JobRanks {
 mod tests {
     use super::super::RankIo;
     use super::*;
-    use crate::agent::token::Seat;
+    use crate::agent::token::JobSlot;
     use crate::agent::turn::Turn;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
@@ -66,11 +66,11 @@ mod tests {
 
     /// A job with ranks here, and the ranks' ends of the PMI sockets.
     fn job(number: u32, ranks: usize, reactor: &Reactor) -> (JobRanks, Vec<UnixStream>) {
-        let mut job = JobRanks::begin(JobId(number), Seat(number), None, reactor).unwrap();
+        let mut job = JobRanks::begin(JobId(number), JobSlot(number), None, reactor).unwrap();
         let clients = (0..ranks).map(|index| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             ours.set_nonblocking(true).unwrap();
-            let token = Token::Pmi(Seat(number), LocalRank(index as u16));
+            let token = Token::Pmi(JobSlot(number), LocalRank(index as u16));
             reactor.add(&ours, token.pack(), Interest::READABLE).unwrap();
             let mut rank = RankIo::default();
             rank.pmi.fd = Some(ours.into());
@@ -87,8 +87,8 @@ mod tests {
         let (mut buffer, mut inputs) = (vec![0; 64 << 10], Vec::new());
         let turn = &mut Turn { now_ns, reactor, buffer: &mut buffer, inputs: &mut inputs };
         for event in events {
-            if let Some(Token::Pmi(seat, local)) = Token::unpack(event.token) {
-                let job = jobs.iter_mut().find(|job| job.seat == seat).unwrap();
+            if let Some(Token::Pmi(slot, local)) = Token::unpack(event.token) {
+                let job = jobs.iter_mut().find(|job| job.slot == slot).unwrap();
                 job.on_pmi_event(local, event, turn);
             }
         }

@@ -30,7 +30,7 @@ impl JobRanks {
     }
 
     pub fn flush_stdin(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
-        let (job, token) = (self.job, Token::Stdin(self.seat, local).pack());
+        let (job, token) = (self.job, Token::Stdin(self.slot, local).pack());
         let Some(rank) = self.ranks.get_mut(local.index()) else {
             return;
         };
@@ -49,7 +49,7 @@ impl JobRanks {
             WriteState::Idle if std::mem::replace(&mut stdin.watched, false) => {
                 let _ = turn.reactor.remove(fd);
             }
-            WriteState::Full | WriteState::Idle | WriteState::Crowded => {}
+            WriteState::Full | WriteState::Idle | WriteState::FdLimit => {}
             WriteState::Closed => {
                 if stdin.watched {
                     let _ = turn.reactor.remove(fd);

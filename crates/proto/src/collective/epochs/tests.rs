@@ -1,7 +1,7 @@
 //! Several nodes connected by queues, with any delivery order that links allow.
 
 use super::super::entry::{Entry, Outcome};
-use super::super::ticket::Ticket;
+use super::super::reply_to::ReplyTo;
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ impl Net {
             let children = children(&tree, &mapping, node).len();
             let place = peers.iter().position(|peer| peer.0 == node).map(|place| place as u32);
             let local_size = mapping.local_size(NodeId(node));
-            Exchanges::new(Site {
+            Exchanges::new(CollectiveConfig {
                 root: node == 0,
                 local_size,
                 children,
@@ -73,25 +73,25 @@ impl Net {
             // Some nodes have no pairs.
             wireup_wire::blob::push(&mut pairs, format!("{node}.{epoch}").as_bytes(), b"value");
         }
-        let ticket = Ticket::Allgather { id: epoch };
+        let reply_to = ReplyTo::Allgather { id: epoch };
         self.nodes[node.index()].enter(
             Instant(1),
-            Entering { local, rank: Rank(rank), entry, ticket },
+            Entering { local, rank: Rank(rank), entry, reply_to },
             || pairs.into(),
             &mut next,
         );
         self.carry_out(node.index(), next);
     }
 
-    fn carry_out(&mut self, node: usize, next: Vec<Do>) {
+    fn carry_out(&mut self, node: usize, next: Vec<Action>) {
         for one in next {
             match one {
-                Do::Up { epoch, tag, payload } => {
+                Action::Up { epoch, tag, payload } => {
                     let parent = self.tree.parent(AgentId(node as u32)).unwrap();
                     let child = children(&self.tree, &self.mapping, parent.0).iter().position(|child| *child == node);
                     self.fly(node, parent.index(), false, Flying::Up(child.unwrap(), epoch, tag, payload.into_bytes()));
                 }
-                Do::Down { epoch, child, tag, payload } => {
+                Action::Down { epoch, child, tag, payload } => {
                     let payload = payload.into_bytes();
                     for (index, to) in children(&self.tree, &self.mapping, node as u32).into_iter().enumerate() {
                         if child.is_none_or(|child| child == index) {
@@ -99,7 +99,7 @@ impl Net {
                         }
                     }
                 }
-                Do::Direct { epoch, node: to, tag, payload } => {
+                Action::Direct { epoch, node: to, tag, payload } => {
                     self.fly(
                         node,
                         to.index(),
@@ -107,12 +107,12 @@ impl Net {
                         Flying::Direct(NodeId(node as u32), epoch, tag, payload.into_bytes()),
                     );
                 }
-                Do::Finish(finished) => {
+                Action::Finish(finished) => {
                     let collective = finished.trace.collective;
                     let text = text(finished.outcome, &self.mapping);
                     self.ended[node].push((finished.epoch, collective, text));
                 }
-                Do::Fail { problem } => self.failed.push(problem),
+                Action::Fail { problem } => self.failed.push(problem),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Exchange, Way};
 use crate::collective::entry::Outcome;
-use crate::collective::entry::{Do, Site};
+use crate::collective::entry::{Action, CollectiveConfig};
 use bytes::Bytes;
 use wireup_coll::allgather::{Allgather, Progress, Receiver, Refused, Sender};
 use wireup_wire::block::Block;
@@ -10,7 +10,7 @@ use wireup_wire::rope::Rope;
 
 impl Exchange {
     /// Starts with this node's own part.
-    pub(super) fn give(&mut self, site: &Site, bytes: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+    pub(super) fn give(&mut self, site: &CollectiveConfig, bytes: Bytes, out: &mut Vec<Action>) -> Result<(), String> {
         self.trace.bytes_up = bytes.len() as u64;
         let node = site.place.and_then(|place| site.peers.get(place as usize).copied());
         let (compressed, bytes) = compressed(bytes, site.compress_min);
@@ -20,7 +20,13 @@ impl Exchange {
     }
 
     /// Handles a message from another node.
-    pub(super) fn hear(&mut self, site: &Site, from: Sender, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+    pub(super) fn hear(
+        &mut self,
+        site: &CollectiveConfig,
+        from: Sender,
+        payload: Bytes,
+        out: &mut Vec<Action>,
+    ) -> Result<(), String> {
         let progress = self.allgather()?.on_message(from, payload.into());
         self.on_progress(site, progress, out)
     }
@@ -34,16 +40,16 @@ impl Exchange {
 
     fn on_progress(
         &mut self,
-        site: &Site,
+        site: &CollectiveConfig,
         progress: Result<Progress, Refused>,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) -> Result<(), String> {
         let Progress { sends, done } = progress.map_err(|refused| refused.to_string())?;
         let epoch = self.epoch;
         out.extend(sends.into_iter().map(|(to, payload)| match to {
-            Receiver::Parent(tag) => Do::Up { epoch, tag, payload },
-            Receiver::Children(tag) => Do::Down { epoch, child: None, tag, payload },
-            Receiver::Peer(peer, tag) => Do::Direct { epoch, node: site.peers[peer as usize], tag, payload },
+            Receiver::Parent(tag) => Action::Up { epoch, tag, payload },
+            Receiver::Children(tag) => Action::Down { epoch, child: None, tag, payload },
+            Receiver::Peer(peer, tag) => Action::Direct { epoch, node: site.peers[peer as usize], tag, payload },
         }));
         if let Some(parts) = done {
             self.on_blocks(&parts);

@@ -11,8 +11,8 @@
 mod blocks;
 mod scan;
 
-use super::entry::{Do, Entering, Entry, Finished, Outcome, Site};
-use super::ticket::Ticket;
+use super::entry::{Action, CollectiveConfig, Entering, Entry, Finished, Outcome};
+use super::reply_to::ReplyTo;
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::allgather::{Allgather, Sender};
@@ -27,7 +27,7 @@ pub struct Exchange {
     collective: Collective,
     since: Option<Instant>,
     /// Local ranks that have entered, in order of arrival.
-    waiting: Vec<(LocalRank, Ticket)>,
+    waiting: Vec<(LocalRank, ReplyTo)>,
     /// By local rank; empty for fences.
     values: Vec<Bytes>,
     max_len: Option<u32>,
@@ -45,7 +45,7 @@ enum Way {
 }
 
 impl Exchange {
-    pub fn new(epoch: Epoch, collective: Collective, site: &Site) -> Self {
+    pub fn new(epoch: Epoch, collective: Collective, site: &CollectiveConfig) -> Self {
         let way = match collective {
             Collective::Fence | Collective::Allgather | Collective::Modex => {
                 Way::Blocks(Allgather::new(collective, site.peer_set(), site.rules()))
@@ -92,7 +92,7 @@ impl Exchange {
     }
 
     /// Nothing more is needed for this epoch. On a node without ranks there is nothing to deliver.
-    pub fn is_over(&self, site: &Site) -> bool {
+    pub fn is_over(&self, site: &CollectiveConfig) -> bool {
         self.given_up || self.is_gathered() && (self.delivered || (site.local_size == 0 && self.is_passed_on()))
     }
 
@@ -137,17 +137,17 @@ impl Exchange {
     pub fn enter(
         &mut self,
         now: Instant,
-        site: &Site,
+        site: &CollectiveConfig,
         entering: Entering,
         pending: impl FnOnce() -> Bytes,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) {
-        let Entering { local, rank, entry, ticket } = entering;
+        let Entering { local, rank, entry, reply_to } = entering;
         if self.waiting.is_empty() {
             self.trace.first_in_ns = now.0;
         }
         self.since.get_or_insert(now);
-        self.waiting.push((local, ticket));
+        self.waiting.push((local, reply_to));
         match entry {
             Entry::Fence => {}
             Entry::Allgather { max_len, shared, value } => {
@@ -160,7 +160,7 @@ impl Exchange {
                         "collective {epoch} of the job, an allgather, has values of up to {known} bytes for other ranks and \
                          {max_len} for rank {rank}"
                     );
-                    return out.push(Do::Fail { problem });
+                    return out.push(Action::Fail { problem });
                 }
             }
             Entry::Ring { value } | Entry::Modex { data: value } => self.values[local.index()] = value,
@@ -181,18 +181,18 @@ impl Exchange {
             Collective::Ring => self.scan_own(values, site, out),
         };
         if let Err(problem) = given {
-            out.push(Do::Fail { problem: format!("collective {} of the job: {problem}", self.epoch) });
+            out.push(Action::Fail { problem: format!("collective {} of the job: {problem}", self.epoch) });
         }
     }
 
     /// A child's subtree has entered.
     pub fn on_up(
         &mut self,
-        site: &Site,
+        site: &CollectiveConfig,
         child: usize,
         tag: Tag,
         payload: Bytes,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) -> Result<(), String> {
         match self.way {
             Way::Blocks(_) => self.hear(site, Sender::Child(child, tag), payload, out),
@@ -201,7 +201,13 @@ impl Exchange {
     }
 
     /// The outcome, or the algorithm by which to obtain it.
-    pub fn on_down(&mut self, site: &Site, tag: Tag, payload: Bytes, out: &mut Vec<Do>) -> Result<(), String> {
+    pub fn on_down(
+        &mut self,
+        site: &CollectiveConfig,
+        tag: Tag,
+        payload: Bytes,
+        out: &mut Vec<Action>,
+    ) -> Result<(), String> {
         if !self.is_gathered() || !self.is_open() {
             return Err("its result arrived too early, or twice".into());
         }
@@ -217,11 +223,11 @@ impl Exchange {
     /// A round's message from the node with index `from` among the peers.
     pub fn on_direct(
         &mut self,
-        site: &Site,
+        site: &CollectiveConfig,
         from: u32,
         tag: RoundTag,
         payload: Bytes,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) -> Result<(), String> {
         let heard = self.hear(site, Sender::Peer(from, tag), payload, out);
         heard.map_err(|problem| format!("node {}: {problem}", site.peers[from as usize]))

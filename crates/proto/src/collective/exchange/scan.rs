@@ -2,7 +2,7 @@
 
 use super::{Exchange, Way};
 use crate::collective::entry::Outcome;
-use crate::collective::entry::{Do, Site};
+use crate::collective::entry::{Action, CollectiveConfig};
 use bytes::Bytes;
 use wireup_coll::scan::{Down, Up};
 use wireup_wire::collective::{Collective, Form, Tag};
@@ -11,10 +11,10 @@ impl Exchange {
     /// A child's subtree has entered.
     pub(super) fn on_scan_up(
         &mut self,
-        site: &Site,
+        site: &CollectiveConfig,
         child: usize,
         payload: &Bytes,
-        out: &mut Vec<Do>,
+        out: &mut Vec<Action>,
     ) -> Result<(), String> {
         let Way::Scan(scan) = &mut self.way else {
             return Err("it is none along the tree".into());
@@ -31,7 +31,12 @@ impl Exchange {
     }
 
     /// Adds this node's own values.
-    pub(super) fn scan_own(&mut self, values: Vec<Bytes>, site: &Site, out: &mut Vec<Do>) -> Result<(), String> {
+    pub(super) fn scan_own(
+        &mut self,
+        values: Vec<Bytes>,
+        site: &CollectiveConfig,
+        out: &mut Vec<Action>,
+    ) -> Result<(), String> {
         let Way::Scan(scan) = &mut self.way else {
             return Err("it is none along the tree".into());
         };
@@ -39,7 +44,7 @@ impl Exchange {
         self.on_scanned(site, up, out)
     }
 
-    fn on_scanned(&mut self, site: &Site, up: Option<Up>, out: &mut Vec<Do>) -> Result<(), String> {
+    fn on_scanned(&mut self, site: &CollectiveConfig, up: Option<Up>, out: &mut Vec<Action>) -> Result<(), String> {
         let (Some(up), Way::Scan(scan)) = (up, &mut self.way) else {
             return Ok(());
         };
@@ -48,18 +53,18 @@ impl Exchange {
             return self.on_scan_down(down, out);
         }
         let tag = Tag::new(Collective::Ring, Form::Data);
-        out.push(Do::Up { epoch: self.epoch, tag, payload: up.encode().into() });
+        out.push(Action::Up { epoch: self.epoch, tag, payload: up.encode().into() });
         Ok(())
     }
 
-    pub(super) fn on_scan_down(&mut self, down: Down, out: &mut Vec<Do>) -> Result<(), String> {
+    pub(super) fn on_scan_down(&mut self, down: Down, out: &mut Vec<Action>) -> Result<(), String> {
         let Way::Scan(scan) = &mut self.way else {
             return Err("it is none along the tree".into());
         };
         let (children, places) = scan.on_down(down).map_err(|refused| refused.to_string())?;
         let tag = Tag::new(Collective::Ring, Form::Data);
         for (child, down) in children {
-            out.push(Do::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode().into() });
+            out.push(Action::Down { epoch: self.epoch, child: Some(child), tag, payload: down.encode().into() });
         }
         self.outcome = Some(Outcome::Places(places));
         Ok(())

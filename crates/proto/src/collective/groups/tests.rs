@@ -81,7 +81,7 @@ impl Net {
         }
     }
 
-    fn act(&mut self, me: usize, group: &Group, act: impl FnOnce(&mut Groups, Spread, &mut Vec<Do>)) {
+    fn act(&mut self, me: usize, group: &Group, act: impl FnOnce(&mut Groups, Spread, &mut Vec<Action>)) {
         let spread = spread(&self.tree, &self.mapping, me, &group.members);
         let mut next = Vec::new();
         act(&mut self.nodes[me], spread, &mut next);
@@ -100,20 +100,20 @@ impl Net {
         });
     }
 
-    fn carry_out(&mut self, me: usize, next: Vec<Do>) {
+    fn carry_out(&mut self, me: usize, next: Vec<Action>) {
         let below = children(&self.tree, &self.mapping, me);
         for one in next {
             let (to, what) = match one {
-                Do::Up { group, pairs } => {
+                Action::Up { group, pairs } => {
                     (self.tree.parent(AgentId(me as u32)).unwrap().index(), Flying::Up(group, pairs))
                 }
-                Do::Down { group, child, pairs } => (below[child], Flying::Down(group, pairs)),
-                Do::Ask { group, child, seen } => (below[child], Flying::Ask(group, seen)),
-                Do::Over { group, waiting, pairs } => {
+                Action::Down { group, child, pairs } => (below[child], Flying::Down(group, pairs)),
+                Action::Ask { group, child, seen } => (below[child], Flying::Ask(group, seen)),
+                Action::Over { group, waiting, pairs } => {
                     self.over(me, &group, waiting, &pairs);
                     continue;
                 }
-                Do::Fail { problem } => {
+                Action::Fail { problem } => {
                     self.failed.push(problem);
                     continue;
                 }

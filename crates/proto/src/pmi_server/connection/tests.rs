@@ -1,6 +1,6 @@
 //! One rank's conversations, as text.
 
-use super::super::collectives::Told;
+use super::super::collectives::Completion;
 use super::super::kvs::Kvs;
 use super::super::node_attrs::NodeAttrs;
 use super::super::segments::UNREADABLE;
@@ -65,8 +65,8 @@ impl Bench {
         self.kvs.commit(vec![blob]).unwrap();
         let mut reply = Vec::new();
         for effect in std::mem::take(&mut self.effects) {
-            if let Effect::Enter { ticket, .. } = effect {
-                self.link.answer(&ticket, &Told::Fence { version: 1 }, &mut reply);
+            if let Effect::Enter { reply_to, .. } = effect {
+                self.link.answer(&reply_to, &Completion::Fence { version: 1 }, &mut reply);
             }
         }
         String::from_utf8(reply).unwrap()

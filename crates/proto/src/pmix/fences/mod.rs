@@ -17,7 +17,7 @@ mod parts;
 pub mod subsets;
 pub mod whole;
 
-use crate::collective::Site;
+use crate::collective::CollectiveConfig;
 pub use subsets::Subsets;
 pub use whole::Whole;
 
@@ -27,7 +27,7 @@ pub struct Fences {
 }
 
 impl Fences {
-    pub fn new(site: Site, children: usize) -> Fences {
+    pub fn new(site: CollectiveConfig, children: usize) -> Fences {
         Fences { whole: Whole::new(site), subsets: Subsets::new(children) }
     }
 }

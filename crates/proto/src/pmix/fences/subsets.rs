@@ -2,7 +2,7 @@
 
 use super::super::step::Steps;
 use super::parts::{Came, FENCE, came, gone, tag, too_much};
-use crate::collective::groups::{Do, Groups, Left};
+use crate::collective::groups::{Action, Groups, Left};
 use crate::job::effect::Effect;
 use crate::job::facts::{Facts, View};
 use crate::job::groups::{ASK, Arrived, OF_SERVERS, OVER, frame};
@@ -128,23 +128,23 @@ impl Subsets {
         self.carry_out(facts, next, steps);
     }
 
-    fn carry_out(&mut self, facts: &Facts, next: Vec<Do>, steps: &mut Steps) {
+    fn carry_out(&mut self, facts: &Facts, next: Vec<Action>, steps: &mut Steps) {
         for one in next {
             match one {
-                Do::Up { group, pairs } => {
+                Action::Up { group, pairs } => {
                     let frame = frame(facts, Kind::GroupUp, OVER | OF_SERVERS, 0, &group, &pairs);
                     send(frame, Effect::Up, steps);
                 }
-                Do::Down { group, child, pairs } => {
+                Action::Down { group, child, pairs } => {
                     let frame = frame(facts, Kind::GroupDown, OVER | OF_SERVERS, 0, &group, &pairs);
                     send(frame, to_child(facts, child), steps);
                 }
-                Do::Ask { group, child, seen } => {
+                Action::Ask { group, child, seen } => {
                     let frame = frame(facts, Kind::GroupDown, ASK | OF_SERVERS, seen, &group, &[]);
                     send(frame, to_child(facts, child), steps);
                 }
-                Do::Over { group, pairs, .. } => self.on_over(&group, pairs, steps),
-                Do::Fail { problem } => steps.fail_here(Cause::Pmi { problem }),
+                Action::Over { group, pairs, .. } => self.on_over(&group, pairs, steps),
+                Action::Fail { problem } => steps.fail_here(Cause::Pmi { problem }),
             }
         }
     }

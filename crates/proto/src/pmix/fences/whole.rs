@@ -2,8 +2,8 @@
 
 use super::super::step::{Step, Steps};
 use super::parts::too_much;
-use crate::collective::ticket::Ticket;
-use crate::collective::{Do, Entering, Entry, Exchanges, Finished, Outcome, Site};
+use crate::collective::reply_to::ReplyTo;
+use crate::collective::{Action, CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome};
 use crate::job::collectives::Arrived;
 use crate::job::effect::Effect;
 use crate::job::facts::View;
@@ -39,7 +39,7 @@ pub struct Entrance {
 }
 
 impl Whole {
-    pub fn new(site: Site) -> Whole {
+    pub fn new(site: CollectiveConfig) -> Whole {
         Whole {
             exchanges: Exchanges::new(site),
             asked: BTreeMap::new(),
@@ -86,7 +86,7 @@ impl Whole {
         for (local, process) in view.ranks.iter().enumerate() {
             let entry = Entry::Modex { data: std::mem::take(&mut data) };
             let local = LocalRank(local as u16);
-            let entering = Entering { local, rank: process.rank, entry, ticket: Ticket::Server };
+            let entering = Entering { local, rank: process.rank, entry, reply_to: ReplyTo::Server };
             self.exchanges.enter(view.now, entering, Bytes::new, &mut next);
         }
         self.carry_out(next, steps);
@@ -106,11 +106,11 @@ impl Whole {
         self.carry_out(next, steps);
     }
 
-    fn carry_out(&mut self, next: Vec<Do>, steps: &mut Steps) {
+    fn carry_out(&mut self, next: Vec<Action>, steps: &mut Steps) {
         for one in next {
             match one {
-                Do::Finish(finished) => self.on_finished(*finished, steps),
-                Do::Up { .. } | Do::Down { .. } | Do::Direct { .. } | Do::Fail { .. } => {
+                Action::Finish(finished) => self.on_finished(*finished, steps),
+                Action::Up { .. } | Action::Down { .. } | Action::Direct { .. } | Action::Fail { .. } => {
                     steps.job(Effect::Exchange(one));
                 }
             }

@@ -158,7 +158,7 @@ fn nobody_attaches_where_the_root_is_not() {
     let (mut scene, mut fx) = (Scene::standing(1), Effects::default());
     let mut launchers = Launchers::default();
     launchers.handle(&scene.view(), None, Input::Up(LINK), &mut fx);
-    assert!(fx.iter().any(|effect| matches!(effect, Effect::Do(Output::CloseLink { link: LINK }))));
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::Output(Output::CloseLink { link: LINK }))));
     assert!(!launchers.is_attached(LINK));
     scene = Scene::one_run(0);
     launchers.handle(&scene.view(), Some(&Nodes::new(&scene.session)), Input::EndIfIdle, &mut fx);

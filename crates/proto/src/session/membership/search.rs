@@ -42,7 +42,7 @@ impl Membership {
     fn seek(&self, view: &View<'_>, fx: &mut Effects) {
         let roster = &self.routes.roster;
         let orphan = Orphan { life: roster.life(view.me), at: roster.at() };
-        fx.push(Effect::Do(Output::Rejoin { root: self.root.clone(), orphan }));
+        fx.push(Effect::Output(Output::Rejoin { root: self.root.clone(), orphan }));
     }
 
     pub(super) fn on_root_reached(&mut self, view: &View<'_>, link: LinkId) {

@@ -118,7 +118,7 @@ fn leaves(fx: &Effects) -> bool {
 fn fate(fx: &Effects) -> &'static str {
     let taken = fx.iter().any(|effect| matches!(effect, Effect::TakeIn { .. }));
     let told = fx.iter().any(|effect| matches!(effect, Effect::Send(..)));
-    let closed = fx.iter().any(|effect| matches!(effect, Effect::Do(Output::CloseLink { .. })));
+    let closed = fx.iter().any(|effect| matches!(effect, Effect::Output(Output::CloseLink { .. })));
     match (taken, told, closed) {
         (true, false, false) => "taken in",
         (false, true, true) => "told to leave",
@@ -266,7 +266,7 @@ fn what_was_said_is_said_again_to_a_new_parent_until_it_is_decided() {
 fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
     let mut agent = of(Scene::standing(7), &Kin { root: vec!["10.0.0.9:1".into()], ..Kin::default() });
     let dialled = |fx: &Effects| {
-        fx.iter().any(|effect| matches!(effect, Effect::Do(Output::Rejoin { root, orphan: Orphan { life: 0, at: 0 } }) if root[0] == "10.0.0.9:1"))
+        fx.iter().any(|effect| matches!(effect, Effect::Output(Output::Rejoin { root, orphan: Orphan { life: 0, at: 0 } }) if root[0] == "10.0.0.9:1"))
     };
     assert!(dialled(&agent.tell(Input::ParentLost)));
     agent.tell(Input::RootReached(LinkId(5)));

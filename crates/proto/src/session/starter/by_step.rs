@@ -80,7 +80,7 @@ impl Starter {
         self.steps.called.extend(agents.iter().map(|agent| (*agent, shell)));
         let list = agents.iter().copied().collect();
         self.steps.running.insert(shell, Step::new(agents, job, how));
-        fx.push(Effect::Do(Output::StartStep { shell, agents: list, how, bootstrap: Box::new(bootstrap) }));
+        fx.push(Effect::Output(Output::StartStep { shell, agents: list, how, bootstrap: Box::new(bootstrap) }));
     }
 
     /// A task of a step has started its agent, or has failed.

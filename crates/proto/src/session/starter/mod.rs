@@ -195,7 +195,7 @@ impl Starter {
     fn call_shells(&mut self, view: &View<'_>, kin: KinOf<'_>, fx: &mut Effects) {
         while let Some((shell, wish, how)) = self.starts.next(view.now) {
             let bootstrap = self.bootstrap(view, kin, &wish).map(Box::new);
-            fx.push(Effect::Do(Output::StartAgent { shell, agent: wish.agent, how, bootstrap }));
+            fx.push(Effect::Output(Output::StartAgent { shell, agent: wish.agent, how, bootstrap }));
         }
     }
 
@@ -306,7 +306,7 @@ fn notes_max(tree: Tree, child: AgentId) -> u32 {
 }
 
 fn stop(shells: Vec<ShellId>, fx: &mut Effects) {
-    shells.into_iter().for_each(|shell| fx.push(Effect::Do(Output::StopShell { shell })));
+    shells.into_iter().for_each(|shell| fx.push(Effect::Output(Output::StopShell { shell })));
 }
 
 fn next(next: Next) -> Effect {

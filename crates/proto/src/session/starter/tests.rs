@@ -53,7 +53,7 @@ impl Bench {
 
 fn called(fx: &Effects) -> Vec<u32> {
     let agent = |effect: &Effect| match effect {
-        Effect::Do(Output::StartAgent { agent, .. }) => Some(agent.0),
+        Effect::Output(Output::StartAgent { agent, .. }) => Some(agent.0),
         _ => None,
     };
     fx.iter().filter_map(agent).collect()
@@ -105,7 +105,7 @@ fn a_child_that_does_not_link_in_time_is_missed_and_its_shell_stopped() {
     bench.scene.now = until;
     let fx = bench.tell(Input::Tick);
     assert!(is_forgotten(&fx, 1));
-    assert!(fx.iter().any(|effect| matches!(effect, Effect::Do(Output::StopShell { shell: ShellId(0) }))));
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::Output(Output::StopShell { shell: ShellId(0) }))));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_step_is_called_again_when_no_node_has_the_program() {
     let mut bench = bench(by_step(Scene::standing(0)), &[1, 2]);
     let how = |fx: &Effects| {
         fx.iter().find_map(|effect| match effect {
-            Effect::Do(Output::StartStep { how, .. }) => Some(*how),
+            Effect::Output(Output::StartStep { how, .. }) => Some(*how),
             _ => None,
         })
     };

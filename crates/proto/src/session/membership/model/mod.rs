@@ -314,8 +314,8 @@ impl Sessions {
                     }
                 }
                 Effect::Send(link, frame) => world.send(number, link, frame),
-                Effect::Do(Output::CloseLink { link }) => world.close(number, link),
-                Effect::Do(Output::Rejoin { orphan, .. }) => seeks = Some(orphan),
+                Effect::Output(Output::CloseLink { link }) => world.close(number, link),
+                Effect::Output(Output::Rejoin { orphan, .. }) => seeks = Some(orphan),
                 Effect::Expect(child) => copy.neighbours.expect(child),
                 Effect::Cut(child) => {
                     copy.neighbours.forget(child);

@@ -1,7 +1,7 @@
 //! How to answer a rank when its collective completes: chosen by the code that enters the collective, returned with its outcome.
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Ticket {
+pub enum ReplyTo {
     /// A text client's fence, with its `thrid`.
     Fence { thread: Option<Vec<u8>> },
     /// Already answered.

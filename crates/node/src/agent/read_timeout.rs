@@ -8,23 +8,23 @@ use std::time::Duration;
 /// the connection for hours.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-pub struct Impatient<F> {
+pub struct ReadTimeout<F> {
     input: F,
     silence_max: Duration,
 }
 
-impl<F: AsFd> Impatient<F> {
+impl<F: AsFd> ReadTimeout<F> {
     pub fn new(input: F) -> Self {
-        Impatient::with(input, SILENCE_MAX)
+        ReadTimeout::with(input, SILENCE_MAX)
     }
 
     /// For a process that a remote shell did not call.
     pub fn with(input: F, silence_max: Duration) -> Self {
-        Impatient { input, silence_max }
+        ReadTimeout { input, silence_max }
     }
 }
 
-impl<F: AsFd> Read for Impatient<F> {
+impl<F: AsFd> Read for ReadTimeout<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match wireup_os::socket::wait(&self.input, true, false, Some(self.silence_max))? {
             true => Ok(rustix::io::read(&self.input, buffer)?),
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn what_came_is_read_and_silence_is_an_error() {
         let (reader, mut writer) = io::pipe().unwrap();
-        let mut input = Impatient { input: reader, silence_max: Duration::from_millis(1) };
+        let mut input = ReadTimeout { input: reader, silence_max: Duration::from_millis(1) };
         writer.write_all(b"abc").unwrap();
         let mut read = [0; 3];
         input.read_exact(&mut read).unwrap();

@@ -2,11 +2,11 @@
 
 use super::chosen::{self, Chosen};
 use super::error::FlagError;
-use super::ground::Ground;
 use super::layout::{self, Layout};
-use super::low::{Low, MapBy, Start};
+use super::parsed::{MapBy, Parsed, Start};
 use super::placement::{self, Places};
 use super::remote_shell::Reach;
+use super::session_nodes::SessionNodes;
 use super::{programs, session, streams};
 use crate::environment::Reached;
 use crate::here::Here;
@@ -27,7 +27,7 @@ const STALL_REPORT_NS: u64 = 30 * SECOND_NS;
 
 /// A resolved command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct High {
+pub struct Resolved {
     pub job: JobSpec,
     pub session: SessionSpec,
     /// The session is a standing one, which outlives the job.
@@ -55,55 +55,56 @@ pub struct High {
 }
 
 /// Applies defaults and reports contradictions.
-pub fn resolve(low: Low, here: Here) -> Result<High, FlagError> {
-    resolve_on(None, low, here)
+pub fn resolve(parsed: Parsed, here: Here) -> Result<Resolved, FlagError> {
+    resolve_on(None, parsed, here)
 }
 
 /// The same for a job of a standing session.
-pub fn resolve_in(ground: Ground, low: Low, here: Here) -> Result<High, FlagError> {
-    resolve_on(Some(ground), low, here)
+pub fn resolve_in(session_nodes: SessionNodes, parsed: Parsed, here: Here) -> Result<Resolved, FlagError> {
+    resolve_on(Some(session_nodes), parsed, here)
 }
 
-fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, FlagError> {
-    let (hosts, origin, step) = match &ground {
-        Some(ground) => (ground.hosts.clone(), String::new(), None),
-        None => match chosen::chosen(&low, &here)? {
+fn resolve_on(session_nodes: Option<SessionNodes>, parsed: Parsed, here: Here) -> Result<Resolved, FlagError> {
+    let (hosts, origin, step) = match &session_nodes {
+        Some(session_nodes) => (session_nodes.hosts.clone(), String::new(), None),
+        None => match chosen::chosen(&parsed, &here)? {
             Some(Chosen { hosts, origin, step }) => (Some(hosts), origin, step),
             None => (None, String::new(), None),
         },
     };
-    let start = session::start(&low, hosts.is_some())?;
-    let Seating { layout, ranks, blocks, mapping } = seat(&low, &here, start, hosts.as_ref(), ground.as_ref())?;
+    let start = session::start(&parsed, hosts.is_some())?;
+    let Seating { layout, ranks, blocks, mapping } =
+        seat(&parsed, &here, start, hosts.as_ref(), session_nodes.as_ref())?;
     let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
-    let in_session = ground.is_some();
-    let (job_id, session) = match ground {
-        Some(ground) => (ground.job, SessionSpec { verbose: low.verbose, ..ground.session }),
+    let in_session = session_nodes.is_some();
+    let (job_id, session) = match session_nodes {
+        Some(session_nodes) => (session_nodes.job, SessionSpec { verbose: parsed.verbose, ..session_nodes.session }),
         None => {
             let reach = Reach::of(hosts.is_some(), step, start);
-            (JobId(0), session::of_job(&low, &here, reach, &layout, nspace.clone())?)
+            (JobId(0), session::of_job(&parsed, &here, reach, &layout, nspace.clone())?)
         }
     };
     let local = layout.is_alone() || session.remote_shell.starter().same_machine;
-    let stdin = streams::stdin_target(low.stdin, mapping.job_size())?;
-    let pty = streams::pty_spec(low.pty, mapping.job_size(), here.terminal)?;
-    let options = options(&low, &here);
-    let (apps, warnings) = programs::apps(low.sections, &ranks, &here, local)?;
+    let stdin = streams::stdin_target(parsed.stdin, mapping.job_size())?;
+    let pty = streams::pty_spec(parsed.pty, mapping.job_size(), here.terminal)?;
+    let options = options(&parsed, &here);
+    let (apps, warnings) = programs::apps(parsed.sections, &ranks, &here, local)?;
     let mut env = Vec::new();
-    for file in &low.env_files {
+    for file in &parsed.env_files {
         env.extend(env_file::read_file(file)?);
     }
-    env.extend(low.genv);
+    env.extend(parsed.genv);
     let reached = match (local, session.remote_shell.starter().by_step()) {
         (true, _) => Reached::Here,
         (false, true) => Reached::ByStep,
         (false, false) => Reached::Elsewhere,
     };
     let env = environment::job_env(here.env.iter().cloned(), reached, &env);
-    let library = low.pmix_library.as_deref().map(|path| programs::pmix_library(path, &here, local)).transpose()?;
+    let library = parsed.pmix_library.as_deref().map(|path| programs::pmix_library(path, &here, local)).transpose()?;
     let context = Context { env: &env, own: &here.program, local, library: library.as_deref() };
-    let pmi = programs::pmi(low.pmi, &apps, &context);
+    let pmi = programs::pmi(parsed.pmi, &apps, &context);
     let inherits = !in_session && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal);
-    Ok(High {
+    Ok(Resolved {
         session,
         job: JobSpec {
             job: job_id,
@@ -122,15 +123,15 @@ fn resolve_on(ground: Option<Ground>, low: Low, here: Here) -> Result<High, Flag
             },
         },
         in_session,
-        timeout_ns: low.timeout_ns,
-        output_dir: low.output_dir,
-        profile: low.profile,
-        verbose: low.verbose,
-        dry_run: low.dry_run,
-        display_map: low.display_map,
+        timeout_ns: parsed.timeout_ns,
+        output_dir: parsed.output_dir,
+        profile: parsed.profile,
+        verbose: parsed.verbose,
+        dry_run: parsed.dry_run,
+        display_map: parsed.display_map,
         cpus: here.cpus,
-        fanout_given: low.fanout.is_some(),
-        map_by: low.map_by.unwrap_or(MapBy::Slot),
+        fanout_given: parsed.fanout.is_some(),
+        map_by: parsed.map_by.unwrap_or(MapBy::Slot),
         slots: hosts
             .filter(|hosts| hosts.stated && start != Start::Serial)
             .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
@@ -151,24 +152,27 @@ struct Seating {
 }
 
 fn seat(
-    low: &Low,
+    parsed: &Parsed,
     here: &Here,
     start: Start,
     hosts: Option<&Hosts>,
-    ground: Option<&Ground>,
+    session_nodes: Option<&SessionNodes>,
 ) -> Result<Seating, FlagError> {
-    let nodes_here = ground.map_or(low.virtual_nodes.unwrap_or(1), |ground| ground.nodes.len() as u32);
+    let nodes_here =
+        session_nodes.map_or(parsed.virtual_nodes.unwrap_or(1), |session_nodes| session_nodes.nodes.len() as u32);
     let places = match hosts {
         Some(hosts) => Places::Hosts(hosts),
         None => Places::Here { nodes: nodes_here, cpus: here.cpus },
     };
-    let ranks = placement::ranks_per_app(low, places)?;
+    let ranks = placement::ranks_per_app(parsed, places)?;
     let job_size: u32 = ranks.iter().sum();
-    let mut blocks = placement::blocks(low, job_size, places)?;
+    let mut blocks = placement::blocks(parsed, job_size, places)?;
     let placed = |blocks: &[Block], nodes| Mapping::new(blocks, job_size, nodes).map_err(FlagError::Placement);
     let mut mapping = placed(&blocks, places.nodes())?;
-    let layout = match (hosts, ground) {
-        (_, Some(ground)) => Layout { agents: ground.session.agents.clone(), nodes: ground.nodes.clone() },
+    let layout = match (hosts, session_nodes) {
+        (_, Some(session_nodes)) => {
+            Layout { agents: session_nodes.session.agents.clone(), nodes: session_nodes.nodes.clone() }
+        }
         (Some(hosts), None) if start == Start::Serial => {
             let layout = Layout::of_ranks(hosts, &mapping, &here.host);
             blocks = layout::rank_blocks(job_size);
@@ -176,32 +180,32 @@ fn seat(
             layout
         }
         (Some(hosts), None) => Layout::of_hosts(hosts, &here.host),
-        (None, None) => Layout::here(low.virtual_nodes, &here.host),
+        (None, None) => Layout::here(parsed.virtual_nodes, &here.host),
     };
     Ok(Seating { layout, ranks, blocks, mapping })
 }
 
 /// Options that follow from the flags alone.
-fn options(low: &Low, here: &Here) -> JobOptions {
+fn options(parsed: &Parsed, here: &Here) -> JobOptions {
     JobOptions {
-        bind_to: low.bind_to.unwrap_or_default(),
-        label: low.label,
-        line_buffered: low.line_buffered,
-        split_output: low.output_dir.is_some(),
-        rank_env: low.rank_env,
-        profile: low.profile.is_some(),
+        bind_to: parsed.bind_to.unwrap_or_default(),
+        label: parsed.label,
+        line_buffered: parsed.line_buffered,
+        split_output: parsed.output_dir.is_some(),
+        rank_env: parsed.rank_env,
+        profile: parsed.profile.is_some(),
         umask: here.umask,
         limits: here.limits.clone(),
-        kill_grace_ns: low.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
-        stall_report_ns: low.stall_report_ns.unwrap_or(STALL_REPORT_NS),
-        exchange: low.exchange.unwrap_or_default(),
-        early_wireup: low.early_wireup.unwrap_or_default(),
-        exchange_compress: low.exchange_compress.unwrap_or_default(),
-        bench: low.bench.clone(),
-        pmi_fence: low.pmi_fence.unwrap_or_default(),
-        pmi_version: low.pmi_version.unwrap_or_default(),
-        modex: low.modex.unwrap_or_default(),
-        gpus_per_rank: low.gpus_per_rank.unwrap_or(0),
+        kill_grace_ns: parsed.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
+        stall_report_ns: parsed.stall_report_ns.unwrap_or(STALL_REPORT_NS),
+        exchange: parsed.exchange.unwrap_or_default(),
+        early_wireup: parsed.early_wireup.unwrap_or_default(),
+        exchange_compress: parsed.exchange_compress.unwrap_or_default(),
+        bench: parsed.bench.clone(),
+        pmi_fence: parsed.pmi_fence.unwrap_or_default(),
+        pmi_version: parsed.pmi_version.unwrap_or_default(),
+        modex: parsed.modex.unwrap_or_default(),
+        gpus_per_rank: parsed.gpus_per_rank.unwrap_or(0),
         ..JobOptions::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the value of a flag in the form that the flag expects.
 
 use super::error::FlagError;
-use super::low::{MapBy, Stdin, Variable};
+use super::parsed::{MapBy, Stdin, Variable};
 use super::table::{Flag, Takes};
 use super::values;
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 const MAP_BY_CHOICES: &str = "choose slot, node or ppr:N:node";
 
 /// What follows a flag: the value attached to it and the following words.
-pub struct Behind<'a, W: Iterator<Item = OsString>> {
+pub struct ValueReader<'a, W: Iterator<Item = OsString>> {
     pub flag: &'static Flag,
     /// As typed.
     pub name: String,
@@ -19,7 +19,7 @@ pub struct Behind<'a, W: Iterator<Item = OsString>> {
     pub words: &'a mut Peekable<W>,
 }
 
-impl<W: Iterator<Item = OsString>> Behind<'_, W> {
+impl<W: Iterator<Item = OsString>> ValueReader<'_, W> {
     pub fn word(&mut self) -> Result<OsString, FlagError> {
         let attached = self.attached.take();
         attached.or_else(|| self.words.next_if(|word| word != ":")).ok_or_else(|| self.missing())

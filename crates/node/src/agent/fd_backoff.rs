@@ -14,7 +14,7 @@ const RETRY_NS: u64 = 2_000_000;
 const TELL_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
-pub struct Crowd {
+pub struct FdBackoff {
     waiting: Vec<LocalRank>,
     /// When to try again.
     due_ns: u64,
@@ -23,7 +23,7 @@ pub struct Crowd {
     told: bool,
 }
 
-impl Crowd {
+impl FdBackoff {
     /// Adds a rank to those that wait.
     pub fn push(&mut self, local: LocalRank) {
         let now_ns = monotonic_ns();

@@ -6,9 +6,9 @@ fn try_parse(line: &str) -> Result<Wish, String> {
     parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
 }
 
-fn low(line: &str) -> Low {
+fn parsed(line: &str) -> Parsed {
     match try_parse(line) {
-        Ok(Wish::Run(low)) => *low,
+        Ok(Wish::Run(parsed)) => *parsed,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -24,40 +24,40 @@ fn set(text: &str) -> Variable {
 #[test]
 fn forms_that_fingers_know_mean_the_same() {
     for line in ["-n 4 ./a", "-np 4 ./a", "--np 4 ./a", "-n4 ./a", "-n=4 ./a", "--np=4 ./a", "--n 4 ./a"] {
-        assert_eq!(low(line).sections[0].ranks, Some(4), "{line}");
+        assert_eq!(parsed(line).sections[0].ranks, Some(4), "{line}");
     }
     for line in ["-wdir /t ./a", "--wdir /t ./a", "--wdir=/t ./a", "-wd /t ./a"] {
-        assert_eq!(low(line).sections[0].wdir, Some("/t".into()), "{line}");
+        assert_eq!(parsed(line).sections[0].wdir, Some("/t".into()), "{line}");
     }
     for line in ["-env A 1 ./a", "--env A=1 ./a", "-env A=1 ./a", "-x A=1 ./a", "--env=A=1 ./a"] {
-        assert_eq!(low(line).sections[0].env, [set("A=1")], "{line}");
+        assert_eq!(parsed(line).sections[0].env, [set("A=1")], "{line}");
     }
     for line in ["-genv A 1 ./a", "--genv A=1 ./a"] {
-        assert_eq!(low(line).genv, [b"A=1".to_vec()], "{line}");
+        assert_eq!(parsed(line).genv, [b"A=1".to_vec()], "{line}");
     }
     for line in ["-ppn 2 ./a", "--ppn 2 ./a", "-perhost 2 ./a", "-N 2 ./a"] {
-        assert_eq!(low(line).ppn, Some(2), "{line}");
+        assert_eq!(parsed(line).ppn, Some(2), "{line}");
     }
     for line in ["-l ./a", "--label ./a", "-prepend-rank ./a", "-label ./a"] {
-        assert!(low(line).label, "{line}");
+        assert!(parsed(line).label, "{line}");
     }
-    let ignored = low("-genvall -envall --oversubscribe --allow-run-as-root ./a");
+    let ignored = parsed("-genvall -envall --oversubscribe --allow-run-as-root ./a");
     assert_eq!(ignored.sections[0].argv, ["./a"]);
 }
 
 #[test]
 fn the_program_ends_the_flags() {
-    let line = low("-n 2 ./a -n 3 --label -- x");
+    let line = parsed("-n 2 ./a -n 3 --label -- x");
     assert_eq!(line.sections[0].argv, ["./a", "-n", "3", "--label", "--", "x"]);
     assert!(!line.label);
-    assert_eq!(low("-n 2 -- -odd-name").sections[0].argv, ["-odd-name"]);
-    assert_eq!(low("-").sections[0].argv, ["-"]);
+    assert_eq!(parsed("-n 2 -- -odd-name").sections[0].argv, ["-odd-name"]);
+    assert_eq!(parsed("-").sections[0].argv, ["-"]);
 }
 
 #[test]
 fn sections_have_their_own_and_common_flags() {
     let line =
-        low("-n 8 --ppn 4 --virtual-nodes 2 --label ./a x y : -n 2 -env K V -wdir /w --fanout 3 ./b : -np 1 ./c");
+        parsed("-n 8 --ppn 4 --virtual-nodes 2 --label ./a x y : -n 2 -env K V -wdir /w --fanout 3 ./b : -np 1 ./c");
     let ranks: Vec<Option<u32>> = line.sections.iter().map(|section| section.ranks).collect();
     assert_eq!(ranks, [Some(8), Some(2), Some(1)]);
     assert_eq!(line.sections[0].argv, ["./a", "x", "y"]);
@@ -69,12 +69,12 @@ fn sections_have_their_own_and_common_flags() {
 
 #[test]
 fn every_global_flag_lands() {
-    let line = low(
+    let line = parsed(
         "--map-by ppr:3:node --slots 5 --fanout 2 --remote-shell ssh --rank-env --pmi none --bind-to core --stdin all \
          --output-dir out --line-buffered --pty --timeout 1.5 --kill-grace 0 --stall-report 3 --profile t.json \
          --record rec --dry-run --display-map -v ./a",
     );
-    let expected = Low {
+    let expected = Parsed {
         sections: line.sections.clone(),
         map_by: Some(MapBy::Ppr(3)),
         slots: Some(5),
@@ -95,18 +95,18 @@ fn every_global_flag_lands() {
         dry_run: true,
         display_map: true,
         verbose: true,
-        ..Low::default()
+        ..Parsed::default()
     };
     assert_eq!(line, expected);
 }
 
 #[test]
 fn a_terminal_may_name_its_rank() {
-    assert_eq!(low("--pty ./a").pty, Some(0));
-    assert_eq!(low("--pty 3 ./a").pty, Some(3));
-    assert_eq!(low("--pty=3 ./a").pty, Some(3));
-    assert_eq!(low("--stdin 2 ./a").stdin, Some(Stdin::Rank(2)));
-    assert_eq!(low("-x PATH ./a").sections[0].env, [Variable::Export("PATH".into())]);
+    assert_eq!(parsed("--pty ./a").pty, Some(0));
+    assert_eq!(parsed("--pty 3 ./a").pty, Some(3));
+    assert_eq!(parsed("--pty=3 ./a").pty, Some(3));
+    assert_eq!(parsed("--stdin 2 ./a").stdin, Some(Stdin::Rank(2)));
+    assert_eq!(parsed("-x PATH ./a").sections[0].env, [Variable::Export("PATH".into())]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn mistakes_are_one_line_with_the_next_step() {
 fn help_is_asked_for_before_the_program_only() {
     assert_eq!(try_parse("-n 4 --help"), Ok(Wish::Help));
     assert_eq!(try_parse("-h"), Ok(Wish::Help));
-    assert_eq!(low("./a --help").sections[0].argv, ["./a", "--help"]);
+    assert_eq!(parsed("./a --help").sections[0].argv, ["./a", "--help"]);
 }
 
 #[test]
@@ -161,7 +161,7 @@ proptest! {
     #[test]
     fn whatever_is_typed_is_understood_or_refused(words in proptest::collection::vec(any_word(), 0..12)) {
         match parse(words) {
-            Ok(Wish::Run(low)) => prop_assert!(low.sections.iter().all(|section| !section.argv.is_empty())),
+            Ok(Wish::Run(parsed)) => prop_assert!(parsed.sections.iter().all(|section| !section.argv.is_empty())),
             Ok(Wish::Help) => {}
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }

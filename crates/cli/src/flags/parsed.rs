@@ -5,11 +5,11 @@
 //! same reason words are split here and not by a getopt-like lexer, which would read `-np 4` as `-n p`.
 
 use super::agent_bench;
-use super::behind::Behind;
 use super::error::FlagError;
 use super::interface;
 use super::nearest;
 use super::table::{self, Flag, Id};
+use super::value_reader::ValueReader;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use wireup_wire::peer::AgentTransport;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
     Help,
-    Run(Box<Low>),
+    Run(Box<Parsed>),
 }
 
 /// All flags of one command line; `None` or empty if not given.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Low {
+pub struct Parsed {
     pub sections: Vec<Section>,
     pub virtual_nodes: Option<u32>,
     pub ppn: Option<u32>,
@@ -136,10 +136,10 @@ const STARTS: &[(&str, Start)] = &[("ssh-tree", Start::Tree), ("ssh-flat", Start
 /// Parses the words after `wireup run`.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError> {
     let mut words = args.into_iter().peekable();
-    let mut low = Low::default();
+    let mut parsed = Parsed::default();
     loop {
         let mut section = Section::default();
-        let number = low.sections.len() + 1;
+        let number = parsed.sections.len() + 1;
         while let Some(word) = words.next() {
             if word == ":" {
                 return Err(FlagError::NoSectionProgram { section: number });
@@ -156,9 +156,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError
             if flag.id == Id::Help {
                 return Ok(Wish::Help);
             }
-            let mut behind = Behind { flag, name, attached: value, words: &mut words };
-            low.apply(&mut section, &mut behind)?;
-            behind.refuse_rest()?;
+            let mut value_reader = ValueReader { flag, name, attached: value, words: &mut words };
+            parsed.apply(&mut section, &mut value_reader)?;
+            value_reader.refuse_rest()?;
         }
         if section.argv.is_empty() {
             return Err(if number == 1 {
@@ -175,14 +175,14 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError
             }
             section.argv.push(word);
         }
-        low.sections.push(section);
+        parsed.sections.push(section);
         if !more {
-            return Ok(Wish::Run(Box::new(low)));
+            return Ok(Wish::Run(Box::new(parsed)));
         }
     }
 }
 
-impl Low {
+impl Parsed {
     pub fn names_hosts(&self) -> bool {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
@@ -207,39 +207,41 @@ impl Low {
     pub(super) fn apply<W: Iterator<Item = OsString>>(
         &mut self,
         section: &mut Section,
-        behind: &mut Behind<'_, W>,
+        value_reader: &mut ValueReader<'_, W>,
     ) -> Result<(), FlagError> {
-        match behind.flag.id {
-            Id::Ranks => section.ranks = Some(behind.number(0)?),
-            Id::Wdir => section.wdir = Some(behind.word()?.into()),
-            Id::Env => section.env.push(Variable::Set(behind.variable()?)),
-            Id::Export => section.env.push(behind.export()?),
-            Id::Genv => self.genv.push(behind.variable()?),
-            Id::VirtualNodes => self.virtual_nodes = Some(behind.number(1)?),
-            Id::Ppn => self.ppn = Some(behind.number(1)?),
-            Id::MapBy => self.map_by = Some(behind.map_by()?),
-            Id::Slots => self.slots = Some(behind.number(1)?),
+        match value_reader.flag.id {
+            Id::Ranks => section.ranks = Some(value_reader.number(0)?),
+            Id::Wdir => section.wdir = Some(value_reader.word()?.into()),
+            Id::Env => section.env.push(Variable::Set(value_reader.variable()?)),
+            Id::Export => section.env.push(value_reader.export()?),
+            Id::Genv => self.genv.push(value_reader.variable()?),
+            Id::VirtualNodes => self.virtual_nodes = Some(value_reader.number(1)?),
+            Id::Ppn => self.ppn = Some(value_reader.number(1)?),
+            Id::MapBy => self.map_by = Some(value_reader.map_by()?),
+            Id::Slots => self.slots = Some(value_reader.number(1)?),
             Id::Oversubscribe => self.oversubscribe = true,
             Id::Hosts | Id::HostFile if !self.sections.is_empty() => {
-                return Err(FlagError::HostsOfOneProgram { flag: behind.name.clone() });
+                return Err(FlagError::HostsOfOneProgram { flag: value_reader.name.clone() });
             }
-            Id::Hosts => self.hosts.push(behind.text()?),
-            Id::HostFile => self.host_files.push(behind.word()?.into()),
+            Id::Hosts => self.hosts.push(value_reader.text()?),
+            Id::HostFile => self.host_files.push(value_reader.word()?.into()),
             Id::Start => {
-                self.start = Some(behind.choice(STARTS)?);
+                self.start = Some(value_reader.choice(STARTS)?);
             }
-            Id::Interface => self.interface = Some(interface::checked(&behind.name.clone(), behind.text()?)?),
+            Id::Interface => {
+                self.interface = Some(interface::checked(&value_reader.name.clone(), value_reader.text()?)?)
+            }
             Id::Encrypt => self.encrypt = true,
-            Id::StartTimeout => self.start_timeout_ns = Some(behind.some_seconds_ns()?),
-            Id::AgentBench => self.bench = Some(agent_bench::parse(&behind.name.clone(), behind.text()?)?),
-            Id::InjectLinkDelay => self.link_delay_ns = Some(behind.some_seconds_ns()?),
-            Id::Session => self.session = Some(behind.text()?),
+            Id::StartTimeout => self.start_timeout_ns = Some(value_reader.some_seconds_ns()?),
+            Id::AgentBench => self.bench = Some(agent_bench::parse(&value_reader.name.clone(), value_reader.text()?)?),
+            Id::InjectLinkDelay => self.link_delay_ns = Some(value_reader.some_seconds_ns()?),
+            Id::Session => self.session = Some(value_reader.text()?),
             Id::NoSession => self.no_session = true,
             Id::Detach => self.detach = true,
-            Id::NodeTimeout => self.node_timeout_ns = Some(behind.some_seconds_ns()?),
-            Id::EnvFile => self.env_files.push(behind.word()?.into()),
-            Id::Fanout => self.fanout = Some(behind.number(1)?),
-            Id::RemoteShell => self.remote_shell = Some(behind.text()?),
+            Id::NodeTimeout => self.node_timeout_ns = Some(value_reader.some_seconds_ns()?),
+            Id::EnvFile => self.env_files.push(value_reader.word()?.into()),
+            Id::Fanout => self.fanout = Some(value_reader.number(1)?),
+            Id::RemoteShell => self.remote_shell = Some(value_reader.text()?),
             Id::RankEnv => self.rank_env = true,
             Id::Pmi => {
                 let list = [
@@ -249,46 +251,46 @@ impl Low {
                     ("both", Some(PmiFlavour::Both)),
                     ("none", Some(PmiFlavour::None)),
                 ];
-                self.pmi = behind.choice(&list)?;
+                self.pmi = value_reader.choice(&list)?;
             }
             Id::Modex => {
                 let list = [("auto", Modex::Auto), ("full", Modex::Full), ("direct", Modex::Direct)];
-                self.modex = Some(behind.choice(&list)?);
+                self.modex = Some(value_reader.choice(&list)?);
             }
-            Id::PmixLibrary => self.pmix_library = Some(behind.word()?.into()),
+            Id::PmixLibrary => self.pmix_library = Some(value_reader.word()?.into()),
             Id::Exchange => {
                 let list: Vec<_> = wireup_coll::allgather::schemes().collect();
-                self.exchange = Some(behind.choice(&list)?);
+                self.exchange = Some(value_reader.choice(&list)?);
             }
             Id::EarlyWireup => {
                 let list = [("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
-                self.early_wireup = Some(behind.choice(&list)?);
+                self.early_wireup = Some(value_reader.choice(&list)?);
             }
             Id::AgentTransport => {
                 let list: Vec<_> = AgentTransport::named().collect();
-                self.transport = Some(behind.choice(&list)?);
+                self.transport = Some(value_reader.choice(&list)?);
             }
-            Id::ExchangeCompress => self.exchange_compress = Some(behind.number(0)?),
+            Id::ExchangeCompress => self.exchange_compress = Some(value_reader.number(0)?),
             Id::PmiFence => {
                 let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
-                self.pmi_fence = Some(behind.choice(&list)?);
+                self.pmi_fence = Some(value_reader.choice(&list)?);
             }
             Id::PmiVersion => {
                 let list = [("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
-                self.pmi_version = Some(behind.choice(&list)?);
+                self.pmi_version = Some(value_reader.choice(&list)?);
             }
-            Id::BindTo => self.bind_to = Some(behind.choice(BINDINGS)?),
-            Id::GpusPerRank => self.gpus_per_rank = Some(behind.number(1)?),
-            Id::Stdin => self.stdin = Some(behind.stdin()?),
+            Id::BindTo => self.bind_to = Some(value_reader.choice(BINDINGS)?),
+            Id::GpusPerRank => self.gpus_per_rank = Some(value_reader.number(1)?),
+            Id::Stdin => self.stdin = Some(value_reader.stdin()?),
             Id::Label => self.label = true,
-            Id::OutputDir => self.output_dir = Some(behind.word()?.into()),
+            Id::OutputDir => self.output_dir = Some(value_reader.word()?.into()),
             Id::LineBuffered => self.line_buffered = true,
-            Id::Pty => self.pty = Some(behind.maybe_number()?.unwrap_or(0)),
-            Id::Timeout => self.timeout_ns = Some(behind.seconds_ns()?),
-            Id::KillGrace => self.kill_grace_ns = Some(behind.seconds_ns()?),
-            Id::StallReport => self.stall_report_ns = Some(behind.seconds_ns()?),
-            Id::Profile => self.profile = Some(behind.word()?.into()),
-            Id::Record => self.record = Some(behind.text()?),
+            Id::Pty => self.pty = Some(value_reader.maybe_number()?.unwrap_or(0)),
+            Id::Timeout => self.timeout_ns = Some(value_reader.seconds_ns()?),
+            Id::KillGrace => self.kill_grace_ns = Some(value_reader.seconds_ns()?),
+            Id::StallReport => self.stall_report_ns = Some(value_reader.seconds_ns()?),
+            Id::Profile => self.profile = Some(value_reader.word()?.into()),
+            Id::Record => self.record = Some(value_reader.text()?),
             Id::DryRun => self.dry_run = true,
             Id::DisplayMap => self.display_map = true,
             Id::Verbose => self.verbose = true,

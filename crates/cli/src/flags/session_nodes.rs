@@ -4,7 +4,7 @@
 //! given slots; or a number of virtual nodes. A job that names hosts outside of the session cannot run in it.
 
 use super::chosen;
-use super::low::Low;
+use super::parsed::Parsed;
 use crate::here::Here;
 use crate::hosts::{Host, Hosts, Names};
 use wireup_wire::ids::{AgentId, JobId};
@@ -14,7 +14,7 @@ use wireup_wire::session::{NodeState, Presence, Welcome};
 
 /// Where a job of a session runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ground {
+pub struct SessionNodes {
     pub job: JobId,
     /// Only the parts that a launcher needs.
     pub session: SessionSpec,
@@ -27,14 +27,14 @@ pub struct Ground {
 
 /// What a session's files tell in addition to its `Welcome`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Told {
+pub struct StatedSlots {
     pub slots_stated: bool,
     pub slots_max: Vec<Option<u32>>,
 }
 
 /// Why a job cannot run in a session.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-pub enum GroundError {
+pub enum SessionNodesError {
     /// It may run outside of the session.
     #[error("session {session} does not have {what}")]
     Elsewhere { session: String, what: String },
@@ -46,18 +46,23 @@ pub enum GroundError {
     Flag(#[from] super::FlagError),
 }
 
-impl Ground {
-    pub fn new(low: &Low, here: &Here, welcome: &Welcome, told: &Told) -> Result<Ground, GroundError> {
+impl SessionNodes {
+    pub fn new(
+        parsed: &Parsed,
+        here: &Here,
+        welcome: &Welcome,
+        told: &StatedSlots,
+    ) -> Result<SessionNodes, SessionNodesError> {
         let session = welcome.session.clone();
         // A user who names a session means its nodes, not those of the surrounding batch job.
-        let named = low.names_hosts();
-        let asked = match low.session.is_some() && !named {
+        let named = parsed.names_hosts();
+        let asked = match parsed.session.is_some() && !named {
             true => None,
-            false => chosen::chosen(low, here)?.map(|chosen| chosen.hosts),
+            false => chosen::chosen(parsed, here)?.map(|chosen| chosen.hosts),
         };
         let own = |agent: usize| welcome.nodes[agent].slots > 0;
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
-        let elsewhere = |what: String| GroundError::Elsewhere { session: session.clone(), what };
+        let elsewhere = |what: String| SessionNodesError::Elsewhere { session: session.clone(), what };
         let mut lost = Vec::new();
         let mut there = |agent: &usize| match &welcome.nodes[*agent].presence {
             Presence::Up | Presence::Starting => true,
@@ -66,7 +71,7 @@ impl Ground {
                 false
             }
         };
-        let (agents, hosts) = match (asked, low.virtual_nodes) {
+        let (agents, hosts) = match (asked, parsed.virtual_nodes) {
             (Some(hosts), _) => {
                 let mut agents = of_hosts(&hosts, &all, here, welcome, &elsewhere, named)?;
                 let mut list = hosts.list;
@@ -84,18 +89,18 @@ impl Ground {
             (None, count) => {
                 let room = count.map_or(all.len(), |count| count as usize);
                 let agents: Vec<usize> = all.into_iter().filter(&mut there).take(room).collect();
-                let hosts = (!welcome.shared).then(|| of_session(&agents, welcome, told, low.slots));
+                let hosts = (!welcome.shared).then(|| of_session(&agents, welcome, told, parsed.slots));
                 (agents, hosts)
             }
         };
         if agents.is_empty() {
-            return Err(GroundError::AllLost { session });
+            return Err(SessionNodesError::AllLost { session });
         }
         let shared = welcome.shared && welcome.nodes.len() > 1;
         let node =
             |&agent: &usize| NodeSpec { agent: AgentId(agent as u32), name: welcome.nodes[agent].host.clone(), shared };
         let nodes = agents.iter().map(node).collect();
-        Ok(Ground { job: welcome.job, session: spec(welcome), nodes, hosts, lost })
+        Ok(SessionNodes { job: welcome.job, session: spec(welcome), nodes, hosts, lost })
     }
 }
 
@@ -105,9 +110,9 @@ fn of_hosts(
     all: &[usize],
     here: &Here,
     welcome: &Welcome,
-    elsewhere: &impl Fn(String) -> GroundError,
+    elsewhere: &impl Fn(String) -> SessionNodesError,
     named: bool,
-) -> Result<Vec<usize>, GroundError> {
+) -> Result<Vec<usize>, SessionNodesError> {
     let names = Names::new(&here.host, here.addresses.clone(), &[]);
     let find = |host: &Host| {
         let same = |state: &NodeState| state.host == host.name || (host.here && names.is_here(&state.host));
@@ -120,7 +125,7 @@ fn of_hosts(
             && named
         {
             let (session, host) = (welcome.session.clone(), host.name.clone());
-            return Err(GroundError::Lost { session, host, problem: problem.clone() });
+            return Err(SessionNodesError::Lost { session, host, problem: problem.clone() });
         }
         agents.push(agent);
     }
@@ -128,7 +133,7 @@ fn of_hosts(
 }
 
 /// The session's own hosts, with the slots that were given to `wireup up`.
-fn of_session(agents: &[usize], welcome: &Welcome, told: &Told, slots: Option<u32>) -> Hosts {
+fn of_session(agents: &[usize], welcome: &Welcome, told: &StatedSlots, slots: Option<u32>) -> Hosts {
     let host = |&agent: &usize| Host {
         name: welcome.nodes[agent].host.clone(),
         slots: slots.filter(|_| !told.slots_stated).unwrap_or(welcome.nodes[agent].slots),
@@ -153,11 +158,11 @@ fn spec(welcome: &Welcome) -> SessionSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::low::{Wish, parse};
+    use crate::flags::parsed::{Wish, parse};
 
-    fn low(line: &str) -> Low {
+    fn parsed(line: &str) -> Parsed {
         match parse(line.split(' ').map(Into::into)).expect("test lines are valid") {
-            Wish::Run(low) => *low,
+            Wish::Run(parsed) => *parsed,
             Wish::Help => panic!("help was requested"),
         }
     }
@@ -181,25 +186,26 @@ mod tests {
         }
     }
 
-    fn ground(line: &str, welcome: &Welcome) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
-        let told = Told { slots_stated: true, slots_max: Vec::new() };
-        let ground = Ground::new(&low(line), &Here::example(), welcome, &told).map_err(|error| error.to_string())?;
-        let slots = ground.hosts.map(|hosts| hosts.list.iter().map(|host| host.slots).collect());
-        Ok((ground.nodes.iter().map(|node| node.agent.0).collect(), slots))
+    fn session_nodes(line: &str, welcome: &Welcome) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
+        let told = StatedSlots { slots_stated: true, slots_max: Vec::new() };
+        let session_nodes =
+            SessionNodes::new(&parsed(line), &Here::example(), welcome, &told).map_err(|error| error.to_string())?;
+        let slots = session_nodes.hosts.map(|hosts| hosts.list.iter().map(|host| host.slots).collect());
+        Ok((session_nodes.nodes.iter().map(|node| node.agent.0).collect(), slots))
     }
 
     #[test]
     fn all_that_are_there_without_a_word() {
-        assert_eq!(ground("./a", &welcome()), Ok((vec![1, 3], Some(vec![4, 8]))));
-        let told = Told { slots_stated: true, slots_max: Vec::new() };
-        let ground = Ground::new(&low("./a"), &Here::example(), &welcome(), &told).expect("nodes");
-        assert_eq!((ground.lost, ground.job), (vec!["n2".to_owned()], JobId(7)));
+        assert_eq!(session_nodes("./a", &welcome()), Ok((vec![1, 3], Some(vec![4, 8]))));
+        let told = StatedSlots { slots_stated: true, slots_max: Vec::new() };
+        let session_nodes = SessionNodes::new(&parsed("./a"), &Here::example(), &welcome(), &told).expect("nodes");
+        assert_eq!((session_nodes.lost, session_nodes.job), (vec!["n2".to_owned()], JobId(7)));
     }
 
     #[test]
     fn named_hosts_in_the_order_given() {
-        assert_eq!(ground("--hosts n3:2,n1 ./a", &welcome()), Ok((vec![3, 1], Some(vec![2, 1]))));
-        let refused = |line: &str| ground(line, &welcome()).expect_err(line);
+        assert_eq!(session_nodes("--hosts n3:2,n1 ./a", &welcome()), Ok((vec![3, 1], Some(vec![2, 1]))));
+        let refused = |line: &str| session_nodes(line, &welcome()).expect_err(line);
         assert_eq!(refused("--hosts n1,n9 ./a"), "session lab does not have n9");
         assert_eq!(refused("--hosts cn17 ./a"), "session lab does not have cn17");
         assert_eq!(
@@ -213,13 +219,15 @@ mod tests {
     fn so_many_virtual_ones() {
         let mut virtual_ones = Welcome { shared: true, ..welcome() };
         virtual_ones.nodes[0].slots = 1;
-        assert_eq!(ground("./a", &virtual_ones), Ok((vec![0, 1, 3], None)));
-        assert_eq!(ground("--virtual-nodes 2 ./a", &virtual_ones), Ok((vec![0, 1], None)));
-        let refused = ground("--virtual-nodes 5 ./a", &virtual_ones).expect_err("it has four");
+        assert_eq!(session_nodes("./a", &virtual_ones), Ok((vec![0, 1, 3], None)));
+        assert_eq!(session_nodes("--virtual-nodes 2 ./a", &virtual_ones), Ok((vec![0, 1], None)));
+        let refused = session_nodes("--virtual-nodes 5 ./a", &virtual_ones).expect_err("it has four");
         assert_eq!(refused, "session lab does not have 5 virtual nodes; it has 4");
         for node in &mut virtual_ones.nodes {
             node.presence = Presence::Lost { problem: "cut".into() };
         }
-        assert!(ground("./a", &virtual_ones).expect_err("lost").starts_with("all nodes of session lab are lost"));
+        assert!(
+            session_nodes("./a", &virtual_ones).expect_err("lost").starts_with("all nodes of session lab are lost")
+        );
     }
 }

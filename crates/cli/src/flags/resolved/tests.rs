@@ -1,5 +1,5 @@
 use super::*;
-use crate::flags::low::{Wish, parse};
+use crate::flags::parsed::{Wish, parse};
 use crate::flags::remote_shell::SSH;
 use std::ffi::OsString;
 use wireup_coll::tree;
@@ -11,28 +11,28 @@ fn here() -> Here {
     Here::example()
 }
 
-fn try_high(line: &str, here: Here) -> Result<High, String> {
+fn try_high(line: &str, here: Here) -> Result<Resolved, String> {
     match parse(line.split_whitespace().map(OsString::from)).expect("test lines are valid") {
-        Wish::Run(low) => resolve(*low, here).map_err(|error| error.to_string()),
+        Wish::Run(parsed) => resolve(*parsed, here).map_err(|error| error.to_string()),
         Wish::Help => panic!("help was requested"),
     }
 }
 
-fn high(line: &str) -> High {
+fn resolved(line: &str) -> Resolved {
     try_high(line, here()).expect(line)
 }
 
 #[test]
 fn a_bare_program_runs_once_a_cpu_on_this_machine() {
-    let high = high("./a b");
-    assert_eq!(high.job.nspace, "wireup-42-0000beef");
-    assert_eq!(high.job.job_size(), 6);
-    assert_eq!(high.job.nodes, [NodeSpec { agent: AgentId(0), name: "cn17".into(), shared: false }]);
-    assert_eq!(high.job.apps[0].argv, [b"./a".to_vec(), b"b".to_vec()]);
-    assert_eq!(high.job.apps[0].cwd, b"/");
-    assert_eq!(high.job.env, [b"HOME=/h".to_vec()]);
-    assert_eq!(high.session.agents.len(), 1);
-    let options = &high.job.options;
+    let resolved = resolved("./a b");
+    assert_eq!(resolved.job.nspace, "wireup-42-0000beef");
+    assert_eq!(resolved.job.job_size(), 6);
+    assert_eq!(resolved.job.nodes, [NodeSpec { agent: AgentId(0), name: "cn17".into(), shared: false }]);
+    assert_eq!(resolved.job.apps[0].argv, [b"./a".to_vec(), b"b".to_vec()]);
+    assert_eq!(resolved.job.apps[0].cwd, b"/");
+    assert_eq!(resolved.job.env, [b"HOME=/h".to_vec()]);
+    assert_eq!(resolved.session.agents.len(), 1);
+    let options = &resolved.job.options;
     assert_eq!((options.pmi, options.bind_to), (PmiFlavour::Simple, BindTo::Even));
     assert_eq!((options.stdin, options.stdin_inherit), (StdinTarget::One(Rank(0)), true));
     assert_eq!((options.umask, options.limits[0].soft), (0o27, 1024));
@@ -42,18 +42,18 @@ fn a_bare_program_runs_once_a_cpu_on_this_machine() {
 
 #[test]
 fn virtual_nodes_are_agents_that_share_the_machine() {
-    let high = high("-n 64 --virtual-nodes 4 ./a");
-    let names: Vec<&str> = high.session.agents.iter().map(|agent| agent.host.as_str()).collect();
+    let resolved = resolved("-n 64 --virtual-nodes 4 ./a");
+    let names: Vec<&str> = resolved.session.agents.iter().map(|agent| agent.host.as_str()).collect();
     assert_eq!(names, ["node0", "node1", "node2", "node3"]);
-    assert!(high.job.nodes.iter().enumerate().all(|(i, node)| node.agent == AgentId(i as u32) && node.shared));
-    assert_eq!(high.session.remote_shell, RemoteShell::Local);
-    assert_eq!(high.session.fanout, 3);
-    assert!(!self::high("-n 2 --virtual-nodes 1 ./a").job.nodes[0].shared);
+    assert!(resolved.job.nodes.iter().enumerate().all(|(i, node)| node.agent == AgentId(i as u32) && node.shared));
+    assert_eq!(resolved.session.remote_shell, RemoteShell::Local);
+    assert_eq!(resolved.session.fanout, 3);
+    assert!(!self::resolved("-n 2 --virtual-nodes 1 ./a").job.nodes[0].shared);
 }
 
 #[test]
 fn standard_input_is_handed_over_only_where_it_can_be_read() {
-    let inherit = |line: &str| high(line).job.options.stdin_inherit;
+    let inherit = |line: &str| resolved(line).job.options.stdin_inherit;
     assert!(inherit("-n 4 --virtual-nodes 2 --stdin 1 ./a"));
     assert!(!inherit("-n 4 --virtual-nodes 2 --stdin 2 ./a"));
     assert!(!inherit("-n 4 --stdin all ./a"));
@@ -66,7 +66,7 @@ fn standard_input_is_handed_over_only_where_it_can_be_read() {
 
 #[test]
 fn terminals_have_the_size_of_this_one() {
-    assert_eq!(high("--pty 1 ./a").job.options.pty, Some(PtySpec { rank: Rank(1), rows: 50, columns: 132 }));
+    assert_eq!(resolved("--pty 1 ./a").job.options.pty, Some(PtySpec { rank: Rank(1), rows: 50, columns: 132 }));
     let without = Here { terminal: None, ..here() };
     let pty = try_high("--pty ./a", without).expect("valid").job.options.pty;
     assert_eq!(pty, Some(PtySpec { rank: Rank(0), rows: 24, columns: 80 }));
@@ -74,36 +74,36 @@ fn terminals_have_the_size_of_this_one() {
 
 #[test]
 fn stalls_are_named_after_half_a_minute() {
-    assert_eq!(high("./a").job.options.stall_report_ns, 30 * SECOND_NS);
-    assert_eq!(high("--stall-report 0 ./a").job.options.stall_report_ns, 0);
+    assert_eq!(resolved("./a").job.options.stall_report_ns, 30 * SECOND_NS);
+    assert_eq!(resolved("--stall-report 0 ./a").job.options.stall_report_ns, 0);
 }
 
 #[test]
 fn programs_keep_their_own_settings() {
-    let high = high("-n 1 -x HOME -x NOT ./a : -n 2 -env B 2 -wdir tmp ./b");
-    assert_eq!(high.job.apps[0].env, [b"HOME=/h".to_vec()]);
-    assert_eq!((high.job.apps[1].ranks, &high.job.apps[1].cwd[..]), (2, &b"/tmp"[..]));
-    assert_eq!(high.job.apps[1].env, [b"B=2".to_vec()]);
-    assert_eq!(high.warnings.len(), 1);
-    assert!(high.warnings[0].starts_with("-x NOT: not set in this environment"));
+    let resolved = resolved("-n 1 -x HOME -x NOT ./a : -n 2 -env B 2 -wdir tmp ./b");
+    assert_eq!(resolved.job.apps[0].env, [b"HOME=/h".to_vec()]);
+    assert_eq!((resolved.job.apps[1].ranks, &resolved.job.apps[1].cwd[..]), (2, &b"/tmp"[..]));
+    assert_eq!(resolved.job.apps[1].env, [b"B=2".to_vec()]);
+    assert_eq!(resolved.warnings.len(), 1);
+    assert!(resolved.warnings[0].starts_with("-x NOT: not set in this environment"));
 }
 
 #[test]
 fn a_remote_shell_is_words() {
     let words = ["--remote-shell", "ssh -q  -T", "./a"].map(OsString::from);
-    let Ok(Wish::Run(low)) = parse(words) else { panic!("refused") };
-    let high = resolve(*low, here()).expect("valid");
-    assert_eq!(high.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
-    let own = self::high("--remote-shell bin/ssh --hosts n1 ./a");
+    let Ok(Wish::Run(parsed)) = parse(words) else { panic!("refused") };
+    let resolved = resolve(*parsed, here()).expect("valid");
+    assert_eq!(resolved.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
+    let own = self::resolved("--remote-shell bin/ssh --hosts n1 ./a");
     assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
-    let Ok(Wish::Run(low)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("refused") };
-    assert_eq!(resolve(*low, here()), Err(FlagError::EmptyRemoteShell));
+    let Ok(Wish::Run(parsed)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("refused") };
+    assert_eq!(resolve(*parsed, here()), Err(FlagError::EmptyRemoteShell));
 }
 
 #[test]
 fn recordings_go_below_the_current_directory() {
-    assert_eq!(high("--record rec ./a").session.record_dir, Some("/rec".into()));
-    assert_eq!(high("--record /var/rec ./a").session.record_dir, Some("/var/rec".into()));
+    assert_eq!(resolved("--record rec ./a").session.record_dir, Some("/rec".into()));
+    assert_eq!(resolved("--record /var/rec ./a").session.record_dir, Some("/var/rec".into()));
 }
 
 #[test]
@@ -121,54 +121,54 @@ fn contradictions_are_refused() {
     assert!(try_high("--wdir /tmp ./a", gone).is_ok());
 }
 
-fn agents(high: &High) -> Vec<&str> {
-    high.session.agents.iter().map(|agent| agent.host.as_str()).collect()
+fn agents(resolved: &Resolved) -> Vec<&str> {
+    resolved.session.agents.iter().map(|agent| agent.host.as_str()).collect()
 }
 
-fn nodes(high: &High) -> Vec<(u32, &str, bool)> {
-    high.job.nodes.iter().map(|node| (node.agent.0, node.name.as_str(), node.shared)).collect()
+fn nodes(resolved: &Resolved) -> Vec<(u32, &str, bool)> {
+    resolved.job.nodes.iter().map(|node| (node.agent.0, node.name.as_str(), node.shared)).collect()
 }
 
 #[test]
 fn hosts_are_agents_below_the_launcher() {
-    let high = high("--hosts n[1-3] --ppn 2 ./a");
-    assert_eq!(high.job.job_size(), 6);
-    assert_eq!(agents(&high), ["cn17", "n1", "n2", "n3"]);
-    assert_eq!(nodes(&high), [(1, "n1", false), (2, "n2", false), (3, "n3", false)]);
-    let session = &high.session;
+    let resolved = resolved("--hosts n[1-3] --ppn 2 ./a");
+    assert_eq!(resolved.job.job_size(), 6);
+    assert_eq!(agents(&resolved), ["cn17", "n1", "n2", "n3"]);
+    assert_eq!(nodes(&resolved), [(1, "n1", false), (2, "n2", false), (3, "n3", false)]);
+    let session = &resolved.session;
     assert_eq!(session.remote_shell, RemoteShell::Ssh(SSH.map(str::to_owned).to_vec()));
     assert_eq!((session.fanout, session.shells_max), (tree::default_fanout(4), 64));
     assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (60 * SECOND_NS, 30 * SECOND_NS));
     assert_eq!((session.program.as_str(), session.encrypt, &session.interface), ("/opt/bin/wireup", false, &None));
-    assert!(!high.job.options.stdin_inherit);
+    assert!(!resolved.job.options.stdin_inherit);
 }
 
 #[test]
 fn this_machine_among_the_hosts_is_agent_0() {
-    let high = high("--hosts n1,cn17.site,n2 --stdin 1 ./a");
-    assert_eq!(agents(&high), ["cn17.site", "n1", "n2"]);
-    assert_eq!(nodes(&high), [(1, "n1", false), (0, "cn17.site", false), (2, "n2", false)]);
-    assert!(high.job.options.stdin_inherit);
-    let alone = self::high("--hosts 10.0.0.17,localhost ./a");
+    let resolved = resolved("--hosts n1,cn17.site,n2 --stdin 1 ./a");
+    assert_eq!(agents(&resolved), ["cn17.site", "n1", "n2"]);
+    assert_eq!(nodes(&resolved), [(1, "n1", false), (0, "cn17.site", false), (2, "n2", false)]);
+    assert!(resolved.job.options.stdin_inherit);
+    let alone = self::resolved("--hosts 10.0.0.17,localhost ./a");
     assert_eq!((nodes(&alone), alone.job.job_size()), (vec![(0, "10.0.0.17", false)], 2));
 }
 
 #[test]
 fn ways_to_start() {
-    let flat = high("--hosts n[1-40] --start ssh-flat ./a");
+    let flat = resolved("--hosts n[1-40] --start ssh-flat ./a");
     assert_eq!((flat.session.fanout, flat.session.shells_max), (41, 64));
-    let serial = high("--hosts n1:1,cn17:3 --start serial-ssh ./a");
+    let serial = resolved("--hosts n1:1,cn17:3 --start serial-ssh ./a");
     assert_eq!(agents(&serial), ["cn17", "n1", "cn17", "cn17", "cn17"]);
     assert_eq!(nodes(&serial), [(1, "n1", false), (2, "cn17", true), (3, "cn17", true), (4, "cn17", true)]);
     assert_eq!((serial.session.fanout, serial.session.shells_max), (5, 1));
     assert_eq!(serial.job.blocks, [Block { first_node: 0, nodes: 4, ppn: 1 }]);
-    assert_eq!(high("--hosts n[1-40] --fanout 3 ./a").session.fanout, 3);
+    assert_eq!(resolved("--hosts n[1-40] --fanout 3 ./a").session.fanout, 3);
 }
 
 #[test]
 fn flags_across_machines_reach_the_session() {
     let line = "--hosts a,b --encrypt --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
-    let session = high(line).session;
+    let session = resolved(line).session;
     assert_eq!((session.encrypt, session.interface.as_deref(), session.verbose), (true, Some("ib0"), true));
     assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (5 * SECOND_NS, 5 * SECOND_NS / 2));
     assert_eq!(session.remote_shell, RemoteShell::Command(vec!["/rsh".into()]));
@@ -188,8 +188,8 @@ fn variables_of_this_machine_stay_here_unless_named() {
 #[test]
 fn pmi_is_as_asked_or_as_the_program_tells() {
     let chosen = |line: &str| {
-        let high = high(line);
-        (high.job.options.pmi, high.pmi_why)
+        let resolved = resolved(line);
+        (resolved.job.options.pmi, resolved.pmi_why)
     };
     for (word, flavour) in [("simple", PmiFlavour::Simple), ("pmix", PmiFlavour::Pmix), ("none", PmiFlavour::None)] {
         assert_eq!(chosen(&format!("-n 1 --pmi {word} /bin/sh")), (flavour, "--pmi".to_owned()));
@@ -197,7 +197,7 @@ fn pmi_is_as_asked_or_as_the_program_tells() {
     assert_eq!(chosen("-n 1 --pmi auto /bin/true"), chosen("-n 1 /bin/true"));
     assert_eq!(chosen("-n 1 /bin/true").0, PmiFlavour::Simple);
     // The launcher cannot see which program it is on the other host.
-    let there = high("--hosts n1 --pmix-library /l/libpmix.so.2 --modex direct ./a").job;
+    let there = resolved("--hosts n1 --pmix-library /l/libpmix.so.2 --modex direct ./a").job;
     assert_eq!((there.options.pmi, there.options.modex), (PmiFlavour::Both, Modex::Direct));
     assert_eq!(there.options.pmix_library.as_deref(), Some("/l/libpmix.so.2"));
     assert!(there.env.contains(&b"MPIR_CVAR_PMI_VERSION=1".to_vec()));
@@ -213,7 +213,7 @@ fn files_are_read() {
     std::fs::write(path("hosts"), "n1 slots=2\nn2 slots=2\n").expect("write a file");
     std::fs::write(path("vars"), "A=1\nB=2\n").expect("write a file");
     let line = format!("-f {} --env-file {} --genv A=3 --pmi simple ./a", path("hosts"), path("vars"));
-    let read = high(&line);
+    let read = resolved(&line);
     std::fs::remove_dir_all(&directory).expect("remove the folder");
     assert_eq!((read.job.job_size(), read.slots.as_slice()), (4, &[2, 2][..]));
     assert_eq!(read.job.env, [b"HOME=/h".to_vec(), b"A=3".to_vec(), b"B=2".to_vec()]);
