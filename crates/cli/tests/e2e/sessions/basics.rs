@@ -149,6 +149,6 @@ fn its_commands_explain_themselves() {
         assert!(outcome.out().starts_with(&format!("wireup {command}: ")), "{outcome}");
         assert_eq!(Run::wireup(["help", command]).succeed().out(), outcome.out());
     }
-    Run::wireup(["kill"]).finish().expect_code(125).expect_err_line(&["needs a JOB"]);
+    Run::wireup(["kill"]).finish().expect_code(125).expect_err_line(&["JOB is missing"]);
     Run::wireup(["dwon"]).finish().expect_code(125).expect_err_line(&["did you mean wireup down?"]);
 }
