@@ -23,8 +23,9 @@ impl Drop for Dir {
 /// This program stands for wireup, which the tests leave out.
 fn bench(words: &str) -> u8 {
     let own = std::env::current_exe().unwrap().into_os_string();
-    let words = words.split_whitespace().map(OsString::from);
-    wireup_bench::main(words.chain(["--wireup".into(), own]).collect())
+    let mut words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+    words.splice(1..1, ["--wireup".into(), own]);
+    wireup_bench::main(words)
 }
 
 fn script(path: &Path, text: &str) {

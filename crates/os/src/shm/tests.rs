@@ -67,7 +67,7 @@ fn it_is_not_inherited() {
 #[test]
 fn what_was_tried_is_said() {
     let error = SealedMemory::new(&"x".repeat(300), 1, |_| unreachable!()).unwrap_err();
-    assert_eq!(error.to_string(), "making a memory file: Invalid argument (os error 22)");
+    assert_eq!(error.to_string(), "making a memory file failed: Invalid argument (os error 22)");
 }
 
 #[test]

@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(told(&facts, ["4.2.2", "4.2.9"]), (Ok(()), "4.2.2".into()));
         let (result, _) = told(&facts, ["4.2.2", "5.0.1"]);
         let problem = result.expect_err("two series");
-        assert!(problem.ends_with("4.2.2 on node n0 and 5.0.1 on node n1"), "{problem}");
+        assert!(problem.contains("4.2.2 on node n0 and 5.0.1 on node n1"), "{problem}");
         assert!(told(&facts, ["4.2.2", ""]).0.is_err(), "the job requires PMIx");
     }
 

@@ -63,8 +63,8 @@ fn a_reply_that_names_what_could_not_be_made_is_not_sent() {
     else {
         panic!("no file can be that long");
     };
-    assert!(share == missing && problem.starts_with("sharing 92233720368547"), "{problem}");
-    assert!(problem.contains(" bytes with the ranks of this node: allocating its pages: "), "{problem}");
+    assert!(share == missing && problem.starts_with("cannot share 92233720368547"), "{problem}");
+    assert!(problem.contains(" bytes with the ranks of this node: allocating its pages failed: "), "{problem}");
     let failed = memory.share(JOB, slots, &Content::Slots { slot_len: TOO_LONG / 2 + 1 });
     assert!(matches!(failed, Some(Input::ShareFailed { share, .. }) if share == slots), "{failed:?}");
     assert!(memory.for_reply(JOB, &[there, missing]).is_none() && memory.for_reply(JOB, &[slots]).is_none());
