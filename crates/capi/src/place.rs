@@ -46,8 +46,8 @@ pub struct Place<J> {
     fd: AtomicI32,
     /// Whether the descriptor of `PMI_FD` was taken.
     taken: AtomicBool,
-    /// Whether there is a job; can be read without the lock.
-    has_joined: AtomicBool,
+    /// Whether there is a job, or one is being joined; can be read without the lock.
+    is_used: AtomicBool,
     /// Whether this process was forked from the one that joined.
     is_child: AtomicBool,
     /// Whether a function for forks is registered with the C library.
@@ -61,7 +61,7 @@ impl<J> Place<J> {
             job: Lock::new(None),
             fd: AtomicI32::new(-1),
             taken: AtomicBool::new(false),
-            has_joined: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
             is_child: AtomicBool::new(false),
             hears_of_forks: AtomicBool::new(false),
         }
@@ -76,7 +76,7 @@ impl<J> Place<J> {
     }
 
     pub fn is_initialised(&self) -> bool {
-        self.has_joined.load(Ordering::Relaxed) && !self.is_child()
+        !self.is_child() && self.job.with(|job| job.is_some())
     }
 
     /// Joins the job unless it has joined already. `on_fork` must call [`Place::on_fork`] of this place.
@@ -91,19 +91,20 @@ impl<J> Place<J> {
             if !self.hears_of_forks.swap(true, Ordering::Relaxed) {
                 crate::fork::on_child(on_fork);
             }
+            self.is_used.store(true, Ordering::Relaxed);
             let joined = join();
             if joined.is_err() {
+                self.is_used.store(false, Ordering::Relaxed);
                 self.fd.store(-1, Ordering::Relaxed);
             }
             *job = Some(joined?);
-            self.has_joined.store(true, Ordering::Relaxed);
             Ok(())
         })
     }
 
     /// Called in the child of a fork. The lock may be held by a thread that exists only in the parent.
     pub fn on_fork(&self) {
-        self.is_child.fetch_or(self.has_joined.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.is_child.fetch_or(self.is_used.load(Ordering::Relaxed), Ordering::Relaxed);
         self.fd.store(-1, Ordering::Relaxed);
     }
 
@@ -133,8 +134,9 @@ impl<J> Place<J> {
         if self.is_child() {
             return Err(Code::INIT);
         }
-        self.has_joined.store(false, Ordering::Relaxed);
-        self.job.with(Option::take).ok_or(Code::INIT)
+        let job = self.job.with(Option::take);
+        self.is_used.store(false, Ordering::Relaxed);
+        job.ok_or(Code::INIT)
     }
 
     /// Finalizes with the server of a job that was taken.
@@ -161,6 +163,7 @@ mod tests {
         extern "C" fn nothing() {}
         let place = Place::<u32>::new();
         place.on_fork();
+        assert_eq!(place.take(), Err(Code::INIT));
         assert_eq!(place.init(|| Ok(7), nothing), Ok(()), "a child of a process that has not joined may join");
         assert_eq!(place.init(|| Err(Code::FAIL), nothing), Ok(()), "a second init does nothing");
         assert_eq!((place.with(|job| Ok(*job)), place.is_initialised()), (Ok(7), true));
@@ -171,6 +174,22 @@ mod tests {
             assert_eq!((place.init(|| Ok(8), nothing), place.take()), (Err(Code::FAIL), Err(Code::INIT)));
             assert!(!place.is_initialised() && place.socket().is_none());
         });
+    }
+
+    #[test]
+    fn a_child_that_is_forked_while_another_thread_joins_does_not_wait() {
+        extern "C" fn nothing() {}
+        let place = Place::<u32>::new();
+        let joined = place.init(
+            || {
+                place.on_fork();
+                assert_eq!(place.with(|job| Ok(*job)), Err(Code::INIT));
+                assert!(!place.is_initialised());
+                Ok(7)
+            },
+            nothing,
+        );
+        assert_eq!(joined, Ok(()));
     }
 
     #[test]
