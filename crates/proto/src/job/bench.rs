@@ -6,7 +6,7 @@
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
-use crate::collective::reply_to::ReplyTo;
+use crate::collective::ReplyTo;
 use crate::collective::{CollectiveConfig, Entry};
 use crate::time::Instant;
 use bytes::Bytes;

@@ -78,7 +78,7 @@ impl Leaving {
 mod tests {
     use super::*;
     use crate::io::LinkId;
-    use crate::session::Scene;
+    use crate::testing::Scene;
     use wireup_wire::ids::AgentId;
 
     fn exits(fx: &Effects) -> bool {

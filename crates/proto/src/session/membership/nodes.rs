@@ -75,7 +75,7 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Scene;
+    use crate::testing::Scene;
 
     #[test]
     fn it_is_settled_when_each_is_there_or_known_to_be_missing() {
