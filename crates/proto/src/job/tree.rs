@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_as_drawn() {
+    fn the_tree_of_a_job_is_as_drawn() {
         let agents = [6, 3, 4];
         assert_eq!(of(6, &agents).parent(), Some(AgentId(3)));
         assert_eq!(of(4, &agents).parent(), Some(AgentId(0)));
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn of_all_agents_it_is_the_sessions(count in 1u32..60, fanout in 1u32..6, me in 0u32..60, to in 0u32..60) {
+        fn the_tree_of_a_job_on_all_agents_is_that_of_the_session(count in 1u32..60, fanout in 1u32..6, me in 0u32..60, to in 0u32..60) {
             let (me, to) = (AgentId(me % count), AgentId(to % count));
             let tree = Tree::new(count, fanout);
             let (whole, own) =

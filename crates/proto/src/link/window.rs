@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_whole_again() {
+    fn shortened_frame_numbers_are_restored() {
         for (low, about, number) in [
             (5, 0, 5),
             (0, 5, 0),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_come_after_frames_or_bytes() {
+    fn acknowledgements_are_sent_after_a_number_of_frames_or_bytes() {
         let mut window = Window::default();
         window.begin(0);
         for arg in 0..UNACKNOWLEDGED_FRAMES_MAX {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_is_acknowledged_when_it_has_followed() {
+    fn a_frame_that_waited_is_acknowledged_after_its_delivery() {
         let mut window = Window::new(true);
         let large = Frame { payload: vec![0; UNACKNOWLEDGED_BYTES_MAX].into(), ..frame(0) };
         assert_eq!(window.on_routed(1, large.clone()), Ok(None));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_waits_and_lies_change_nothing() {
+    fn waiting_frames_are_bounded_and_false_acknowledgements_ignored() {
         let mut window = Window::default();
         assert_eq!(window.on_link(frame(0)), Ok(None), "before the first number");
         window.on_acknowledged(77);
@@ -269,7 +269,7 @@ mod tests {
     proptest! {
         /// A sender that changes its route, over a link that breaks at any time: all frames arrive once, in order.
         #[test]
-        fn nothing_is_lost_and_nothing_comes_twice(
+        fn every_frame_arrives_once(
             before in 0u32..70,
             over in 0u32..200,
             after in 0u32..70,

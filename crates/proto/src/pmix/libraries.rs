@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_one_series_understand_each_other() {
+    fn libraries_of_one_series_are_compatible() {
         let facts = Facts::for_test_of(2, 2, 0, PmiFlavour::Pmix);
         assert_eq!(told(&facts, ["4.2.2", "4.2.9"]), (Ok(()), "4.2.2".into()));
         let (result, _) = told(&facts, ["4.2.2", "5.0.1"]);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_may_do_without_where_ranks_may() {
+    fn a_node_may_lack_pmix_if_ranks_do_not_need_it() {
         let facts = Facts::for_test_of(2, 2, 0, PmiFlavour::Both);
         assert_eq!(told(&facts, ["4.2.2", ""]), (Ok(()), "4.2.2".into()));
         assert_eq!(told(&facts, ["", "4.2.2"]), (Ok(()), "4.2.2".into()));

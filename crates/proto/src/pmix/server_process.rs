@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_gets_its_librarys_variables_alone() {
+    fn a_server_gets_only_the_variables_of_its_library() {
         let env = ["PMIX_MCA_a=1", "PATH=/bin", "HOME=/root", "HOMEX=1"].map(|variable| variable.as_bytes().to_vec());
         assert_eq!(variables(&env), [env[0].clone(), env[2].clone()]);
     }

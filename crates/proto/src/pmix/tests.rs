@@ -161,7 +161,7 @@ fn answered(id: u64, status: Status) -> Vec<ToServer> {
 }
 
 #[test]
-fn what_libraries_pack_is_compressed_sooner() {
+fn data_of_pmix_is_compressed_from_a_smaller_size_on() {
     let mut site = site(0);
     let of_servers = site_of_servers(&site, ModexOption::Full);
     assert_eq!((of_servers.compress_min, of_servers.collect_max), (COMPRESS_MIN, None));
@@ -201,7 +201,7 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
 }
 
 #[test]
-fn where_ranks_may_do_without_they_do() {
+fn ranks_that_do_not_need_pmix_start_without_it() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
     bench.act(|pmix, view, out| pmix.start(view, out));
     let effects = bench.tick(T + PMIX_START_NS_MAX);
@@ -219,7 +219,7 @@ fn where_ranks_may_do_without_they_do() {
 }
 
 #[test]
-fn a_server_that_ends_under_its_ranks_ends_the_job() {
+fn a_server_that_ends_before_its_ranks_ends_the_job() {
     let mut bench = Bench::serving(0);
     bench.server_asks(1, fence(Set::All, "a"));
     let effects = bench.gone();
@@ -228,7 +228,7 @@ fn a_server_that_ends_under_its_ranks_ends_the_job() {
 }
 
 #[test]
-fn a_server_leaves_when_its_ranks_have() {
+fn a_server_ends_when_its_ranks_have_ended() {
     let mut bench = Bench::serving(1);
     bench.ranks[0].spoke_pmix = true;
     let effects = bench.act(|pmix, view, out| pmix.end(view, out));
@@ -257,7 +257,7 @@ fn a_job_that_ends_early_does_not_wait_for_its_server() {
 
 /// A fence of all ranks: this node's contribution goes up; the outcome that comes down is the answer.
 #[test]
-fn a_fence_of_all_is_an_exchange() {
+fn a_fence_of_all_ranks_is_an_exchange() {
     let mut bench = Bench::serving(1);
     let effects = bench.server_asks(7, fence(Set::All, "mine"));
     let up = effects.into_iter().find_map(|effect| match effect {
@@ -284,7 +284,7 @@ fn a_fence_of_all_is_an_exchange() {
 }
 
 #[test]
-fn a_fence_of_all_is_over_for_all_when_one_gives_it_up() {
+fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let ask = Ask::Fence { set: Set::All, collect: true, data: "d".into(), timeout_s: Some(2) };
     let up: Vec<Frame> =
@@ -302,7 +302,7 @@ fn a_fence_of_all_is_over_for_all_when_one_gives_it_up() {
 }
 
 #[test]
-fn a_fence_of_some_brings_their_data_along() {
+fn a_fence_of_some_ranks_carries_their_data() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let up = frames(bench.server_asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
     assert!(to_server(&root.server_asks(2, fence(ranks(&[0, 3]), "a"))).is_empty());
@@ -313,7 +313,7 @@ fn a_fence_of_some_brings_their_data_along() {
 }
 
 #[test]
-fn a_fence_of_some_is_answered_when_a_member_has_left() {
+fn a_fence_of_some_ranks_is_answered_when_a_member_has_departed() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let up = frames(bench.server_asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
     root.frame(&up);
@@ -323,7 +323,7 @@ fn a_fence_of_some_is_answered_when_a_member_has_left() {
 }
 
 #[test]
-fn what_a_rank_elsewhere_has_committed_is_asked_of_its_agent() {
+fn data_of_a_rank_on_another_node_is_requested_from_its_agent() {
     let (mut wants, mut has) = (Bench::serving(1), Bench::serving(0));
     let modex = |rank| Ask::Modex { rank: Rank(rank), timeout_s: None };
     let between = |effects| {
@@ -348,7 +348,7 @@ fn what_a_rank_elsewhere_has_committed_is_asked_of_its_agent() {
 }
 
 #[test]
-fn a_rank_elsewhere_finds_what_was_published_at_the_root() {
+fn a_look_up_from_another_node_finds_what_is_published() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let keys = vec!["port".into()];
     let lookup = Ask::Lookup { from: Rank(2), keys, range: Range::Session, wait: 1, timeout_s: None };
@@ -377,7 +377,7 @@ fn the_processes_of_all_nodes_are_joined_on_the_way() {
 }
 
 #[test]
-fn who_breaks_the_rules_ends_the_job_once() {
+fn a_protocol_violation_of_the_server_ends_the_job_once() {
     let ask = |id, ask| FromServer::Ask { id, ask };
     let lookup = Ask::Lookup { from: Rank(3), keys: Vec::new(), range: Range::Session, wait: 0, timeout_s: Some(1) };
     let raise = FromServer::Raise {
@@ -414,14 +414,14 @@ fn who_breaks_the_rules_ends_the_job_once() {
 }
 
 #[test]
-fn bytes_that_are_no_message_end_the_job_once() {
+fn bytes_that_are_not_a_message_end_the_job_once() {
     let mut bench = Bench::serving(0);
     let effects = bench.server_bytes(&[0xff; 64]);
     assert!(matches!(failures(&effects)[..], [Cause::PmixServer { .. }]));
 }
 
 #[test]
-fn a_rank_that_left_is_missed_once_another_has_joined() {
+fn a_rank_that_exited_without_pmix_is_awaited_once_another_has_connected() {
     let mut ranks = [0, 1, 2].map(|rank| Process::new(Rank(rank), 0));
     ranks.iter_mut().for_each(|process| process.state = ProcessState::Running);
     ranks[1].state = ProcessState::Gone { exit: Some(0) };

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_speaks_for_its_subtree_when_all_have_looked() {
+    fn an_agent_reports_for_its_subtree_when_all_have_checked() {
         let mut agreement = bench(1);
         let fx = agreement.input(Input::AskAll);
         assert!(fx.iter().any(|effect| matches!(effect, Effect::Output(Output::OpenTransport))));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn one_agent_without_it_decides_for_all_and_is_named_once() {
+    fn one_agent_without_the_transport_decides_for_all_and_is_named_once() {
         let mut agreement = bench(0);
         agreement.input(Input::AskAll);
         agreement.input(Input::Opened(Err("no library".into())));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looks_for_what_is_not_wanted() {
+    fn a_transport_that_was_not_requested_is_not_checked() {
         let mut agreement = Bench::new(Scene::one_run(0), Agreement::default());
         assert!(agreement.input(Input::AskAll).is_empty());
     }

@@ -43,7 +43,7 @@ mod tests {
     use wireup_wire::peer::Control;
 
     #[test]
-    fn the_parent_is_asked_once_and_then_after_each_answer() {
+    fn the_clock_is_requested_again_after_each_answer() {
         let (mut scene, mut clock, mut fx) =
             (Scene::one_run(1), Clock::of(&RemoteShell::Ssh(Vec::new())), Effects::default());
         clock.ask_parent(&scene.view(), &mut fx);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_for_the_clock_of_its_own_machine() {
+    fn agents_on_one_machine_do_not_request_the_clock() {
         let mut fx = Effects::default();
         Clock::of(&RemoteShell::Local).ask_parent(&Scene::one_run(1).view(), &mut fx);
         Clock::of(&RemoteShell::Ssh(Vec::new())).ask_parent(&Scene::one_run(0).view(), &mut fx);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_told_that_more_came_than_may_wait() {
+    fn a_job_learns_that_early_frames_exceeded_the_bound() {
         let mut early = Bench::new(Scene::one_run(1), Early::default());
         for _ in 0..2 {
             early.input(Input::Frame { from: FROM, frame: frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3) });
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn of_jobs_that_are_not_live_nothing_is_kept() {
+    fn frames_of_ended_jobs_are_dropped() {
         let mut early = Bench::new(Scene::standing(1), Early::new(JobId(4), &[JobId(2)]));
         early.input(Input::Frame { from: FROM, frame: frame(2, 1) });
         early.input(Input::Frame { from: FROM, frame: frame(3, 1) });
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn in_one_run_nobody_gives_orders_beside_the_tree() {
+    fn in_one_run_control_messages_of_other_agents_are_dropped() {
         let order = control_frame(JobId(1), &Control::Kill { grace_ns: 0 });
         for (scene, kept) in [(Scene::one_run(1), 0), (Scene::standing(1), 1)] {
             let mut early = Bench::new(scene, Early::default());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_which_others_have_given_up_never_begins() {
+    fn a_job_that_others_have_ended_never_starts() {
         let mut early = Bench::new(Scene::standing(1), Early::default());
         early.input(Input::Frame { from: FROM, frame: frame(1, 1) });
         let over = control_frame(JobId(1), &Control::Over { agents: Vec::new() });

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_go_on_in_the_direction_that_they_came_from_and_end() {
+    fn heartbeats_continue_in_their_direction_and_end() {
         let mut heartbeat = bench(Scene::standing(1));
         assert_eq!(heartbeat.input(Input::Asked(Side::Above)).sent_up(), [&Control::Alive]);
         let fx = heartbeat.tick_when_due();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_asks_no_more_has_nothing_to_wait_for_or_is_stopped() {
+    fn a_parent_that_stops_asking_is_asked_and_lost_if_it_does_not_answer() {
         for answers in [true, false] {
             let mut heartbeat = bench(Scene::standing(1));
             heartbeat.input(Input::Asked(Side::Above));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_given_up_and_nobody_else() {
+    fn only_neighbours_that_do_not_answer_are_given_up() {
         let mut heartbeat = bench(Scene::standing(1));
         let mut lost = Vec::new();
         for _ in 0..6 {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_stopped_itself_hears_the_others_first() {
+    fn an_agent_that_was_stopped_gives_up_no_neighbour_at_once() {
         let mut heartbeat = bench(Scene::standing(1));
         heartbeat.input(Input::Asked(Side::Above));
         heartbeat.tick_when_due();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_of_one_run_may_be_stopped() {
+    fn in_one_run_the_launcher_is_not_asked_whether_it_is_alive() {
         let mut heartbeat = bench(Scene::one_run(1));
         heartbeat.input(Input::Asked(Side::Below(AgentId(3))));
         while heartbeat.part.deadline().is_some() {

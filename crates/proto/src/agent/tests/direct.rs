@@ -104,7 +104,7 @@ fn own() -> Option<Endpoint> {
 }
 
 #[test]
-fn the_first_frame_goes_through_the_tree_with_the_endpoint_and_others_follow_until_there_is_a_link() {
+fn frames_use_the_tree_until_there_is_a_link_and_the_first_carries_the_endpoint() {
     let mut three = three();
     (0..3).for_each(|arg| send(&mut three, 5, frame(1, arg)));
     let outputs = through_tree(&three.outputs(), UP);
@@ -122,7 +122,7 @@ fn the_first_frame_goes_through_the_tree_with_the_endpoint_and_others_follow_unt
 }
 
 #[test]
-fn what_is_large_waits_for_the_link_and_not_for_ever() {
+fn a_large_frame_waits_for_the_link_for_a_limited_time() {
     let large = |arg| Frame { payload: vec![0; ROUTED_BYTES_MAX].into(), ..frame(1, arg) };
     let mut three = three();
     send(&mut three, 5, large(0));
@@ -147,7 +147,7 @@ fn what_is_large_waits_for_the_link_and_not_for_ever() {
 }
 
 #[test]
-fn whoever_has_no_address_yet_asks_for_one_first() {
+fn an_agent_without_an_address_listens_first() {
     let mut three = three_without_address();
     send(&mut three, 5, frame(1, 0));
     send(&mut three, 6, frame(1, 0));
@@ -166,7 +166,7 @@ fn whoever_has_no_address_yet_asks_for_one_first() {
 }
 
 #[test]
-fn where_nobody_can_listen_the_tree_is_the_way() {
+fn an_agent_that_cannot_listen_uses_the_tree() {
     let mut three = three_without_address();
     send(&mut three, 5, frame(1, 0));
     three.handle(Input::ListenFailed { problem: "no such interface".into() });
@@ -178,7 +178,7 @@ fn where_nobody_can_listen_the_tree_is_the_way() {
 }
 
 #[test]
-fn of_two_crossing_endpoints_the_one_of_the_lower_id_counts() {
+fn if_two_endpoints_cross_the_agent_with_the_lower_id_is_dialled() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     send(&mut three, 2, frame(1, 7));
@@ -189,7 +189,7 @@ fn of_two_crossing_endpoints_the_one_of_the_lower_id_counts() {
 }
 
 #[test]
-fn neighbours_in_the_tree_need_no_other_link() {
+fn neighbours_in_the_tree_use_their_tree_link() {
     let mut one = with_job(TestAgent::new(1, session(7)));
     let child = one.link_child(3);
     one.outputs();
@@ -206,7 +206,7 @@ fn neighbours_in_the_tree_need_no_other_link() {
 }
 
 #[test]
-fn frames_go_their_way_and_no_other() {
+fn routed_frames_are_forwarded_on_the_path_or_dropped() {
     let mut one = with_job(TestAgent::new(1, session(7)));
     let (three, four) = (one.link_child(3), one.link_child(4));
     one.outputs();
@@ -227,7 +227,7 @@ fn frames_go_their_way_and_no_other() {
 }
 
 #[test]
-fn strangers_are_turned_away_and_nobody_gives_orders_beside_the_tree() {
+fn unexpected_direct_links_are_closed_and_control_messages_on_them_ignored() {
     let mut three = three();
     for peer in [0, 1, 5, 99] {
         let link = link_up(&mut three, peer);
@@ -244,7 +244,7 @@ fn strangers_are_turned_away_and_nobody_gives_orders_beside_the_tree() {
 }
 
 #[test]
-fn who_cannot_dial_asks_to_be_dialled_and_then_it_is_the_tree() {
+fn an_agent_that_cannot_dial_asks_to_be_dialled_and_then_uses_the_tree() {
     // Agent 5 could not dial it and asks it to dial.
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
@@ -272,7 +272,7 @@ fn who_cannot_dial_asks_to_be_dialled_and_then_it_is_the_tree() {
 }
 
 #[test]
-fn a_link_that_breaks_loses_nothing_and_is_told_when_the_tree_had_its_say() {
+fn a_broken_link_loses_no_frame_and_is_reported_after_a_delay() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
@@ -295,7 +295,7 @@ fn a_link_that_breaks_loses_nothing_and_is_told_when_the_tree_had_its_say() {
 }
 
 #[test]
-fn whose_peer_has_lost_their_link_closes_it_and_sends_again() {
+fn if_the_peer_has_lost_the_link_it_is_closed_and_frames_are_sent_again() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
@@ -308,7 +308,7 @@ fn whose_peer_has_lost_their_link_closes_it_and_sends_again() {
 }
 
 #[test]
-fn only_so_much_may_come_before_what_it_follows() {
+fn frames_that_wait_for_an_earlier_one_are_bounded() {
     let mut three = three();
     let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 1..3 {
@@ -324,7 +324,7 @@ fn only_so_much_may_come_before_what_it_follows() {
 }
 
 #[test]
-fn frames_may_come_before_their_job_but_not_without_bound() {
+fn frames_that_arrive_before_their_job_are_kept_up_to_a_bound() {
     let mut three = three();
     for (number, (job, arg)) in [(2, 7), (2, 8), (3, 9)].into_iter().enumerate() {
         three.receive_frame(UP, routed(5, 3, None, Some((number as u32, frame(job, arg)))));
@@ -342,7 +342,7 @@ fn frames_may_come_before_their_job_but_not_without_bound() {
 }
 
 #[test]
-fn a_job_that_is_over_minds_no_link() {
+fn a_broken_link_is_not_reported_after_the_job_has_ended() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
@@ -361,7 +361,7 @@ fn problems(outputs: &[Output]) -> Vec<String> {
 }
 
 #[test]
-fn numbers_that_are_unknown_are_told_with_their_node() {
+fn unknown_numbers_fail_the_job_and_name_the_node() {
     let beyond_the_tag =
         RoundTag::to_stream(RoundTag { collective: Collective::Fence, algorithm: Algorithm::new(8), round: 0 });
     for (kind, stream, problem) in [

@@ -30,7 +30,7 @@ fn found(rank: u32) -> String {
 const NOT_FOUND: &str = "cmd=get_result rc=-1 msg=key_not_found value=unknown\n";
 
 #[test]
-fn a_get_waits_and_holds_up_what_is_behind_it() {
+fn a_get_during_a_lazy_fence_waits_and_delays_later_requests() {
     let mut net = pmi1(2, 1);
     put(&mut net, 0, "a");
     assert_eq!(net.request(0, "cmd=barrier_in"), OUT, "answered at once");
@@ -82,7 +82,7 @@ fn several_lazy_fences_are_all_waited_for() {
 
 /// Fences complete in order, so the newest value is found.
 #[test]
-fn a_walk_waits_too() {
+fn an_iteration_over_pairs_waits_for_lazy_fences() {
     let mut net = pmi1(2, 1);
     put(&mut net, 0, "a");
     net.request(0, "cmd=barrier_in");
@@ -111,7 +111,7 @@ fn gets_of_several_ranks_wait_for_the_same_fence() {
 }
 
 #[test]
-fn finalize_need_not_wait() {
+fn finalize_does_not_wait_for_a_lazy_fence() {
     let mut net = pmi1(2, 1);
     put(&mut net, 0, "a");
     net.request(0, "cmd=barrier_in");
@@ -172,7 +172,7 @@ fn a_get_whose_fence_a_departed_rank_has_not_entered_fails() {
 }
 
 #[test]
-fn pmi_2_alike() {
+fn pmi_2_has_lazy_fences() {
     let mut net = Net::running(2, 1, |options| options.pmi_fence = PmiFence::Lazy);
     net.request_all("cmd=init pmi_version=2 pmi_subversion=0");
     (0..2).for_each(|rank| {
@@ -194,7 +194,7 @@ fn pmi_2_alike() {
 
 /// Strict fences, for comparison.
 #[test]
-fn without_the_option_nothing_is_answered_early() {
+fn without_lazy_fences_nothing_is_answered_early() {
     let mut net = Net::running(2, 1, |_| ());
     net.request_all(INIT);
     put(&mut net, 0, "a");

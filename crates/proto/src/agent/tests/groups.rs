@@ -24,7 +24,7 @@ fn get(net: &mut Net, rank: u32, of: u32) -> bool {
 }
 
 #[test]
-fn members_see_what_members_put() {
+fn members_of_a_group_see_each_others_pairs() {
     let mut net = bench(7, |_| ());
     (0..14).for_each(|rank| put(&mut net, rank));
     for rank in [13, 2, 5] {
@@ -43,7 +43,7 @@ fn members_see_what_members_put() {
 }
 
 #[test]
-fn a_node_and_the_world_are_groups_too() {
+fn node_and_world_are_groups() {
     let mut net = bench(3, |_| ());
     put(&mut net, 2);
     assert_eq!(net.request(2, "cmd=barrier_in group=NODE:7"), "");
@@ -86,7 +86,7 @@ fn several_barriers_of_one_rank_are_told_apart_by_tag() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_groups_are_refused() {
     let mut net = bench(2, |_| ());
     for (group, words) in [
         ("1,2:7", "the_caller_is_not_in_the_group tag=7"),
@@ -108,7 +108,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn who_speaks_1_1_has_no_groups() {
+fn clients_of_pmi_1_1_have_no_groups() {
     let greet = |version, line: &str| {
         let mut net = Net::running(1, 1, |options| options.pmi_version = version);
         let reply = net.request(0, line);

@@ -41,7 +41,7 @@ fn a_launcher_launches_its_own_job_once() {
 }
 
 #[test]
-fn what_it_says_about_another_job_is_refused() {
+fn messages_about_the_job_of_another_launcher_are_refused() {
     let (mut root, job, _) = two();
     let about = [
         Control::Signal { signal: 10 },
@@ -68,7 +68,7 @@ fn what_it_says_about_another_job_is_refused() {
 
 /// All launchers belong to the same user.
 #[test]
-fn any_launcher_ends_any_job_by_a_signal_that_there_is() {
+fn any_launcher_may_end_any_job_by_a_valid_signal() {
     let (mut root, job, _) = two();
     for signal in [0, 65, -1] {
         let message = Control::KillJob { job: JobId(job), signal: Some(signal), by: "me".into() };

@@ -34,7 +34,7 @@ fn a_job_with_a_lost_agent_does_not_begin() {
 }
 
 #[test]
-fn those_behind_a_lost_agent_hear_again_of_jobs_that_are_not_ending() {
+fn agents_below_a_lost_one_are_sent_running_jobs_again() {
     for ends in [false, true] {
         let mut root = root();
         let job = root.attach(LAUNCHER);
@@ -52,7 +52,7 @@ fn those_behind_a_lost_agent_hear_again_of_jobs_that_are_not_ending() {
 
 /// An incarnation that took long to start is lost and replaced before it links.
 #[test]
-fn an_old_incarnation_is_not_taken_for_the_new_one() {
+fn an_earlier_incarnation_that_links_late_is_dismissed() {
     let mut root = root();
     lose(&mut root, 1);
     root.attach(LAUNCHER);

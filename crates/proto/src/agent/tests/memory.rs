@@ -34,7 +34,7 @@ fn is_written(outputs: &[Output], into: ShareId) -> bool {
 }
 
 #[test]
-fn an_arena_is_asked_for_once_and_replaced_by_a_larger_one() {
+fn an_arena_is_requested_once_and_replaced_by_a_larger_one() {
     let mut net = two_own();
     let handed = allgather(&mut net, 1, 8);
     let small = net.memory.iter().find_map(slots).expect("an arena is requested");
@@ -69,7 +69,7 @@ fn without_an_arena_each_array_has_memory_of_its_own() {
 }
 
 #[test]
-fn a_job_without_memory_fails_once_and_says_why() {
+fn a_job_without_memory_fails_once_with_the_reason() {
     let mut net = two_own();
     net.request(0, "cmd=kvs-put;key=k;value=v;");
     net.request_all("cmd=kvs-fence;");
@@ -82,7 +82,7 @@ fn a_job_without_memory_fails_once_and_says_why() {
 }
 
 #[test]
-fn a_segment_is_shared_once_and_given_up_after_its_merge() {
+fn a_segment_is_shared_once_and_released_after_its_merge() {
     let mut net = two_own();
     let round = |net: &mut Net, have: &str| {
         net.request(0, "cmd=kvs-put;key=k;value=v;");

@@ -74,7 +74,7 @@ fn fence(ranks: &[u32]) -> Ask {
 }
 
 #[test]
-fn a_server_that_breaks_the_rules_ends_its_job() {
+fn a_server_that_violates_the_protocol_ends_its_job() {
     let ask = |id, ask| FromServer::Ask { id, ask };
     let modex = |rank| Ask::Modex { rank: Rank(rank), timeout_s: None };
     let lookup =
@@ -112,7 +112,7 @@ fn a_server_that_breaks_the_rules_ends_its_job() {
 }
 
 #[test]
-fn a_server_that_dies_is_told_with_its_last_words() {
+fn the_end_of_a_server_is_reported_with_its_last_output() {
     let gone = |agent: &mut TestAgent| {
         let status = ExitStatus::Signalled { signal: 11, core_dumped: false };
         agent.handle(Input::PmixGone { job: JOB, status, stderr: "assertion failed\n".into() });
@@ -144,7 +144,7 @@ fn ending() -> TestAgent {
 }
 
 #[test]
-fn what_a_server_said_that_did_no_harm_is_a_note() {
+fn output_of_a_server_that_ended_normally_is_a_note() {
     let notes = |text: &str| {
         let gone = Input::PmixGone { job: JOB, status: ExitStatus::Exited(0), stderr: text.into() };
         let mut sent = ending().handle(gone).sent(UP);
@@ -157,7 +157,7 @@ fn what_a_server_said_that_did_no_harm_is_a_note() {
 
 /// A rank that has connected may be waiting for the other inside the library, where the agent cannot see it.
 #[test]
-fn a_rank_that_leaves_before_it_joins_is_missed() {
+fn a_rank_that_exits_without_pmix_fails_the_job_if_another_uses_it() {
     let joins = |agent: &mut TestAgent| server_sends(agent, &FromServer::Connected { rank: Rank(0) });
     let leaves = |agent: &mut TestAgent| {
         agent.handle(Input::ChildExited { job: JOB, local: LocalRank(1), status: ExitStatus::Exited(0) });
@@ -184,7 +184,7 @@ fn a_rank_that_leaves_before_it_joins_is_missed() {
 }
 
 #[test]
-fn nothing_is_waited_for_without_end() {
+fn waits_for_the_server_are_limited() {
     let mut agent = begun(PmiFlavour::Pmix);
     agent.tick_when_due();
     assert!(matches!(failure(&mut agent), Some(Cause::PmixServer { problem }) if problem.contains("30 s")));
@@ -196,7 +196,7 @@ fn nothing_is_waited_for_without_end() {
 }
 
 #[test]
-fn requests_that_one_node_answers() {
+fn one_node_answers_requests_about_its_own_ranks() {
     let mut agent = serving();
     let whole = Ask::Fence { set: Set::All, collect: true, data: Bytes::from_static(b"all"), timeout_s: None };
     assert_eq!(server_asks(&mut agent, 1, whole), answered(1, Answer::fenced(b"all")));
@@ -238,7 +238,7 @@ fn requests_that_one_node_answers() {
 }
 
 #[test]
-fn events_signals_and_ends() {
+fn job_control_signals_and_ends_ranks() {
     let mut agent = serving();
     server_sends(&mut agent, &FromServer::Watch);
     let control = |set, action| Ask::Control { from: Rank(0), set, action };

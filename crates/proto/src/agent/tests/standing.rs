@@ -45,7 +45,7 @@ fn a_launcher_that_sends_more_than_a_window_loses_its_job() {
 }
 
 #[test]
-fn questions_that_come_together_are_answered_once() {
+fn requests_that_arrive_together_are_answered_once() {
     let (mut root, _) = root();
     let questions: Vec<Control> = (0..500).flat_map(|_| [Control::AskNodes, Control::AskJobs]).collect();
     assert!(matches!(&receive_all(&mut root, 0, &questions)[..], [Control::Nodes(_), Control::JobList(_)]));
@@ -63,7 +63,7 @@ fn questions_that_come_together_are_answered_once() {
 
 /// Each request is sent to all agents of the job, and each of them answers.
 #[test]
-fn who_has_not_arrived_is_asked_once_in_a_while() {
+fn stall_requests_of_launchers_are_rate_limited() {
     let (mut root, id) = root();
     let reports = |sent: &[Control]| sent.iter().filter(|message| matches!(message, Control::Stall(_))).count();
     let ask = |collective| Control::StallAsk { collective };
@@ -82,7 +82,7 @@ fn who_has_not_arrived_is_asked_once_in_a_while() {
 
 /// Whatever killed the keeper may be about to kill the agent too; other agents can then report more.
 #[test]
-fn that_the_keeper_is_gone_is_reported_a_moment_later() {
+fn the_loss_of_the_keeper_is_reported_after_a_delay() {
     let (mut root, id) = root();
     receive_all(&mut root, id, &[Control::Launch(small_job(id).into())]);
     assert_eq!(cause(&root.handle(Input::KeeperLost { job: JobId(id) }).sent(LAUNCHER)), None);
@@ -90,7 +90,7 @@ fn that_the_keeper_is_gone_is_reported_a_moment_later() {
 }
 
 #[test]
-fn words_of_launchers_are_cut() {
+fn texts_of_launchers_are_truncated() {
     let (mut root, job) = root();
     let mut spec = small_job(job);
     spec.nspace = "é".repeat(LISTED_NAME_LEN_MAX);
@@ -122,7 +122,7 @@ fn a_launch_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn a_node_has_one_place_in_a_job() {
+fn a_job_that_names_a_node_twice_is_refused() {
     let (mut root, job) = root();
     let mut spec = small_job(job);
     spec.nodes.push(spec.nodes[0].clone());
@@ -131,7 +131,7 @@ fn a_node_has_one_place_in_a_job() {
 }
 
 #[test]
-fn a_session_that_ends_starts_nobody_again() {
+fn a_session_that_is_ending_starts_no_agent_again() {
     let (mut root, job) = root();
     receive_all(&mut root, job, &[Control::Launch(small_job(job).into())]);
     let link = root.link_child(1);
@@ -165,7 +165,7 @@ fn a_session_ends_without_jobs_or_with_all_of_them() {
 }
 
 #[test]
-fn a_job_that_comes_behind_the_end_is_refused() {
+fn a_job_launched_after_the_end_of_the_session_is_refused() {
     let (mut root, job) = self::root();
     let sent =
         receive_all(&mut root, job, &[Control::EndSession { kill: false }, Control::Launch(small_job(job).into())]);
@@ -175,7 +175,7 @@ fn a_job_that_comes_behind_the_end_is_refused() {
 
 /// A session without jobs does not delay the end of an allocation.
 #[test]
-fn an_agent_that_is_reported_to_end_leaves_when_its_jobs_are_over() {
+fn an_agent_that_must_end_leaves_when_its_jobs_have_ended() {
     let request = Input::ToldToEnd { signal: 15 };
     let mut idle = TestAgent::standing(1);
     idle.outputs();

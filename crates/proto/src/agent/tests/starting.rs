@@ -29,7 +29,7 @@ fn start_for(agent: u32) -> Control {
 }
 
 #[test]
-fn a_child_has_agents_of_its_own_subtree_started_once_each() {
+fn a_child_may_request_each_agent_of_its_subtree_once() {
     let (mut root, link, _) = root();
     for wanted in [3, 3, 4, 3, 1, 2, 5, 0, 7, 4_000_000_000] {
         root.receive(link, 0, &start_for(wanted));
@@ -45,7 +45,7 @@ fn a_child_has_agents_of_its_own_subtree_started_once_each() {
 }
 
 #[test]
-fn a_child_that_lies_about_others_changes_nothing() {
+fn reports_of_a_child_about_agents_outside_its_subtree_are_ignored() {
     let (mut root, link, called) = root();
     let lie = Note::StartedFor { agent: AgentId(2), parent: AgentId(1), starter: AgentId(1), problem: String::new() };
     root.receive(link, 0, &Control::Note(lie));
@@ -71,7 +71,7 @@ fn a_child_that_lies_about_others_changes_nothing() {
 }
 
 #[test]
-fn a_flood_of_notes_is_cut() {
+fn notes_of_a_child_are_bounded() {
     let (mut root, link, _) = root();
     for _ in 0..100_000 {
         root.receive(link, 0, &Control::Note(Note::Sent { agent: AgentId(3) }));
@@ -94,7 +94,7 @@ fn an_agent_that_linked_is_not_called_again() {
 }
 
 #[test]
-fn an_answer_about_nobody_changes_nothing_and_a_link_wins_over_it() {
+fn a_refusal_is_ignored_for_an_agent_that_is_linked_or_was_not_requested() {
     let mut middle = TestAgent::new(1, session(7));
     let called = middle.launch(job(1)).outputs().calls();
     let refused = "Permission denied (publickey).";
@@ -122,7 +122,7 @@ fn an_answer_about_nobody_changes_nothing_and_a_link_wins_over_it() {
 }
 
 #[test]
-fn a_later_job_has_a_start_time_of_its_own_and_names_who_was_lost() {
+fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
     let (mut root, first, _) = root();
     let second = root.link_child(2);
     let later = T + 1000 * SECOND;
@@ -147,7 +147,7 @@ fn a_later_job_has_a_start_time_of_its_own_and_names_who_was_lost() {
 }
 
 #[test]
-fn a_child_that_is_given_up_is_turned_away_and_holds_nobody_up() {
+fn a_child_that_links_after_the_end_of_its_job_is_closed_and_the_root_can_exit() {
     let (mut root, link, _) = root();
     root.receive(UP, 1, &Control::Kill { grace_ns: 0 });
     let status = ExitStatus::Signalled { signal: 9, core_dumped: false };
@@ -165,7 +165,7 @@ fn a_child_that_is_given_up_is_turned_away_and_holds_nobody_up() {
 }
 
 #[test]
-fn less_time_above_is_less_time_here_and_below() {
+fn a_shorter_start_time_of_the_parent_is_passed_on() {
     let mut middle = TestAgent::new(1, session(7));
     middle.launch(job(1));
     let third = middle.link_child(3);
@@ -188,7 +188,7 @@ fn holds(outputs: &[Output], agent: u32) -> Option<bool> {
 
 /// A program must not run twice because its agent was called twice.
 #[test]
-fn ranks_of_an_agent_that_may_have_come_before_wait_for_its_link() {
+fn ranks_of_an_agent_that_was_called_twice_wait_for_its_link() {
     let mut root = TestAgent::new(0, session(7));
     let first = root.receive(UP, 1, &Control::Launch(job(1).into())).outputs();
     assert_eq!(holds(&first, 2), Some(false));
@@ -206,7 +206,7 @@ fn ranks_of_an_agent_that_may_have_come_before_wait_for_its_link() {
 }
 
 #[test]
-fn what_is_for_ranks_that_wait_for_a_server_waits_too() {
+fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     let mut middle = TestAgent::new(5, session(7));
     middle.outputs();
     let mut served = job(1);
@@ -228,7 +228,7 @@ fn what_is_for_ranks_that_wait_for_a_server_waits_too() {
 }
 
 #[test]
-fn a_profiled_job_over_a_link_that_is_there_asks_for_the_clock() {
+fn a_profiled_job_requests_the_clock_if_the_link_is_up() {
     let mut middle = TestAgent::new(5, session(7));
     middle.outputs();
     let mut profiled = job(1);

@@ -50,7 +50,7 @@ fn missing(sent: &[Output]) -> Vec<(u32, String)> {
 }
 
 #[test]
-fn one_step_is_for_all_and_only_the_root_calls_it() {
+fn only_the_root_calls_a_step_once_for_all_agents() {
     let (mut root, _) = root();
     assert_eq!(steps(&root.receive(UP, 1, &Control::Launch(job(1).into())).outputs()), []);
     let mut inner = by_step_agent(1);
@@ -65,7 +65,7 @@ fn part() -> JobSpec {
 }
 
 #[test]
-fn only_the_agents_of_the_job_are_called() {
+fn only_the_agents_of_the_job_are_started() {
     let mut root = by_step_agent(0);
     let called = steps(&root.receive(UP, 1, &Control::Launch(part().into())).outputs());
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1, 4]]);
@@ -75,7 +75,7 @@ fn only_the_agents_of_the_job_are_called() {
 }
 
 #[test]
-fn what_is_wrong_with_a_task_goes_to_the_parent_of_its_agent() {
+fn the_problem_of_a_task_is_sent_to_the_parent_of_its_agent() {
     let (mut root, shell) = root();
     let link = root.link_child(1);
     root.outputs();
@@ -91,7 +91,7 @@ fn what_is_wrong_with_a_task_goes_to_the_parent_of_its_agent() {
 }
 
 #[test]
-fn a_program_that_nobody_has_is_looked_for_and_sent() {
+fn a_step_is_repeated_to_look_for_the_program_and_to_send_it() {
     let (mut root, mut shell) = root();
     let not_there = "slurmstepd: error: execve(): /p/wireup: No such file or directory";
     let attempts = [(2, not_there, How::Look), (NEEDED, "", How::Send), (0, "", How::Look)];
@@ -115,7 +115,7 @@ fn a_program_that_nobody_has_is_looked_for_and_sent() {
 }
 
 #[test]
-fn a_step_that_brings_nobody_misses_all() {
+fn if_a_step_starts_no_agent_all_are_missing() {
     let (mut root, shell) = root();
     root.rank_started(1);
     let sent =
@@ -127,7 +127,7 @@ fn a_step_that_brings_nobody_misses_all() {
 }
 
 #[test]
-fn a_step_speaks_of_its_own_agents() {
+fn the_end_of_a_step_affects_only_its_own_agents() {
     let mut root = by_step_agent(0);
     let first = steps(&root.receive(UP, 1, &Control::Launch(part().into())).outputs())[0].0;
     root.receive(UP, 2, &Control::Launch(job(2).into()));
@@ -137,7 +137,7 @@ fn a_step_speaks_of_its_own_agents() {
 }
 
 #[test]
-fn output_of_an_old_step_is_ignored_by_the_new_one() {
+fn output_of_an_earlier_step_is_ignored() {
     let mut root = TestAgent::linked(0, standing(by_step(session(7))));
     let old = steps(&root.outputs())[0].0;
     let link = root.link_child(1);
@@ -157,7 +157,7 @@ fn output_of_an_old_step_is_ignored_by_the_new_one() {
 
 /// The agent's parent may have changed since the tree was drawn; all agents learn of the loss from the log.
 #[test]
-fn in_a_session_that_stands_the_root_decides_that_a_task_is_lost() {
+fn in_a_standing_session_the_root_logs_the_loss_of_a_task() {
     let mut root = TestAgent::linked(0, standing(by_step(session(7))));
     let shell = steps(&root.outputs())[0].0;
     let link = root.link_child(1);
@@ -172,7 +172,7 @@ fn in_a_session_that_stands_the_root_decides_that_a_task_is_lost() {
 }
 
 #[test]
-fn those_that_a_step_names_are_missed_and_the_rest_went_with_them() {
+fn only_agents_that_a_step_names_are_missing() {
     let (mut root, shell) = root();
     let link = root.link_child(1);
     task(&mut root, shell, 1, None);
@@ -192,7 +192,7 @@ fn rest_has_started(root: &mut TestAgent) {
 }
 
 #[test]
-fn an_agent_behind_a_child_that_never_came_is_missed() {
+fn an_agent_below_a_child_that_never_linked_is_missing() {
     let (mut root, shell) = root();
     rest_has_started(&mut root);
     tasks_start(&mut root, shell, [1, 2, 4, 5, 6]);
@@ -202,7 +202,7 @@ fn an_agent_behind_a_child_that_never_came_is_missed() {
 }
 
 #[test]
-fn a_child_that_never_came_is_missed_though_an_agent_behind_it_was_killed() {
+fn a_child_that_never_linked_is_missing_even_if_an_agent_below_it_was_killed() {
     let (mut root, shell) = root();
     rest_has_started(&mut root);
     tasks_start(&mut root, shell, 1..7);
@@ -212,7 +212,7 @@ fn a_child_that_never_came_is_missed_though_an_agent_behind_it_was_killed() {
 }
 
 #[test]
-fn what_a_step_names_counts_before_links_break_that_it_ends() {
+fn agents_named_by_a_step_are_reported_before_links_that_it_breaks() {
     let (mut root, shell) = root();
     let link = root.link_child(1);
     task(&mut root, shell, 1, None);
@@ -225,7 +225,7 @@ fn what_a_step_names_counts_before_links_break_that_it_ends() {
 }
 
 #[test]
-fn an_agent_that_has_begun_is_not_missed_for_its_parent() {
+fn an_agent_that_has_started_is_not_missing_because_of_its_parent() {
     let (mut root, shell) = root();
     root.rank_started(1);
     let link = root.link_child(1);
@@ -238,7 +238,7 @@ fn an_agent_that_has_begun_is_not_missed_for_its_parent() {
 }
 
 #[test]
-fn those_behind_a_missing_child_are_waited_for_as_long_as_all() {
+fn agents_below_a_missing_child_are_awaited_for_the_whole_start_time() {
     let (mut root, shell) = root();
     rest_has_started(&mut root);
     tasks_start(&mut root, shell, [2, 4, 5, 6]);
@@ -250,7 +250,7 @@ fn those_behind_a_missing_child_are_waited_for_as_long_as_all() {
 }
 
 #[test]
-fn a_cancelled_step_says_so_of_every_agent() {
+fn after_a_cancelled_step_each_lost_agent_is_reported_as_cancelled() {
     let (mut root, shell) = root();
     let link = root.link_child(1);
     root.link_child(2);
@@ -267,7 +267,7 @@ fn a_cancelled_step_says_so_of_every_agent() {
 }
 
 #[test]
-fn who_comes_too_late_is_named_with_those_behind_that_said_nothing() {
+fn agents_that_are_too_late_are_named_with_silent_agents_below_them() {
     let (mut root, shell) = root();
     root.link_child(1);
     for agent in [1, 2, 3, 4, 5] {
@@ -283,7 +283,7 @@ fn who_comes_too_late_is_named_with_those_behind_that_said_nothing() {
 }
 
 #[test]
-fn an_agent_that_is_told_to_end_ends_the_job_with_that_reason() {
+fn an_agent_that_must_end_fails_the_job_with_that_reason() {
     let (mut root, _) = root();
     let sent = root.handle(Input::ToldToEnd { signal: 15 }).sent(UP);
     let is =

@@ -192,7 +192,7 @@ fn schemes() -> impl Iterator<Item = ExchangeScheme> {
 
 proptest! {
     #[test]
-    fn any_number_is_under_way_in_any_order(
+    fn any_number_of_collectives_complete_in_any_order(
         slots in proptest::collection::vec(0u32..4, 1..10).prop_filter("somebody", |slots| slots.iter().sum::<u32>() > 0),
         fanout in 1u32..4,
         scheme in proptest::sample::select(schemes().collect::<Vec<_>>()),
@@ -205,7 +205,7 @@ proptest! {
 
 /// The root chooses direct links when a subtree's data is too large to send up the tree.
 #[test]
-fn large_data_goes_straight() {
+fn large_data_uses_direct_links() {
     let mut net = Net::new(&[1, 1, 1, 1], 2, ExchangeScheme::Auto);
     let large = Bytes::from(vec![b'v'; 60_000]);
     for _ in 0..2 {
@@ -228,7 +228,7 @@ fn large_data_goes_straight() {
 }
 
 #[test]
-fn ranks_that_call_different_collectives_are_told() {
+fn ranks_that_call_different_collectives_fail_the_job() {
     let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
     net.enter(0, Entry::Fence);
     net.enter(1, Entry::Ring { value: Bytes::new() });
@@ -251,7 +251,7 @@ fn ranks_that_call_different_collectives_are_told() {
 }
 
 #[test]
-fn a_departure_breaks_only_what_it_misses() {
+fn a_departure_breaks_only_collectives_that_the_rank_has_not_entered() {
     let left = |epoch| Departed { epoch: Epoch(epoch), ..departed(1) };
     for scheme in schemes() {
         let mut net = Net::new(&[1, 1], 2, scheme);
@@ -268,7 +268,7 @@ fn a_departure_breaks_only_what_it_misses() {
 
 /// An agent that knows of a departure and of another node's part knows that a rank waits in vain, also if the data uses direct links.
 #[test]
-fn a_node_that_waits_is_known_at_the_root() {
+fn the_root_knows_that_a_node_waits() {
     for scheme in schemes() {
         let mut net = Net::new(&[1, 1, 1], 2, scheme);
         net.enter(1, Entry::Fence);
@@ -282,7 +282,7 @@ fn a_node_that_waits_is_known_at_the_root() {
 
 /// A node that learns of a collective from a direct message waits from then on.
 #[test]
-fn a_wait_begins_with_the_first_that_is_heard() {
+fn a_wait_begins_with_the_first_message_of_a_collective() {
     let mut net = Net::new(&[1, 1, 1], 2, ExchangeScheme::RING);
     net.enter(0, Entry::Fence);
     while net.deliver(&mut Dice(1)) {}
@@ -290,7 +290,7 @@ fn a_wait_begins_with_the_first_that_is_heard() {
 }
 
 #[test]
-fn one_rank_runs_ahead_up_to_a_bound() {
+fn outstanding_collectives_of_a_rank_are_bounded() {
     let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
     for _ in 0..EXCHANGES_MAX {
         net.enter(0, Entry::Fence);

@@ -248,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn all_rounds_end_for_all_members_at_the_right_time(
+    fn all_rounds_of_groups_complete_for_all_members(
         slots in proptest::collection::vec(0u32..4, 1..9).prop_filter("a job has ranks", |slots| slots.iter().sum::<u32>() > 0),
         fanout in 1u32..4,
         texts in texts(),
@@ -261,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_departs_breaks_what_others_wait_in(
+    fn a_departed_member_breaks_barriers_in_which_others_wait(
         slots in proptest::collection::vec(1u32..4, 2..9),
         fanout in 1u32..4,
         ranks in proptest::collection::btree_set(0u32..1000, 2..12),
@@ -298,7 +298,7 @@ proptest! {
 }
 
 #[test]
-fn messages_go_no_higher_than_they_must() {
+fn messages_of_a_group_stay_in_the_smallest_subtree() {
     // 0 ─ 1, 2; 1 ─ 3, 4; 2 ─ 5, 6
     for (text, frames) in [
         ("NODE:0", 0),
@@ -323,7 +323,7 @@ fn messages_go_no_higher_than_they_must() {
 }
 
 #[test]
-fn an_old_question_is_told_from_a_new_one() {
+fn a_question_about_an_earlier_round_does_not_count_for_the_next() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
     net.enter(T, 0, &of);
     let late = T + ASK_AFTER_NS;
@@ -340,7 +340,7 @@ fn an_old_question_is_told_from_a_new_one() {
 
 /// What a child reported about one round does not answer a question about the next.
 #[test]
-fn a_new_question_is_told_from_an_old_one() {
+fn an_answer_about_an_earlier_round_does_not_count_for_the_next() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
     for rank in [0, 1, 0] {
         net.enter(T, rank, &of);
@@ -355,7 +355,7 @@ fn a_new_question_is_told_from_an_old_one() {
 }
 
 #[test]
-fn frames_that_nobody_should_send() {
+fn frames_of_an_unknown_group_fail_the_job() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1:5", 3));
     net.act(1, &of, |groups, _, out| groups.on_parent_frame(of.clone(), Bytes::new(), out));
     net.act(0, &of, |groups, spread, out| groups.on_child_frame(T, 1, of.clone(), || spread, Bytes::new(), out));
@@ -364,7 +364,7 @@ fn frames_that_nobody_should_send() {
 }
 
 #[test]
-fn a_child_below_which_nobody_is_left_is_not_waited_for() {
+fn a_barrier_fails_if_a_subtree_with_members_has_ended() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
     net.nodes[0].on_child_done(1);
     assert_eq!(net.nodes[0].broken(), None);
@@ -391,7 +391,7 @@ fn stalls_name_who_is_missing() {
 }
 
 #[test]
-fn marks_are_few() {
+fn the_number_of_marks_is_bounded() {
     let mut groups = Groups::new(0);
     let mut kvs = crate::pmi_server::kvs::Kvs::default();
     kvs.put(b"k", b"v");

@@ -120,7 +120,7 @@ fn pmi2_with_node_attributes() {
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_and_the_link_lives_on() {
+fn invalid_requests_are_refused_and_the_link_continues() {
     let mut bench = Bench::default();
     assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains("not_initialised"));
     bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
@@ -141,7 +141,7 @@ fn what_is_not_allowed_is_refused_and_the_link_lives_on() {
 }
 
 #[test]
-fn our_own_clients_map_what_is_new() {
+fn our_own_clients_map_only_new_segments() {
     let framed = |body: &str| format!("{:>6}{body}", body.len());
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
@@ -165,7 +165,7 @@ fn our_own_clients_map_what_is_new() {
 }
 
 #[test]
-fn broken_pairs_end_the_job() {
+fn unreadable_pairs_end_the_job() {
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
     bench.kvs.commit(vec![bytes::Bytes::from_static(b"\x09cut")]).unwrap();
@@ -174,7 +174,7 @@ fn broken_pairs_end_the_job() {
 }
 
 #[test]
-fn broken_framing_ends_the_link() {
+fn invalid_framing_ends_the_link() {
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
     assert!(bench.request("abcdefcmd=fullinit;").starts_with("broken: "));

@@ -71,7 +71,7 @@ fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
 }
 
 #[test]
-fn nobody_hears_of_a_job_before_its_nodes_are_up() {
+fn a_job_starts_when_all_its_nodes_are_up() {
     let starts = |fx: &Effects| fx.iter().filter(|effect| matches!(effect, Effect::PassOn(..))).count();
     let mut bench = bench();
     for link in [LINK, OTHER] {
@@ -104,7 +104,7 @@ fn a_job_on_a_lost_node_is_refused_with_the_reason() {
 }
 
 #[test]
-fn questions_of_one_read_are_answered_once() {
+fn requests_of_one_read_are_answered_once() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
     for _ in 0..3 {
@@ -115,7 +115,7 @@ fn questions_of_one_read_are_answered_once() {
 }
 
 #[test]
-fn who_wants_all_nodes_hears_of_them_when_all_are_known() {
+fn a_revive_request_is_answered_when_all_nodes_are_known() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
     message(&mut bench, LINK, 0, Control::Revive);
@@ -127,7 +127,7 @@ fn who_wants_all_nodes_hears_of_them_when_all_are_known() {
 }
 
 #[test]
-fn a_session_that_is_to_end_takes_no_jobs_and_ends_when_there_are_none() {
+fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
     assert!(bench.input(Input::EndIfIdle).is_empty());
@@ -139,7 +139,7 @@ fn a_session_that_is_to_end_takes_no_jobs_and_ends_when_there_are_none() {
 }
 
 #[test]
-fn nobody_attaches_where_the_root_is_not() {
+fn launchers_attach_only_to_the_root() {
     let (mut scene, mut fx) = (Scene::standing(1), Effects::default());
     let mut launchers = Launchers::default();
     launchers.handle(&scene.view(), None, Input::Up(LINK), &mut fx);
@@ -151,7 +151,7 @@ fn nobody_attaches_where_the_root_is_not() {
 }
 
 #[test]
-fn whoever_waits_for_nodes_is_told_for_which_once() {
+fn a_launcher_is_told_once_for_which_nodes_its_job_waits() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
     assert_eq!(message(&mut bench, LINK, 1, Control::Launch(job(1).into())).sent_on(LINK), []);
@@ -167,7 +167,7 @@ fn whoever_waits_for_nodes_is_told_for_which_once() {
 
 /// `wireup run cat < file` while a node is not up yet.
 #[test]
-fn what_a_launcher_says_while_its_job_waits_comes_when_it_begins() {
+fn input_for_a_waiting_job_is_delivered_when_it_starts() {
     let mut bench = bench();
     bench.input(Input::Up(LINK));
     message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
@@ -197,7 +197,7 @@ fn what_a_launcher_says_while_its_job_waits_comes_when_it_begins() {
 }
 
 #[test]
-fn a_job_that_waits_is_ended_by_what_would_end_its_ranks() {
+fn a_waiting_job_is_ended_by_signals_that_would_end_its_ranks() {
     for (signal, ends) in [(2, true), (28, false), (18, false), (10, true)] {
         let mut bench = bench();
         bench.input(Input::Up(LINK));

@@ -115,7 +115,7 @@ fn the_root_decides_a_loss_once_and_tells_all() {
 }
 
 #[test]
-fn a_report_of_an_earlier_incarnation_says_nothing_of_the_next() {
+fn a_report_about_an_earlier_incarnation_is_ignored() {
     let mut root = bench(0);
     root.gone(1, 3, 0);
     let fx = root.input(Input::Revive);
@@ -127,7 +127,7 @@ fn a_report_of_an_earlier_incarnation_says_nothing_of_the_next() {
 }
 
 #[test]
-fn children_of_a_lost_agent_come_to_the_root_in_time_or_are_lost() {
+fn children_of_a_lost_agent_dial_the_root_in_time_or_are_lost() {
     let mut root = bench(0);
     assert_eq!(fate(&root.rejoin(7, 0, 0)), "later", "its parent may be up");
     root.gone(1, 3, 0);
@@ -142,7 +142,7 @@ fn children_of_a_lost_agent_come_to_the_root_in_time_or_are_lost() {
 }
 
 #[test]
-fn three_that_are_lost_together_do_not_take_healthy_ones_along() {
+fn three_agents_lost_together_do_not_cause_the_loss_of_others() {
     // Agents 1, 3 and 7 have lost power. There are no agents below 7; 8 and 4 are healthy.
     let mut root = bench(0);
     root.input(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
@@ -158,7 +158,7 @@ fn three_that_are_lost_together_do_not_take_healthy_ones_along() {
 }
 
 #[test]
-fn who_dials_though_its_parent_is_there_is_lost_when_the_lease_ends() {
+fn an_agent_that_dials_while_its_parent_is_up_is_lost_when_the_lease_ends() {
     let mut root = bench(0);
     assert_eq!(fate(&root.rejoin(7, 0, 0)), "later");
     assert_eq!(decided(&root.tick_when_due()), [Entry::Lost(ids([7]))]);
@@ -169,7 +169,7 @@ fn who_dials_though_its_parent_is_there_is_lost_when_the_lease_ends() {
 }
 
 #[test]
-fn strangers_and_copies_of_another_incarnation_are_told_to_leave() {
+fn unknown_agents_and_other_incarnations_are_told_to_leave() {
     let mut root = bench(0);
     root.gone(1, 3, 0);
     root.input(Input::Revive);
@@ -181,7 +181,7 @@ fn strangers_and_copies_of_another_incarnation_are_told_to_leave() {
 }
 
 #[test]
-fn who_was_not_heard_of_when_its_starter_went_is_started_anew() {
+fn agents_that_a_lost_agent_should_have_started_are_started_again() {
     let mut root = of(Scene::standing(0), &SessionSnapshot::default());
     root.input(Input::Here { branch: AgentId(1), agents: vec![(AgentId(1), 0), (AgentId(3), 0)] });
     let fx = root.input(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
@@ -209,7 +209,7 @@ fn each_agent_follows_the_log_once_and_passes_it_on_first() {
 }
 
 #[test]
-fn parents_start_those_that_return_together_below_them() {
+fn agents_that_return_together_are_started_by_their_parents() {
     let mut root = bench(0);
     root.input(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
     root.tick_when_due();
@@ -225,7 +225,7 @@ fn parents_start_those_that_return_together_below_them() {
 }
 
 #[test]
-fn what_was_said_is_said_again_to_a_new_parent_until_it_is_decided() {
+fn reports_are_repeated_to_a_new_parent_until_the_root_has_decided() {
     let mut agent = bench(1);
     agent.scene.neighbours.on_up_lost();
     let missing = MissingAgent { agent: AgentId(3), problem: "its link broke".into() };
@@ -265,7 +265,7 @@ fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
 
 /// It has learned of the loss from the lost parent, which was still linked: frames sent again then went nowhere.
 #[test]
-fn who_is_taken_in_sends_again_and_so_do_those_below() {
+fn an_adopted_agent_and_those_below_it_send_frames_again() {
     let mut agent = bench(3);
     agent.log(0, Entry::Lost(ids([1])));
     agent.input(Input::ParentLost);

@@ -54,7 +54,7 @@ fn is_forgotten(fx: &Effects, child: u32) -> bool {
 }
 
 #[test]
-fn a_child_that_the_shell_does_not_reach_is_asked_for_above() {
+fn a_child_that_the_shell_cannot_reach_is_requested_from_the_parent() {
     let mut bench = bench(Scene::one_run(1), &[3, 4]);
     let fx = shell_ends(&mut bench, 0, UNREACHED, "ssh: connect to host n3 port 22: No route to host");
     assert!(matches!(fx.sent_up()[..], [Control::StartFor { agent: AgentId(3), .. }]));
@@ -65,7 +65,7 @@ fn a_child_that_the_shell_does_not_reach_is_asked_for_above() {
 }
 
 #[test]
-fn the_root_asks_the_hosts_behind_a_child_that_is_missing() {
+fn the_root_probes_the_hosts_below_a_missing_child() {
     let mut bench = bench(Scene::one_run(0), &[1, 2]);
     let fx = shell_ends(&mut bench, 0, UNREACHED, "No route to host");
     assert!(is_forgotten(&fx, 1));
@@ -74,7 +74,7 @@ fn the_root_asks_the_hosts_behind_a_child_that_is_missing() {
 }
 
 #[test]
-fn in_a_standing_session_somebody_takes_the_place_of_a_missing_child() {
+fn in_a_standing_session_a_missing_child_is_reported_as_lost() {
     let mut bench = bench(Scene::standing(0), &[1, 2]);
     let fx = shell_ends(&mut bench, 0, UNREACHED, "No route to host");
     let report = |effect: &Effect| match effect {
@@ -86,7 +86,7 @@ fn in_a_standing_session_somebody_takes_the_place_of_a_missing_child() {
 }
 
 #[test]
-fn a_child_that_does_not_link_in_time_is_missed_and_its_shell_stopped() {
+fn a_child_that_does_not_link_in_time_is_missing_and_its_shell_is_stopped() {
     let mut bench = bench(Scene::one_run(0), &[1]);
     let until = bench.part.start_by();
     bench.scene.now = bench.part.deadline().expect("it is checked before");
@@ -99,7 +99,7 @@ fn a_child_that_does_not_link_in_time_is_missed_and_its_shell_stopped() {
 }
 
 #[test]
-fn a_child_whose_start_was_long_hears_how_much_time_is_left() {
+fn a_child_that_started_slowly_is_told_the_remaining_time() {
     let mut bench = bench(Scene::one_run(0), &[1, 2]);
     let fx = bench.input(Input::Up { child: AgentId(1), local: String::new() });
     assert!(fx.sent_to_child(1).is_empty(), "it linked at once");
@@ -132,7 +132,7 @@ fn an_agent_is_started_for_a_child_once() {
 }
 
 #[test]
-fn a_child_whose_shell_was_called_here_is_lost_a_moment_after_its_link() {
+fn a_child_is_lost_when_its_shell_ends_after_its_link() {
     let mut bench = bench(Scene::standing(0), &[1]);
     bench.input(Input::Up { child: AgentId(1), local: String::new() });
     let problem = "its link broke".to_owned();
@@ -173,7 +173,7 @@ fn task(bench: &mut Bench<Starter>, agent: u32, problem: Option<&str>) -> Effect
 }
 
 #[test]
-fn the_root_is_asked_about_those_behind_an_agent_that_a_step_does_not_bring() {
+fn the_root_is_asked_about_agents_below_one_that_a_step_does_not_start() {
     let mut inner = bench(Scene::new(1, by_step(session(15))), &[3, 4]);
     let problem = "no room".to_owned();
     let fx = inner.input(Input::NotStarted(MissingAgent { agent: AgentId(3), problem }));
@@ -196,7 +196,7 @@ fn the_root_is_asked_about_those_behind_an_agent_that_a_step_does_not_bring() {
 }
 
 #[test]
-fn in_a_standing_session_all_that_a_step_leaves_out_are_lost() {
+fn in_a_standing_session_all_agents_that_a_step_does_not_start_are_lost() {
     let mut bench = bench(Scene::new(0, by_step(standing(session(15)))), &[1, 2]);
     bench.input(Input::CallStep((0..15).map(AgentId).collect()));
     task(&mut bench, 1, None);
