@@ -20,6 +20,7 @@ mod overlap;
 mod report;
 mod rounds;
 mod scheme;
+pub mod slow_shell;
 mod source;
 mod surroundings;
 mod table;
@@ -30,6 +31,7 @@ mod trace;
 pub use flags::{Benchmark, Flags, HELP, parse};
 use report::Report;
 use surroundings::Surroundings;
+pub use surroundings::library;
 
 use crate::error::BenchError;
 use crate::machine::Machine;

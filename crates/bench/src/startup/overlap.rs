@@ -104,7 +104,7 @@ fn job(
 ) -> Result<Vec<Cell>, Failure> {
     let mut launch = surroundings.launch(flags, place, AUTO);
     if kind == Kind::Spin && flags.delay_ms > 0 {
-        launch.extra.push(format!("--inject-link-delay={}", f64::from(flags.delay_ms) / 1e3));
+        launch.link_delay = Some(Duration::from_millis(flags.delay_ms.into()));
     }
     let wanted = |name: &str| flags.schemes.is_empty() || flags.schemes.iter().any(|scheme| scheme.name == name);
     with_job(&launch, &surroundings.scratch, &surroundings.interrupt, |job| {

@@ -9,8 +9,6 @@ use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
 
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum FlagError {
-    #[error("{flag} {value}: write A,B:BYTESxTIMES,.. or all:BYTESxTIMES,..")]
-    AgentBench { flag: String, value: String },
     #[error("unknown flag {flag}; {}", suggestion(nearest, "see wireup help run for the flags"))]
     Unknown { flag: String, nearest: Option<String> },
     #[error("{flag} needs a value: {flag} {wants}")]

@@ -3,7 +3,6 @@
 //! `table` lists the flags; `parsed` holds what was typed; `resolved` is its meaning: a job and a session, with every default applied and every
 //! contradiction refused.
 
-mod agent_bench;
 pub mod chosen;
 pub mod command;
 pub mod error;

@@ -4,7 +4,6 @@
 //! program's section begins. Long forms with a single dash (`-np`, `-wdir`, `-env`) are accepted because other launchers use them. For the
 //! same reason words are split here and not by a getopt-like lexer, which would read `-np 4` as `-n p`.
 
-use super::agent_bench;
 use super::error::FlagError;
 use super::interface;
 use super::nearest;
@@ -13,7 +12,7 @@ use super::value_reader::ValueReader;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use wireup_wire::job::{AgentBench, BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
+use wireup_wire::job::{BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
 use wireup_wire::peer::AgentTransport;
 
 /// The request on a command line of `wireup run`.
@@ -42,8 +41,6 @@ pub struct Parsed {
     pub encrypt: bool,
     pub start_timeout_ns: Option<u64>,
     pub node_timeout_ns: Option<u64>,
-    pub link_delay_ns: Option<u64>,
-    pub bench: Option<AgentBench>,
     pub session: Option<String>,
     pub no_session: bool,
     pub detach: bool,
@@ -198,7 +195,6 @@ impl Parsed {
             (self.start_timeout_ns.is_some(), Id::StartTimeout),
             (self.node_timeout_ns.is_some(), Id::NodeTimeout),
             (self.transport.is_some(), Id::AgentTransport),
-            (self.link_delay_ns.is_some(), Id::InjectLinkDelay),
             (self.record.is_some(), Id::Record),
         ];
         given.into_iter().find_map(|(given, id)| given.then_some(id))
@@ -233,8 +229,6 @@ impl Parsed {
             }
             Id::Encrypt => self.encrypt = true,
             Id::StartTimeout => self.start_timeout_ns = Some(value_reader.some_seconds_ns()?),
-            Id::AgentBench => self.bench = Some(agent_bench::parse(&value_reader.name.clone(), value_reader.text()?)?),
-            Id::InjectLinkDelay => self.link_delay_ns = Some(value_reader.some_seconds_ns()?),
             Id::Session => self.session = Some(value_reader.text()?),
             Id::NoSession => self.no_session = true,
             Id::Detach => self.detach = true,

@@ -18,8 +18,6 @@ pub enum Id {
     Encrypt,
     StartTimeout,
     NodeTimeout,
-    InjectLinkDelay,
-    AgentBench,
     Session,
     NoSession,
     Detach,
@@ -410,9 +408,6 @@ pub const FLAGS: &[Flag] = &[
         "Show where the time of the start went; write a trace for https://ui.perfetto.dev to FILE.",
     ),
     flag(Id::Record, &["record"], Word("DIR"), Insight, "Record what every agent is told, for wireup replay."),
-    // For measurements. `inject-link-delay` delays every frame of a collective by this much.
-    flag(Id::AgentBench, &["agent-bench"], Word("TASK"), Hidden, ""),
-    flag(Id::InjectLinkDelay, &["inject-link-delay"], Word("SECONDS"), Hidden, ""),
     flag(Id::Help, &["help", "h"], Nothing, Hidden, ""),
     flag(Id::Ignored, &["genvall", "envall", "allow-run-as-root", "quiet", "q"], Nothing, Hidden, ""),
 ];

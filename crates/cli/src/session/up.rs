@@ -37,7 +37,6 @@ pub const COMMAND: Command = Command {
         Id::StartTimeout,
         Id::NodeTimeout,
         Id::AgentTransport,
-        Id::InjectLinkDelay,
         Id::Record,
         Id::Verbose,
     ],
