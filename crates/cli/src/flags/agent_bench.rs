@@ -2,13 +2,13 @@
 //!
 //! `A,B:BYTESxTIMES,…` between the agents of nodes A and B, or `all:BYTESxTIMES,…` among the agents of all nodes.
 
-use super::error::FlagError;
+use wireup_flags::{Error, Value};
 use wireup_wire::ids::NodeId;
 use wireup_wire::job::{AgentBench, BenchStep, BenchTask};
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, FRAME_PAYLOAD_MAX};
 
-pub fn parse(flag: &str, value: String) -> Result<AgentBench, FlagError> {
-    read(&value).ok_or_else(|| FlagError::AgentBench { flag: flag.to_owned(), value })
+pub fn parse(value: &Value) -> Result<AgentBench, Error> {
+    read(&value.text()?).ok_or_else(|| value.refused("write A,B:BYTESxTIMES,.. or all:BYTESxTIMES,.."))
 }
 
 fn read(value: &str) -> Option<AgentBench> {
