@@ -5,10 +5,10 @@ use crate::flags::chosen::may_name_hosts;
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
 use crate::flags::table as flag;
-use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::out;
+use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Value, Words};
@@ -68,9 +68,9 @@ const LOOK: Duration = Duration::from_millis(2);
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let name = line.last(NAME, Value::text)?.unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let parsed = Parsed::read(line)?;
-    let here = Here::read(|env| may_name_hosts(&parsed, Env(env)))
+    let surroundings = Surroundings::read(|env| may_name_hosts(&parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let (spec, told) = session::standing(&parsed, &here, &name).map_err(|error| error.to_string())?;
+    let (spec, told) = session::standing(&parsed, &surroundings, &name).map_err(|error| error.to_string())?;
     let lingers = line.has(LINGER);
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
     let begun = matches!(claim, Claim::Ours);
