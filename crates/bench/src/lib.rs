@@ -77,7 +77,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
             return 0;
         }
         Err(e) => {
-            eprintln!("wireup bench: {e}");
+            eprintln!("wireup: {e}");
             return EXIT_USAGE;
         }
     };
