@@ -50,10 +50,10 @@ mod target;
 mod traffic;
 mod turns;
 mod verdict;
-mod words;
 
 use std::ffi::OsString;
 
+pub use flags::COMMANDS;
 use flags::Wish;
 
 /// Exit code: targets were missed and `--strict` was given.
@@ -83,7 +83,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
             return 0;
         }
         Err(e) => {
-            eprintln!("wireup bench: {e}; see wireup bench --help");
+            eprintln!("wireup: {e}");
             return EXIT_USAGE;
         }
     };

@@ -15,7 +15,7 @@ mod subject;
 mod table;
 mod target;
 
-pub use flags::{Benchmark, Flags, HELP, parse};
+pub use flags::{Benchmark, COMMAND, Flags, read};
 use report::Report;
 
 use crate::error::BenchError;

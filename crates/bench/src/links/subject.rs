@@ -44,7 +44,7 @@ impl Programs {
         let library = match flags.benchmark {
             Benchmark::P2p => PathBuf::new(),
             Benchmark::Coll => {
-                let library = startup::library(None, wireup)?;
+                let library = startup::library(flags.library.as_deref(), wireup)?;
                 scratch.copy_of(&library).map_err(error::io(library.display().to_string()))?
             }
         };
@@ -227,13 +227,12 @@ fn run(place: &Place<Flags>, extra: &[String], program: [OsString; 3]) -> Vec<Os
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::flags::parse;
+    use crate::common_flags;
+    use crate::links::flags::{COMMAND, read};
 
     #[test]
     fn a_path_in_the_tree_leads_over_the_nearest_common_ancestor() {
-        let flags = |words: &str| {
-            parse(Benchmark::P2p, &mut lexopt::Parser::from_args(words.split_whitespace())).unwrap().unwrap()
-        };
+        let flags = |words: &str| read(Benchmark::P2p, &common_flags::line(&COMMAND, words).unwrap()).unwrap();
         assert_eq!(path(&flags(""), "tree"), [5, 1, 0, 2, 9], "fan-out 4");
         assert_eq!(path(&flags("--nodes 3 --pair 1,2"), "tree"), [1, 0, 2]);
         assert_eq!(path(&flags("--pair 5,6"), "tree"), [5, 1, 6]);

@@ -28,7 +28,7 @@ mod target;
 mod times;
 mod trace;
 
-pub use flags::{Benchmark, Flags, HELP, parse};
+pub use flags::{Benchmark, COMMAND, Flags, read};
 use report::Report;
 use surroundings::Surroundings;
 pub use surroundings::library;
