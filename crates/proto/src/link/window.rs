@@ -278,11 +278,11 @@ mod tests {
             shuffle in any::<u64>(),
         ) {
             let (mut out, mut there) = (Window { next: start, ..Window::default() }, Window { expected: start, ..Window::default() });
-            let mut heard = Vec::new();
-            let mut hear = |there: &mut Window, frame: Option<Frame>| {
-                heard.extend(frame.map(|frame| frame.arg));
+            let mut received = Vec::new();
+            let mut receive = |there: &mut Window, frame: Option<Frame>| {
+                received.extend(frame.map(|frame| frame.arg));
                 while let Some(frame) = there.follower() {
-                    heard.push(frame.arg);
+                    received.push(frame.arg);
                 }
             };
             let mut routed: Vec<(u32, Frame)> = (0..before).map(|arg| (out.number() as u32, frame(arg))).collect();
@@ -295,7 +295,7 @@ mod tests {
                 if arg - before < arrived {
                     let frame = on_link.pop_front().unwrap();
                     let given = there.on_link(frame).unwrap();
-                    hear(&mut there, given);
+                    receive(&mut there, given);
                     if let Some(before) = there.acknowledge() {
                         out.on_acknowledged(before);
                     }
@@ -308,9 +308,9 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let (number, frame) = routed.remove((state >> 33) as usize % routed.len());
                 let given = there.on_routed(number, frame).unwrap();
-                hear(&mut there, given);
+                receive(&mut there, given);
             }
-            prop_assert_eq!(heard, (0..before + over + after).collect::<Vec<_>>());
+            prop_assert_eq!(received, (0..before + over + after).collect::<Vec<_>>());
         }
     }
 }

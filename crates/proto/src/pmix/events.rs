@@ -91,8 +91,8 @@ mod tests {
         let mut deserter = gone(Some(0));
         deserter.spoke_pmi = true;
         for process in [gone(None), gone(Some(3)), deserter] {
-            let told: Vec<Up> = events.on_gone(&process).collect();
-            assert!(matches!(told[..], [Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. }]));
+            let sent: Vec<Up> = events.on_gone(&process).collect();
+            assert!(matches!(sent[..], [Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. }]));
         }
     }
 
@@ -108,12 +108,12 @@ mod tests {
     fn an_event_is_forwarded_to_its_local_ranks() {
         let facts = Facts::for_test(2, 2, 1);
         let news = |to| News { code: Event::Library(7), from: Some(Rank(0)), affected: None, to, infos: Bytes::new() };
-        let told = |to| match news(to).for_server(&facts) {
+        let recipients = |to| match news(to).for_server(&facts) {
             Some(ToServer::Event { to, .. }) => Some(to),
             _ => None,
         };
-        assert_eq!(told(Set::All), Some(None));
-        assert_eq!(told(Set::Ranks(vec![Rank(0), Rank(3)])), Some(Some(vec![Rank(3)])));
-        assert_eq!(told(Set::Ranks(vec![Rank(0), Rank(1)])), None);
+        assert_eq!(recipients(Set::All), Some(None));
+        assert_eq!(recipients(Set::Ranks(vec![Rank(0), Rank(3)])), Some(Some(vec![Rank(3)])));
+        assert_eq!(recipients(Set::Ranks(vec![Rank(0), Rank(1)])), None);
     }
 }

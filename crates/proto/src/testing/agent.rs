@@ -102,6 +102,11 @@ impl TestAgent {
         self.receive_frame(link, control_frame(JobId(job), message))
     }
 
+    /// A launcher, or the parent, starts a job.
+    pub fn receive_launch(&mut self, link: LinkId, spec: JobSpec) -> &mut Self {
+        self.receive(link, spec.job.0, &Control::Launch(spec.into()))
+    }
+
     pub fn receive_frame(&mut self, link: LinkId, frame: Frame) -> &mut Self {
         self.handle(Input::LinkBytes { link, bytes: Bytes::copy_from_slice(&frame.header()) });
         self.handle(Input::LinkBytes { link, bytes: frame.payload })

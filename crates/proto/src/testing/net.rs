@@ -323,7 +323,7 @@ impl Net {
         self.settle();
     }
 
-    /// The failures that the launcher has heard of.
+    /// The failures that the launcher was sent.
     pub fn failures(&self) -> Vec<Cause> {
         let failure = |report: &Control| match report {
             Control::Failed(failure) => Some(failure.cause.clone()),

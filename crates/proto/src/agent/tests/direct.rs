@@ -18,7 +18,7 @@ fn three_without_address() -> TestAgent {
 }
 
 fn with_job(mut agent: TestAgent) -> TestAgent {
-    agent.receive(UP, 1, &Control::Launch(job(1).into())).outputs();
+    agent.receive_launch(UP, job(1)).outputs();
     agent
 }
 

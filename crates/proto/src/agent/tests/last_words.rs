@@ -8,7 +8,7 @@ const KILLED: ExitStatus = ExitStatus::Signalled { signal: 9, core_dumped: false
 /// A root, with a job on the agents below it, that has called the shells of its two children.
 fn root() -> (TestAgent, Vec<ShellId>) {
     let mut root = TestAgent::new(0, session(7));
-    let outputs = root.receive(UP, 1, &Control::Launch(job_on(1, 1..7, 1).into())).outputs();
+    let outputs = root.receive_launch(UP, job_on(1, 1..7, 1)).outputs();
     assert_eq!(outputs.calls().iter().map(|(_, agent)| *agent).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(outputs.sent(UP), []);
     (root, outputs.calls().into_iter().map(|(shell, _)| shell).collect())

@@ -96,7 +96,7 @@ fn nothing_is_kept_of_launchers_and_jobs_that_are_gone() {
     for (link, goes_first) in [(LAUNCHER, false), (OTHER, true)] {
         let job = if goes_first { root.attach(link) } else { job };
         if goes_first {
-            root.receive(link, job, &Control::Launch(small_job(job).into())).link_down(link);
+            root.receive_launch(link, small_job(job)).link_down(link);
             assert_eq!(links_of(&root, job), []);
         }
         root.rank_started(job).rank_ended(job, 0, ExitStatus::Exited(0));

@@ -38,7 +38,7 @@ fn agents_below_a_lost_one_are_sent_running_jobs_again() {
     for ends in [false, true] {
         let mut root = root();
         let job = root.attach(LAUNCHER);
-        root.receive(LAUNCHER, job, &Control::Launch(job_on(job, [0, 3], 1).into()));
+        root.receive_launch(LAUNCHER, job_on(job, [0, 3], 1));
         if ends {
             root.receive(LAUNCHER, 0, &kill(job, "me"));
         }

@@ -10,7 +10,7 @@ use wireup_wire::pmix::{FromServer, pack};
 /// The root with a job, its child 1 linked and its child 2 starting; also returns the calls.
 fn root() -> (TestAgent, LinkId, Vec<(ShellId, u32)>) {
     let mut root = TestAgent::new(0, session(7));
-    let called = root.receive(UP, 1, &Control::Launch(job(1).into())).outputs().calls();
+    let called = root.receive_launch(UP, job(1)).outputs().calls();
     assert_eq!(called.iter().map(|(_, agent)| *agent).collect::<Vec<_>>(), [1, 2]);
     let link = root.link_child(1);
     root.outputs();
@@ -128,7 +128,7 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
     let later = T + 1000 * SECOND;
     root.now = later;
     root.link_down(second).outputs();
-    root.receive(UP, 2, &Control::Launch(job(2).into())).rank_started(2);
+    root.receive_launch(UP, job(2)).rank_started(2);
     let sent = root.receive(first, 2, &Control::Started { ranks: 3, pmix: None }).sent(UP);
     let names = |message: &Control| {
         matches!(message, Control::Failed(Failure { cause: Cause::AgentsMissing { missing }, .. })
@@ -138,11 +138,11 @@ fn a_later_job_has_its_own_start_time_and_names_lost_agents() {
 
     let mut middle = TestAgent::new(1, session(7));
     middle.now = later;
-    assert_eq!(middle.receive(UP, 2, &Control::Launch(job(2).into())).outputs().calls().len(), 2);
+    assert_eq!(middle.receive_launch(UP, job(2)).outputs().calls().len(), 2);
     assert!(middle.deadline().is_some_and(|deadline| deadline > later));
     assert!(middle.tick_at(later).sent(UP).is_empty(), "no agent is late yet");
     // The same job again.
-    let again = middle.receive(UP, 2, &Control::Launch(job(2).into())).outputs();
+    let again = middle.receive_launch(UP, job(2)).outputs();
     assert!(!again.spawns(), "{again:?}");
 }
 
@@ -190,7 +190,7 @@ fn holds(outputs: &[Output], agent: u32) -> Option<bool> {
 #[test]
 fn ranks_of_an_agent_that_was_called_twice_wait_for_its_link() {
     let mut root = TestAgent::new(0, session(7));
-    let first = root.receive(UP, 1, &Control::Launch(job(1).into())).outputs();
+    let first = root.receive_launch(UP, job(1)).outputs();
     assert_eq!(holds(&first, 2), Some(false));
     let (shell, _) = first.calls()[1];
     root.shell_ended(shell, 255, "kex_exchange_identification: Connection closed by remote host").outputs();
@@ -212,7 +212,7 @@ fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     let mut served = job(1);
     served.options.pmi = PmiFlavour::Both;
     served.options.stdin = StdinTarget::All;
-    middle.receive(UP, 1, &Control::Launch(served.into()));
+    middle.receive_launch(UP, served);
     let input = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: 1, arg: 0, payload: b"in"[..].into() };
     let early = middle.receive_frame(UP, input).receive(UP, 1, &Control::Signal { signal: 10 }).outputs();
     let is_for_ranks =
@@ -233,6 +233,6 @@ fn a_profiled_job_requests_the_clock_if_the_link_is_up() {
     middle.outputs();
     let mut profiled = job(1);
     profiled.options.profile = true;
-    let asked = middle.receive(UP, 1, &Control::Launch(profiled.into())).sent(UP);
+    let asked = middle.receive_launch(UP, profiled).sent(UP);
     assert!(asked.iter().any(|message| matches!(message, Control::ClockAsk { .. })), "{asked:?}");
 }

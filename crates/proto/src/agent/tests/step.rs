@@ -25,7 +25,7 @@ fn steps(outputs: &[Output]) -> Vec<(ShellId, Vec<u32>, How)> {
 /// The root with a job on all seven agents, and its step.
 fn root() -> (TestAgent, ShellId) {
     let mut root = by_step_agent(0);
-    let called = steps(&root.receive(UP, 1, &Control::Launch(job(1).into())).outputs());
+    let called = steps(&root.receive_launch(UP, job(1)).outputs());
     assert_eq!(called.len(), 1);
     assert_eq!((called[0].1.as_slice(), called[0].2), (&[1, 2, 3, 4, 5, 6][..], How::Plain));
     (root, called[0].0)
@@ -52,7 +52,7 @@ fn missing(sent: &[Output]) -> Vec<(u32, String)> {
 #[test]
 fn only_the_root_calls_a_step_once_for_all_agents() {
     let (mut root, _) = root();
-    assert_eq!(steps(&root.receive(UP, 1, &Control::Launch(job(1).into())).outputs()), []);
+    assert_eq!(steps(&root.receive_launch(UP, job(1)).outputs()), []);
     let mut inner = by_step_agent(1);
     assert_eq!(steps(&inner.launch(job(1)).outputs()), []);
     let link = inner.link_child(3);
@@ -67,10 +67,10 @@ fn part() -> JobSpec {
 #[test]
 fn only_the_agents_of_the_job_are_started() {
     let mut root = by_step_agent(0);
-    let called = steps(&root.receive(UP, 1, &Control::Launch(part().into())).outputs());
+    let called = steps(&root.receive_launch(UP, part()).outputs());
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[1, 4]]);
     // A later job also needs the others.
-    let called = steps(&root.receive(UP, 2, &Control::Launch(job(2).into())).outputs());
+    let called = steps(&root.receive_launch(UP, job(2)).outputs());
     assert_eq!(called.iter().map(|(_, agents, _)| agents.as_slice()).collect::<Vec<_>>(), [[2, 3, 5, 6]]);
 }
 
@@ -129,9 +129,8 @@ fn if_a_step_starts_no_agent_all_are_missing() {
 #[test]
 fn the_end_of_a_step_affects_only_its_own_agents() {
     let mut root = by_step_agent(0);
-    let first = steps(&root.receive(UP, 1, &Control::Launch(part().into())).outputs())[0].0;
-    root.receive(UP, 2, &Control::Launch(job(2).into()));
-    root.shell_ended(first, 1, "srun: error: no").outputs();
+    let first = steps(&root.receive_launch(UP, part()).outputs())[0].0;
+    root.receive_launch(UP, job(2)).shell_ended(first, 1, "srun: error: no").outputs();
     assert!(!root.starter.is_starting(AgentId(1)), "its step has ended");
     assert!(root.starter.is_starting(AgentId(2)), "another step starts it");
 }

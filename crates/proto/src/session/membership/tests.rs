@@ -92,14 +92,14 @@ fn leaves(fx: &Effects) -> bool {
     fx.iter().any(|effect| matches!(effect, Effect::Leave))
 }
 
-/// The result for an agent that has lost its parent: it is adopted, told to leave, or may try again later.
+/// The result for an agent that has lost its parent: it is adopted, dismissed, or may try again later.
 fn fate(fx: &Effects) -> &'static str {
-    let taken = fx.iter().any(|effect| matches!(effect, Effect::TakeIn { .. }));
-    let told = fx.iter().any(|effect| matches!(effect, Effect::Send(..)));
+    let adopted = fx.iter().any(|effect| matches!(effect, Effect::TakeIn { .. }));
+    let dismissed = fx.iter().any(|effect| matches!(effect, Effect::Send(..)));
     let closed = fx.iter().any(|effect| matches!(effect, Effect::Output(Output::CloseLink { .. })));
-    match (taken, told, closed) {
-        (true, false, false) => "taken in",
-        (false, true, true) => "told to leave",
+    match (adopted, dismissed, closed) {
+        (true, false, false) => "adopted",
+        (false, true, true) => "dismissed",
         (false, false, true) => "later",
         _ => "unclear",
     }
@@ -146,13 +146,13 @@ fn three_agents_lost_together_do_not_cause_the_loss_of_others() {
     // Agents 1, 3 and 7 have lost power. There are no agents below 7; 8 and 4 are healthy.
     let mut root = bench(0);
     root.input(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
-    assert_eq!(fate(&root.rejoin(4, 0, 0)), "taken in");
+    assert_eq!(fate(&root.rejoin(4, 0, 0)), "adopted");
     let lease = root.part.deadline().expect("agent 3 is awaited");
     assert_eq!(fate(&root.rejoin(8, 0, 0)), "later", "agent 3 may still dial");
     assert!(root.part.deadline().is_some_and(|until| until < lease), "a shorter lease: its child has lost it");
     assert!(!root.part.nodes().unwrap().is_settled());
     assert_eq!(decided(&root.tick_when_due()), [Entry::Lost(ids([3]))]);
-    assert_eq!(fate(&root.rejoin(8, 0, 0)), "taken in");
+    assert_eq!(fate(&root.rejoin(8, 0, 0)), "adopted");
     assert_eq!(decided(&root.tick_when_due()), [Entry::Lost(ids([7]))]);
     assert_eq!((root.part.deadline(), root.part.nodes().unwrap().lost()), (None, ids([1, 3, 7])));
 }
@@ -162,10 +162,10 @@ fn an_agent_that_dials_while_its_parent_is_up_is_lost_when_the_lease_ends() {
     let mut root = bench(0);
     assert_eq!(fate(&root.rejoin(7, 0, 0)), "later");
     assert_eq!(decided(&root.tick_when_due()), [Entry::Lost(ids([7]))]);
-    assert_eq!(fate(&root.rejoin(7, 0, 0)), "told to leave");
+    assert_eq!(fate(&root.rejoin(7, 0, 0)), "dismissed");
     // An agent that is linked here dials: its end of that link has broken.
     let fx = root.rejoin(2, 0, 0);
-    assert_eq!((fate(&fx), decided(&fx)), ("told to leave", vec![Entry::Lost(ids([2]))]));
+    assert_eq!((fate(&fx), decided(&fx)), ("dismissed", vec![Entry::Lost(ids([2]))]));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn unknown_agents_and_other_incarnations_are_told_to_leave() {
     root.gone(1, 3, 0);
     root.input(Input::Revive);
     for (agent, incarnation, at) in [(3, 0, 0), (3, 1, 1), (7, 1, 0), (7, 0, 3)] {
-        assert_eq!(fate(&root.rejoin(agent, incarnation, at)), "told to leave", "{agent} {incarnation} {at}");
+        assert_eq!(fate(&root.rejoin(agent, incarnation, at)), "dismissed", "{agent} {incarnation} {at}");
     }
     assert!(decided(&root.rejoin(99, 0, 0)).is_empty());
     assert_eq!(fate(&bench(1).rejoin(7, 0, 0)), "later", "only the root adopts");
@@ -185,7 +185,7 @@ fn agents_that_a_lost_agent_should_have_started_are_started_again() {
     let mut root = of(Scene::standing(0), &SessionSnapshot::default());
     root.input(Input::Here { branch: AgentId(1), agents: vec![(AgentId(1), 0), (AgentId(3), 0)] });
     let fx = root.input(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
-    // Agent 3 is up and awaited; nothing was heard of 7 and 8 below it, but 3 starts them.
+    // Agent 3 is up and awaited; nothing is known of 7 and 8 below it, but 3 starts them.
     let unheard = ids([4, 7, 8, 9, 10]);
     let mut lost = unheard.clone();
     lost.insert(0, AgentId(1));
@@ -299,7 +299,7 @@ fn the_end_of_a_session_does_not_wait_for_a_rejoining_agent() {
     root.input(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
     root.scene.is_leaving = true;
     let fx = root.rejoin(3, 0, 0);
-    assert!(fate(&fx) == "told to leave" && fx.iter().any(|effect| matches!(effect, Effect::Forget(AgentId(3)))));
+    assert!(fate(&fx) == "dismissed" && fx.iter().any(|effect| matches!(effect, Effect::Forget(AgentId(3)))));
     let again = root.rejoin(3, 0, 0);
     assert!(!again.iter().any(|effect| matches!(effect, Effect::Forget(_))), "it is no longer awaited");
 }
