@@ -10,7 +10,6 @@ mod environment;
 mod external;
 mod flags;
 mod help;
-mod here;
 mod hosts;
 mod install;
 mod linked;
@@ -21,6 +20,7 @@ mod replay;
 mod run;
 mod session;
 mod show;
+mod surroundings;
 mod words;
 
 use std::ffi::OsString;

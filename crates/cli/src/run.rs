@@ -5,11 +5,11 @@ use crate::flags::chosen::may_name_hosts;
 use crate::flags::parsed::{self, Parsed, Stdin, Wish};
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
-use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::session::detach::{self, Background, Side};
 use crate::session::{self, Found};
+use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
 use crate::{help, linked, out, show};
 use std::ffi::OsString;
@@ -42,10 +42,10 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
     let (detach, verbose) = (parsed.detach, parsed.verbose);
     let mut alone = None;
     if let Found::Session(calling) = session::find(&parsed)? {
-        let here = look_around(&parsed)?;
+        let surroundings = look_around(&parsed)?;
         let session = calling.finish().map_err(|error| error.to_string())?;
-        match session::session_nodes(&parsed, &here, &session)? {
-            Ok(session_nodes) => return in_session(parsed, here, session, session_nodes, process_ns),
+        match session::session_nodes(&parsed, &surroundings, &session)? {
+            Ok(session_nodes) => return in_session(parsed, surroundings, session, session_nodes, process_ns),
             Err(why) => alone = Some(why),
         }
     }
@@ -55,8 +55,8 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
     }
     // If this fails, it is tried again when a keeper is needed, and the error is reported then.
     let keeper = Keeper::fork().ok();
-    let here = look_around(&parsed)?;
-    let resolved = resolved::resolve(parsed, here).map_err(|error| error.to_string())?;
+    let surroundings = look_around(&parsed)?;
+    let resolved = resolved::resolve(parsed, surroundings).map_err(|error| error.to_string())?;
     let mapping = mapping(&resolved)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
@@ -71,7 +71,7 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
 /// Runs a job of a standing session.
 fn in_session(
     parsed: Parsed,
-    here: Here,
+    surroundings: Surroundings,
     session: Attached,
     session_nodes: SessionNodes,
     process_ns: u64,
@@ -82,7 +82,7 @@ fn in_session(
     }
     let (name, lost) = (session_nodes.session.name.clone(), session_nodes.lost.clone());
     let parsed = if detach { Parsed { stdin: Some(Stdin::None), ..parsed } } else { parsed };
-    let resolved = resolved::resolve_in(session_nodes, parsed, here).map_err(|error| error.to_string())?;
+    let resolved = resolved::resolve_in(session_nodes, parsed, surroundings).map_err(|error| error.to_string())?;
     let mapping = mapping(&resolved)?;
     if !lost.is_empty() {
         let hosts = collapse_short(lost.iter().map(String::as_str));
@@ -117,8 +117,8 @@ fn refuse_detached(parsed: &Parsed) -> Result<(), String> {
     Err(FlagError::Detached { flag: refused }.to_string())
 }
 
-fn look_around(parsed: &Parsed) -> Result<Here, String> {
-    Here::read(|env| may_name_hosts(parsed, Env(env)))
+fn look_around(parsed: &Parsed) -> Result<Surroundings, String> {
+    Surroundings::read(|env| may_name_hosts(parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))
 }
 

@@ -174,12 +174,12 @@ mod tests {
     use super::*;
     use crate::flags::parsed::{Wish, parse};
     use crate::flags::resolved::resolve;
-    use crate::here::Here;
+    use crate::surroundings::Surroundings;
 
     fn resolved_of(line: &str) -> (Resolved, Mapping) {
-        let here = Here { cpus: 8, ..Here::example() };
+        let surroundings = Surroundings { cpus: 8, ..Surroundings::example() };
         let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        let resolved = resolve(*parsed, here).expect(line);
+        let resolved = resolve(*parsed, surroundings).expect(line);
         let mapping =
             Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
         (resolved, mapping)

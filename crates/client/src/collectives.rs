@@ -18,13 +18,13 @@ pub struct Collectives<M: Memory> {
     pub rank: u32,
     pub requests: Requests<M>,
     /// With our own server.
-    pub own: Option<Own<M>>,
+    pub own: Option<SharedWithServer<M>>,
     /// Counts allgathers; the same on all ranks.
     generation: usize,
 }
 
 /// The memory that our own server shares.
-pub struct Own<M: Memory> {
+pub struct SharedWithServer<M: Memory> {
     pub segments: Segments<M>,
     arena: Mapped<M>,
     /// The places that a request frees.
@@ -33,15 +33,20 @@ pub struct Own<M: Memory> {
     room: Vec<u8>,
 }
 
-impl<M: Memory> Default for Own<M> {
+impl<M: Memory> Default for SharedWithServer<M> {
     fn default() -> Self {
-        Own { segments: Segments::default(), arena: Mapped::default(), freed: Vec::new(), room: Vec::new() }
+        SharedWithServer {
+            segments: Segments::default(),
+            arena: Mapped::default(),
+            freed: Vec::new(),
+            room: Vec::new(),
+        }
     }
 }
 
 impl<M: Memory> Collectives<M> {
     pub fn new(rank: u32, is_own: bool) -> Self {
-        Collectives { rank, requests: Requests::default(), own: is_own.then(Own::default), generation: 0 }
+        Collectives { rank, requests: Requests::default(), own: is_own.then(SharedWithServer::default), generation: 0 }
     }
 
     /// Starts a fence; needs no round trip.
@@ -105,7 +110,7 @@ impl<M: Memory> Collectives<M> {
     }
 }
 
-impl<M: Memory> Own<M> {
+impl<M: Memory> SharedWithServer<M> {
     fn ask(&mut self, link: &mut Link<M>, id: u32, kind: Kind, value: &[u8]) -> Result<(), Failure> {
         match kind {
             Kind::Fence => link.ask(&Request::FenceNb { id }),

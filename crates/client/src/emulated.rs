@@ -117,7 +117,7 @@ impl Gather {
 
     /// An answer has come.
     pub fn on_answer(&mut self, answer: &Answer<'_>) {
-        let nth = self.asked.len().checked_sub(1 + answer.behind);
+        let nth = self.asked.len().checked_sub(1 + answer.after);
         let at = nth.and_then(|nth| self.asked.get(nth));
         let value =
             answer.fields.get("value").filter(|_| answer.fields.answers(Command::Get) && answer.fields.succeeded());

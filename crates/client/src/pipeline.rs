@@ -36,7 +36,7 @@ pub struct Answer<'a> {
     pub command: Command,
     pub fields: ReplyFields<'a>,
     /// Requests answered in order that were asked later and are not answered yet.
-    pub behind: usize,
+    pub after: usize,
     /// The number of a numbered request.
     pub id: Option<u32>,
     /// Descriptors that belong to this answer.
@@ -137,7 +137,7 @@ impl Pipeline {
         Ok(Some(Answer {
             command,
             fields,
-            behind: self.asked.len() - at,
+            after: self.asked.len() - at,
             id,
             descriptors: descriptors(command, &fields),
         }))
@@ -198,7 +198,7 @@ mod tests {
         for byte in answers.bytes() {
             link.push(&[byte]).unwrap();
             while let Some(answer) = link.next().unwrap() {
-                seen.push((answer.command, answer.behind));
+                seen.push((answer.command, answer.after));
             }
         }
         assert_eq!(seen, [(Command::Put, 1), (Command::Get, 0), (Command::Barrier, 0)]);
@@ -223,7 +223,7 @@ mod tests {
         link.push(answers.as_bytes()).unwrap();
         let mut seen = vec![];
         while let Some(answer) = link.next().unwrap() {
-            seen.push((answer.command, answer.behind));
+            seen.push((answer.command, answer.after));
         }
         assert_eq!(seen, [(Command::Put, 2), (Command::GetJobAttr, 0), (Command::Put, 0)]);
     }
@@ -250,7 +250,7 @@ mod tests {
         for byte in answers.bytes() {
             link.push(&[byte]).unwrap();
             while let Some(answer) = link.next().unwrap() {
-                seen.push((answer.command, answer.id, answer.behind, answer.descriptors));
+                seen.push((answer.command, answer.id, answer.after, answer.descriptors));
             }
         }
         let fence = |id| (Command::FenceNb, Some(id), if id == 3 { 1 } else { 0 }, 0);

@@ -95,7 +95,7 @@ fn copied(job: &mut Job, gathered: &Gathered, max_len: usize, bytes: usize) -> R
     rows.try_reserve_exact(bytes).map_err(|_| Code::NOMEM)?;
     rows.resize(bytes, 0);
     job.fill(gathered, max_len, &mut rows)?;
-    Ok(Array::Own(rows))
+    Ok(Array::SharedWithServer(rows))
 }
 
 /// # Safety

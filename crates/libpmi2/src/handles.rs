@@ -21,7 +21,7 @@ unsafe impl Send for Into {}
 
 /// A result that was returned without a copy.
 pub enum Array {
-    Own(Vec<u8>),
+    SharedWithServer(Vec<u8>),
     Shared(Values),
 }
 
@@ -29,7 +29,7 @@ impl Array {
     /// The first row.
     pub fn start(&self) -> *const c_void {
         match self {
-            Array::Own(rows) => rows.as_ptr().cast(),
+            Array::SharedWithServer(rows) => rows.as_ptr().cast(),
             Array::Shared(values) => values.get(rows::HEADER_LEN..).unwrap_or_default().as_ptr().cast(),
         }
     }

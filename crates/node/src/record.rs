@@ -16,7 +16,7 @@ use wireup_proto::{AgentConfig, Born, Instant, OutputDigest};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{self, SessionSpec};
-use wireup_wire::session::Kin;
+use wireup_wire::session::SessionSnapshot;
 
 /// Longest record: more than one read of a link.
 const RECORD_LEN_MAX: usize = 128 << 20;
@@ -32,20 +32,20 @@ pub struct Header {
     pub born: Born,
     /// As in the configuration.
     pub parent: Vec<String>,
-    pub kin: Kin,
+    pub snapshot: SessionSnapshot,
 }
 
 impl From<&AgentConfig> for Header {
     fn from(config: &AgentConfig) -> Header {
         // A replay uses the architecture of its own machine.
-        let AgentConfig { agent, session, born, parent, kin, arch: _ } = config.clone();
-        Header { agent, session, born, parent, kin }
+        let AgentConfig { agent, session, born, parent, snapshot, arch: _ } = config.clone();
+        Header { agent, session, born, parent, snapshot }
     }
 }
 
 impl From<Header> for AgentConfig {
-    fn from(Header { agent, session, born, parent, kin }: Header) -> AgentConfig {
-        AgentConfig { agent, session, born, parent, kin, arch: Some(ARCH) }
+    fn from(Header { agent, session, born, parent, snapshot }: Header) -> AgentConfig {
+        AgentConfig { agent, session, born, parent, snapshot, arch: Some(ARCH) }
     }
 }
 

@@ -44,7 +44,7 @@ pub struct SealedMemory {
 /// How this process reads the memory.
 #[derive(Debug)]
 enum View {
-    Mapped(Mapping),
+    Mapped(MappedRegion),
     /// A copy, because the process already has as many mappings as it may.
     Copied(Vec<u8>),
 }
@@ -61,7 +61,7 @@ impl SealedMemory {
         // Allocated here, where failure can be reported: a page that cannot be allocated later causes SIGBUS.
         let allocate = || rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64);
         retry_on_intr(allocate).map_err(failed("allocating its pages"))?;
-        let mut mapping = Mapping::writable(&fd, len).map_err(failed("mapping it"))?;
+        let mut mapping = MappedRegion::writable(&fd, len).map_err(failed("mapping it"))?;
         fill(mapping.bytes_mut());
         drop(mapping);
         let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
@@ -71,7 +71,7 @@ impl SealedMemory {
 
     /// The bytes written by `fill`. They are mapped at the first call.
     pub fn bytes(&self) -> &[u8] {
-        let view = self.view.get_or_init(|| match Mapping::read_only(&self.fd, self.len) {
+        let view = self.view.get_or_init(|| match MappedRegion::read_only(&self.fd, self.len) {
             Ok(mapping) => View::Mapped(mapping),
             Err(_) => View::Copied(read_all(&self.fd, self.len)),
         });
@@ -115,38 +115,38 @@ fn read_all(fd: &OwnedFd, len: usize) -> Vec<u8> {
 
 /// A memory file mapped into the address space.
 #[derive(Debug)]
-struct Mapping {
+struct MappedRegion {
     start: NonNull<c_void>,
     len: usize,
     writable: bool,
 }
 
-// SAFETY: a mapping is memory like any other; it is written only through `&mut Mapping`.
-unsafe impl Send for Mapping {}
+// SAFETY: a mapping is memory like any other; it is written only through `&mut MappedRegion`.
+unsafe impl Send for MappedRegion {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for MappedRegion {}
 
-impl Mapping {
+impl MappedRegion {
     /// For a file whose descriptor only its maker has so far.
-    fn writable(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
-        Mapping::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
+    fn writable(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
+        MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
     }
 
     /// For the maker of an arena, which writes to it repeatedly.
-    fn arena(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
-        Mapping::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
+    fn arena(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
+        MappedRegion::new(fd, len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
     }
 
     /// For a sealed file.
-    fn read_only(fd: &OwnedFd, len: usize) -> Result<Mapping, Errno> {
-        Mapping::new(fd, len, ProtFlags::READ, MapFlags::PRIVATE)
+    fn read_only(fd: &OwnedFd, len: usize) -> Result<MappedRegion, Errno> {
+        MappedRegion::new(fd, len, ProtFlags::READ, MapFlags::PRIVATE)
     }
 
-    fn new(fd: &OwnedFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<Mapping, Errno> {
+    fn new(fd: &OwnedFd, len: usize, protection: ProtFlags, flags: MapFlags) -> Result<MappedRegion, Errno> {
         // SAFETY: the kernel chooses an address where nothing is mapped, and no other code knows it before this returns.
         let start = unsafe { mmap(null_mut(), len, protection, flags, fd, 0) }?;
         let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
-        Ok(Mapping { start, len, writable: protection.contains(ProtFlags::WRITE) })
+        Ok(MappedRegion { start, len, writable: protection.contains(ProtFlags::WRITE) })
     }
 
     fn bytes(&self) -> &[u8] {
@@ -163,7 +163,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MappedRegion {
     fn drop(&mut self) {
         // SAFETY: exactly the range that was mapped; slices of it borrow `self`, so none is left. It cannot fail for a whole mapping.
         let _ = unsafe { munmap(self.start.as_ptr(), self.len) };

@@ -103,7 +103,7 @@ mod tests {
         let (ours, theirs) = wireup_os::socket::pair().unwrap();
         let outbox = Outbox::new(ours).unwrap();
         let blob = Bytes::from(vec![7; 1 << 20]);
-        assert!(outbox.send(&FromServer::Modex { ticket: 1, status: Status::Ok, blob }));
+        assert!(outbox.send(&FromServer::Modex { request: 1, status: Status::Ok, blob }));
         assert!(outbox.send(&FromServer::Finalized { rank: Rank(2) }));
         let (mut unpacker, mut seen, mut buffer) = (Unpacker::default(), Vec::new(), vec![0; 1 << 16]);
         while seen.len() < 2 {

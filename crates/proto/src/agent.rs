@@ -81,7 +81,7 @@ macro_rules! view {
 
 impl Agent {
     pub fn new(config: AgentConfig) -> Self {
-        let AgentConfig { agent: me, session, born, parent, kin, arch } = config;
+        let AgentConfig { agent: me, session, born, parent, snapshot, arch } = config;
         let tree = Tree::new(session.agents.len() as u32, session.fanout);
         let policy = Policy::of(&session);
         Agent {
@@ -92,8 +92,8 @@ impl Agent {
             links: Links::new(me, session.transport, policy),
             out: Outbox::default(),
             starter: Starter::new(me, &session, born.process_ns, arch),
-            early: Early::new(kin.newest, &kin.live),
-            membership: Membership::new(me, tree, &session, parent, &kin),
+            early: Early::new(snapshot.newest, &snapshot.live),
+            membership: Membership::new(me, tree, &session, parent, &snapshot),
             launchers: Launchers::default(),
             agreement: Agreement::default(),
             heartbeat: Heartbeat::default(),
@@ -338,8 +338,8 @@ impl Agent {
 
             Effect::Starter(input) => {
                 let live = || live_jobs(self.me, &self.launchers, &self.early);
-                let kin = || self.membership.kin(self.policy, &live);
-                self.starter.handle(&view, &kin, input, fx);
+                let snapshot = || self.membership.snapshot(self.policy, &live);
+                self.starter.handle(&view, &snapshot, input, fx);
             }
             Effect::Membership(input) => {
                 let live = || live_jobs(self.me, &self.launchers, &self.early);
@@ -386,14 +386,14 @@ impl Agent {
     fn on_link_up(&mut self, link: LinkId, peer: Peer, local: String, fx: &mut Effects) {
         let is_expected = match peer {
             // A second dial, a late dial, or an old incarnation: not needed in any case.
-            Peer::Child { agent, life } => {
+            Peer::Child { agent, incarnation } => {
                 self.starter.is_starting(agent)
                     && self.links.neighbours.expects(agent)
-                    && self.membership.routes().roster.life(agent) == life
+                    && self.membership.routes().roster.incarnation(agent) == incarnation
             }
             Peer::Direct(agent) => self.links.direct.expects(agent),
-            Peer::Orphan { agent, orphan } => {
-                return fx.push(Effect::Membership(membership::Input::Orphan { link, agent, orphan }));
+            Peer::Rejoin { agent, rejoin } => {
+                return fx.push(Effect::Membership(membership::Input::Rejoin { link, agent, rejoin }));
             }
             Peer::Parent if self.membership.is_seeking() => {
                 self.links.on_reached(link);
@@ -408,7 +408,7 @@ impl Agent {
             }
             return fx.close(link);
         }
-        self.links.on_up(link, peer, &mut self.out);
+        self.links.on_link_up(link, peer, &mut self.out);
         match peer {
             Peer::Child { agent: child, .. } => {
                 fx.push(Effect::Membership(membership::Input::Linked(child)));
@@ -418,14 +418,14 @@ impl Agent {
                 fx.push(Effect::Launchers(launchers::Input::Up(link)));
             }
             Peer::Parent => self.on_parent_up(fx),
-            Peer::Launcher | Peer::Direct(_) | Peer::Orphan { .. } => {}
+            Peer::Launcher | Peer::Direct(_) | Peer::Rejoin { .. } => {}
         }
     }
 
     fn on_link_down(&mut self, link: LinkId, problem: String, fx: &mut Effects) {
-        match self.links.on_down(link) {
+        match self.links.on_link_down(link) {
             // `None` also if the link was not accepted.
-            None | Some(Peer::Orphan { .. }) => {}
+            None | Some(Peer::Rejoin { .. }) => {}
             Some(Peer::Launcher) if self.policy.has_many_launchers() => {
                 fx.push(Effect::Launchers(launchers::Input::Down(link)));
             }
@@ -451,8 +451,8 @@ impl Agent {
     /// Adopts an agent that has lost its parent: the frames queued for it follow the log entries that it lacks.
     fn take_in(&mut self, link: LinkId, child: AgentId, missed: Log, fx: &mut Effects) {
         let waiting = self.links.neighbours.forget(child);
-        let life = self.membership.routes().roster.life(child);
-        self.links.on_up(link, Peer::Child { agent: child, life }, &mut self.out);
+        let incarnation = self.membership.routes().roster.incarnation(child);
+        self.links.on_link_up(link, Peer::Child { agent: child, incarnation }, &mut self.out);
         fx.push(Effect::Starter(starter::Input::Adopted(child)));
         fx.child(child, Control::Log(missed));
         fx.push(Effect::Membership(membership::Input::Linked(child)));
@@ -487,7 +487,7 @@ impl Agent {
                 return Ok(());
             }
             // These agents become children when they are adopted; until then their frames are ignored.
-            Peer::Orphan { .. } => return Ok(()),
+            Peer::Rejoin { .. } => return Ok(()),
         };
         let neighbour = self.links.agent_at(routes, peer);
         match (frame.kind, neighbour) {
@@ -566,9 +566,9 @@ impl Agent {
         let Begin { spec, mapping, tree, lost } = begin;
         let id = spec.job;
         let has_up = self.links.neighbours.has_up();
-        let hold = self.session.hold_ranks && !has_up;
+        let defer = self.session.hold_ranks && !has_up;
         self.jobs.announce(spec.clone());
-        let job = Job::new(spec, &mapping, self.me, tree, self.born, hold, now);
+        let job = Job::new(spec, &mapping, self.me, tree, self.born, defer, now);
         let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
         let asks_clock = job.is_profiled() && has_up;
         self.jobs.begin(id, job);

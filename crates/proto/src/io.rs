@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
 use wireup_wire::job::{BindTo, Limit, StdinTarget};
-use wireup_wire::peer::{Bootstrap, Orphan, SpawnError};
+use wireup_wire::peer::{Bootstrap, Rejoin, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
 
@@ -37,13 +37,13 @@ pub enum Peer {
     /// The agent's parent.
     Parent,
     /// An agent that this one started, with the incarnation that it presents.
-    Child { agent: AgentId, life: u32 },
+    Child { agent: AgentId, incarnation: u32 },
     /// Any other agent of the session: a link beside the tree.
     Direct(AgentId),
     /// A launcher attached to this agent, which is the root. A standing session has any number of them.
     Launcher,
     /// An agent of a standing session that has lost its parent: the root is to adopt it.
-    Orphan { agent: AgentId, orphan: Orphan },
+    Rejoin { agent: AgentId, rejoin: Rejoin },
 }
 
 /// Standard output or standard error; the values are their descriptors.
@@ -247,7 +247,7 @@ pub enum Output {
     /// The parent is lost: dial the root at these addresses. The result is `LinkUp` with `Peer::Parent` or `RejoinFailed`.
     Rejoin {
         root: Vec<String>,
-        orphan: Orphan,
+        rejoin: Rejoin,
     },
     /// Open the session's transport that all agents must have, and report this agent's address in it.
     OpenTransport,

@@ -44,7 +44,7 @@ use lifecycle::{Lifecycle, Wait};
 pub use members::{agents_of, participants};
 pub use profile::Born;
 use profile::Profile;
-use ranks::{Life, Process, Ranks};
+use ranks::{Process, ProcessState, Ranks};
 use stalls::Stalls;
 use std::mem;
 use std::sync::Arc;
@@ -241,9 +241,9 @@ impl Job {
                 self.lifecycle.for_ranks(output, out);
             }
             Effect::Signal(_) => {}
-            Effect::DropHeld => self.pmix(now, out, |pmix, view, out| pmix.drop_held(view, out)),
+            Effect::DropDeferred => self.pmix(now, out, |pmix, view, out| pmix.drop_deferred(view, out)),
             Effect::GiveHeldUp => {
-                if self.lifecycle.drop_held() {
+                if self.lifecycle.drop_deferred() {
                     self.ranks.give_up(out);
                 }
             }
@@ -330,7 +330,7 @@ impl Job {
     /// Spawns the local ranks unless something holds them; the caller has told the children.
     fn begin(&mut self, turn: &Turn<'_>, lost: Vec<MissingAgent>, out: &mut Effects) {
         if let Some(node) = self.facts.node.filter(|_| !self.ranks.is_empty()) {
-            self.lifecycle.hold(spawn_plan(&self.facts.spec, &self.facts.mapping, node));
+            self.lifecycle.defer(spawn_plan(&self.facts.spec, &self.facts.mapping, node));
             if self.bench.is_some() {
                 self.lifecycle.wait_for(Wait::Bench);
             }
@@ -688,9 +688,9 @@ impl Job {
     /// The report about a local rank that enters no more collectives.
     fn departed(&self, local: LocalRank) -> Departed {
         let process = &self.ranks[local.index()];
-        let exit = match process.life {
-            Life::Gone { exit } => exit,
-            Life::Planned | Life::Running => None,
+        let exit = match process.state {
+            ProcessState::Gone { exit } => exit,
+            ProcessState::Planned | ProcessState::Running => None,
         };
         let awaited = process.spoke_pmi || is_awaited_in_library(&self.ranks, local);
         Departed {

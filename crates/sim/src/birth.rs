@@ -30,8 +30,8 @@ pub fn task(bootstrap: Bootstrap, me: AgentId, now: Instant) -> (AgentConfig, Ve
 pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) {
     let is_small = bootstrap.session.agents.len() <= ENCODED_AGENTS_MAX;
     let bootstrap = if is_small { over_the_wire(&bootstrap) } else { bootstrap };
-    let Bootstrap { agent, session, parent, kin, .. } = bootstrap;
-    let config = AgentConfig { parent, kin, arch: Some(ARCH), ..AgentConfig::new(agent, session, born(now)) };
+    let Bootstrap { agent, session, parent, snapshot, .. } = bootstrap;
+    let config = AgentConfig { parent, snapshot, arch: Some(ARCH), ..AgentConfig::new(agent, session, born(now)) };
     (config, bootstrap.jobs)
 }
 

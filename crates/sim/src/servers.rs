@@ -172,15 +172,15 @@ impl World {
                 Some(asked) => self.on_ask_answered(host, asked, answer),
                 None => self.checks.problem(format!("agent {host} answers {id}, which is not outstanding: {answer:?}")),
             },
-            ToServer::ModexWanted { ticket, rank } => {
+            ToServer::ModexWanted { request, rank } => {
                 self.checks.modex.wanted += 1;
                 let server = self.server(host);
                 if let Some(version) = server.committed.get(&rank.0).copied() {
-                    self.give_modex(host, ticket, rank.0, Some(version));
+                    self.give_modex(host, request, rank.0, Some(version));
                 } else if server.left.contains(&rank.0) {
-                    self.give_modex(host, ticket, rank.0, None);
+                    self.give_modex(host, request, rank.0, None);
                 } else {
-                    server.held.push((ticket, rank.0));
+                    server.held.push((request, rank.0));
                 }
             }
             ToServer::Gone { rank } => self.commits_no_more(host, rank.0),
@@ -203,14 +203,14 @@ impl World {
     }
 
     /// Answers with the data of a local rank; `None` if it will never commit. A server with `deaf_servers` does not answer then.
-    fn give_modex(&mut self, host: u32, ticket: u64, rank: u32, version: Option<u32>) {
+    fn give_modex(&mut self, host: u32, request: u64, rank: u32, version: Option<u32>) {
         let message = match version {
             Some(version) => {
                 let blob = record(self.spec.seed, rank, version).into();
-                FromServer::Modex { ticket, status: Status::Ok, blob }
+                FromServer::Modex { request, status: Status::Ok, blob }
             }
             None if self.spec.deaf_servers => return,
-            None => FromServer::Modex { ticket, status: Status::NotFound, blob: Bytes::new() },
+            None => FromServer::Modex { request, status: Status::NotFound, blob: Bytes::new() },
         };
         self.server_says(host, &message);
     }
@@ -219,8 +219,8 @@ impl World {
         let server = self.server(host);
         server.left.insert(rank);
         let (done, here) = (take_of(&mut server.held, rank), take_of(&mut server.waiting, rank));
-        for (ticket, of) in done {
-            self.give_modex(host, ticket, of, None);
+        for (request, of) in done {
+            self.give_modex(host, request, of, None);
         }
         here.into_iter().for_each(|(getter, _)| self.got(getter));
     }

@@ -216,7 +216,7 @@ impl World {
                     End::Agent(other, _) if self.net.is_direct(at) => Peer::Direct(AgentId(other)),
                     // End 0 is the one nearer to the root.
                     End::Agent(..) if lane == 0 => Peer::Parent,
-                    End::Agent(child, _) => Peer::Child { agent: AgentId(child), life: 0 },
+                    End::Agent(child, _) => Peer::Child { agent: AgentId(child), incarnation: 0 },
                 };
                 self.agent_hears(host, link, peer, arrival);
             }

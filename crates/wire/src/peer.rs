@@ -20,7 +20,7 @@ pub use transport::AgentTransport;
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
-use crate::session::{JobEntry, Kin, Log, NodeState, Standing, Welcome};
+use crate::session::{JobEntry, Log, NodeState, SessionSnapshot, Standing, Welcome};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -95,18 +95,18 @@ pub struct Hello {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Role {
     /// A child in the tree that the listening agent has started, with its incarnation.
-    Child { life: u32 },
+    Child { incarnation: u32 },
     /// Any other agent of the session: a link beside the tree.
     Direct,
     /// An agent whose parent is lost: the root is to adopt it.
-    Orphan(Orphan),
+    Rejoin(Rejoin),
 }
 
 /// What an agent that has lost its parent presents to the root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Orphan {
+pub struct Rejoin {
     /// Its incarnation.
-    pub life: u32,
+    pub incarnation: u32,
     /// The length of the prefix of the root's log that it has.
     pub at: u32,
 }
@@ -118,7 +118,7 @@ pub struct Gone {
     pub by: AgentId,
     pub agent: AgentId,
     /// The incarnation that is gone.
-    pub life: u32,
+    pub incarnation: u32,
     pub problem: String,
 }
 
@@ -193,13 +193,13 @@ pub enum Control {
     /// ↓ End the session: agents leave when their jobs have ended.
     Shutdown,
     /// ↑ Start this child of the sender instead of the sender, whose remote shell does not reach its host, with these jobs. The agent must
-    /// dial the sender at `parent`; in a standing session it gets `kin`.
+    /// dial the sender at `parent`; in a standing session it gets `snapshot`.
     StartFor {
         agent: AgentId,
         jobs: Vec<JobId>,
         parent: Vec<String>,
         problem: String,
-        kin: Box<Kin>,
+        snapshot: Box<SessionSnapshot>,
     },
     /// ↓ No ancestor could start this agent; each hop forwards it towards the agent's parent.
     NotStarted(MissingAgent),

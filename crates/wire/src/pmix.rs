@@ -102,7 +102,7 @@ pub enum ToServer {
     },
     /// A rank of another node requests what this local rank has committed.
     ModexWanted {
-        ticket: u64,
+        request: u64,
         rank: Rank,
     },
     /// For the local ranks that have registered for `code`; `to`: only these, `None`: all of them. `from` is the rank that raised the
@@ -162,7 +162,7 @@ pub enum FromServer {
     },
     /// The answer to `ModexWanted`.
     Modex {
-        ticket: u64,
+        request: u64,
         status: Status,
         blob: Bytes,
     },
@@ -472,7 +472,7 @@ mod tests {
                 id: 3,
                 ask: Ask::Fence { set: Set::All, collect: true, data: Bytes::from_static(b"abc"), timeout_s: None },
             },
-            FromServer::Modex { ticket: 1, status: Status::Library(-46), blob: Bytes::new() },
+            FromServer::Modex { request: 1, status: Status::Library(-46), blob: Bytes::new() },
         ]
     }
 

@@ -4,14 +4,14 @@
 //! everything:
 //!
 //! ```text
-//! byte  0     4      8         12          16         20     21       22       24
-//!       +-----+------+---------+-----------+----------+------+--------+--------+----------+---------+
-//!       | to  | from | to_life | from_life | sequence | kind | parts  | length | endpoint | payload |
-//!       | u32 | u32  | u32     | u32       | u32      | u8   | u8     | u16    | length   | the rest|
-//!       +-----+------+---------+-----------+----------+------+--------+--------+----------+---------+
+//! byte  0     4      8                12                 16         20     21       22       24
+//!       +-----+------+----------------+------------------+----------+------+--------+--------+----------+---------+
+//!       | to  | from | to_incarnation | from_incarnation | sequence | kind | parts  | length | endpoint | payload |
+//!       | u32 | u32  | u32            | u32              | u32      | u8   | u8     | u16    | length   | the rest|
+//!       +-----+------+----------------+------------------+----------+------+--------+--------+----------+---------+
 //! ```
 //!
-//! The `life` fields are the incarnations of the two agents known to the sender: a restarted agent drops frames for its previous
+//! The `incarnation` fields are the incarnations of the two agents known to the sender: a restarted agent drops frames for its previous
 //! incarnation and frames from an earlier incarnation of the sender.
 //!
 //! `parts`: bit 0 is set if there is a frame; `kind` and `sequence` are its own. If `length` is not 0 there is an endpoint, `postcard` of
@@ -56,7 +56,7 @@ impl core::fmt::Debug for Point {
 
 /// The incarnations of two agents; 0 is the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lives {
+pub struct Incarnations {
     pub to: u32,
     pub from: u32,
 }
@@ -66,7 +66,7 @@ pub struct Lives {
 pub struct Routed {
     pub to: AgentId,
     pub from: AgentId,
-    pub lives: Lives,
+    pub incarnations: Incarnations,
     pub endpoint: Option<Endpoint>,
     /// A frame, with its sequence number among those from `from` to `to` (the low 32 bits).
     pub frame: Option<(u32, Frame)>,
@@ -83,8 +83,8 @@ impl Routed {
         let mut payload = BytesMut::with_capacity(ROUTE_LEN + endpoint.len() + frame.payload.len());
         payload.put_u32_le(self.to.0);
         payload.put_u32_le(self.from.0);
-        payload.put_u32_le(self.lives.to);
-        payload.put_u32_le(self.lives.from);
+        payload.put_u32_le(self.incarnations.to);
+        payload.put_u32_le(self.incarnations.from);
         payload.put_u32_le(sequence);
         payload.put_u8(frame.kind as u8);
         payload.put_u8(parts);
@@ -103,7 +103,7 @@ impl Routed {
         let mut payload = frame.payload.clone();
         let header = payload.split_to(ROUTE_LEN);
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let lives = Lives { to: word(8), from: word(12) };
+        let incarnations = Incarnations { to: word(8), from: word(12) };
         let length = usize::from(u16::from_le_bytes([header[22], header[23]]));
         if payload.len() < length {
             return Err(PeerError::Malformed);
@@ -117,7 +117,7 @@ impl Routed {
                 Some((word(16), Frame { kind, payload, ..frame }))
             }
         };
-        Ok(Routed { to, from, lives, endpoint, frame: inner })
+        Ok(Routed { to, from, incarnations, endpoint, frame: inner })
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
         fn what_is_wrapped_comes_back(
             to in any::<u32>(),
             from in any::<u32>(),
-            lives in any::<(u32, u32)>(),
+            incarnations in any::<(u32, u32)>(),
             sequence in any::<u32>(),
             addresses in proptest::option::of(proptest::collection::vec(".{0,20}", 0..4)),
             point in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..400)),
@@ -156,8 +156,8 @@ mod tests {
             let point = point.map(|address| Point { address, key: [7; 32] });
             let endpoint = addresses.map(|addresses| Endpoint { addresses, point, failed });
             let inner = payload.map(|payload| (sequence, frame(Kind::Direct, payload)));
-            let lives = Lives { to: lives.0, from: lives.1 };
-            let routed = Routed { to: AgentId(to), from: AgentId(from), lives, endpoint, frame: inner };
+            let incarnations = Incarnations { to: incarnations.0, from: incarnations.1 };
+            let routed = Routed { to: AgentId(to), from: AgentId(from), incarnations, endpoint, frame: inner };
             let wrapped = routed.clone().wrap(3);
             prop_assert_eq!((wrapped.kind, wrapped.job), (Kind::Routed, 3));
             prop_assert_eq!(ends(&wrapped), Some((AgentId(to), AgentId(from))));
@@ -175,8 +175,8 @@ mod tests {
     #[test]
     fn the_layout_is_as_drawn() {
         let inner = Some((0x0403_0201, frame(Kind::Direct, vec![0xaa])));
-        let lives = Lives { to: 2, from: 3 };
-        let wrapped = Routed { to: AgentId(5), from: AgentId(6), lives, endpoint: None, frame: inner }.wrap(0);
+        let incarnations = Incarnations { to: 2, from: 3 };
+        let wrapped = Routed { to: AgentId(5), from: AgentId(6), incarnations, endpoint: None, frame: inner }.wrap(0);
         let ends = [5, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
         assert_eq!(wrapped.payload[..16], ends);
         assert_eq!(wrapped.payload[16..], [1, 2, 3, 4, 9, 1, 0, 0, 0xaa]);

@@ -87,7 +87,7 @@ pub enum Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// Its incarnation: the length of the log when it was last started; 0: started with the session.
-    pub life: u32,
+    pub incarnation: u32,
     pub parent: AgentId,
     /// Its parent is not the one under which it was started.
     pub is_adopted: bool,
@@ -116,7 +116,7 @@ impl Log {
 
 /// The state that an agent of a standing session receives when it is started.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Kin {
+pub struct SessionSnapshot {
     /// Where the root listens (`ip:port`, best first): an agent that loses its parent dials it. Empty for the root's own children.
     pub root: Vec<String>,
     /// The length of the log, and its effect on the tree.
@@ -127,7 +127,7 @@ pub struct Kin {
     pub live: Vec<JobId>,
 }
 
-impl Kin {
+impl SessionSnapshot {
     /// The position of an agent, if it differs from the original tree.
     pub fn place(&self, of: AgentId) -> Option<Place> {
         self.places.iter().find(|(agent, _)| *agent == of).map(|(_, place)| *place)

@@ -24,7 +24,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
         by_parent: true,
         session,
         jobs: Vec::new(),
-        kin: Default::default(),
+        snapshot: Default::default(),
     }
 }
 

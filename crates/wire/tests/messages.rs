@@ -9,10 +9,12 @@ use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PtySpec, Resource, StdinTarget};
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Gone,
-    GroupStall, Hello, MissingAgent, Note, Opened, Orphan, PROTOCOL_VERSION, RankTrace, RemoteShell, Role, Secret,
+    GroupStall, Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, Rejoin, RemoteShell, Role, Secret,
     SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
-use wireup_wire::session::{Entry, JobEntry, JobState, Kin, Log, NodeState, Place, Presence, Standing, Welcome};
+use wireup_wire::session::{
+    Entry, JobEntry, JobState, Log, NodeState, Place, Presence, SessionSnapshot, Standing, Welcome,
+};
 
 fn job() -> JobSpec {
     JobSpec {
@@ -60,9 +62,9 @@ fn session() -> SessionSpec {
     }
 }
 
-fn kin() -> Kin {
-    let place = Place { life: 3, parent: AgentId(0), is_adopted: true, is_lost: false };
-    Kin {
+fn snapshot() -> SessionSnapshot {
+    let place = Place { incarnation: 3, parent: AgentId(0), is_adopted: true, is_lost: false };
+    SessionSnapshot {
         root: vec!["10.0.0.1:5000".into()],
         at: 4,
         places: vec![(AgentId(5), place)],
@@ -184,7 +186,7 @@ fn controls() -> Vec<(&'static str, Control)> {
                 jobs: vec![JobId(1)],
                 parent: vec!["10.0.0.1:5000".into(), "[fe80::1]:5000".into()],
                 problem: "Permission denied".into(),
-                kin: Box::default(),
+                snapshot: Box::default(),
             },
         ),
         ("not-started", Control::NotStarted(missing())),
@@ -230,7 +232,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("start", Control::Start { spec: job().into(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
         ("over", Control::Over { agents: vec![agent] }),
         ("here", Control::Here(vec![(agent, 0), (asker, 2)])),
-        ("gone", Control::Gone(vec![Gone { by: asker, agent, life: 2, problem: "its link broke".into() }])),
+        ("gone", Control::Gone(vec![Gone { by: asker, agent, incarnation: 2, problem: "its link broke".into() }])),
         ("log", Control::Log(log())),
         ("are-you-alive", Control::AreYouAlive),
         ("alive", Control::Alive),
@@ -264,9 +266,9 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     };
     all.push(("control", "trace", encode(&trace)));
     for (name, role) in [
-        ("hello", Role::Child { life: 3 }),
+        ("hello", Role::Child { incarnation: 3 }),
         ("hello-direct", Role::Direct),
-        ("hello-orphan", Role::Orphan(Orphan { life: 1, at: 4 })),
+        ("hello-rejoin", Role::Rejoin(Rejoin { incarnation: 1, at: 4 })),
     ] {
         let hello = Hello { version: PROTOCOL_VERSION, agent: AgentId(1), host: "n1".into(), pid: 7, role };
         all.push(("control", name, encode(&hello)));
@@ -278,7 +280,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         by_parent: true,
         session: session(),
         jobs: vec![job()],
-        kin: kin(),
+        snapshot: snapshot(),
     };
     all.push(("bootstrap", "whole", bootstrap.encode()));
     all.push(("bootstrap", "body", encode(&bootstrap)));

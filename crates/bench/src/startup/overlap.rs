@@ -137,7 +137,7 @@ pub fn exchange_name(kind: Kind) -> String {
 struct Steps {
     blocking: Step,
     alone: Step,
-    behind: Step,
+    background: Step,
 }
 
 impl Steps {
@@ -147,19 +147,19 @@ impl Steps {
         let trials: Vec<Sample> = (0..TRIALS).map(|_| job.step(&blocking)).collect::<Result<_, _>>()?;
         let wholes = trials.iter().filter_map(|sample| sample.get(Metric::Whole));
         let work = kind.work(Duration::from_secs_f64(wholes.fold(0.0, f64::max)));
-        let behind = Step::exchange(later, flags.lengths).with_work(work);
-        Ok(Steps { blocking, alone: Step::work_alone(work, flags.lengths), behind })
+        let background = Step::exchange(later, flags.lengths).with_work(work);
+        Ok(Steps { blocking, alone: Step::work_alone(work, flags.lengths), background })
     }
 
     fn round(&self, job: &mut Job) -> Result<[Sample; 3], Failure> {
         let blocking = job.step(&self.blocking)?;
         let alone = job.step(&self.alone)?;
-        let mut behind = job.step(&self.behind)?;
+        let mut background = job.step(&self.background)?;
         let time = |sample: &Sample| sample.get(Metric::RankMedian);
-        if let (Some(blocking), Some(alone), Some(both)) = (time(&blocking), time(&alone), time(&behind)) {
-            behind.0.push((Metric::Overlap, overlap(blocking, alone, both)));
+        if let (Some(blocking), Some(alone), Some(both)) = (time(&blocking), time(&alone), time(&background)) {
+            background.0.push((Metric::Overlap, overlap(blocking, alone, both)));
         }
-        Ok([blocking, alone, behind])
+        Ok([blocking, alone, background])
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Setting {
 }
 
 /// All findings, each with the index of its host. Hosts that did not answer at all are handled by [`unreached`].
-pub fn findings(cases: &[Case], here: &Facts, setting: &Setting) -> Vec<(usize, Finding)> {
+pub fn findings(cases: &[Case], local: &Facts, setting: &Setting) -> Vec<(usize, Finding)> {
     let mut found = Vec::new();
     for (index, case) in cases.iter().enumerate() {
         let mut add = |finding: Finding| found.push((index, finding));
@@ -41,7 +41,7 @@ pub fn findings(cases: &[Case], here: &Facts, setting: &Setting) -> Vec<(usize, 
         if let Some(facts) = case.facts {
             of_machine(facts, setting).into_iter().for_each(&mut add);
             if let Some(seen) = case.seen {
-                beside_here(facts, seen, here).into_iter().for_each(&mut add);
+                beside_local(facts, seen, local).into_iter().for_each(&mut add);
             }
         }
     }
@@ -212,20 +212,20 @@ pub fn raise(name: &str, unit: &str) -> String {
 }
 
 /// Differences from this machine.
-fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
+fn beside_local(facts: &Facts, seen: &Seen, local: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
-    if facts.arch != here.arch {
-        let text = format!("it is an {} machine, this one is {}", facts.arch, here.arch);
+    if facts.arch != local.arch {
+        let text = format!("it is an {} machine, this one is {}", facts.arch, local.arch);
         found.push(Finding::remark(text, "programs must exist for both architectures"));
     }
-    if (&facts.version, &facts.build) != (&here.version, &here.build) {
+    if (&facts.version, &facts.build) != (&local.version, &local.build) {
         let text = format!("it has another build of wireup {}", facts.version);
         found.push(Finding::remark(text, "install the same build everywhere"));
     }
-    if facts.user != here.user {
+    if facts.user != local.user {
         let text = format!(
             "user id {} there, {} here: files created on one machine may belong to another user on the other",
-            facts.user, here.user
+            facts.user, local.user
         );
         found.push(Finding::remark(text, "log in as the same user (user@host)"));
     }
@@ -239,21 +239,21 @@ fn beside_here(facts: &Facts, seen: &Seen, here: &Facts) -> Vec<Finding> {
         (
             "open files",
             facts.limits.open_files,
-            here.limits.open_files,
+            local.limits.open_files,
             plain as fn(u64) -> String,
             "nofile",
             "LimitNOFILE",
         ),
-        ("locked memory", facts.limits.locked_memory, here.limits.locked_memory, bytes, "memlock", "LimitMEMLOCK"),
-        ("stack", facts.limits.stack, here.limits.stack, bytes, "stack", "LimitSTACK"),
-        ("core files", facts.limits.core, here.limits.core, bytes, "core", "LimitCORE"),
+        ("locked memory", facts.limits.locked_memory, local.limits.locked_memory, bytes, "memlock", "LimitMEMLOCK"),
+        ("stack", facts.limits.stack, local.limits.stack, bytes, "stack", "LimitSTACK"),
+        ("core files", facts.limits.core, local.limits.core, bytes, "core", "LimitCORE"),
     ];
-    for (what, there, here, unit, name, setting) in limits {
-        if is_less(there.hard, here.soft) {
+    for (what, there, local, unit, name, setting) in limits {
+        if is_less(there.hard, local.soft) {
             let text = format!(
                 "{what}: at most {} there, but ulimit here is {}; ranks get the host's limit",
                 limit(there.hard, unit),
-                limit(here.soft, unit)
+                limit(local.soft, unit)
             );
             found.push(Finding::remark(text, raise(name, setting)));
         }

@@ -11,10 +11,10 @@ use crate::flags::command::{Command, Own, Typed};
 use crate::flags::parsed::Start;
 use crate::flags::remote_shell::{Reach, SSH, remote_shell};
 use crate::flags::table::Id;
-use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::{Host, collapse_short};
 use crate::out;
+use crate::surroundings::Surroundings;
 use crate::words::shell;
 use judge::{Case, Setting};
 use std::ffi::OsString;
@@ -72,24 +72,25 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
 fn run(typed: Typed) -> Result<u8, String> {
     let send = typed.has("send");
     let Typed { parsed, section, .. } = typed;
-    let here = Here::read(|env| chosen::may_name_hosts(&parsed, Env(env)))
+    let surroundings = Surroundings::read(|env| chosen::may_name_hosts(&parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let chosen = chosen::chosen(&parsed, &here).map_err(|error| error.to_string())?;
-    let current = here.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
+    let chosen = chosen::chosen(&parsed, &surroundings).map_err(|error| error.to_string())?;
+    let current = surroundings.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
     let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Must come before this process raises any limit.
     let facts = facts_here(parsed.interface.as_deref(), None, &cwd);
     let Some(Chosen { hosts, step, origin }) = chosen else {
-        let (text, problems) = this_machine::lines(&facts, parsed.remote_shell.as_deref().unwrap_or(SSH[0]), &here);
+        let (text, problems) =
+            this_machine::lines(&facts, parsed.remote_shell.as_deref().unwrap_or(SSH[0]), &surroundings);
         out::print(&text);
         return Ok(if problems { PROBLEM } else { 0 });
     };
-    let remote_shell = remote_shell(parsed.remote_shell.as_deref(), Reach::of(true, step, Start::Tree), &here)
+    let remote_shell = remote_shell(parsed.remote_shell.as_deref(), Reach::of(true, step, Start::Tree), &surroundings)
         .map_err(|error| error.to_string())?;
     let plan = Plan {
-        hosts: hosts.list.iter().filter(|host| !host.here).map(|host| host.name.clone()).collect(),
+        hosts: hosts.list.iter().filter(|host| !host.is_local).map(|host| host.name.clone()).collect(),
         remote_shell: remote_shell.clone(),
-        program: here.program.clone(),
+        program: surroundings.program.clone(),
         interface: parsed.interface.clone(),
         cwd: cwd.clone().into_os_string().into_vec(),
         timeout_ns: parsed.start_timeout_ns.unwrap_or(TIMEOUT_NS),
@@ -114,10 +115,10 @@ fn run(typed: Typed) -> Result<u8, String> {
 }
 
 /// Hosts in the order in which they were named, with what is known about each.
-fn cases<'a>(hosts: &'a [Host], here: &'a Facts, seen: &'a [Seen]) -> Vec<Case<'a>> {
+fn cases<'a>(hosts: &'a [Host], local: &'a Facts, seen: &'a [Seen]) -> Vec<Case<'a>> {
     let mut seen = seen.iter();
-    let case = |host: &'a Host| match host.here {
-        true => Case { host: &host.name, facts: Some(here), seen: None },
+    let case = |host: &'a Host| match host.is_local {
+        true => Case { host: &host.name, facts: Some(local), seen: None },
         false => {
             let seen = seen.next();
             Case { host: &host.name, facts: seen.and_then(|seen| seen.facts.as_ref()), seen }

@@ -15,9 +15,9 @@ use wireup_wire::peer::MissingAgent;
 const LINES_MAX: usize = 32;
 
 /// The text, and whether there is a problem.
-pub fn report(cases: &[Case], here: &Facts, setting: &Setting) -> (String, bool) {
+pub fn report(cases: &[Case], local: &Facts, setting: &Setting) -> (String, bool) {
     let names: Vec<&str> = cases.iter().map(|case| case.host).collect();
-    let mut findings = judge::findings(cases, here, setting);
+    let mut findings = judge::findings(cases, local, setting);
     findings.extend(unreached(cases, setting));
     let having = |level| -> BTreeSet<usize> {
         findings.iter().filter(|(_, finding)| finding.level == level).map(|(host, _)| *host).collect()

@@ -2,7 +2,7 @@
 
 use super::finding::{Bytes, bytes, limit, plain};
 use super::judge::least;
-use crate::here::Here;
+use crate::surroundings::Surroundings;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ enum Cure {
 }
 
 /// The text, and whether there is a problem.
-pub fn lines(facts: &Facts, remote_shell: &str, here: &Here) -> (String, bool) {
+pub fn lines(facts: &Facts, remote_shell: &str, surroundings: &Surroundings) -> (String, bool) {
     let all = [
         line("wireup", format!("{}, {}", facts.version, facts.arch)),
         line("kernel", facts.kernel.clone()),
@@ -67,11 +67,11 @@ pub fn lines(facts: &Facts, remote_shell: &str, here: &Here) -> (String, bool) {
         memory(facts),
     ];
     let rest = [
-        working_directory(here),
-        remote(remote_shell, here),
+        working_directory(surroundings),
+        remote(remote_shell, surroundings),
         cache(facts),
-        line("launched by", outer(here)),
-        line("MPI found", mpi(here)),
+        line("launched by", outer(surroundings)),
+        line("MPI found", mpi(surroundings)),
     ];
     let all: Vec<Line> = all.into_iter().chain(interfaces(facts)).chain(rest).collect();
     let mut text = String::new();
@@ -191,8 +191,8 @@ fn interfaces(facts: &Facts) -> Vec<Line> {
     offered.chain(left_out).chain(nothing).collect()
 }
 
-fn working_directory(here: &Here) -> Line {
-    match &here.cwd {
+fn working_directory(surroundings: &Surroundings) -> Line {
+    match &surroundings.cwd {
         Ok(cwd) => line("directory", cwd.display().to_string()),
         Err(problem) => {
             line("directory", format!("does not exist any more: {problem}")).needed("cd to an existing one")
@@ -200,9 +200,9 @@ fn working_directory(here: &Here) -> Line {
     }
 }
 
-fn remote(remote_shell: &str, here: &Here) -> Line {
+fn remote(remote_shell: &str, surroundings: &Surroundings) -> Line {
     let program = remote_shell.split_whitespace().next().unwrap_or_default();
-    match on_path(here, program) {
+    match on_path(surroundings, program) {
         Some(path) => line("remote shell", path.display().to_string()),
         None => line("remote shell", format!("{program} not found"))
             .wise("install it (openssh-client), or choose another with --remote-shell; not needed on one machine"),
@@ -218,8 +218,8 @@ fn cache(facts: &Facts) -> Line {
     }
 }
 
-fn outer(here: &Here) -> String {
-    let set = |name: &str| here.env.iter().any(|(known, _)| known == name);
+fn outer(surroundings: &Surroundings) -> String {
+    let set = |name: &str| surroundings.env.iter().any(|(known, _)| known == name);
     let found: Vec<&str> = OUTER.iter().filter(|(name, _)| set(name)).map(|(_, what)| *what).collect();
     match found.is_empty() {
         true => "no other launcher".into(),
@@ -227,18 +227,18 @@ fn outer(here: &Here) -> String {
     }
 }
 
-fn mpi(here: &Here) -> String {
-    let found = MPI_PROGRAMS.iter().filter_map(|(program, name)| Some((on_path(here, program)?, name)));
+fn mpi(surroundings: &Surroundings) -> String {
+    let found = MPI_PROGRAMS.iter().filter_map(|(program, name)| Some((on_path(surroundings, program)?, name)));
     let found: Vec<String> = found.map(|(path, name)| format!("{name} ({})", path.display())).collect();
     if found.is_empty() { "none on the PATH; programs can bring their own".into() } else { found.join(", ") }
 }
 
-fn on_path(here: &Here, program: &str) -> Option<PathBuf> {
+fn on_path(surroundings: &Surroundings, program: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
     if program.contains('/') {
         return Some(PathBuf::from(program)).filter(is_program);
     }
-    let path = here.env.iter().find(|(name, _)| name == OsStr::new("PATH")).map(|(_, value)| value)?;
+    let path = surroundings.env.iter().find(|(name, _)| name == OsStr::new("PATH")).map(|(_, value)| value)?;
     std::env::split_paths(path).map(|folder| Path::new(&folder).join(program)).find(is_program)
 }
 
@@ -249,8 +249,11 @@ mod tests {
 
     #[test]
     fn a_healthy_machine_is_ok_line_by_line() {
-        let (text, problem) =
-            lines(&facts(), "sh", &Here { env: vec![("PATH".into(), "/usr/bin:/bin".into())], ..Here::example() });
+        let (text, problem) = lines(
+            &facts(),
+            "sh",
+            &Surroundings { env: vec![("PATH".into(), "/usr/bin:/bin".into())], ..Surroundings::example() },
+        );
         assert!(!problem, "{text}");
         assert!(text.contains("open files      ok       1024, up to 524288, enough for 104857 ranks\n"), "{text}");
         assert!(text.contains("interface       ok       docker0 172.17.0.1: left out, a bridge\n"), "{text}");
@@ -265,9 +268,12 @@ mod tests {
         ill.shm = None;
         ill.offered.clear();
         ill.nothing_offered = Some("no address matches".into());
-        let here =
-            Here { cwd: Err("deleted".into()), env: vec![("SLURM_JOB_ID".into(), "1".into())], ..Here::example() };
-        let (text, problem) = lines(&ill, "/no/such/shell", &here);
+        let surroundings = Surroundings {
+            cwd: Err("deleted".into()),
+            env: vec![("SLURM_JOB_ID".into(), "1".into())],
+            ..Surroundings::example()
+        };
+        let (text, problem) = lines(&ill, "/no/such/shell", &surroundings);
         assert!(problem);
         for part in [
             "open files      problem",

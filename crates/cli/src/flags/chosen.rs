@@ -2,9 +2,9 @@
 
 use super::error::FlagError;
 use super::parsed::{MapBy, Parsed};
-use crate::here::Here;
 use crate::hosts::allocation::{self, Allocation, Env};
 use crate::hosts::{self, Entry, Hosts, HostsError, Names};
+use crate::surroundings::Surroundings;
 
 /// The variable that names hosts if no flag does, in the syntax of `--hosts`.
 pub const VARIABLE: &str = "WIREUP_HOSTS";
@@ -33,14 +33,14 @@ pub fn may_name_hosts(parsed: &Parsed, env: Env) -> bool {
 }
 
 /// `None` for this machine or virtual nodes on it.
-pub fn chosen(parsed: &Parsed, here: &Here) -> Result<Option<Chosen>, FlagError> {
-    let env = Env(&here.env);
+pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Chosen>, FlagError> {
+    let env = Env(&surroundings.env);
     if let Some((entries, origin)) = named(parsed, env)? {
         // If the user has named hosts, a broken allocation does not matter.
         let allocation = allocation::detect(env).ok().flatten();
         let (entries, step) = within(entries, allocation.as_ref(), parsed);
         let origin = if step.is_some() { format!("{origin}, of {}", words(allocation.as_ref())) } else { origin };
-        return Ok(Some(Chosen { hosts: sum(entries, parsed, here, allocation.as_ref())?, origin, step }));
+        return Ok(Some(Chosen { hosts: sum(entries, parsed, surroundings, allocation.as_ref())?, origin, step }));
     }
     if parsed.virtual_nodes.is_some() {
         return Ok(None);
@@ -53,7 +53,7 @@ pub fn chosen(parsed: &Parsed, here: &Here) -> Result<Option<Chosen>, FlagError>
         if parsed.slots.is_some() { bare(&allocation) } else { allocation.entries(wanted(parsed, &allocation)) };
     let origin = format!("{} ({})", words(Some(&allocation)), allocation.told_by);
     let step = allocation.scheduler.step_program();
-    Ok(Some(Chosen { hosts: sum(entries, parsed, here, Some(&allocation))?, origin, step }))
+    Ok(Some(Chosen { hosts: sum(entries, parsed, surroundings, Some(&allocation))?, origin, step }))
 }
 
 /// The hosts that the user named, and where they were named.
@@ -120,9 +120,14 @@ fn wanted(parsed: &Parsed, allocation: &Allocation) -> Option<u64> {
     parsed.sections.iter().map(|section| section.ranks.map(u64::from)).sum()
 }
 
-fn sum(entries: Vec<Entry>, parsed: &Parsed, here: &Here, allocation: Option<&Allocation>) -> Result<Hosts, FlagError> {
-    let own = allocation.and_then(|allocation| allocation.own_name.as_deref()).unwrap_or(&here.host);
-    let names = Names::new(own, here.addresses.clone(), &entries);
+fn sum(
+    entries: Vec<Entry>,
+    parsed: &Parsed,
+    surroundings: &Surroundings,
+    allocation: Option<&Allocation>,
+) -> Result<Hosts, FlagError> {
+    let own = allocation.and_then(|allocation| allocation.own_name.as_deref()).unwrap_or(&surroundings.host);
+    let names = Names::new(own, surroundings.addresses.clone(), &entries);
     Ok(Hosts::new(entries, parsed.slots, &names)?)
 }
 

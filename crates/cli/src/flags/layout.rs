@@ -23,7 +23,7 @@ pub struct Layout {
 
 impl Layout {
     /// This machine, or the given number of virtual nodes on it.
-    pub fn here(virtual_nodes: Option<u32>, own: &str) -> Layout {
+    pub fn surroundings(virtual_nodes: Option<u32>, own: &str) -> Layout {
         let nodes: Vec<NodeSpec> = match virtual_nodes {
             None => vec![NodeSpec { agent: AgentId(0), name: own.to_owned(), shared: false }],
             Some(count) => (0..count)
@@ -35,11 +35,11 @@ impl Layout {
 
     /// One agent per host.
     pub fn of_hosts(hosts: &Hosts, own: &str) -> Layout {
-        let own = hosts.list.iter().find(|host| host.here).map_or(own, |host| &host.name);
+        let own = hosts.list.iter().find(|host| host.is_local).map_or(own, |host| &host.name);
         let mut agents = vec![AgentSpec { host: own.to_owned() }];
         let mut nodes = Vec::with_capacity(hosts.list.len());
         for host in &hosts.list {
-            let agent = if host.here { AgentId(0) } else { add(&mut agents, &host.name) };
+            let agent = if host.is_local { AgentId(0) } else { add(&mut agents, &host.name) };
             nodes.push(NodeSpec { agent, name: host.name.clone(), shared: false });
         }
         Layout { agents, nodes }

@@ -4,8 +4,8 @@ use super::error::FlagError;
 use super::parsed::Section;
 use super::values;
 use crate::environment;
-use crate::here::Here;
 use crate::program::flavour::{self, Choice, Context};
+use crate::surroundings::Surroundings;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use wireup_wire::job::{AppSpec, PmiFlavour};
 pub fn apps(
     sections: Vec<Section>,
     ranks: &[u32],
-    here: &Here,
+    surroundings: &Surroundings,
     local: bool,
 ) -> Result<(Vec<AppSpec>, Vec<String>), FlagError> {
     if sections.len() > usize::from(u16::MAX) {
         return Err(FlagError::TooManyPrograms(sections.len()));
     }
     let (mut apps, mut warnings) = (Vec::with_capacity(sections.len()), Vec::new());
-    let lookup = |name: &OsStr| here.env.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
+    let lookup = |name: &OsStr| surroundings.env.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
     for (section, &ranks) in sections.into_iter().zip(ranks) {
         let (env, missing) = environment::app_env(&section.env, lookup);
         warnings.extend(missing.iter().map(|name| {
@@ -31,7 +31,7 @@ pub fn apps(
                 values::shown(name)
             )
         }));
-        let cwd = working_directory(section.wdir, here, local)?;
+        let cwd = working_directory(section.wdir, surroundings, local)?;
         let argv = section.argv.into_iter().map(OsString::into_vec).collect();
         apps.push(AppSpec { ranks, argv, cwd: cwd.into_os_string().into_vec(), env });
     }
@@ -52,9 +52,9 @@ pub fn pmi(wish: Option<PmiFlavour>, apps: &[AppSpec], context: &Context) -> Cho
 
 /// The absolute path of a PMIx library, since nodes work in other directories. Its existence is checked only if all ranks run on this
 /// machine.
-pub fn pmix_library(path: &Path, here: &Here, local: bool) -> Result<String, FlagError> {
+pub fn pmix_library(path: &Path, surroundings: &Surroundings, local: bool) -> Result<String, FlagError> {
     let shown = path.display().to_string();
-    let path = here.absolute(shown.clone());
+    let path = surroundings.absolute(shown.clone());
     match local && !Path::new(&path).is_file() {
         true => Err(FlagError::PmixLibrary { path: shown }),
         false => Ok(path),
@@ -62,8 +62,8 @@ pub fn pmix_library(path: &Path, here: &Here, local: bool) -> Result<String, Fla
 }
 
 /// The absolute path of a working directory. It is checked only if the ranks see the same file system.
-fn working_directory(wdir: Option<PathBuf>, here: &Here, local: bool) -> Result<PathBuf, FlagError> {
-    let current = || match &here.cwd {
+fn working_directory(wdir: Option<PathBuf>, surroundings: &Surroundings, local: bool) -> Result<PathBuf, FlagError> {
+    let current = || match &surroundings.cwd {
         Ok(cwd) => Ok(cwd.clone()),
         Err(problem) => Err(FlagError::CurrentDirectory { problem: problem.clone() }),
     };

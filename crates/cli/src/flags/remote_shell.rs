@@ -2,7 +2,7 @@
 
 use super::error::FlagError;
 use super::parsed::Start;
-use crate::here::Here;
+use crate::surroundings::Surroundings;
 use wireup_node::agent::starters;
 use wireup_wire::peer::{RemoteShell, Starter};
 
@@ -27,7 +27,7 @@ pub const SSH: [&str; 11] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// There are no hosts.
-    Here,
+    Surroundings,
     Ssh,
     /// The hosts come from a batch system; one step of this program starts all agents, unless another way of starting is asked for.
     Allocation {
@@ -40,7 +40,7 @@ impl Reach {
     /// `step` is the program that starts a step on all of the hosts.
     pub fn of(hosts: bool, step: Option<&'static str>, start: Start) -> Reach {
         match (hosts, step) {
-            (false, _) => Reach::Here,
+            (false, _) => Reach::Surroundings,
             (true, None) => Reach::Ssh,
             (true, Some(program)) => Reach::Allocation { program, one_step: start == Start::Tree },
         }
@@ -48,19 +48,23 @@ impl Reach {
 }
 
 /// The remote shell; `command` if the user has named one.
-pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<RemoteShell, FlagError> {
+pub fn remote_shell(
+    command: Option<&str>,
+    reach: Reach,
+    surroundings: &Surroundings,
+) -> Result<RemoteShell, FlagError> {
     let mut words: Vec<String> = match (command, reach) {
         (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
-        (None, Reach::Here) => return Ok(RemoteShell::Local),
+        (None, Reach::Surroundings) => return Ok(RemoteShell::Local),
         (None, Reach::Allocation { program, one_step: true }) => vec![program.to_owned()],
         (None, Reach::Ssh | Reach::Allocation { one_step: false, .. }) => SSH.map(str::to_owned).to_vec(),
     };
     // Agents do not run in the launcher's directory.
     if let Some(program) = words.first_mut().filter(|program| program.contains('/')) {
-        *program = here.absolute(program.trim_start_matches("./").to_owned());
+        *program = surroundings.absolute(program.trim_start_matches("./").to_owned());
     }
     for word in words.iter_mut().skip(1) {
-        *word = with_absolute_file(word, here);
+        *word = with_absolute_file(word, surroundings);
     }
     let shell = RemoteShell::of_words(&words).ok_or(FlagError::EmptyRemoteShell)?;
     let (Some(system), Starter { program: Some(own), batch: Some(batch), .. }) =
@@ -77,7 +81,7 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
         Reach::Allocation { program, one_step: false } if program == *own => {
             Err(FlagError::StepStarts { program: own })
         }
-        Reach::Here | Reach::Ssh | Reach::Allocation { .. } => {
+        Reach::Surroundings | Reach::Ssh | Reach::Allocation { .. } => {
             Err(FlagError::StepOutside { program: own, allocation: batch.allocation })
         }
     }
@@ -85,8 +89,8 @@ pub fn remote_shell(command: Option<&str>, reach: Reach, here: &Here) -> Result<
 
 /// One word of a remote shell's command. If it is a file of the launcher's directory, or ends with one (`-oIdentityFile=keys/id`,
 /// `-Fconfig`), the file is replaced by its absolute path.
-fn with_absolute_file(word: &str, here: &Here) -> String {
-    let is_file = |path: &str| here.cwd.as_ref().is_ok_and(|cwd| !path.is_empty() && cwd.join(path).is_file());
+fn with_absolute_file(word: &str, surroundings: &Surroundings) -> String {
+    let is_file = |path: &str| surroundings.cwd.as_ref().is_ok_and(|cwd| !path.is_empty() && cwd.join(path).is_file());
     let path = match word.split_once('=') {
         _ if is_file(word) => word,
         Some((_, value)) => value,
@@ -94,7 +98,10 @@ fn with_absolute_file(word: &str, here: &Here) -> String {
     };
     match is_file(path) {
         // An absolute path is unchanged.
-        true => word[..word.len() - path.len()].to_owned() + &here.absolute(path.trim_start_matches("./").to_owned()),
+        true => {
+            word[..word.len() - path.len()].to_owned()
+                + &surroundings.absolute(path.trim_start_matches("./").to_owned())
+        }
         false => word.to_owned(),
     }
 }
@@ -105,7 +112,7 @@ mod tests {
 
     #[test]
     fn files_of_a_remote_shell_are_found_from_everywhere() {
-        let words = |command: &str| match remote_shell(Some(command), Reach::Ssh, &Here::example()) {
+        let words = |command: &str| match remote_shell(Some(command), Reach::Ssh, &Surroundings::example()) {
             Ok(RemoteShell::Ssh(words) | RemoteShell::Command(words)) => words.join(" "),
             other => panic!("{other:?}"),
         };

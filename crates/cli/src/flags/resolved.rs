@@ -9,9 +9,9 @@ use super::remote_shell::Reach;
 use super::session_nodes::SessionNodes;
 use super::{programs, session, streams};
 use crate::environment::Reached;
-use crate::here::Here;
 use crate::hosts::Hosts;
 use crate::program::flavour::Context;
+use crate::surroundings::Surroundings;
 use crate::{env_file, environment};
 use std::path::PathBuf;
 use wireup_coll::mapping::Mapping;
@@ -55,55 +55,65 @@ pub struct Resolved {
 }
 
 /// Applies defaults and reports contradictions.
-pub fn resolve(parsed: Parsed, here: Here) -> Result<Resolved, FlagError> {
-    resolve_on(None, parsed, here)
+pub fn resolve(parsed: Parsed, surroundings: Surroundings) -> Result<Resolved, FlagError> {
+    resolve_on(None, parsed, surroundings)
 }
 
 /// The same for a job of a standing session.
-pub fn resolve_in(session_nodes: SessionNodes, parsed: Parsed, here: Here) -> Result<Resolved, FlagError> {
-    resolve_on(Some(session_nodes), parsed, here)
+pub fn resolve_in(
+    session_nodes: SessionNodes,
+    parsed: Parsed,
+    surroundings: Surroundings,
+) -> Result<Resolved, FlagError> {
+    resolve_on(Some(session_nodes), parsed, surroundings)
 }
 
-fn resolve_on(session_nodes: Option<SessionNodes>, parsed: Parsed, here: Here) -> Result<Resolved, FlagError> {
+fn resolve_on(
+    session_nodes: Option<SessionNodes>,
+    parsed: Parsed,
+    surroundings: Surroundings,
+) -> Result<Resolved, FlagError> {
     let (hosts, origin, step) = match &session_nodes {
         Some(session_nodes) => (session_nodes.hosts.clone(), String::new(), None),
-        None => match chosen::chosen(&parsed, &here)? {
+        None => match chosen::chosen(&parsed, &surroundings)? {
             Some(Chosen { hosts, origin, step }) => (Some(hosts), origin, step),
             None => (None, String::new(), None),
         },
     };
     let start = session::start(&parsed, hosts.is_some())?;
     let Seating { layout, ranks, blocks, mapping } =
-        seat(&parsed, &here, start, hosts.as_ref(), session_nodes.as_ref())?;
-    let nspace = format!("wireup-{}-{:08x}", here.pid, here.tag);
+        place_ranks(&parsed, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())?;
+    let nspace = format!("wireup-{}-{:08x}", surroundings.pid, surroundings.tag);
     let in_session = session_nodes.is_some();
     let (job_id, session) = match session_nodes {
         Some(session_nodes) => (session_nodes.job, SessionSpec { verbose: parsed.verbose, ..session_nodes.session }),
         None => {
             let reach = Reach::of(hosts.is_some(), step, start);
-            (JobId(0), session::of_job(&parsed, &here, reach, &layout, nspace.clone())?)
+            (JobId(0), session::of_job(&parsed, &surroundings, reach, &layout, nspace.clone())?)
         }
     };
     let local = layout.is_alone() || session.remote_shell.starter().same_machine;
     let stdin = streams::stdin_target(parsed.stdin, mapping.job_size())?;
-    let pty = streams::pty_spec(parsed.pty, mapping.job_size(), here.terminal)?;
-    let options = options(&parsed, &here);
-    let (apps, warnings) = programs::apps(parsed.sections, &ranks, &here, local)?;
+    let pty = streams::pty_spec(parsed.pty, mapping.job_size(), surroundings.terminal)?;
+    let options = options(&parsed, &surroundings);
+    let (apps, warnings) = programs::apps(parsed.sections, &ranks, &surroundings, local)?;
     let mut env = Vec::new();
     for file in &parsed.env_files {
         env.extend(env_file::read_file(file)?);
     }
     env.extend(parsed.genv);
     let reached = match (local, session.remote_shell.starter().by_step()) {
-        (true, _) => Reached::Here,
+        (true, _) => Reached::Surroundings,
         (false, true) => Reached::ByStep,
         (false, false) => Reached::Elsewhere,
     };
-    let env = environment::job_env(here.env.iter().cloned(), reached, &env);
-    let library = parsed.pmix_library.as_deref().map(|path| programs::pmix_library(path, &here, local)).transpose()?;
-    let context = Context { env: &env, own: &here.program, local, library: library.as_deref() };
+    let env = environment::job_env(surroundings.env.iter().cloned(), reached, &env);
+    let library =
+        parsed.pmix_library.as_deref().map(|path| programs::pmix_library(path, &surroundings, local)).transpose()?;
+    let context = Context { env: &env, own: &surroundings.program, local, library: library.as_deref() };
     let pmi = programs::pmi(parsed.pmi, &apps, &context);
-    let inherits = !in_session && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, here.stdin_is_terminal);
+    let inherits =
+        !in_session && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal);
     Ok(Resolved {
         session,
         job: JobSpec {
@@ -112,7 +122,7 @@ fn resolve_on(session_nodes: Option<SessionNodes>, parsed: Parsed, here: Here) -
             nodes: layout.nodes,
             blocks,
             apps,
-            env: environment::for_pmi(env, pmi.flavour, here.tag, pmi.prefix.as_deref()),
+            env: environment::for_pmi(env, pmi.flavour, surroundings.tag, pmi.prefix.as_deref()),
             options: JobOptions {
                 pmi: pmi.flavour,
                 pmix_library: library.or(pmi.library),
@@ -129,7 +139,7 @@ fn resolve_on(session_nodes: Option<SessionNodes>, parsed: Parsed, here: Here) -
         verbose: parsed.verbose,
         dry_run: parsed.dry_run,
         display_map: parsed.display_map,
-        cpus: here.cpus,
+        cpus: surroundings.cpus,
         fanout_given: parsed.fanout.is_some(),
         map_by: parsed.map_by.unwrap_or(MapBy::Slot),
         slots: hosts
@@ -151,9 +161,9 @@ struct Seating {
     mapping: Mapping,
 }
 
-fn seat(
+fn place_ranks(
     parsed: &Parsed,
-    here: &Here,
+    surroundings: &Surroundings,
     start: Start,
     hosts: Option<&Hosts>,
     session_nodes: Option<&SessionNodes>,
@@ -162,7 +172,7 @@ fn seat(
         session_nodes.map_or(parsed.virtual_nodes.unwrap_or(1), |session_nodes| session_nodes.nodes.len() as u32);
     let places = match hosts {
         Some(hosts) => Places::Hosts(hosts),
-        None => Places::Here { nodes: nodes_here, cpus: here.cpus },
+        None => Places::Surroundings { nodes: nodes_here, cpus: surroundings.cpus },
     };
     let ranks = placement::ranks_per_app(parsed, places)?;
     let job_size: u32 = ranks.iter().sum();
@@ -174,19 +184,19 @@ fn seat(
             Layout { agents: session_nodes.session.agents.clone(), nodes: session_nodes.nodes.clone() }
         }
         (Some(hosts), None) if start == Start::Serial => {
-            let layout = Layout::of_ranks(hosts, &mapping, &here.host);
+            let layout = Layout::of_ranks(hosts, &mapping, &surroundings.host);
             blocks = layout::rank_blocks(job_size);
             mapping = placed(&blocks, job_size)?;
             layout
         }
-        (Some(hosts), None) => Layout::of_hosts(hosts, &here.host),
-        (None, None) => Layout::here(parsed.virtual_nodes, &here.host),
+        (Some(hosts), None) => Layout::of_hosts(hosts, &surroundings.host),
+        (None, None) => Layout::surroundings(parsed.virtual_nodes, &surroundings.host),
     };
     Ok(Seating { layout, ranks, blocks, mapping })
 }
 
 /// Options that follow from the flags alone.
-fn options(parsed: &Parsed, here: &Here) -> JobOptions {
+fn options(parsed: &Parsed, surroundings: &Surroundings) -> JobOptions {
     JobOptions {
         bind_to: parsed.bind_to.unwrap_or_default(),
         label: parsed.label,
@@ -194,8 +204,8 @@ fn options(parsed: &Parsed, here: &Here) -> JobOptions {
         split_output: parsed.output_dir.is_some(),
         rank_env: parsed.rank_env,
         profile: parsed.profile.is_some(),
-        umask: here.umask,
-        limits: here.limits.clone(),
+        umask: surroundings.umask,
+        limits: surroundings.limits.clone(),
         kill_grace_ns: parsed.kill_grace_ns.unwrap_or(KILL_GRACE_NS),
         stall_report_ns: parsed.stall_report_ns.unwrap_or(STALL_REPORT_NS),
         exchange: parsed.exchange.unwrap_or_default(),

@@ -6,7 +6,7 @@ use super::layout::{self, Layout};
 use super::parsed::{Parsed, Start};
 use super::remote_shell::{Reach, remote_shell};
 use super::session_nodes::StatedSlots;
-use crate::here::Here;
+use crate::surroundings::Surroundings;
 use wireup_wire::peer::SessionSpec;
 use wireup_wire::session::Standing;
 
@@ -18,26 +18,26 @@ const NODE_TIMEOUT_NS: u64 = 30_000_000_000;
 /// A job's own session.
 pub fn of_job(
     parsed: &Parsed,
-    here: &Here,
+    surroundings: &Surroundings,
     reach: Reach,
     layout: &Layout,
     name: String,
 ) -> Result<SessionSpec, FlagError> {
-    let start = start(parsed, reach != Reach::Here)?;
+    let start = start(parsed, reach != Reach::Surroundings)?;
     Ok(SessionSpec {
         name,
         fanout: layout.fanout(start, parsed.fanout),
         agents: layout.agents.clone(),
-        remote_shell: remote_shell(parsed.remote_shell.as_deref(), reach, here)?,
+        remote_shell: remote_shell(parsed.remote_shell.as_deref(), reach, surroundings)?,
         shells_max: layout::shells_max(start),
-        program: here.program.clone(),
+        program: surroundings.program.clone(),
         start_timeout_ns: parsed.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
         node_timeout_ns: parsed.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
         encrypt: parsed.encrypt,
         interface: parsed.interface.clone(),
         verbose: parsed.verbose,
         hold_ranks: false,
-        record_dir: parsed.record.clone().map(|directory| here.absolute(directory)),
+        record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
         transport: parsed.transport.unwrap_or_default(),
         link_delay_ns: parsed.link_delay_ns.unwrap_or(0),
         standing: None,
@@ -45,19 +45,23 @@ pub fn of_job(
 }
 
 /// The session for `wireup up`, with the slots that were stated.
-pub fn standing(parsed: &Parsed, here: &Here, name: &str) -> Result<(SessionSpec, StatedSlots), FlagError> {
-    let chosen = chosen::chosen(parsed, here)?;
+pub fn standing(
+    parsed: &Parsed,
+    surroundings: &Surroundings,
+    name: &str,
+) -> Result<(SessionSpec, StatedSlots), FlagError> {
+    let chosen = chosen::chosen(parsed, surroundings)?;
     let step = chosen.as_ref().and_then(|chosen| chosen.step);
     let hosts = chosen.map(|chosen| chosen.hosts);
     if parsed.start == Some(Start::Serial) {
         return Err(FlagError::SerialSession);
     }
     let layout = match &hosts {
-        Some(hosts) => Layout::of_hosts(hosts, &here.host),
-        None => Layout::here(parsed.virtual_nodes, &here.host),
+        Some(hosts) => Layout::of_hosts(hosts, &surroundings.host),
+        None => Layout::surroundings(parsed.virtual_nodes, &surroundings.host),
     };
     let reach = Reach::of(hosts.is_some(), step, start(parsed, hosts.is_some())?);
-    let spec = of_job(parsed, here, reach, &layout, name.to_owned())?;
+    let spec = of_job(parsed, surroundings, reach, &layout, name.to_owned())?;
     // Agents without a node run no ranks.
     let mut slots = vec![0; layout.agents.len()];
     let mut told = StatedSlots { slots_stated: false, slots_max: vec![None; layout.agents.len()] };

@@ -5,8 +5,8 @@
 
 use super::chosen;
 use super::parsed::Parsed;
-use crate::here::Here;
 use crate::hosts::{Host, Hosts, Names};
+use crate::surroundings::Surroundings;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::NodeSpec;
 use wireup_wire::peer::{AgentSpec, RemoteShell, SessionSpec};
@@ -49,7 +49,7 @@ pub enum SessionNodesError {
 impl SessionNodes {
     pub fn new(
         parsed: &Parsed,
-        here: &Here,
+        surroundings: &Surroundings,
         welcome: &Welcome,
         told: &StatedSlots,
     ) -> Result<SessionNodes, SessionNodesError> {
@@ -58,7 +58,7 @@ impl SessionNodes {
         let named = parsed.names_hosts();
         let asked = match parsed.session.is_some() && !named {
             true => None,
-            false => chosen::chosen(parsed, here)?.map(|chosen| chosen.hosts),
+            false => chosen::chosen(parsed, surroundings)?.map(|chosen| chosen.hosts),
         };
         let own = |agent: usize| welcome.nodes[agent].slots > 0;
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
@@ -73,7 +73,7 @@ impl SessionNodes {
         };
         let (agents, hosts) = match (asked, parsed.virtual_nodes) {
             (Some(hosts), _) => {
-                let mut agents = of_hosts(&hosts, &all, here, welcome, &elsewhere, named)?;
+                let mut agents = of_hosts(&hosts, &all, surroundings, welcome, &elsewhere, named)?;
                 let mut list = hosts.list;
                 let kept: Vec<bool> = agents.iter().map(&mut there).collect();
                 let mut each = kept.iter().copied();
@@ -108,14 +108,14 @@ impl SessionNodes {
 fn of_hosts(
     hosts: &Hosts,
     all: &[usize],
-    here: &Here,
+    surroundings: &Surroundings,
     welcome: &Welcome,
     elsewhere: &impl Fn(String) -> SessionNodesError,
     named: bool,
 ) -> Result<Vec<usize>, SessionNodesError> {
-    let names = Names::new(&here.host, here.addresses.clone(), &[]);
+    let names = Names::new(&surroundings.host, surroundings.addresses.clone(), &[]);
     let find = |host: &Host| {
-        let same = |state: &NodeState| state.host == host.name || (host.here && names.is_here(&state.host));
+        let same = |state: &NodeState| state.host == host.name || (host.is_local && names.is_local(&state.host));
         all.iter().copied().find(|&agent| same(&welcome.nodes[agent]))
     };
     let mut agents = Vec::with_capacity(hosts.list.len());
@@ -138,7 +138,7 @@ fn of_session(agents: &[usize], welcome: &Welcome, told: &StatedSlots, slots: Op
         name: welcome.nodes[agent].host.clone(),
         slots: slots.filter(|_| !told.slots_stated).unwrap_or(welcome.nodes[agent].slots),
         slots_max: told.slots_max.get(agent).copied().flatten(),
-        here: agent == 0,
+        is_local: agent == 0,
     };
     Hosts { list: agents.iter().map(host).collect(), stated: told.slots_stated || slots.is_some() }
 }
@@ -188,8 +188,8 @@ mod tests {
 
     fn session_nodes(line: &str, welcome: &Welcome) -> Result<(Vec<u32>, Option<Vec<u32>>), String> {
         let told = StatedSlots { slots_stated: true, slots_max: Vec::new() };
-        let session_nodes =
-            SessionNodes::new(&parsed(line), &Here::example(), welcome, &told).map_err(|error| error.to_string())?;
+        let session_nodes = SessionNodes::new(&parsed(line), &Surroundings::example(), welcome, &told)
+            .map_err(|error| error.to_string())?;
         let slots = session_nodes.hosts.map(|hosts| hosts.list.iter().map(|host| host.slots).collect());
         Ok((session_nodes.nodes.iter().map(|node| node.agent.0).collect(), slots))
     }
@@ -198,7 +198,8 @@ mod tests {
     fn all_that_are_there_without_a_word() {
         assert_eq!(session_nodes("./a", &welcome()), Ok((vec![1, 3], Some(vec![4, 8]))));
         let told = StatedSlots { slots_stated: true, slots_max: Vec::new() };
-        let session_nodes = SessionNodes::new(&parsed("./a"), &Here::example(), &welcome(), &told).expect("nodes");
+        let session_nodes =
+            SessionNodes::new(&parsed("./a"), &Surroundings::example(), &welcome(), &told).expect("nodes");
         assert_eq!((session_nodes.lost, session_nodes.job), (vec!["n2".to_owned()], JobId(7)));
     }
 

@@ -42,8 +42,9 @@ pub fn may_inherit_stdin(
     match stdin {
         StdinTarget::None | StdinTarget::All => false,
         StdinTarget::One(rank) => {
-            let here = mapping.place(rank).is_some_and(|(node, _)| layout.nodes[node.index()].agent == AgentId(0));
-            here && !is_terminal && pty.is_none_or(|pty| pty.rank != rank)
+            let surroundings =
+                mapping.place(rank).is_some_and(|(node, _)| layout.nodes[node.index()].agent == AgentId(0));
+            surroundings && !is_terminal && pty.is_none_or(|pty| pty.rank != rank)
         }
     }
 }

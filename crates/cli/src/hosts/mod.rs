@@ -6,11 +6,11 @@
 
 pub mod allocation;
 mod file;
-mod here;
+mod local_names;
 mod problem;
 
 pub use file::read_file;
-pub use here::{Names, addresses};
+pub use local_names::{Names, addresses};
 pub use problem::HostsError;
 pub use wireup_node::hosts::{HostProblem, collapse_short};
 
@@ -35,7 +35,7 @@ pub struct Host {
     /// A limit that `--oversubscribe` does not lift.
     pub slots_max: Option<u32>,
     /// It is the launcher's own machine.
-    pub here: bool,
+    pub is_local: bool,
 }
 
 /// All hosts of a job, in the order in which they were first named. Never empty.
@@ -75,20 +75,20 @@ impl Hosts {
     pub fn new(entries: Vec<Entry>, slots: Option<u32>, names: &Names) -> Result<Hosts, HostsError> {
         let mut sums: Vec<Sum> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
-        let mut place_here = None;
+        let mut local_at = None;
         let mut stated = slots.is_some();
         for entry in entries {
-            let here = names.is_here(&entry.name);
-            let known = if here { place_here } else { places.get(&entry.name).copied() };
+            let is_local = names.is_local(&entry.name);
+            let known = if is_local { local_at } else { places.get(&entry.name).copied() };
             stated |= known.is_some() || entry.slots.is_some() || entry.slots_max.is_some();
             let at = known.unwrap_or(sums.len());
             if known.is_none() {
-                if here {
-                    place_here = Some(at);
+                if is_local {
+                    local_at = Some(at);
                 } else {
                     places.insert(entry.name.clone(), at);
                 }
-                sums.push(Sum { name: entry.name.clone(), here, ..Sum::default() });
+                sums.push(Sum { name: entry.name.clone(), is_local, ..Sum::default() });
             }
             sums[at].add(&entry);
         }
@@ -106,7 +106,7 @@ impl Hosts {
 #[derive(Default)]
 struct Sum {
     name: String,
-    here: bool,
+    is_local: bool,
     stated: Option<u32>,
     /// Mentions without a number.
     bare: u32,
@@ -132,7 +132,7 @@ impl Sum {
         };
         // The limit is never less than the slots, for example when another mention has no limit.
         let slots_max = self.slots_max.map(|max| max.max(slots));
-        Host { name: self.name, slots, slots_max, here: self.here }
+        Host { name: self.name, slots, slots_max, is_local: self.is_local }
     }
 }
 

@@ -45,9 +45,9 @@ fn the_same_host_twice_adds_slots() {
     assert_eq!(shown(&hosts("a:3,b,a:2,a")), [("a", 6), ("b", 1)]);
     assert_eq!(shown(&hosts("a:4294967295,a:2")), [("a", u32::MAX)]);
     // All names of this machine are one node.
-    let here = hosts("localhost:2,n1,cn17:3,127.0.0.1");
-    assert_eq!(shown(&here), [("localhost", 6), ("n1", 1)]);
-    assert!(here.list[0].here && !here.list[1].here);
+    let is_local = hosts("localhost:2,n1,cn17:3,127.0.0.1");
+    assert_eq!(shown(&is_local), [("localhost", 6), ("n1", 1)]);
+    assert!(is_local.list[0].is_local && !is_local.list[1].is_local);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use crate::flags::FlagError;
 use crate::flags::parsed::Parsed;
 use crate::flags::session_nodes::{SessionNodes, SessionNodesError, StatedSlots};
 use crate::flags::table;
-use crate::here::Here;
 use crate::out;
+use crate::surroundings::Surroundings;
 use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError};
 
 /// The result of the search.
@@ -53,12 +53,16 @@ fn is_as_good_as_none(error: &CallError) -> bool {
 }
 
 /// The nodes that the job gets in the session; the inner error is the reason why it is to run on its own instead.
-pub fn session_nodes(parsed: &Parsed, here: &Here, session: &Attached) -> Result<Result<SessionNodes, String>, String> {
+pub fn session_nodes(
+    parsed: &Parsed,
+    surroundings: &Surroundings,
+    session: &Attached,
+) -> Result<Result<SessionNodes, String>, String> {
     let name = parsed.session.as_deref().unwrap_or(DEFAULT_NAME);
     // If the facts cannot be read, the session is treated as one without stated slots.
     let facts = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()).unwrap_or_default();
     let told = StatedSlots { slots_stated: facts.slots_stated, slots_max: facts.slots_max };
-    match SessionNodes::new(parsed, here, &session.welcome, &told) {
+    match SessionNodes::new(parsed, surroundings, &session.welcome, &told) {
         Ok(session_nodes) => Ok(Ok(session_nodes)),
         Err(error @ SessionNodesError::Elsewhere { .. }) if parsed.session.is_none() => Ok(Err(error.to_string())),
         Err(error @ SessionNodesError::Elsewhere { .. }) => {

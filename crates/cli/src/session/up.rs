@@ -6,10 +6,10 @@ use crate::flags::command::{Command, Own, Typed};
 use crate::flags::parsed::{Parsed, Section};
 use crate::flags::session;
 use crate::flags::table::Id;
-use crate::here::Here;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::out;
+use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wireup_node::session::{
@@ -57,9 +57,9 @@ const LOOK: Duration = Duration::from_millis(2);
 pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
     let text = |own: &Own| typed.text(own.name).map_err(|error| error.to_string());
     let name = text(&NAME)?.or(text(&SESSION)?).unwrap_or_else(|| DEFAULT_NAME.to_owned());
-    let here = Here::read(|env| may_name_hosts(&typed.parsed, Env(env)))
+    let surroundings = Surroundings::read(|env| may_name_hosts(&typed.parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let (spec, told) = session::standing(&typed.parsed, &here, &name).map_err(|error| error.to_string())?;
+    let (spec, told) = session::standing(&typed.parsed, &surroundings, &name).map_err(|error| error.to_string())?;
     let lingers = typed.has(LINGER.name);
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
     let begun = matches!(claim, Claim::Ours);

@@ -9,7 +9,7 @@ mod names;
 mod trial;
 mod victim;
 
-use crate::harness::faults::{Shell, Site};
+use crate::harness::faults::{FaultSite, Shell};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +45,7 @@ fn at_random_moments() {
 }
 
 fn at_one_site(shell: Shell, seed: u64, trials: u64, next: &AtomicU64, all: &Mutex<Vec<Report>>) {
-    let fresh = || Site::start(NODES, shell, &[Site::share()]);
+    let fresh = || FaultSite::start(NODES, shell, &[FaultSite::share()]);
     let Some(mut site) = fresh() else { return };
     let lengths = typical_lengths(&site);
     loop {

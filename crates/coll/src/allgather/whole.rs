@@ -90,8 +90,8 @@ impl Allgather {
     pub fn on_message(&mut self, from: Sender, payload: Rope) -> Result<Progress, Refused> {
         let mut progress = Progress::default();
         match from {
-            Sender::Child(child, tag) => self.on_up(child, tag.form, payload, &mut progress)?,
-            Sender::Parent(tag) => self.on_down(tag.form, payload, &mut progress)?,
+            Sender::Child(child, tag) => self.on_child_frame(child, tag.form, payload, &mut progress)?,
+            Sender::Parent(tag) => self.on_parent_frame(tag.form, payload, &mut progress)?,
             Sender::Peer(from, tag) => {
                 let step = self.rounds(tag.algorithm)?.on_message(from, tag.round, payload)?;
                 self.on_step(step, &mut progress)?;
@@ -115,7 +115,13 @@ impl Allgather {
         self.on_part(part, progress)
     }
 
-    fn on_up(&mut self, child: usize, form: Form, payload: Rope, progress: &mut Progress) -> Result<(), Refused> {
+    fn on_child_frame(
+        &mut self,
+        child: usize,
+        form: Form,
+        payload: Rope,
+        progress: &mut Progress,
+    ) -> Result<(), Refused> {
         let is_size = match form {
             Form::Data => false,
             Form::Size => true,
@@ -157,7 +163,7 @@ impl Allgather {
     }
 
     /// All blocks, or the algorithm to use, from the parent.
-    fn on_down(&mut self, form: Form, payload: Rope, progress: &mut Progress) -> Result<(), Refused> {
+    fn on_parent_frame(&mut self, form: Form, payload: Rope, progress: &mut Progress) -> Result<(), Refused> {
         if !self.gathered || core::mem::replace(&mut self.told, true) {
             return Err(Refused::EarlyOutcome);
         }

@@ -91,8 +91,8 @@ impl AgentDriver {
         };
         let me = config.agent;
         let mut links = LinkConfig::new(&config.session, me, std::env::var("SSH_CONNECTION").ok().as_deref());
-        if let Some(place) = config.kin.place(me) {
-            (links.parent, links.life) = (place.parent, place.life);
+        if let Some(place) = config.snapshot.place(me) {
+            (links.parent, links.incarnation) = (place.parent, place.incarnation);
         }
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),

@@ -13,7 +13,7 @@ pub struct LinkConfig {
     /// The agent that this one dials; not used at the root.
     pub parent: AgentId,
     /// The incarnation of this agent.
-    pub life: u32,
+    pub incarnation: u32,
     /// The time left to link back when this agent was called.
     pub start_timeout_ns: u64,
     /// A link that is silent for this long is lost; 0: never.
@@ -37,7 +37,7 @@ impl LinkConfig {
         LinkConfig {
             local: starter.same_machine,
             parent: parent.unwrap_or_default(),
-            life: 0,
+            incarnation: 0,
             start_timeout_ns: session.start_timeout_ns,
             node_timeout_ns: session.node_timeout_ns,
             encrypt: session.encrypt,

@@ -22,7 +22,7 @@ enum AgentError {
     #[error("{0}")]
     Place(String),
     #[error("{0}")]
-    Nobody(String),
+    NotInStep(String),
     #[error(transparent)]
     Bootstrap(#[from] PeerError),
     #[error(transparent)]
@@ -86,7 +86,7 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
     };
     let born = Born { process_ns, bootstrap_ns: monotonic_ns() };
     if let Some(system) = starters::batch_system(&bootstrap.session.remote_shell) {
-        let me = step::find_self(system, &bootstrap.session).map_err(AgentError::Nobody)?;
+        let me = step::find_self(system, &bootstrap.session).map_err(AgentError::NotInStep)?;
         let ended = serve(bootstrap, me, true, born);
         if let Err(error) = &ended {
             step::announce_problem(me, &error.to_string());
@@ -99,14 +99,14 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
 
 /// Runs an agent until its session ends. `by_step`: a batch system has started it.
 fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
-    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, kin } = bootstrap;
+    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, snapshot } = bootstrap;
     let start_timeout_ns = session.start_timeout_ns;
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
     let links = LinkConfig::new(&session, me, ssh_connection.as_deref());
     // The parent's addresses as passed on to the agents below this one.
     let known = if by_parent { links.with_caller(&parent) } else { parent.clone() };
-    let new_parent = kin.place(me).map(|place| place.parent);
-    let config = AgentConfig { parent: known, kin, ..AgentConfig::new(me, session, born) };
+    let new_parent = snapshot.place(me).map(|place| place.parent);
+    let config = AgentConfig { parent: known, snapshot, ..AgentConfig::new(me, session, born) };
     let mut driver = AgentDriver::new(config, Some(secret))?;
     let mut called = None;
     if by_step {

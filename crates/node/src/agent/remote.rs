@@ -37,12 +37,12 @@ pub fn own_build() -> String {
 
 /// Identifies this program: its build id, and a digest of what is sent of it, which is made when it is sent.
 #[derive(Default)]
-pub struct Own {
+pub struct OwnProgram {
     build: Option<String>,
     digest: Option<String>,
 }
 
-impl Own {
+impl OwnProgram {
     /// The words after `… host`, with `asked` after `agent`.
     ///
     /// # Errors

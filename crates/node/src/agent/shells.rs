@@ -4,7 +4,7 @@ pub mod child;
 pub mod remote_shell;
 
 use super::keeper_link::KeeperLink;
-use super::remote::{self, Own};
+use super::remote::{self, OwnProgram};
 use super::starters;
 use super::step::Steps;
 use super::tail::{Stream, Tail};
@@ -35,13 +35,13 @@ pub struct Shells {
     keeper: KeeperLink,
     errors: BTreeMap<ShellId, Tail>,
     pub steps: Steps,
-    own: Own,
+    own: OwnProgram,
 }
 
 impl Shells {
     pub fn begin(spare: Option<Keeper>, reactor: &Reactor) -> io::Result<Shells> {
         let keeper = KeeperLink::begin(spare, Token::Shells, reactor)?;
-        Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), own: Own::default() })
+        Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), own: OwnProgram::default() })
     }
 
     /// Calls the session's remote shell for an agent, with the bootstrap message on standard input, or with an empty one as a

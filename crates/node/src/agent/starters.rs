@@ -56,24 +56,24 @@ pub enum Complaint {
     GivenUp,
 }
 
-pub enum Way {
+pub enum StartMethod {
     EachCall(&'static dyn EachCall),
     Step(&'static dyn BatchSystem),
 }
 
 /// The table.
-pub fn way(shell: &RemoteShell) -> Way {
+pub fn method(shell: &RemoteShell) -> StartMethod {
     match shell {
-        RemoteShell::Local => Way::EachCall(&Child),
-        RemoteShell::Command(_) | RemoteShell::Ssh(_) => Way::EachCall(&Shell),
-        RemoteShell::Srun(_) => Way::Step(&Srun),
+        RemoteShell::Local => StartMethod::EachCall(&Child),
+        RemoteShell::Command(_) | RemoteShell::Ssh(_) => StartMethod::EachCall(&Shell),
+        RemoteShell::Srun(_) => StartMethod::Step(&Srun),
     }
 }
 
 pub fn batch_system(shell: &RemoteShell) -> Option<&'static dyn BatchSystem> {
-    match way(shell) {
-        Way::Step(system) => Some(system),
-        Way::EachCall(_) => None,
+    match method(shell) {
+        StartMethod::Step(system) => Some(system),
+        StartMethod::EachCall(_) => None,
     }
 }
 
@@ -87,12 +87,12 @@ pub fn is_in_step() -> bool {
 /// # Errors
 /// This program's path cannot be found.
 pub fn program_for(shell: &RemoteShell, host: &str, command: Vec<Vec<u8>>) -> io::Result<Program> {
-    match way(shell) {
-        Way::EachCall(way) => {
-            let argv = way.argv(shell.words(), host, command)?;
+    match method(shell) {
+        StartMethod::EachCall(method) => {
+            let argv = method.argv(shell.words(), host, command)?;
             Ok(Program { argv, cwd: b"/".to_vec(), env: remote::environment() })
         }
-        Way::Step(system) => Ok(step_program(system, shell.words(), &[host.to_owned()], command)),
+        StartMethod::Step(system) => Ok(step_program(system, shell.words(), &[host.to_owned()], command)),
     }
 }
 
@@ -116,11 +116,12 @@ mod tests {
     fn every_way_has_the_code_that_its_row_asks_for() {
         for shell in RemoteShell::all(&["prog".to_owned()]) {
             let starter = shell.starter();
-            match way(&shell) {
-                Way::Step(_) => assert!(starter.by_step(), "{shell:?}"),
-                Way::EachCall(way) => {
+            match method(&shell) {
+                StartMethod::Step(_) => assert!(starter.by_step(), "{shell:?}"),
+                StartMethod::EachCall(method) => {
                     assert!(!starter.by_step(), "{shell:?}");
-                    let argv = way.argv(shell.words(), "n1", vec![b"run".to_vec()]).expect("this test has a program");
+                    let argv =
+                        method.argv(shell.words(), "n1", vec![b"run".to_vec()]).expect("this test has a program");
                     let names_host = argv.iter().any(|word| word == b"n1");
                     assert_eq!(names_host, !starter.same_machine, "{shell:?}: {argv:?}");
                 }

@@ -122,7 +122,7 @@ pub struct Offer {
 type Open = Box<dyn FnOnce() -> io::Result<Box<dyn Carrier>>>;
 
 /// One way to a peer.
-pub struct Way {
+pub struct Candidate {
     /// Its description for error messages, usually an address.
     pub words: String,
     /// Time for a handshake (ns).
@@ -130,7 +130,7 @@ pub struct Way {
     pub open: Open,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }
@@ -168,7 +168,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// The offer is faulty, or something is wrong on this side; a message for the user.
-    fn ways(&mut self, offer: &Offer) -> Result<Vec<Way>, String>;
+    fn candidates(&mut self, offer: &Offer) -> Result<Vec<Candidate>, String>;
 
     /// Takes incoming connections, and data for links without a descriptor of their own; a bounded share per call.
     fn take_in(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<Box<dyn Carrier>>;

@@ -3,7 +3,7 @@
 //! The state machine of `proto` decides which host is called when and how, and what an exit means; this file handles the processes. A
 //! keeper holds them, so that they end with this process, however that ends.
 
-use crate::agent::remote::Own;
+use crate::agent::remote::OwnProgram;
 use crate::agent::starters;
 use crate::agent::tail::{Stream, Tail};
 use crate::keeper::{Alive, Batch, Keeper, KeeperEvent, Process, Request, StdinKind};
@@ -82,7 +82,7 @@ pub struct Calls {
     running: BTreeMap<u32, Running>,
     /// The deadline of each host, once it was called; `None`: it is finished.
     until: Vec<Option<u64>>,
-    own: Own,
+    own: OwnProgram,
     heard: Vec<(usize, Heard)>,
 }
 
@@ -117,7 +117,7 @@ impl Calls {
             starts,
             running: BTreeMap::new(),
             until: vec![Some(u64::MAX); calls.len()],
-            own: Own::default(),
+            own: OwnProgram::default(),
             heard: Vec::new(),
             common,
             calls,

@@ -55,7 +55,7 @@ impl Guests {
             match self.listener.accept() {
                 Ok(Accepted::Guest(socket)) => self.welcome(now_ns, socket, reactor),
                 Ok(Accepted::TurnedAway) => {}
-                Ok(Accepted::Nobody) => return,
+                Ok(Accepted::NoneWaiting) => return,
                 // Most likely no descriptor is left.
                 Err(_) => return self.pause.begin(self.listener.fd(), LISTENER, now_ns, reactor),
             }

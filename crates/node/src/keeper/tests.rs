@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A keeper, and its reports by slot.
 struct Bench {
     keeper: Keeper,
-    told: BTreeMap<u32, Told>,
+    reported: BTreeMap<u32, Reported>,
     swept: usize,
     renewed: usize,
     alive: Alive,
 }
 
 #[derive(Default)]
-struct Told {
+struct Reported {
     pid: u32,
     spawn_ns: u64,
     exec_ns: u64,
@@ -41,7 +41,7 @@ fn open_files(soft: u64) -> Vec<Limit> {
     vec![Limit { resource: Resource::Nofile, soft }]
 }
 
-impl Told {
+impl Reported {
     fn over(&self) -> bool {
         self.failed.is_some() || self.exited.is_some()
     }
@@ -58,7 +58,7 @@ impl Told {
 
 impl Bench {
     fn new() -> Bench {
-        Bench { keeper: Keeper::fork().unwrap(), told: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
+        Bench { keeper: Keeper::fork().unwrap(), reported: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
     }
 
     fn request(&mut self, request: &Request) {
@@ -79,16 +79,16 @@ impl Bench {
     fn note(&mut self, event: KeeperEvent) {
         match event {
             KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
-                let told = Told { pid, spawn_ns, exec_ns, fds, ..Told::default() };
-                assert!(self.told.insert(slot, told).is_none(), "slot {slot} started twice");
+                let reported = Reported { pid, spawn_ns, exec_ns, fds, ..Reported::default() };
+                assert!(self.reported.insert(slot, reported).is_none(), "slot {slot} started twice");
             }
             KeeperEvent::StartFailed { slot, error } => {
-                let told = Told { failed: Some(error), ..Told::default() };
-                assert!(self.told.insert(slot, told).is_none(), "slot {slot} failed after its start");
+                let reported = Reported { failed: Some(error), ..Reported::default() };
+                assert!(self.reported.insert(slot, reported).is_none(), "slot {slot} failed after its start");
             }
             KeeperEvent::Exited { slot, status } => {
-                let told = self.told.get_mut(&slot).expect("an exit follows a start");
-                assert!(told.exited.replace(status).is_none() && told.failed.is_none());
+                let reported = self.reported.get_mut(&slot).expect("an exit follows a start");
+                assert!(reported.exited.replace(status).is_none() && reported.failed.is_none());
             }
             KeeperEvent::Swept => self.swept += 1,
             KeeperEvent::Renewed => self.renewed += 1,
@@ -106,17 +106,17 @@ impl Bench {
     fn run(&mut self, batch: Batch) {
         let slots: Vec<u32> = batch.processes.iter().map(|process| process.slot).collect();
         self.request(&Request::Spawn(batch));
-        self.until(|bench| slots.iter().all(|slot| bench.told.get(slot).is_some_and(Told::over)));
+        self.until(|bench| slots.iter().all(|slot| bench.reported.get(slot).is_some_and(Reported::over)));
     }
 
     fn start(&mut self, batch: Batch) {
         let slots: Vec<u32> = batch.processes.iter().map(|process| process.slot).collect();
         self.request(&Request::Spawn(batch));
-        self.until(|bench| slots.iter().all(|slot| bench.told.contains_key(slot)));
+        self.until(|bench| slots.iter().all(|slot| bench.reported.contains_key(slot)));
     }
 
     fn exit_of(&self, slot: u32) -> ExitStatus {
-        self.told[&slot].exited.expect("the process has ended")
+        self.reported[&slot].exited.expect("the process has ended")
     }
 }
 
@@ -138,9 +138,9 @@ fn shell(script: &str, change: impl FnOnce(&mut Process)) -> (ExitStatus, String
     let mut process = Process::new(4);
     change(&mut process);
     bench.run(batch(&["sh", "-c", script], vec![process]));
-    let told = bench.told.get_mut(&4).unwrap();
-    assert_eq!(told.failed, None);
-    let result = (told.exited.unwrap(), told.output());
+    let reported = bench.reported.get_mut(&4).unwrap();
+    assert_eq!(reported.failed, None);
+    let result = (reported.exited.unwrap(), reported.output());
     bench.keeper.close().unwrap();
     result
 }
@@ -162,11 +162,11 @@ fn wait_until_gone(pid: u32) {
 fn three_hundred_start_and_end_once_each() {
     let mut bench = Bench::new();
     bench.run(batch(&["true"], (0..300).map(Process::new).collect()));
-    assert_eq!(bench.told.len(), 300);
-    for told in bench.told.values() {
-        assert_eq!((told.exited, &told.failed), (Some(ExitStatus::Exited(0)), &None));
-        assert!(told.spawn_ns > 0 && told.exec_ns >= told.spawn_ns);
-        assert!(told.fds.stdout.is_some() && told.fds.stderr.is_some() && told.fds.stdin.is_none());
+    assert_eq!(bench.reported.len(), 300);
+    for reported in bench.reported.values() {
+        assert_eq!((reported.exited, &reported.failed), (Some(ExitStatus::Exited(0)), &None));
+        assert!(reported.spawn_ns > 0 && reported.exec_ns >= reported.spawn_ns);
+        assert!(reported.fds.stdout.is_some() && reported.fds.stderr.is_some() && reported.fds.stdin.is_none());
     }
     bench.request(&Request::Sweep);
     bench.until(|bench| bench.swept == 1);
@@ -179,8 +179,8 @@ fn an_agent_that_reads_late_misses_nothing() {
     let processes = (0..600).map(|slot| Process { pmi: true, ..Process::new(slot) });
     bench.request(&Request::Spawn(batch(&["true"], processes.collect())));
     std::thread::sleep(Duration::from_millis(300));
-    bench.until(|bench| bench.told.len() == 600 && bench.told.values().all(Told::over));
-    assert!(bench.told.values().all(|told| told.fds.pmi.is_some() && told.fds.stderr.is_some()));
+    bench.until(|bench| bench.reported.len() == 600 && bench.reported.values().all(Reported::over));
+    assert!(bench.reported.values().all(|reported| reported.fds.pmi.is_some() && reported.fds.stderr.is_some()));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn limits_of_a_batch_do_not_bind_the_next_one() {
     let script = ["sh", "-c", "ulimit -Sf; ulimit -Sc"];
     for (slot, limits, said) in [(0, none.to_vec(), "0\n0\n".to_owned()), (1, vec![], words.join("\n") + "\n")] {
         bench.run(Batch { limits, ..batch(&script, vec![Process::new(slot)]) });
-        assert_eq!(bench.told.get_mut(&slot).unwrap().output(), said);
+        assert_eq!(bench.reported.get_mut(&slot).unwrap().output(), said);
     }
     bench.keeper.close().unwrap();
 }
@@ -253,7 +253,8 @@ fn failures_name_step_and_errno() {
     let processes = (0..8).map(|slot| Process { program: slot as u16, ..Process::new(slot) }).collect();
     let mut bench = Bench::new();
     bench.run(Batch { programs, processes, umask: 0, limits: open_files(64) });
-    let failure = |slot: u32| bench.told[&slot].failed.as_ref().map(|error| (error.step, &*error.what, error.errno));
+    let failure =
+        |slot: u32| bench.reported[&slot].failed.as_ref().map(|error| (error.step, &*error.what, error.errno));
     assert_eq!(failure(0), Some((SpawnStep::Find, "no-such-program", 2)));
     assert_eq!(failure(1), Some((SpawnStep::Interpreter, &*bad, 2)));
     assert_eq!(failure(2), Some((SpawnStep::Cwd, "/nowhere", 2)));
@@ -262,7 +263,7 @@ fn failures_name_step_and_errno() {
     assert_eq!(failure(5), Some((SpawnStep::Find, "", 2)));
     assert_eq!(failure(7).map(|error| error.0), Some(SpawnStep::Find));
     assert_eq!(bench.exit_of(6), ExitStatus::Exited(0));
-    assert_eq!(bench.told.get_mut(&6).unwrap().output(), format!("{plain} argument\n"));
+    assert_eq!(bench.reported.get_mut(&6).unwrap().output(), format!("{plain} argument\n"));
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -274,9 +275,9 @@ fn standard_input_is_bytes_or_a_pipe_or_nothing() {
     assert_eq!(shell("wc -c", |_| {}).1.trim(), "0");
     let mut bench = Bench::new();
     bench.start(batch(&["cat"], vec![Process { stdin: StdinKind::Pipe, ..Process::new(0) }]));
-    let told = bench.told.get_mut(&0).unwrap();
-    rustix::io::write(told.fds.stdin.take().unwrap(), b"hello").unwrap();
-    assert_eq!(told.output(), "hello");
+    let reported = bench.reported.get_mut(&0).unwrap();
+    rustix::io::write(reported.fds.stdin.take().unwrap(), b"hello").unwrap();
+    assert_eq!(reported.output(), "hello");
 }
 
 #[test]
@@ -288,9 +289,9 @@ fn a_rank_sees_its_streams_and_its_pmi_socket_and_nothing_else() {
     let mut bench = Bench::new();
     bench.run(batch(&["sh", "-c", "echo hi >&3"], vec![Process { pmi: true, ..Process::new(0) }]));
     let mut buffer = [0u8; 8];
-    let read = rustix::io::read(bench.told[&0].fds.pmi.as_ref().unwrap(), &mut buffer[..]).unwrap();
+    let read = rustix::io::read(bench.reported[&0].fds.pmi.as_ref().unwrap(), &mut buffer[..]).unwrap();
     assert_eq!(&buffer[..read], b"hi\n");
-    let again = rustix::io::read(bench.told[&0].fds.stdout.as_ref().unwrap(), &mut buffer[..]);
+    let again = rustix::io::read(bench.reported[&0].fds.stdout.as_ref().unwrap(), &mut buffer[..]);
     assert_eq!(again, Ok(0));
 }
 
@@ -309,19 +310,19 @@ fn signals_reach_one_or_all_groups_also_early_ones() {
     let sleepers = |first: u32| batch(&["sh", "-c", "sleep 100"], (first..first + 40).map(Process::new).collect());
     bench.start(sleepers(0));
     bench.request(&Request::Signal { slot: Some(7), signal: SIGTERM });
-    bench.until(|bench| bench.told[&7].exited.is_some());
-    assert!(bench.told.values().filter(|told| told.exited.is_some()).count() == 1);
+    bench.until(|bench| bench.reported[&7].exited.is_some());
+    assert!(bench.reported.values().filter(|reported| reported.exited.is_some()).count() == 1);
     // Sent in one write with the batch: most of it has not been started when the signal is read.
     bench.keeper.request(&Request::Spawn(sleepers(100)));
     bench.request(&Request::Signal { slot: None, signal: SIGTERM });
-    bench.until(|bench| bench.told.len() == 80 && bench.told.values().all(Told::over));
+    bench.until(|bench| bench.reported.len() == 80 && bench.reported.values().all(Reported::over));
     let terminated = ExitStatus::Signalled { signal: SIGTERM, core_dumped: false };
-    assert!(bench.told.values().all(|told| told.exited == Some(terminated)));
+    assert!(bench.reported.values().all(|reported| reported.exited == Some(terminated)));
     // With SIGKILL the rest is not started at all.
     bench.keeper.request(&Request::Spawn(sleepers(200)));
     bench.request(&Request::Signal { slot: None, signal: SIGKILL });
-    bench.until(|bench| bench.told.len() == 120 && bench.told.values().all(Told::over));
-    assert!(bench.told[&239].failed.as_ref().is_some_and(|error| error.errno == 125));
+    bench.until(|bench| bench.reported.len() == 120 && bench.reported.values().all(Reported::over));
+    assert!(bench.reported[&239].failed.as_ref().is_some_and(|error| error.errno == 125));
 }
 
 /// Forks a grandchild with another session and another parent, which is hard to find. Prints its pid.
@@ -330,12 +331,12 @@ const HIDE: &str =
 
 fn hidden(bench: &mut Bench, slot: u32) -> u32 {
     bench.start(batch(&["sh", "-c", HIDE], vec![Process::new(slot)]));
-    let stdout = bench.told[&slot].fds.stdout.as_ref().unwrap();
+    let stdout = bench.reported[&slot].fds.stdout.as_ref().unwrap();
     assert!(socket::wait(stdout, true, false, Some(PATIENCE)).unwrap());
     let mut buffer = [0u8; 16];
     let read = rustix::io::read(stdout, &mut buffer[..]).unwrap();
     let pid: u32 = std::str::from_utf8(&buffer[..read]).unwrap().trim().parse().unwrap();
-    assert_ne!(pid, bench.told[&slot].pid);
+    assert_ne!(pid, bench.reported[&slot].pid);
     assert!(!gone(pid));
     pid
 }
@@ -358,7 +359,7 @@ fn the_death_of_the_agent_ends_all() {
     let Fork::Parent { child: agent } = process::fork().unwrap() else {
         let mut bench = Bench::new();
         let hidden = hidden(&mut bench, 0);
-        let pids = [bench.keeper.pid(), bench.told[&0].pid, hidden].map(u32::to_le_bytes).concat();
+        let pids = [bench.keeper.pid(), bench.reported[&0].pid, hidden].map(u32::to_le_bytes).concat();
         rustix::io::write(&far, &pids).unwrap();
         std::thread::sleep(2 * PATIENCE);
         leave(1);
@@ -379,7 +380,7 @@ fn the_death_of_the_keeper_ends_its_ranks_and_the_agent_collects_the_rest() {
         process::set_subreaper().unwrap();
         let mut bench = Bench::new();
         let hidden = hidden(&mut bench, 0);
-        let rank = bench.told[&0].pid;
+        let rank = bench.reported[&0].pid;
         kill(bench.keeper.pid(), SIGKILL).unwrap();
         while bench.alive == Alive::Yes {
             bench.turn();
@@ -427,7 +428,7 @@ fn a_start_that_the_kernel_refuses_leaves_the_keeper_at_work() {
     let processes = vec![Process::new(0), Process { program: 1, ..Process::new(1) }];
     bench.run(Batch { programs, processes, umask: 0, limits: open_files(64) });
     // A single argument is limited to 128 KiB.
-    assert_eq!(bench.told[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
+    assert_eq!(bench.reported[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));
 }
 
@@ -435,7 +436,7 @@ fn a_start_that_the_kernel_refuses_leaves_the_keeper_at_work() {
 fn nobody_waits_for_ever_for_a_keeper() {
     let mut bench = Bench::new();
     bench.start(batch(&["sleep", "1000"], vec![Process::new(0)]));
-    let (pid, rank) = (bench.keeper.pid(), bench.told[&0].pid);
+    let (pid, rank) = (bench.keeper.pid(), bench.reported[&0].pid);
     kill(pid, SIGSTOP).unwrap();
     let closed = bench.keeper.close_within(Duration::from_millis(20));
     assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -25,13 +25,13 @@ pub struct Attempts<W> {
 pub struct Attempt(usize);
 
 impl<W: Display> Attempts<W> {
-    pub fn new(ways: Vec<W>) -> Self {
-        Attempts { waiting: ways.into(), next_ns: 0, under_way: 0, tried: Vec::new(), failures: Vec::new() }
+    pub fn new(candidates: Vec<W>) -> Self {
+        Attempts { waiting: candidates.into(), next_ns: 0, under_way: 0, tried: Vec::new(), failures: Vec::new() }
     }
 
     /// Adds ways to try when all previous ones have failed.
-    pub fn extend(&mut self, ways: Vec<W>) {
-        self.waiting.extend(ways);
+    pub fn extend(&mut self, candidates: Vec<W>) {
+        self.waiting.extend(candidates);
     }
 
     /// The next way if one is due. It counts as in progress until `on_failure`.
@@ -39,11 +39,11 @@ impl<W: Display> Attempts<W> {
         if self.under_way > 0 && now_ns < self.next_ns {
             return None;
         }
-        let way = self.waiting.pop_front()?;
+        let candidate = self.waiting.pop_front()?;
         self.under_way += 1;
         self.next_ns = now_ns + STAGGER_NS;
-        self.tried.push(way.to_string());
-        Some((Attempt(self.tried.len() - 1), way))
+        self.tried.push(candidate.to_string());
+        Some((Attempt(self.tried.len() - 1), candidate))
     }
 
     /// An attempt has failed; the next one is due.

@@ -20,7 +20,7 @@ pub enum Accepted {
     Guest(OwnedFd),
     /// A connection was aborted, or came to an address that is not offered. There may be others.
     TurnedAway,
-    Nobody,
+    NoneWaiting,
 }
 
 impl Listener {
@@ -58,7 +58,7 @@ impl Listener {
             Ok((guest, _)) if self.takes(&guest) => Ok(Accepted::Guest(guest)),
             Ok(_) => Ok(Accepted::TurnedAway),
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(Accepted::Nobody),
+                io::ErrorKind::WouldBlock => Ok(Accepted::NoneWaiting),
                 io::ErrorKind::ConnectionAborted => Ok(Accepted::TurnedAway),
                 _ => Err(error),
             },
@@ -91,7 +91,7 @@ mod tests {
         match listener.accept().unwrap() {
             Accepted::Guest(_) => Some(true),
             Accepted::TurnedAway => Some(false),
-            Accepted::Nobody => panic!("a connection is waiting"),
+            Accepted::NoneWaiting => panic!("a connection is waiting"),
         }
     }
 

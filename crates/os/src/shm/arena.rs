@@ -1,6 +1,6 @@
 //! Memory that this process writes repeatedly; other processes can read it but not change it.
 
-use super::{Mapping, ShmError, failed, memory_file};
+use super::{MappedRegion, ShmError, failed, memory_file};
 use rustix::fs::{FallocateFlags, SealFlags};
 use rustix::io::retry_on_intr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub struct ArenaMemory {
     fd: OwnedFd,
-    mapping: Mapping,
+    mapping: MappedRegion,
     /// Pages from this offset on have not been allocated.
     untouched: usize,
 }
@@ -23,7 +23,7 @@ impl ArenaMemory {
         assert!(len > 0, "shared memory must not be empty");
         let fd = memory_file(name).map_err(failed("making a memory file"))?;
         retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(failed("making it long enough"))?;
-        let mapping = Mapping::arena(&fd, len).map_err(failed("mapping it"))?;
+        let mapping = MappedRegion::arena(&fd, len).map_err(failed("mapping it"))?;
         // From here on no process gets another writable mapping or writes through the descriptor.
         let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(failed("sealing it"))?;

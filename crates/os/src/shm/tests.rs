@@ -21,8 +21,8 @@ fn received(memory: &SealedMemory) -> OwnedFd {
 fn what_was_filled_in_is_read_by_all() {
     let memory = SealedMemory::new("test", 10_000, |bytes| bytes[9_998..].copy_from_slice(b"ab")).unwrap();
     let fd = received(&memory);
-    drop(Mapping::read_only(&fd, 10_000).unwrap());
-    let client = Mapping::read_only(&fd, 10_000).unwrap();
+    drop(MappedRegion::read_only(&fd, 10_000).unwrap());
+    let client = MappedRegion::read_only(&fd, 10_000).unwrap();
     for bytes in [memory.bytes(), client.bytes(), &read_all(&fd, 10_000)] {
         assert!(bytes[..9_998].iter().all(|byte| *byte == 0) && bytes.ends_with(b"ab"));
     }
@@ -39,7 +39,7 @@ fn a_client_cannot_change_it() {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let reopened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
     for fd in [&fd, &reopened] {
-        let writable = Mapping::writable(fd, 8192);
+        let writable = MappedRegion::writable(fd, 8192);
         assert_eq!(writable.map(|_| ()), Err(Errno::PERM));
         assert_eq!(rustix::io::write(fd, b"x"), Err(Errno::PERM));
         assert_eq!(rustix::io::pwrite(fd, b"x", 4096), Err(Errno::PERM));
@@ -52,7 +52,7 @@ fn a_client_cannot_change_it() {
         assert_eq!(rustix::fs::fcntl_add_seals(fd, SealFlags::FUTURE_WRITE), Err(Errno::PERM), "seals are final");
     }
     // A reader may change its own private mapping; nothing else sees that.
-    let mut own = Mapping::new(&fd, 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).unwrap();
+    let mut own = MappedRegion::new(&fd, 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).unwrap();
     own.bytes_mut().fill(9);
     assert_eq!(memory.bytes(), [7; 8192]);
 }
@@ -75,14 +75,14 @@ fn an_arena_is_written_here_alone() {
     let mut memory = ArenaMemory::new("test", 4 * 4096).unwrap();
     memory.bytes_mut(4096, 3).unwrap().copy_from_slice(b"one");
     let fd = memory.share().unwrap();
-    let reader = Mapping::read_only(&fd, 4 * 4096).unwrap();
+    let reader = MappedRegion::read_only(&fd, 4 * 4096).unwrap();
     assert_eq!(&reader.bytes()[4096..4099], b"one");
     memory.bytes_mut(4096, 3).unwrap().copy_from_slice(b"two");
     assert_eq!(&reader.bytes()[4096..4099], b"two");
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let reopened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
     for fd in [&fd, &reopened] {
-        assert_eq!(Mapping::writable(fd, 4096).map(|_| ()), Err(Errno::PERM));
+        assert_eq!(MappedRegion::writable(fd, 4096).map(|_| ()), Err(Errno::PERM));
         assert_eq!(rustix::io::pwrite(fd, b"x", 4096), Err(Errno::PERM));
         assert_eq!(rustix::fs::ftruncate(fd, 0), Err(Errno::PERM));
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

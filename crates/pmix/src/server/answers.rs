@@ -39,7 +39,7 @@ impl Server {
                 };
                 self.on_library_thread(move || self.finish(waiting, answer));
             }
-            ToServer::ModexWanted { ticket, rank } => self.modex_wanted(ticket, rank),
+            ToServer::ModexWanted { request, rank } => self.modex_wanted(request, rank),
             ToServer::Event { code, from, affected, to, infos } => self.tell(code, from, affected, to, infos),
             ToServer::Gone { rank } => self.has_left(rank),
         }

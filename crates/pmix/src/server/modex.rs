@@ -26,17 +26,17 @@ pub struct Tickets {
 
 impl Server {
     /// Asks the library for the data that a rank of this node has committed.
-    pub fn modex_wanted(&'static self, ticket: u64, rank: Rank) {
+    pub fn modex_wanted(&'static self, request: u64, rank: Rank) {
         if !self.is_local(rank) {
-            self.outbox.send(&FromServer::Modex { ticket, status: Status::BadParam, blob: Bytes::new() });
+            self.outbox.send(&FromServer::Modex { request, status: Status::BadParam, blob: Bytes::new() });
             return;
         }
         let (number, has_left) = {
-            let mut tickets = self.tickets();
-            tickets.next = tickets.next.wrapping_add(1);
-            let number = tickets.next;
-            tickets.open.insert(number, (ticket, rank));
-            (number, tickets.left.contains(&rank))
+            let mut requests = self.requests();
+            requests.next = requests.next.wrapping_add(1);
+            let number = requests.next;
+            requests.open.insert(number, (request, rank));
+            (number, requests.left.contains(&rank))
         };
         let name = self.name_of(rank);
         // SAFETY: the library copies the name, and calls us back at most once.
@@ -51,11 +51,11 @@ impl Server {
     /// A rank of this node will not commit any more: requests that wait for it are answered.
     pub fn has_left(&'static self, rank: Rank) {
         let waiting: Vec<usize> = {
-            let mut tickets = self.tickets();
-            if !tickets.left.insert(rank) {
+            let mut requests = self.requests();
+            if !requests.left.insert(rank) {
                 return;
             }
-            tickets.open.iter().filter(|(_, open)| open.1 == rank).map(|(&number, _)| number).collect()
+            requests.open.iter().filter(|(_, open)| open.1 == rank).map(|(&number, _)| number).collect()
         };
         if !waiting.is_empty() {
             self.on_library_thread(move || {
@@ -70,9 +70,9 @@ impl Server {
     }
 
     fn close(&self, number: usize, status: Status, blob: Bytes) {
-        let open = self.tickets().open.remove(&number);
-        if let Some((ticket, _)) = open {
-            self.outbox.send(&FromServer::Modex { ticket, status, blob });
+        let open = self.requests().open.remove(&number);
+        if let Some((request, _)) = open {
+            self.outbox.send(&FromServer::Modex { request, status, blob });
         }
     }
 }

@@ -27,8 +27,8 @@ pub struct Server {
     pub watches: AtomicBool,
     /// Clients whose sockets the main thread has not found yet.
     pub newcomers: Newcomers,
-    asked: Mutex<Asked>,
-    tickets: Mutex<Tickets>,
+    asked: Mutex<PendingRequests>,
+    requests: Mutex<Tickets>,
 }
 
 /// Facts about the job that are needed after registration.
@@ -57,7 +57,7 @@ const REQUESTS_MAX: usize = 1 << 16;
 
 /// Requests that the agent has not answered yet.
 #[derive(Default)]
-struct Asked {
+struct PendingRequests {
     next: u64,
     waiting: HashMap<u64, Waiting>,
 }
@@ -102,7 +102,7 @@ impl Server {
             watches: AtomicBool::new(false),
             newcomers: Newcomers::default(),
             asked: Mutex::default(),
-            tickets: Mutex::default(),
+            requests: Mutex::default(),
         }
     }
 
@@ -134,11 +134,11 @@ impl Server {
         self.asked().waiting.remove(&id)
     }
 
-    pub fn tickets(&self) -> MutexGuard<'_, Tickets> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn requests(&self) -> MutexGuard<'_, Tickets> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    fn asked(&self) -> MutexGuard<'_, PendingRequests> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

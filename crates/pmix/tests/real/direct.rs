@@ -19,9 +19,9 @@ fn what_was_not_collected_is_asked_for() {
         };
         asked.push(rank);
         // The answer comes once the rank has committed, or has left without committing.
-        there.send(&ToServer::ModexWanted { ticket: id, rank });
-        let FromServer::Modex { ticket, status, blob } = there.next_but_comings() else { panic!("no answer") };
-        assert_eq!(ticket, id);
+        there.send(&ToServer::ModexWanted { request: id, rank });
+        let FromServer::Modex { request, status, blob } = there.next_but_comings() else { panic!("no answer") };
+        assert_eq!(request, id);
         let answer = if status == Status::Ok { Answer::Modex { blob } } else { Answer::Status(status) };
         assert_eq!(status == Status::Ok, rank == Rank(2), "{status:?}");
         here.answer(id, answer);
@@ -33,12 +33,12 @@ fn what_was_not_collected_is_asked_for() {
     agent::said(silent);
     // For a rank that has committed and left, the answer is its data; for one that died without committing, an error.
     there.send(&ToServer::Gone { rank: Rank(2) });
-    there.send(&ToServer::ModexWanted { ticket: 70, rank: Rank(2) });
-    let FromServer::Modex { ticket: 70, status: Status::Ok, .. } = there.next_but_comings() else {
+    there.send(&ToServer::ModexWanted { request: 70, rank: Rank(2) });
+    let FromServer::Modex { request: 70, status: Status::Ok, .. } = there.next_but_comings() else {
         panic!("no answer")
     };
-    there.send(&ToServer::ModexWanted { ticket: 71, rank: Rank(0) });
-    let FromServer::Modex { ticket: 71, status: Status::BadParam, .. } = there.next_but_comings() else {
+    there.send(&ToServer::ModexWanted { request: 71, rank: Rank(0) });
+    let FromServer::Modex { request: 71, status: Status::BadParam, .. } = there.next_but_comings() else {
         panic!("no answer")
     };
     here.end();
@@ -60,7 +60,7 @@ impl Pair {
                 FromServer::Ask { id, ask: Ask::Modex { rank, .. } } => {
                     assert_eq!(rank, Rank(2));
                     asked += 1;
-                    self.there.send(&ToServer::ModexWanted { ticket: id, rank });
+                    self.there.send(&ToServer::ModexWanted { request: id, rank });
                     let answer = self.committed(&mut entered);
                     self.here.answer(id, answer);
                 }

@@ -9,9 +9,9 @@ fn a_request_for_a_rank_that_dies_is_answered() {
     need_headers!();
     let mut agent = Agent::start(begin("dies"));
     agent.ready();
-    agent.send(&ToServer::ModexWanted { ticket: 5, rank: Rank(1) });
+    agent.send(&ToServer::ModexWanted { request: 5, rank: Rank(1) });
     agent.send(&ToServer::Gone { rank: Rank(1) });
-    assert!(matches!(agent.next(), FromServer::Modex { ticket: 5, status: Status::NotFound, .. }));
+    assert!(matches!(agent.next(), FromServer::Modex { request: 5, status: Status::NotFound, .. }));
     agent.end();
 }
 

@@ -103,7 +103,7 @@ fn how_long_a_direct_get_takes() {
             panic!("no request")
         };
         let asked = Instant::now();
-        there.send(&ToServer::ModexWanted { ticket: id, rank });
+        there.send(&ToServer::ModexWanted { request: id, rank });
         let FromServer::Modex { blob, .. } = there.next_but_comings() else { panic!("no answer") };
         let answered = asked.elapsed();
         here.answer(id, Answer::Modex { blob });

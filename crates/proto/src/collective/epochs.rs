@@ -115,15 +115,25 @@ impl Exchanges {
     }
 
     /// Handles a frame from a child.
-    pub fn on_up(&mut self, now: Instant, child: usize, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Action>) {
+    pub fn on_child_frame(
+        &mut self,
+        now: Instant,
+        child: usize,
+        epoch: Epoch,
+        tag: Tag,
+        payload: Bytes,
+        out: &mut Vec<Action>,
+    ) {
         self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
-            exchange.on_up(site, child, tag, payload, out)
+            exchange.on_child_frame(site, child, tag, payload, out)
         });
     }
 
     /// Handles a frame from the parent.
-    pub fn on_down(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Action>) {
-        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| exchange.on_down(site, tag, payload, out));
+    pub fn on_parent_frame(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Action>) {
+        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
+            exchange.on_parent_frame(site, tag, payload, out)
+        });
     }
 
     /// Handles a direct frame from another node.

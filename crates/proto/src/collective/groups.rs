@@ -149,7 +149,7 @@ impl Groups {
     }
 
     /// All members below a child have entered.
-    pub fn on_up(
+    pub fn on_child_frame(
         &mut self,
         now: Instant,
         child: usize,
@@ -171,7 +171,7 @@ impl Groups {
     }
 
     /// The parent reports that a round is complete.
-    pub fn on_down(&mut self, group: Group, pairs: Bytes, out: &mut Vec<Action>) {
+    pub fn on_parent_frame(&mut self, group: Group, pairs: Bytes, out: &mut Vec<Action>) {
         let barrier = self.live.get_mut(&group);
         let Some(barrier) = barrier.filter(|barrier| barrier.rounds.front().is_some_and(|round| round.up.is_some()))
         else {

@@ -67,10 +67,10 @@ impl Arrived {
         let mut next = Vec::new();
         match self {
             Arrived::Tree { child: Some(child), epoch, tag, payload } => {
-                exchanges.on_up(now, child, epoch, tag, payload, &mut next);
+                exchanges.on_child_frame(now, child, epoch, tag, payload, &mut next);
             }
             Arrived::Tree { child: None, epoch, tag, payload } => {
-                exchanges.on_down(now, epoch, tag, payload, &mut next);
+                exchanges.on_parent_frame(now, epoch, tag, payload, &mut next);
             }
             Arrived::Direct { node, epoch, tag, payload } => {
                 exchanges.on_direct(now, node, epoch, tag, payload, &mut next);

@@ -111,8 +111,8 @@ pub enum Effect {
     /// The PMIx server is ready; with the variables for each rank. Empty: the ranks run without it.
     ServerReady(Vec<Vec<Vec<u8>>>),
     /// Do not start the ranks that wait for their server: the job is being ended.
-    DropHeld,
-    /// As `DropHeld`, because their server failed.
+    DropDeferred,
+    /// As `DropDeferred`, because their server failed.
     GiveHeldUp,
     /// The benchmark has finished: start the ranks.
     BenchOver,

@@ -4,7 +4,7 @@ use super::children::Children;
 use super::members::{agents_of, participants};
 use super::ranks::Process;
 use super::tree::JobTree;
-use crate::collective::groups::spread::{Spread, Way};
+use crate::collective::groups::spread::{Direction, Spread};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -119,11 +119,11 @@ impl Facts {
     pub fn spread(&self, members: &Members) -> Spread {
         Spread::of(members, &self.mapping, self.node, self.below.len(), self.root, |node| {
             match self.tree.next_hop(self.agent_of(node)) {
-                Hop::Here => Way::Here,
-                Hop::Parent => Way::Parent,
+                Hop::Here => Direction::Here,
+                Hop::Parent => Direction::Parent,
                 Hop::Child(agent) => {
                     let place = self.child_index(agent);
-                    Way::Child(place.expect("a child with ranks below it is in the job"))
+                    Direction::Child(place.expect("a child with ranks below it is in the job"))
                 }
             }
         })

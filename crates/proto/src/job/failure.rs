@@ -183,7 +183,7 @@ impl Ends {
             return;
         }
         out.push(Effect::ControlDown(Control::Kill { grace_ns }));
-        out.push(Effect::DropHeld);
+        out.push(Effect::DropDeferred);
         if grace_ns == 0 {
             self.force(now, out);
         } else if self.kill == Kill::No {

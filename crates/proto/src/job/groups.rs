@@ -56,9 +56,9 @@ impl Arrived {
         let members = group.members.clone();
         let spread = || facts.spread(&members);
         match (child, frame.stream & !OF_SERVERS) {
-            (Some(child), _) => groups.on_up(now, child, group, spread, frame.payload, next),
+            (Some(child), _) => groups.on_child_frame(now, child, group, spread, frame.payload, next),
             (None, ASK) => groups.on_ask(now, group, spread, frame.arg, next),
-            (None, _) => groups.on_down(group, frame.payload, next),
+            (None, _) => groups.on_parent_frame(group, frame.payload, next),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::io::{Output, SpawnPlan};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
-    Held,
+    Deferred,
     Starting,
     Running,
     /// `started`: the start of all ranks was reported.
@@ -49,16 +49,16 @@ pub struct Refused;
 impl Stage {
     pub fn next(self, event: Event) -> Result<Stage, Refused> {
         match (self, event) {
-            (Stage::Held, Event::Release) => Ok(Stage::Starting),
-            (Stage::Held | Stage::Starting, Event::AllStarted) => Ok(Stage::Running),
-            (Stage::Held | Stage::Starting, Event::Kill) => Ok(Stage::Ending { started: false }),
+            (Stage::Deferred, Event::Release) => Ok(Stage::Starting),
+            (Stage::Deferred | Stage::Starting, Event::AllStarted) => Ok(Stage::Running),
+            (Stage::Deferred | Stage::Starting, Event::Kill) => Ok(Stage::Ending { started: false }),
             (Stage::Running, Event::Kill) => Ok(Stage::Ending { started: true }),
             (Stage::Ending { started }, Event::Release | Event::Kill) => Ok(Stage::Ending { started }),
             (Stage::Ending { started: false }, Event::AllStarted) => Ok(Stage::Ending { started: true }),
             (Stage::Running | Stage::Ending { .. }, Event::AllGone) => Ok(Stage::Draining),
             (Stage::Draining, Event::Kill | Event::AllGone) => Ok(Stage::Draining),
             (Stage::Draining, Event::Settled) => Ok(Stage::Over),
-            (Stage::Held, Event::AllGone | Event::Settled)
+            (Stage::Deferred, Event::AllGone | Event::Settled)
             | (Stage::Starting, Event::Release | Event::AllGone | Event::Settled)
             | (Stage::Running, Event::Release | Event::AllStarted | Event::Settled)
             | (Stage::Ending { started: true }, Event::AllStarted)
@@ -85,11 +85,11 @@ pub enum Wait {
 pub struct Lifecycle {
     stage: Stage,
     waits: Vec<Wait>,
-    held: Option<Held>,
+    deferred: Option<DeferredSpawn>,
 }
 
 /// Ranks that have not been started.
-struct Held {
+struct DeferredSpawn {
     plan: Box<SpawnPlan>,
     /// Outputs for them, which wait until they are started.
     then: Vec<Output>,
@@ -97,13 +97,13 @@ struct Held {
 
 impl Lifecycle {
     pub fn new() -> Self {
-        Lifecycle { stage: Stage::Starting, waits: Vec::new(), held: None }
+        Lifecycle { stage: Stage::Starting, waits: Vec::new(), deferred: None }
     }
 
     /// There are local ranks: they wait until they are released.
-    pub fn hold(&mut self, plan: SpawnPlan) {
-        self.stage = Stage::Held;
-        self.held = Some(Held { plan: Box::new(plan), then: Vec::new() });
+    pub fn defer(&mut self, plan: SpawnPlan) {
+        self.stage = Stage::Deferred;
+        self.deferred = Some(DeferredSpawn { plan: Box::new(plan), then: Vec::new() });
     }
 
     pub fn wait_for(&mut self, wait: Wait) {
@@ -117,7 +117,7 @@ impl Lifecycle {
     }
 
     pub fn spawn_if_free(&mut self, out: &mut Effects) {
-        if let Some(Held { plan, then }) = self.held.take_if(|_| self.waits.is_empty()) {
+        if let Some(DeferredSpawn { plan, then }) = self.deferred.take_if(|_| self.waits.is_empty()) {
             self.on(Event::Release);
             out.output(Output::Spawn(plan));
             then.into_iter().for_each(|output| out.output(output));
@@ -126,14 +126,14 @@ impl Lifecycle {
 
     /// Adds the PMIx server's variables to the environment of each rank.
     pub fn add_env(&mut self, env: Vec<Vec<Vec<u8>>>) {
-        if let Some(held) = &mut self.held {
-            held.plan.ranks.iter_mut().zip(env).for_each(|(rank, env)| rank.env.extend(env));
+        if let Some(deferred) = &mut self.deferred {
+            deferred.plan.ranks.iter_mut().zip(env).for_each(|(rank, env)| rank.env.extend(env));
         }
     }
 
     /// The ranks will not be started. Returns whether there were any.
-    pub fn drop_held(&mut self) -> bool {
-        let had = self.held.take().is_some();
+    pub fn drop_deferred(&mut self) -> bool {
+        let had = self.deferred.take().is_some();
         if had {
             self.on(Event::Release);
         }
@@ -142,8 +142,8 @@ impl Lifecycle {
 
     /// An output for the local ranks, which may not have been started yet.
     pub fn for_ranks(&mut self, output: Output, out: &mut Effects) {
-        match &mut self.held {
-            Some(held) => held.then.push(output),
+        match &mut self.deferred {
+            Some(deferred) => deferred.then.push(output),
             None => out.output(output),
         }
     }
@@ -177,7 +177,7 @@ impl Lifecycle {
     /// Whether the start of all ranks was reported.
     pub fn has_started(&self) -> bool {
         match self.stage {
-            Stage::Held | Stage::Starting | Stage::Ending { started: false } => false,
+            Stage::Deferred | Stage::Starting | Stage::Ending { started: false } => false,
             Stage::Running | Stage::Ending { started: true } | Stage::Draining | Stage::Over => true,
         }
     }
@@ -191,10 +191,10 @@ mod tests {
     #[test]
     fn matrix() {
         use Stage::*;
-        let stages = [Held, Starting, Running, Ending { started: false }, Ending { started: true }, Draining, Over];
+        let stages = [Deferred, Starting, Running, Ending { started: false }, Ending { started: true }, Draining, Over];
         let events = [Event::Release, Event::AllStarted, Event::Kill, Event::AllGone, Event::Settled];
         let name = |stage: Stage| match stage {
-            Held => "held",
+            Deferred => "held",
             Starting => "starting",
             Running => "running",
             Ending { started: false } => "ending early",
@@ -221,27 +221,27 @@ mod tests {
 
     #[test]
     fn what_is_for_held_ranks_waits_with_them() {
-        let (facts, mut life, mut out) =
+        let (facts, mut lifecycle, mut out) =
             (crate::job::facts::Facts::for_test(1, 2, 0), Lifecycle::new(), Effects::default());
-        life.hold(crate::plan::spawn_plan(&facts.spec, &facts.mapping, facts.own_node()));
-        life.wait_for(Wait::Link);
-        life.wait_for(Wait::Server);
+        lifecycle.defer(crate::plan::spawn_plan(&facts.spec, &facts.mapping, facts.own_node()));
+        lifecycle.wait_for(Wait::Link);
+        lifecycle.wait_for(Wait::Server);
         let job = facts.id();
-        life.for_ranks(Output::StopPmix { job }, &mut out);
-        life.release(Wait::Link, &mut out);
+        lifecycle.for_ranks(Output::StopPmix { job }, &mut out);
+        lifecycle.release(Wait::Link, &mut out);
         assert!(out.pop().is_none());
-        life.release(Wait::Server, &mut out);
+        lifecycle.release(Wait::Server, &mut out);
         assert_eq!(out.into_vec().len(), 2, "the ranks and the output for them");
-        assert_eq!(life.stage, Stage::Starting);
+        assert_eq!(lifecycle.stage, Stage::Starting);
     }
 
     #[test]
     fn nothing_is_over_before_its_start_was_told_or_it_is_ended() {
-        let mut life = Lifecycle::new();
-        assert!(!life.on_all_gone());
-        life.on_kill();
-        assert!(life.on_all_gone());
-        life.on_settled();
-        assert_eq!(life.stage, Stage::Over);
+        let mut lifecycle = Lifecycle::new();
+        assert!(!lifecycle.on_all_gone());
+        lifecycle.on_kill();
+        assert!(lifecycle.on_all_gone());
+        lifecycle.on_settled();
+        assert_eq!(lifecycle.stage, Stage::Over);
     }
 }

@@ -21,7 +21,7 @@ const CLOSED_SOCKET_NS_MAX: u64 = 500_000_000;
 pub struct Process {
     pub rank: Rank,
     pub pid: u32,
-    pub life: Life,
+    pub state: ProcessState,
     /// Standard output and error that may still deliver bytes.
     open: [bool; 2],
     /// The index of its program on the command line.
@@ -37,7 +37,7 @@ pub struct Process {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Life {
+pub enum ProcessState {
     Planned,
     Running,
     Gone { exit: Option<u8> },
@@ -48,7 +48,7 @@ impl Process {
         Process {
             rank,
             pid: 0,
-            life: Life::Planned,
+            state: ProcessState::Planned,
             open: [true; 2],
             appnum,
             spoke_pmi: false,
@@ -60,7 +60,7 @@ impl Process {
     }
 
     pub fn is_gone(&self) -> bool {
-        matches!(self.life, Life::Gone { .. })
+        matches!(self.state, ProcessState::Gone { .. })
     }
 
     fn is_busy(&self) -> bool {
@@ -114,14 +114,14 @@ impl Ranks {
         self.unstarted > 0
     }
 
-    fn get_mut(&mut self, local: LocalRank, life: Life) -> Option<&mut Process> {
-        self.list.get_mut(local.index()).filter(|process| process.life == life)
+    fn get_mut(&mut self, local: LocalRank, state: ProcessState) -> Option<&mut Process> {
+        self.list.get_mut(local.index()).filter(|process| process.state == state)
     }
 
     /// A rank is running. Returns whether that is new.
     pub fn on_started(&mut self, local: LocalRank, pid: u32, spawn_ns: u64, exec_ns: u64) -> bool {
-        let Some(process) = self.get_mut(local, Life::Planned) else { return false };
-        process.life = Life::Running;
+        let Some(process) = self.get_mut(local, ProcessState::Planned) else { return false };
+        process.state = ProcessState::Running;
         process.pid = pid;
         process.trace.pid = pid;
         process.trace.spawn_ns = spawn_ns;
@@ -131,8 +131,8 @@ impl Ranks {
     }
 
     pub fn on_start_failed(&mut self, local: LocalRank, error: SpawnError, out: &mut Effects) {
-        let Some(process) = self.get_mut(local, Life::Planned) else { return };
-        process.life = Life::Gone { exit: None };
+        let Some(process) = self.get_mut(local, ProcessState::Planned) else { return };
+        process.state = ProcessState::Gone { exit: None };
         process.open = [false; 2];
         self.busy -= 1;
         self.unstarted -= 1;
@@ -141,12 +141,12 @@ impl Ranks {
     }
 
     pub fn on_exited(&mut self, now: Instant, local: LocalRank, status: ExitStatus, out: &mut Effects) {
-        let Some(process) = self.get_mut(local, Life::Running) else { return };
+        let Some(process) = self.get_mut(local, ProcessState::Running) else { return };
         let exit = match status {
             ExitStatus::Exited(code) => Some(code),
             ExitStatus::Signalled { .. } => None,
         };
-        process.life = Life::Gone { exit };
+        process.state = ProcessState::Gone { exit };
         process.closed = false;
         process.trace.exit_ns = now.0;
         self.busy -= usize::from(!process.is_busy());
@@ -207,7 +207,7 @@ impl Ranks {
 
     /// The PMI socket of a connected rank closed without finalize.
     pub fn on_socket_closed(&mut self, now: Instant, local: LocalRank) {
-        if let Some(process) = self.get_mut(local, Life::Running) {
+        if let Some(process) = self.get_mut(local, ProcessState::Running) {
             process.closed = true;
             self.closed_sockets.push_back((now, local));
         }
@@ -221,8 +221,8 @@ impl Ranks {
             self.on_stream_closed(local, Stream::Err, out);
             let process = &mut self.list[index];
             if !process.is_gone() {
-                self.unstarted -= usize::from(process.life == Life::Planned);
-                process.life = Life::Gone { exit: None };
+                self.unstarted -= usize::from(process.state == ProcessState::Planned);
+                process.state = ProcessState::Gone { exit: None };
                 process.closed = false;
                 self.alive -= 1;
                 self.busy -= 1;

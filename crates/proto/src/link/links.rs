@@ -46,7 +46,7 @@ impl Links {
         }
     }
 
-    pub fn on_up(&mut self, link: LinkId, peer: Peer, out: &mut Outbox) {
+    pub fn on_link_up(&mut self, link: LinkId, peer: Peer, out: &mut Outbox) {
         let is_one_of_many = peer == Peer::Launcher && self.policy.has_many_launchers();
         let reader = match is_one_of_many {
             true => FrameReader::with_limit(LAUNCHER_PAYLOAD_MAX),
@@ -55,10 +55,10 @@ impl Links {
         self.open.insert(link, OpenLink { peer, reader });
         let waited = match peer {
             Peer::Child { agent, .. } => self.neighbours.on_child_up(agent, link),
-            Peer::Parent | Peer::Launcher if !is_one_of_many => self.neighbours.on_up(link),
+            Peer::Parent | Peer::Launcher if !is_one_of_many => self.neighbours.on_link_up(link),
             // There may be many launchers; agents without a parent become children when adopted, or are rejected.
-            Peer::Parent | Peer::Launcher | Peer::Orphan { .. } => Vec::new(),
-            Peer::Direct(agent) => return self.direct.on_up(agent, link, out),
+            Peer::Parent | Peer::Launcher | Peer::Rejoin { .. } => Vec::new(),
+            Peer::Direct(agent) => return self.direct.on_link_up(agent, link, out),
         };
         waited.into_iter().for_each(|frame| out.send(link, frame));
     }
@@ -70,18 +70,18 @@ impl Links {
 
     /// The root has confirmed the adoption: sends the frames that waited for a parent.
     pub fn on_taken_in(&mut self, link: LinkId, out: &mut Outbox) {
-        self.neighbours.on_up(link).into_iter().for_each(|frame| out.send(link, frame));
+        self.neighbours.on_link_up(link).into_iter().for_each(|frame| out.send(link, frame));
     }
 
     /// Forgets a link; returns its peer.
-    pub fn on_down(&mut self, link: LinkId) -> Option<Peer> {
+    pub fn on_link_down(&mut self, link: LinkId) -> Option<Peer> {
         let peer = self.open.remove(&link)?.peer;
         match peer {
             Peer::Child { agent, .. } => drop(self.neighbours.on_child_down(agent)),
             Peer::Launcher if self.policy.has_many_launchers() => {}
             Peer::Parent | Peer::Launcher => self.neighbours.on_up_lost(),
             // The loss of a link beside the tree is handled where its reason is known.
-            Peer::Orphan { .. } | Peer::Direct(_) => {}
+            Peer::Rejoin { .. } | Peer::Direct(_) => {}
         }
         Some(peer)
     }
@@ -214,8 +214,8 @@ impl Links {
         }
         while let Some((job, routed)) = self.direct.next_routed() {
             let to = routed.to;
-            let lives = routes.lives_to(to);
-            self.route(routes, to, Routed { lives, ..routed }.wrap(job.0), out);
+            let incarnations = routes.incarnations_to(to);
+            self.route(routes, to, Routed { incarnations, ..routed }.wrap(job.0), out);
         }
     }
 
@@ -262,8 +262,8 @@ impl Links {
             return Ok(());
         }
         let job = JobId(frame.job);
-        let Routed { lives, endpoint, frame, .. } = Routed::unwrap(frame)?;
-        if lives != routes.lives_from(from) {
+        let Routed { incarnations, endpoint, frame, .. } = Routed::unwrap(frame)?;
+        if incarnations != routes.incarnations_from(from) {
             return Ok(());
         }
         if let Some(endpoint) = endpoint {
@@ -315,7 +315,7 @@ impl Links {
         match peer {
             Peer::Parent => routes.parent(),
             Peer::Child { agent, .. } | Peer::Direct(agent) => Some(agent),
-            Peer::Launcher | Peer::Orphan { .. } => None,
+            Peer::Launcher | Peer::Rejoin { .. } => None,
         }
     }
 }

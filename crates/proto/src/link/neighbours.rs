@@ -69,7 +69,7 @@ impl Neighbours {
     }
 
     /// The parent is linked; returns the frames that waited for it.
-    pub fn on_up(&mut self, link: LinkId) -> Vec<Frame> {
+    pub fn on_link_up(&mut self, link: LinkId) -> Vec<Frame> {
         self.up = Some(link);
         std::mem::take(&mut self.waiting_up)
     }
@@ -139,10 +139,10 @@ mod tests {
     fn frames_wait_for_the_way_up_also_when_it_is_lost() {
         let mut neighbours = Neighbours::default();
         assert!(neighbours.for_parent(frame()).is_none());
-        assert_eq!(neighbours.on_up(LINK).len(), 1);
+        assert_eq!(neighbours.on_link_up(LINK).len(), 1);
         assert_eq!(neighbours.for_parent(frame()), Some((LINK, frame())));
         neighbours.on_up_lost();
         assert!(neighbours.for_parent(frame()).is_none());
-        assert_eq!(neighbours.on_up(LinkId(8)).len(), 1);
+        assert_eq!(neighbours.on_link_up(LinkId(8)).len(), 1);
     }
 }

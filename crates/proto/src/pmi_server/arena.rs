@@ -28,12 +28,12 @@ pub struct Arenas {
     count: u32,
     current: Option<Current>,
     /// Requested and not created yet.
-    asked: Vec<Asked>,
+    requested: Vec<Requested>,
     /// An arena could not be created: no more are requested.
     failed: bool,
 }
 
-struct Asked {
+struct Requested {
     share: ShareId,
     slot_len: usize,
 }
@@ -68,16 +68,16 @@ impl Arenas {
         let is_too_long = rows && longest > SLOT_LEN_MAX;
         let slot_len = longest.min(SLOT_LEN_MAX).next_power_of_two().max(SLOT_LEN_MIN);
         let there = self.current.iter().map(|current| current.slot_len);
-        let largest = there.chain(self.asked.iter().map(|asked| asked.slot_len)).max();
+        let largest = there.chain(self.requested.iter().map(|requested| requested.slot_len)).max();
         if !self.failed && !is_too_long && largest.is_none_or(|largest| largest < slot_len) {
             let share = shares.make(Content::Slots { slot_len });
-            self.asked.push(Asked { share, slot_len });
+            self.requested.push(Requested { share, slot_len });
         }
     }
 
     /// A requested arena exists.
     pub fn on_made(&mut self, share: ShareId, shares: &mut Shares) {
-        let Some(Asked { slot_len, .. }) = self.take_asked(share) else { return };
+        let Some(Requested { slot_len, .. }) = self.take_asked(share) else { return };
         self.count += 1;
         let before = self.current.replace(Current { share, slot_len, slots: Default::default() });
         if let Some(before) = before {
@@ -93,9 +93,9 @@ impl Arenas {
     }
 
     /// Requests succeed or fail in the order in which they were made: each is larger than the one before.
-    fn take_asked(&mut self, share: ShareId) -> Option<Asked> {
-        let at = self.asked.iter().position(|asked| asked.share == share)?;
-        Some(self.asked.remove(at))
+    fn take_asked(&mut self, share: ShareId) -> Option<Requested> {
+        let at = self.requested.iter().position(|requested| requested.share == share)?;
+        Some(self.requested.remove(at))
     }
 
     /// A place for an array of `len` bytes that these ranks will read. `None`: the array needs memory of its own.
@@ -150,7 +150,7 @@ mod tests {
     /// Prepares for values of this length of 16 ranks; if that requests an arena, it is created.
     fn prepared(arenas: &mut Arenas, shares: &mut Shares, max_len: u32) -> Option<ShareId> {
         arenas.prepare(16, max_len, true, shares);
-        let share = arenas.asked.first().map(|asked| asked.share)?;
+        let share = arenas.requested.first().map(|requested| requested.share)?;
         arenas.on_made(share, shares);
         Some(share)
     }
@@ -200,9 +200,9 @@ mod tests {
         let (mut arenas, mut shares) = (Arenas::default(), Shares::new(JobId(1)));
         arenas.prepare(16, 8, false, &mut shares);
         arenas.prepare(16, 8, false, &mut shares);
-        let asked: Vec<ShareId> = arenas.asked.iter().map(|asked| asked.share).collect();
-        assert_eq!((asked.len(), place(&mut arenas, 1, 1)), (1, None));
-        assert!(arenas.on_failed(asked[0]) && !arenas.on_failed(asked[0]));
+        let requested: Vec<ShareId> = arenas.requested.iter().map(|requested| requested.share).collect();
+        assert_eq!((requested.len(), place(&mut arenas, 1, 1)), (1, None));
+        assert!(arenas.on_failed(requested[0]) && !arenas.on_failed(requested[0]));
         assert_eq!((prepared(&mut arenas, &mut shares, 8), place(&mut arenas, 1, 1)), (None, None));
     }
 }

@@ -5,7 +5,7 @@
 
 use super::node_attrs::Parked;
 use super::state::{Event, State};
-use super::turn::{Effect, Facts, Next, Tables, Turn, WaitingGet, Who};
+use super::turn::{Effect, Facts, Next, Requester, Tables, Turn, WaitingGet};
 use wireup_wire::pmi::{Command, Dialect, PmiError, Reply, RequestReader, encode_reply};
 
 pub struct PmiLink {
@@ -57,7 +57,7 @@ impl PmiLink {
     pub fn on_bytes(
         &mut self,
         bytes: &[u8],
-        who: Who,
+        who: Requester,
         facts: &Facts<'_>,
         tables: &mut Tables<'_>,
         reply: &mut Vec<u8>,
@@ -73,7 +73,7 @@ impl PmiLink {
     /// As for [`PmiLink::on_bytes`].
     pub fn go_on(
         &mut self,
-        who: Who,
+        who: Requester,
         facts: &Facts<'_>,
         tables: &mut Tables<'_>,
         reply: &mut Vec<u8>,

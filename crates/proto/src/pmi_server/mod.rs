@@ -32,7 +32,7 @@ use kvs::Kvs;
 use node_attrs::NodeAttrs;
 use shares::Shares;
 use state::State;
-use turn::{Effect as Asked, Tables, Who};
+use turn::{Effect as Asked, Requester, Tables};
 use wireup_wire::block;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{JobId, LocalRank};
@@ -85,7 +85,7 @@ impl PmiServer {
             lazy_fence: options.pmi_fence == PmiFence::Lazy,
             pmi_version: options.pmi_version,
         };
-        let who = Who { local, rank: process.rank, appnum: process.appnum };
+        let who = Requester { local, rank: process.rank, appnum: process.appnum };
         let mut tables = Tables { kvs, attrs, shares, handed: Vec::new() };
         let (mut reply, mut asked) = (Vec::new(), Vec::new());
         let result = link.on_bytes(bytes, who, &told, &mut tables, &mut reply, &mut asked);

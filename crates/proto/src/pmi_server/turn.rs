@@ -26,7 +26,7 @@ pub struct Facts<'a> {
 
 /// The requesting rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Who {
+pub struct Requester {
     pub local: LocalRank,
     pub rank: Rank,
     pub appnum: u16,
@@ -93,7 +93,7 @@ pub struct Turn<'a, 't> {
     pub groups: &'a mut usize,
     pub dialect: Dialect,
     pub subversion: u32,
-    pub who: Who,
+    pub who: Requester,
     pub facts: &'a Facts<'a>,
     pub tables: &'a mut Tables<'t>,
     pub reply: &'a mut Vec<u8>,

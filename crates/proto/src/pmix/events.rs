@@ -4,7 +4,7 @@
 //! exits are not: otherwise the end of a job would cost a message from each rank to each node.
 
 use crate::job::facts::Facts;
-use crate::job::ranks::{Life, Process};
+use crate::job::ranks::{Process, ProcessState};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use wireup_wire::ids::Rank;
@@ -45,7 +45,7 @@ impl Events {
         let left = self.publishers.remove(&rank).then_some(Up::Left { rank });
         let deserted = process.spoke_pmi && !process.finalized;
         // A normal exit is not reported: every rank exits eventually.
-        let is_news = process.life != (Life::Gone { exit: Some(0) }) || deserted;
+        let is_news = process.state != (ProcessState::Gone { exit: Some(0) }) || deserted;
         let event = (self.watched && is_news).then_some(Up::Event {
             code: Event::ProcAborted,
             from: None,
@@ -78,7 +78,7 @@ mod tests {
 
     fn gone(exit: Option<u8>) -> Process {
         let mut process = Process::new(Rank(1), 0);
-        process.life = Life::Gone { exit };
+        process.state = ProcessState::Gone { exit };
         process
     }
 

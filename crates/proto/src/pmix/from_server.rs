@@ -84,8 +84,8 @@ impl Pmix {
                 out.push(Effect::FailRank { local: local(rank), cause: Cause::Aborted { code, message } });
             }
             FromServer::Ask { id, ask } => self.on_ask(view, id, ask, out),
-            FromServer::Modex { ticket, status, blob } => {
-                self.step(view, out, |pmix, steps| pmix.modex.on_answer(ticket, status, blob, steps));
+            FromServer::Modex { request, status, blob } => {
+                self.step(view, out, |pmix, steps| pmix.modex.on_answer(request, status, blob, steps));
                 self.end_if_emptied(view, out);
             }
             FromServer::Raise { from, code, affected, to, infos } => {

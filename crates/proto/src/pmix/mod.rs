@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are here for inputs from
-//! the job, in `life` for the life cycle of the server process, in `from_server` for its messages, in `tree` for messages of other agents.
+//! the job, in `server_process` for starting and ending the server process, in `from_server` for its messages, in `tree` for messages of other agents.
 //! Parts: `server` is the state machine of the process, `asks` the outstanding requests; `fences`, `modex`, `published`, `queries`,
 //! `events`, `libraries`; `control`, `requests` (checks), `begin`, `frames` and `absent` (finds ranks that never connect) have no state.
 //!
@@ -25,12 +25,12 @@ mod fences;
 mod frames;
 mod from_server;
 mod libraries;
-mod life;
 mod modex;
 mod published;
 mod queries;
 mod requests;
 mod server;
+mod server_process;
 mod step;
 #[cfg(test)]
 mod tests;

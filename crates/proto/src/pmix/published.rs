@@ -48,7 +48,7 @@ pub struct Lookup {
 }
 
 /// The answer to a request, with its node and number.
-pub type Told = (NodeId, u64, Answer);
+pub type AddressedAnswer = (NodeId, u64, Answer);
 
 fn scope(range: Range, node: NodeId) -> Scope {
     match range {
@@ -107,7 +107,7 @@ impl Published {
     }
 
     /// Looks up keys, or starts to wait for them.
-    pub fn look_up(&mut self, lookup: Lookup) -> Option<Told> {
+    pub fn look_up(&mut self, lookup: Lookup) -> Option<AddressedAnswer> {
         if let Some(answer) = self.found(&lookup) {
             return Some((lookup.node, lookup.id, answer));
         }
@@ -122,7 +122,7 @@ impl Published {
     }
 
     /// Look-ups that can be answered because something was published.
-    pub fn take_found(&mut self) -> Vec<Told> {
+    pub fn take_found(&mut self) -> Vec<AddressedAnswer> {
         let mut told = Vec::new();
         for lookup in std::mem::take(&mut self.waiting) {
             match self.found(&lookup) {
@@ -134,7 +134,7 @@ impl Published {
     }
 
     /// Look-ups whose timeout has expired.
-    pub fn take_late(&mut self, now: Instant) -> Vec<Told> {
+    pub fn take_late(&mut self, now: Instant) -> Vec<AddressedAnswer> {
         let is_late = |lookup: &Lookup| lookup.until.is_some_and(|until| until <= now);
         let late = self.waiting.iter().filter(|lookup| is_late(lookup));
         let told = late.map(|lookup| (lookup.node, lookup.id, Answer::Status(Status::Timeout))).collect();
@@ -187,7 +187,7 @@ mod tests {
         Lookup { node: NodeId(node), id: 7, keys, range, wait, until: None }
     }
 
-    fn keys(told: Option<Told>) -> Vec<String> {
+    fn keys(told: Option<AddressedAnswer>) -> Vec<String> {
         match told {
             Some((_, _, Answer::Found { items })) => items.into_iter().map(|(_, item)| item.key).collect(),
             Some((_, _, Answer::Status(status))) => vec![format!("{status:?}")],

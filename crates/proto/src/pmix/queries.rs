@@ -11,7 +11,7 @@ use super::frames::{self, EVERYBODY};
 use super::step::{Step, Steps};
 use crate::job::effect::Effect;
 use crate::job::facts::{Facts, View};
-use crate::job::ranks::{Life, Process};
+use crate::job::ranks::{Process, ProcessState};
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};
@@ -83,11 +83,11 @@ impl Queries {
 
 pub fn processes_here(view: &View<'_>) -> Vec<Proc> {
     let node = view.facts.own_node();
-    let state = |process: &Process| match process.life {
-        Life::Planned => ProcState::Planned,
-        Life::Running if process.spoke_pmi => ProcState::Connected,
-        Life::Running => ProcState::Running,
-        Life::Gone { exit } => ProcState::Gone(exit),
+    let state = |process: &Process| match process.state {
+        ProcessState::Planned => ProcState::Planned,
+        ProcessState::Running if process.spoke_pmi => ProcState::Connected,
+        ProcessState::Running => ProcState::Running,
+        ProcessState::Gone { exit } => ProcState::Gone(exit),
     };
     let all = view.ranks.iter();
     all.map(|process| Proc { rank: process.rank, node, pid: process.pid, state: state(process) }).collect()

@@ -1,6 +1,6 @@
 //! The actions that the parts of a job's PMIx service request of each other or of the job. `Pmix` carries them out.
 
-use super::published::Told;
+use super::published::AddressedAnswer;
 use crate::job::effect::Effect;
 use wireup_wire::modex::{Down, Up};
 use wireup_wire::peer::Cause;
@@ -19,7 +19,7 @@ pub enum Step {
     /// Send a message from the root to all nodes, including itself.
     All(Down),
     /// Answer a node's request, at the root.
-    AnswerNode(Told),
+    AnswerNode(AddressedAnswer),
     /// This node's server process has failed.
     FailServer(String),
     Job(Effect),

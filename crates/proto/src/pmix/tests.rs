@@ -6,7 +6,7 @@ use crate::job::Act;
 use crate::job::children::Children;
 use crate::job::effect::Effect;
 use crate::job::facts::Facts;
-use crate::job::ranks::{Life, Process};
+use crate::job::ranks::{Process, ProcessState};
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
 use wireup_wire::frame::Kind;
@@ -47,7 +47,7 @@ impl Bench {
         let facts = Facts::for_test_of(2, 2, me, pmi);
         let running = |rank| {
             let mut process = Process::new(rank, 0);
-            process.life = Life::Running;
+            process.state = ProcessState::Running;
             process
         };
         let pmix = Pmix::new(&facts, &site(me)).expect("the job offers PMIx");
@@ -231,8 +231,8 @@ fn a_server_leaves_when_its_ranks_have() {
     let mut bench = Bench::serving(1);
     bench.ranks[0].spoke_pmix = true;
     let effects = bench.act(|pmix, view, out| pmix.end(view, out));
-    assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(2) }], "others may still request it");
-    let blob = FromServer::Modex { ticket: 0, status: Status::Ok, blob: "card".into() };
+    assert_eq!(told(&effects), [ToServer::ModexWanted { request: 0, rank: Rank(2) }], "others may still request it");
+    let blob = FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() };
     assert_eq!(told(&bench.says(&blob)), [ToServer::End]);
     assert!(bench.pmix.take_remains().contains_key(&Rank(2)));
     let effects = bench.tick(T + PMIX_END_NS_MAX);
@@ -245,9 +245,9 @@ fn a_server_leaves_when_its_ranks_have() {
 fn a_job_that_ends_early_does_not_wait_for_its_server() {
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
     bench.act(|pmix, view, out| pmix.start(view, out));
-    let effects = bench.act(|pmix, view, out| pmix.drop_held(view, out));
+    let effects = bench.act(|pmix, view, out| pmix.drop_deferred(view, out));
     assert!(matches!(&effects[..], [Effect::Act(Act::Output(Output::StopPmix { .. })), Effect::GiveHeldUp]));
-    assert!(bench.act(|pmix, view, out| pmix.drop_held(view, out)).is_empty());
+    assert!(bench.act(|pmix, view, out| pmix.drop_deferred(view, out)).is_empty());
 }
 
 /// A fence of all ranks: this node's contribution goes up; the outcome that comes down is the answer.
@@ -348,11 +348,11 @@ fn what_a_rank_elsewhere_has_committed_is_asked_of_its_agent() {
     assert_eq!(want, Between::Want { ranks: vec![Rank(0)] });
     assert!(between(wants.asks(2, modex(1))).is_empty(), "a request is in transit");
     let effects = has.act(|pmix, view, out| pmix.on_between(view, AgentId(1), want, out));
-    assert_eq!(told(&effects), [ToServer::ModexWanted { ticket: 0, rank: Rank(0) }]);
+    assert_eq!(told(&effects), [ToServer::ModexWanted { request: 0, rank: Rank(0) }]);
     let taken = between(effects).pop().expect("it was acknowledged");
     let next = between(wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), taken, out)));
     assert_eq!(next, [Between::Want { ranks: vec![Rank(1)] }]);
-    let have = between(has.says(&FromServer::Modex { ticket: 0, status: Status::Ok, blob: "card".into() }));
+    let have = between(has.says(&FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() }));
     let blob = Blob { rank: Rank(0), status: Status::Ok, bytes: "card".into() };
     assert_eq!(have, [Between::Have { taken: false, blobs: vec![blob] }]);
     let effects =
@@ -406,7 +406,7 @@ fn who_breaks_the_rules_ends_the_job_once() {
         FromServer::Connected { rank: Rank(2) },
         FromServer::Finalized { rank: Rank(9) },
         FromServer::Abort { rank: Rank(2), code: 1, message: String::new() },
-        FromServer::Modex { ticket: 3, status: Status::Ok, blob: Bytes::new() },
+        FromServer::Modex { request: 3, status: Status::Ok, blob: Bytes::new() },
         FromServer::Log { rank: Rank(0), stream: 1, text: vec![0; wireup_wire::limits::STDIO_CHUNK_MAX + 1] },
         raise,
         ask(1, lookup),

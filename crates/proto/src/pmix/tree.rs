@@ -6,7 +6,7 @@
 use super::control::{control, signal_some};
 use super::events::News;
 use super::frames::{self, EVERYBODY};
-use super::published::{Lookup, Told};
+use super::published::{AddressedAnswer, Lookup};
 use super::step::Step;
 use super::{Pmix, requests};
 use crate::job::effect::{Effect, Effects};
@@ -22,12 +22,12 @@ impl Pmix {
     /// A frame along the tree, from a child or (`None`) from the parent.
     pub fn on_frame(&mut self, view: &View<'_>, from: Option<AgentId>, frame: &Frame, out: &mut Effects) {
         match from {
-            Some(child) => self.on_up(view, child, frame, out),
-            None => self.on_down(view, frame, out),
+            Some(child) => self.on_child_frame(view, child, frame, out),
+            None => self.on_parent_frame(view, frame, out),
         }
     }
 
-    fn on_up(&mut self, view: &View<'_>, child: AgentId, frame: &Frame, out: &mut Effects) {
+    fn on_child_frame(&mut self, view: &View<'_>, child: AgentId, frame: &Frame, out: &mut Effects) {
         match peer::decode::<Up>(&frame.payload) {
             Ok(Up::Procs { query, procs }) => {
                 self.step(view, out, |pmix, steps| pmix.queries.on_processes(view.facts, child, query, procs, steps));
@@ -43,7 +43,7 @@ impl Pmix {
         }
     }
 
-    fn on_down(&mut self, view: &View<'_>, frame: &Frame, out: &mut Effects) {
+    fn on_parent_frame(&mut self, view: &View<'_>, frame: &Frame, out: &mut Effects) {
         match peer::decode::<Down>(&frame.payload) {
             // A query is forwarded by `on_query`, to the children that have not finished.
             Ok(Down::Procs { query }) => {
@@ -120,7 +120,7 @@ impl Pmix {
     }
 
     /// Answers a node's request, at the root.
-    pub(super) fn answer_node(&mut self, view: &View<'_>, (node, id, answer): Told, out: &mut Effects) {
+    pub(super) fn answer_node(&mut self, view: &View<'_>, (node, id, answer): AddressedAnswer, out: &mut Effects) {
         if Some(node) == view.facts.node {
             return self.answer(view, id, answer, out);
         }

@@ -3,7 +3,7 @@
 use crate::job::Born;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::SessionSpec;
-use wireup_wire::session::Kin;
+use wireup_wire::session::SessionSnapshot;
 
 /// The configuration of a new agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,7 +13,7 @@ pub struct AgentConfig {
     pub born: Born,
     /// The parent's addresses, best first; in a standing session.
     pub parent: Vec<String>,
-    pub kin: Kin,
+    pub snapshot: SessionSnapshot,
     /// The architecture of this machine, as Rust names it, if it is known.
     pub arch: Option<&'static str>,
 }
@@ -21,7 +21,7 @@ pub struct AgentConfig {
 impl AgentConfig {
     /// For an agent that is not in a standing session.
     pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
-        AgentConfig { agent, session, born, parent: Vec::new(), kin: Kin::default(), arch: None }
+        AgentConfig { agent, session, born, parent: Vec::new(), snapshot: SessionSnapshot::default(), arch: None }
     }
 }
 

@@ -42,8 +42,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             fx.push(Effect::Starter(starter::Input::Probed { agent, asker, problem }));
         }
         (None, Control::UseTransport { yes }) => fx.push(Effect::Agreement(agreement::Input::Decided(yes))),
-        (Some(branch), Control::StartFor { agent, jobs, parent, problem, kin }) => {
-            let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent, kin } };
+        (Some(branch), Control::StartFor { agent, jobs, parent, problem, snapshot }) => {
+            let wish = Wish { agent, jobs, purpose: Purpose::Stead { branch, parent, snapshot } };
             fx.push(Effect::Starter(starter::Input::StartFor { wish, branch, problem }));
         }
         (Some(branch), Control::Probe { agent, asker }) => {

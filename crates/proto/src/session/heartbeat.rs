@@ -159,7 +159,7 @@ mod tests {
 
     /// Agent 1 of fifteen, without jobs; its children are 3 and 4.
     fn scene(mut scene: Scene) -> (Scene, Heartbeat) {
-        scene.neighbours.on_up(LinkId(0));
+        scene.neighbours.on_link_up(LinkId(0));
         for child in [3, 4] {
             scene.neighbours.on_child_up(AgentId(child), LinkId(child));
         }

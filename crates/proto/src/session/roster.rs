@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::AgentId;
-use wireup_wire::session::{Entry, Kin, Place};
+use wireup_wire::session::{Entry, Place, SessionSnapshot};
 
 const ROOT: AgentId = AgentId(0);
 
@@ -26,8 +26,8 @@ pub struct Roster {
 
 impl Roster {
     /// With the state given to a new agent.
-    pub fn new(tree: Tree, kin: &Kin) -> Roster {
-        Roster { tree, at: kin.at, places: kin.places.iter().copied().collect() }
+    pub fn new(tree: Tree, snapshot: &SessionSnapshot) -> Roster {
+        Roster { tree, at: snapshot.at, places: snapshot.places.iter().copied().collect() }
     }
 
     /// The length of the log, as far as known here.
@@ -40,14 +40,18 @@ impl Roster {
     }
 
     fn place(&self, agent: AgentId) -> Place {
-        let drawn =
-            || Place { life: 0, parent: self.tree.parent(agent).unwrap_or(ROOT), is_adopted: false, is_lost: false };
+        let drawn = || Place {
+            incarnation: 0,
+            parent: self.tree.parent(agent).unwrap_or(ROOT),
+            is_adopted: false,
+            is_lost: false,
+        };
         self.places.get(&agent).copied().unwrap_or_else(drawn)
     }
 
     /// The incarnation of an agent.
-    pub fn life(&self, agent: AgentId) -> u32 {
-        self.place(agent).life
+    pub fn incarnation(&self, agent: AgentId) -> u32 {
+        self.place(agent).incarnation
     }
 
     pub fn is_lost(&self, agent: AgentId) -> bool {
@@ -126,7 +130,7 @@ impl Roster {
     fn bring_back(&mut self, agents: &[AgentId]) {
         for &agent in agents {
             let parent = self.tree.parent(agent).filter(|parent| agents.contains(parent)).unwrap_or(ROOT);
-            self.places.insert(agent, Place { life: self.at, parent, is_adopted: false, is_lost: false });
+            self.places.insert(agent, Place { incarnation: self.at, parent, is_adopted: false, is_lost: false });
         }
     }
 
@@ -147,7 +151,7 @@ mod tests {
 
     /// Fifteen agents, fan-out 2.
     fn roster(log: &[Entry]) -> Roster {
-        let mut roster = Roster::new(Tree::new(15, 2), &Kin::default());
+        let mut roster = Roster::new(Tree::new(15, 2), &SessionSnapshot::default());
         log.iter().for_each(|entry| drop(roster.apply(entry)));
         roster
     }
@@ -176,7 +180,7 @@ mod tests {
     fn a_subtree_that_returns_is_one_again_and_the_adopted_stay() {
         let roster = roster(&[Entry::Lost(ids([1, 3])), Entry::Return(ids([1, 3]))]);
         assert_eq!((roster.parent(AgentId(1)), roster.parent(AgentId(3))), (Some(ROOT), Some(AgentId(1))));
-        assert_eq!((roster.life(AgentId(3)), roster.life(AgentId(7))), (2, 0));
+        assert_eq!((roster.incarnation(AgentId(3)), roster.incarnation(AgentId(7))), (2, 0));
         assert_eq!(roster.children(AgentId(3)), [], "the root has adopted 7 and 8");
         assert!(!roster.is_adopted(AgentId(3)) && roster.is_adopted(AgentId(7)));
     }
@@ -219,7 +223,7 @@ mod tests {
                     }
                 }
                 // The state given to a new agent leads to the same roster.
-                let told = Kin { at: roster.at(), places: roster.places(), ..Kin::default() };
+                let told = SessionSnapshot { at: roster.at(), places: roster.places(), ..SessionSnapshot::default() };
                 prop_assert_eq!(&Roster::new(Tree::new(15, 2), &told), &roster);
             }
         }

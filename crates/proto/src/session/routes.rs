@@ -11,8 +11,8 @@ use crate::link::Neighbours;
 use std::collections::BTreeSet;
 use wireup_coll::tree::{Hop, Tree};
 use wireup_wire::ids::AgentId;
-use wireup_wire::route::Lives;
-use wireup_wire::session::Kin;
+use wireup_wire::route::Incarnations;
+use wireup_wire::session::SessionSnapshot;
 
 #[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
 pub struct Routes {
@@ -24,8 +24,8 @@ pub struct Routes {
 
 impl Routes {
     /// With the state given to a new agent.
-    pub fn new(me: AgentId, tree: Tree, policy: Policy, kin: &Kin) -> Self {
-        Routes { me, tree, policy, roster: Roster::new(tree, kin) }
+    pub fn new(me: AgentId, tree: Tree, policy: Policy, snapshot: &SessionSnapshot) -> Self {
+        Routes { me, tree, policy, roster: Roster::new(tree, snapshot) }
     }
 
     /// The next hop towards an agent.
@@ -89,13 +89,13 @@ impl Routes {
     }
 
     /// The incarnations of both ends of a frame from here.
-    pub fn lives_to(&self, to: AgentId) -> Lives {
-        Lives { to: self.roster.life(to), from: self.roster.life(self.me) }
+    pub fn incarnations_to(&self, to: AgentId) -> Incarnations {
+        Incarnations { to: self.roster.incarnation(to), from: self.roster.incarnation(self.me) }
     }
 
     /// The incarnations of both ends of a frame to here.
-    pub fn lives_from(&self, from: AgentId) -> Lives {
-        Lives { to: self.roster.life(self.me), from: self.roster.life(from) }
+    pub fn incarnations_from(&self, from: AgentId) -> Incarnations {
+        Incarnations { to: self.roster.incarnation(self.me), from: self.roster.incarnation(from) }
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
         let mut neighbours = Neighbours::default();
         neighbours.on_child_up(AgentId(3), LinkId(3));
         neighbours.expect(AgentId(4));
-        (Routes::new(AgentId(1), Tree::new(15, 2), policy, &Kin::default()), neighbours)
+        (Routes::new(AgentId(1), Tree::new(15, 2), policy, &SessionSnapshot::default()), neighbours)
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
         routes.roster.apply(&Entry::Lost(vec![AgentId(3)]));
         assert_eq!(routes.next_hop(AgentId(7)), Hop::Parent);
         assert!(!routes.is_own_child(&neighbours, AgentId(3)));
-        let mut root = Routes::new(AgentId(0), Tree::new(15, 2), Policy::Standing, &Kin::default());
+        let mut root = Routes::new(AgentId(0), Tree::new(15, 2), Policy::Standing, &SessionSnapshot::default());
         root.roster.apply(&Entry::Lost(vec![AgentId(3)]));
         assert_eq!(root.next_hop(AgentId(7)), Hop::Child(AgentId(7)));
         let mut neighbours = Neighbours::default();
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn the_lost_that_return_live_another_life() {
+    fn agents_that_return_have_a_new_incarnation() {
         let (mut routes, _) = routes(Policy::Standing);
         routes.roster.apply(&Entry::Lost(vec![AgentId(3)]));
         assert!(routes.is_lost(AgentId(3)));
         routes.roster.apply(&Entry::Return(vec![AgentId(3)]));
         assert!(!routes.is_lost(AgentId(3)));
-        assert_eq!(routes.lives_to(AgentId(3)), Lives { to: 2, from: 0 });
+        assert_eq!(routes.incarnations_to(AgentId(3)), Incarnations { to: 2, from: 0 });
     }
 }

@@ -62,8 +62,8 @@ impl World {
         let version = server.committed[&rank];
         let here = take_of(&mut server.waiting, rank);
         let held = take_of(&mut server.held, rank);
-        for (ticket, of) in held {
-            self.give_modex(host, ticket, of, Some(version));
+        for (request, of) in held {
+            self.give_modex(host, request, of, Some(version));
         }
         for (getter, _) in here {
             self.got(getter);

@@ -7,7 +7,7 @@ use crate::net::Sort;
 use wireup_proto::Instant;
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Orphan;
+use wireup_wire::peer::Rejoin;
 
 /// How long a driver waits for an answer (ns).
 const DIAL_NS_MAX: u64 = 5_000_000_000;
@@ -32,7 +32,7 @@ enum Answer {
 fn parts(address: &str) -> Option<(u32, Option<u32>)> {
     let address = address.strip_prefix("agent ")?;
     match address.split_once(" life ") {
-        Some((host, life)) => Some((host.parse().ok()?, Some(life.parse().ok()?))),
+        Some((host, copy_number)) => Some((host.parse().ok()?, Some(copy_number.parse().ok()?))),
         None => Some((address.parse().ok()?, None)),
     }
 }
@@ -40,20 +40,23 @@ fn parts(address: &str) -> Option<(u32, Option<u32>)> {
 impl World {
     /// The listening address of a copy. The root's address never changes.
     pub(super) fn address(&self, copy: u32) -> String {
-        let (host, life) = (self.host_of(copy), self.copies[copy as usize].life);
-        if host != 0 { format!("agent {host} life {life}") } else { format!("agent {host}") }
+        let (host, copy_number) = (self.host_of(copy), self.copies[copy as usize].copy_number);
+        if host != 0 { format!("agent {host} life {copy_number}") } else { format!("agent {host}") }
     }
 
     /// Only the first address is used. An address that no agent wrote is refused.
     fn answer(&self, copy: u32, addresses: &[String]) -> Answer {
-        let Some((host, life)) = addresses.first().and_then(|address| parts(address)) else { return Answer::Refusal };
+        let Some((host, copy_number)) = addresses.first().and_then(|address| parts(address)) else {
+            return Answer::Refusal;
+        };
         if host as usize >= self.hosts.len() {
             return Answer::Refusal;
         }
         if self.is_walled_off(self.host_of(copy), host) || self.is_off(host) {
             return Answer::Silence;
         }
-        let is_it = |copy: &u32| life.is_none_or(|life| self.copies[*copy as usize].life == life);
+        let is_it =
+            |copy: &u32| copy_number.is_none_or(|copy_number| self.copies[*copy as usize].copy_number == copy_number);
         let listener = self.living_at(host).into_iter().rfind(is_it);
         match listener.and_then(|listener| Some((listener, self.living(listener)?))) {
             None => Answer::Refusal,
@@ -73,8 +76,8 @@ impl World {
             Answer::Refusal => self.agent_dies(copy),
             Answer::Silence => self.plan(DIAL_NS_MAX, Plan::Dies { copy }),
             Answer::Copy(parent) => {
-                let AgentCopy { host, incarnation: life, .. } = self.copies[copy as usize];
-                let peers = [Peer::Child { agent: AgentId(host), life }, Peer::Parent];
+                let AgentCopy { host, incarnation, .. } = self.copies[copy as usize];
+                let peers = [Peer::Child { agent: AgentId(host), incarnation }, Peer::Parent];
                 let link = self.connect(parent, copy, peers, Sort::Tree);
                 self.on_way_up(copy, link);
             }
@@ -102,7 +105,7 @@ impl World {
         }
     }
 
-    pub(super) fn on_rejoins(&mut self, copy: u32, root: &[String], orphan: Orphan) {
+    pub(super) fn on_rejoins(&mut self, copy: u32, root: &[String], rejoin: Rejoin) {
         let fails = |problem: &str| Input::RejoinFailed { problem: problem.into() };
         match self.answer(copy, root) {
             Answer::Refusal => self.tell(copy, fails(REFUSED)),
@@ -112,7 +115,7 @@ impl World {
             }
             Answer::Copy(root) => {
                 self.rules.on_reached(copy);
-                let peers = [Peer::Orphan { agent: AgentId(self.host_of(copy)), orphan }, Peer::Parent];
+                let peers = [Peer::Rejoin { agent: AgentId(self.host_of(copy)), rejoin }, Peer::Parent];
                 let link = self.connect(root, copy, peers, Sort::Tree);
                 self.on_way_up(copy, link);
             }

@@ -31,7 +31,7 @@ pub struct Host {
 pub struct AgentCopy {
     pub host: u32,
     /// Its number among the copies started on this host, from 1.
-    pub life: u32,
+    pub copy_number: u32,
     /// According to its bootstrap message.
     pub incarnation: u32,
     pub living: Option<Living>,
@@ -85,13 +85,13 @@ impl World {
         let (copy, host) = (self.copies.len() as u32, config.agent.0);
         let at = &mut self.hosts[host as usize];
         at.lives += 1;
-        let life = at.lives;
-        let incarnation = config.kin.place(config.agent).map_or(0, |place| place.life);
+        let copy_number = at.lives;
+        let incarnation = config.snapshot.place(config.agent).map_or(0, |place| place.incarnation);
         let mut machine = Agent::new(config);
         machine.begin(self.clock.now());
         let (jobs, up) = (BTreeMap::new(), None);
         let living = Living { machine, jobs, up, shell, turn_is_due: false, tick_at: None, unheard: None };
-        self.copies.push(AgentCopy { host, life, incarnation, living: Some(living), links: Vec::new() });
+        self.copies.push(AgentCopy { host, copy_number, incarnation, living: Some(living), links: Vec::new() });
         self.checks.on_copies(self.living_at(host).len());
         if self.spec.remote {
             // Before its first remote shell can end.
@@ -125,8 +125,8 @@ impl World {
     }
 
     pub(super) fn name(&self, copy: u32) -> String {
-        let AgentCopy { host, life, .. } = self.copies[copy as usize];
-        if life == 1 { format!("agent {host}") } else { format!("agent {host} life {life}") }
+        let AgentCopy { host, copy_number, .. } = self.copies[copy as usize];
+        if copy_number == 1 { format!("agent {host}") } else { format!("agent {host} life {copy_number}") }
     }
 
     pub(super) fn is_off(&self, host: u32) -> bool {
@@ -143,12 +143,12 @@ impl World {
         }
         let parent = bootstrap.parent.first().cloned().unwrap_or_default();
         let now = self.clock.now();
-        let Bootstrap { agent, session, parent: addresses, kin, .. } = bootstrap;
+        let Bootstrap { agent, session, parent: addresses, snapshot, .. } = bootstrap;
         let born = Born { process_ns: now.0, bootstrap_ns: now.0 };
-        let config = AgentConfig { parent: addresses, kin, ..AgentConfig::new(agent, session, born) };
+        let config = AgentConfig { parent: addresses, snapshot, ..AgentConfig::new(agent, session, born) };
         let shell = self.shell_of(at, starter, shell);
         let copy = self.come_alive(config.clone(), shell);
-        self.trace(|| format!("{} is born of {} with {:?}", self.name(copy), self.name(starter), config.kin));
+        self.trace(|| format!("{} is born of {} with {:?}", self.name(copy), self.name(starter), config.snapshot));
         let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
         self.plan(delay_ns, Plan::Dials { copy, parent });
     }
@@ -277,10 +277,10 @@ impl World {
                 let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
                 self.plan(delay_ns, Plan::DialsDirect { copy, agent, addresses });
             }
-            Output::Rejoin { root, orphan } => {
+            Output::Rejoin { root, rejoin } => {
                 self.on_seeks(copy);
                 let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
-                self.plan(delay_ns, Plan::Rejoins { copy, root, orphan });
+                self.plan(delay_ns, Plan::Rejoins { copy, root, rejoin });
             }
             Output::OpenTransport => self.tell(copy, Input::TransportOpened { result: Err("there is none".into()) }),
             Output::Send { link, frame } => {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::io::Peer;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::peer::{self, Bootstrap, Control};
-use wireup_wire::session::{Entry, Kin, Log};
+use wireup_wire::session::{Entry, Log, SessionSnapshot};
 
 /// The most times that an agent dials the root for one loss. Chosen: twice the number for the longest chain of leases.
 const DIALS_MAX: u32 = 60;
@@ -68,11 +68,11 @@ impl Decided {
     }
 
     /// The state for a new agent includes everything that was decided before.
-    fn learn(&mut self, kin: &Kin) {
-        if kin.at > self.at {
-            self.at = kin.at;
-            self.lives = kin.places.iter().map(|(agent, place)| (agent.0, place.life)).collect();
-            self.lost = kin.places.iter().filter(|(_, place)| place.is_lost).map(|(agent, _)| agent.0).collect();
+    fn learn(&mut self, snapshot: &SessionSnapshot) {
+        if snapshot.at > self.at {
+            self.at = snapshot.at;
+            self.lives = snapshot.places.iter().map(|(agent, place)| (agent.0, place.incarnation)).collect();
+            self.lost = snapshot.places.iter().filter(|(_, place)| place.is_lost).map(|(agent, _)| agent.0).collect();
         }
     }
 
@@ -114,7 +114,7 @@ impl World {
     pub(super) fn on_calls(&mut self, copy: u32, bootstrap: &Bootstrap) {
         self.trace(|| format!("{} calls for agent {}", self.name(copy), bootstrap.agent));
         if copy == ROOT {
-            self.rules.decided.learn(&bootstrap.kin);
+            self.rules.decided.learn(&bootstrap.snapshot);
         }
     }
 
@@ -163,14 +163,14 @@ impl World {
             return;
         }
         let Ok(Control::Log(log)) = peer::decode(&frame.payload) else { return };
-        let is_orphans = matches!(self.peers[link as usize][0], Peer::Orphan { .. });
+        let is_rejoining = matches!(self.peers[link as usize][0], Peer::Rejoin { .. });
         if log.at == u32::MAX {
             // A parent may send this too, if it has another copy of that incarnation.
             let copy = self.lower_end(link);
             self.rules.dismissed.extend(copy);
         } else if copy == ROOT {
             self.on_decided(&log);
-            if is_orphans {
+            if is_rejoining {
                 self.on_child_link(link);
             }
         }

@@ -14,7 +14,7 @@ pub fn in_words(frame: &Frame) -> String {
             Err(error) => format!("job {job} {error}"),
         },
         Kind::Routed => match Routed::unwrap(frame.clone()) {
-            Ok(Routed { to, from, lives: _, endpoint, frame }) => {
+            Ok(Routed { to, from, incarnations: _, endpoint, frame }) => {
                 let offers = if endpoint.is_some() { ", an endpoint" } else { "" };
                 let frame = frame.map(|(number, frame)| format!("number {number}: {}", in_words(&frame)));
                 format!("job {job} Routed {from} -> {to}{offers} {}", frame.unwrap_or_default())

@@ -14,7 +14,7 @@ use crate::rng::Rng;
 use wireup_proto::Instant;
 use wireup_proto::io::{Input, LinkId, Peer, ShellId};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Bootstrap, Orphan};
+use wireup_wire::peer::{Bootstrap, Rejoin};
 
 /// Limit of events: no world needs more.
 const EVENTS_MAX: u64 = 2_000_000;
@@ -27,7 +27,7 @@ pub enum Plan {
     Dies { copy: u32 },
     Hears { copy: u32, input: Input },
     DialsDirect { copy: u32, agent: AgentId, addresses: Vec<String> },
-    Rejoins { copy: u32, root: Vec<String>, orphan: Orphan },
+    Rejoins { copy: u32, root: Vec<String>, rejoin: Rejoin },
     Continues { copy: u32 },
     Rank { copy: u32, job: JobId, local: u16, doing: Doing },
     Reads { copy: u32, job: JobId, local: u16 },
@@ -172,7 +172,7 @@ impl World {
             Plan::Dies { copy } => self.agent_dies(copy),
             Plan::Hears { copy, input } => self.tell(copy, input),
             Plan::DialsDirect { copy, agent, addresses } => self.on_dials_direct(copy, agent, addresses),
-            Plan::Rejoins { copy, root, orphan } => self.on_rejoins(copy, &root, orphan),
+            Plan::Rejoins { copy, root, rejoin } => self.on_rejoins(copy, &root, rejoin),
             Plan::Continues { copy } => self.on_continues(copy),
             Plan::Rank { copy, job, local, doing } => self.on_rank(copy, job, local, doing),
             Plan::Reads { copy, job, local } => self.on_reads(copy, job, local),

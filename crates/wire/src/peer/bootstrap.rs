@@ -4,7 +4,7 @@ use super::{PROTOCOL_VERSION, PeerError, Secret, SessionSpec, decode, encode};
 use crate::ids::AgentId;
 use crate::job::JobSpec;
 use crate::packed;
-use crate::session::Kin;
+use crate::session::SessionSnapshot;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub struct Bootstrap {
     /// Jobs to start at once, without waiting for the link.
     pub jobs: Vec<JobSpec>,
     /// For a standing session.
-    pub kin: Kin,
+    pub snapshot: SessionSnapshot,
 }
 
 /// A message that only checks whether an agent could start on a host: a header without a body.

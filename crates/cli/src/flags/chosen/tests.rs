@@ -15,7 +15,7 @@ const SLURM: [(&str, &str); 4] = [
 fn try_high(line: &str, env: &[(&str, &str)]) -> Result<Resolved, String> {
     let Ok(Wish::Run(parsed)) = parse(line.split_whitespace().map(Into::into)) else { panic!("{line}") };
     let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-    resolve(*parsed, Here { env, ..Here::example() }).map_err(|error| error.to_string())
+    resolve(*parsed, Surroundings { env, ..Surroundings::example() }).map_err(|error| error.to_string())
 }
 
 /// The number of ranks on each node, by name; and the first word of the remote shell.
@@ -101,7 +101,7 @@ fn srun_needs_an_allocation() {
     let words = ["--remote-shell", "/opt/srun --reservation=x", "./a"].map(Into::into);
     let Ok(Wish::Run(parsed)) = parse(words) else { panic!("refused") };
     let env = SLURM.map(|(name, value)| (name.into(), value.into())).to_vec();
-    let resolved = resolve(*parsed, Here { env, ..Here::example() }).expect("valid");
+    let resolved = resolve(*parsed, Surroundings { env, ..Surroundings::example() }).expect("valid");
     let RemoteShell::Srun(words) = resolved.session.remote_shell else { panic!("not started by srun") };
     assert_eq!((words[0].as_str(), words.last().map(String::as_str)), ("/opt/srun", Some("--reservation=x")));
     assert!(words.contains(&"--overlap".to_owned()));

@@ -7,19 +7,19 @@ use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{BindTo, Modex, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
 use wireup_wire::peer::RemoteShell;
 
-fn here() -> Here {
-    Here::example()
+fn surroundings() -> Surroundings {
+    Surroundings::example()
 }
 
-fn try_high(line: &str, here: Here) -> Result<Resolved, String> {
+fn try_resolve(line: &str, surroundings: Surroundings) -> Result<Resolved, String> {
     match parse(line.split_whitespace().map(OsString::from)).expect("test lines are valid") {
-        Wish::Run(parsed) => resolve(*parsed, here).map_err(|error| error.to_string()),
+        Wish::Run(parsed) => resolve(*parsed, surroundings).map_err(|error| error.to_string()),
         Wish::Help => panic!("help was requested"),
     }
 }
 
 fn resolved(line: &str) -> Resolved {
-    try_high(line, here()).expect(line)
+    try_resolve(line, surroundings()).expect(line)
 }
 
 #[test]
@@ -60,15 +60,15 @@ fn standard_input_is_handed_over_only_where_it_can_be_read() {
     assert!(!inherit("-n 4 --stdin none ./a"));
     assert!(!inherit("-n 4 --pty ./a"));
     assert!(inherit("-n 4 --pty 1 ./a"));
-    let terminal = Here { stdin_is_terminal: true, ..here() };
-    assert!(!try_high("./a", terminal).expect("valid").job.options.stdin_inherit);
+    let terminal = Surroundings { stdin_is_terminal: true, ..surroundings() };
+    assert!(!try_resolve("./a", terminal).expect("valid").job.options.stdin_inherit);
 }
 
 #[test]
 fn terminals_have_the_size_of_this_one() {
     assert_eq!(resolved("--pty 1 ./a").job.options.pty, Some(PtySpec { rank: Rank(1), rows: 50, columns: 132 }));
-    let without = Here { terminal: None, ..here() };
-    let pty = try_high("--pty ./a", without).expect("valid").job.options.pty;
+    let without = Surroundings { terminal: None, ..surroundings() };
+    let pty = try_resolve("--pty ./a", without).expect("valid").job.options.pty;
     assert_eq!(pty, Some(PtySpec { rank: Rank(0), rows: 24, columns: 80 }));
 }
 
@@ -92,12 +92,12 @@ fn programs_keep_their_own_settings() {
 fn a_remote_shell_is_words() {
     let words = ["--remote-shell", "ssh -q  -T", "./a"].map(OsString::from);
     let Ok(Wish::Run(parsed)) = parse(words) else { panic!("refused") };
-    let resolved = resolve(*parsed, here()).expect("valid");
+    let resolved = resolve(*parsed, surroundings()).expect("valid");
     assert_eq!(resolved.session.remote_shell, RemoteShell::Ssh(vec!["ssh".into(), "-q".into(), "-T".into()]));
     let own = self::resolved("--remote-shell bin/ssh --hosts n1 ./a");
     assert_eq!(own.session.remote_shell, RemoteShell::Ssh(vec!["/bin/ssh".into()]));
     let Ok(Wish::Run(parsed)) = parse(["--remote-shell", " ", "./a"].map(OsString::from)) else { panic!("refused") };
-    assert_eq!(resolve(*parsed, here()), Err(FlagError::EmptyRemoteShell));
+    assert_eq!(resolve(*parsed, surroundings()), Err(FlagError::EmptyRemoteShell));
 }
 
 #[test]
@@ -108,17 +108,19 @@ fn recordings_go_below_the_current_directory() {
 
 #[test]
 fn contradictions_are_refused() {
-    let refused = |line: &str| try_high(line, here()).expect_err(line);
+    let refused = |line: &str| try_resolve(line, surroundings()).expect_err(line);
     assert_eq!(refused("-n 2 --stdin 2 ./a"), "--stdin 2: the job has ranks 0 to 1; name one of them");
     assert_eq!(refused("-n 2 --pty 9 ./a"), "--pty 9: the job has ranks 0 to 1; name one of them");
     let missing = refused("-wdir /no/such/directory ./a");
     assert!(missing.starts_with("working directory /no/such/directory: does not exist; create it"), "{missing}");
     assert!(refused("-wdir /dev/null ./a").contains("is not a directory"));
-    let gone = Here { cwd: Err("No such file or directory".into()), ..here() };
+    let gone = Surroundings { cwd: Err("No such file or directory".into()), ..surroundings() };
     assert!(
-        try_high("./a", gone.clone()).expect_err("gone").starts_with("the current directory does not exist any more")
+        try_resolve("./a", gone.clone())
+            .expect_err("gone")
+            .starts_with("the current directory does not exist any more")
     );
-    assert!(try_high("--wdir /tmp ./a", gone).is_ok());
+    assert!(try_resolve("--wdir /tmp ./a", gone).is_ok());
 }
 
 fn agents(resolved: &Resolved) -> Vec<&str> {
@@ -177,10 +179,10 @@ fn flags_across_machines_reach_the_session() {
 #[test]
 fn variables_of_this_machine_stay_here_unless_named() {
     let env = vec![("HOME".into(), "/h".into()), ("SSH_AUTH_SOCK".into(), "/s".into())];
-    let here = || Here { env: env.clone(), ..here() };
-    let local = try_high("--hosts localhost ./a", here()).expect("valid");
+    let surroundings = || Surroundings { env: env.clone(), ..surroundings() };
+    let local = try_resolve("--hosts localhost ./a", surroundings()).expect("valid");
     assert_eq!(local.job.env, [b"HOME=/h".to_vec(), b"SSH_AUTH_SOCK=/s".to_vec()]);
-    let remote = try_high("--hosts n1 --pmi simple -x SSH_AUTH_SOCK ./a", here()).expect("valid");
+    let remote = try_resolve("--hosts n1 --pmi simple -x SSH_AUTH_SOCK ./a", surroundings()).expect("valid");
     assert_eq!(remote.job.env, [b"HOME=/h".to_vec()]);
     assert_eq!(remote.job.apps[0].env, [b"SSH_AUTH_SOCK=/s".to_vec()]);
 }
@@ -201,7 +203,7 @@ fn pmi_is_as_asked_or_as_the_program_tells() {
     assert_eq!((there.options.pmi, there.options.modex), (PmiFlavour::Both, Modex::Direct));
     assert_eq!(there.options.pmix_library.as_deref(), Some("/l/libpmix.so.2"));
     assert!(there.env.contains(&b"MPIR_CVAR_PMI_VERSION=1".to_vec()));
-    let missing = try_high("-n 1 --pmix-library no/such ./a", here()).expect_err("missing");
+    let missing = try_resolve("-n 1 --pmix-library no/such ./a", surroundings()).expect_err("missing");
     assert!(missing.starts_with("--pmix-library no/such: file not found"), "{missing}");
 }
 
@@ -217,12 +219,12 @@ fn files_are_read() {
     std::fs::remove_dir_all(&directory).expect("remove the folder");
     assert_eq!((read.job.job_size(), read.slots.as_slice()), (4, &[2, 2][..]));
     assert_eq!(read.job.env, [b"HOME=/h".to_vec(), b"A=3".to_vec(), b"B=2".to_vec()]);
-    assert!(try_high(&line, here()).expect_err("gone").starts_with("host file "));
+    assert!(try_resolve(&line, surroundings()).expect_err("gone").starts_with("host file "));
 }
 
 #[test]
 fn contradictions_across_machines_are_refused() {
-    let refused = |line: &str| try_high(line, here()).expect_err(line);
+    let refused = |line: &str| try_resolve(line, surroundings()).expect_err(line);
     assert!(refused("--hosts a --virtual-nodes 2 ./a").starts_with("--virtual-nodes (nodes on this machine)"));
     assert!(refused("--hosts a --hostfile b ./a").starts_with("--hosts and --hostfile exclude each other"));
     assert!(

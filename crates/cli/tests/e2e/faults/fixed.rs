@@ -1,6 +1,6 @@
 //! Faults at a chosen moment: remote shells that are no longer needed, and full disks.
 
-use crate::harness::faults::{Ended, Shell, Site, Started, is_sshd, kill, short_name, until};
+use crate::harness::faults::{Ended, FaultSite, Shell, Started, is_sshd, kill, short_name, until};
 use crate::harness::wireup;
 use rustix::process::Signal;
 use std::fs;
@@ -10,11 +10,11 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(30);
 const CLEAN: Duration = Duration::from_secs(10);
 
-fn finish(site: &Site, command: Command) -> Ended {
+fn finish(site: &FaultSite, command: Command) -> Ended {
     Started::of(command).finish(site, LIMIT).expect("the launcher ends")
 }
 
-fn expect_clean(site: &Site) {
+fn expect_clean(site: &FaultSite) {
     let nodes: Vec<u16> = (0..site.testbed.node_count()).collect();
     let idle = until(CLEAN, || site.left(&nodes).is_empty());
     assert!(idle.is_some(), "left behind: {:?}", site.left(&nodes));
@@ -23,7 +23,7 @@ fn expect_clean(site: &Site) {
 /// When the agents are linked, `ssh`, `sshd`'s sessions and `sshd` itself are no longer needed.
 #[test]
 fn a_running_job_needs_no_ssh() {
-    let Some(site) = Site::start(4, Shell::Ssh, &[Site::share()]) else { return };
+    let Some(site) = FaultSite::start(4, Shell::Ssh, &[FaultSite::share()]) else { return };
     let line = format!("--hosts {} -n 8 --fanout 2", site.testbed.hosts());
     let mut job = Started::of(site.job(&line, &["sh", "-c", "echo ready; sleep 1; echo over"]));
     job.await_out("ready", 8);
@@ -44,7 +44,7 @@ fn a_running_job_needs_no_ssh() {
 
 #[test]
 fn a_full_disk_behind_the_output_ends_the_job() {
-    let Some(site) = Site::start(3, Shell::Plain, &[Site::share()]) else { return };
+    let Some(site) = FaultSite::start(3, Shell::Plain, &[FaultSite::share()]) else { return };
     site.testbed.small_disk(0, "/tmp/full", 64 << 10).expect("mount a small disk");
     let line = "--hosts n1,n2 -n 4 --output-dir /tmp/full/out";
     let ended = finish(&site, site.job_from(0, line, &["sh", "-c", "head -c 400000 /dev/zero; sleep 50"]));
@@ -56,7 +56,7 @@ fn a_full_disk_behind_the_output_ends_the_job() {
 /// A recording is for debugging: the job is more important.
 #[test]
 fn a_full_disk_behind_a_recording_does_not_end_the_job() {
-    let Some(site) = Site::start(3, Shell::Plain, &[Site::share()]) else { return };
+    let Some(site) = FaultSite::start(3, Shell::Plain, &[FaultSite::share()]) else { return };
     site.testbed.small_disk(1, "/tmp/rec", 4 << 10).expect("mount a small disk");
     let program = wireup().display().to_string();
     let words = [&*program, "pmi", "exchange", "--rounds", "3", "--value-len", "500"];
@@ -68,7 +68,7 @@ fn a_full_disk_behind_a_recording_does_not_end_the_job() {
 
 #[test]
 fn a_node_without_room_for_the_program_is_named_and_keeps_no_part_of_it() {
-    let Some(site) = Site::start(3, Shell::Plain, &[]) else { return };
+    let Some(site) = FaultSite::start(3, Shell::Plain, &[]) else { return };
     let folder = std::env::temp_dir().join(format!("end-to-end-full-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder that nodes do not see");
     let program = folder.join("wireup");

@@ -3,7 +3,7 @@
 use super::names::names;
 use super::victim::{Found, Victim, find};
 use super::{Dice, NODES};
-use crate::harness::faults::{Ended, Shell, Site, Started, is_agent, is_sshd, kill, until};
+use crate::harness::faults::{Ended, FaultSite, Shell, Started, is_agent, is_sshd, kill, until};
 use crate::harness::wireup;
 use rustix::process::Signal;
 use std::fmt::{self, Display};
@@ -111,7 +111,7 @@ impl Display for Report {
     }
 }
 
-fn begin(site: &Site, work: Work, more: &str) -> Started {
+fn begin(site: &FaultSite, work: Work, more: &str) -> Started {
     let program = wireup().display().to_string();
     let write = format!("head -c {WRITTEN_BYTES} /dev/zero");
     let words: &[&str] = match work {
@@ -135,7 +135,7 @@ fn is_whole(work: Work, ended: &Ended) -> bool {
 }
 
 /// How long each kind of work takes without a fault.
-pub fn typical_lengths(site: &Site) -> Vec<(Work, Duration)> {
+pub fn typical_lengths(site: &FaultSite) -> Vec<(Work, Duration)> {
     let length = |work: Work| {
         let run = || {
             let job = begin(site, work, "--fanout 2");
@@ -151,7 +151,7 @@ pub fn typical_lengths(site: &Site) -> Vec<(Work, Duration)> {
 }
 
 /// Returns `false` if the site must not be used again.
-pub fn trial(site: &Site, lengths: &[(Work, Duration)], number: u64, dice: &mut Dice) -> (Report, bool) {
+pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: &mut Dice) -> (Report, bool) {
     let (work, length) = *dice.one_of(lengths);
     let fault = match *dice.one_of(&FAULTS) {
         // The plain remote shell has a single server process for all connections.
@@ -192,7 +192,7 @@ pub fn trial(site: &Site, lengths: &[(Work, Duration)], number: u64, dice: &mut 
 }
 
 struct Trial<'a> {
-    site: &'a Site,
+    site: &'a FaultSite,
     work: Work,
     fanout: u16,
     node: u16,

@@ -1,7 +1,7 @@
 //! The process that a fault is injected into, found among the processes of hub and nodes.
 
 use super::Dice;
-use crate::harness::faults::{Site, Started, is_sshd, parent_of, short_name};
+use crate::harness::faults::{FaultSite, Started, is_sshd, parent_of, short_name};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Victim {
@@ -26,7 +26,7 @@ pub struct Found {
 }
 
 /// A random process of that kind, if there is one now.
-pub fn find(victim: Victim, site: &Site, job: &Started, dice: &mut Dice) -> Option<Found> {
+pub fn find(victim: Victim, site: &FaultSite, job: &Started, dice: &mut Dice) -> Option<Found> {
     if victim == Victim::Launcher {
         return Some(Found { pid: job.pid(), node: None, command: "launcher".into() });
     }

@@ -25,21 +25,21 @@ pub enum Shell {
 }
 
 /// Some nodes, and the remote shell that reaches them.
-pub struct Site {
+pub struct FaultSite {
     pub testbed: Testbed,
     pub shell: Shell,
     /// Names in the nodes' own `/tmp` and `/dev/shm` at the beginning: mount points of shares.
     given: Vec<OsString>,
 }
 
-impl Site {
+impl FaultSite {
     /// Returns `None`, after printing a message, if this machine cannot run a testbed. The nodes see `shares` wherever they are.
-    pub fn start(nodes: u16, shell: Shell, shares: &[PathBuf]) -> Option<Site> {
+    pub fn start(nodes: u16, shell: Shell, shares: &[PathBuf]) -> Option<FaultSite> {
         let Some(program) = Testbed::find_program() else {
             panic!("no wireup-testbed beside the test's own program: cargo build -p wireup-testbed");
         };
         let spec = Spec { ssh: shell == Shell::Ssh, shares: shares.to_vec(), ..Spec::new(program, nodes) };
-        let mut site = Site { testbed: Testbed::start_or_skip(&spec)?, shell, given: Vec::new() };
+        let mut site = FaultSite { testbed: Testbed::start_or_skip(&spec)?, shell, given: Vec::new() };
         site.given = site.files_left(&[0]).into_iter().filter_map(|path| Some(path.file_name()?.to_owned())).collect();
         Some(site)
     }
@@ -169,7 +169,7 @@ impl Started {
     }
 
     /// Processes of the job on the hub, including the launcher.
-    pub fn on_hub(&self, site: &Site) -> Vec<super::marked::Process> {
+    pub fn on_hub(&self, site: &FaultSite) -> Vec<super::marked::Process> {
         let elsewhere: Vec<u32> =
             site.testbed.all_processes().into_iter().flatten().map(|process| process.pid).collect();
         let all = self.mark.processes();
@@ -177,7 +177,7 @@ impl Started {
     }
 
     /// Waits for the end; `None` if it did not come in time and the job was killed.
-    pub fn finish(mut self, site: &Site, limit: Duration) -> Option<Ended> {
+    pub fn finish(mut self, site: &FaultSite, limit: Duration) -> Option<Ended> {
         let end = Instant::now() + limit;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("wait for the child") {

@@ -58,7 +58,7 @@ impl AgentDriver {
             Output::Dial { agent, addresses, point } => {
                 links.dial_direct(agent, Offer { addresses, point, called_us: false }, reactor, inputs);
             }
-            Output::Rejoin { root, orphan } => links.rejoin(root, orphan, reactor, inputs),
+            Output::Rejoin { root, rejoin } => links.rejoin(root, rejoin, reactor, inputs),
             Output::OpenTransport => {
                 let result = links.open_agreed(self.agent.session().transport, reactor);
                 inputs.push(Input::TransportOpened { result });

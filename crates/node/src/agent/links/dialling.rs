@@ -3,7 +3,7 @@
 //! Transports are asked for ways in the order of their table; the next transport is asked when all ways of the previous one have failed.
 
 use super::{Entry, Kind, LinkSet};
-use crate::agent::transports::{Offer, Transports, Way, Which};
+use crate::agent::transports::{Candidate, Offer, Transports, Which};
 use crate::transport::attempts::{Attempt, Attempts};
 use crate::transport::handshake::{Handshake, Terms};
 use crate::transport::link::{Link, LinkError};
@@ -18,7 +18,7 @@ use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Role};
 pub(super) struct Dial {
     /// This agent's role for the other.
     pub role: Role,
-    pub attempts: Attempts<Way>,
+    pub attempts: Attempts<Candidate>,
     offer: Offer,
     /// Transports not asked yet.
     left: &'static [Which],
@@ -36,13 +36,13 @@ impl Dial {
     }
 
     /// The next way to try, if one is due.
-    fn next(&mut self, now_ns: u64, transports: &mut Transports) -> Option<(Attempt, Way)> {
+    fn next(&mut self, now_ns: u64, transports: &mut Transports) -> Option<(Attempt, Candidate)> {
         while self.attempts.is_over()
             && let Some((which, left)) = self.left.split_first()
         {
             self.left = left;
-            match transports.get(*which).map(|transport| transport.ways(&self.offer)) {
-                Some(Ok(ways)) => self.attempts.extend(ways),
+            match transports.get(*which).map(|transport| transport.candidates(&self.offer)) {
+                Some(Ok(candidates)) => self.attempts.extend(candidates),
                 Some(Err(problem)) => self.attempts.on_no_way(problem),
                 None => {}
             }
@@ -61,7 +61,7 @@ impl LinkSet {
         let now_ns = monotonic_ns();
         let offer = Offer { addresses: parent.to_vec(), called_us: by_parent, ..Offer::default() };
         let until_ns = now_ns.saturating_add(self.config.start_timeout_ns);
-        let role = Role::Child { life: self.config.life };
+        let role = Role::Child { incarnation: self.config.incarnation };
         self.dials.insert(self.config.parent, Dial::new(role, offer, until_ns));
         // Failure to reach the parent is reported by `unreachable`, not as an input.
         self.dial_due(now_ns, reactor, &mut Vec::new());
@@ -82,8 +82,10 @@ impl LinkSet {
     pub(super) fn dial_due(&mut self, now_ns: u64, reactor: &Reactor, inputs: &mut Vec<Input>) {
         let mut dials = std::mem::take(&mut self.dials);
         dials.retain(|&target, dial| {
-            while let Some((attempt, way)) = dial.next(now_ns, &mut self.transports) {
-                if let Err(error) = self.try_dial((target, dial.role), attempt, way, dial.until_ns, now_ns, reactor) {
+            while let Some((attempt, candidate)) = dial.next(now_ns, &mut self.transports) {
+                if let Err(error) =
+                    self.try_dial((target, dial.role), attempt, candidate, dial.until_ns, now_ns, reactor)
+                {
                     dial.attempts.on_failure(attempt, &error.to_string());
                 }
             }
@@ -98,7 +100,7 @@ impl LinkSet {
     fn on_dialled_in_vain(&mut self, target: AgentId, role: Role, problem: String, inputs: &mut Vec<Input>) {
         match role {
             Role::Direct => inputs.push(Input::DialFailed { agent: target, problem }),
-            Role::Orphan(_) => inputs.push(Input::RejoinFailed { problem }),
+            Role::Rejoin(_) => inputs.push(Input::RejoinFailed { problem }),
             Role::Child { .. } => self.unreachable = Some(problem),
         }
     }
@@ -107,17 +109,17 @@ impl LinkSet {
         &mut self,
         (target, role): (AgentId, Role),
         attempt: Attempt,
-        way: Way,
+        candidate: Candidate,
         until_ns: u64,
         now_ns: u64,
         reactor: &Reactor,
     ) -> Result<(), LinkError> {
-        let limit_ns = way.limit_ns;
+        let limit_ns = candidate.limit_ns;
         let until_ns = until_ns.min(now_ns + limit_ns);
         if until_ns <= now_ns {
             return Err(LinkError::Late(Duration::from_nanos(self.config.start_timeout_ns)));
         }
-        let carrier = (way.open)()?;
+        let carrier = (candidate.open)()?;
         let (secret, hello) = (self.secret()?, self.hello(role));
         let terms = Terms { encrypt: self.config.encrypt, listener: target, binding: carrier.binding() };
         let mut first = Vec::new();

@@ -71,9 +71,9 @@ impl LinkSet {
         let early = entry.link.receive_early();
         let kind = std::mem::replace(&mut entry.kind, Kind::Up);
         let peer = match (hello, kind) {
-            (Some(Hello { agent, role: Role::Child { life }, .. }), _) => Peer::Child { agent, life },
+            (Some(Hello { agent, role: Role::Child { incarnation }, .. }), _) => Peer::Child { agent, incarnation },
             (Some(Hello { agent, role: Role::Direct, .. }), _) => Peer::Direct(agent),
-            (Some(Hello { agent, role: Role::Orphan(orphan), .. }), _) => Peer::Orphan { agent, orphan },
+            (Some(Hello { agent, role: Role::Rejoin(rejoin), .. }), _) => Peer::Rejoin { agent, rejoin },
             (None, Kind::Dialled { target, role, .. }) => {
                 self.end_dial(target, turn.reactor);
                 if role == Role::Direct { Peer::Direct(target) } else { Peer::Parent }

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use wireup_os::interfaces;
 use wireup_wire::frame::{Class, Frame, FrameReader, Kind as FrameKind};
 use wireup_wire::limits::UNAUTHENTICATED_LINKS_MAX;
-use wireup_wire::peer::{Hello, Orphan, PROTOCOL_VERSION, Role};
+use wireup_wire::peer::{Hello, PROTOCOL_VERSION, Rejoin, Role};
 
 const PARENT: AgentId = AgentId(0);
 const CHILD: AgentId = AgentId(1);
@@ -88,7 +88,7 @@ pub(super) fn config(interface: &str, encrypt: bool) -> LinkConfig {
     LinkConfig {
         local: false,
         parent: PARENT,
-        life: 0,
+        incarnation: 0,
         start_timeout_ns: 60_000_000_000,
         node_timeout_ns: TIMEOUT_NS,
         encrypt,
@@ -143,7 +143,7 @@ fn frames_pass_both_ways_in_either_family() {
             child.links.dial(&addresses, true, &child.reactor).unwrap();
             run(&mut parent, &mut child, both_up);
             let (down, peer, at) = parent.up().unwrap();
-            assert_eq!((peer, at), (Peer::Child { agent: CHILD, life: 0 }, local));
+            assert_eq!((peer, at), (Peer::Child { agent: CHILD, incarnation: 0 }, local));
             let (up, peer, _) = child.up().unwrap();
             assert_eq!(peer, Peer::Parent);
             for end in [&parent, &child] {
@@ -217,8 +217,13 @@ fn strangers_do_not_keep_children_out() {
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     // A stranger that got as far as the parent's answer.
     let mut first = Vec::new();
-    let hello =
-        Hello { version: PROTOCOL_VERSION, agent: CHILD, host: String::new(), pid: 1, role: Role::Child { life: 0 } };
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        agent: CHILD,
+        host: String::new(),
+        pid: 1,
+        role: Role::Child { incarnation: 0 },
+    };
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
     Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut heard = TcpStream::connect(&addresses[0]).unwrap();
@@ -248,7 +253,7 @@ fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
         agent: CHILD,
         host: String::new(),
         pid: 1,
-        role: Role::Child { life: 0 },
+        role: Role::Child { incarnation: 0 },
     };
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
     let handshake = Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
@@ -445,18 +450,18 @@ fn an_agent_that_does_not_answer_is_given_up() {
 /// Once the root is this agent's parent, the agent can still dial it beside the tree like any other agent.
 #[test]
 fn what_an_agent_is_to_the_root_does_not_stick_to_later_dials() {
-    let (mut root, mut orphan) = pair("127.0.0.1", false);
+    let (mut root, mut rejoin) = pair("127.0.0.1", false);
     let addresses = root.links.listen(&root.reactor).unwrap();
-    let life = Orphan { life: 2, at: 5 };
-    orphan.links.rejoin(addresses.clone(), life, &orphan.reactor, &mut orphan.inputs);
-    run(&mut root, &mut orphan, both_up);
+    let incarnation = Rejoin { incarnation: 2, at: 5 };
+    rejoin.links.rejoin(addresses.clone(), incarnation, &rejoin.reactor, &mut rejoin.inputs);
+    run(&mut root, &mut rejoin, both_up);
     let peers = |end: &mut End| end.up().map(|(_, peer, _)| peer);
-    assert_eq!(peers(&mut root), Some(Peer::Orphan { agent: CHILD, orphan: life }));
-    assert_eq!(peers(&mut orphan), Some(Peer::Parent));
+    assert_eq!(peers(&mut root), Some(Peer::Rejoin { agent: CHILD, rejoin: incarnation }));
+    assert_eq!(peers(&mut rejoin), Some(Peer::Parent));
     root.inputs.clear();
-    orphan.inputs.clear();
+    rejoin.inputs.clear();
     let offer = Offer { addresses, ..Offer::default() };
-    orphan.links.dial_direct(PARENT, offer, &orphan.reactor, &mut orphan.inputs);
-    run(&mut root, &mut orphan, both_up);
-    assert_eq!((peers(&mut root), peers(&mut orphan)), (Some(Peer::Direct(CHILD)), Some(Peer::Direct(PARENT))));
+    rejoin.links.dial_direct(PARENT, offer, &rejoin.reactor, &mut rejoin.inputs);
+    run(&mut root, &mut rejoin, both_up);
+    assert_eq!((peers(&mut root), peers(&mut rejoin)), (Some(Peer::Direct(CHILD)), Some(Peer::Direct(PARENT))));
 }

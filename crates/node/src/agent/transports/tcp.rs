@@ -1,6 +1,6 @@
 //! TCP: an ordered list of addresses to dial, and one listener for incoming connections.
 
-use super::{Begin, Offer, Transport, Way, Which};
+use super::{Begin, Candidate, Offer, Transport, Which};
 use crate::agent::link_config::LinkConfig;
 use crate::agent::token::Token;
 use crate::transport::addresses::{self, NothingMatches};
@@ -110,17 +110,17 @@ impl Transport for Tcp {
         Ok(self.listener.insert(listener).addresses())
     }
 
-    fn ways(&mut self, offer: &Offer) -> Result<Vec<Way>, String> {
+    fn candidates(&mut self, offer: &Offer) -> Result<Vec<Candidate>, String> {
         let filter = self.filter().map_err(|error| error.to_string())?;
         let order = self.dial_order(offer, filter.as_ref())?;
-        let way = |address: SocketAddr| {
+        let candidate = |address: SocketAddr| {
             let source = addresses::source_for(address.ip(), &self.own, filter.as_ref());
             let open = move || -> io::Result<Box<dyn Carrier>> {
                 Ok(Box::new(Socket::dialled(wireup_os::socket::dial(address, source)?)))
             };
-            Way { words: address.to_string(), limit_ns: HANDSHAKE_NS_MAX, open: Box::new(open) }
+            Candidate { words: address.to_string(), limit_ns: HANDSHAKE_NS_MAX, open: Box::new(open) }
         };
-        Ok(order.into_iter().map(way).collect())
+        Ok(order.into_iter().map(candidate).collect())
     }
 
     fn take_in(&mut self, now_ns: u64, reactor: &Reactor) -> Vec<Box<dyn Carrier>> {
@@ -130,7 +130,7 @@ impl Transport for Tcp {
             match listener.accept() {
                 Ok(Accepted::Guest(socket)) => guests.push(Box::new(Socket::accepted(socket))),
                 Ok(Accepted::TurnedAway) => {}
-                Ok(Accepted::Nobody) => break,
+                Ok(Accepted::NoneWaiting) => break,
                 // Most likely no descriptor is left.
                 Err(_) => {
                     self.pause.begin(listener.fd(), TOKEN.pack(), now_ns, reactor);

@@ -19,7 +19,7 @@ mod carrier;
 mod inbox;
 mod opening;
 
-use super::{Begin, Offer, Transport, Way, Which};
+use super::{Begin, Candidate, Offer, Transport, Which};
 use crate::agent::token::Token;
 use crate::transport::carrier::Carrier;
 use carrier::UcxCarrier;
@@ -84,11 +84,11 @@ impl Begin for Ucx {
 }
 
 impl Transport for Ucx {
-    fn ways(&mut self, offer: &Offer) -> Result<Vec<Way>, String> {
+    fn candidates(&mut self, offer: &Offer) -> Result<Vec<Candidate>, String> {
         let Some(point) = offer.point.clone() else { return Ok(Vec::new()) };
         let shared = self.shared.clone();
         let open = move || -> io::Result<Box<dyn Carrier>> { Ok(Box::new(UcxCarrier::dial(shared, &point)?)) };
-        Ok(vec![Way { words: "UCX".into(), limit_ns: ANSWER_NS_MAX, open: Box::new(open) }])
+        Ok(vec![Candidate { words: "UCX".into(), limit_ns: ANSWER_NS_MAX, open: Box::new(open) }])
     }
 
     fn take_in(&mut self, _now_ns: u64, _reactor: &Reactor) -> Vec<Box<dyn Carrier>> {

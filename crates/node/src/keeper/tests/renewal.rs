@@ -12,7 +12,7 @@ fn nothing_of_a_job_is_left_for_the_next() {
     let pid = bench.keeper.pid();
     let fds = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     bench.run(batch(&["true"], vec![Process::new(9)]));
-    bench.told.clear();
+    bench.reported.clear();
     let before = fds();
     for round in 1..=20 {
         let hidden = hidden(&mut bench, 0);
@@ -22,7 +22,7 @@ fn nothing_of_a_job_is_left_for_the_next() {
         bench.until(|bench| bench.renewed == round);
         assert!(gone(hidden) && !directory.exists());
         assert_eq!(bench.exit_of(0), ExitStatus::Signalled { signal: SIGKILL, core_dumped: false });
-        bench.told.clear();
+        bench.reported.clear();
     }
     assert_eq!((fds(), bench.swept), (before, 0));
     bench.run(batch(&["true"], vec![Process::new(1)]));
@@ -37,8 +37,8 @@ fn starts_that_wait_are_taken_back() {
     bench.request(&Request::Spawn(batch(&["sh", "-c", script], (0..100).map(Process::new).collect())));
     bench.request(&Request::Renew);
     bench.until(|bench| bench.renewed == 1);
-    assert_eq!(bench.told.len(), 100);
-    assert!(bench.told.values().all(Told::over));
+    assert_eq!(bench.reported.len(), 100);
+    assert!(bench.reported.values().all(Reported::over));
 }
 
 fn unclaimed(directory: &Path) -> Request {

@@ -27,7 +27,7 @@ fn ranks_share_a_scheduling_group_that_is_their_jobs() {
     let with_terminal = Process { pty: Some((24, 80)), ..rank(2) };
     bench.start(batch(&["sleep", "1000"], vec![rank(0), rank(1), with_terminal, Process::new(3)]));
     let keeper = bench.keeper.pid();
-    let pids: Vec<u32> = bench.told.values().map(|told| told.pid).collect();
+    let pids: Vec<u32> = bench.reported.values().map(|reported| reported.pid).collect();
     for &pid in &pids[..2] {
         assert_eq!((session(pid), autogroup(pid)), (session(keeper), autogroup(keeper)));
         assert_eq!(stat(pid)[2], pid.to_string(), "each rank leads a process group, for signals");
@@ -45,14 +45,14 @@ fn ranks_share_a_scheduling_group_that_is_their_jobs() {
 fn a_rank_can_stop_itself_as_a_terminal_does() {
     let mut bench = Bench::new();
     bench.start(batch(&["sh", "-c", "kill -TSTP $$; exit 3"], vec![rank(0)]));
-    let pid = bench.told[&0].pid;
+    let pid = bench.reported[&0].pid;
     let start = std::time::Instant::now();
     while stat(pid)[0] != "T" {
         assert!(start.elapsed() < PATIENCE, "the rank does not stop");
         std::thread::sleep(Duration::from_millis(2));
     }
     bench.request(&Request::Signal { slot: Some(0), signal: SIGCONT });
-    bench.until(|bench| bench.told[&0].over());
+    bench.until(|bench| bench.reported[&0].over());
     assert_eq!(bench.exit_of(0), ExitStatus::Exited(3));
     bench.keeper.close().unwrap();
 }
@@ -61,7 +61,7 @@ fn a_rank_can_stop_itself_as_a_terminal_does() {
 fn a_stopped_rank_ends_with_its_keeper() {
     let mut bench = Bench::new();
     bench.start(batch(&["sh", "-c", "trap '' HUP TERM; kill -STOP $$; sleep 1000"], vec![rank(0)]));
-    let pid = bench.told[&0].pid;
+    let pid = bench.reported[&0].pid;
     kill(bench.keeper.pid(), SIGKILL).unwrap();
     process::wait_for(bench.keeper.pid()).unwrap();
     wait_until_gone(pid);

@@ -47,8 +47,8 @@ pub unsafe extern "C" fn lookup(
     data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
-    let asked = unsafe { Asked::new(proc, keys, infos, count, callback, data) };
-    let Some(Asked { from, keys, infos, callback }) = asked else { return status::BAD_PARAM };
+    let asked = unsafe { KeyRequest::new(proc, keys, infos, count, callback, data) };
+    let Some(KeyRequest { from, keys, infos, callback }) = asked else { return status::BAD_PARAM };
     let wait = wait_in(infos, keys.len());
     let ask = Ask::Lookup { from, keys, range: range_in(infos), wait, timeout_s: timeout_in(infos) };
     server().ask(ask, Waiting::Lookup(callback))
@@ -63,20 +63,20 @@ pub unsafe extern "C" fn unpublish(
     data: *mut c_void,
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
-    let asked = unsafe { Asked::new(proc, keys, infos, count, callback, data) };
-    let Some(Asked { from, keys, infos, callback }) = asked else { return status::BAD_PARAM };
+    let asked = unsafe { KeyRequest::new(proc, keys, infos, count, callback, data) };
+    let Some(KeyRequest { from, keys, infos, callback }) = asked else { return status::BAD_PARAM };
     server().ask(Ask::Unpublish { from, keys, range: range_in(infos) }, Waiting::Op(callback))
 }
 
 /// A request about some keys.
-struct Asked<'a, F> {
+struct KeyRequest<'a, F> {
     from: Rank,
     keys: Vec<String>,
     infos: View<'a>,
     callback: Callback<F>,
 }
 
-impl<F> Asked<'_, F> {
+impl<F> KeyRequest<'_, F> {
     /// `None`: the request is not from a rank of this job, or has no callback.
     ///
     /// # Safety
@@ -92,7 +92,7 @@ impl<F> Asked<'_, F> {
         // SAFETY: the caller guarantees it.
         let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), c_strs(keys.cast_const())) };
         let keys = keys.iter().map(|key| key.to_string_lossy().into_owned()).collect();
-        Some(Asked { from: server().rank_of(proc)?, keys, infos, callback: Callback::new(callback, data)? })
+        Some(KeyRequest { from: server().rank_of(proc)?, keys, infos, callback: Callback::new(callback, data)? })
     }
 }
 

@@ -6,7 +6,7 @@ use wireup_wire::collective::{Algorithm, Collective, RoundTag};
 use wireup_wire::frame::Class;
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
 use wireup_wire::peer::{Cause, Note};
-use wireup_wire::route::{Endpoint, Lives, Routed};
+use wireup_wire::route::{Endpoint, Incarnations, Routed};
 
 const HERE: &str = "10.0.0.1:5";
 
@@ -55,7 +55,8 @@ fn deaf(problem: &str) -> Option<Endpoint> {
 }
 
 fn routed(from: u32, to: u32, endpoint: Option<Endpoint>, inner: Option<(u32, Frame)>) -> Frame {
-    Routed { from: AgentId(from), to: AgentId(to), lives: Lives::default(), endpoint, frame: inner }.wrap(1)
+    Routed { from: AgentId(from), to: AgentId(to), incarnations: Incarnations::default(), endpoint, frame: inner }
+        .wrap(1)
 }
 
 fn say(agent: &mut Agent, link: LinkId, frame: Frame) {

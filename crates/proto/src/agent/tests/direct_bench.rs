@@ -116,7 +116,7 @@ impl Bench {
                 Output::StartAgent { agent, bootstrap: Some(bootstrap), .. } => {
                     let Bootstrap { session, jobs, .. } = *bootstrap;
                     self.begin(agent, session, jobs);
-                    self.connect([me, agent.0], [Peer::Child { agent, life: 0 }, Peer::Parent], false);
+                    self.connect([me, agent.0], [Peer::Child { agent, incarnation: 0 }, Peer::Parent], false);
                 }
                 Output::Listen => self.listens.push_back(me),
                 Output::Dial { agent, addresses, .. } => {

@@ -95,7 +95,10 @@ fn a_job_whose_every_child_is_missed_fails() {
 fn linked() -> (Agent, ShellId, LinkId) {
     let (mut root, children) = root();
     let (shell, link) = (children[0].0, LinkId(7));
-    root.handle(T, Input::LinkUp { link, peer: Peer::Child { agent: children[0].1, life: 0 }, local: String::new() });
+    root.handle(
+        T,
+        Input::LinkUp { link, peer: Peer::Child { agent: children[0].1, incarnation: 0 }, local: String::new() },
+    );
     (root, shell, link)
 }
 

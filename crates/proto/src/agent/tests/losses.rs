@@ -4,7 +4,7 @@ use super::standing::{LAUNCHER, attach, kill, small, standing};
 use super::starting::{SECOND, T, UP, hear, link_child, outputs, sent};
 use super::*;
 use wireup_wire::job::{Block, NodeSpec};
-use wireup_wire::peer::Orphan;
+use wireup_wire::peer::Rejoin;
 use wireup_wire::session::{Entry, Log};
 
 /// One rank on each of these agents.
@@ -35,13 +35,13 @@ fn lose(root: &mut Agent, child: u32) {
     outputs(root);
 }
 
-fn come_back(root: &mut Agent, agent: u32, life: u32) -> (Vec<Control>, bool) {
+fn come_back(root: &mut Agent, agent: u32, incarnation: u32) -> (Vec<Control>, bool) {
     let link = LinkId(200 + agent);
     root.handle(
         T + SECOND,
         Input::LinkUp {
             link,
-            peer: Peer::Orphan { agent: AgentId(agent), orphan: Orphan { life, at: 0 } },
+            peer: Peer::Rejoin { agent: AgentId(agent), rejoin: Rejoin { incarnation, at: 0 } },
             local: String::new(),
         },
     );
@@ -87,8 +87,8 @@ fn an_old_incarnation_is_not_taken_for_the_new_one() {
     attach(&mut root, LAUNCHER);
     hear(&mut root, T + SECOND, LAUNCHER, 0, &Control::Revive);
     outputs(&mut root);
-    let mut dials = |link, life| {
-        let peer = Peer::Child { agent: AgentId(1), life };
+    let mut dials = |link, incarnation| {
+        let peer = Peer::Child { agent: AgentId(1), incarnation };
         root.handle(T + SECOND, Input::LinkUp { link: LinkId(link), peer, local: String::new() });
         let done = outputs(&mut root);
         (

@@ -134,7 +134,7 @@ impl PmiBench {
                     self.begin(agent.0, bootstrap.session, bootstrap.jobs);
                     let link = LinkId(self.links.len() as u32);
                     self.links.push([me, agent.0]);
-                    for (at, peer) in [(me, Peer::Child { agent, life: 0 }), (agent.0, Peer::Parent)] {
+                    for (at, peer) in [(me, Peer::Child { agent, incarnation: 0 }), (agent.0, Peer::Parent)] {
                         self.arriving.push_back((at, Input::LinkUp { link, peer, local: String::new() }));
                     }
                 }

@@ -93,7 +93,7 @@ fn a_server_that_breaks_the_rules_ends_its_job() {
         ("ranks that do not exist", vec![ask(1, fence(&[0, 2]))]),
         ("ranks that do not exist", vec![ask(1, fence(&[1, 0]))]),
         ("ranks that do not exist", vec![ask(1, fence(&[]))]),
-        ("answered request number 3", vec![FromServer::Modex { ticket: 3, status: Status::Ok, blob: Bytes::new() }]),
+        ("answered request number 3", vec![FromServer::Modex { request: 3, status: Status::Ok, blob: Bytes::new() }]),
         ("for rank 9", vec![ask(1, Ask::Unpublish { from: Rank(9), keys: Vec::new(), range: Range::Session })]),
         ("more than 65536", (0..=65_536).map(|id| ask(id, lookup())).collect()),
     ];

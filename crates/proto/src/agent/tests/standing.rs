@@ -245,10 +245,11 @@ fn an_agent_that_is_told_to_end_leaves_when_its_jobs_are_over() {
 }
 
 #[test]
-fn an_orphan_that_was_not_taken_in_leaves_nothing_behind() {
+fn a_rejoining_agent_that_was_refused_leaves_no_state() {
     let mut agent = standing(1, RemoteShell::Local);
-    let (link, orphan) = (LinkId(9), Peer::Orphan { agent: AgentId(3), orphan: peer::Orphan { life: 0, at: 0 } });
-    agent.links.on_up(link, orphan, &mut agent.out);
+    let (link, rejoin) =
+        (LinkId(9), Peer::Rejoin { agent: AgentId(3), rejoin: peer::Rejoin { incarnation: 0, at: 0 } });
+    agent.links.on_link_up(link, rejoin, &mut agent.out);
     outputs(&mut agent);
     agent.handle(T, Input::LinkDown { link, problem: "closed".into() });
     assert!(!outputs(&mut agent).contains(&Output::Exit));

@@ -66,7 +66,7 @@ pub(super) fn link_child(agent: &mut Agent, now: Instant, child: u32) -> LinkId 
     let link = LinkId(100 + child);
     agent.handle(
         now,
-        Input::LinkUp { link, peer: Peer::Child { agent: AgentId(child), life: 0 }, local: String::new() },
+        Input::LinkUp { link, peer: Peer::Child { agent: AgentId(child), incarnation: 0 }, local: String::new() },
     );
     link
 }
@@ -111,7 +111,7 @@ fn start_for(agent: u32) -> Control {
         jobs: vec![JobId(1)],
         parent,
         problem: String::new(),
-        kin: Default::default(),
+        snapshot: Default::default(),
     }
 }
 

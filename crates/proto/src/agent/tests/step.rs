@@ -151,7 +151,7 @@ fn a_step_speaks_of_its_own_agents() {
 }
 
 #[test]
-fn what_an_old_step_says_is_not_of_the_new_life() {
+fn output_of_an_old_step_is_ignored_by_the_new_one() {
     let mut root = super::standing::standing(0, RemoteShell::Srun(vec!["srun".into()]));
     let old = steps(&outputs(&mut root))[0].0;
     let link = link_child(&mut root, T, 1);

@@ -131,8 +131,10 @@ impl Net {
         let (&(_, to, _), queue) = self.links.iter_mut().nth(at).unwrap();
         let (mut next, node) = (Vec::new(), &mut self.nodes[to]);
         match queue.pop_front().unwrap() {
-            Flying::Up(child, epoch, tag, payload) => node.on_up(Instant(2), child, epoch, tag, payload, &mut next),
-            Flying::Down(epoch, tag, payload) => node.on_down(Instant(2), epoch, tag, payload, &mut next),
+            Flying::Up(child, epoch, tag, payload) => {
+                node.on_child_frame(Instant(2), child, epoch, tag, payload, &mut next)
+            }
+            Flying::Down(epoch, tag, payload) => node.on_parent_frame(Instant(2), epoch, tag, payload, &mut next),
             Flying::Direct(from, epoch, tag, payload) => {
                 node.on_direct(Instant(2), from, epoch, tag, payload, &mut next);
             }

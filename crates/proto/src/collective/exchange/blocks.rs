@@ -1,6 +1,6 @@
 //! Exchanges of blocks: an allgather's messages as frames of this job.
 
-use super::{Exchange, Way};
+use super::{Algorithm, Exchange};
 use crate::collective::entry::Outcome;
 use crate::collective::entry::{Action, CollectiveConfig};
 use bytes::Bytes;
@@ -32,9 +32,9 @@ impl Exchange {
     }
 
     fn allgather(&mut self) -> Result<&mut Allgather, String> {
-        match &mut self.way {
-            Way::Blocks(allgather) => Ok(allgather),
-            Way::Scan(_) => Err("a ring goes along the tree".into()),
+        match &mut self.algorithm {
+            Algorithm::Blocks(allgather) => Ok(allgather),
+            Algorithm::Scan(_) => Err("a ring goes along the tree".into()),
         }
     }
 

@@ -32,25 +32,25 @@ pub struct Exchange {
     values: Vec<Bytes>,
     max_len: Option<u32>,
     shared: bool,
-    way: Way,
+    algorithm: Algorithm,
     outcome: Option<Outcome>,
     delivered: bool,
     given_up: bool,
     trace: FenceTrace,
 }
 
-enum Way {
+enum Algorithm {
     Blocks(Allgather),
     Scan(RingScan),
 }
 
 impl Exchange {
     pub fn new(epoch: Epoch, collective: Collective, site: &CollectiveConfig) -> Self {
-        let way = match collective {
+        let algorithm = match collective {
             Collective::Fence | Collective::Allgather | Collective::Modex => {
-                Way::Blocks(Allgather::new(collective, site.peer_set(), site.rules()))
+                Algorithm::Blocks(Allgather::new(collective, site.peer_set(), site.rules()))
             }
-            Collective::Ring => Way::Scan(RingScan::new(site.children, site.local_size as usize)),
+            Collective::Ring => Algorithm::Scan(RingScan::new(site.children, site.local_size as usize)),
         };
         let values = if collective == Collective::Fence { 0 } else { site.local_size as usize };
         Exchange {
@@ -61,7 +61,7 @@ impl Exchange {
             values: vec![Bytes::new(); values],
             max_len: None,
             shared: false,
-            way,
+            algorithm,
             outcome: None,
             delivered: false,
             given_up: false,
@@ -98,17 +98,17 @@ impl Exchange {
 
     /// Whether the whole subtree is known to have entered.
     fn is_gathered(&self) -> bool {
-        match &self.way {
-            Way::Blocks(allgather) => allgather.is_gathered(),
-            Way::Scan(scan) => scan.is_gathered(),
+        match &self.algorithm {
+            Algorithm::Blocks(allgather) => allgather.is_gathered(),
+            Algorithm::Scan(scan) => scan.is_gathered(),
         }
     }
 
     /// On a node without ranks: the message from above has been forwarded, or none will arrive.
     fn is_passed_on(&self) -> bool {
-        match &self.way {
-            Way::Blocks(allgather) => allgather.is_passed_on(),
-            Way::Scan(_) => self.outcome.is_some(),
+        match &self.algorithm {
+            Algorithm::Blocks(allgather) => allgather.is_passed_on(),
+            Algorithm::Scan(_) => self.outcome.is_some(),
         }
     }
 
@@ -186,7 +186,7 @@ impl Exchange {
     }
 
     /// A child's subtree has entered.
-    pub fn on_up(
+    pub fn on_child_frame(
         &mut self,
         site: &CollectiveConfig,
         child: usize,
@@ -194,14 +194,14 @@ impl Exchange {
         payload: Bytes,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
-        match self.way {
-            Way::Blocks(_) => self.hear(site, Sender::Child(child, tag), payload, out),
-            Way::Scan(_) => self.on_scan_up(site, child, &payload, out),
+        match self.algorithm {
+            Algorithm::Blocks(_) => self.hear(site, Sender::Child(child, tag), payload, out),
+            Algorithm::Scan(_) => self.on_scan_up(site, child, &payload, out),
         }
     }
 
     /// The outcome, or the algorithm by which to obtain it.
-    pub fn on_down(
+    pub fn on_parent_frame(
         &mut self,
         site: &CollectiveConfig,
         tag: Tag,
@@ -211,9 +211,9 @@ impl Exchange {
         if !self.is_gathered() || !self.is_open() {
             return Err("its result arrived too early, or twice".into());
         }
-        match self.way {
-            Way::Blocks(_) => self.hear(site, Sender::Parent(tag), payload, out),
-            Way::Scan(_) => {
+        match self.algorithm {
+            Algorithm::Blocks(_) => self.hear(site, Sender::Parent(tag), payload, out),
+            Algorithm::Scan(_) => {
                 let down = Down::decode(&payload).map_err(|error| error.to_string())?;
                 self.on_scan_down(down, out)
             }

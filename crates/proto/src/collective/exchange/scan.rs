@@ -1,6 +1,6 @@
 //! The ring of values: two values and a count, up the tree and down again.
 
-use super::{Exchange, Way};
+use super::{Algorithm, Exchange};
 use crate::collective::entry::Outcome;
 use crate::collective::entry::{Action, CollectiveConfig};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ impl Exchange {
         payload: &Bytes,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
-        let Way::Scan(scan) = &mut self.way else {
+        let Algorithm::Scan(scan) = &mut self.algorithm else {
             return Err("it is none along the tree".into());
         };
         let up = Up::decode(payload).map_err(|error| error.to_string())?;
@@ -37,7 +37,7 @@ impl Exchange {
         site: &CollectiveConfig,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
-        let Way::Scan(scan) = &mut self.way else {
+        let Algorithm::Scan(scan) = &mut self.algorithm else {
             return Err("it is none along the tree".into());
         };
         let up = scan.own(values).map_err(|refused| refused.to_string())?;
@@ -45,7 +45,7 @@ impl Exchange {
     }
 
     fn on_scanned(&mut self, site: &CollectiveConfig, up: Option<Up>, out: &mut Vec<Action>) -> Result<(), String> {
-        let (Some(up), Way::Scan(scan)) = (up, &mut self.way) else {
+        let (Some(up), Algorithm::Scan(scan)) = (up, &mut self.algorithm) else {
             return Ok(());
         };
         if site.root {
@@ -58,7 +58,7 @@ impl Exchange {
     }
 
     pub(super) fn on_scan_down(&mut self, down: Down, out: &mut Vec<Action>) -> Result<(), String> {
-        let Way::Scan(scan) = &mut self.way else {
+        let Algorithm::Scan(scan) = &mut self.algorithm else {
             return Err("it is none along the tree".into());
         };
         let (children, places) = scan.on_down(down).map_err(|refused| refused.to_string())?;

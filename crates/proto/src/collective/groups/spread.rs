@@ -16,7 +16,7 @@ pub struct Spread {
 
 /// The next hop towards a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Direction {
     Here,
     Child(usize),
     Parent,
@@ -30,7 +30,7 @@ impl Spread {
         node: Option<NodeId>,
         children: usize,
         is_root: bool,
-        mut way: impl FnMut(NodeId) -> Way,
+        mut direction: impl FnMut(NodeId) -> Direction,
     ) -> Spread {
         let all = || {
             let local_size = node.map_or(0, |node| mapping.local_size(node));
@@ -54,10 +54,10 @@ impl Spread {
             if std::mem::replace(&mut looked_at[of.index()], true) {
                 continue;
             }
-            match way(of) {
-                Way::Here => {}
-                Way::Child(child) => spread.children.push(child),
-                Way::Parent => spread.apex = false,
+            match direction(of) {
+                Direction::Here => {}
+                Direction::Child(child) => spread.children.push(child),
+                Direction::Parent => spread.apex = false,
             }
         }
         spread.locals.sort_unstable();

@@ -1,6 +1,6 @@
 //! Agents of a tree connected by queues, with any delivery order that links allow.
 
-use super::spread::Way;
+use super::spread::Direction;
 use super::*;
 use proptest::prelude::*;
 use wireup_coll::mapping::{Mapping, by_slot};
@@ -49,9 +49,9 @@ fn spread(tree: &Tree, mapping: &Mapping, me: usize, members: &Members) -> Sprea
     let node = Some(NodeId(me as u32));
     Spread::of(members, mapping, node, children.len(), me == 0, |node| {
         match tree.next_hop(AgentId(me as u32), AgentId(node.0)) {
-            Hop::Here => Way::Here,
-            Hop::Parent => Way::Parent,
-            Hop::Child(agent) => Way::Child(children.iter().position(|child| *child == agent.index()).unwrap()),
+            Hop::Here => Direction::Here,
+            Hop::Parent => Direction::Parent,
+            Hop::Child(agent) => Direction::Child(children.iter().position(|child| *child == agent.index()).unwrap()),
         }
     })
 }
@@ -162,9 +162,11 @@ impl Net {
         let child = children(&self.tree, &self.mapping, to).iter().position(|child| *child == from);
         match what {
             Flying::Up(of, pairs) => self.act(to, &of.clone(), |groups, spread, out| {
-                groups.on_up(now, child.unwrap(), of, || spread, pairs, out);
+                groups.on_child_frame(now, child.unwrap(), of, || spread, pairs, out);
             }),
-            Flying::Down(of, pairs) => self.act(to, &of.clone(), |groups, _, out| groups.on_down(of, pairs, out)),
+            Flying::Down(of, pairs) => {
+                self.act(to, &of.clone(), |groups, _, out| groups.on_parent_frame(of, pairs, out))
+            }
             Flying::Ask(of, seen) => self.act(to, &of.clone(), |groups, spread, out| {
                 groups.on_ask(now, of, || spread, seen, out);
             }),
@@ -396,8 +398,8 @@ fn a_new_question_is_told_from_an_old_one() {
 #[test]
 fn frames_that_nobody_should_send() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1:5", 3));
-    net.act(1, &of, |groups, _, out| groups.on_down(of.clone(), Bytes::new(), out));
-    net.act(0, &of, |groups, spread, out| groups.on_up(T, 1, of.clone(), || spread, Bytes::new(), out));
+    net.act(1, &of, |groups, _, out| groups.on_parent_frame(of.clone(), Bytes::new(), out));
+    net.act(0, &of, |groups, spread, out| groups.on_child_frame(T, 1, of.clone(), || spread, Bytes::new(), out));
     assert_eq!(net.failed.len(), 2, "{:?}", net.failed);
     assert!(net.failed[0].contains("unexpected message for the barrier of ranks 0-1 (tag 5)"));
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::route::{Endpoint, Lives, Routed};
+use wireup_wire::route::{Endpoint, Incarnations, Routed};
 
 /// `stream` of a [`Kind::Pair`] frame.
 pub const BEGIN: u16 = 0;
@@ -17,12 +17,12 @@ pub fn acknowledged(me: AgentId, to: AgentId, job: JobId, before: u32) -> (JobId
 pub fn numbered(me: AgentId, to: AgentId, number: u64, frame: Frame) -> (JobId, Routed) {
     let job = JobId(frame.job);
     let frame = Some((number as u32, frame));
-    (job, Routed { to, from: me, lives: Lives::default(), endpoint: None, frame })
+    (job, Routed { to, from: me, incarnations: Incarnations::default(), endpoint: None, frame })
 }
 
 /// Tells a peer through the tree where this agent can be reached, or that it cannot.
 pub fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId, Routed) {
-    (job, Routed { to, from: me, lives: Lives::default(), endpoint: Some(endpoint), frame: None })
+    (job, Routed { to, from: me, incarnations: Incarnations::default(), endpoint: Some(endpoint), frame: None })
 }
 
 /// A frame about the frames of a link.

@@ -184,7 +184,7 @@ impl Direct {
         }
     }
 
-    pub fn on_up(&mut self, agent: AgentId, link: LinkId, out: &mut Outbox) {
+    pub fn on_link_up(&mut self, agent: AgentId, link: LinkId, out: &mut Outbox) {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         peer.state = State::Up(link);
         peer.waiting_since = None;

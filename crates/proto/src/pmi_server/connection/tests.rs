@@ -48,7 +48,7 @@ impl Bench {
             lazy_fence: self.lazy,
             pmi_version: self.version,
         };
-        let who = Who { local: LocalRank(1), rank: Rank(5), appnum: 2 };
+        let who = Requester { local: LocalRank(1), rank: Rank(5), appnum: 2 };
         let Bench { kvs, attrs, shares, .. } = self;
         let mut tables = Tables { kvs, attrs, shares, handed: Vec::new() };
         let mut reply = Vec::new();

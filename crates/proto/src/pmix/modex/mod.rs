@@ -90,11 +90,11 @@ impl Modex {
     }
 
     /// The server process returns what a local rank has committed.
-    pub fn on_answer(&mut self, ticket: u64, status: Status, blob: Bytes, steps: &mut Steps) {
+    pub fn on_answer(&mut self, request: u64, status: Status, blob: Bytes, steps: &mut Steps) {
         if blob.len() > PMIX_BLOB_BYTES_MAX {
             steps.fail_server("a rank has committed more than 64 MiB");
-        } else if self.offers.on_answer(ticket, status, blob) == Err(Unasked) {
-            steps.fail_server(format!("it answered request number {ticket}, which does not exist"));
+        } else if self.offers.on_answer(request, status, blob) == Err(Unasked) {
+            steps.fail_server(format!("it answered request number {request}, which does not exist"));
         }
     }
 
@@ -114,8 +114,8 @@ impl Modex {
             return false;
         }
         let clients = view.ranks.iter().filter(|process| process.spoke_pmix);
-        let tickets = self.offers.keep(view.now, clients.map(|process| process.rank).collect());
-        seek(tickets, steps);
+        let requests = self.offers.keep(view.now, clients.map(|process| process.rank).collect());
+        seek(requests, steps);
         !self.offers.has_kept_all()
     }
 
@@ -146,9 +146,9 @@ impl Modex {
 }
 
 /// Asks the server process what local ranks have committed.
-fn seek(tickets: Vec<(u64, Rank)>, steps: &mut Steps) {
-    for (ticket, rank) in tickets {
-        steps.push(Step::Tell(ToServer::ModexWanted { ticket, rank }));
+fn seek(requests: Vec<(u64, Rank)>, steps: &mut Steps) {
+    for (request, rank) in requests {
+        steps.push(Step::Tell(ToServer::ModexWanted { request, rank }));
     }
 }
 

@@ -14,8 +14,8 @@ pub struct Offers {
     /// Local ranks whose data other nodes wait for.
     sought: BTreeMap<Rank, Sought>,
     /// The requests to the server process.
-    tickets: BTreeMap<u64, Rank>,
-    next_ticket: u64,
+    requests: BTreeMap<u64, Rank>,
+    next_request: u64,
     /// Local ranks that commit nothing more.
     departed: BTreeSet<Rank>,
     /// There is no server process here any more.
@@ -60,21 +60,21 @@ impl Offers {
     /// Another node requests ranks of this one: returns the requests for the server process.
     pub fn seek(&mut self, now: Instant, node: NodeId, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
         self.answers.entry(node).or_default().taken = true;
-        let mut tickets = Vec::new();
+        let mut requests = Vec::new();
         for rank in ranks {
             if let Some(blob) = self.kept.get(&rank) {
                 self.answers.entry(node).or_default().blobs.push(blob.clone());
                 continue;
             }
-            tickets.extend(self.ticket(now, rank));
+            requests.extend(self.request(now, rank));
             self.sought.entry(rank).or_default().nodes.push(node);
         }
-        tickets
+        requests
     }
 
     /// The requests for the server process, to be sent when it is ready.
     pub fn outstanding(&self) -> Vec<(u64, Rank)> {
-        self.tickets.iter().map(|(ticket, rank)| (*ticket, *rank)).collect()
+        self.requests.iter().map(|(request, rank)| (*request, *rank)).collect()
     }
 
     /// There is no server process: pending requests to it will not be answered.
@@ -86,25 +86,25 @@ impl Offers {
     }
 
     /// A new request to the server process for this rank, unless there is one already.
-    fn ticket(&mut self, now: Instant, rank: Rank) -> Option<(u64, Rank)> {
+    fn request(&mut self, now: Instant, rank: Rank) -> Option<(u64, Rank)> {
         let Entry::Vacant(sought) = self.sought.entry(rank) else { return None };
         let until = (self.unserved || self.departed.contains(&rank)).then(|| now + PMIX_LATE_BLOB_NS_MAX);
         sought.insert(Sought { nodes: Vec::new(), until });
-        let ticket = self.next_ticket;
-        self.tickets.insert(ticket, rank);
-        self.next_ticket += 1;
-        Some((ticket, rank))
+        let request = self.next_request;
+        self.requests.insert(request, rank);
+        self.next_request += 1;
+        Some((request, rank))
     }
 
     /// Requests the data of these local ranks, which have ended, in order to keep it.
     pub fn keep(&mut self, now: Instant, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
         self.keep.extend(&ranks);
-        ranks.into_iter().filter_map(|rank| self.ticket(now, rank)).collect()
+        ranks.into_iter().filter_map(|rank| self.request(now, rank)).collect()
     }
 
     /// The server process answers.
-    pub fn on_answer(&mut self, ticket: u64, status: Status, bytes: Bytes) -> Result<(), Unasked> {
-        let rank = self.tickets.remove(&ticket).ok_or(Unasked)?;
+    pub fn on_answer(&mut self, request: u64, status: Status, bytes: Bytes) -> Result<(), Unasked> {
+        let rank = self.requests.remove(&request).ok_or(Unasked)?;
         self.give(rank, status, bytes);
         Ok(())
     }
@@ -213,8 +213,8 @@ mod tests {
     fn long_answers_travel_apart() {
         let mut offers = Offers::default();
         let ranks: Vec<Rank> = (0..3).map(Rank).collect();
-        for (ticket, _) in offers.seek(T, NodeId(1), ranks) {
-            offers.on_answer(ticket, Status::Ok, vec![0; MODEX_BUNDLE_BYTES / 2 + 1].into()).unwrap();
+        for (request, _) in offers.seek(T, NodeId(1), ranks) {
+            offers.on_answer(request, Status::Ok, vec![0; MODEX_BUNDLE_BYTES / 2 + 1].into()).unwrap();
         }
         let taken = |message: &(NodeId, Between)| matches!(message.1, Between::Have { taken: true, .. });
         let frames = offers.take_answers();

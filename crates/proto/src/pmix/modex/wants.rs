@@ -8,11 +8,11 @@ pub struct Wants {
     /// The requests that wait for the data of a rank elsewhere.
     wanted: BTreeMap<Rank, Vec<u64>>,
     /// Nodes that were asked.
-    asked: BTreeMap<NodeId, Asked>,
+    requested: BTreeMap<NodeId, NodeRequests>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct NodeRequests {
     /// A `Want` is in transit.
     busy: bool,
     next: Vec<Rank>,
@@ -24,25 +24,25 @@ impl Wants {
         let waiting = self.wanted.entry(rank).or_default();
         waiting.push(id);
         if waiting.len() == 1 {
-            self.asked.entry(node).or_default().next.push(rank);
+            self.requested.entry(node).or_default().next.push(rank);
         }
     }
 
     /// The requests to be sent to other nodes now.
     pub fn take(&mut self) -> Vec<(NodeId, Vec<Rank>)> {
-        let ready = self.asked.iter_mut().filter(|(_, asked)| !asked.busy && !asked.next.is_empty());
+        let ready = self.requested.iter_mut().filter(|(_, requested)| !requested.busy && !requested.next.is_empty());
         ready
-            .map(|(node, asked)| {
-                asked.busy = true;
-                (*node, std::mem::take(&mut asked.next))
+            .map(|(node, requested)| {
+                requested.busy = true;
+                (*node, std::mem::take(&mut requested.next))
             })
             .collect()
     }
 
     /// A node has acknowledged the last request.
     pub fn on_taken(&mut self, node: NodeId) {
-        if let Some(asked) = self.asked.get_mut(&node) {
-            asked.busy = false;
+        if let Some(requested) = self.requested.get_mut(&node) {
+            requested.busy = false;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::io::LinkId;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Gone, MissingAgent, Orphan};
+use wireup_wire::peer::{Gone, MissingAgent, Rejoin};
 use wireup_wire::session::Log;
 
 pub enum Input {
@@ -35,10 +35,10 @@ pub enum Input {
     /// The root cannot be reached.
     RejoinFailed,
     /// An agent that has lost its parent has dialled this one.
-    Orphan {
+    Rejoin {
         link: LinkId,
         agent: AgentId,
-        orphan: Orphan,
+        rejoin: Rejoin,
     },
     Tick,
 }

@@ -3,7 +3,7 @@
 //! `Start` is forwarded towards the job's nodes, also by agents outside the job, which keep nothing. It lists the live jobs, so that agents
 //! can distinguish frames that are too late from frames that are too early.
 
-use super::held::are_up;
+use super::deferred::are_up;
 use super::{Launchers, refuse_launch, start_frame};
 use crate::io::LinkId;
 use crate::job::{Job, JobTree, agents_of};
@@ -21,7 +21,7 @@ impl Launchers {
     pub fn live(&self) -> (JobId, Vec<JobId>) {
         let is_to_come = |job: &JobId| !self.begun.contains_key(job);
         let may_launch = self.attached.values().filter(|launcher| !launcher.has_launched).map(|launcher| launcher.job);
-        let reserved = may_launch.chain(self.held.keys().copied()).filter(is_to_come);
+        let reserved = may_launch.chain(self.deferred.keys().copied()).filter(is_to_come);
         let mut live: Vec<JobId> = self.begun.keys().copied().chain(reserved).collect();
         live.sort_unstable();
         (self.newest, live)
@@ -52,7 +52,7 @@ impl Launchers {
     ) {
         let id = spec.job;
         match self.look_at(view, nodes, &spec) {
-            Ok((_, agents)) if !are_up(nodes, &agents) => self.hold(view, link, spec),
+            Ok((_, agents)) if !are_up(nodes, &agents) => self.defer(view, link, spec),
             Ok((mapping, agents)) => {
                 self.begun.insert(id, view.now);
                 self.owners.own(id, link);

@@ -9,9 +9,9 @@
 mod asks;
 mod attach;
 mod attached;
+mod deferred;
+mod deferring;
 mod entry;
-mod held;
-mod holding;
 mod jobs;
 mod owners;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use crate::outbox::control_frame;
 use crate::text;
 use crate::time::Instant;
 use attached::Attached;
-use held::{Held, is_fatal};
+use deferred::{DeferredJob, is_fatal};
 use owners::Owners;
 use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
@@ -47,7 +47,7 @@ pub struct Launchers {
     /// Jobs in progress, and when they started.
     begun: BTreeMap<JobId, Instant>,
     /// Jobs that wait for their nodes.
-    held: BTreeMap<JobId, Held>,
+    deferred: BTreeMap<JobId, DeferredJob>,
     /// The session is ending, for this reason.
     ending: Option<String>,
 }
@@ -64,12 +64,12 @@ impl Launchers {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.held.values().filter_map(Held::deadline).min()
+        self.deferred.values().filter_map(DeferredJob::deadline).min()
     }
 
     /// Number of entries in all growing tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        self.attached.len() + self.begun.len() + self.held.len()
+        self.attached.len() + self.begun.len() + self.deferred.len()
     }
 
     /// `nodes`: the root's table of nodes; only the root has launchers.
@@ -89,8 +89,8 @@ impl Launchers {
                 if self.attached.get(&link).is_none_or(|attached| attached.job != job) {
                     return;
                 }
-                let Some(held) = self.held.get_mut(&job) else { return view.jobs.on_frame(None, frame, fx) };
-                if !held.keep(frame) {
+                let Some(deferred) = self.deferred.get_mut(&job) else { return view.jobs.on_frame(None, frame, fx) };
+                if !deferred.keep(frame) {
                     let problem = "it sent more standard input than its credit allows".to_owned();
                     self.end_held(job, Cause::Launcher { problem }, fx);
                 }
@@ -110,7 +110,7 @@ impl Launchers {
                     fx.push(Effect::Shutdown);
                 }
             }
-            Input::Tick => self.tell_of_held(view, nodes, fx),
+            Input::Tick => self.tell_of_deferred(view, nodes, fx),
         }
     }
 
@@ -184,7 +184,7 @@ impl Launchers {
 
     fn on_end_session(&mut self, view: &View<'_>, link: LinkId, kill: bool, fx: &mut Effects) {
         self.tell_jobs(view, link, fx);
-        if !kill && self.ending.is_none() && !(view.jobs.is_empty() && self.held.is_empty()) {
+        if !kill && self.ending.is_none() && !(view.jobs.is_empty() && self.deferred.is_empty()) {
             return fx.answer(link, &Control::Refused { problem: "the session has jobs".into() });
         }
         fx.answer(link, &Control::Granted);
@@ -207,7 +207,7 @@ impl Launchers {
         by: &str,
         fx: &mut Effects,
     ) {
-        let is_held = self.held.contains_key(&id);
+        let is_held = self.deferred.contains_key(&id);
         if !view.jobs.has(id) && !is_held {
             let problem = format!("there is no job {id}; see wireup jobs");
             return fx.answer(link, &Control::Refused { problem });

@@ -73,7 +73,7 @@ fn each_launcher_has_a_job_of_its_own() {
 #[test]
 fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
     let mut bench = bench();
-    bench.nodes.on_up(AgentId(14));
+    bench.nodes.on_agent_up(AgentId(14));
     bench.tell(Input::Up(LINK));
     let fx = bench.says(LINK, 1, Control::Launch(job(1).into()));
     let passed = |effect: &Effect| matches!(effect, Effect::PassOn(agents, _) if agents == &[AgentId(14)]);
@@ -102,7 +102,7 @@ fn nobody_hears_of_a_job_before_its_nodes_are_up() {
     assert!(matches!(&listed[..], [Control::JobList(jobs)] if jobs.len() == 2 && jobs[0].nodes == [AgentId(14)]));
     let fx = bench.says(OTHER, 2, Control::Kill { grace_ns: 0 });
     assert!(matches!(&told(&fx, OTHER)[..], [Control::Ended(_)]));
-    bench.nodes.on_up(AgentId(14));
+    bench.nodes.on_agent_up(AgentId(14));
     assert_eq!(starts(&bench.tell(Input::NodesChanged)), 1);
     assert_eq!(starts(&bench.tell(Input::NodesChanged)), 0);
 }
@@ -136,7 +136,7 @@ fn who_wants_all_nodes_hears_of_them_when_all_are_known() {
     bench.says(LINK, 0, Control::Revive);
     assert!(bench.tell(Input::Answer(LINK)).is_empty(), "some are still starting");
     assert_eq!(bench.launchers.links_of(JobId(0)), [LINK], "it receives notes meanwhile");
-    (1..15).for_each(|agent| bench.nodes.on_up(AgentId(agent)));
+    (1..15).for_each(|agent| bench.nodes.on_agent_up(AgentId(agent)));
     assert!(matches!(&told(&bench.tell(Input::NodesChanged), LINK)[..], [Control::Nodes(_)]));
     assert!(bench.tell(Input::NodesChanged).is_empty());
 }
@@ -176,7 +176,7 @@ fn whoever_waits_for_nodes_is_told_for_which_once() {
     let waits = Control::Note(peer::Note::Waits { agents: vec![AgentId(14)] });
     assert_eq!(told(&bench.tell(Input::Tick), LINK), [waits]);
     assert_eq!((bench.launchers.deadline(), bench.tell(Input::Tick).is_empty()), (None, true));
-    bench.nodes.on_up(AgentId(14));
+    bench.nodes.on_agent_up(AgentId(14));
     assert!(!bench.tell(Input::NodesChanged).is_empty(), "the job starts");
 }
 
@@ -196,7 +196,7 @@ fn what_a_launcher_says_while_its_job_waits_comes_when_it_begins() {
     for rows in [24, 40] {
         bench.says(LINK, 1, Control::Resize { rows, columns: 80 });
     }
-    bench.nodes.on_up(AgentId(14));
+    bench.nodes.on_agent_up(AgentId(14));
     let fx = bench.tell(Input::NodesChanged);
     let begins = fx.iter().position(|effect| matches!(effect, Effect::Early(_))).expect("the job starts");
     let later: Vec<String> = fx

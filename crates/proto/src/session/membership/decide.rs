@@ -20,7 +20,7 @@ use crate::session::inputs::{heartbeat, launchers, starter};
 use crate::session::{Effect, Effects, View};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::{Cause, Control, Gone, MissingAgent, Orphan};
+use wireup_wire::peer::{Cause, Control, Gone, MissingAgent, Rejoin};
 use wireup_wire::session::{Entry, Log};
 
 const DID_NOT_COME: &str = "it lost its parent agent and did not reconnect in time";
@@ -29,7 +29,7 @@ impl Membership {
     /// These agents are linked.
     pub(super) fn note_up(&mut self, agents: impl Iterator<Item = AgentId>, fx: &mut Effects) {
         let Some(writer) = &mut self.writer else { return };
-        agents.for_each(|agent| writer.nodes.on_up(agent));
+        agents.for_each(|agent| writer.nodes.on_agent_up(agent));
         self.tell_nodes(fx);
     }
 
@@ -78,7 +78,7 @@ impl Membership {
         let entry = self.write(live, Entry::Lost(agents.clone()), fx);
         for child in self.follow_loss(view, &entry, &agents, fx) {
             let Some(writer) = &mut self.writer else { return };
-            writer.await_orphan(child, view.now + lease_ns);
+            writer.await_rejoin(child, view.now + lease_ns);
         }
         if !unheard.is_empty() && !view.is_leaving {
             self.bring_back(view, live, unheard.into_iter().collect(), fx);
@@ -153,13 +153,13 @@ impl Membership {
         above.any(|above| writer.leases.contains_key(&above))
     }
 
-    pub(super) fn on_orphan(
+    pub(super) fn on_rejoin(
         &mut self,
         view: &View<'_>,
         live: LiveOf<'_>,
         link: LinkId,
         agent: AgentId,
-        orphan: Orphan,
+        rejoin: Rejoin,
         fx: &mut Effects,
     ) {
         let roster = &self.routes.roster;
@@ -170,15 +170,15 @@ impl Membership {
         };
         let (newest, live_jobs) = live();
         // The agent cannot continue without the entries that it lacks.
-        let Some(entries) = writer.since(orphan.at, roster.at()).filter(|_| !view.is_leaving) else {
+        let Some(entries) = writer.since(rejoin.at, roster.at()).filter(|_| !view.is_leaving) else {
             if view.is_leaving && writer.leases.remove(&agent).is_some() {
                 // The end of the session need not wait for it.
                 fx.push(Effect::Forget(agent));
             }
             return dismiss(link, Log::unfit(), fx);
         };
-        let missed = Log { at: orphan.at, entries, has_moved: true, newest, live: live_jobs };
-        if orphan.life != roster.life(agent) || roster.is_lost(agent) {
+        let missed = Log { at: rejoin.at, entries, has_moved: true, newest, live: live_jobs };
+        if rejoin.incarnation != roster.incarnation(agent) || roster.is_lost(agent) {
             return dismiss(link, missed, fx);
         }
         if roster.parent(agent) != Some(view.me) {

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Gone, SessionSpec};
-use wireup_wire::session::Kin;
+use wireup_wire::session::SessionSnapshot;
 use writer::Writer;
 
 /// The newest job's number, and the jobs that may still send frames.
@@ -64,14 +64,20 @@ pub struct Membership {
 
 impl Membership {
     /// With the state given to a new agent. `parent`: the parent's addresses.
-    pub fn new(me: AgentId, tree: Tree, session: &SessionSpec, parent: Vec<String>, kin: &Kin) -> Self {
-        let routes = Routes::new(me, tree, Policy::of(session), kin);
+    pub fn new(
+        me: AgentId,
+        tree: Tree,
+        session: &SessionSpec,
+        parent: Vec<String>,
+        snapshot: &SessionSnapshot,
+    ) -> Self {
+        let routes = Routes::new(me, tree, Policy::of(session), snapshot);
         Membership {
             linked_to: routes.roster.parent(me).unwrap_or_default(),
             routes,
             up: BTreeSet::new(),
             reported: BTreeMap::new(),
-            root: if kin.root.is_empty() { parent } else { kin.root.clone() },
+            root: if snapshot.root.is_empty() { parent } else { snapshot.root.clone() },
             seeking: None,
             writer: (me == AgentId(0)).then(|| Writer::new(session)),
         }
@@ -115,7 +121,7 @@ impl Membership {
             Input::ParentLost => self.on_parent_lost(view, fx),
             Input::RootReached(link) => self.on_root_reached(view, link),
             Input::RejoinFailed => self.on_rejoin_failed(view, fx),
-            Input::Orphan { link, agent, orphan } => self.on_orphan(view, live, link, agent, orphan, fx),
+            Input::Rejoin { link, agent, rejoin } => self.on_rejoin(view, live, link, agent, rejoin, fx),
             Input::Tick => {
                 self.check_leases(view, live, fx);
                 self.seek_if_due(view, fx);
@@ -124,12 +130,12 @@ impl Membership {
     }
 
     /// The state given to a new agent.
-    pub fn kin(&self, policy: Policy, live: LiveOf<'_>) -> Kin {
+    pub fn snapshot(&self, policy: Policy, live: LiveOf<'_>) -> SessionSnapshot {
         if !policy.survives_losses() {
-            return Kin::default();
+            return SessionSnapshot::default();
         }
         let (newest, live) = live();
         let roster = &self.routes.roster;
-        Kin { root: self.root.clone(), at: roster.at(), places: roster.places(), newest, live }
+        SessionSnapshot { root: self.root.clone(), at: roster.at(), places: roster.places(), newest, live }
     }
 }

@@ -37,7 +37,7 @@ impl Nodes {
     }
 
     /// An agent is linked.
-    pub fn on_up(&mut self, agent: AgentId) {
+    pub fn on_agent_up(&mut self, agent: AgentId) {
         self.change(agent, Presence::Up);
     }
 
@@ -80,11 +80,11 @@ mod tests {
     #[test]
     fn it_is_settled_when_each_is_there_or_known_to_be_missing() {
         let mut nodes = Nodes::new(&Scene::standing(0).session);
-        (1..14).map(AgentId).for_each(|agent| nodes.on_up(agent));
-        nodes.on_up(AgentId(3));
+        (1..14).map(AgentId).for_each(|agent| nodes.on_agent_up(agent));
+        nodes.on_agent_up(AgentId(3));
         assert!(!nodes.is_settled() && nodes.is_up(AgentId(3)) && !nodes.is_up(AgentId(14)));
         nodes.on_lost(AgentId(14), "no route");
-        nodes.on_up(AgentId(99));
+        nodes.on_agent_up(AgentId(99));
         assert!(nodes.is_settled());
         assert_eq!((nodes.problem(AgentId(14)), nodes.lost()), (Some("no route"), vec![AgentId(14)]));
         nodes.on_return(AgentId(14));

@@ -21,9 +21,9 @@ impl Membership {
 
     pub(super) fn on_linked(&mut self, view: &View<'_>, child: AgentId, fx: &mut Effects) {
         if view.policy.survives_losses() {
-            let life = self.routes.roster.life(child);
+            let incarnation = self.routes.roster.incarnation(child);
             fx.push(Effect::Agreement(agreement::Input::Tell(child)));
-            fx.push(Effect::Membership(membership::Input::Here { branch: child, agents: vec![(child, life)] }));
+            fx.push(Effect::Membership(membership::Input::Here { branch: child, agents: vec![(child, incarnation)] }));
         }
     }
 
@@ -36,8 +36,8 @@ impl Membership {
         fx: &mut Effects,
     ) {
         let roster = &self.routes.roster;
-        agents.retain(|(agent, life)| {
-            roster.is_below(branch, *agent) && roster.life(*agent) == *life && !roster.is_lost(*agent)
+        agents.retain(|(agent, incarnation)| {
+            roster.is_below(branch, *agent) && roster.incarnation(*agent) == *incarnation && !roster.is_lost(*agent)
         });
         if self.writer.is_some() {
             return self.note_up(agents.iter().map(|(agent, _)| *agent), fx);
@@ -52,7 +52,7 @@ impl Membership {
     /// This agent has observed that another one is gone, or missing.
     pub(super) fn report_lost(&mut self, view: &View<'_>, live: LiveOf<'_>, missing: MissingAgent, fx: &mut Effects) {
         let MissingAgent { agent, problem } = missing;
-        let gone = Gone { by: view.me, agent, life: self.routes.roster.life(agent), problem };
+        let gone = Gone { by: view.me, agent, incarnation: self.routes.roster.incarnation(agent), problem };
         self.on_gone(view, live, view.me, vec![gone], fx);
     }
 
@@ -66,7 +66,9 @@ impl Membership {
     ) {
         let roster = &self.routes.roster;
         gone.retain(|gone| {
-            roster.is_below(branch, gone.agent) && roster.life(gone.agent) == gone.life && !roster.is_lost(gone.agent)
+            roster.is_below(branch, gone.agent)
+                && roster.incarnation(gone.agent) == gone.incarnation
+                && !roster.is_lost(gone.agent)
         });
         if self.writer.is_some() {
             return self.judge(view, live, gone, fx);
@@ -87,7 +89,7 @@ impl Membership {
         }
         let roster = &self.routes.roster;
         let here = std::iter::once(view.me).chain(self.up.iter().copied());
-        fx.up(Control::Here(here.map(|agent| (agent, roster.life(agent))).collect()));
+        fx.up(Control::Here(here.map(|agent| (agent, roster.incarnation(agent))).collect()));
         if !self.reported.is_empty() {
             fx.up(Control::Gone(self.reported.values().cloned().collect()));
         }

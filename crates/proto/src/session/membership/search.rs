@@ -16,7 +16,7 @@ use super::seeking::{REJOIN_NS_MAX, Seeking};
 use crate::io::{LinkId, Output};
 use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Orphan;
+use wireup_wire::peer::Rejoin;
 
 impl Membership {
     /// In a session of one run the agent leaves, and its keeper ends what it started. A child of the root that has lost its link is lost.
@@ -41,8 +41,8 @@ impl Membership {
 
     fn seek(&self, view: &View<'_>, fx: &mut Effects) {
         let roster = &self.routes.roster;
-        let orphan = Orphan { life: roster.life(view.me), at: roster.at() };
-        fx.push(Effect::Output(Output::Rejoin { root: self.root.clone(), orphan }));
+        let rejoin = Rejoin { incarnation: roster.incarnation(view.me), at: roster.at() };
+        fx.push(Effect::Output(Output::Rejoin { root: self.root.clone(), rejoin }));
     }
 
     pub(super) fn on_root_reached(&mut self, view: &View<'_>, link: LinkId) {

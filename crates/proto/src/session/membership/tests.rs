@@ -3,7 +3,7 @@ use crate::io::{LinkId, Output};
 use crate::session::inputs::{launchers, starter};
 use crate::session::view::tests::said_up;
 use crate::session::{Effect, Scene};
-use wireup_wire::peer::{Control, MissingAgent, Orphan};
+use wireup_wire::peer::{Control, MissingAgent, Rejoin};
 use wireup_wire::session::{Entry, Log};
 
 struct Bench {
@@ -13,7 +13,7 @@ struct Bench {
 
 /// Agent `me` of fifteen in a standing session, fan-out 2; all agents are linked.
 fn bench(me: u32) -> Bench {
-    let mut bench = of(Scene::standing(me), &Kin::default());
+    let mut bench = of(Scene::standing(me), &SessionSnapshot::default());
     let children: Vec<AgentId> = bench.members.routes.roster.children(AgentId(me));
     for child in children {
         let here = bench.members.routes.roster.subtree(child).into_iter().map(|agent| (agent, 0)).collect();
@@ -22,13 +22,13 @@ fn bench(me: u32) -> Bench {
     bench
 }
 
-fn of(mut scene: Scene, kin: &Kin) -> Bench {
+fn of(mut scene: Scene, snapshot: &SessionSnapshot) -> Bench {
     let children: Vec<AgentId> = scene.tree().children(scene.me).map(AgentId).collect();
     for child in children {
         scene.neighbours.on_child_up(child, LinkId(child.0));
     }
-    scene.neighbours.on_up(LinkId(0));
-    let members = Membership::new(scene.me, scene.tree(), &scene.session, vec!["10.0.0.1:1".into()], kin);
+    scene.neighbours.on_link_up(LinkId(0));
+    let members = Membership::new(scene.me, scene.tree(), &scene.session, vec!["10.0.0.1:1".into()], snapshot);
     Bench { scene, members }
 }
 
@@ -72,15 +72,15 @@ impl Bench {
         }))
     }
 
-    fn gone(&mut self, by: u32, agent: u32, life: u32) -> Effects {
-        let gone = Gone { by: AgentId(by), agent: AgentId(agent), life, problem: "its link broke".into() };
+    fn gone(&mut self, by: u32, agent: u32, incarnation: u32) -> Effects {
+        let gone = Gone { by: AgentId(by), agent: AgentId(agent), incarnation, problem: "its link broke".into() };
         // Each agent is below one of the root's two children.
         let branch = [1, 2].map(AgentId).into_iter().find(|top| self.scene.tree().subtree_contains(*top, gone.by));
         self.tell(Input::Gone { branch: branch.unwrap_or(AgentId(0)), gone: vec![gone] })
     }
 
-    fn orphan(&mut self, agent: u32, life: u32, at: u32) -> Effects {
-        self.tell(Input::Orphan { link: LinkId(90 + agent), agent: AgentId(agent), orphan: Orphan { life, at } })
+    fn rejoin(&mut self, agent: u32, incarnation: u32, at: u32) -> Effects {
+        self.tell(Input::Rejoin { link: LinkId(90 + agent), agent: AgentId(agent), rejoin: Rejoin { incarnation, at } })
     }
 
     fn wait_until_due(&mut self) -> Effects {
@@ -151,9 +151,9 @@ fn a_report_of_an_earlier_incarnation_says_nothing_of_the_next() {
 #[test]
 fn children_of_a_lost_agent_come_to_the_root_in_time_or_are_lost() {
     let mut root = bench(0);
-    assert_eq!(fate(&root.orphan(7, 0, 0)), "later", "its parent may be up");
+    assert_eq!(fate(&root.rejoin(7, 0, 0)), "later", "its parent may be up");
     root.gone(1, 3, 0);
-    let fx = root.orphan(7, 0, 0);
+    let fx = root.rejoin(7, 0, 0);
     let missed = fx.iter().find_map(|effect| match effect {
         Effect::TakeIn { missed, .. } => Some((missed.at, missed.entries.clone())),
         _ => None,
@@ -168,13 +168,13 @@ fn three_that_are_lost_together_do_not_take_healthy_ones_along() {
     // Agents 1, 3 and 7 have lost power. There are no agents below 7; 8 and 4 are healthy.
     let mut root = bench(0);
     root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
-    assert_eq!(fate(&root.orphan(4, 0, 0)), "taken in");
+    assert_eq!(fate(&root.rejoin(4, 0, 0)), "taken in");
     let lease = root.members.deadline().expect("agent 3 is awaited");
-    assert_eq!(fate(&root.orphan(8, 0, 0)), "later", "agent 3 may still dial");
+    assert_eq!(fate(&root.rejoin(8, 0, 0)), "later", "agent 3 may still dial");
     assert!(root.members.deadline().is_some_and(|until| until < lease), "a shorter lease: its child has lost it");
     assert!(!root.members.nodes().unwrap().is_settled());
     assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([3]))]);
-    assert_eq!(fate(&root.orphan(8, 0, 0)), "taken in");
+    assert_eq!(fate(&root.rejoin(8, 0, 0)), "taken in");
     assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([7]))]);
     assert_eq!((root.members.deadline(), root.members.nodes().unwrap().lost()), (None, ids([1, 3, 7])));
 }
@@ -182,11 +182,11 @@ fn three_that_are_lost_together_do_not_take_healthy_ones_along() {
 #[test]
 fn who_dials_though_its_parent_is_there_is_lost_when_the_lease_ends() {
     let mut root = bench(0);
-    assert_eq!(fate(&root.orphan(7, 0, 0)), "later");
+    assert_eq!(fate(&root.rejoin(7, 0, 0)), "later");
     assert_eq!(decided(&root.wait_until_due()), [Entry::Lost(ids([7]))]);
-    assert_eq!(fate(&root.orphan(7, 0, 0)), "told to leave");
+    assert_eq!(fate(&root.rejoin(7, 0, 0)), "told to leave");
     // An agent that is linked here dials: its end of that link has broken.
-    let fx = root.orphan(2, 0, 0);
+    let fx = root.rejoin(2, 0, 0);
     assert_eq!((fate(&fx), decided(&fx)), ("told to leave", vec![Entry::Lost(ids([2]))]));
 }
 
@@ -195,16 +195,16 @@ fn strangers_and_copies_of_another_incarnation_are_told_to_leave() {
     let mut root = bench(0);
     root.gone(1, 3, 0);
     root.tell(Input::Revive);
-    for (agent, life, at) in [(3, 0, 0), (3, 1, 1), (7, 1, 0), (7, 0, 3)] {
-        assert_eq!(fate(&root.orphan(agent, life, at)), "told to leave", "{agent} {life} {at}");
+    for (agent, incarnation, at) in [(3, 0, 0), (3, 1, 1), (7, 1, 0), (7, 0, 3)] {
+        assert_eq!(fate(&root.rejoin(agent, incarnation, at)), "told to leave", "{agent} {incarnation} {at}");
     }
-    assert!(decided(&root.orphan(99, 0, 0)).is_empty());
-    assert_eq!(fate(&bench(1).orphan(7, 0, 0)), "later", "only the root adopts");
+    assert!(decided(&root.rejoin(99, 0, 0)).is_empty());
+    assert_eq!(fate(&bench(1).rejoin(7, 0, 0)), "later", "only the root adopts");
 }
 
 #[test]
 fn who_was_not_heard_of_when_its_starter_went_is_started_anew() {
-    let mut root = of(Scene::standing(0), &Kin::default());
+    let mut root = of(Scene::standing(0), &SessionSnapshot::default());
     root.tell(Input::Here { branch: AgentId(1), agents: vec![(AgentId(1), 0), (AgentId(3), 0)] });
     let fx = root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
     // Agent 3 is up and awaited; nothing was heard of 7 and 8 below it, but 3 starts them.
@@ -237,12 +237,12 @@ fn parents_start_those_that_return_together_below_them() {
     root.wait_until_due();
     let fx = root.tell(Input::Revive);
     assert_eq!((decided(&fx), started(&fx)), (vec![Entry::Return(ids([1, 3, 4]))], ids([1])));
-    let kin = root.members.kin(Policy::Standing, &nothing_live);
+    let snapshot = root.members.snapshot(Policy::Standing, &nothing_live);
     assert_eq!(
-        (kin.newest, kin.live.clone(), kin.place(AgentId(3)).map(|place| place.parent)),
+        (snapshot.newest, snapshot.live.clone(), snapshot.place(AgentId(3)).map(|place| place.parent)),
         (JobId(4), vec![JobId(2)], Some(AgentId(1)))
     );
-    let mut child = of(Scene::standing(1), &kin);
+    let mut child = of(Scene::standing(1), &snapshot);
     assert_eq!(started(&child.tell(Input::Begin)), ids([3, 4]));
 }
 
@@ -252,8 +252,8 @@ fn what_was_said_is_said_again_to_a_new_parent_until_it_is_decided() {
     agent.scene.neighbours.on_up_lost();
     let missing = MissingAgent { agent: AgentId(3), problem: "its link broke".into() };
     assert!(said_up(&agent.tell(Input::ReportLost(missing))).is_empty());
-    agent.scene.neighbours.on_up(LinkId(1));
-    let gone = Gone { by: AgentId(1), agent: AgentId(3), life: 0, problem: "its link broke".into() };
+    agent.scene.neighbours.on_link_up(LinkId(1));
+    let gone = Gone { by: AgentId(1), agent: AgentId(3), incarnation: 0, problem: "its link broke".into() };
     let here = [1, 4, 7, 8, 9, 10].map(|agent| (AgentId(agent), 0)).to_vec();
     let fx = agent.tell(Input::ParentUp);
     assert_eq!(said_up(&fx), [&Control::Here(here), &Control::Gone(vec![gone])]);
@@ -264,9 +264,10 @@ fn what_was_said_is_said_again_to_a_new_parent_until_it_is_decided() {
 
 #[test]
 fn an_agent_without_parent_dials_the_root_until_it_is_taken_in() {
-    let mut agent = of(Scene::standing(7), &Kin { root: vec!["10.0.0.9:1".into()], ..Kin::default() });
+    let mut agent =
+        of(Scene::standing(7), &SessionSnapshot { root: vec!["10.0.0.9:1".into()], ..SessionSnapshot::default() });
     let dialled = |fx: &Effects| {
-        fx.iter().any(|effect| matches!(effect, Effect::Output(Output::Rejoin { root, orphan: Orphan { life: 0, at: 0 } }) if root[0] == "10.0.0.9:1"))
+        fx.iter().any(|effect| matches!(effect, Effect::Output(Output::Rejoin { root, rejoin: Rejoin { incarnation: 0, at: 0 } }) if root[0] == "10.0.0.9:1"))
     };
     assert!(dialled(&agent.tell(Input::ParentLost)));
     agent.tell(Input::RootReached(LinkId(5)));
@@ -307,7 +308,7 @@ fn an_agent_that_does_not_reach_the_root_leaves() {
     let took_ns = agent.scene.now - begun;
     assert!((5_000_000_000..=7_000_000_000).contains(&took_ns), "{took_ns}");
     assert!(leaves(&bench(1).tell(Input::ParentLost)), "a child of the root is lost with its link");
-    assert!(leaves(&of(Scene::one_run(3), &Kin::default()).tell(Input::ParentLost)));
+    assert!(leaves(&of(Scene::one_run(3), &SessionSnapshot::default()).tell(Input::ParentLost)));
     // It has learned that its parent is lost before the link broke.
     let mut agent = bench(7);
     agent.log(0, Entry::Lost(ids([3])));
@@ -315,12 +316,12 @@ fn an_agent_that_does_not_reach_the_root_leaves() {
 }
 
 #[test]
-fn the_end_of_a_session_does_not_wait_for_an_orphan_that_was_told_of_it() {
+fn the_end_of_a_session_does_not_wait_for_a_rejoining_agent() {
     let mut root = bench(0);
     root.tell(Input::ReportLost(MissingAgent { agent: AgentId(1), problem: "silent".into() }));
     root.scene.is_leaving = true;
-    let fx = root.orphan(3, 0, 0);
+    let fx = root.rejoin(3, 0, 0);
     assert!(fate(&fx) == "told to leave" && fx.iter().any(|effect| matches!(effect, Effect::Forget(AgentId(3)))));
-    let again = root.orphan(3, 0, 0);
+    let again = root.rejoin(3, 0, 0);
     assert!(!again.iter().any(|effect| matches!(effect, Effect::Forget(_))), "it is no longer awaited");
 }

@@ -34,7 +34,7 @@ impl Writer {
     }
 
     /// The root is an agent's new parent, and the agent must dial it by this time. Until then it is not up: no job starts there.
-    pub fn await_orphan(&mut self, agent: AgentId, until: Instant) {
+    pub fn await_rejoin(&mut self, agent: AgentId, until: Instant) {
         self.nodes.on_return(agent);
         self.leases.insert(agent, until);
     }

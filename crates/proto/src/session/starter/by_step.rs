@@ -15,7 +15,7 @@
 //! Cost: one line from each agent, and from the root one line per agent with children, which the step sends to all tasks.
 
 use super::steps::{FailedTask, Step};
-use super::{KinOf, Starter, next};
+use super::{SnapshotOf, Starter, next};
 use crate::io::{ExitStatus, How, Output, ShellId};
 use crate::job::{Job, JobInput};
 use crate::session::inputs::membership;
@@ -34,29 +34,35 @@ pub const NOT_BEGUN: &str = "its task in the step did not start";
 
 impl Starter {
     /// Calls a step for those agents of a job that were not called before.
-    pub(super) fn call_step(&mut self, view: &View<'_>, kin: KinOf<'_>, begin: &Begin, fx: &mut Effects) {
+    pub(super) fn call_step(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, begin: &Begin, fx: &mut Effects) {
         if !view.is_root() || !view.is_by_step() {
             return;
         }
         let mut agents = agents_up_to_root(view, &begin.spec, &begin.mapping);
         agents.retain(|agent| !self.steps.called.contains_key(agent));
         if !agents.is_empty() {
-            self.start_step(view, kin, agents, Some(begin.spec.job), How::Plain, fx);
+            self.start_step(view, snapshot, agents, Some(begin.spec.job), How::Plain, fx);
         }
     }
 
     /// Calls a step for agents of a standing session.
-    pub(super) fn call_step_for(&mut self, view: &View<'_>, kin: KinOf<'_>, agents: Vec<AgentId>, fx: &mut Effects) {
+    pub(super) fn call_step_for(
+        &mut self,
+        view: &View<'_>,
+        snapshot: SnapshotOf<'_>,
+        agents: Vec<AgentId>,
+        fx: &mut Effects,
+    ) {
         let agents: BTreeSet<AgentId> = agents.into_iter().filter(|agent| *agent != AgentId(0)).collect();
         if view.is_root() && view.is_by_step() && !agents.is_empty() {
-            self.start_step(view, kin, agents, None, How::Plain, fx);
+            self.start_step(view, snapshot, agents, None, How::Plain, fx);
         }
     }
 
     fn start_step(
         &mut self,
         view: &View<'_>,
-        kin: KinOf<'_>,
+        snapshot: SnapshotOf<'_>,
         agents: BTreeSet<AgentId>,
         job: Option<JobId>,
         how: How,
@@ -68,7 +74,7 @@ impl Starter {
         session.hold_ranks = false;
         let bootstrap = Bootstrap {
             // The same for all agents; each takes its own part.
-            kin: kin(),
+            snapshot: snapshot(),
             secret: Secret([0; 32]),
             // Each agent finds out its own id.
             agent: AgentId(0),
@@ -143,7 +149,7 @@ impl Starter {
     pub(super) fn on_step_exited(
         &mut self,
         view: &View<'_>,
-        kin: KinOf<'_>,
+        snapshot: SnapshotOf<'_>,
         shell: ShellId,
         status: ExitStatus,
         stderr: &str,
@@ -157,7 +163,7 @@ impl Starter {
             if how == How::Send {
                 step.agents.iter().for_each(|agent| fx.note(Note::Sent { agent: *agent }));
             }
-            self.start_step(view, kin, step.agents, step.job, how, fx);
+            self.start_step(view, snapshot, step.agents, step.job, how, fx);
             return true;
         }
         give_up_step(step, &starts::step_words(batch, status, stderr), fx);

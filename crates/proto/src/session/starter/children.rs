@@ -75,7 +75,7 @@ impl Children {
     }
 
     /// The child has linked and may send this many notes. Returns when it was started, and whether another agent had to start it.
-    pub fn on_up(&mut self, agent: AgentId, notes_max: u32) -> Option<(Instant, bool)> {
+    pub fn on_agent_up(&mut self, agent: AgentId, notes_max: u32) -> Option<(Instant, bool)> {
         let child = self.children.get_mut(&agent)?;
         let before = std::mem::replace(&mut child.state, State::Up);
         child.notes_left = notes_max;

@@ -1,6 +1,6 @@
 //! Agents that a remote shell cannot reach: an ancestor is asked to start them, or this agent starts them for an agent below.
 
-use super::{KinOf, Starter};
+use super::{SnapshotOf, Starter};
 use crate::session::starts::{Purpose, Wish};
 use crate::session::{Effects, View};
 use wireup_coll::tree::Hop;
@@ -12,7 +12,7 @@ impl Starter {
     pub(super) fn on_start_lost(
         &mut self,
         view: &View<'_>,
-        kin: KinOf<'_>,
+        snapshot: SnapshotOf<'_>,
         wish: Wish,
         problem: String,
         fx: &mut Effects,
@@ -26,11 +26,11 @@ impl Starter {
             Purpose::Child => {
                 self.children.on_delegated(agent);
                 self.refused.insert(agent, problem.clone());
-                let (parent, kin) = (view.addresses.to_vec(), Box::new(kin()));
-                fx.up(Control::StartFor { agent, jobs, parent, problem, kin });
+                let (parent, snapshot) = (view.addresses.to_vec(), Box::new(snapshot()));
+                fx.up(Control::StartFor { agent, jobs, parent, problem, snapshot });
             }
-            Purpose::Stead { parent, kin, .. } if !is_last => {
-                fx.up(Control::StartFor { agent, jobs, parent, problem, kin });
+            Purpose::Stead { parent, snapshot, .. } if !is_last => {
+                fx.up(Control::StartFor { agent, jobs, parent, problem, snapshot });
             }
             Purpose::Probe { .. } if !is_last => fx.up(Control::Probe { agent, asker: view.me }),
             Purpose::ProbeFor { asker, .. } if !is_last => fx.up(Control::Probe { agent, asker }),

@@ -34,7 +34,7 @@ pub use steps::{FailedTask, Step};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Bootstrap, Control, Note, Secret, SessionSpec, SpawnError, SpawnStep};
-use wireup_wire::session::Kin;
+use wireup_wire::session::SessionSnapshot;
 
 /// A child whose start took longer than this is told how much of the start time is left, since it counts from its own start (ns). Chosen: a
 /// smaller error does no harm, and quick launches need no message.
@@ -45,7 +45,7 @@ const LONG_START_NS: u64 = 500_000_000;
 const NOTES_PER_AGENT_MAX: u32 = 64;
 
 /// The state that a new agent receives about the session.
-pub type KinOf<'a> = &'a dyn Fn() -> Kin;
+pub type SnapshotOf<'a> = &'a dyn Fn() -> SessionSnapshot;
 
 pub struct Starter {
     children: Children,
@@ -97,18 +97,18 @@ impl Starter {
         self.children.is_starting(child)
     }
 
-    pub fn handle(&mut self, view: &View<'_>, kin: KinOf<'_>, input: Input, fx: &mut Effects) {
+    pub fn handle(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, input: Input, fx: &mut Effects) {
         match input {
-            Input::Launch { begin, children } => self.launch(view, kin, begin, children, fx),
+            Input::Launch { begin, children } => self.launch(view, snapshot, begin, children, fx),
             Input::Start(child) => self.start(view, child, None, fx),
             Input::NewTime => self.new_time(view),
             Input::Anew => {
                 self.new_time(view);
                 self.asked.clear();
             }
-            Input::CallStep(agents) => self.call_step_for(view, kin, agents, fx),
-            Input::CallShells => self.call_shells(view, kin, fx),
-            Input::Up { child, local } => self.on_up(view, child, local, fx),
+            Input::CallStep(agents) => self.call_step_for(view, snapshot, agents, fx),
+            Input::CallShells => self.call_shells(view, snapshot, fx),
+            Input::Up { child, local } => self.on_agent_up(view, child, local, fx),
             Input::Adopted(child) => {
                 self.starts.on_linked(child);
                 self.children.adopt(child, notes_max(view.tree, child));
@@ -120,8 +120,8 @@ impl Starter {
                 self.give_up_child(child, fx);
             }
             Input::Dropped(child) => drop(self.children.on_lost(child)),
-            Input::ShellExited { shell, status, stderr } => self.on_exited(view, kin, shell, status, &stderr, fx),
-            Input::ShellFailed { shell, error } => self.on_failed(view, kin, shell, error, fx),
+            Input::ShellExited { shell, status, stderr } => self.on_exited(view, snapshot, shell, status, &stderr, fx),
+            Input::ShellFailed { shell, error } => self.on_failed(view, snapshot, shell, error, fx),
             Input::StepTold { shell, agent, problem } => self.on_step_told(shell, agent, problem, fx),
             Input::TimeLeft(left_ns) => self.on_time_left(view, left_ns, fx),
             Input::NotStarted(missing) => self.on_not_started(view, missing, fx),
@@ -157,7 +157,7 @@ impl Starter {
     fn launch(
         &mut self,
         view: &View<'_>,
-        kin: KinOf<'_>,
+        snapshot: SnapshotOf<'_>,
         mut begin: Box<Begin>,
         children: Vec<AgentId>,
         fx: &mut Effects,
@@ -176,8 +176,8 @@ impl Starter {
                 fx.push(Effect::ChildFrame(child, control_frame(id, &message)));
             }
         }
-        self.call_step(view, kin, &begin, fx);
-        self.call_shells(view, kin, fx);
+        self.call_step(view, snapshot, &begin, fx);
+        self.call_shells(view, snapshot, fx);
         fx.push(Effect::Begin(begin));
     }
 
@@ -192,18 +192,18 @@ impl Starter {
     }
 
     /// Calls as many remote shells as allowed.
-    fn call_shells(&mut self, view: &View<'_>, kin: KinOf<'_>, fx: &mut Effects) {
+    fn call_shells(&mut self, view: &View<'_>, snapshot: SnapshotOf<'_>, fx: &mut Effects) {
         while let Some((shell, wish, how)) = self.starts.next(view.now) {
-            let bootstrap = self.bootstrap(view, kin, &wish).map(Box::new);
+            let bootstrap = self.bootstrap(view, snapshot, &wish).map(Box::new);
             fx.push(Effect::Output(Output::StartAgent { shell, agent: wish.agent, how, bootstrap }));
         }
     }
 
     /// The bootstrap message for an agent; `None` for a probe.
-    fn bootstrap(&self, view: &View<'_>, kin: KinOf<'_>, wish: &Wish) -> Option<Bootstrap> {
-        let (parent, by_parent, kin) = match &wish.purpose {
-            Purpose::Child => (Vec::new(), true, kin()),
-            Purpose::Stead { parent, kin, .. } => (parent.clone(), false, (**kin).clone()),
+    fn bootstrap(&self, view: &View<'_>, snapshot: SnapshotOf<'_>, wish: &Wish) -> Option<Bootstrap> {
+        let (parent, by_parent, snapshot) = match &wish.purpose {
+            Purpose::Child => (Vec::new(), true, snapshot()),
+            Purpose::Stead { parent, snapshot, .. } => (parent.clone(), false, (**snapshot).clone()),
             Purpose::Probe { .. } | Purpose::ProbeFor { .. } => return None,
         };
         let mut session = view.session.clone();
@@ -211,14 +211,14 @@ impl Starter {
         // If another call may have started the same agent, only the one that links runs the program.
         session.hold_ranks = !by_parent || self.starts.is_called_again(wish.agent);
         let jobs = wish.jobs.iter().filter_map(|job| view.jobs.spec(*job)).map(|spec| (**spec).clone()).collect();
-        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, kin })
+        Some(Bootstrap { secret: Secret([0; 32]), agent: wish.agent, parent, by_parent, session, jobs, snapshot })
     }
 
-    fn on_up(&mut self, view: &View<'_>, child: AgentId, address: String, fx: &mut Effects) {
+    fn on_agent_up(&mut self, view: &View<'_>, child: AgentId, address: String, fx: &mut Effects) {
         self.starts.on_linked(child);
         let (_, shells) = self.starts.give_up(|wish| wish.purpose == Purpose::Probe { below: child });
         stop(shells, fx);
-        let Some((since, delegated)) = self.children.on_up(child, notes_max(view.tree, child)) else {
+        let Some((since, delegated)) = self.children.on_agent_up(child, notes_max(view.tree, child)) else {
             return;
         };
         if self.hurried || view.now - since > LONG_START_NS {
@@ -263,25 +263,32 @@ impl Starter {
     fn on_exited(
         &mut self,
         view: &View<'_>,
-        kin: KinOf<'_>,
+        snapshot: SnapshotOf<'_>,
         shell: ShellId,
         status: ExitStatus,
         stderr: &str,
         fx: &mut Effects,
     ) {
-        if self.on_step_exited(view, kin, shell, status, stderr, fx) {
+        if self.on_step_exited(view, snapshot, shell, status, stderr, fx) {
             return;
         }
         self.on_linked_shell_exited(view, shell, status, stderr, fx);
         match self.starts.on_exited(view.now, self.start_by, shell, status, stderr) {
             Outcome::Nothing => {}
             Outcome::Again(note) => note.into_iter().for_each(|note| fx.note(note)),
-            Outcome::Lost(wish, problem) => self.on_start_lost(view, kin, wish, problem, fx),
+            Outcome::Lost(wish, problem) => self.on_start_lost(view, snapshot, wish, problem, fx),
             Outcome::Reached(wish) => self.on_reached(view, &wish, fx),
         }
     }
 
-    fn on_failed(&mut self, view: &View<'_>, kin: KinOf<'_>, shell: ShellId, error: SpawnError, fx: &mut Effects) {
+    fn on_failed(
+        &mut self,
+        view: &View<'_>,
+        snapshot: SnapshotOf<'_>,
+        shell: ShellId,
+        error: SpawnError,
+        fx: &mut Effects,
+    ) {
         let problem = match error.step {
             SpawnStep::Stdio => format!("{} could not start its agent: {}", view.host(), error.what),
             SpawnStep::Find
@@ -295,7 +302,7 @@ impl Starter {
             return;
         }
         if let Outcome::Lost(wish, problem) = self.starts.on_failed(shell, problem) {
-            self.on_start_lost(view, kin, wish, problem, fx);
+            self.on_start_lost(view, snapshot, wish, problem, fx);
         }
     }
 }

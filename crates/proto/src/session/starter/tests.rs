@@ -33,7 +33,7 @@ impl Bench {
         let (mut all, mut inputs) = (Effects::default(), vec![input]);
         while let Some(input) = inputs.pop() {
             let mut fx = Effects::default();
-            self.starter.handle(&self.scene.view(), &Kin::default, input, &mut fx);
+            self.starter.handle(&self.scene.view(), &SessionSnapshot::default, input, &mut fx);
             let mut own = Vec::new();
             for effect in fx.reversed().collect::<Vec<_>>().into_iter().rev() {
                 match effect {
@@ -132,7 +132,7 @@ fn a_shorter_start_time_counts_and_is_passed_on() {
 #[test]
 fn an_agent_is_started_for_a_child_once() {
     let mut bench = bench(Scene::standing(0), &[]);
-    let purpose = || Purpose::Stead { branch: AgentId(1), parent: vec!["10.0.0.2:1".into()], kin: Box::default() };
+    let purpose = || Purpose::Stead { branch: AgentId(1), parent: vec!["10.0.0.2:1".into()], snapshot: Box::default() };
     let wish = |agent| Wish { agent: AgentId(agent), jobs: Vec::new(), purpose: purpose() };
     let ask = |agent| Input::StartFor { wish: wish(agent), branch: AgentId(1), problem: "refused".into() };
     assert!(bench.tell(ask(3)).is_empty());

@@ -23,7 +23,7 @@ pub use verdict::{NEEDED, NEEDED_WORDS, last_words};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};
-use wireup_wire::session::Kin;
+use wireup_wire::session::SessionSnapshot;
 
 /// The first pause, which is doubled each time, and the longest (ns).
 const PAUSE_NS: u64 = 200_000_000;
@@ -42,7 +42,7 @@ pub enum Purpose {
     /// A child of this agent.
     Child,
     /// An agent below `branch`, a child of this agent; it must dial `parent`.
-    Stead { branch: AgentId, parent: Vec<String>, kin: Box<Kin> },
+    Stead { branch: AgentId, parent: Vec<String>, snapshot: Box<SessionSnapshot> },
     /// Starts nothing: a probe for this agent, because the child `below` is missing or slow.
     Probe { below: AgentId },
     /// Starts nothing: a probe for `asker`, in the subtree of `branch`.

@@ -23,12 +23,12 @@ const SENDING_BYTES_MAX: usize = 4 << 20;
 pub struct UcxCarrier {
     shared: Rc<RefCell<Shared>>,
     tag: u64,
-    way: Way,
+    progress: Progress,
     binding: Vec<u8>,
 }
 
 /// The connection to the other side.
-enum Way {
+enum Progress {
     /// Not connected until the handshake has an answer for the dialling side at this address.
     Address(Vec<u8>),
     /// The first message is sent as an opening, after these bytes.
@@ -54,24 +54,24 @@ impl UcxCarrier {
         ends.insert(tag, Inbox::towards(endpoint));
         drop(ends);
         let binding = opening::binding(&point.key, &head);
-        Ok(UcxCarrier { shared, tag, way: Way::Opening(endpoint, head), binding })
+        Ok(UcxCarrier { shared, tag, progress: Progress::Opening(endpoint, head), binding })
     }
 
     /// The link for an accepted opening, whose sender claims this address.
     pub fn accepted(shared: Rc<RefCell<Shared>>, tag: u64, address: Vec<u8>, binding: Vec<u8>) -> UcxCarrier {
-        UcxCarrier { shared, tag, way: Way::Address(address), binding }
+        UcxCarrier { shared, tag, progress: Progress::Address(address), binding }
     }
 
     /// The endpoint, connected on first use.
     fn endpoint(&mut self, shared: &mut Shared) -> io::Result<Endpoint> {
-        match &self.way {
-            Way::Opening(endpoint, _) | Way::Open(endpoint) => Ok(*endpoint),
-            Way::Address(address) => {
+        match &self.progress {
+            Progress::Opening(endpoint, _) | Progress::Open(endpoint) => Ok(*endpoint),
+            Progress::Address(address) => {
                 let endpoint = shared.worker.connect(address).map_err(io::Error::other)?;
                 if let Some(inbox) = shared.inboxes.get_mut(&self.tag) {
                     inbox.endpoint = Some(endpoint);
                 }
-                self.way = Way::Open(endpoint);
+                self.progress = Progress::Open(endpoint);
                 Ok(endpoint)
             }
         }
@@ -79,9 +79,9 @@ impl UcxCarrier {
 
     fn send(&mut self, shared: &mut Shared, message: Bytes) -> io::Result<()> {
         let endpoint = self.endpoint(shared)?;
-        let (tag, message) = match std::mem::replace(&mut self.way, Way::Open(endpoint)) {
-            Way::Opening(_, head) => (OPENING, [&head[..], &message].concat().into()),
-            Way::Address(_) | Way::Open(_) => (self.tag, message),
+        let (tag, message) = match std::mem::replace(&mut self.progress, Progress::Open(endpoint)) {
+            Progress::Opening(_, head) => (OPENING, [&head[..], &message].concat().into()),
+            Progress::Address(_) | Progress::Open(_) => (self.tag, message),
         };
         shared.worker.send(endpoint, tag, message).map_err(io::Error::other)
     }

@@ -19,7 +19,7 @@ use stateright::{Checker, Model, Property};
 use std::collections::VecDeque;
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::Frame;
-use wireup_wire::peer::{self, AgentSpec, Control, MissingAgent, Orphan};
+use wireup_wire::peer::{self, AgentSpec, Control, MissingAgent, Rejoin};
 use wireup_wire::session::{Entry, Log};
 use world::first_free;
 
@@ -136,10 +136,10 @@ impl Sessions {
         Sessions { session, tree: Tree::new(agents, fanout), budget }
     }
 
-    fn newborn(&self, agent: AgentId, kin: &Kin, starter: Option<u32>) -> Copy {
+    fn newborn(&self, agent: AgentId, snapshot: &SessionSnapshot, starter: Option<u32>) -> Copy {
         Copy {
             agent,
-            members: Membership::new(agent, self.tree, &self.session, vec!["root".into()], kin),
+            members: Membership::new(agent, self.tree, &self.session, vec!["root".into()], snapshot),
             neighbours: Neighbours::default(),
             starting: BTreeSet::new(),
             starter,
@@ -150,7 +150,7 @@ impl Sessions {
 
     /// All agents are up, and nothing is in progress.
     fn settled(&self) -> World {
-        let root = self.newborn(AgentId(0), &Kin::default(), None);
+        let root = self.newborn(AgentId(0), &SessionSnapshot::default(), None);
         let copies = BTreeMap::from([(ROOT, Shared::new(root))]);
         let mut world = World { copies, ..World::default() };
         self.tell(&mut world, ROOT, Input::Begin, T);
@@ -238,14 +238,14 @@ impl Sessions {
     /// The same as `Agent::on_link_up`, at both ends.
     fn on_dial(&self, world: &mut World, number: u32) {
         let copy = world.copy(number);
-        let (agent, life) = (copy.agent, copy.life());
+        let (agent, incarnation) = (copy.agent, copy.incarnation());
         let parent = copy.starter.take().filter(|parent| *parent != NOBODY);
         let Some(parent) = parent else { return world.die(number) };
         let link = world.connect(parent, number);
         let above = world.copy(parent);
         let is_wanted = above.starting.contains(&agent)
             && above.neighbours.expects(agent)
-            && above.members.routes.roster.life(agent) == life;
+            && above.members.routes.roster.incarnation(agent) == incarnation;
         if is_wanted {
             above.starting.remove(&agent);
             let waiting = above.neighbours.on_child_up(agent, link);
@@ -257,16 +257,16 @@ impl Sessions {
         }
         let copy = world.copy(number);
         copy.has_linked = is_wanted;
-        let waiting = copy.neighbours.on_up(link);
+        let waiting = copy.neighbours.on_link_up(link);
         waiting.into_iter().for_each(|frame| world.send(number, link, frame));
         self.tell(world, number, Input::ParentUp, T);
     }
 
-    fn on_orphan(&self, world: &mut World, number: u32, orphan: Orphan) {
+    fn on_rejoin(&self, world: &mut World, number: u32, rejoin: Rejoin) {
         let agent = world.copy(number).agent;
         let link = world.connect(ROOT, number);
         self.tell(world, number, Input::RootReached(link), T);
-        self.tell(world, ROOT, Input::Orphan { link, agent, orphan }, T);
+        self.tell(world, ROOT, Input::Rejoin { link, agent, rejoin }, T);
     }
 
     /// Handles an input and all its effects, as `Agent` does.
@@ -315,7 +315,7 @@ impl Sessions {
                 }
                 Effect::Send(link, frame) => world.send(number, link, frame),
                 Effect::Output(Output::CloseLink { link }) => world.close(number, link),
-                Effect::Output(Output::Rejoin { orphan, .. }) => seeks = Some(orphan),
+                Effect::Output(Output::Rejoin { rejoin, .. }) => seeks = Some(rejoin),
                 Effect::Expect(child) => copy.neighbours.expect(child),
                 Effect::Cut(child) => {
                     copy.neighbours.forget(child);
@@ -331,15 +331,15 @@ impl Sessions {
                     stack.push(Effect::Child(agent, Control::Log(missed)));
                 }
                 Effect::TakenIn(link) => {
-                    let waiting = copy.neighbours.on_up(link);
+                    let waiting = copy.neighbours.on_link_up(link);
                     waiting.into_iter().for_each(|frame| world.send(number, link, frame));
                     stack.push(Effect::Membership(Input::ParentUp));
                 }
                 Effect::Starter(starter::Input::Start(child)) => {
                     copy.neighbours.expect(child);
                     copy.starting.insert(child);
-                    let kin = copy.members.kin(Policy::of(&self.session), &live);
-                    let newborn = self.newborn(child, &kin, Some(number));
+                    let snapshot = copy.members.snapshot(Policy::of(&self.session), &live);
+                    let newborn = self.newborn(child, &snapshot, Some(number));
                     let place = first_free(&world.copies, child.0);
                     world.copies.insert(place, Shared::new(newborn));
                     born.push(place);
@@ -355,8 +355,8 @@ impl Sessions {
             }
         }
         born.into_iter().for_each(|number| self.tell(world, number, Input::Begin, T));
-        if let Some(orphan) = seeks.filter(|_| world.copies.contains_key(&number)) {
-            self.on_orphan(world, number, orphan);
+        if let Some(rejoin) = seeks.filter(|_| world.copies.contains_key(&number)) {
+            self.on_rejoin(world, number, rejoin);
         }
     }
 }
@@ -393,7 +393,7 @@ impl Model for Sessions {
                 !world.copies.values().all(|copy| seen.insert(copy.agent))
             }),
             Property::sometimes(MOVES_TWICE, |sessions: &Sessions, world: &World| {
-                let mut roster = Roster::new(sessions.tree, &Kin::default());
+                let mut roster = Roster::new(sessions.tree, &SessionSnapshot::default());
                 let mut moved = BTreeSet::new();
                 !world.log.iter().flat_map(|entry| roster.apply(entry)).all(|agent| moved.insert(agent))
             }),

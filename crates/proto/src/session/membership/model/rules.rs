@@ -7,8 +7,8 @@ impl Sessions {
     pub(super) fn check_leave(&self, world: &mut World, number: u32) {
         let (copy, root) = (&world.copies[&number], &world.copies[&ROOT]);
         let roster = &root.members.routes.roster;
-        let life = copy.life();
-        let is_decided = roster.is_lost(copy.agent) || roster.life(copy.agent) != life;
+        let incarnation = copy.incarnation();
+        let is_decided = roster.is_lost(copy.agent) || roster.incarnation(copy.agent) != incarnation;
         if copy.has_linked && !copy.was_cut && !is_decided {
             world.wrong = Some(format!("agent {} exits without a cause", copy.agent));
         }
@@ -32,7 +32,7 @@ impl Sessions {
         for (number, copy) in &world.copies {
             for child in copy.neighbours.linked() {
                 let Some(below) = world.below(*number, child).map(|below| &world.copies[&below]) else { continue };
-                if below.agent != child || !linked.insert((child, below.life())) {
+                if below.agent != child || !linked.insert((child, below.incarnation())) {
                     return Some(format!("two copies of agent {child} are linked"));
                 }
                 if below.members.routes.roster.at() > copy.members.routes.roster.at() {
@@ -49,7 +49,7 @@ impl Sessions {
 
     /// The tree after `at` entries; `None` if the log is shorter.
     fn fold(&self, log: &[Entry], at: u32) -> Option<Roster> {
-        let mut roster = Roster::new(self.tree, &Kin::default());
+        let mut roster = Roster::new(self.tree, &SessionSnapshot::default());
         log.get(..at as usize)?.iter().for_each(|entry| drop(roster.apply(entry)));
         Some(roster)
     }

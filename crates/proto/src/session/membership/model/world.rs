@@ -8,8 +8,8 @@ pub(super) fn first_free<T>(of: &BTreeMap<u32, T>, to: u32) -> u32 {
 }
 
 impl Copy {
-    pub(super) fn life(&self) -> u32 {
-        self.members.routes.roster.life(self.agent)
+    pub(super) fn incarnation(&self) -> u32 {
+        self.members.routes.roster.incarnation(self.agent)
     }
 
     /// The link to a root that has not yet accepted this agent as a child.
@@ -157,8 +157,8 @@ impl World {
 
     /// Whether there is an agent of the current incarnation that has not given up.
     fn can_come(&self, agent: AgentId) -> bool {
-        let life = self.copies[&ROOT].members.routes.roster.life(agent);
-        self.copies.values().any(|copy| copy.agent == agent && copy.life() == life)
+        let incarnation = self.copies[&ROOT].members.routes.roster.incarnation(agent);
+        self.copies.values().any(|copy| copy.agent == agent && copy.incarnation() == incarnation)
     }
 
     /// The further events that the budget allows.

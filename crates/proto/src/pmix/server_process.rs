@@ -148,7 +148,7 @@ impl Pmix {
     }
 
     /// The job is being ended: ranks that wait for the process will not be started.
-    pub fn drop_held(&mut self, view: &View<'_>, out: &mut Effects) {
+    pub fn drop_deferred(&mut self, view: &View<'_>, out: &mut Effects) {
         if self.server.is_starting() {
             self.stop(view, out);
             out.push(Effect::GiveHeldUp);

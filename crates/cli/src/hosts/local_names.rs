@@ -25,7 +25,7 @@ impl Names {
     }
 
     /// Whether a name, as the user wrote it, is this machine's. A name with `user@` is not: it means another log-in.
-    pub fn is_here(&self, name: &str) -> bool {
+    pub fn is_local(&self, name: &str) -> bool {
         if let Ok(address) = name.parse::<IpAddr>() {
             let loopback = address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST;
             return loopback || self.addresses.contains(&address);
@@ -52,27 +52,27 @@ mod tests {
     use super::*;
     use crate::hosts::list;
 
-    fn here(own: &str, hosts: &str) -> Vec<String> {
+    fn is_local(own: &str, hosts: &str) -> Vec<String> {
         let entries = list(hosts).expect(hosts);
         let names = Names::new(own, vec!["10.0.0.7".parse().expect("an address")], &entries);
-        entries.into_iter().map(|entry| entry.name).filter(|name| names.is_here(name)).collect()
+        entries.into_iter().map(|entry| entry.name).filter(|name| names.is_local(name)).collect()
     }
 
     #[test]
     fn this_machine_has_short_and_full_names_and_addresses() {
-        assert_eq!(here("cn17.site.org", "cn1,cn17,cn17.site.org,cn17.other"), ["cn17", "cn17.site.org"]);
-        assert_eq!(here("cn17", "cn1,cn17.site.org,cn170"), ["cn17.site.org"]);
+        assert_eq!(is_local("cn17.site.org", "cn1,cn17,cn17.site.org,cn17.other"), ["cn17", "cn17.site.org"]);
+        assert_eq!(is_local("cn17", "cn1,cn17.site.org,cn170"), ["cn17.site.org"]);
         assert_eq!(
-            here("cn17", "localhost,127.0.0.1,[::1],10.0.0.7,10.0.0.8,127.0.0.2"),
+            is_local("cn17", "localhost,127.0.0.1,[::1],10.0.0.7,10.0.0.8,127.0.0.2"),
             ["localhost", "127.0.0.1", "::1", "10.0.0.7"]
         );
-        assert_eq!(here("cn17", "root@cn17"), [""; 0]);
+        assert_eq!(is_local("cn17", "root@cn17"), [""; 0]);
     }
 
     #[test]
     fn names_that_share_their_short_form_are_not_guessed() {
-        assert_eq!(here("worker", "worker.1.org,worker.2.org"), [""; 0]);
-        assert_eq!(here("worker", "worker.1.org,worker.1.org"), ["worker.1.org", "worker.1.org"]);
+        assert_eq!(is_local("worker", "worker.1.org,worker.2.org"), [""; 0]);
+        assert_eq!(is_local("worker", "worker.1.org,worker.1.org"), ["worker.1.org", "worker.1.org"]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ const PROGRAM: &str = "wireup";
 
 /// The launcher's surroundings. Tests make their own.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Here {
+pub struct Surroundings {
     pub host: String,
     pub pid: u32,
     /// 32 random bits, so that two runs with the same pid differ in a shared log.
@@ -48,13 +48,13 @@ pub struct Here {
     pub terminal: Option<(u16, u16)>,
 }
 
-impl Here {
+impl Surroundings {
     /// Reads the surroundings from the kernel. Addresses are read only if hosts may be named, which `with_addresses` decides from the
     /// environment.
-    pub fn read(with_addresses: impl FnOnce(&[(OsString, OsString)]) -> bool) -> io::Result<Here> {
+    pub fn read(with_addresses: impl FnOnce(&[(OsString, OsString)]) -> bool) -> io::Result<Surroundings> {
         let env: Vec<_> = std::env::vars_os().collect();
         let program = std::env::current_exe().ok().and_then(|path| path.into_os_string().into_string().ok());
-        Ok(Here {
+        Ok(Surroundings {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: process::own_pid(),
             tag: random_tag()?,
@@ -102,10 +102,10 @@ fn terminal_size() -> Option<(u16, u16)> {
 }
 
 #[cfg(test)]
-impl Here {
+impl Surroundings {
     /// A machine for tests.
-    pub fn example() -> Here {
-        Here {
+    pub fn example() -> Surroundings {
+        Surroundings {
             host: "cn17".into(),
             pid: 42,
             tag: 0xbeef,

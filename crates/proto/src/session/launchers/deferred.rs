@@ -17,7 +17,7 @@ const UNTOLD_NS: u64 = 2_000_000_000;
 /// Maximum standard input to keep. Chosen: a launcher has credit for less, and frames of one byte have headers.
 const LATER_BYTES_MAX: usize = 32 * STDIO_WINDOW_BYTES;
 
-pub struct Held {
+pub struct DeferredJob {
     pub link: LinkId,
     pub spec: JobSpec,
     pub since: Instant,
@@ -27,9 +27,9 @@ pub struct Held {
     later_bytes: usize,
 }
 
-impl Held {
-    pub fn new(link: LinkId, spec: JobSpec, since: Instant) -> Held {
-        Held { link, spec, since, is_told: false, later: Vec::new(), later_bytes: 0 }
+impl DeferredJob {
+    pub fn new(link: LinkId, spec: JobSpec, since: Instant) -> DeferredJob {
+        DeferredJob { link, spec, since, is_told: false, later: Vec::new(), later_bytes: 0 }
     }
 
     /// Keeps a frame for the ranks. Returns `false` if it exceeds what a launcher may send before they have started.
