@@ -90,8 +90,10 @@ impl<J> Place<J> {
         if self.is_child() {
             return Err(Code::FAIL);
         }
-        if !self.hears_of_forks.swap(true, Ordering::Relaxed) {
+        // Before the lock: a thread that holds it has registered. Two threads may both register, which does no harm.
+        if !self.hears_of_forks.load(Ordering::Acquire) {
             crate::fork::on_child(on_fork);
+            self.hears_of_forks.store(true, Ordering::Release);
         }
         self.job.with(|job| {
             if job.is_some() {
