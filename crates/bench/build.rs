@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 17] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -14,6 +14,7 @@ const PROGRAMS: [&str; 16] = [
     "tcp_pingpong",
     "startup",
     "pmix_exchange",
+    "pmi2_allgather",
     "ucx_init",
     "spawn_jobs",
     "misbehave",
@@ -22,7 +23,7 @@ const PROGRAMS: [&str; 16] = [
     ARE_LOADED[1],
 ];
 /// These load a library at run time, so they cannot be static.
-const LOAD_A_LIBRARY: [&str; 3] = ["startup", "pmix_exchange", "ucx_init"];
+const LOAD_A_LIBRARY: [&str; 4] = ["startup", "pmix_exchange", "pmi2_allgather", "ucx_init"];
 /// These are loaded into other programs.
 const ARE_LOADED: [&str; 2] = ["mpi_shim", "prun_shim"];
 /// The compiler for both kinds, if `CC` can only make static programs.

@@ -18,8 +18,8 @@ static struct {
 static void calls_load(const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        fprintf(stderr, "startup: %s\n", dlerror());
-        _exit(EXIT_FAILED);
+        fprintf(stderr, "%s\n", dlerror());
+        fail("cannot load the library", 0);
     }
 #define CALL(name) \
     if (!(lib.name = (__typeof__(lib.name))dlsym(library, #name))) fail("the library lacks " #name, 0);

@@ -1,58 +1,81 @@
 //! Selects the benchmark that a command line asks for.
 use std::ffi::OsString;
 
-use lexopt::prelude::*;
+use wireup_flags::{Command, Error, Line, Value, Words};
 
-use crate::launch_flags::{self, Flags};
-use crate::links;
-use crate::modex;
-use crate::startup;
+use crate::{launch_flags, links, modex, startup};
 
-/// The text of `wireup bench --help`.
-pub const HELP: &str = "\
-usage: wireup bench launch|start|jobs [FLAG..]          launchers side by side; see wireup bench launch --help
-       wireup bench exchange|init|overlap [FLAG..]      startup exchanges; see wireup bench exchange --help
-       wireup bench modex [FLAG..]                      the start of PMIx ranks; see wireup bench modex --help
-       wireup bench p2p|coll [FLAG..]                   links between agents; see wireup bench p2p --help
+/// The line of `wireup bench`, up to the name of the benchmark.
+const BENCH: Command = Command {
+    name: "bench",
+    purpose: "measure launchers side by side",
+    intro: "
+  wireup bench launch|start|jobs        launchers side by side
+  wireup bench exchange|init|overlap    startup exchanges
+  wireup bench modex                    the start of PMIx ranks
+  wireup bench p2p|coll                 links between agents
 
-launch: jobs that start their own agents. start: jobs in a running session. jobs: how many small jobs a second. All time
-wireup, the raw spawn baseline and the installed launchers side by side in interleaved rounds, and report which targets are
-met.
-";
+wireup help bench BENCHMARK lists the flags of one.
+",
+    words: Words::Program,
+    sections: &[],
+    end: "",
+};
+
+/// All tables of flags.
+pub const COMMANDS: [&Command; 5] =
+    [&BENCH, &launch_flags::COMMAND, &startup::COMMAND, &modex::COMMAND, &links::COMMAND];
+
+#[derive(Clone, Copy)]
+enum Benchmark {
+    Launch(launch_flags::Benchmark),
+    Startup(startup::Benchmark),
+    Links(links::Benchmark),
+    Modex,
+}
+
+const BENCHMARKS: [(&str, Benchmark); 9] = [
+    ("launch", Benchmark::Launch(launch_flags::Benchmark::Launch)),
+    ("start", Benchmark::Launch(launch_flags::Benchmark::Start)),
+    ("jobs", Benchmark::Launch(launch_flags::Benchmark::Jobs)),
+    ("exchange", Benchmark::Startup(startup::Benchmark::Exchange)),
+    ("init", Benchmark::Startup(startup::Benchmark::Init)),
+    ("overlap", Benchmark::Startup(startup::Benchmark::Overlap)),
+    ("modex", Benchmark::Modex),
+    ("p2p", Benchmark::Links(links::Benchmark::P2p)),
+    ("coll", Benchmark::Links(links::Benchmark::Coll)),
+];
 
 #[derive(Debug, PartialEq)]
 pub enum Wish {
-    Launch(Box<Flags>),
+    Launch(Box<launch_flags::Flags>),
     Startup(Box<startup::Flags>),
     Links(Box<links::Flags>),
     Modex(Box<modex::Flags>),
-    Help(&'static str),
+    Help(String),
 }
 
-pub fn parse(args: Vec<OsString>) -> Result<Wish, lexopt::Error> {
-    let mut parser = lexopt::Parser::from_args(args);
-    match parser.next()? {
-        Some(Long("help") | Short('h')) => Ok(Wish::Help(HELP)),
-        Some(Value(word)) if word == "modex" => {
-            let flags = modex::parse(&mut parser)?;
-            Ok(flags.map_or(Wish::Help(modex::HELP), |flags| Wish::Modex(Box::new(flags))))
-        }
-        Some(Value(word)) => {
-            if let Some(benchmark) = links::Benchmark::from_word(&word.to_string_lossy()) {
-                let flags = links::parse(benchmark, &mut parser)?;
-                return Ok(flags.map_or(Wish::Help(links::HELP), |flags| Wish::Links(Box::new(flags))));
-            }
-            if let Some(benchmark) = startup::Benchmark::from_word(&word.to_string_lossy()) {
-                let flags = startup::parse(benchmark, &mut parser)?;
-                return Ok(flags.map_or(Wish::Help(startup::HELP), |flags| Wish::Startup(Box::new(flags))));
-            }
-            let Some(benchmark) = launch_flags::Benchmark::from_word(&word.to_string_lossy()) else {
-                return Err(format!("unknown benchmark {}", word.to_string_lossy()).into());
-            };
-            let flags = launch_flags::parse(benchmark, &mut parser)?;
-            Ok(flags.map_or(Wish::Help(launch_flags::HELP), |flags| Wish::Launch(Box::new(flags))))
-        }
-        Some(other) => Err(other.unexpected()),
-        None => Err("no benchmark given; use launch, start, jobs, exchange, init, overlap, p2p, coll or modex".into()),
-    }
+pub fn parse(args: Vec<OsString>) -> Result<Wish, Error> {
+    let Some(line) = BENCH.parse(args)? else { return Ok(Wish::Help(BENCH.help())) };
+    let mut words = line.words.into_iter();
+    let missing = Error::MissingWord { command: BENCH.name, word: "BENCHMARK" };
+    let word = Value { flag: "wireup bench".to_owned(), word: words.next().ok_or(missing)? };
+    let benchmark = word.choice(&BENCHMARKS)?;
+    let command = match benchmark {
+        Benchmark::Launch(_) => launch_flags::COMMAND,
+        Benchmark::Startup(_) => startup::COMMAND,
+        Benchmark::Links(_) => links::COMMAND,
+        Benchmark::Modex => modex::COMMAND,
+    };
+    let Some(line) = command.parse(words)? else { return Ok(Wish::Help(command.help())) };
+    read(benchmark, &line)
+}
+
+fn read(benchmark: Benchmark, line: &Line) -> Result<Wish, Error> {
+    Ok(match benchmark {
+        Benchmark::Launch(which) => Wish::Launch(Box::new(launch_flags::read(which, line)?)),
+        Benchmark::Startup(which) => Wish::Startup(Box::new(startup::read(which, line)?)),
+        Benchmark::Links(which) => Wish::Links(Box::new(links::read(which, line)?)),
+        Benchmark::Modex => Wish::Modex(Box::new(modex::read(line)?)),
+    })
 }

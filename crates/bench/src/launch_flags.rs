@@ -3,51 +3,84 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lexopt::prelude::*;
+use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
 
 use crate::cases::{Case, NoCase, TABLE};
+use crate::common_flags::{self, CSV, JSON, SHARED, STRICT, WIREUP, WIREUP_ARG, host_names, pair};
 use crate::hosts;
 use crate::in_session::Wanted;
-use crate::words::{at_least_one, host_names};
 
-pub const HELP: &str = "\
-usage: wireup bench launch|start|jobs [FLAG..]
+const CASE: Flag = Flag::value(
+    &["--case"],
+    "NAME",
+    "Run this case (repeatable; default: the whole table, see --list). NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, \
+     mpi-init, exchange, memory, openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of \
+     jobs: jobs; nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell.",
+);
+const HOSTS: Flag = Flag {
+    help: "Time jobs across these hosts: its own table of cases; nodes take the first of them.",
+    ..common_flags::HOSTS
+};
+const REMOTE_SHELL: Flag = Flag {
+    help: "Called as CMD HOST COMMAND by all launchers. Default: plainsh where it is installed and the case is not \
+           about ssh, else ssh.",
+    ..common_flags::REMOTE_SHELL
+};
+const LIMIT: Flag = Flag { help: "Bound on each command, in place of each case's own.", ..common_flags::LIMIT };
+const SVG: Flag = Flag { help: "start: write the figure of process initiation.", ..common_flags::SVG };
+const LIST: Flag = Flag::switch(&["--list"], "List the table's cases and their targets.");
+const ROUNDS: Flag =
+    Flag::value(&["--rounds"], "N", "Rounds that count, in place of each case's own; one warm-up round goes before.");
+const UP_ARG: Flag = Flag::value(&["--up-arg"], "ARG", "start, jobs: a further argument of wireup up (repeatable).");
+const PEER: Flag =
+    Flag::value(&["--peer"], "NAME=PATH", "Time this launcher too (repeatable); its kind is told by --version.");
+const WITHOUT: Flag = Flag::value(
+    &["--without"],
+    "NAME",
+    "Leave this launcher out (repeatable), such as wireup, baseline-2, hydra-4.0.2.",
+);
+const MPI_PROGRAM: Flag = Flag::value(
+    &["--mpi-program"],
+    "PATH",
+    "An MPI program that does init, barrier, finalize: the mpi-init cases need it. Default: \
+     target/programs/mpich5/initfin, if it is there.",
+);
+const MPI_ENV: Flag = Flag::value(&["--mpi-env"], "K=V", "A variable for the cases with MPI programs (repeatable).");
+const JOBS: Flag = Flag::value(
+    &["--jobs"],
+    "N",
+    "jobs: so many in all, in slices (--rounds, else 5) of which each launcher runs one in turn.",
+)
+.or("1000");
+const IN_FLIGHT: Flag = Flag::value(&["--in-flight"], "N", "jobs: so many at a time.").or("16");
+const SOAK: Flag = Flag::value(
+    &["--soak"],
+    "N",
+    "jobs: in place of the race so many jobs through one session, some of which crash, abort or leave something behind; \
+     says what agents have more than before: memory, descriptors, threads, processes, files.",
+);
+const NODES: Flag = Flag::value(&["--nodes"], "N", "With --soak: virtual nodes of the session.").or("4");
 
+pub const COMMAND: Command = Command {
+    name: "bench launch",
+    purpose: "time wireup beside the launchers that are installed; the same flags for start and jobs",
+    intro: "
 Times wireup, the raw spawn baseline, a bare echo server and the launchers that are installed, side by side in
 interleaved rounds, and reports which targets are met.
 
 launch: jobs that start their own agents. start: the same, and jobs in a running session (wireup up before a case,
-wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of one rank a second, 16 in flight.
-
-  --case NAME        run this case (repeatable; default: the whole table, see --list);
-                     NAME is WORK-NODESxPPN: true, pmi-init, pmi-bare, mpi-init, exchange, memory,
-                     openmpi4, openmpi5, pmix-sleep, pmix-exchange, pmix-fence, pmix-direct, polling; of jobs: jobs;
-                     nodes > 1 are virtual; with --hosts also initiation, and @SHELL for another shell
-  --hosts A,B,..     time jobs across these hosts: its own table of cases; nodes take the first of them
-  --remote-shell CMD called as CMD HOST COMMAND by all launchers (default: plainsh where it is installed
-                     and the case is not about ssh, else ssh)
-  --shared DIR       where all hosts see the test programs (default: the current directory)
-  --list             list the table's cases and their targets
-  --rounds N         rounds that count, in place of each case's own; one warm-up round goes before
-  --limit SECONDS    bound on each command, in place of each case's own
-  --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
-  --wireup-arg ARG   a further argument of wireup run (repeatable)
-  --up-arg ARG       start, jobs: a further argument of wireup up (repeatable)
-  --peer NAME=PATH   time this launcher too (repeatable); its kind is told by --version
-  --without NAME     leave this launcher out (repeatable), such as wireup, baseline-2, hydra-4.0.2
-  --mpi-program PATH an MPI program that does init, barrier, finalize: the mpi-init cases need it
-                     (default: target/programs/mpich5/initfin, if it is there)
-  --mpi-env K=V      a variable for the cases with MPI programs (repeatable)
-  --jobs N           jobs: so many in all, in slices of which each launcher runs one in turn (default: 1000 in 5; --rounds)
-  --in-flight N      jobs: so many at a time (default: 16)
-  --soak N           jobs: in place of the race so many jobs through one session, some of which crash, abort or leave something
-                     behind; says what agents have more than before: memory, descriptors, threads, processes, files
-  --nodes N          with --soak: virtual nodes of the session (default: 4)
-  --json FILE        write everything that was measured
-  --csv FILE         write every sample as a line
-  --svg DIR          start: write the figure of process initiation
-  --strict           exit with 1 if a target is missed
-";
+wireup down after it), beside prun on a running PRRTE. jobs: how many jobs of one rank a second.
+",
+    words: Words::Named(&[]),
+    sections: &[
+        Section { title: "Cases", flags: &[CASE, LIST, ROUNDS, LIMIT, MPI_PROGRAM, MPI_ENV] },
+        Section { title: "Launchers", flags: &[WIREUP, WIREUP_ARG, UP_ARG, PEER, WITHOUT] },
+        Section { title: "Hosts", flags: &[HOSTS, REMOTE_SHELL, SHARED] },
+        Section { title: "jobs", flags: &[JOBS, IN_FLIGHT, SOAK, NODES] },
+        Section { title: "Results", flags: &[JSON, CSV, SVG, STRICT] },
+    ],
+    end: "",
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Benchmark {
@@ -58,10 +91,6 @@ pub enum Benchmark {
 }
 
 impl Benchmark {
-    pub fn from_word(word: &str) -> Option<Benchmark> {
-        [Benchmark::Launch, Benchmark::Start, Benchmark::Jobs].into_iter().find(|benchmark| benchmark.name() == word)
-    }
-
     pub fn name(self) -> &'static str {
         match self {
             Benchmark::Launch => "launch",
@@ -71,11 +100,6 @@ impl Benchmark {
     }
 }
 
-/// Default number of jobs in `bench jobs`, and how many of them run at a time.
-const JOBS: u32 = 1000;
-const IN_FLIGHT: u32 = 16;
-/// Default number of nodes of the session in a soak test.
-const SOAK_NODES: u32 = 4;
 /// More agents than this are too many for one machine (chosen).
 const SOAK_NODES_MAX: u32 = 1024;
 
@@ -111,71 +135,60 @@ pub struct Soak {
     pub node_count: u32,
 }
 
-/// `None` if help is requested.
-pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
-    let mut flags = Flags { benchmark, ..Flags::default() };
-    let (mut rounds, mut limit, mut remote_shell) = (None, None, None);
-    let (mut jobs, mut in_flight, mut soaked, mut node_count) = (JOBS, IN_FLIGHT, None, SOAK_NODES);
-    let mut names: Vec<String> = Vec::new();
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Long("case") => names.push(parser.value()?.string()?),
-            Long("hosts") => flags.hosts = host_names(&parser.value()?.string()?)?,
-            Long("remote-shell") => remote_shell = Some(one_word(parser.value()?.string()?)?),
-            Long("shared") => flags.shared = Some(parser.value()?.into()),
-            Long("list") => flags.list = true,
-            Long("rounds") => rounds = Some(at_least_one(parser)?),
-            Long("limit") => limit = Some(at_least_one(parser)?),
-            Long("wireup") => flags.wireup = Some(parser.value()?.into()),
-            Long("wireup-arg") => flags.wireup_args.push(parser.value()?.string()?),
-            Long("up-arg") => flags.up_args.push(parser.value()?.string()?),
-            Long("jobs") => jobs = at_least_one(parser)?,
-            Long("in-flight") => in_flight = at_least_one(parser)?,
-            Long("soak") => soaked = Some(at_least_one(parser)?),
-            Long("nodes") => node_count = at_least_one(parser)?,
-            Long("peer") => {
-                let (name, path) = pair(parser.value()?.string()?)?;
-                flags.peers.push((name, path.into()));
-            }
-            Long("without") => flags.without.push(parser.value()?.string()?),
-            Long("mpi-program") => flags.mpi_program = Some(parser.value()?.into()),
-            Long("mpi-env") => {
-                let (name, value) = pair(parser.value()?.string()?)?;
-                flags.mpi_env.push((name.into(), value.into()));
-            }
-            Long("json") => flags.json = Some(parser.value()?.into()),
-            Long("csv") => flags.csv = Some(parser.value()?.into()),
-            Long("svg") => flags.svg = Some(parser.value()?.into()),
-            Long("strict") => flags.strict = true,
-            Long("help") | Short('h') => return Ok(None),
-            other => return Err(other.unexpected()),
-        }
+pub fn read(benchmark: Benchmark, line: &Line) -> Result<Flags, Error> {
+    let hosts = line.last(HOSTS, host_names)?.unwrap_or_default();
+    let shared = line.last(SHARED, Value::path)?;
+    let remote_shell = line.last(REMOTE_SHELL, one_word)?;
+    let rounds = line.last(ROUNDS, Value::at_least_one)?;
+    let limit = line.last(LIMIT, Value::at_least_one)?;
+    let (jobs, in_flight) = (line.one(JOBS, Value::at_least_one)?, line.one(IN_FLIGHT, Value::at_least_one)?);
+    let node_count = line.one(NODES, |value| value.number_in(1, SOAK_NODES_MAX))?;
+    let soak = line.last(SOAK, Value::at_least_one)?.map(|jobs| Soak { jobs, in_flight, node_count });
+    if hosts.is_empty() && (remote_shell.is_some() || shared.is_some()) {
+        return together("--remote-shell and --shared are for cases across hosts: --hosts is missing");
     }
-    let shell = remote_shell.as_deref();
-    if flags.hosts.is_empty() && (shell.is_some() || flags.shared.is_some()) {
-        return Err("--remote-shell and --shared are for cases across hosts: --hosts is missing".into());
+    if soak.is_some() && (benchmark != Benchmark::Jobs || !hosts.is_empty()) {
+        return together("--soak is for bench jobs on virtual nodes");
     }
-    flags.soak = soaked.map(|jobs| Soak { jobs, in_flight, node_count });
-    if flags.soak.is_some() && (benchmark != Benchmark::Jobs || !flags.hosts.is_empty()) {
-        return Err("--soak is for bench jobs on virtual nodes".into());
-    }
-    if node_count > SOAK_NODES_MAX {
-        return Err(format!("--nodes {node_count}: at most {SOAK_NODES_MAX}").into());
-    }
-    let wanted = Wanted { names: &names, hosts: &flags.hosts, shell };
-    flags.cases = match benchmark {
+    let names = line.all(CASE, Value::text)?;
+    let wanted = Wanted { names: &names, hosts: &hosts, shell: remote_shell.as_deref() };
+    let mut cases = match benchmark {
         Benchmark::Launch => launch_cases(&wanted),
         Benchmark::Start => wanted.start(),
         Benchmark::Jobs => wanted.jobs(jobs, in_flight, rounds),
     }
-    .map_err(|error| lexopt::Error::Custom(Box::new(error)))?;
-    for case in &mut flags.cases {
+    .or_else(|error| together(&error.to_string()))?;
+    for case in &mut cases {
         if benchmark != Benchmark::Jobs {
             case.rounds = rounds.unwrap_or(case.rounds);
         }
         case.limit = limit.map_or(case.limit, |seconds| Duration::from_secs(seconds.into()));
     }
-    Ok(Some(flags))
+    let peers = line.all(PEER, pair)?.into_iter().map(|(name, path)| (name, path.into()));
+    let mpi_env = line.all(MPI_ENV, pair)?.into_iter().map(|(name, value)| (name.into(), value.into()));
+    Ok(Flags {
+        benchmark,
+        cases,
+        hosts,
+        shared,
+        soak,
+        list: line.has(LIST),
+        wireup: line.last(WIREUP, Value::path)?,
+        wireup_args: line.all(WIREUP_ARG, Value::text)?,
+        up_args: line.all(UP_ARG, Value::text)?,
+        peers: peers.collect(),
+        without: line.all(WITHOUT, Value::text)?,
+        mpi_program: line.last(MPI_PROGRAM, Value::path)?,
+        mpi_env: mpi_env.collect(),
+        json: line.last(JSON, Value::path)?,
+        csv: line.last(CSV, Value::path)?,
+        svg: line.last(SVG, Value::path)?,
+        strict: line.has(STRICT),
+    })
+}
+
+fn together<T>(problem: &str) -> Result<T, Error> {
+    Err(Error::Together(problem.to_owned()))
 }
 
 fn launch_cases(wanted: &Wanted) -> Result<Vec<Case>, NoCase> {
@@ -189,17 +202,11 @@ fn launch_cases(wanted: &Wanted) -> Result<Vec<Case>, NoCase> {
 }
 
 /// A shell of one word: not every peer accepts a remote shell with arguments.
-fn one_word(shell: String) -> Result<String, lexopt::Error> {
+fn one_word(value: &Value) -> Result<String, Error> {
+    let shell = value.text()?;
     match shell.split_whitespace().count() {
         1 => Ok(shell),
-        _ => Err(format!("--remote-shell {shell:?}: expected one word; a script can hold more").into()),
-    }
-}
-
-fn pair(text: String) -> Result<(String, String), lexopt::Error> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("{text}: expected NAME=VALUE").into()),
+        _ => Err(value.refused("expected one word; a script can hold more")),
     }
 }
 
@@ -208,7 +215,7 @@ mod tests {
     use super::*;
     use crate::flags::Wish;
 
-    fn parse_words(words: &str) -> Result<Flags, lexopt::Error> {
+    fn parse_words(words: &str) -> Result<Flags, Error> {
         let Wish::Launch(flags) = crate::flags::parse(words.split_whitespace().map(OsString::from).collect())? else {
             panic!("not a launch benchmark")
         };
@@ -264,8 +271,8 @@ mod tests {
             assert!(parse_words(words).is_err(), "{words}");
         }
         let wish = |words: &str| crate::flags::parse(words.split_whitespace().map(OsString::from).collect()).unwrap();
-        assert_eq!(wish("jobs --help"), Wish::Help(HELP));
-        assert_eq!(wish("--help"), Wish::Help(crate::flags::HELP));
+        assert_eq!(wish("jobs --help"), Wish::Help(COMMAND.help()));
+        assert_ne!(wish("--help"), wish("jobs --help"));
     }
 
     #[test]
@@ -275,6 +282,6 @@ mod tests {
         let flags = parse_words("jobs --jobs 40 --in-flight 4 --rounds 2").unwrap();
         assert_eq!((flags.cases[0].rounds, flags.cases[0].stream.jobs, flags.cases[0].stream.in_flight), (2, 20, 4));
         let flags = parse_words("jobs --soak 40 --in-flight 4").unwrap();
-        assert_eq!(flags.soak, Some(Soak { jobs: 40, in_flight: 4, node_count: SOAK_NODES }));
+        assert_eq!(flags.soak, Some(Soak { jobs: 40, in_flight: 4, node_count: 4 }));
     }
 }

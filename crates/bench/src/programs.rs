@@ -41,6 +41,7 @@ programs! {
     TcpPingpong: "tcp-pingpong" from "tcp_pingpong",
     Startup: "startup" from "startup",
     PmixExchange: "pmix-exchange" from "pmix_exchange",
+    Pmi2Allgather: "pmi2-allgather" from "pmi2_allgather",
     UcxInit: "ucx-init" from "ucx_init",
     SpawnJobs: "spawn-jobs" from "spawn_jobs",
     Misbehave: "misbehave" from "misbehave",
@@ -81,6 +82,15 @@ impl Scratch {
 
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// A copy of this file, at the same path for all who see the directory.
+    pub fn copy_of(&self, file: &Path) -> io::Result<PathBuf> {
+        let copy = self.file(&file.file_name().unwrap_or_default().to_string_lossy());
+        if fs::hard_link(file, &copy).is_err() {
+            fs::copy(file, &copy)?;
+        }
+        Ok(copy)
     }
 
     /// An empty file of this name, replacing one from an earlier run.

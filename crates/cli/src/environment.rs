@@ -130,7 +130,7 @@ fn is_of_outer_job(name: &[u8]) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reached {
     /// On this machine only.
-    Surroundings,
+    ThisMachine,
     /// On other machines as well.
     Elsewhere,
     /// On other machines as well; the step that starts the agents there tells them which devices belong to the job.
@@ -148,7 +148,7 @@ pub fn job_env<'a>(
     let inherited = inherited.inspect(|(name, _)| in_step |= name == STEP);
     let kept: Vec<_> = inherited
         .filter(|(name, _)| !is_of_outer_job(name.as_bytes()))
-        .filter(|(name, _)| reached == Reached::Surroundings || !is_of_machine(name.as_bytes()))
+        .filter(|(name, _)| reached == Reached::ThisMachine || !is_of_machine(name.as_bytes()))
         .filter(|(name, _)| reached != Reached::ByStep || !devices::NAMES.iter().any(|device| name == device))
         .collect();
     let kept = kept.into_iter().filter(|(name, _)| !(in_step && STEP_NAMES.iter().any(|of_step| name == of_step)));
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn cleaned(names: &[&str]) -> Vec<String> {
-        let env = job_env(names.iter().map(|name| (name.into(), "1".into())), Reached::Surroundings, &[]);
+        let env = job_env(names.iter().map(|name| (name.into(), "1".into())), Reached::ThisMachine, &[]);
         env.into_iter().map(|variable| String::from_utf8(variable).expect("ASCII").replace("=1", "")).collect()
     }
 
@@ -287,7 +287,7 @@ mod tests {
             let inherited = names.iter().map(|name| (OsString::from(name), OsString::new()));
             job_env(inherited, reached, &[b"HOST=h".to_vec()])
         };
-        assert_eq!(env(Reached::Surroundings).len(), names.len() + 1);
+        assert_eq!(env(Reached::ThisMachine).len(), names.len() + 1);
         let kept = [b"HOME=".to_vec(), b"XDG_DATA_HOME=".to_vec(), b"SSH=".to_vec(), b"HOST=h".to_vec()];
         assert_eq!(env(Reached::Elsewhere), kept);
     }
@@ -317,7 +317,7 @@ mod tests {
     fn devices_of_this_node_are_not_those_of_others() {
         let env = |reached| job_env([("CUDA_VISIBLE_DEVICES".into(), "1".into())].into_iter(), reached, &[]);
         assert_eq!(
-            (env(Reached::ByStep).len(), env(Reached::Elsewhere).len(), env(Reached::Surroundings).len()),
+            (env(Reached::ByStep).len(), env(Reached::Elsewhere).len(), env(Reached::ThisMachine).len()),
             (0, 1, 1)
         );
         let own = [b"CUDA_VISIBLE_DEVICES=7".to_vec()];
@@ -329,7 +329,7 @@ mod tests {
     fn the_last_of_a_name_wins() {
         let inherited = [("A".into(), "1".into()), ("AB".into(), "2".into())];
         let env =
-            job_env(inherited.into_iter(), Reached::Surroundings, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
+            job_env(inherited.into_iter(), Reached::ThisMachine, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
         assert_eq!(env, [b"A=3".to_vec(), b"AB=2".to_vec(), b"C=5".to_vec()]);
     }
 

@@ -5,17 +5,20 @@
 //! another name and renamed, so that replacing a library in use does no harm.
 
 use crate::out;
-use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process;
+use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 
-pub const HELP: &str = "\
-wireup install: put the program and its C libraries in place.
+const PREFIX: Flag = Flag::value(&["--prefix"], "DIR", "Where to; required.");
 
+pub const COMMAND: Command = Command {
+    name: "install",
+    purpose: "put the program, libpmi and libpmi2 with their headers in place",
+    intro: "
   wireup install --prefix /opt/wireup
 
   /opt/wireup/bin/wireup, wireup-bench             the second if it is beside this program
@@ -24,7 +27,11 @@ wireup install: put the program and its C libraries in place.
   /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc
 
 The libraries are copied from beside this program, or from ../lib seen from there.
-";
+",
+    words: Words::Named(&[]),
+    sections: &[Section { title: "Flags", flags: &[PREFIX] }],
+    end: "",
+};
 
 const LIBRARIES: [&str; 2] = ["pmi", "pmi2"];
 
@@ -37,44 +44,16 @@ const HEADERS: [(&str, &str); 3] = [
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 
-/// Returns the exit code.
-pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
-    match parse(args) {
-        Ok(Wish::Help) => {
-            out::print(HELP);
-            0
-        }
-        Ok(Wish::Install(prefix)) => match install(&prefix) {
-            Ok(()) => {
-                out::print(&format!("installed in {}\n", prefix.display()));
-                0
-            }
-            Err(problem) => out::fail(&format!("install: {problem}")),
-        },
-        Err(problem) => out::fail(&format!("install: {problem}")),
-    }
+pub fn run(line: &Line) -> Result<u8, String> {
+    let prefix = prefix(line)?;
+    install(&prefix).map_err(|problem| format!("install: {problem}"))?;
+    out::print(&format!("installed in {}\n", prefix.display()));
+    Ok(0)
 }
 
-enum Wish {
-    Help,
-    Install(PathBuf),
-}
-
-fn parse(args: impl Iterator<Item = OsString>) -> Result<Wish, String> {
-    use lexopt::prelude::{Long, Short};
-    let mut parser = lexopt::Parser::from_args(args);
-    let mut prefix = None;
-    while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
-        match arg {
-            Long("prefix") => prefix = Some(PathBuf::from(parser.value().map_err(|error| error.to_string())?)),
-            Long("help") | Short('h') => return Ok(Wish::Help),
-            other => return Err(other.unexpected().to_string()),
-        }
-    }
-    let prefix = prefix.filter(|prefix| !prefix.as_os_str().is_empty());
-    prefix
-        .map(Wish::Install)
-        .ok_or_else(|| "--prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
+fn prefix(line: &Line) -> Result<PathBuf, String> {
+    let prefix = line.last(PREFIX, Value::path)?.filter(|prefix| !prefix.as_os_str().is_empty());
+    prefix.ok_or_else(|| "install: --prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
 }
 
 fn real_name(library: &str) -> String {
@@ -171,17 +150,18 @@ fn tried<E: Display>(what: &str, path: &Path) -> impl Fn(E) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
-    fn wish(args: &[&str]) -> Result<Wish, String> {
-        parse(args.iter().map(OsString::from))
+    fn prefix_of(args: &[&str]) -> Result<PathBuf, String> {
+        let line = COMMAND.parse(args.iter().map(OsString::from)).map_err(|error| error.to_string())?;
+        prefix(&line.expect("no help"))
     }
 
     #[test]
     fn a_place_must_be_named() {
-        assert!(matches!(wish(&["--prefix", "/x"]), Ok(Wish::Install(prefix)) if prefix == Path::new("/x")));
-        assert!(matches!(wish(&["--prefix=/x", "--help"]), Ok(Wish::Help)));
+        assert_eq!(prefix_of(&["--prefix", "/x"]), Ok(PathBuf::from("/x")));
         for wrong in [&[][..], &["--prefix"], &["--prefix="], &["/x"]] {
-            assert!(wish(wrong).is_err(), "{wrong:?}");
+            assert!(prefix_of(wrong).is_err(), "{wrong:?}");
         }
     }
 

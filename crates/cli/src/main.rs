@@ -23,16 +23,13 @@ mod show;
 mod surroundings;
 mod words;
 
+use session::{attach, down, jobs, kill, status, up};
 use std::ffi::OsString;
 use std::io::Write;
+use wireup_flags::nearest;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
 use wireup_proto::exit_code::OURS;
-
-const COMMANDS: [&str; 15] = [
-    "run", "up", "down", "status", "jobs", "kill", "attach", "doctor", "pmi", "bench", "agent", "replay", "install",
-    "help", "version",
-];
 
 /// The C library calls it once, with one thread.
 // SAFETY: the program has no other symbol `main`.
@@ -49,7 +46,7 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     let code = match args.next() {
         Some(command) => dispatch(&command.to_string_lossy(), args, process_ns),
         None => {
-            out::print_err(help::OVERVIEW);
+            out::print_err(&help::overview());
             OURS
         }
     };
@@ -58,18 +55,23 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     i32::from(code)
 }
 
-fn dispatch(command: &str, mut args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
+fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
     match command {
         "run" => run::main(args, process_ns),
-        "up" | "down" | "status" | "jobs" | "kill" | "attach" => session::main(command, args, process_ns),
+        "up" => flags::run(&up::COMMAND, args, |line| up::run(line, process_ns)),
+        "down" => flags::run(&down::COMMAND, args, down::run),
+        "status" => flags::run(&status::COMMAND, args, status::run),
+        "jobs" => flags::run(&jobs::COMMAND, args, jobs::run),
+        "kill" => flags::run(&kill::COMMAND, args, kill::run),
+        "attach" => flags::run(&attach::COMMAND, args, attach::run),
         "agent" => wireup_node::agent::main(args, process_ns),
         "pmix-server" => pmix_server(),
-        "doctor" => doctor::main(args),
+        "doctor" => flags::run(&doctor::COMMAND, args, doctor::run),
         "pmi" => pmi::main(args),
-        "replay" => replay::main(args),
-        "install" => install::main(args),
+        "replay" => flags::run(&replay::COMMAND, args, replay::run),
+        "install" => flags::run(&install::COMMAND, args, install::run),
         "bench" => bench(args),
-        "help" | "--help" | "-h" => help(args.next().as_deref().and_then(|topic| topic.to_str())),
+        "help" | "--help" | "-h" => help(args),
         "version" | "--version" | "-V" => {
             out::print(concat!("wireup ", env!("CARGO_PKG_VERSION"), "\n"));
             0
@@ -99,18 +101,15 @@ fn pmix_server() -> u8 {
     )
 }
 
-fn help(topic: Option<&str>) -> u8 {
-    match topic {
-        Some("run") => out::print(&help::run()),
-        Some(command @ ("up" | "down" | "status" | "jobs" | "kill" | "attach")) => {
-            out::print(&session::help::of(command));
-        }
-        Some("doctor") => out::print(doctor::HELP),
-        Some("replay") => out::print(replay::HELP),
-        Some("install") => out::print(install::HELP),
-        Some("pmi") => return pmi::main(std::iter::once("--help".into())),
-        Some("bench") => return bench(std::iter::once("--help".into())),
-        Some(_) | None => out::print(help::OVERVIEW),
+/// Explains the command that is named in `args`, or lists all.
+fn help(mut args: impl Iterator<Item = OsString>) -> u8 {
+    let topic = args.next().unwrap_or_default();
+    if topic == "bench" {
+        return bench(args.chain(["--help".into()]));
+    }
+    match help::COMMANDS.iter().find(|command| topic == command.name) {
+        Some(command) => out::print(&command.help()),
+        None => out::print(&help::overview()),
     }
     0
 }
@@ -120,7 +119,8 @@ fn unknown_command(word: &str) -> String {
     if word.starts_with('-') || word.contains('/') {
         return format!("unknown command {word}; did you mean wireup run {word}?");
     }
-    match flags::nearest(word, COMMANDS.into_iter()) {
+    let commands = help::COMMANDS.iter().map(|command| command.name).chain(help::OTHERS.map(|(name, _)| name));
+    match nearest(word, commands) {
         Some(command) => format!("unknown command {word}; did you mean wireup {command}?"),
         None => format!("unknown command {word}; see wireup help, or start a program with wireup run {word}"),
     }

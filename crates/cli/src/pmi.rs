@@ -7,6 +7,9 @@ mod exchange;
 mod flags;
 mod session;
 
+pub use flags::COMMAND;
+
+use crate::out;
 use exchange::Exchange;
 use flags::{Action, Flags};
 use session::{Outcome, Session, SessionError};
@@ -15,37 +18,6 @@ use std::io::Write;
 use wireup_client::env::Contact;
 use wireup_client::join::Join;
 use wireup_os::clock::monotonic_ns;
-
-pub const HELP: &str = "\
-wireup pmi: a PMI test client
-
-    wireup run -n 4 wireup pmi exchange        below this launcher
-    mpiexec -n 4 wireup pmi exchange           below MPICH's or Intel's
-    srun -n 4 --mpi=pmi2 wireup pmi exchange   below Slurm
-
-ACTIONS
-    exchange     init, put one key per rank, fence, get the others' keys, finalize. Every value is checked. Rank 0
-                 prints one line of times in ms: of each phase the slowest rank's, the mean of all rounds.
-                 fence_ms is from the last rank in to the last one out where all ranks have one clock
-                 (fence_clock=shared); otherwise the shortest that a rank has waited.
-    init         init, barrier, finalize: what an empty MPI program costs. Rank 0 prints the times.
-    info         each rank prints what its launcher tells it: rank, size, appnum, names, limits, process mapping.
-    abort CODE   init, then abort the job; the launcher should end with CODE (PMI-2 carries no code: any failure).
-    leave        init, then exit 0 without finalize. In a job whose other ranks wait in a fence, the launcher
-                 should notice.
-
-OPTIONS
-    --dialect 1|2      PMI-1 (MPICH, Intel MPI; default) or PMI-2 (libpmi2)
-    --value-len BYTES  length of a value, 32 unless told
-    --rounds N         exchanges one after another, 1 unless told
-    --get all|N|none   how many ranks' keys each rank gets, all unless told
-    --check            also: values of every byte that servers agree on, a key that nobody put, the
-                       process mapping
-    --help             this text
-    CODE               0 to 255
-
-Exit code: 0; 1 if the server or a value was wrong; 2 if the command line was.
-";
 
 /// Why the client ended early.
 #[derive(Debug)]
@@ -63,17 +35,17 @@ impl From<SessionError> for Failed {
 
 /// Runs the client; the arguments are those after `pmi`. Returns the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
-    let flags = match flags::parse(args) {
-        Ok(flags) => flags,
+    let flags = match COMMAND.parse(args).and_then(|line| line.as_ref().map(flags::read).transpose()) {
+        Ok(Some(flags)) => flags,
+        Ok(None) => {
+            say(&COMMAND.help());
+            return 0;
+        }
         Err(problem) => {
-            eprintln!("wireup pmi: {problem}; \"wireup pmi --help\" explains");
+            out::tell(&problem.to_string());
             return 2;
         }
     };
-    if flags.action == Action::Help {
-        say(HELP);
-        return 0;
-    }
     let contact = match Contact::read(|name| std::env::var(name).ok()) {
         Ok(contact) => contact,
         Err(error) => {
@@ -121,7 +93,6 @@ fn act(mut session: Session, flags: &Flags) -> Result<u8, Failed> {
             session.abort(code.into(), &format!("rank {rank} was told to abort"))?;
             return Ok(code);
         }
-        Action::Help => {}
     }
     session.finalize()?;
     Ok(0)

@@ -4,44 +4,41 @@
 //! complete bug report.
 
 use crate::out;
-use std::ffi::OsString;
 use std::path::Path;
+use wireup_flags::{Command, Line, Words};
 use wireup_node::record::{Entry, Recording};
 use wireup_proto::AgentConfig;
 use wireup_sim::replay::{ReplayReport, Told, replay};
 
-pub const HELP: &str = "\
-wireup replay: run recordings of wireup run --record DIR again.
-
+pub const COMMAND: Command = Command {
+    name: "replay",
+    purpose: "run recordings of wireup run --record again",
+    intro: "
   wireup replay DIR/agent-0.rec DIR/agent-1.rec
 
 Plays each agent's inputs through the same code, without processes or sockets, and checks that it asks for the same
 as it did then. Shows the number of inputs and of outputs, and a digest of the outputs. Exit code: 0 the same as
 recorded, 1 not, 125 no recording.
-";
+",
+    words: Words::Named(&["RECORDING..."]),
+    sections: &[],
+    end: "",
+};
 
-/// Replays every file named in `args`; returns the exit code.
-pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
-    let files: Vec<OsString> = args.collect();
-    if files.is_empty() {
-        return out::fail("replay: give the path of a recording; to make one: wireup run --record DIR ./app");
-    }
-    if files.iter().any(|file| file == "--help" || file == "-h") {
-        out::print(HELP);
-        return 0;
-    }
+/// Replays every file that the line names.
+pub fn run(line: &Line) -> Result<u8, String> {
     let mut code = 0;
-    for file in files {
+    for file in &line.words {
         let shown = file.to_string_lossy().into_owned();
-        match play(Path::new(&file)) {
+        match play(Path::new(file)) {
             Ok((line, same)) => {
                 out::print(&format!("{shown}: {line}\n"));
                 code = code.max(u8::from(!same));
             }
-            Err(error) => return out::fail(&format!("replay: {shown}: {error}; is it a file that --record wrote?")),
+            Err(error) => return Err(format!("replay: {shown}: {error}; is it a file that --record wrote?")),
         }
     }
-    code
+    Ok(code)
 }
 
 /// A line about the replay, and whether it matched the recording.

@@ -5,13 +5,14 @@ use crate::flags::chosen::may_name_hosts;
 use crate::flags::parsed::{self, Parsed, Stdin, Wish};
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
+use crate::flags::table::RUN;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::session::detach::{self, Background, Side};
 use crate::session::{self, Found};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
-use crate::{help, linked, out, show};
+use crate::{linked, out, show};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use wireup_proto::launcher_io::Notice;
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
     match parsed::parse(args) {
         Ok(Wish::Help) => {
-            out::print(&help::run());
+            out::print(&RUN.help());
             0
         }
         Ok(Wish::Run(parsed)) => prepare(*parsed, process_ns).unwrap_or_else(|problem| out::fail(&problem)),

@@ -492,8 +492,8 @@ impl Agent {
         let neighbour = self.links.agent_at(routes, peer);
         match (frame.kind, neighbour) {
             (Kind::Routed, _) => return self.links.on_routed(routes, branch, frame, &mut self.out, fx),
-            (Kind::Direct | Kind::Modex | Kind::Bench, None) => {}
-            (Kind::Direct | Kind::Modex | Kind::Bench, Some(from)) => {
+            (Kind::Direct | Kind::Modex, None) => {}
+            (Kind::Direct | Kind::Modex, Some(from)) => {
                 fx.push(Effect::Early(early::Input::Frame { from, frame }));
             }
             (Kind::Control, _) => {

@@ -8,7 +8,6 @@
 //! each other. Each effect and everything that it causes is carried out before the next one, so that frames keep the order in which they
 //! were caused, and no part is re-entered.
 
-mod bench;
 pub mod children;
 pub mod collectives;
 pub mod effect;
@@ -32,7 +31,6 @@ use crate::plan::{app_of, spawn_plan};
 use crate::pmi_server::PmiServer;
 use crate::pmix::{Pmix, Remains, is_awaited_in_library};
 use crate::time::Instant;
-use bench::Bench;
 use children::Children;
 use collectives::{Arrived, Collectives};
 use effect::{Effect, Effects};
@@ -71,8 +69,6 @@ pub struct Job {
     barriers: Barriers,
     pmix: Option<Box<Pmix>>,
     profile: Option<Box<Profile>>,
-    /// The benchmark that runs before the ranks start.
-    bench: Option<Bench>,
     /// Lists that are empty between inputs, kept so that the next input allocates nothing.
     room: [Effects; 2],
 }
@@ -105,7 +101,6 @@ impl Job {
             ends: Ends::default(),
             stalls: Stalls::default(),
             pmi: PmiServer::new(&facts),
-            bench: Bench::new(&facts, &site),
             pmix: Pmix::new(&facts, &site),
             collectives: Collectives::new(site),
             barriers: Barriers::new(facts.below.len()),
@@ -163,11 +158,6 @@ impl Job {
             JobInput::Direct { from, frame } => self.on_direct(now, from, frame, out),
             JobInput::Between { from, message } => {
                 self.pmix(now, out, |pmix, view, out| pmix.on_between(view, from, message, out));
-            }
-            JobInput::Bench { from, frame } => {
-                if let Some(bench) = &mut self.bench {
-                    bench.on_frame(now, &self.facts, from, frame, out);
-                }
             }
             JobInput::FailHere(cause) => out.fail_here(cause),
             JobInput::FailBy(cause) => out.push(Effect::FailBy(cause)),
@@ -286,7 +276,7 @@ impl Job {
                 self.barriers.enter(now, facts, local, group, pairs, out);
             }
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
-            Effect::Finished(finished) => self.on_finished(turn, *finished, out),
+            Effect::Finished(finished) => self.on_finished(*finished, out),
             Effect::GroupOver { group, waiting, pairs } => {
                 self.pmi.on_group_over(&group, waiting, pairs, out);
             }
@@ -301,10 +291,6 @@ impl Job {
                 self.lifecycle.release(Wait::Server, out);
             }
             Effect::ReadServer => self.pmix(now, out, |pmix, view, out| pmix.read_on(view, out)),
-            Effect::BenchOver => {
-                self.bench = None;
-                self.lifecycle.release(Wait::Bench, out);
-            }
             Effect::Survey(collective) => self.survey(collective, out),
             Effect::Traced(trace) => {
                 if let Some(profile) = &mut self.profile {
@@ -331,9 +317,6 @@ impl Job {
     fn begin(&mut self, turn: &Turn<'_>, lost: Vec<MissingAgent>, out: &mut Effects) {
         if let Some(node) = self.facts.node.filter(|_| !self.ranks.is_empty()) {
             self.lifecycle.defer(spawn_plan(&self.facts.spec, &self.facts.mapping, node));
-            if self.bench.is_some() {
-                self.lifecycle.wait_for(Wait::Bench);
-            }
             if self.pmix.is_some() {
                 self.lifecycle.wait_for(Wait::Server);
             }
@@ -342,9 +325,6 @@ impl Job {
         }
         if let Some(agents) = self.collectives.first_links(&self.facts) {
             out.push(Effect::Act(Act::Prepare(agents)));
-        }
-        if let Some(bench) = &self.bench {
-            bench.begin(&self.facts, out);
         }
         for missing in lost {
             self.children.on_lost(missing.agent);
@@ -434,7 +414,6 @@ impl Job {
                 | Kind::Direct
                 | Kind::Routed
                 | Kind::Pair
-                | Kind::Bench
                 | Kind::GroupUp
                 | Kind::GroupDown
                 | Kind::Modex
@@ -740,11 +719,8 @@ impl Job {
     }
 
     /// A collective is complete: stores its outcome and answers the local ranks.
-    fn on_finished(&mut self, turn: &Turn<'_>, finished: Finished, out: &mut Effects) {
+    fn on_finished(&mut self, finished: Finished, out: &mut Effects) {
         let Finished { waiting, outcome, trace, .. } = finished;
-        if let Some(bench) = self.bench.as_mut().filter(|bench| bench.gathers()) {
-            return bench.on_gathered(turn.now, &self.facts, out);
-        }
         self.pmi.on_finished(&self.facts, waiting, outcome, out);
         out.push(Effect::Traced(trace));
     }

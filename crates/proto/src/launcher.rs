@@ -171,8 +171,7 @@ impl Launcher {
             | Kind::PmixUp
             | Kind::PmixDown
             | Kind::Routed
-            | Kind::Pair
-            | Kind::Bench => {}
+            | Kind::Pair => {}
         }
     }
 

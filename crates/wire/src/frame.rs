@@ -101,8 +101,6 @@ byte_enum! {
         /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in this direction; 1: all
         /// frames before number `arg` of the other direction have arrived.
         Pair = 33,
-        /// Between two agents that run a benchmark (`options.bench`). `stream` 0: request, 1: reply, 2: finished.
-        Bench = 34,
     }
 }
 

@@ -4,7 +4,7 @@
 //! node derives its own ranks.
 
 pub use crate::collective::ExchangeScheme;
-use crate::ids::{AgentId, JobId, NodeId, Rank};
+use crate::ids::{AgentId, JobId, Rank};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -187,31 +187,6 @@ pub struct JobOptions {
     pub stdin_inherit: bool,
     /// Number of GPUs for each rank, out of those that its node offers; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
-    /// The benchmark that agents run before the ranks start.
-    pub bench: Option<AgentBench>,
-}
-
-/// A micro-benchmark inside the agents (S3, backup slides 1 and 2): messages between two agents, or allgathers among all of them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct AgentBench {
-    pub task: BenchTask,
-    /// Message sizes and repetitions; in ascending order.
-    pub steps: Vec<BenchStep>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum BenchTask {
-    /// Round trips between the agents of two nodes.
-    PingPong { first: NodeId, second: NodeId },
-    /// Allgathers among the agents of all nodes, by the job's exchange scheme.
-    Allgather,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct BenchStep {
-    /// Size of a message, or of a node's part.
-    pub bytes: u32,
-    pub iterations: u32,
 }
 
 /// A soft resource limit (`setrlimit`).

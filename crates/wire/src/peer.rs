@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job` or `session`.
-pub const PROTOCOL_VERSION: u16 = 12;
+pub const PROTOCOL_VERSION: u16 = 13;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,8 +69,6 @@ pub struct SessionSpec {
     pub record_dir: Option<String>,
     /// How agents that are not neighbours in the tree reach each other.
     pub transport: AgentTransport,
-    /// Frames of collectives are delayed by this much (ns): simulates a slow network, for measurements.
-    pub link_delay_ns: u64,
     /// The session outlives its jobs, and launchers attach to its root; `None`: it serves one job and one launcher.
     pub standing: Option<Standing>,
 }
@@ -142,9 +140,6 @@ pub enum Note {
     Retry { agent: AgentId, attempt: u32, problem: String },
     /// A node offers its ranks no PMIx; the job continues if they do not need it.
     NoPmix { node: NodeId, host: String, problem: String },
-    /// A benchmark result of the agents: the number of exchanges of this many bytes. Times are per exchange: a round trip, or until the
-    /// node had all blocks.
-    Measured { agent: AgentId, bytes: u32, iterations: u32, total_ns: u64, median_ns: u64, least_ns: u64 },
     /// This agent cannot use the requested transport, so no agent does.
     NoTransport(MissingAgent),
     /// There is no longer a direct link between these two, or there never was: their frames go through the tree.

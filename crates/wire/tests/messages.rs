@@ -200,17 +200,6 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("note-started-for", Control::Note(Note::StartedFor { agent, parent, starter: asker, problem: "no".into() })),
         ("note-sent", Control::Note(Note::Sent { agent })),
         ("note-routed", Control::Note(Note::Routed { agent, peer: asker, problem: "no".into() })),
-        (
-            "note-measured",
-            Control::Note(Note::Measured {
-                agent,
-                bytes: 8,
-                iterations: 100,
-                total_ns: 5000,
-                median_ns: 50,
-                least_ns: 49,
-            }),
-        ),
         ("note-waits", Control::Note(Note::Waits { agents: vec![AgentId(1), AgentId(3)] })),
         ("note-no-ucx", Control::Note(Note::NoTransport(missing()))),
         ("note-retry", Control::Note(Note::Retry { agent, attempt: 2, problem: "busy".into() })),

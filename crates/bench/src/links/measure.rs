@@ -3,7 +3,7 @@ use std::fs;
 
 use super::flags::Flags;
 use super::report::Report;
-use super::subject::Subject;
+use super::subject::{Programs, Subject};
 use crate::command::{Failure, Invocation};
 use crate::turns::{Place, in_turns};
 
@@ -17,27 +17,28 @@ pub struct Measured {
     pub least_ns: f64,
 }
 
-pub fn rounds(place: &Place<Flags>, subjects: &[Subject], report: &mut Report) {
+pub fn rounds(place: &Place<Flags>, programs: &Programs, subjects: &[Subject], report: &mut Report) {
     let take = |subject: &Subject, outcome| match outcome {
         Ok(measured) => report.add(subject, measured),
         Err(failure) => report.fail(subject, Failure::to_string(&failure)),
     };
-    in_turns(place.setup, place.flags.rounds, subjects, |subject| one(place, subject), take);
+    in_turns(place.setup, place.flags.rounds, subjects, |subject| one(place, programs, subject), take);
 }
 
-fn one(place: &Place<Flags>, subject: &Subject) -> Result<Vec<Measured>, Failure> {
-    let (argv, on_stderr) = subject.command(place);
+fn one(place: &Place<Flags>, programs: &Programs, subject: &Subject) -> Result<Vec<Measured>, Failure> {
+    let argv = subject.command(place, programs).map_err(|error| Failure::Wrong(error.to_string()))?;
     let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.setup.scratch.file(name));
-    let told = if on_stderr { stderr.clone() } else { stdout.clone() };
+    let read_text = |path| fs::read_to_string(path).map_err(|error| Failure::Wrong(error.to_string()));
+    let (out, err) = (stdout.clone(), stderr.clone());
     let limit = place.flags.common_flags.limit;
     Invocation { argv, env: Vec::new(), stdout: Some(stdout), stderr, limit }.run(&place.setup.interrupt)?;
-    let text = fs::read_to_string(&told).map_err(|error| Failure::Wrong(error.to_string()))?;
+    let (text, notes) = (read_text(out)?, read_text(err)?);
     let measured: Vec<Measured> = text.lines().filter_map(read).collect();
     if measured.is_empty() {
         let end = text.lines().last().unwrap_or("nothing").to_owned();
         return Err(Failure::Wrong(format!("it reported no time: {end}")));
     }
-    if let Some(line) = text.lines().find(|line| line.contains("through the tree")) {
+    if let Some(line) = notes.lines().find(|line| line.contains("through the tree")) {
         return Err(Failure::Wrong(line.to_owned()));
     }
     Ok(measured)

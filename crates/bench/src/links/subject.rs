@@ -1,9 +1,16 @@
 //! What is timed: wireup's agents with each transport and algorithm, and other programs that do the same work.
 use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::flags::{Benchmark, Flags};
-use crate::programs::Program;
+use super::process::{self, Role};
+use crate::error::{self, BenchError};
+use crate::programs::{Program, Scratch};
+use crate::startup;
 use crate::turns::Place;
+use wireup_coll::tree::Tree;
+use wireup_wire::ids::AgentId;
 
 /// Sizes for `ucx_perftest`, which measures only one size per call.
 const UCX_SIZES: [u32; 4] = [8, 1 << 10, 1 << 16, 1 << 22];
@@ -21,6 +28,28 @@ pub enum Subject {
     UcxPerftest { sleeps: bool },
     /// A command that prints its measurements.
     Peer { name: String, command: String },
+}
+
+/// Programs and libraries that are not embedded, where all nodes see them.
+pub struct Programs {
+    /// This program.
+    own: PathBuf,
+    /// Our libpmi2.
+    library: PathBuf,
+}
+
+impl Programs {
+    pub fn copy(flags: &Flags, wireup: &Path, scratch: &Scratch) -> Result<Programs, BenchError> {
+        let own = std::env::current_exe().and_then(|own| scratch.copy_of(&own)).map_err(error::io("this program"))?;
+        let library = match flags.benchmark {
+            Benchmark::P2p => PathBuf::new(),
+            Benchmark::Coll => {
+                let library = startup::library(flags.library.as_deref(), wireup)?;
+                scratch.copy_of(&library).map_err(error::io(library.display().to_string()))?
+            }
+        };
+        Ok(Programs { own, library })
+    }
 }
 
 /// All that a benchmark times, without those that the user excludes.
@@ -68,35 +97,55 @@ impl Subject {
         matches!(self, Subject::Pair { .. } | Subject::Bare)
     }
 
-    /// The command, and whether it prints its measurements on standard error (else on standard output).
-    pub fn command(&self, place: &Place<Flags>) -> (Vec<OsString>, bool) {
+    /// The command; it prints its measurements.
+    ///
+    /// # Errors
+    /// The folder of the test programs cannot be written.
+    pub fn command(&self, place: &Place<Flags>, programs: &Programs) -> io::Result<Vec<OsString>> {
         let flags = place.flags;
         let steps = steps(&flags.steps);
-        match self {
+        Ok(match self {
             Subject::Pair { transport } => {
-                let (first, second) = flags.pair;
-                let task = format!("{first},{second}:{steps}");
-                (run(place, &task, &[format!("--agent-transport={transport}")]), true)
+                let nodes = path(flags, transport);
+                let folder = place.setup.scratch.file("");
+                let last = nodes.len() as u32 - 1;
+                process::prepare(&folder, last)?;
+                let process = |index: u32| {
+                    let role = Role {
+                        folder: &folder,
+                        index,
+                        last,
+                        is_ucx: *transport == "ucx",
+                        is_local: flags.across.hosts.is_empty(),
+                        encrypt: flags.common_flags.wireup_args.iter().any(|arg| arg == "--encrypt"),
+                        steps: &flags.steps,
+                    };
+                    format!("{} {} {}", end(flags, nodes[index as usize]), programs.own.display(), role.words())
+                };
+                let others: Vec<String> = (1..=last).map(|index| format!("{} &", process(index))).collect();
+                shell(&format!("{} {}; code=$?; wait; exit $code", others.join(" "), process(0)))
             }
             Subject::All { exchange, transport } => {
                 let mut extra = vec![format!("--exchange={exchange}")];
                 extra.extend(transport.map(|transport| format!("--agent-transport={transport}")));
-                (run(place, &format!("all:{steps}"), &extra), true)
+                let program = place.setup.scratch.program(Program::Pmi2Allgather);
+                let program = [program.into(), programs.library.clone().into(), steps.into()];
+                run(place, &extra, program)
             }
             Subject::Bare => {
                 let program = place.setup.scratch.program(Program::TcpPingpong).display().to_string();
                 let local = if flags.across.hosts.is_empty() { "127.0.0.1" } else { "" };
-                let [first, second] = ends(place);
+                let [first, second] = [flags.pair.0, flags.pair.1].map(|node| end(flags, node));
                 let served = place.setup.scratch.file("served").display().to_string();
                 let script = format!(
                     "rm -f {served}; {second} {program} serve {local} >{served} & \
                      until test -s {served}; do sleep 0.01; done; {first} {program} $(cat {served}) {steps}; wait"
                 );
-                (shell(&script), false)
+                shell(&script)
             }
             Subject::UcxPerftest { sleeps } => {
                 let mode = if *sleeps { " -e -E sleep" } else { "" };
-                let [first, second] = ends(place);
+                let [first, second] = [flags.pair.0, flags.pair.1].map(|node| end(flags, node));
                 let host = flags.across.hosts.get(flags.pair.1 as usize).map_or("127.0.0.1", String::as_str);
                 let mut script = String::from("port=$((20000 + $$ % 20000));");
                 for (bytes, times) in flags.steps.iter().filter(|(bytes, _)| UCX_SIZES.contains(bytes)) {
@@ -108,15 +157,15 @@ impl Subject {
                          port=$((port + 1));"
                     );
                 }
-                (shell(&script), false)
+                shell(&script)
             }
             Subject::Peer { command, .. } => {
                 let program = place.setup.scratch.program(Program::PmixExchange).display().to_string();
                 let count = if flags.across.hosts.is_empty() { flags.nodes as usize } else { flags.across.hosts.len() };
                 let ranks = format!("{program} {count} allgather {steps}");
-                (shell(&command.replace("{steps}", &steps).replace("{pmix}", &ranks)), false)
+                shell(&command.replace("{steps}", &steps).replace("{pmix}", &ranks))
             }
-        }
+        })
     }
 }
 
@@ -128,20 +177,38 @@ fn shell(script: &str) -> Vec<OsString> {
     ["/bin/sh", "-c", script].map(OsString::from).into()
 }
 
-/// The prefixes of commands for each of the two nodes.
-fn ends(place: &Place<Flags>) -> [String; 2] {
-    let flags = place.flags;
-    let end = |node: u32| match flags.across.hosts.get(node as usize) {
+/// The prefix of a command for this node.
+fn end(flags: &Flags, node: u32) -> String {
+    match flags.across.hosts.get(node as usize) {
         Some(host) => format!("{} {host}", flags.across.remote_shell),
-        // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler puts both ends into one group.
+        // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler puts all ends into one group.
         None => "setsid -w".into(),
-    };
-    [end(flags.pair.0), end(flags.pair.1)]
+    }
 }
 
-fn run(place: &Place<Flags>, task: &str, extra: &[String]) -> Vec<OsString> {
+/// The nodes on a message's path from the first of the pair to the second.
+fn path(flags: &Flags, transport: &str) -> Vec<u32> {
+    let (first, second) = flags.pair;
+    if transport != "tree" {
+        return vec![first, second];
+    }
+    let tree = Tree::new(flags.nodes, flags.fanout);
+    let up = |node: u32| std::iter::successors(Some(AgentId(node)), |agent| tree.parent(*agent)).collect::<Vec<_>>();
+    let (mut from, mut to) = (up(first), up(second));
+    // Both end at the root; their common part, except for the nearest common ancestor, is no part of the path.
+    while from.len() > 1 && to.len() > 1 && from[from.len() - 2] == to[to.len() - 2] {
+        from.pop();
+        to.pop();
+    }
+    to.pop();
+    from.into_iter().chain(to.into_iter().rev()).map(|agent| agent.0).collect()
+}
+
+fn run(place: &Place<Flags>, extra: &[String], program: [OsString; 3]) -> Vec<OsString> {
     let flags = place.flags;
-    let mut argv = vec![place.wireup.as_os_str().to_owned(), "run".into()];
+    // The program loads its library by dlopen, so wireup cannot see which one it is.
+    let mut argv: Vec<OsString> =
+        vec![place.wireup.as_os_str().to_owned(), "run".into(), "--pmi".into(), "simple".into()];
     if flags.across.hosts.is_empty() {
         argv.extend(["-n", &flags.nodes.to_string(), "--virtual-nodes", &flags.nodes.to_string()].map(OsString::from));
     } else {
@@ -152,8 +219,25 @@ fn run(place: &Place<Flags>, task: &str, extra: &[String]) -> Vec<OsString> {
         argv.extend(["--ppn", "1"].map(OsString::from));
     }
     argv.push(format!("--fanout={}", flags.fanout).into());
-    argv.push(format!("--agent-bench={task}").into());
     argv.extend(extra.iter().chain(&flags.common_flags.wireup_args).map(OsString::from));
-    argv.push(place.setup.scratch.program(Program::True).into());
+    argv.extend(program);
     argv
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common_flags;
+    use crate::links::flags::{COMMAND, read};
+
+    #[test]
+    fn a_path_in_the_tree_leads_over_the_nearest_common_ancestor() {
+        let flags = |words: &str| read(Benchmark::P2p, &common_flags::line(&COMMAND, words).unwrap()).unwrap();
+        assert_eq!(path(&flags(""), "tree"), [5, 1, 0, 2, 9], "fan-out 4");
+        assert_eq!(path(&flags("--nodes 3 --pair 1,2"), "tree"), [1, 0, 2]);
+        assert_eq!(path(&flags("--pair 5,6"), "tree"), [5, 1, 6]);
+        assert_eq!(path(&flags("--pair 0,5"), "tree"), [0, 1, 5]);
+        assert_eq!(path(&flags("--pair 5,0"), "tree"), [5, 1, 0]);
+        assert_eq!(path(&flags(""), "tcp"), [5, 9]);
+    }
 }

@@ -92,14 +92,14 @@ fn gathered(report: &Report, peer: &Series) -> Judged {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flags::parse;
+    use super::super::flags::read;
     use super::super::measure::Measured;
     use super::super::subject::Subject;
     use super::*;
     use crate::machine::Machine;
 
     fn report(benchmark: Benchmark, times: &[(Subject, u32, f64)]) -> Report {
-        let flags = parse(benchmark, &mut lexopt::Parser::from_args([""; 0])).unwrap().unwrap();
+        let flags = read(benchmark, &wireup_flags::Line::default()).unwrap();
         let mut report = Report::new(&flags, Machine::look());
         for (subject, bytes, ns) in times {
             let one = Measured { bytes: *bytes, iterations: 1, mean_ns: *ns, median_ns: *ns, least_ns: *ns };

@@ -9,7 +9,7 @@ mod plan;
 mod report;
 mod run;
 
-pub use flags::{Flags, HELP, parse};
+pub use flags::{COMMAND, Flags, read};
 use report::Report;
 
 use crate::error::BenchError;

@@ -16,10 +16,6 @@ pub enum Part {
 impl Part {
     pub const ALL: [Part; 4] = [Part::Fence, Part::Direct, Part::Init, Part::Shmem];
 
-    pub fn from_word(word: &str) -> Option<Part> {
-        Part::ALL.into_iter().find(|part| part.name() == word)
-    }
-
     pub fn name(self) -> &'static str {
         match self {
             Part::Fence => "fence",

@@ -2,48 +2,72 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lexopt::prelude::*;
+use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
 
 use super::scheme::{self, Lengths, Scheme};
 use crate::cases::Place;
-use crate::common_flags::CommonFlags;
-use crate::words::{self, at_least_one, list, word};
+use crate::common_flags::{self, CommonFlags, LIBRARY, RESULTS, STRICT, WIREUP, WIREUP_ARG};
 
-pub const HELP: &str = "\
-usage: wireup bench exchange|init|overlap [FLAG..]
+const RANKS: Flag = Flag::value(&["--ranks"], "A,B,..", "Job sizes. Default: each benchmark's own, see --dry-run.");
+const PPN: Flag = Flag::value(&["--ppn"], "N", "Ranks a node; nodes are virtual.").or("16");
+const ROUNDS: Flag =
+    Flag::value(&["--rounds"], "N", "Rounds that count, after one that warms up. Default: by the job's size.");
+const REPEAT: Flag =
+    Flag::value(&["--repeat"], "N", "exchange: exchanges of a round, one behind the other; their mean counts.").or("4");
+const SCHEMES: Flag = Flag::value(
+    &["--scheme"],
+    "A,B,..",
+    "Only these: text-fence text-get-2 text-get-all fence fence-get-2 fence-get-all ifence allgather-copy allgather \
+     iallgather-copy iallgather ring.",
+);
+const EXCHANGES: Flag =
+    Flag::value(&["--exchange"], "A,B,..", "A job for each of these of wireup run's --exchange; auto gives no flag.")
+        .or(AUTO);
+const VALUE_BYTES: Flag = Flag::value(&["--value-bytes"], "N", "Length of a value.").or("18");
+const KEY_BYTES: Flag = Flag::value(&["--key-bytes"], "N", "Length of a key; 0: the rank as a number.").or("9");
+const PARTS: Flag = Flag::value(
+    &["--part"],
+    "A,B,..",
+    "Only these. exchange: times, bytes, memory, peer; init: schemes, mpi; overlap: sleep, spin.",
+);
+const BYTES_RANKS: Flag =
+    Flag::value(&["--bytes-ranks"], "A,B,..", "exchange: job sizes at which bytes are counted.").or("4096,8192");
+const MEMORY: Flag =
+    Flag::value(&["--memory"], "NxP", "exchange: nodes and ranks a node of the job whose memory is read.").or("256x64");
+const WORK_MS: Flag = Flag::value(&["--work-ms"], "N", "init: local work of each rank, asleep.").or("20");
+const DELAY_MS: Flag =
+    Flag::value(&["--delay-ms"], "N", "overlap: delay of the links between agents while the clients spin; 0: none.")
+        .or("10");
+const MPI_RANKS: Flag =
+    Flag::value(&["--mpi-ranks"], "A,B,..", "init: job sizes of the MPI program, 4 ranks a node.").or("8,16,32,64,128");
+const MPI_PROGRAM: Flag = Flag::value(
+    &["--mpi-program"],
+    "PATH",
+    "init: an MPI program that does init, barrier, finalize. Default: target/programs/mpich5/initfin.",
+);
+const PEER: Flag = Flag::value(&["--peer"], "PATH", "exchange: Hydra's mpiexec. Default: as bench launch finds it.");
+const LIMIT: Flag = common_flags::LIMIT.or("600");
 
+pub const COMMAND: Command = Command {
+    name: "bench exchange",
+    purpose: "time startup exchanges by every scheme; the same flags for init and overlap",
+    intro: "
 Startup exchanges by every scheme, side by side on real processes of this machine: put, fence and gets of an unmodified
 PMI-2 client, the same by our libpmi2 and its shared memory, allgathers, their non-blocking forms, the ring. exchange times
 them and counts their bytes, init times the initialisation of a middleware that uses them, overlap says how much of them
 hides behind other work.
-
-  --ranks A,B,..     job sizes (default: each benchmark's own, see --dry-run)
-  --ppn N            ranks a node; nodes are virtual (default: 16)
-  --rounds N         rounds that count, after one that warms up (default: by the job's size)
-  --repeat N         exchange: exchanges of a round, one behind the other; their mean counts (default: 4)
-  --scheme A,B,..    only these: text-fence text-get-2 text-get-all fence fence-get-2 fence-get-all ifence
-                     allgather-copy allgather iallgather-copy iallgather ring
-  --exchange A,B,..  a job for each of these of wireup run's --exchange (default: auto, which gives no flag)
-  --value-bytes N    length of a value (default: 18)
-  --key-bytes N      length of a key; 0: the rank as a number (default: 9)
-  --part A,B,..      exchange: times, bytes, memory, peer; init: schemes, mpi; overlap: sleep, spin (default: all)
-  --bytes-ranks A,.. exchange: job sizes at which bytes are counted (default: 4096,8192)
-  --memory NxP       exchange: nodes and ranks a node of the job whose memory is read (default: 256x64)
-  --work-ms N        init: local work of each rank, asleep (default: 20)
-  --delay-ms N       overlap: delay of the links between agents while the clients spin (default: 10; 0: none)
-  --mpi-ranks A,..   init: job sizes of the MPI program, 4 ranks a node (default: 8,16,32,64,128)
-  --mpi-program PATH init: an MPI program that does init, barrier, finalize (default: target/programs/mpich5/initfin)
-  --peer PATH        exchange: Hydra's mpiexec (default: as bench launch finds it)
-  --library PATH     libpmi2.so.0 (default: beside this program, or in ../lib)
-  --wireup PATH      the wireup to time (default: beside wireup-bench, else on PATH)
-  --wireup-arg ARG   a further argument of wireup run (repeatable)
-  --limit SECONDS    bound on each job (default: 600)
-  --dry-run          show what would be run
-  --json FILE        write everything that was measured
-  --csv FILE         write every sample as a line
-  --svg DIR          write figures
-  --strict           exit with 1 if a target is missed
-";
+",
+    words: Words::Named(&[]),
+    sections: &[
+        Section { title: "Jobs", flags: &[RANKS, PPN, ROUNDS, PARTS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
+        Section { title: "Exchanges", flags: &[SCHEMES, EXCHANGES, VALUE_BYTES, KEY_BYTES] },
+        Section { title: "exchange", flags: &[REPEAT, BYTES_RANKS, MEMORY, PEER] },
+        Section { title: "init and overlap", flags: &[WORK_MS, MPI_RANKS, MPI_PROGRAM, DELAY_MS] },
+        RESULTS,
+        Section { title: "Targets", flags: &[STRICT] },
+    ],
+    end: "",
+};
 
 /// One of the three startup benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +78,6 @@ pub enum Benchmark {
 }
 
 impl Benchmark {
-    pub fn from_word(word: &str) -> Option<Benchmark> {
-        [Benchmark::Exchange, Benchmark::Init, Benchmark::Overlap].into_iter().find(|b| b.name() == word)
-    }
-
     pub fn name(self) -> &'static str {
         match self {
             Benchmark::Exchange => "exchange",
@@ -87,7 +107,7 @@ pub struct Flags {
     pub schemes: Vec<Scheme>,
     pub exchanges: Vec<String>,
     pub lengths: Lengths,
-    parts: Vec<String>,
+    parts: Vec<&'static str>,
     pub bytes_ranks: Vec<u32>,
     pub memory: Place,
     pub work: Duration,
@@ -101,32 +121,8 @@ pub struct Flags {
 }
 
 impl Flags {
-    fn new(benchmark: Benchmark) -> Flags {
-        Flags {
-            benchmark,
-            ranks: Vec::new(),
-            ppn: 16,
-            rounds: None,
-            repeat: 4,
-            schemes: Vec::new(),
-            exchanges: vec![AUTO.into()],
-            lengths: Lengths { value: 18, key: 9 },
-            parts: benchmark.parts().iter().map(|part| (*part).to_owned()).collect(),
-            bytes_ranks: vec![4096, 8192],
-            memory: Place { node_count: 256, ppn: 64 },
-            work: Duration::from_millis(20),
-            delay_ms: 10,
-            mpi_ranks: vec![8, 16, 32, 64, 128],
-            mpi_program: None,
-            peer: None,
-            library: None,
-            common_flags: CommonFlags::new(Duration::from_secs(600)),
-            strict: false,
-        }
-    }
-
     pub fn has_part(&self, part: &str) -> bool {
-        self.parts.iter().any(|wanted| wanted == part)
+        self.parts.contains(&part)
     }
 
     /// This many ranks, with the requested number on each node.
@@ -145,90 +141,90 @@ const JOB_SIZE_MAX: u32 = 65_536;
 /// More repetitions do not improve the result (chosen).
 const REPEAT_MAX: u32 = 1000;
 /// The capacity of the client (bytes).
-const VALUE_LEN: std::ops::RangeInclusive<u32> = 8..=1024;
+const VALUE_LEN_MAX: u32 = 1024;
 const KEY_LEN_MAX: u32 = 15;
 
-/// Parses the flags after the benchmark's name; `None` if help is requested.
-pub fn parse(benchmark: Benchmark, parser: &mut lexopt::Parser) -> Result<Option<Flags>, lexopt::Error> {
-    let mut flags = Flags::new(benchmark);
-    while let Some(name) = words::flag(parser)? {
-        match name.as_str() {
-            "ranks" => flags.ranks = sizes(&word(parser)?)?,
-            "ppn" => flags.ppn = at_least_one(parser)?,
-            "rounds" => flags.rounds = Some(at_least_one(parser)?),
-            "repeat" => flags.repeat = at_least_one(parser)?.min(REPEAT_MAX),
-            "scheme" => flags.schemes = list(&word(parser)?, |name| scheme::find(name).ok_or("scheme"))?,
-            "exchange" => flags.exchanges = list(&word(parser)?, |name| Ok(name.to_owned()))?,
-            "value-bytes" => flags.lengths.value = parser.value()?.parse()?,
-            "key-bytes" => flags.lengths.key = parser.value()?.parse()?,
-            "part" => {
-                let parts = benchmark.parts();
-                flags.parts =
-                    list(&word(parser)?, |part| if parts.contains(&part) { Ok(part.to_owned()) } else { Err("part") })?;
-            }
-            "bytes-ranks" => flags.bytes_ranks = sizes(&word(parser)?)?,
-            "memory" => flags.memory = place(&word(parser)?)?,
-            "work-ms" => flags.work = Duration::from_millis(parser.value()?.parse()?),
-            "delay-ms" => flags.delay_ms = parser.value()?.parse()?,
-            "mpi-ranks" => flags.mpi_ranks = sizes(&word(parser)?)?,
-            "mpi-program" => flags.mpi_program = Some(parser.value()?.into()),
-            "peer" => flags.peer = Some(parser.value()?.into()),
-            "library" => flags.library = Some(parser.value()?.into()),
-            "strict" => flags.strict = true,
-            "help" => return Ok(None),
-            name if flags.common_flags.take(name, parser)? => {}
-            name => return Err(words::unknown(name)),
+pub fn read(benchmark: Benchmark, line: &Line) -> Result<Flags, Error> {
+    let parts: Vec<_> = benchmark.parts().iter().map(|part| (*part, *part)).collect();
+    let schemes = scheme::SCHEMES.map(|scheme| (scheme.name, scheme));
+    let flags = Flags {
+        benchmark,
+        ranks: line.last(RANKS, sizes)?.unwrap_or_default(),
+        ppn: line.one(PPN, Value::at_least_one)?,
+        rounds: line.last(ROUNDS, Value::at_least_one)?,
+        repeat: line.one(REPEAT, |value| value.number_in(1, REPEAT_MAX))?,
+        schemes: line.last(SCHEMES, |value| value.list(|scheme| scheme.choice(&schemes)))?.unwrap_or_default(),
+        exchanges: line.one(EXCHANGES, |value| value.list(Value::text))?,
+        lengths: Lengths {
+            value: line.one(VALUE_BYTES, |value| value.number_in(8, VALUE_LEN_MAX))?,
+            key: line.one(KEY_BYTES, key_bytes)?,
+        },
+        parts: line
+            .last(PARTS, |value| value.list(|part| part.choice(&parts)))?
+            .unwrap_or_else(|| benchmark.parts().to_vec()),
+        bytes_ranks: line.one(BYTES_RANKS, sizes)?,
+        memory: line.one(MEMORY, place)?,
+        work: Duration::from_millis(line.one(WORK_MS, Value::number)?.into()),
+        delay_ms: line.one(DELAY_MS, Value::number)?,
+        mpi_ranks: line.one(MPI_RANKS, sizes)?,
+        mpi_program: line.last(MPI_PROGRAM, Value::path)?,
+        peer: line.last(PEER, Value::path)?,
+        library: line.last(LIBRARY, Value::path)?,
+        common_flags: CommonFlags::read(line, LIMIT)?,
+        strict: line.has(STRICT),
+    };
+    check(&flags)?;
+    Ok(flags)
+}
+
+/// Every job fills its nodes.
+fn check(flags: &Flags) -> Result<(), Error> {
+    let mpi = flags.mpi_ranks.iter().map(|ranks| (ranks, MPI_PPN));
+    let ours = flags.ranks.iter().chain(&flags.bytes_ranks).map(|ranks| (ranks, flags.ppn.min(*ranks)));
+    match mpi.chain(ours).find(|(ranks, ppn)| *ranks % ppn != 0) {
+        None => Ok(()),
+        Some((ranks, ppn)) => {
+            Err(Error::Together(format!("{ranks} ranks do not fill a whole number of nodes with {ppn} each")))
         }
     }
-    check(&flags).map(|()| Some(flags))
 }
 
-fn check(flags: &Flags) -> Result<(), lexopt::Error> {
-    if !VALUE_LEN.contains(&flags.lengths.value) {
-        return Err(format!("--value-bytes {}: expected 8 to 1024", flags.lengths.value).into());
-    }
-    // A rank has at most five digits.
-    if !(flags.lengths.key == 0 || (5..=KEY_LEN_MAX).contains(&flags.lengths.key)) {
-        return Err(format!("--key-bytes {}: expected 0, or 5 to {KEY_LEN_MAX}", flags.lengths.key).into());
-    }
-    if let Some(ranks) = flags.mpi_ranks.iter().find(|ranks| *ranks % MPI_PPN != 0) {
-        return Err(format!("{ranks} ranks do not fill a whole number of nodes with {MPI_PPN} each").into());
-    }
-    for ranks in flags.ranks.iter().chain(&flags.bytes_ranks) {
-        if ranks % flags.ppn.min(*ranks) != 0 {
-            return Err(format!("{ranks} ranks do not fill a whole number of nodes with {} each", flags.ppn).into());
-        }
-    }
-    Ok(())
+/// A rank has at most five digits.
+fn key_bytes(value: &Value) -> Result<u32, Error> {
+    value
+        .number_in(0, KEY_LEN_MAX)
+        .ok()
+        .filter(|len| *len == 0 || *len >= 5)
+        .ok_or_else(|| value.refused(format!("expected 0, or 5 to {KEY_LEN_MAX}")))
 }
 
-fn sizes(text: &str) -> Result<Vec<u32>, lexopt::Error> {
-    let size = |part: &str| part.parse().ok().filter(|size| (1..=JOB_SIZE_MAX).contains(size)).ok_or("job size");
-    list(text, size)
+fn sizes(value: &Value) -> Result<Vec<u32>, Error> {
+    value.list(|size| size.number_in(1, JOB_SIZE_MAX))
 }
 
-fn place(text: &str) -> Result<Place, lexopt::Error> {
+fn place(value: &Value) -> Result<Place, Error> {
+    let text = value.text()?;
     let parts = text.split_once('x').and_then(|(nodes, ppn)| Some((nodes.parse().ok()?, ppn.parse().ok()?)));
     parts
         .filter(|(nodes, ppn): &(u32, u32)| {
             nodes.checked_mul(*ppn).is_some_and(|size| (1..=JOB_SIZE_MAX).contains(&size))
         })
         .map(|(node_count, ppn)| Place { node_count, ppn })
-        .ok_or_else(|| format!("{text}: expected NODESxPPN, such as 256x64").into())
+        .ok_or_else(|| value.refused("expected NODESxPPN, such as 256x64"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse_words(benchmark: Benchmark, words: &str) -> Result<Option<Flags>, lexopt::Error> {
-        parse(benchmark, &mut lexopt::Parser::from_args(words.split_whitespace()))
+    fn parse_words(benchmark: Benchmark, words: &str) -> Result<Flags, Error> {
+        read(benchmark, &common_flags::line(&COMMAND, words)?)
     }
 
     #[test]
     fn lists_and_numbers_are_read() {
         let words = "--ranks 16,256 --scheme fence,ring --exchange tree,log --part bytes --memory 4x8 --strict";
-        let flags = parse_words(Benchmark::Exchange, words).unwrap().unwrap();
+        let flags = parse_words(Benchmark::Exchange, words).unwrap();
         assert_eq!(flags.ranks, [16, 256]);
         assert_eq!(flags.schemes.iter().map(|s| s.name).collect::<Vec<_>>(), ["fence", "ring"]);
         assert_eq!(flags.exchanges, ["tree", "log"]);
@@ -256,6 +252,5 @@ mod tests {
             assert!(parse_words(Benchmark::Exchange, words).is_err(), "{words}");
         }
         assert!(parse_words(Benchmark::Overlap, "--part sleep").is_ok());
-        assert_eq!(parse_words(Benchmark::Init, "--help").unwrap(), None);
     }
 }

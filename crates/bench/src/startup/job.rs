@@ -17,6 +17,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::agents::Agents;
 use super::board::{Board, Slot};
 use super::scheme::{Lengths, Step};
+use super::slow_shell;
 use super::times;
 use crate::cases::Place;
 use crate::command::{Failure, Invocation, Running};
@@ -38,7 +39,11 @@ const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 pub struct Launch {
     pub wireup: PathBuf,
     pub library: PathBuf,
+    /// This program.
+    pub own: PathBuf,
     pub place: Place,
+    /// How much longer frames between agents take.
+    pub link_delay: Option<Duration>,
     /// Further arguments of `wireup run`.
     pub extra: Vec<String>,
     /// Time limit for the whole job.
@@ -51,8 +56,18 @@ impl Launch {
         // The clients load their library by dlopen, so wireup cannot see which one it is.
         let mut words: Vec<String> = ["run", "--pmi", "simple", "-n"].map(String::from).into();
         words.push(self.place.job_size().to_string());
-        if self.place.node_count > 1 {
-            words.extend(["--virtual-nodes".into(), self.place.node_count.to_string()]);
+        match self.link_delay {
+            Some(delay) => {
+                let slow = (1..self.place.node_count).map(|node| format!(",slow{node}")).collect::<String>();
+                let shell = format!("{} {} {}", self.own.display(), slow_shell::WORD, delay.as_nanos());
+                words.extend([format!("--hosts=localhost{slow}"), format!("--ppn={}", self.place.ppn)]);
+                // All frames pass the links of the tree, which are the slow ones.
+                words.extend([format!("--remote-shell={shell}"), "--agent-transport=tree".into()]);
+            }
+            None if self.place.node_count > 1 => {
+                words.extend(["--virtual-nodes".into(), self.place.node_count.to_string()]);
+            }
+            None => {}
         }
         words.extend(self.extra.iter().cloned());
         words

@@ -20,6 +20,7 @@ mod overlap;
 mod report;
 mod rounds;
 mod scheme;
+pub mod slow_shell;
 mod source;
 mod surroundings;
 mod table;
@@ -27,9 +28,10 @@ mod target;
 mod times;
 mod trace;
 
-pub use flags::{Benchmark, Flags, HELP, parse};
+pub use flags::{Benchmark, COMMAND, Flags, read};
 use report::Report;
 use surroundings::Surroundings;
+pub use surroundings::library;
 
 use crate::error::BenchError;
 use crate::machine::Machine;

@@ -104,7 +104,7 @@ fn job(
 ) -> Result<Vec<Cell>, Failure> {
     let mut launch = surroundings.launch(flags, place, AUTO);
     if kind == Kind::Spin && flags.delay_ms > 0 {
-        launch.extra.push(format!("--inject-link-delay={}", f64::from(flags.delay_ms) / 1e3));
+        launch.link_delay = Some(Duration::from_millis(flags.delay_ms.into()));
     }
     let wanted = |name: &str| flags.schemes.is_empty() || flags.schemes.iter().any(|scheme| scheme.name == name);
     with_job(&launch, &surroundings.scratch, &surroundings.interrupt, |job| {
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn spinners_leave_cores_to_agents_unless_links_are_slow() {
-        let mut parser = lexopt::Parser::from_args(["--part", "spin"]);
-        let mut flags = super::super::parse(super::super::Benchmark::Overlap, &mut parser).unwrap().unwrap();
+        let line = crate::common_flags::line(&super::super::COMMAND, "--part spin").unwrap();
+        let mut flags = super::super::read(super::super::Benchmark::Overlap, &line).unwrap();
         assert_eq!(plan(&flags, 2)[0].0, Place { node_count: 2, ppn: 1 });
         assert_eq!(plan(&flags, 16)[0].0, Place { node_count: 16, ppn: 1 });
         flags.delay_ms = 0;

@@ -66,13 +66,10 @@ const LOOK_UPS_RANKS_MAX: u32 = 4096;
 /// Memory of all copies of an allgather's result (bytes; given by the target).
 const COPIES_BYTES_MAX: u64 = 4 << 30;
 
-pub fn find(name: &str) -> Option<Scheme> {
-    SCHEMES.into_iter().find(|scheme| scheme.name == name)
-}
-
 /// A scheme that must be in the table.
 pub fn named(name: &str) -> Scheme {
-    find(name).unwrap_or_else(|| panic!("{name} is not in the table of schemes"))
+    let found = SCHEMES.into_iter().find(|scheme| scheme.name == name);
+    found.unwrap_or_else(|| panic!("{name} is not in the table of schemes"))
 }
 
 impl Scheme {
@@ -187,9 +184,8 @@ mod tests {
     #[test]
     fn names_are_found_and_differ() {
         for scheme in SCHEMES {
-            assert_eq!(find(scheme.name), Some(scheme));
+            assert_eq!(named(scheme.name), scheme);
         }
-        assert_eq!(find("fence-get-3"), None);
     }
 
     #[test]

@@ -18,13 +18,17 @@ pub struct Surroundings {
     pub interrupt: Interrupt,
     pub wireup: PathBuf,
     pub library: PathBuf,
+    /// This program, at a path without blanks.
+    own: PathBuf,
 }
 
 impl Surroundings {
     pub fn prepare(flags: &Flags) -> Result<Surroundings, BenchError> {
         let Setup { scratch, interrupt } = Setup::prepare(&[], None)?;
-        let (wireup, library) = programs(flags)?;
-        Ok(Surroundings { scratch, interrupt, wireup, library })
+        let wireup = flags.common_flags.program()?;
+        let library = library(flags.library.as_deref(), &wireup)?;
+        let own = std::env::current_exe().and_then(|own| scratch.copy_of(&own)).map_err(io("this program"))?;
+        Ok(Surroundings { scratch, interrupt, wireup, library, own })
     }
 
     /// A job on `place` with this exchange.
@@ -34,22 +38,24 @@ impl Surroundings {
             extra.push(format!("--exchange={exchange}"));
         }
         let (wireup, library) = (self.wireup.clone(), self.library.clone());
-        Launch { wireup, library, place, extra, limit: flags.common_flags.limit }
+        let (own, limit) = (self.own.clone(), flags.common_flags.limit);
+        Launch { wireup, library, own, place, link_delay: None, extra, limit }
     }
 }
 
-/// The launcher to time and the library that its clients load.
-fn programs(flags: &Flags) -> Result<(PathBuf, PathBuf), BenchError> {
-    let wireup = flags.common_flags.program()?;
-    let library = match &flags.library {
-        Some(path) => path.clone(),
+/// The library that clients load: the one that the user names, or the one beside the launcher or beside this program.
+///
+/// # Errors
+/// There is none.
+pub fn library(named: Option<&Path>, wireup: &Path) -> Result<PathBuf, BenchError> {
+    let found = match named {
+        Some(path) => path.to_owned(),
         None => {
-            let nowhere = || BenchError::NoLibrary { library: LIBRARY, wireup: wireup.clone() };
-            library_near(&wireup).or_else(|| library_near(&common_flags::beside().ok()?)).ok_or_else(nowhere)?
+            let nowhere = || BenchError::NoLibrary { library: LIBRARY, wireup: wireup.to_owned() };
+            library_near(wireup).or_else(|| library_near(&common_flags::beside().ok()?)).ok_or_else(nowhere)?
         }
     };
-    let library = std::path::absolute(library).map_err(io("--library"))?;
-    Ok((wireup, library))
+    std::path::absolute(found).map_err(io("--library"))
 }
 
 fn library_near(program: &Path) -> Option<PathBuf> {

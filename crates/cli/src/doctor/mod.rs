@@ -7,24 +7,26 @@ mod show;
 mod this_machine;
 
 use crate::flags::chosen::{self, Chosen, is_of_flags};
-use crate::flags::command::{Command, Own, Typed};
-use crate::flags::parsed::Start;
+use crate::flags::parsed::{Parsed, Start};
 use crate::flags::remote_shell::{Reach, SSH, remote_shell};
-use crate::flags::table::Id;
+use crate::flags::table as flag;
 use crate::hosts::allocation::Env;
 use crate::hosts::{Host, collapse_short};
 use crate::out;
 use crate::surroundings::Surroundings;
 use crate::words::shell;
 use judge::{Case, Setting};
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 use wireup_node::doctor::{ExamineError, Facts, Plan, Seen, examine, facts_here};
 
-pub const HELP: &str = "\
-wireup doctor: checks whether a run can start; each line is ok or says how to fix it.
+const SEND: Flag = Flag::switch(&["--send"], "Send wireup to hosts without it, as a run would.");
 
+pub const COMMAND: Command = Command {
+    name: "doctor",
+    purpose: "check whether machines can run jobs, and how to fix what is wrong",
+    intro: "
   wireup doctor                                   this machine alone, or the allocation of a batch system
   wireup doctor --hosts n[0-63]                   each host by ssh, all at once, as a run would start there
   wireup doctor --hostfile hosts --interface ib0
@@ -32,24 +34,26 @@ wireup doctor: checks whether a run can start; each line is ok or says how to fi
 For each host it checks limits, interfaces, clock and versions; whether the host can connect back to this machine, as
 an agent must; and whether it can reach the next host by the same remote shell, as agents in a tree must. It changes
 nothing on the hosts.
-
-Flags, as for wireup run:
-  --hosts LIST, --hostfile FILE   which machines
-  --remote-shell CMD              how they are reached; default ssh, in a Slurm allocation srun
-  --interface WHICH               what links may use
-  --start-timeout SECONDS         how long each host may take; default 10
-  --wdir DIR                      the directory of the ranks; default this one
-And its own:
-  --send                          send wireup to hosts without it, as a run would
-
+",
+    words: Words::Named(&[]),
+    sections: &[Section {
+        title: "Flags",
+        flags: &[
+            flag::HOSTS,
+            flag::HOST_FILE,
+            Flag {
+                help: "How hosts are reached, as for wireup run. Default: in a Slurm allocation srun, else ssh.",
+                ..flag::REMOTE_SHELL
+            },
+            Flag { help: "What links may use; as for wireup run.", ..flag::INTERFACE },
+            Flag { help: "How long each host may take. Default: 10.", ..flag::START_TIMEOUT },
+            Flag { help: "The directory of the ranks. Default: this one.", ..flag::WDIR },
+            SEND,
+        ],
+    }],
+    end: "
 Exit code: 0 no problem (there may be remarks), 1 some host has a problem, 125 no host could be examined.
-";
-
-const COMMAND: Command = Command {
-    name: "doctor",
-    shared: &[Id::Hosts, Id::HostFile, Id::RemoteShell, Id::Interface, Id::StartTimeout, Id::Wdir],
-    own: &[Own { name: "send", value: None }],
-    words: &[],
+",
 };
 
 /// Time limit for each host. Chosen: a person waits for the result; a log-in takes a second or two.
@@ -57,26 +61,15 @@ const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Exit code if a host has a problem.
 const PROBLEM: u8 = 1;
 
-/// Examines what `args`, the words after `doctor`, name.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
-    match COMMAND.parse(args) {
-        Ok(None) => {
-            out::print(HELP);
-            0
-        }
-        Ok(Some(typed)) => run(typed).unwrap_or_else(|problem| out::fail(&problem)),
-        Err(error) => out::fail(&error.to_string()),
-    }
-}
-
-fn run(typed: Typed) -> Result<u8, String> {
-    let send = typed.has("send");
-    let Typed { parsed, section, .. } = typed;
+/// Examines what the line names.
+pub fn run(line: &Line) -> Result<u8, String> {
+    let parsed = Parsed::read(line)?;
+    let wdir = line.last(flag::WDIR, Value::path)?;
     let surroundings = Surroundings::read(|env| chosen::may_name_hosts(&parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
     let chosen = chosen::chosen(&parsed, &surroundings).map_err(|error| error.to_string())?;
     let current = surroundings.cwd.clone().unwrap_or_else(|_| PathBuf::from("/"));
-    let cwd = section.wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
+    let cwd = wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Must come before this process raises any limit.
     let facts = facts_here(parsed.interface.as_deref(), None, &cwd);
     let Some(Chosen { hosts, step, origin }) = chosen else {
@@ -94,7 +87,7 @@ fn run(typed: Typed) -> Result<u8, String> {
         interface: parsed.interface.clone(),
         cwd: cwd.clone().into_os_string().into_vec(),
         timeout_ns: parsed.start_timeout_ns.unwrap_or(TIMEOUT_NS),
-        send,
+        send: line.has(SEND),
     };
     let seen = if plan.hosts.is_empty() { Vec::new() } else { examine(&plan).map_err(|error| advised(&error))? };
     let names = collapse_short(hosts.list.iter().map(|host| host.name.as_str()));

@@ -2,44 +2,21 @@
 
 use crate::env_file::EnvFileError;
 use crate::hosts::HostsError;
-use std::borrow::Cow;
 use thiserror::Error;
 use wireup_coll::MappingError;
 use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX};
 
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum FlagError {
-    #[error("{flag} {value}: write A,B:BYTESxTIMES,.. or all:BYTESxTIMES,..")]
-    AgentBench { flag: String, value: String },
-    #[error("unknown flag {flag}; {}", suggestion(nearest, "see wireup help run for the flags"))]
-    Unknown { flag: String, nearest: Option<String> },
-    #[error("{flag} needs a value: {flag} {wants}")]
-    MissingValue { flag: String, wants: &'static str },
-    #[error("{flag} takes no value, remove \"={value}\"")]
-    UnexpectedValue { flag: String, value: String },
-    #[error("{flag} {value}: give a whole number from {min} to {max}")]
-    NotANumber { flag: String, value: String, min: u32, max: u32 },
-    #[error("{flag} {value}: give seconds from 0 to {max}, such as 30 or 0.5")]
-    NotSeconds { flag: String, value: String, max: u32 },
-    #[error("{flag} must be more than 0 seconds")]
-    ZeroSeconds { flag: String },
-    #[error("{flag} {value}: {}", suggestion(nearest, choices))]
-    NotAChoice { flag: String, value: String, choices: Cow<'static, str>, nearest: Option<String> },
-    #[error("{flag} {value}: write NAME=VALUE, with a name that is not empty")]
-    NotAVariable { flag: String, value: String },
-    #[error("{flag} {value}: not valid UTF-8; use a name in UTF-8")]
-    NotUtf8 { flag: String, value: String },
-    #[error("wireup {command} does not know {word}; it accepts {takes}")]
-    NotOfCommand { word: String, command: &'static str, takes: String },
-    #[error("wireup {command}: {word} is missing; see wireup help {command}")]
-    MissingWord { command: &'static str, word: &'static str },
+    #[error(transparent)]
+    Line(#[from] wireup_flags::Error),
     #[error("--session and --no-session contradict each other; leave one of them out")]
     SessionTwice,
     #[error(
         "{flag} cannot be changed in a running session; give it to wireup up when you start the session, or run with \
          --no-session"
     )]
-    DecidedBySession { flag: String },
+    DecidedBySession { flag: &'static str },
     #[error("--detach needs a running session; start one with wireup up, or name one with --session NAME")]
     DetachWithoutSession,
     #[error("--detach cannot be combined with {flag}, which needs wireup run to keep running; leave one of them out")]
@@ -116,19 +93,10 @@ pub enum FlagError {
     SerialSession,
     #[error("--start serial-ssh needs hosts; name them with --hosts or --hostfile")]
     SerialWithoutHosts,
-    #[error("{flag} {value}: {problem}; give an interface (eth0), an address of one, or a network (10.1.0.0/16)")]
-    Interface { flag: String, value: String, problem: &'static str },
     #[error("too many programs on one command line ({0}); use one script that chooses the program by WIREUP_RANK")]
     TooManyPrograms(usize),
     #[error("working directory {path}: {problem}; create it or name another with --wdir")]
     WorkingDirectory { path: String, problem: String },
     #[error("the current directory does not exist any more ({problem}); cd to an existing one, or give --wdir DIR")]
     CurrentDirectory { problem: String },
-}
-
-fn suggestion(nearest: &Option<String>, otherwise: &str) -> String {
-    match nearest {
-        Some(name) => format!("did you mean {name}?"),
-        None => otherwise.to_owned(),
-    }
 }

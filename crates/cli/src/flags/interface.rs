@@ -1,16 +1,18 @@
 //! The value of `--interface`: an interface, an address, or a network. It is checked only as text, since the machines differ.
 
-use super::error::FlagError;
 use std::net::IpAddr;
+use wireup_flags::{Error, Value};
 
 /// Longest name of an interface on Linux.
 const NAME_LEN_MAX: usize = 15;
 
 /// The value as typed, without surrounding white space, if it can be one of the three. It refuses whatever agents would refuse.
-pub fn checked(flag: &str, value: String) -> Result<String, FlagError> {
-    match problem(value.trim()) {
-        None => Ok(value.trim().to_owned()),
-        Some(problem) => Err(FlagError::Interface { flag: flag.to_owned(), value, problem }),
+pub fn checked(value: &Value) -> Result<String, Error> {
+    let text = value.text()?;
+    let advice = "give an interface (eth0), an address of one, or a network (10.1.0.0/16)";
+    match problem(text.trim()) {
+        None => Ok(text.trim().to_owned()),
+        Some(problem) => Err(value.refused(format!("{problem}; {advice}"))),
     }
 }
 
@@ -42,6 +44,10 @@ fn problem(value: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
+    fn checked(word: &str) -> Result<String, Error> {
+        super::checked(&Value { flag: "--interface".into(), word: word.into() })
+    }
+
     #[test]
     fn names_addresses_and_networks_pass() {
         for good in [
@@ -57,14 +63,14 @@ mod tests {
             "fd00::/64",
             "0.0.0.0/0",
         ] {
-            assert_eq!(checked("--interface", good.to_owned()).as_deref(), Ok(good));
+            assert_eq!(checked(good).as_deref(), Ok(good));
         }
-        assert_eq!(checked("--interface", " 10.1.2.3 ".to_owned()).as_deref(), Ok("10.1.2.3"));
+        assert_eq!(checked(" 10.1.2.3 ").as_deref(), Ok("10.1.2.3"));
     }
 
     #[test]
     fn slips_are_named() {
-        let refused = |value: &str| checked("--interface", value.to_owned()).expect_err(value).to_string();
+        let refused = |value: &str| checked(value).expect_err(value).to_string();
         assert_eq!(
             refused("10.1.0.0/33"),
             "--interface 10.1.0.0/33: the network length after \"/\" is invalid; give an interface (eth0), an address \

@@ -1,15 +1,12 @@
 //! The command line of `wireup run`, parsed in two steps.
 //!
-//! `table` lists the flags; `parsed` holds what was typed; `resolved` is its meaning: a job and a session, with every default applied and every
+//! `table` lists the flags (`wireup_flags` parses them); `parsed` holds what was typed; `resolved` is its meaning: a job and a session, with every default applied and every
 //! contradiction refused.
 
-mod agent_bench;
 pub mod chosen;
-pub mod command;
 pub mod error;
 mod interface;
 mod layout;
-mod nearest;
 pub mod parsed;
 mod placement;
 mod programs;
@@ -19,8 +16,25 @@ pub mod session;
 pub mod session_nodes;
 mod streams;
 pub mod table;
-mod value_reader;
-mod values;
 
 pub use error::FlagError;
-pub use nearest::nearest;
+
+use crate::out;
+use std::ffi::OsString;
+use wireup_flags::{Command, Line};
+
+/// Parses the words after a command's name, then runs it, or shows its help if that was requested. Returns the exit code.
+pub fn run(
+    command: &Command,
+    args: impl IntoIterator<Item = OsString>,
+    act: impl FnOnce(&Line) -> Result<u8, String>,
+) -> u8 {
+    match command.parse(args) {
+        Ok(None) => {
+            out::print(&command.help());
+            0
+        }
+        Ok(Some(line)) => act(&line).unwrap_or_else(|problem| out::fail(&problem)),
+        Err(error) => out::fail(&error.to_string()),
+    }
+}

@@ -1,19 +1,16 @@
 //! The command line of `wireup run`, as typed.
 //!
 //! Flags end at the first word without a dash, the program; everything after it belongs to the program, up to a lone `:`, where the next
-//! program's section begins. Long forms with a single dash (`-np`, `-wdir`, `-env`) are accepted because other launchers use them. For the
-//! same reason words are split here and not by a getopt-like lexer, which would read `-np 4` as `-n p`.
+//! program's section begins.
 
-use super::agent_bench;
 use super::error::FlagError;
 use super::interface;
-use super::nearest;
-use super::table::{self, Flag, Id};
-use super::value_reader::ValueReader;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use super::table as flag;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use wireup_wire::job::{AgentBench, BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
+use wireup_flags::{Error, Flag, Line, Value};
+use wireup_wire::job::{BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
 use wireup_wire::peer::AgentTransport;
 
 /// The request on a command line of `wireup run`.
@@ -42,8 +39,6 @@ pub struct Parsed {
     pub encrypt: bool,
     pub start_timeout_ns: Option<u64>,
     pub node_timeout_ns: Option<u64>,
-    pub link_delay_ns: Option<u64>,
-    pub bench: Option<AgentBench>,
     pub session: Option<String>,
     pub no_session: bool,
     pub detach: bool,
@@ -133,195 +128,159 @@ const BINDINGS: &[(&str, BindTo)] = &[
 
 const STARTS: &[(&str, Start)] = &[("ssh-tree", Start::Tree), ("ssh-flat", Start::Flat), ("serial-ssh", Start::Serial)];
 
+const PMIS: &[(&str, Option<PmiFlavour>)] = &[
+    ("auto", None),
+    ("simple", Some(PmiFlavour::Simple)),
+    ("pmix", Some(PmiFlavour::Pmix)),
+    ("both", Some(PmiFlavour::Both)),
+    ("none", Some(PmiFlavour::None)),
+];
+
+const MODEXES: &[(&str, Modex)] = &[("auto", Modex::Auto), ("full", Modex::Full), ("direct", Modex::Direct)];
+
+const EARLY_WIREUPS: &[(&str, EarlyWireup)] =
+    &[("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
+
+const PMI_FENCES: &[(&str, PmiFence)] = &[("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
+
+const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
+
 /// Parses the words after `wireup run`.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError> {
     let mut words = args.into_iter().peekable();
-    let mut parsed = Parsed::default();
+    let (mut sections, mut whole) = (Vec::new(), Line::default());
     loop {
-        let mut section = Section::default();
-        let number = parsed.sections.len() + 1;
-        while let Some(word) = words.next() {
-            if word == ":" {
-                return Err(FlagError::NoSectionProgram { section: number });
-            }
-            if word == "--" {
-                section.argv.extend(words.next().filter(|word| word != ":"));
-                break;
-            }
-            if !is_flag(&word) {
-                section.argv.push(word);
-                break;
-            }
-            let (flag, name, value) = look_up(&word)?;
-            if flag.id == Id::Help {
-                return Ok(Wish::Help);
-            }
-            let mut value_reader = ValueReader { flag, name, attached: value, words: &mut words };
-            parsed.apply(&mut section, &mut value_reader)?;
-            value_reader.refuse_rest()?;
-        }
-        if section.argv.is_empty() {
-            return Err(if number == 1 {
-                FlagError::NoProgram
-            } else {
-                FlagError::NoSectionProgram { section: number }
+        let Some(line) = flag::RUN.parse_program(&mut words)? else { return Ok(Wish::Help) };
+        let more = words.next().is_some();
+        if line.words.is_empty() {
+            return Err(match sections.len() {
+                0 if !more => FlagError::NoProgram,
+                before => FlagError::NoSectionProgram { section: before + 1 },
             });
         }
-        let mut more = false;
-        for word in words.by_ref() {
-            if word == ":" {
-                more = true;
-                break;
-            }
-            section.argv.push(word);
+        if !sections.is_empty()
+            && let Some(given) = line.given.iter().find(|given| given.is(flag::HOSTS) || given.is(flag::HOST_FILE))
+        {
+            return Err(FlagError::HostsOfOneProgram { flag: given.value.flag.clone() });
         }
-        parsed.sections.push(section);
+        whole.given.extend_from_slice(&line.given);
+        sections.push(Section::read(line)?);
         if !more {
-            return Ok(Wish::Run(Box::new(parsed)));
+            return Ok(Wish::Run(Box::new(Parsed { sections, ..Parsed::read(&whole)? })));
         }
     }
 }
 
 impl Parsed {
+    /// The flags that apply to all programs; there may be none.
+    pub fn read(line: &Line) -> Result<Parsed, Error> {
+        Ok(Parsed {
+            sections: Vec::new(),
+            virtual_nodes: line.last(flag::VIRTUAL_NODES, Value::at_least_one)?,
+            ppn: line.last(flag::PPN, Value::at_least_one)?,
+            map_by: line.last(flag::MAP_BY, map_by)?,
+            slots: line.last(flag::SLOTS, Value::at_least_one)?,
+            oversubscribe: line.has(flag::OVERSUBSCRIBE),
+            hosts: line.all(flag::HOSTS, Value::text)?,
+            host_files: line.all(flag::HOST_FILE, Value::path)?,
+            start: line.last(flag::START, |value| value.choice(STARTS))?,
+            fanout: line.last(flag::FANOUT, Value::at_least_one)?,
+            remote_shell: line.last(flag::REMOTE_SHELL, Value::text)?,
+            interface: line.last(flag::INTERFACE, interface::checked)?,
+            encrypt: line.has(flag::ENCRYPT),
+            start_timeout_ns: line.last(flag::START_TIMEOUT, Value::some_seconds_ns)?,
+            node_timeout_ns: line.last(flag::NODE_TIMEOUT, Value::some_seconds_ns)?,
+            session: line.last(flag::SESSION, Value::text)?,
+            no_session: line.has(flag::NO_SESSION),
+            detach: line.has(flag::DETACH),
+            env_files: line.all(flag::ENV_FILE, Value::path)?,
+            genv: line.all(flag::GENV, Value::variable)?,
+            rank_env: line.has(flag::RANK_ENV),
+            pmi: line.last(flag::PMI, |value| value.choice(PMIS))?.flatten(),
+            modex: line.last(flag::MODEX, |value| value.choice(MODEXES))?,
+            pmix_library: line.last(flag::PMIX_LIBRARY, Value::path)?,
+            bind_to: line.last(flag::BIND_TO, |value| value.choice(BINDINGS))?,
+            gpus_per_rank: line.last(flag::GPUS_PER_RANK, Value::at_least_one)?,
+            stdin: line.last(flag::STDIN, stdin)?,
+            label: line.has(flag::LABEL),
+            output_dir: line.last(flag::OUTPUT_DIR, Value::path)?,
+            line_buffered: line.has(flag::LINE_BUFFERED),
+            pty: line.last(flag::PTY, Value::number)?,
+            timeout_ns: line.last(flag::TIMEOUT, Value::seconds_ns)?,
+            kill_grace_ns: line.last(flag::KILL_GRACE, Value::seconds_ns)?,
+            stall_report_ns: line.last(flag::STALL_REPORT, Value::seconds_ns)?,
+            exchange: line
+                .last(flag::EXCHANGE, |value| value.choice(&wireup_coll::allgather::schemes().collect::<Vec<_>>()))?,
+            early_wireup: line.last(flag::EARLY_WIREUP, |value| value.choice(EARLY_WIREUPS))?,
+            transport: line
+                .last(flag::AGENT_TRANSPORT, |value| value.choice(&AgentTransport::named().collect::<Vec<_>>()))?,
+            exchange_compress: line.last(flag::EXCHANGE_COMPRESS, Value::number)?,
+            pmi_fence: line.last(flag::PMI_FENCE, |value| value.choice(PMI_FENCES))?,
+            pmi_version: line.last(flag::PMI_VERSION, |value| value.choice(PMI_VERSIONS))?,
+            profile: line.last(flag::PROFILE, Value::path)?,
+            record: line.last(flag::RECORD, Value::text)?,
+            dry_run: line.has(flag::DRY_RUN),
+            display_map: line.has(flag::DISPLAY_MAP),
+            verbose: line.has(flag::VERBOSE),
+        })
+    }
+
     pub fn names_hosts(&self) -> bool {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
 
     /// The first given flag that says how agents are started and linked, which a standing session has already decided.
-    pub fn decided_by_session(&self) -> Option<Id> {
+    pub fn decided_by_session(&self) -> Option<Flag> {
         let given = [
-            (self.start.is_some(), Id::Start),
-            (self.fanout.is_some(), Id::Fanout),
-            (self.remote_shell.is_some(), Id::RemoteShell),
-            (self.interface.is_some(), Id::Interface),
-            (self.encrypt, Id::Encrypt),
-            (self.start_timeout_ns.is_some(), Id::StartTimeout),
-            (self.node_timeout_ns.is_some(), Id::NodeTimeout),
-            (self.transport.is_some(), Id::AgentTransport),
-            (self.link_delay_ns.is_some(), Id::InjectLinkDelay),
-            (self.record.is_some(), Id::Record),
+            (self.start.is_some(), flag::START),
+            (self.fanout.is_some(), flag::FANOUT),
+            (self.remote_shell.is_some(), flag::REMOTE_SHELL),
+            (self.interface.is_some(), flag::INTERFACE),
+            (self.encrypt, flag::ENCRYPT),
+            (self.start_timeout_ns.is_some(), flag::START_TIMEOUT),
+            (self.node_timeout_ns.is_some(), flag::NODE_TIMEOUT),
+            (self.transport.is_some(), flag::AGENT_TRANSPORT),
+            (self.record.is_some(), flag::RECORD),
         ];
-        given.into_iter().find_map(|(given, id)| given.then_some(id))
-    }
-
-    pub(super) fn apply<W: Iterator<Item = OsString>>(
-        &mut self,
-        section: &mut Section,
-        value_reader: &mut ValueReader<'_, W>,
-    ) -> Result<(), FlagError> {
-        match value_reader.flag.id {
-            Id::Ranks => section.ranks = Some(value_reader.number(0)?),
-            Id::Wdir => section.wdir = Some(value_reader.word()?.into()),
-            Id::Env => section.env.push(Variable::Set(value_reader.variable()?)),
-            Id::Export => section.env.push(value_reader.export()?),
-            Id::Genv => self.genv.push(value_reader.variable()?),
-            Id::VirtualNodes => self.virtual_nodes = Some(value_reader.number(1)?),
-            Id::Ppn => self.ppn = Some(value_reader.number(1)?),
-            Id::MapBy => self.map_by = Some(value_reader.map_by()?),
-            Id::Slots => self.slots = Some(value_reader.number(1)?),
-            Id::Oversubscribe => self.oversubscribe = true,
-            Id::Hosts | Id::HostFile if !self.sections.is_empty() => {
-                return Err(FlagError::HostsOfOneProgram { flag: value_reader.name.clone() });
-            }
-            Id::Hosts => self.hosts.push(value_reader.text()?),
-            Id::HostFile => self.host_files.push(value_reader.word()?.into()),
-            Id::Start => {
-                self.start = Some(value_reader.choice(STARTS)?);
-            }
-            Id::Interface => {
-                self.interface = Some(interface::checked(&value_reader.name.clone(), value_reader.text()?)?)
-            }
-            Id::Encrypt => self.encrypt = true,
-            Id::StartTimeout => self.start_timeout_ns = Some(value_reader.some_seconds_ns()?),
-            Id::AgentBench => self.bench = Some(agent_bench::parse(&value_reader.name.clone(), value_reader.text()?)?),
-            Id::InjectLinkDelay => self.link_delay_ns = Some(value_reader.some_seconds_ns()?),
-            Id::Session => self.session = Some(value_reader.text()?),
-            Id::NoSession => self.no_session = true,
-            Id::Detach => self.detach = true,
-            Id::NodeTimeout => self.node_timeout_ns = Some(value_reader.some_seconds_ns()?),
-            Id::EnvFile => self.env_files.push(value_reader.word()?.into()),
-            Id::Fanout => self.fanout = Some(value_reader.number(1)?),
-            Id::RemoteShell => self.remote_shell = Some(value_reader.text()?),
-            Id::RankEnv => self.rank_env = true,
-            Id::Pmi => {
-                let list = [
-                    ("auto", None),
-                    ("simple", Some(PmiFlavour::Simple)),
-                    ("pmix", Some(PmiFlavour::Pmix)),
-                    ("both", Some(PmiFlavour::Both)),
-                    ("none", Some(PmiFlavour::None)),
-                ];
-                self.pmi = value_reader.choice(&list)?;
-            }
-            Id::Modex => {
-                let list = [("auto", Modex::Auto), ("full", Modex::Full), ("direct", Modex::Direct)];
-                self.modex = Some(value_reader.choice(&list)?);
-            }
-            Id::PmixLibrary => self.pmix_library = Some(value_reader.word()?.into()),
-            Id::Exchange => {
-                let list: Vec<_> = wireup_coll::allgather::schemes().collect();
-                self.exchange = Some(value_reader.choice(&list)?);
-            }
-            Id::EarlyWireup => {
-                let list = [("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
-                self.early_wireup = Some(value_reader.choice(&list)?);
-            }
-            Id::AgentTransport => {
-                let list: Vec<_> = AgentTransport::named().collect();
-                self.transport = Some(value_reader.choice(&list)?);
-            }
-            Id::ExchangeCompress => self.exchange_compress = Some(value_reader.number(0)?),
-            Id::PmiFence => {
-                let list = [("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
-                self.pmi_fence = Some(value_reader.choice(&list)?);
-            }
-            Id::PmiVersion => {
-                let list = [("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
-                self.pmi_version = Some(value_reader.choice(&list)?);
-            }
-            Id::BindTo => self.bind_to = Some(value_reader.choice(BINDINGS)?),
-            Id::GpusPerRank => self.gpus_per_rank = Some(value_reader.number(1)?),
-            Id::Stdin => self.stdin = Some(value_reader.stdin()?),
-            Id::Label => self.label = true,
-            Id::OutputDir => self.output_dir = Some(value_reader.word()?.into()),
-            Id::LineBuffered => self.line_buffered = true,
-            Id::Pty => self.pty = Some(value_reader.maybe_number()?.unwrap_or(0)),
-            Id::Timeout => self.timeout_ns = Some(value_reader.seconds_ns()?),
-            Id::KillGrace => self.kill_grace_ns = Some(value_reader.seconds_ns()?),
-            Id::StallReport => self.stall_report_ns = Some(value_reader.seconds_ns()?),
-            Id::Profile => self.profile = Some(value_reader.word()?.into()),
-            Id::Record => self.record = Some(value_reader.text()?),
-            Id::DryRun => self.dry_run = true,
-            Id::DisplayMap => self.display_map = true,
-            Id::Verbose => self.verbose = true,
-            Id::Help | Id::Ignored => {}
-        }
-        Ok(())
+        given.into_iter().find_map(|(given, flag)| given.then_some(flag))
     }
 }
 
-pub(super) fn is_flag(word: &OsStr) -> bool {
-    word.as_bytes().first() == Some(&b'-') && word.len() > 1
+impl Section {
+    fn read(line: Line) -> Result<Section, Error> {
+        let env = line.given.iter().filter_map(|given| match given {
+            given if given.is(flag::ENV) => Some(given.value.variable().map(Variable::Set)),
+            given if given.is(flag::EXPORT) => Some(export(&given.value)),
+            _ => None,
+        });
+        Ok(Section {
+            ranks: line.last(flag::RANKS, Value::number)?,
+            wdir: line.last(flag::WDIR, Value::path)?,
+            env: env.collect::<Result<_, _>>()?,
+            argv: line.words,
+        })
+    }
 }
 
-/// The flag that a word names, the name as typed, and the attached value (`--np=4`, `-n4`).
-pub(super) fn look_up(word: &OsStr) -> Result<(&'static Flag, String, Option<OsString>), FlagError> {
-    let bytes = word.as_bytes();
-    let dashes = if bytes.starts_with(b"--") { 2 } else { 1 };
-    let (typed, attached) = match bytes.iter().position(|&byte| byte == b'=') {
-        Some(at) => (&bytes[..at], Some(OsString::from_vec(bytes[at + 1..].to_vec()))),
-        None => (bytes, None),
-    };
-    let name = String::from_utf8_lossy(&typed[dashes..]);
-    if let Some(flag) = table::find(&name) {
-        return Ok((flag, String::from_utf8_lossy(typed).into_owned(), attached));
+fn export(value: &Value) -> Result<Variable, Error> {
+    if value.word.as_bytes().contains(&b'=') || value.word.is_empty() {
+        return value.variable().map(Variable::Set);
     }
-    let digits = name.strip_prefix('n').filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
-    if let (1, None, Some(digits), Some(flag)) = (dashes, &attached, digits, table::find("n")) {
-        return Ok((flag, "-n".to_owned(), Some(digits.into())));
+    Ok(Variable::Export(value.word.clone()))
+}
+
+fn map_by(value: &Value) -> Result<MapBy, Error> {
+    if let Some(per_node) = value.word.to_str().and_then(|text| text.strip_prefix("ppr:")?.strip_suffix(":node")) {
+        return value.part(per_node).at_least_one().map(MapBy::Ppr);
     }
-    let nearest = nearest(&name, table::known_names()).map(table::dashed);
-    Err(FlagError::Unknown { flag: String::from_utf8_lossy(typed).into_owned(), nearest })
+    value.choice_or(&[("slot", MapBy::Slot), ("node", MapBy::Node)], "choose slot, node or ppr:N:node")
+}
+
+fn stdin(value: &Value) -> Result<Stdin, Error> {
+    if value.word.as_bytes().first().is_some_and(u8::is_ascii_digit) {
+        return value.number().map(Stdin::Rank);
+    }
+    value.choice_or(&[("all", Stdin::All), ("none", Stdin::None)], "give a rank, all or none")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use wireup_wire::limits::JOB_SIZE_MAX;
 #[derive(Clone, Copy, Debug)]
 pub enum Places<'a> {
     /// This machine, or virtual nodes on it, with this many cpus.
-    Surroundings {
+    ThisMachine {
         nodes: u32,
         cpus: u32,
     },
@@ -22,7 +22,7 @@ pub enum Places<'a> {
 impl Places<'_> {
     pub fn nodes(&self) -> u32 {
         match self {
-            Places::Surroundings { nodes, .. } => *nodes,
+            Places::ThisMachine { nodes, .. } => *nodes,
             Places::Hosts(hosts) => hosts.list.len() as u32,
         }
     }
@@ -31,7 +31,7 @@ impl Places<'_> {
     fn ranks(&self, per_node: Option<u32>) -> u64 {
         match (self, per_node) {
             (_, Some(per_node)) => u64::from(per_node) * u64::from(self.nodes()),
-            (Places::Surroundings { cpus, .. }, None) => u64::from(*cpus),
+            (Places::ThisMachine { cpus, .. }, None) => u64::from(*cpus),
             (Places::Hosts(hosts), None) => hosts.slots(),
         }
     }
@@ -80,7 +80,7 @@ pub fn blocks(parsed: &Parsed, job_size: u32, places: Places) -> Result<Vec<Bloc
     }
     let slots = match places {
         Places::Hosts(hosts) if hosts.stated => Slots::Of(hosts),
-        Places::Hosts(_) | Places::Surroundings { .. } => parsed.slots.map_or(Slots::Unlimited, Slots::Alike),
+        Places::Hosts(_) | Places::ThisMachine { .. } => parsed.slots.map_or(Slots::Unlimited, Slots::Alike),
     };
     if let Slots::Of(hosts) = slots
         && u64::from(job_size) > hosts.slots()
@@ -195,7 +195,7 @@ mod tests {
     use crate::flags::parsed::{Wish, parse};
     use crate::hosts::{Names, list};
 
-    const HERE: Places = Places::Surroundings { nodes: 4, cpus: 6 };
+    const HERE: Places = Places::ThisMachine { nodes: 4, cpus: 6 };
 
     fn hosts(text: &str, slots: Option<u32>) -> Hosts {
         let entries = list(text).expect(text);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn placed(line: &str, nodes: u32) -> Result<Vec<(u32, u32, u32)>, String> {
-        placed_on(line, Places::Surroundings { nodes, cpus: 8 })
+        placed_on(line, Places::ThisMachine { nodes, cpus: 8 })
     }
 
     fn placed_on(line: &str, places: Places) -> Result<Vec<(u32, u32, u32)>, String> {

@@ -2,7 +2,6 @@
 
 use super::error::FlagError;
 use super::parsed::Section;
-use super::values;
 use crate::environment;
 use crate::program::flavour::{self, Choice, Context};
 use crate::surroundings::Surroundings;
@@ -28,7 +27,7 @@ pub fn apps(
         warnings.extend(missing.iter().map(|name| {
             format!(
                 "-x {}: not set in this environment, so the ranks will not have it; to set it, write -x NAME=VALUE",
-                values::shown(name)
+                name.display()
             )
         }));
         let cwd = working_directory(section.wdir, surroundings, local)?;

@@ -27,7 +27,7 @@ pub const SSH: [&str; 11] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// There are no hosts.
-    Surroundings,
+    ThisMachine,
     Ssh,
     /// The hosts come from a batch system; one step of this program starts all agents, unless another way of starting is asked for.
     Allocation {
@@ -40,7 +40,7 @@ impl Reach {
     /// `step` is the program that starts a step on all of the hosts.
     pub fn of(hosts: bool, step: Option<&'static str>, start: Start) -> Reach {
         match (hosts, step) {
-            (false, _) => Reach::Surroundings,
+            (false, _) => Reach::ThisMachine,
             (true, None) => Reach::Ssh,
             (true, Some(program)) => Reach::Allocation { program, one_step: start == Start::Tree },
         }
@@ -55,7 +55,7 @@ pub fn remote_shell(
 ) -> Result<RemoteShell, FlagError> {
     let mut words: Vec<String> = match (command, reach) {
         (Some(command), _) => command.split_whitespace().map(str::to_owned).collect(),
-        (None, Reach::Surroundings) => return Ok(RemoteShell::Local),
+        (None, Reach::ThisMachine) => return Ok(RemoteShell::Local),
         (None, Reach::Allocation { program, one_step: true }) => vec![program.to_owned()],
         (None, Reach::Ssh | Reach::Allocation { one_step: false, .. }) => SSH.map(str::to_owned).to_vec(),
     };
@@ -81,7 +81,7 @@ pub fn remote_shell(
         Reach::Allocation { program, one_step: false } if program == *own => {
             Err(FlagError::StepStarts { program: own })
         }
-        Reach::Surroundings | Reach::Ssh | Reach::Allocation { .. } => {
+        Reach::ThisMachine | Reach::Ssh | Reach::Allocation { .. } => {
             Err(FlagError::StepOutside { program: own, allocation: batch.allocation })
         }
     }

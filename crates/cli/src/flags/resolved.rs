@@ -103,7 +103,7 @@ fn resolve_on(
     }
     env.extend(parsed.genv);
     let reached = match (local, session.remote_shell.starter().by_step()) {
-        (true, _) => Reached::Surroundings,
+        (true, _) => Reached::ThisMachine,
         (false, true) => Reached::ByStep,
         (false, false) => Reached::Elsewhere,
     };
@@ -172,7 +172,7 @@ fn place_ranks(
         session_nodes.map_or(parsed.virtual_nodes.unwrap_or(1), |session_nodes| session_nodes.nodes.len() as u32);
     let places = match hosts {
         Some(hosts) => Places::Hosts(hosts),
-        None => Places::Surroundings { nodes: nodes_here, cpus: surroundings.cpus },
+        None => Places::ThisMachine { nodes: nodes_here, cpus: surroundings.cpus },
     };
     let ranks = placement::ranks_per_app(parsed, places)?;
     let job_size: u32 = ranks.iter().sum();
@@ -211,7 +211,6 @@ fn options(parsed: &Parsed, surroundings: &Surroundings) -> JobOptions {
         exchange: parsed.exchange.unwrap_or_default(),
         early_wireup: parsed.early_wireup.unwrap_or_default(),
         exchange_compress: parsed.exchange_compress.unwrap_or_default(),
-        bench: parsed.bench.clone(),
         pmi_fence: parsed.pmi_fence.unwrap_or_default(),
         pmi_version: parsed.pmi_version.unwrap_or_default(),
         modex: parsed.modex.unwrap_or_default(),

@@ -23,7 +23,7 @@ pub fn of_job(
     layout: &Layout,
     name: String,
 ) -> Result<SessionSpec, FlagError> {
-    let start = start(parsed, reach != Reach::Surroundings)?;
+    let start = start(parsed, reach != Reach::ThisMachine)?;
     Ok(SessionSpec {
         name,
         fanout: layout.fanout(start, parsed.fanout),
@@ -39,7 +39,6 @@ pub fn of_job(
         hold_ranks: false,
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
         transport: parsed.transport.unwrap_or_default(),
-        link_delay_ns: parsed.link_delay_ns.unwrap_or(0),
         standing: None,
     })
 }

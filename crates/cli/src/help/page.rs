@@ -1,15 +1,14 @@
 //! `docs/reference/flags.md` is printed from the flags' table and the help texts. A changed flag is a changed page: `BLESS=1` writes it.
 
-use super::{FLAGS, GROUPS, shown, table};
-use crate::{doctor, install, pmi, replay, session};
-use std::fmt::Write as _;
+use super::COMMANDS;
+use crate::flags::table::RUN;
 use std::path::Path;
 
 const HEAD: &str = "\
 # Flags
 
 Printed from the program's own table of flags and its help texts; a test compares this page with them. `wireup help COMMAND` shows
-the same. The benchmarks list their flags with `wireup bench launch --help` and the like.
+the same.
 
 ## wireup run
 
@@ -21,28 +20,22 @@ Flags come before the program. One dash is as good as two (`-np`, `-wdir`), and 
 \"Per program\" flags apply to the program that follows them, all others to the whole job.
 ";
 
-/// The commands whose help stands on the page as it is printed.
-fn commands() -> Vec<(&'static str, String)> {
-    let of_sessions = ["up", "down", "status", "jobs", "kill", "attach"].map(|name| (name, session::help::of(name)));
-    let others = [("doctor", doctor::HELP), ("pmi", pmi::HELP), ("replay", replay::HELP), ("install", install::HELP)];
-    of_sessions.into_iter().chain(others.map(|(name, help)| (name, help.to_owned()))).collect()
-}
-
 fn page() -> String {
     let mut text = HEAD.to_owned();
-    for (group, title) in GROUPS {
-        write!(text, "\n### {title}\n\n| flag | also | meaning |\n| --- | --- | --- |\n")
-            .expect("a string takes every text");
-        for flag in FLAGS.iter().filter(|flag| flag.group == *group) {
-            let shown = shown(flag);
-            let also = flag.names.iter().map(|name| table::dashed(name)).filter(|name| !is_in(&shown, name));
-            let also: Vec<String> = also.map(|name| format!("`{name}`")).collect();
-            writeln!(text, "| `{shown}` | {} | {} |", also.join(", "), cell(flag.help))
-                .expect("a string takes every text");
+    for section in RUN.sections {
+        let listed: Vec<_> = section.flags.iter().filter(|flag| !flag.is_hidden()).collect();
+        if !listed.is_empty() {
+            text.push_str(&format!("\n### {}\n\n| flag | also | meaning |\n| --- | --- | --- |\n", section.title));
+        }
+        for flag in listed {
+            let heading = flag.heading();
+            let also = flag.names.iter().filter(|name| !is_in(&heading, name)).map(|name| format!("`{name}`"));
+            let also = also.collect::<Vec<_>>().join(", ");
+            text.push_str(&format!("| `{heading}` | {also} | {} |\n", cell(&flag.explanation())));
         }
     }
-    for (name, help) in commands() {
-        write!(text, "\n## wireup {name}\n\n```\n{help}```\n").expect("a string takes every text");
+    for command in COMMANDS.into_iter().filter(|command| command.name != RUN.name).chain(wireup_bench::COMMANDS) {
+        text.push_str(&format!("\n## wireup {}\n\n```\n{}```\n", command.name, command.help()));
     }
     text
 }

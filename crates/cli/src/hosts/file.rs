@@ -5,10 +5,10 @@
 
 use super::problem::HostsError;
 use super::{Entry, HostProblem, expand};
-use crate::flags::nearest;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use wireup_flags::nearest;
 use wireup_node::hosts::{Pattern, words};
 
 /// Longest host file. Chosen: a million hosts with names of ordinary length.

@@ -1,8 +1,48 @@
 //! The command line of `wireup pmi`.
 
-use lexopt::prelude::*;
-use std::ffi::OsString;
+use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
 use wireup_wire::pmi::Dialect;
+
+const DIALECT: Flag = Flag::value(&["--dialect"], "1|2", "PMI-1 (MPICH, Intel MPI), or PMI-2 (libpmi2).").or("1");
+const VALUE_LEN: Flag = Flag::value(&["--value-len"], "BYTES", "Length of a value.").or("32");
+const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Exchanges one after another.").or("1");
+const GET: Flag = Flag::value(&["--get"], "all|N|none", "How many ranks' keys each rank gets.").or("all");
+const CHECK: Flag = Flag::switch(
+    &["--check"],
+    "Also check values of every byte that servers agree on, a key that nobody put, and the process mapping.",
+);
+
+pub const COMMAND: Command = Command {
+    name: "pmi",
+    purpose: "a PMI client for tests",
+    intro: "
+  wireup run -n 4 wireup pmi exchange        below this launcher
+  mpiexec -n 4 wireup pmi exchange           below MPICH's or Intel's
+  srun -n 4 --mpi=pmi2 wireup pmi exchange   below Slurm
+
+Actions:
+  exchange     init, put one key per rank, fence, get the others' keys, finalize. Every value is checked. Rank 0
+               prints one line of times in ms: of each phase the slowest rank's, the mean of all rounds.
+               fence_ms is from the last rank in to the last one out where all ranks have one clock
+               (fence_clock=shared); otherwise the shortest that a rank has waited.
+  init         init, barrier, finalize: what an empty MPI program costs. Rank 0 prints the times.
+  info         each rank prints what its launcher tells it: rank, size, appnum, names, limits, process mapping.
+  abort CODE   init, then abort the job; the launcher should end with CODE (PMI-2 carries no code: any failure).
+  leave        init, then exit 0 without finalize. In a job whose other ranks wait in a fence, the launcher
+               should notice.
+",
+    words: Words::Named(&["ACTION", "[CODE]"]),
+    sections: &[Section { title: "Flags", flags: &[DIALECT, VALUE_LEN, ROUNDS, GET, CHECK] }],
+    end: "\nExit code: 0; 1 if the server or a value was wrong; 2 if the command line was.\n",
+};
+
+const ACTIONS: &[(&str, Action)] = &[
+    ("exchange", Action::Exchange),
+    ("init", Action::Init),
+    ("info", Action::Info),
+    ("abort", Action::Abort { code: 0 }),
+    ("leave", Action::Leave),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -11,7 +51,6 @@ pub enum Action {
     Info,
     Abort { code: u8 },
     Leave,
-    Help,
 }
 
 /// How many other ranks' keys each rank gets.
@@ -31,41 +70,38 @@ pub struct Flags {
     pub check: bool,
 }
 
-/// Parses the arguments after `pmi`.
-pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Flags, lexopt::Error> {
-    let mut parser = lexopt::Parser::from_args(args);
-    let mut flags =
-        Flags { action: Action::Help, dialect: Dialect::Pmi1, value_len: 32, rounds: 1, gets: Gets::All, check: false };
-    let mut words = Vec::new();
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Long("help") | Short('h') => return Ok(Flags { action: Action::Help, ..flags }),
-            Long("dialect") => flags.dialect = parser.value()?.parse_with(dialect)?,
-            Long("value-len") => flags.value_len = parser.value()?.parse()?,
-            Long("rounds") => flags.rounds = parser.value()?.parse_with(at_least_one)?,
-            Long("get") => flags.gets = parser.value()?.parse_with(gets)?,
-            Long("check") => flags.check = true,
-            Value(word) => words.push(word.string()?),
-            other => return Err(other.unexpected()),
+/// Reads the line, which has an action.
+pub fn read(line: &Line) -> Result<Flags, Error> {
+    Ok(Flags {
+        action: action(line)?,
+        dialect: line.one(DIALECT, |value| value.choice(&[("1", Dialect::Pmi1), ("2", Dialect::Pmi2)]))?,
+        value_len: line.one(VALUE_LEN, Value::number)? as usize,
+        rounds: line.one(ROUNDS, Value::at_least_one)?,
+        gets: line.one(GET, gets)?,
+        check: line.has(CHECK),
+    })
+}
+
+fn action(line: &Line) -> Result<Action, Error> {
+    let word =
+        |flag: &str, at: usize| line.words.get(at).map(|word| Value { flag: flag.to_owned(), word: word.clone() });
+    let missing = |word| Error::MissingWord { command: COMMAND.name, word };
+    let action = word("wireup pmi", 0).ok_or_else(|| missing("ACTION"))?.choice(ACTIONS)?;
+    match (action, word("wireup pmi abort", 1)) {
+        (Action::Abort { .. }, Some(code)) => Ok(Action::Abort { code: code.number_in(0, u8::MAX.into())? as u8 }),
+        (Action::Abort { .. }, None) => Err(missing("CODE of abort")),
+        (_, Some(code)) => {
+            Err(Error::Together(format!("wireup pmi: {} is too much; only abort has a code", code.shown())))
         }
+        (action, None) => Ok(action),
     }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    flags.action = match words[..] {
-        ["exchange"] => Action::Exchange,
-        ["init"] => Action::Init,
-        ["info"] => Action::Info,
-        ["leave"] => Action::Leave,
-        ["abort", code] => {
-            let code = code.parse().map_err(|_| format!("abort takes an exit code from 0 to 255, not {code:?}"))?;
-            Action::Abort { code }
-        }
-        ["abort"] => return Err("abort takes an exit code".into()),
-        [] => return Err("no action given; use exchange, init, info, abort CODE or leave".into()),
-        [word, ..] => {
-            return Err(format!("unknown action {word:?}; use exchange, init, info, abort CODE or leave").into());
-        }
-    };
-    Ok(flags)
+}
+
+fn gets(value: &Value) -> Result<Gets, Error> {
+    match value.number() {
+        Ok(ranks) => Ok(Gets::Some(ranks)),
+        Err(_) => value.choice_or(&[("all", Gets::All), ("none", Gets::Some(0))], "give all, none or a number"),
+    }
 }
 
 /// The dialect's number on the command line.
@@ -76,32 +112,14 @@ pub fn number(dialect: Dialect) -> u8 {
     }
 }
 
-fn dialect(text: &str) -> Result<Dialect, &'static str> {
-    match text {
-        "1" => Ok(Dialect::Pmi1),
-        "2" => Ok(Dialect::Pmi2),
-        _ => Err("a dialect is 1 or 2"),
-    }
-}
-
-fn at_least_one(text: &str) -> Result<u32, &'static str> {
-    text.parse().ok().filter(|rounds| *rounds > 0).ok_or("a number from 1 on")
-}
-
-fn gets(text: &str) -> Result<Gets, &'static str> {
-    match text {
-        "all" => Ok(Gets::All),
-        "none" => Ok(Gets::Some(0)),
-        _ => text.parse().map(Gets::Some).map_err(|_| "all, none or a number"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
     fn parsed(line: &str) -> Result<Flags, String> {
-        parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
+        let line = COMMAND.parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())?;
+        read(&line.expect("no help")).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -117,19 +135,20 @@ mod tests {
         };
         assert_eq!(flags, expected);
         assert_eq!(parsed("abort 7").unwrap().action, Action::Abort { code: 7 });
-        assert_eq!(parsed("exchange --help").unwrap().action, Action::Help);
     }
 
     #[test]
     fn mistakes_are_named() {
         for (line, says) in [
-            ("", "no action given"),
-            ("abort", "takes an exit code"),
-            ("abort 256", "256"),
-            ("fly", "unknown action \"fly\""),
-            ("exchange --dialect 3", "1 or 2"),
-            ("exchange --rounds 0", "from 1 on"),
-            ("exchange --speed", "--speed"),
+            ("", "wireup pmi: ACTION is missing"),
+            ("abort", "CODE of abort is missing"),
+            ("abort 256", "wireup pmi abort 256: give a whole number from 0 to 255"),
+            ("init 7", "only abort has a code"),
+            ("fly", "wireup pmi fly: choose exchange, init, info, abort or leave"),
+            ("exchange --dialect 3", "--dialect 3: choose 1 or 2"),
+            ("exchange --rounds 0", "--rounds 0: give a whole number from 1"),
+            ("exchange --get some", "--get some: give all, none or a number"),
+            ("exchange --speed", "unknown flag --speed"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(says), "{line:?}: {error}");

@@ -4,10 +4,10 @@
 //! process.
 
 use super::kill::{job, kill};
-use super::{SESSION, attach_to, detach, name};
-use crate::flags::command::{Command, Typed};
+use super::{SESSION, attach_to, detach};
 use crate::out;
 use crate::words;
+use wireup_flags::{Command, Line, Section, Value, Words};
 use wireup_node::session::spool::{Piece, Reader};
 use wireup_os::process::SignalFd;
 use wireup_os::reactor::{Interest, Reactor};
@@ -15,16 +15,31 @@ use wireup_proto::exit_code::OURS;
 use wireup_wire::ids::JobId;
 use wireup_wire::signal::SIGINT;
 
-pub const COMMAND: Command = Command { name: "attach", shared: &[], own: &[SESSION], words: &["JOB"] };
+pub const COMMAND: Command = Command {
+    name: "attach",
+    purpose: "show the output of a detached job from its beginning, as it grows, to its end",
+    intro: "
+  job=$(wireup run --detach -n 64 ./app)
+  wireup attach $job
+
+Ctrl-C is passed on to the job, a second one ends it; a terminal that is closed leaves it alone. Of a job's output
+32 MiB are kept; wireup run --output-dir keeps all. What was shown to its end is removed.
+",
+    words: Words::Named(&["JOB"]),
+    sections: &[Section { title: "Flags", flags: &[SESSION] }],
+    end: "
+Exit code: that of the job.
+",
+};
 
 /// The exit code of a program that `SIGPIPE` ends.
 const READER_GONE: u8 = 128 + 13;
 const SIGNALS: u64 = 0;
 const CHANGES: u64 = 1;
 
-pub fn run(typed: &Typed) -> Result<u8, String> {
-    let name = name(typed).map_err(|error| error.to_string())?;
-    let job = job(typed)?;
+pub fn run(line: &Line) -> Result<u8, String> {
+    let name = line.one(SESSION, Value::text)?;
+    let job = job(line)?;
     let Some(reader) = Reader::open(&name, job).map_err(|error| error.to_string())? else {
         return Err(no_spool(&name, job));
     };

@@ -1,16 +1,29 @@
 //! `wireup down`: ends a session.
 
-use super::{SESSION, name, nobody};
-use crate::flags::command::{Command, Own, Typed};
+use super::{SESSION, nobody};
 use crate::out;
 use crate::words::count;
 use std::time::{Duration, Instant};
+use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 use wireup_node::session::{CallError, Calling, Claim, Place, last_words};
 use wireup_wire::peer::Control;
 
-const KILL: Own = Own { name: "kill", value: None };
+const KILL: Flag = Flag::switch(&["--kill"], "End its jobs too.");
 
-pub const COMMAND: Command = Command { name: "down", shared: &[], own: &[KILL, SESSION], words: &[] };
+pub const COMMAND: Command = Command {
+    name: "down",
+    purpose: "end a session",
+    intro: "
+  wireup down                   if it has no jobs
+  wireup down --kill            with its jobs
+  wireup down --session lab
+
+Returns when nothing of the session is left on this machine. Also removes what a killed session has left.
+",
+    words: Words::Named(&[]),
+    sections: &[Section { title: "Flags", flags: &[KILL, SESSION] }],
+    end: "",
+};
 
 /// The time for the agents to end what runs and to wait for each other; then the time for the session's own process to exit.
 const AGENTS_MAX: Duration = Duration::from_secs(30);
@@ -18,8 +31,8 @@ const PROCESS_MAX: Duration = Duration::from_secs(10);
 /// Pause between two checks whether the process has exited.
 const LOOK: Duration = Duration::from_millis(2);
 
-pub fn run(typed: &Typed) -> Result<u8, String> {
-    let name = name(typed).map_err(|error| error.to_string())?;
+pub fn run(line: &Line) -> Result<u8, String> {
+    let name = line.one(SESSION, Value::text)?;
     let calling = match Calling::begin(&name) {
         Ok(Some(calling)) => calling,
         Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }) => return tidy(&name),
@@ -30,7 +43,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
     let pid = session.pid();
     let mut jobs = 0;
     // Only the root knows whether there are jobs: others may be launched at this very moment.
-    let granted = session.ask(&Control::EndSession { kill: typed.has(KILL.name) }, None, |answer| match answer {
+    let granted = session.ask(&Control::EndSession { kill: line.has(KILL) }, None, |answer| match answer {
         Control::JobList(listed) => {
             jobs = listed.len();
             None

@@ -3,7 +3,6 @@
 use crate::flags::FlagError;
 use crate::flags::parsed::Parsed;
 use crate::flags::session_nodes::{SessionNodes, SessionNodesError, StatedSlots};
-use crate::flags::table;
 use crate::out;
 use crate::surroundings::Surroundings;
 use wireup_node::session::{Attached, CallError, Calling, DEFAULT_NAME, Facts, Place, PlaceError};
@@ -21,8 +20,7 @@ pub fn find(parsed: &Parsed) -> Result<Found, String> {
     if parsed.no_session {
         return if parsed.session.is_some() { Err(FlagError::SessionTwice.to_string()) } else { Ok(Found::None) };
     }
-    if let Some(id) = parsed.decided_by_session() {
-        let flag = table::FLAGS.iter().find(|flag| flag.id == id).map(table::Flag::name).unwrap_or_default();
+    if let Some(flag) = parsed.decided_by_session().map(|flag| flag.name()) {
         return if parsed.session.is_some() {
             Err(FlagError::DecidedBySession { flag }.to_string())
         } else {

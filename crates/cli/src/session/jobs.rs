@@ -1,24 +1,35 @@
 //! `wireup jobs`: lists the jobs of a session.
 
-use super::{JSON, SESSION, attach_to, name};
-use crate::flags::command::{Command, Typed};
+use super::{JSON, SESSION, attach_to};
 use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{one_line, since};
+use wireup_flags::{Command, Line, Section, Value, Words};
 use wireup_node::session::{Attached, spool};
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, JobState};
 
-pub const COMMAND: Command = Command { name: "jobs", shared: &[], own: &[JSON, SESSION], words: &[] };
+pub const COMMAND: Command = Command {
+    name: "jobs",
+    purpose: "show the jobs of a session, including finished detached jobs whose output was not shown yet",
+    intro: "
+  wireup jobs
+  wireup jobs --session lab
+  wireup jobs --json            for programs
+",
+    words: Words::Named(&[]),
+    sections: &[Section { title: "Flags", flags: &[SESSION, JSON] }],
+    end: "",
+};
 
-pub fn run(typed: &Typed) -> Result<u8, String> {
-    let name = name(typed).map_err(|error| error.to_string())?;
+pub fn run(line: &Line) -> Result<u8, String> {
+    let name = line.one(SESSION, Value::text)?;
     let mut session = attach_to(&name)?;
     let jobs = list(&mut session)?;
     let host = |agent: &AgentId| session.welcome.nodes.get(agent.index()).map_or("", |node| node.host.as_str());
     let detached = spool::jobs(&name);
-    if typed.has(JSON.name) {
+    if line.has(JSON) {
         let running = jobs.iter().map(|job| {
             serde_json::json!({
                 "job": job.job.0,

@@ -1,25 +1,37 @@
 //! `wireup kill`: sends a signal to a job, or ends it, whichever user command started it.
 
-use super::{SESSION, attach_to, name};
-use crate::flags::command::{Command, Own, Typed};
+use super::{SESSION, attach_to};
 use crate::out;
 use crate::words::signal_number;
+use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::Control;
 
-const SIGNAL: Own = Own { name: "signal", value: Some("SIGNAL") };
+const SIGNAL: Flag =
+    Flag::value(&["--signal"], "SIGNAL", "Send this signal, such as TERM or SIGUSR1, by name or number.");
 
-pub const COMMAND: Command = Command { name: "kill", shared: &[], own: &[SIGNAL, SESSION], words: &["JOB"] };
+pub const COMMAND: Command = Command {
+    name: "kill",
+    purpose: "end a job of a session, or send it a signal, whoever started it",
+    intro: "
+  wireup kill 7                 SIGTERM to its ranks, after the time of --kill-grace SIGKILL
+  wireup kill --signal USR1 7
+  wireup kill --session lab 7
 
-pub fn run(typed: &Typed) -> Result<u8, String> {
-    let name = name(typed).map_err(|error| error.to_string())?;
-    let job = job(typed)?;
-    let signal = match typed.text(SIGNAL.name).map_err(|error| error.to_string())? {
-        None => None,
-        Some(text) => Some(signal_number(&text).ok_or_else(|| {
-            format!("--signal {text}: give the name of a signal, such as TERM or SIGUSR1, or its number")
-        })?),
-    };
+wireup jobs lists the numbers.
+",
+    words: Words::Named(&["JOB"]),
+    sections: &[Section { title: "Flags", flags: &[SIGNAL, SESSION] }],
+    end: "",
+};
+
+pub fn run(line: &Line) -> Result<u8, String> {
+    let name = line.one(SESSION, Value::text)?;
+    let job = job(line)?;
+    let signal = line.last(SIGNAL, |value| {
+        let advice = "give the name of a signal, such as TERM or SIGUSR1, or its number";
+        signal_number(&value.text()?).ok_or_else(|| value.refused(advice))
+    })?;
     let mut session = attach_to(&name)?;
     kill(&mut session, job, signal, "wireup kill")?;
     if signal.is_none() {
@@ -45,7 +57,7 @@ pub fn kill(
 }
 
 /// The job that the command names.
-pub fn job(typed: &Typed) -> Result<JobId, String> {
-    let word = typed.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+pub fn job(line: &Line) -> Result<JobId, String> {
+    let word = line.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     word.parse().map(JobId).map_err(|_| format!("{word} is not a job number; see wireup jobs"))
 }

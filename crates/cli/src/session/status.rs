@@ -1,17 +1,32 @@
 //! `wireup status`: shows the nodes of one session or of all sessions.
 
 use super::{JSON, SESSION, attach_to, nobody};
-use crate::flags::command::{Command, Typed};
 use crate::hosts::collapse_short;
 use crate::out;
 use crate::words::{count, one_line, since};
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
+use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 use wireup_node::session::{DEFAULT_NAME, Facts, Place};
 use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, NodeState, Presence};
 
-pub const COMMAND: Command = Command { name: "status", shared: &[], own: &[JSON, SESSION], words: &[] };
+const ONLY: Flag = Flag { help: "Only this session.", default: None, ..SESSION };
+
+pub const COMMAND: Command = Command {
+    name: "status",
+    purpose: "show the sessions of this user, their nodes, what is lost and why",
+    intro: "
+  wireup status                 all sessions
+  wireup status --session lab
+  wireup status --json          for programs
+",
+    words: Words::Named(&[]),
+    sections: &[Section { title: "Flags", flags: &[ONLY, JSON] }],
+    end: "
+Exit code: 0 all nodes are up, 1 some are lost or a session does not answer, 125 there is no session.
+",
+};
 
 /// Exit code if a node is lost or a session cannot be contacted.
 const NOT_ALL: u8 = 1;
@@ -26,8 +41,8 @@ struct Status {
     jobs: Vec<JobEntry>,
 }
 
-pub fn run(typed: &Typed) -> Result<u8, String> {
-    let asked = typed.text(SESSION.name).map_err(|error| error.to_string())?;
+pub fn run(line: &Line) -> Result<u8, String> {
+    let asked = line.last(ONLY, Value::text)?;
     let names = match &asked {
         Some(name) => vec![name.clone()],
         None => Place::names(),
@@ -46,7 +61,7 @@ pub fn run(typed: &Typed) -> Result<u8, String> {
             }
         }
     }
-    if typed.has(JSON.name) {
+    if line.has(JSON) {
         let sessions: Vec<_> = all.iter().map(json).collect();
         out::print(&format!("{}\n", serde_json::Value::Array(sessions)));
     } else {

@@ -1,17 +1,17 @@
 //! `wireup up`: starts a session, or restarts its lost nodes.
 
-use super::{SESSION, attach_to};
+use super::attach_to;
 use crate::flags::chosen::may_name_hosts;
-use crate::flags::command::{Command, Own, Typed};
-use crate::flags::parsed::{Parsed, Section};
+use crate::flags::parsed::Parsed;
 use crate::flags::session;
-use crate::flags::table::Id;
+use crate::flags::table as flag;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::out;
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 use wireup_node::session::{
     Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words,
 };
@@ -19,30 +19,41 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
 use wireup_wire::session::{NodeState, Presence};
 
-const LINGER: Own = Own { name: "linger", value: None };
-const NAME: Own = Own { name: "name", value: Some("NAME") };
+/// With the name that other commands use.
+const NAME: Flag = Flag::value(
+    &["--name", "--session"],
+    "NAME",
+    "The name of the session. Default: default, the one that wireup run looks for.",
+);
+const LINGER: Flag =
+    Flag::switch(&["--linger"], "The session keeps running when its log-in has ended, until wireup down.");
 
 pub const COMMAND: Command = Command {
     name: "up",
-    shared: &[
-        Id::VirtualNodes,
-        Id::Hosts,
-        Id::HostFile,
-        Id::Slots,
-        Id::Start,
-        Id::Fanout,
-        Id::RemoteShell,
-        Id::Interface,
-        Id::Encrypt,
-        Id::StartTimeout,
-        Id::NodeTimeout,
-        Id::AgentTransport,
-        Id::InjectLinkDelay,
-        Id::Record,
-        Id::Verbose,
+    purpose: "start a session: agents that keep running, so that runs need not start their own",
+    intro: "
+  wireup up --hosts n[0-63]             agents on 64 machines; returns when they have started
+  wireup up --hostfile hosts --name lab
+  wireup up --virtual-nodes 4           4 nodes that are all this machine
+  wireup run -n 256 ./app               runs there: no ssh, no new agents; --session lab for one that is named
+  wireup up                             restarts the lost nodes of a running session
+  wireup down                           ends it
+
+The session ends with the log-in that started it, unless --linger. Only this user can use it. Nodes that cannot be
+started are reported; the session runs without them. If a node is lost later, its jobs end, but no others.
+",
+    words: Words::Named(&[]),
+    sections: &[
+        Section {
+            title: "The session",
+            flags: &[NAME, LINGER, flag::VIRTUAL_NODES, flag::SLOTS, flag::AGENT_TRANSPORT],
+        },
+        Section { title: "Machines", flags: flag::MACHINES },
+        Section { title: "To see what happens", flags: &[flag::VERBOSE, flag::RECORD] },
     ],
-    own: &[NAME, LINGER, SESSION],
-    words: &[],
+    end: "
+Exit code: 0 all nodes are up, 1 some are not, 125 there is no session.
+",
 };
 
 /// Exit code if the session runs but some node is missing.
@@ -54,13 +65,13 @@ const TELLING: Duration = Duration::from_secs(30);
 const BEGINNING_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
 
-pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
-    let text = |own: &Own| typed.text(own.name).map_err(|error| error.to_string());
-    let name = text(&NAME)?.or(text(&SESSION)?).unwrap_or_else(|| DEFAULT_NAME.to_owned());
-    let surroundings = Surroundings::read(|env| may_name_hosts(&typed.parsed, Env(env)))
+pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
+    let name = line.last(NAME, Value::text)?.unwrap_or_else(|| DEFAULT_NAME.to_owned());
+    let parsed = Parsed::read(line)?;
+    let surroundings = Surroundings::read(|env| may_name_hosts(&parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let (spec, told) = session::standing(&typed.parsed, &surroundings, &name).map_err(|error| error.to_string())?;
-    let lingers = typed.has(LINGER.name);
+    let (spec, told) = session::standing(&parsed, &surroundings, &name).map_err(|error| error.to_string())?;
+    let lingers = line.has(LINGER);
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
     let begun = matches!(claim, Claim::Ours);
     if begun {
@@ -85,11 +96,11 @@ pub fn run(typed: &Typed, process_ns: u64) -> Result<u8, String> {
         let result = daemon::begin(&place, spec.clone(), &facts, owner, process_ns);
         result.map_err(|error| format!("cannot start session {name}: {error}"))?;
     } else {
-        names_nothing_new(typed, &name)?;
+        names_nothing_new(line, &name)?;
     }
     drop(place);
     let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
-    report(session, &name, &spec, begun, typed.parsed.verbose)
+    report(session, &name, &spec, begun, parsed.verbose)
 }
 
 /// The variable of the allocation whose end also ends the session's agents.
@@ -110,9 +121,8 @@ fn attach_when_begun(name: &str) -> Result<Attached, String> {
 }
 
 /// Checks that an existing session is only asked for its lost nodes, not for other hosts or settings.
-fn names_nothing_new(typed: &Typed, name: &str) -> Result<(), String> {
-    let nothing = Parsed { verbose: typed.parsed.verbose, ..Parsed::default() };
-    match *typed.parsed != nothing || typed.section != Section::default() || typed.has(LINGER.name) {
+fn names_nothing_new(line: &Line, name: &str) -> Result<(), String> {
+    match line.given.iter().any(|given| !given.is(NAME) && !given.is(flag::VERBOSE)) {
         true => Err(format!(
             "session {name} is already running; to restart its lost nodes run wireup up without hosts and other flags; \
              wireup down ends it; --name starts another session"

@@ -71,10 +71,6 @@ impl Notes {
                 let who = names(&mut agents.clone(), setting);
                 vec![format!("waiting for nodes that are not up yet: {who}; see wireup status; Ctrl-C ends the job")]
             }
-            // Read by `wireup bench`.
-            Note::Measured { bytes, iterations, total_ns, median_ns, least_ns, .. } => {
-                vec![format!("measured {bytes} {iterations} {total_ns} {median_ns} {least_ns}")]
-            }
             Note::Routed { agent, peer, problem } => {
                 self.routed += 1;
                 if self.routed > ROUTED_SHOWN {

@@ -1,6 +1,7 @@
 //! `wireup bench p2p | coll` with few sizes: every transport and scheme is measured; times are not checked.
 
 use crate::harness::Run;
+use crate::harness::libraries::folder;
 use std::fs;
 use std::path::PathBuf;
 
@@ -19,8 +20,10 @@ impl Results {
         let at = |name: &str| self.0.join(name).display().to_string();
         let files = ["--json", &at("out.json"), "--csv", &at("out.csv"), "--svg", &self.0.display().to_string()]
             .map(str::to_owned);
+        let library = folder().join(xtask::libraries::file("pmi2")).display().to_string();
+        let library = ["--library".to_owned(), library];
         let words = ["bench"].into_iter().chain(words.split_whitespace()).map(str::to_owned);
-        let outcome = Run::wireup(words.chain(files)).succeed();
+        let outcome = Run::wireup(words.chain(library).chain(files)).succeed();
         assert!(!outcome.out().contains("failed"), "{outcome}");
         let json: serde_json::Value = serde_json::from_slice(&fs::read(at("out.json")).unwrap()).unwrap();
         assert_eq!(json["format"], 1);
@@ -43,14 +46,14 @@ fn wanted(names: &[&str], sizes: &[&str]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn messages_between_two_agents() {
+fn messages_over_the_links_of_agents() {
     let results = Results::of("p2p");
     let words = "p2p --nodes 3 --fanout 2 --rounds 1 --sizes 8,100000 --iterations-small 5 --iterations-large 2 --only bare,tcp,tree";
     assert_eq!(results.run(words, "p2p-latency.svg"), wanted(&["bare C", "tcp", "tree"], &["8", "100000"]));
 }
 
 #[test]
-fn allgathers_among_all() {
+fn allgathers_of_one_rank_on_each_node() {
     let results = Results::of("coll");
     let words = "coll --nodes 5 --fanout 2 --rounds 1 --sizes 8,60000 --iterations-small 5 --iterations-large 2 \
                  --only tree,ring/tcp,ring/tree,log/tcp,log/tree";

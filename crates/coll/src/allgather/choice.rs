@@ -1,6 +1,6 @@
 //! Picks the allgather algorithm from the number of nodes and the total number of bytes.
 //!
-//! Measured by `wireup bench coll` among 16 and 64 agents of one machine with two cores, latency of an allgather (ms):
+//! Measured by `wireup bench coll` among 16 and 64 nodes of one machine with two cores, latency of an allgather (ms):
 //!
 //! ```text
 //!   bytes per node            64     1 Ki    4 Ki   16 Ki   64 Ki

@@ -11,10 +11,10 @@ mod waiting;
 use super::jobs::Jobs;
 use super::keepers::Keepers;
 use super::link_config::LinkConfig;
+use super::link_end;
 use super::links::LinkSet;
 use super::memory::RankMemory;
 use super::shells::Shells;
-use super::spin::Spin;
 use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
 use crate::transport::link::Link;
@@ -31,9 +31,6 @@ use wireup_proto::{Agent, AgentConfig, Instant};
 use wireup_wire::frame::Frame;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Secret, SessionSpec};
-
-/// Most bytes per read; large fences arrive in pieces of this size.
-const READ_BYTES_MAX: usize = 256 << 10;
 
 pub struct AgentDriver {
     /// CPUs that ranks on this node may use.
@@ -58,7 +55,6 @@ pub struct AgentDriver {
     left: bool,
     /// The state machine knows the addresses at which others dial in.
     listening: bool,
-    spin: Spin,
     /// The deadline as of the last call of `deadline_ns`.
     due_ns: Option<u64>,
     orphans: Orphans,
@@ -105,12 +101,11 @@ impl AgentDriver {
             shells: None,
             recorder,
             inputs: Vec::new(),
-            buffer: vec![0; READ_BYTES_MAX].into(),
+            buffer: vec![0; link_end::READ_BYTES_MAX].into(),
             for_launcher: Vec::new(),
             unsent: false,
             left: false,
             listening: false,
-            spin: Spin::default(),
             due_ns: None,
             orphans: Orphans::default(),
         })

@@ -19,8 +19,6 @@ pub struct LinkConfig {
     /// A link that is silent for this long is lost; 0: never.
     pub node_timeout_ns: u64,
     pub encrypt: bool,
-    /// Delay of frames of collectives before they are sent.
-    pub delay_ns: u64,
     /// `--interface`, as the user wrote it.
     pub interface: Option<String>,
     /// `SSH_CONNECTION` of the remote shell that started this agent. `None` for the root, whatever its environment says.
@@ -41,7 +39,6 @@ impl LinkConfig {
             start_timeout_ns: session.start_timeout_ns,
             node_timeout_ns: session.node_timeout_ns,
             encrypt: session.encrypt,
-            delay_ns: session.link_delay_ns,
             interface: session.interface.clone(),
             ssh: parent
                 .and(ssh_connection)

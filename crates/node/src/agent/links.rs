@@ -6,22 +6,22 @@
 //! not even sent a hello is closed in favour of the next. So strangers that hold connections open cannot keep children out, which need
 //! no more than a round trip.
 
-mod delay;
 mod dialling;
 mod guests;
 mod receiving;
 mod rejoin;
 mod sending;
 mod silence;
+mod waiting;
 
 use super::link_config::LinkConfig;
+use super::spin::Spin;
 use super::token::Token;
 pub use super::transports::ListenError;
 use super::transports::{Transport, Transports, Which};
 use super::turn::Turn;
 use crate::transport::attempts::Attempt;
 use crate::transport::link::{Link, LinkError, Received};
-use delay::DelayLine;
 use dialling::Dial;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -55,8 +55,7 @@ pub struct LinkSet {
     unreachable: Option<String>,
     /// When to check whether unacknowledged bytes are answered; set only while there may be some.
     look_ns: Option<u64>,
-    /// Present if links should seem slower than they are.
-    delay: Option<DelayLine>,
+    spin: Spin,
 }
 
 struct Entry {
@@ -82,7 +81,7 @@ impl LinkSet {
     pub fn new(me: AgentId, secret: Option<Secret>, config: LinkConfig) -> Self {
         LinkSet {
             me,
-            delay: DelayLine::new(config.delay_ns),
+            spin: Spin::new(wireup_os::bind::allowed().map_or(1, |cpus| cpus.len())),
             transports: Transports::new(&config),
             config,
             secret,
@@ -148,9 +147,6 @@ impl LinkSet {
         if self.look_ns.is_some_and(|at| at <= now_ns) {
             self.look(turn);
         }
-        while let Some((id, frame)) = self.delay.as_mut().and_then(|delay| delay.pop(now_ns)) {
-            self.send_now(id, frame);
-        }
         self.dial_due(now_ns, turn.reactor, turn.inputs);
         for which in Which::ALL {
             if let Some(transport) = self.transports.get(*which) {
@@ -167,8 +163,7 @@ impl LinkSet {
         let under_way = (!self.dials.is_empty()).then(under_way).flatten();
         let dials = self.dials.values().filter_map(Dial::deadline_ns);
         let transports = self.transports.each().filter_map(Transport::deadline_ns);
-        let delayed = self.delay.as_ref().and_then(DelayLine::deadline_ns);
-        dials.chain(transports).chain(under_way).chain(guest).chain(self.look_ns).chain(delayed).min()
+        dials.chain(transports).chain(under_way).chain(guest).chain(self.look_ns).min()
     }
 
     /// Opens the transport that all agents must have, and returns the point at which others reach this agent by it.

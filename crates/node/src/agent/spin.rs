@@ -13,6 +13,8 @@ const UNASKED_MAX: u32 = 16;
 
 #[derive(Default)]
 pub struct Spin {
+    /// Too few cpus to poll: the other agent may need this one.
+    is_off: bool,
     /// Chances to skip before the next poll.
     left_out: u32,
     /// How many were skipped before the last one.
@@ -23,6 +25,11 @@ pub struct Spin {
 }
 
 impl Spin {
+    /// For an agent that may use this many cpus.
+    pub fn new(cpus: usize) -> Spin {
+        Spin { is_off: cpus < 2, ..Spin::default() }
+    }
+
     /// Another agent has just sent something.
     pub fn on_talk(&mut self) {
         self.talked = true;
@@ -30,7 +37,7 @@ impl Spin {
 
     /// Until when to poll, if that may pay off.
     pub fn until_ns(&mut self, now_ns: u64) -> Option<u64> {
-        if !std::mem::take(&mut self.talked) {
+        if !std::mem::take(&mut self.talked) || self.is_off {
             return None;
         }
         if self.left_out > 0 {
@@ -61,6 +68,9 @@ mod tests {
     fn it_looks_as_long_as_that_pays() {
         let mut spin = Spin::default();
         assert_eq!(spin.until_ns(5), None, "no agent has sent anything");
+        let mut alone = Spin::new(1);
+        alone.on_talk();
+        assert_eq!(alone.until_ns(5), None, "the other agent needs the cpu");
         for _ in 0..3 {
             spin.on_talk();
             assert_eq!(spin.until_ns(5), Some(5 + SPIN_NS));

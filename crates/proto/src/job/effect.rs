@@ -114,8 +114,6 @@ pub enum Effect {
     DropDeferred,
     /// As `DropDeferred`, because their server failed.
     GiveHeldUp,
-    /// The benchmark has finished: start the ranks.
-    BenchOver,
     /// The kill did not end everything in time.
     GiveUp,
     /// Report the missing ranks.

@@ -90,11 +90,6 @@ pub enum JobInput {
         from: AgentId,
         message: Between,
     },
-    /// A benchmark message from another agent.
-    Bench {
-        from: AgentId,
-        frame: Frame,
-    },
     /// A failure of this node.
     FailHere(Cause),
     /// A cause that is not on any node ends it.

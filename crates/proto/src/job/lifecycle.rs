@@ -8,7 +8,7 @@
 //!                                                          all gone
 //! ```
 //!
-//! *Held*: local ranks wait for the link to the parent, a benchmark, or their PMIx server. *Starting*: not all ranks of the subtree are
+//! *Held*: local ranks wait for the link to the parent, or for their PMIx server. *Starting*: not all ranks of the subtree are
 //! running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
 //! still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
 //! reported.
@@ -76,8 +76,6 @@ impl Stage {
 pub enum Wait {
     /// The link to the parent.
     Link,
-    /// The benchmark that runs before they start.
-    Bench,
     /// Their PMIx server.
     Server,
 }

@@ -73,7 +73,7 @@ impl Early {
     }
 
     fn on_frame(&mut self, view: &View<'_>, from: AgentId, frame: Frame, fx: &mut Effects) {
-        let is_beside = matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Bench);
+        let is_beside = matches!(frame.kind, Kind::Direct | Kind::Modex);
         if !is_beside && !view.policy.has_trees_of_jobs() {
             return;
         }

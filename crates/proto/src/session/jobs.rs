@@ -138,7 +138,6 @@ impl Jobs {
                 let message: Between = peer::decode(&frame.payload)?;
                 JobInput::Between { from, message }
             }
-            Kind::Bench => JobInput::Bench { from, frame },
             Kind::Direct => JobInput::Direct { from, frame },
             Kind::Control => {
                 self.on_control(tree, Some(from), id, peer::decode(&frame.payload)?, fx);

@@ -1,6 +1,7 @@
 use super::*;
-use crate::flags::table::{FLAGS, dashed};
 use proptest::prelude::*;
+use std::os::unix::ffi::OsStringExt;
+use wireup_flags::Takes;
 
 fn try_parse(line: &str) -> Result<Wish, String> {
     parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
@@ -128,7 +129,7 @@ fn mistakes_are_one_line_with_the_next_step() {
     assert!(refused("-n 1 ./a : -n 2").starts_with("program 2 of the command line is missing"));
     assert!(refused("-n 1 ./a : : ./b").starts_with("program 2 of the command line is missing"));
     assert!(refused(": ./b").starts_with("program 1 of the command line is missing"));
-    assert!(refused("-n 1 -- : ./b").contains("no program"));
+    assert!(refused("-n 1 -- : ./b").starts_with("program 1 of the command line is missing"));
 }
 
 #[test]
@@ -146,12 +147,26 @@ fn words_need_not_be_utf8() {
     assert!(parse([OsString::from_vec(b"--\xff".to_vec())]).is_err());
 }
 
+#[test]
+fn every_flag_is_read() {
+    let values = ["1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1"];
+    let without = parsed("./a");
+    for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {
+        let lines = values.map(|value| match flag.takes {
+            Takes::Nothing => format!("{} ./a", flag.name()),
+            _ => format!("{} {value} ./a", flag.name()),
+        });
+        let is_read = |line: &String| matches!(try_parse(line), Ok(Wish::Run(parsed)) if *parsed != without);
+        assert!(lines.iter().any(is_read), "{}", flag.name());
+    }
+}
+
 /// Words that are valid one by one, though not necessarily in this order.
 fn any_word() -> impl Strategy<Value = OsString> {
-    let known = prop::sample::select(FLAGS.iter().flat_map(|flag| flag.names).copied().collect::<Vec<_>>());
+    let known = prop::sample::select(flag::RUN.flags().flat_map(|flag| flag.names).copied().collect::<Vec<_>>());
     prop_oneof![
-        known.clone().prop_map(|name| dashed(name).into()),
-        (known, "[0-9a-z=:.]{0,4}").prop_map(|(name, value)| format!("-{name}={value}").into()),
+        known.clone().prop_map(OsString::from),
+        (known, "[0-9a-z=:.]{0,4}").prop_map(|(name, value)| format!("{name}={value}").into()),
         prop::sample::select(vec![":", "--", "-", "--=", "-=1", "4", "A=1", "./a", ""]).prop_map(OsString::from),
         proptest::collection::vec(any::<u8>(), 0..6).prop_map(OsString::from_vec),
     ]

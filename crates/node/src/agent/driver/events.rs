@@ -9,18 +9,11 @@ use wireup_os::reactor::Event;
 
 impl AgentDriver {
     pub fn on_event(&mut self, token: Token, event: Event) {
-        let Self { reactor, links, jobs, shells, inputs, buffer, spin, .. } = self;
+        let Self { reactor, links, jobs, shells, inputs, buffer, .. } = self;
         let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
         match &token {
-            Token::Transport(which) => {
-                if links.on_transport(*which, turn) {
-                    spin.on_talk();
-                }
-            }
-            Token::Link(id) => {
-                links.on_event(*id, event, turn);
-                spin.on_talk();
-            }
+            Token::Transport(which) => links.on_transport(*which, turn),
+            Token::Link(id) => links.on_event(*id, event, turn),
             Token::Shells => {
                 if let Some(shells) = shells {
                     shells.on_keeper(turn);

@@ -4,7 +4,6 @@ use super::AgentDriver;
 use crate::agent::ranks::JobRanks;
 use crate::agent::turn::Turn;
 use std::io;
-use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::Event;
 use wireup_proto::io::Input;
@@ -13,52 +12,8 @@ impl AgentDriver {
     /// Waits for events, at most until `until_ns`; the caller dispatches them.
     pub fn wait(&mut self, until_ns: Option<u64>) -> io::Result<Vec<Event>> {
         self.flush_recording();
-        if let Some(events) = self.look_again(until_ns)? {
-            return Ok(events);
-        }
-        let mut timeout = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(monotonic_ns())));
-        if !self.links.arm() {
-            self.poll_links();
-            // A transport that is always busy must not keep other descriptors from being checked.
-            timeout = Some(Duration::ZERO);
-        }
-        Ok(self.reactor.wait(timeout)?.to_vec())
-    }
-
-    fn poll_links(&mut self) {
         let Self { reactor, links, inputs, buffer, .. } = self;
-        links.poll(&mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs });
-    }
-
-    /// Polls for a moment, in case another agent sends more; `None`: it is time to sleep.
-    fn look_again(&mut self, until_ns: Option<u64>) -> io::Result<Option<Vec<Event>>> {
-        if self.cpus < 2 {
-            return Ok(None);
-        }
-        let now_ns = monotonic_ns();
-        let Some(mut end_ns) = self.spin.until_ns(now_ns) else { return Ok(None) };
-        end_ns = end_ns.min(until_ns.unwrap_or(end_ns));
-        loop {
-            self.poll_links();
-            if self.spin.may_read_first() {
-                let Self { reactor, links, inputs, buffer, .. } = self;
-                links.read_hot(&mut Turn { now_ns, reactor, buffer, inputs });
-                if !self.inputs.is_empty() {
-                    self.spin.on_result(true);
-                    self.spin.on_talk();
-                    return Ok(Some(Vec::new()));
-                }
-            }
-            let events = self.reactor.wait(Some(Duration::ZERO))?;
-            if !events.is_empty() || !self.inputs.is_empty() {
-                self.spin.on_result(true);
-                return Ok(Some(events.to_vec()));
-            }
-            if monotonic_ns() >= end_ns {
-                self.spin.on_result(false);
-                return Ok(None);
-            }
-        }
+        links.wait(until_ns, reactor, buffer, inputs)
     }
 
     /// When `on_tick` is due.

@@ -17,10 +17,17 @@ impl LinkSet {
         self.transports.listen(reactor)
     }
 
-    /// A transport has incoming connections, or events for its links. `true`: there may have been traffic on links.
-    pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) -> bool {
-        let Some(transport) = self.transports.get(which) else { return false };
-        let is_polled = transport.is_polled();
+    /// A transport has incoming connections, or events for its links.
+    pub fn on_transport(&mut self, which: Which, turn: &mut Turn<'_>) {
+        if self.transports.get(which).is_some_and(|transport| transport.is_polled()) {
+            // There may have been traffic on its links.
+            self.spin.on_talk();
+        }
+        self.take_in_all(which, turn);
+    }
+
+    fn take_in_all(&mut self, which: Which, turn: &mut Turn<'_>) {
+        let Some(transport) = self.transports.get(which) else { return };
         for carrier in transport.take_in(turn.now_ns, turn.reactor) {
             self.take_in(carrier, turn);
         }
@@ -30,20 +37,19 @@ impl LinkSet {
                 self.on_event(id, Event { token, readable: true, writable: true, hangup: false }, turn);
             }
         }
-        is_polled
     }
 
     /// Takes events of transports that have no descriptor for them.
-    pub fn poll(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn poll(&mut self, turn: &mut Turn<'_>) {
         for which in Which::ALL {
             if self.transports.get(*which).is_some_and(|transport| transport.is_polled()) {
-                self.on_transport(*which, turn);
+                self.take_in_all(*which, turn);
             }
         }
     }
 
     /// Call before a wait; `false`: `poll` has more to do first.
-    pub fn arm(&mut self) -> bool {
+    pub(super) fn arm(&mut self) -> bool {
         Which::ALL.iter().all(|which| self.transports.get(*which).is_none_or(|transport| transport.arm()))
     }
 

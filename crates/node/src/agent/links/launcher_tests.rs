@@ -1,15 +1,16 @@
 //! Bounds on the memory that a launcher can make us hold by not reading.
 
-use super::tests::{End, config, frame};
+use super::tests::{config, frame};
 use super::*;
+use crate::agent::link_end::LinkEnd;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use wireup_wire::frame::Class;
 use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 
 /// Links with a launcher, and the launcher's end of its socket.
-fn with_launcher() -> (End, LinkId, UnixStream) {
-    let mut end = End::new(AgentId(0), config("lo", false));
+fn with_launcher() -> (LinkEnd, LinkId, UnixStream) {
+    let mut end = LinkEnd::of(AgentId(0), config("lo", false));
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let link = Link::local(ours.into(), Default::default());
@@ -18,7 +19,7 @@ fn with_launcher() -> (End, LinkId, UnixStream) {
     (end, id, theirs)
 }
 
-fn heard(end: &End) -> usize {
+fn heard(end: &LinkEnd) -> usize {
     end.inputs.iter().filter(|input| matches!(input, Input::LinkBytes { .. })).count()
 }
 
@@ -26,20 +27,20 @@ fn heard(end: &End) -> usize {
 fn a_launcher_that_does_not_read_is_not_heard() {
     let (mut end, id, mut launcher) = with_launcher();
     launcher.write_all(b"one").unwrap();
-    end.turn();
+    end.pass();
     assert_eq!(heard(&end), 1);
     let answer = frame(Class::Control, 4 << 20);
     end.links.send(id, answer.clone());
-    end.turn();
+    end.pass();
     launcher.write_all(b"two").unwrap();
-    end.turn();
-    let End { links, reactor, buffer, inputs } = &mut end;
+    end.pass();
+    let LinkEnd { links, reactor, buffer, inputs } = &mut end;
     links.read_hot(&mut Turn { now_ns: 0, reactor, buffer, inputs });
     assert_eq!(heard(&end), 1, "the request must not be read while an answer waits");
     let mut taken = vec![0; answer.wire_len()];
     let reader = std::thread::spawn(move || launcher.read_exact(&mut taken).map(|()| launcher));
     while heard(&end) == 1 {
-        end.turn();
+        end.pass();
     }
     reader.join().unwrap().unwrap();
     assert_eq!(end.problem(), None);
@@ -52,10 +53,10 @@ fn a_launcher_is_let_go_when_too_much_waits_for_it() {
     for sent in (0..=LAUNCHER_UNREAD_BYTES_MAX).step_by(1 << 20) {
         assert_eq!(end.problem(), None, "{sent}");
         end.links.send(id, piece.clone());
-        end.turn();
+        end.pass();
     }
     // A piece that is partly sent does not count.
     end.links.send(id, piece);
-    end.turn();
+    end.pass();
     assert!(end.problem().is_some_and(|problem| problem.contains("does not read")), "{:?}", end.problem());
 }

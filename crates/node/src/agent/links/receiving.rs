@@ -10,6 +10,7 @@ use wireup_wire::peer::{Hello, Role};
 
 impl LinkSet {
     pub fn on_event(&mut self, id: LinkId, event: Event, turn: &mut Turn<'_>) {
+        self.spin.on_talk();
         let Some(entry) = self.links.get_mut(&id) else {
             return;
         };
@@ -49,7 +50,7 @@ impl LinkSet {
     }
 
     /// Reads the link that last received something, without asking the reactor first.
-    pub fn read_hot(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn read_hot(&mut self, turn: &mut Turn<'_>) {
         let is_heard = |entry: &Entry| entry.kind == Kind::Up && entry.interest.readable;
         let Some(id) = self.hot.filter(|id| self.links.get(id).is_some_and(is_heard)) else {
             return;

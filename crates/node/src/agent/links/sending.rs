@@ -3,22 +3,14 @@
 use super::LinkSet;
 use crate::agent::token::Token;
 use crate::transport::link::LinkError;
-use wireup_os::clock::monotonic_ns;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{Input, LinkId};
-use wireup_wire::frame::{Class, Frame};
+use wireup_wire::frame::Frame;
 use wireup_wire::limits::LAUNCHER_UNREAD_BYTES_MAX;
 
 impl LinkSet {
     /// Queues a frame for a link; `flush` sends it.
     pub fn send(&mut self, id: LinkId, frame: Frame) {
-        match &mut self.delay {
-            Some(delay) if frame.class == Class::Exchange => delay.push(monotonic_ns(), id, frame),
-            _ => self.send_now(id, frame),
-        }
-    }
-
-    pub(super) fn send_now(&mut self, id: LinkId, frame: Frame) {
         if let Some(entry) = self.links.get_mut(&id) {
             entry.link.send(frame);
             if self.dirty.last() != Some(&id) {

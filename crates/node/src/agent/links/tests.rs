@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::link_end::LinkEnd;
 use crate::agent::transports::Offer;
 use crate::transport::handshake::{Handshake, Terms};
 use bytes::Bytes;
@@ -15,45 +16,17 @@ const TIMEOUT_NS: u64 = 30_000_000_000;
 /// Most turns of both ends until an expected event; each waits 10 ms at most.
 const TURNS_MAX: usize = 2_000;
 
-/// One agent's links, without the agent.
-pub(super) struct End {
-    pub links: LinkSet,
-    pub reactor: Reactor,
-    pub buffer: Vec<u8>,
-    pub inputs: Vec<Input>,
-}
-
-impl End {
-    pub fn new(me: AgentId, config: LinkConfig) -> End {
-        End::knowing(Secret([7; 32]), me, config)
+impl LinkEnd {
+    pub fn of(me: AgentId, config: LinkConfig) -> LinkEnd {
+        LinkEnd::knowing(Secret([7; 32]), me, config)
     }
 
-    pub fn knowing(secret: Secret, me: AgentId, config: LinkConfig) -> End {
-        let links = LinkSet::new(me, Some(secret), config);
-        End { links, reactor: Reactor::new().unwrap(), buffer: vec![0; 64 << 10], inputs: Vec::new() }
+    pub fn knowing(secret: Secret, me: AgentId, config: LinkConfig) -> LinkEnd {
+        LinkEnd::new(me, secret, config).unwrap()
     }
 
-    /// One turn, as in the driver.
-    pub fn turn(&mut self) {
-        let now_ns = monotonic_ns();
-        let wait = if self.links.arm() { Duration::from_millis(10) } else { Duration::ZERO };
-        if wait.is_zero() {
-            let turn = &mut Turn { now_ns, reactor: &self.reactor, buffer: &mut self.buffer, inputs: &mut self.inputs };
-            self.links.poll(turn);
-        }
-        let events = self.reactor.wait(Some(wait)).unwrap().to_vec();
-        let turn = &mut Turn { now_ns, reactor: &self.reactor, buffer: &mut self.buffer, inputs: &mut self.inputs };
-        for event in events {
-            match Token::unpack(event.token) {
-                Some(Token::Transport(which)) => drop(self.links.on_transport(which, turn)),
-                Some(Token::Link(id)) => self.links.on_event(id, event, turn),
-                other => panic!("only links are watched: {other:?}"),
-            }
-        }
-        if self.links.deadline_ns().is_some_and(|due_ns| due_ns <= now_ns) {
-            self.links.on_tick(turn);
-        }
-        self.links.flush(&self.reactor, &mut self.inputs);
+    pub fn pass(&mut self) {
+        self.turn(Duration::from_millis(10)).unwrap();
     }
 
     pub fn up(&self) -> Option<(LinkId, Peer, &str)> {
@@ -92,27 +65,26 @@ pub(super) fn config(interface: &str, encrypt: bool) -> LinkConfig {
         start_timeout_ns: 60_000_000_000,
         node_timeout_ns: TIMEOUT_NS,
         encrypt,
-        delay_ns: 0,
         interface: Some(interface.into()),
         ssh: None,
         by_ssh: false,
     }
 }
 
-fn pair(interface: &str, encrypt: bool) -> (End, End) {
-    (End::new(PARENT, config(interface, encrypt)), End::new(CHILD, config(interface, encrypt)))
+fn pair(interface: &str, encrypt: bool) -> (LinkEnd, LinkEnd) {
+    (LinkEnd::of(PARENT, config(interface, encrypt)), LinkEnd::of(CHILD, config(interface, encrypt)))
 }
 
 /// Whether the kernel's keepalive is on, for each link.
-fn kept_alive(end: &End) -> Vec<bool> {
+fn kept_alive(end: &LinkEnd) -> Vec<bool> {
     end.links.links.values().map(|entry| entry.link.is_kept_alive()).collect()
 }
 
 /// Runs turns of both until `done`.
-fn run(parent: &mut End, child: &mut End, mut done: impl FnMut(&mut End, &mut End) -> bool) {
+fn run(parent: &mut LinkEnd, child: &mut LinkEnd, mut done: impl FnMut(&mut LinkEnd, &mut LinkEnd) -> bool) {
     for _ in 0..TURNS_MAX {
-        parent.turn();
-        child.turn();
+        parent.pass();
+        child.pass();
         if done(parent, child) {
             return;
         }
@@ -120,7 +92,7 @@ fn run(parent: &mut End, child: &mut End, mut done: impl FnMut(&mut End, &mut En
     panic!("the condition was never met; parent {:?}, child {:?}", parent.inputs, child.inputs);
 }
 
-fn both_up(parent: &mut End, child: &mut End) -> bool {
+fn both_up(parent: &mut LinkEnd, child: &mut LinkEnd) -> bool {
     parent.up().is_some() && child.up().is_some()
 }
 
@@ -183,7 +155,7 @@ fn an_address_that_does_not_answer_costs_no_more_than_its_turn() {
 fn whoever_cannot_be_reached_is_named_with_every_address() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let other = |config: LinkConfig, me: AgentId, words: &str| {
-        let (mut parent, mut child) = (End::new(me, config), End::new(CHILD, self::config("127.0.0.1", false)));
+        let (mut parent, mut child) = (LinkEnd::of(me, config), LinkEnd::of(CHILD, self::config("127.0.0.1", false)));
         let mut addresses = vec![refused.clone()];
         addresses.extend(parent.links.listen(&parent.reactor).unwrap());
         let begun = child.links.dial(&addresses, true, &child.reactor);
@@ -197,17 +169,17 @@ fn whoever_cannot_be_reached_is_named_with_every_address() {
     let refused_words = "closed by the other end during the handshake";
     other(config("127.0.0.1", true), PARENT, refused_words);
     other(config("127.0.0.1", false), AgentId(9), refused_words);
-    let mut child = End::new(CHILD, config("127.0.0.1", false));
+    let mut child = LinkEnd::of(CHILD, config("127.0.0.1", false));
     assert_eq!(child.links.dial(&[], true, &child.reactor), Err("it offers no address to connect to".into()));
     assert!(child.links.dial(&["nowhere:1".into()], true, &child.reactor).is_err());
 }
 
 #[test]
 fn an_interface_that_is_not_here_is_said_so() {
-    let mut parent = End::new(PARENT, config("nosuch0", false));
+    let mut parent = LinkEnd::of(PARENT, config("nosuch0", false));
     let error = parent.links.listen(&parent.reactor).unwrap_err().to_string();
     assert!(error.contains("--interface nosuch0; it has ") && error.contains("127.0.0.1/8"), "{error}");
-    let mut parent = End::new(PARENT, config("10.0.0.0/64", false));
+    let mut parent = LinkEnd::of(PARENT, config("10.0.0.0/64", false));
     assert!(parent.links.listen(&parent.reactor).unwrap_err().to_string().contains("10.0.0.0/64 is not a network"));
 }
 
@@ -231,7 +203,7 @@ fn strangers_do_not_keep_children_out() {
     let mut strangers: Vec<TcpStream> = Vec::new();
     while strangers.len() < 2 * UNAUTHENTICATED_LINKS_MAX {
         strangers.extend((0..16).map(|_| TcpStream::connect(&addresses[0]).unwrap()));
-        parent.turn();
+        parent.pass();
     }
     run(&mut parent, &mut child, |parent, _| parent.links.next as usize == 2 * UNAUTHENTICATED_LINKS_MAX + 2);
     assert_eq!(parent.links.guests.len(), UNAUTHENTICATED_LINKS_MAX);
@@ -245,7 +217,7 @@ fn strangers_do_not_keep_children_out() {
 
 #[test]
 fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
-    let mut parent = End::new(PARENT, config("127.0.0.1", false));
+    let mut parent = LinkEnd::of(PARENT, config("127.0.0.1", false));
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     let mut first = Vec::new();
     let hello = Hello {
@@ -262,14 +234,14 @@ fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
     child.write_all(&first).unwrap();
     let mut answer = [0; 1024];
     let length = (0..TURNS_MAX).find_map(|_| {
-        parent.turn();
+        parent.pass();
         child.read(&mut answer).ok()
     });
     let mut confirm = Vec::new();
     handshake.on_bytes(&answer[..length.unwrap()], &mut confirm).expect("the parent's answer, with its version");
     child.write_all(&confirm).unwrap();
     let closed = (0..TURNS_MAX).find_map(|_| {
-        parent.turn();
+        parent.pass();
         child.read(&mut answer).ok()
     });
     assert_eq!(closed, Some(0));
@@ -294,7 +266,7 @@ impl Tap {
         Tap { listener, to, ends: None, seen: Vec::new(), changes: false }
     }
 
-    fn turn(&mut self) {
+    fn pass(&mut self) {
         if let (None, Ok((child, _))) = (&self.ends, self.listener.accept()) {
             let parent = TcpStream::connect(&self.to).unwrap();
             for end in [&child, &parent] {
@@ -328,21 +300,21 @@ fn only_an_encrypted_link_hides_and_guards_its_frames() {
         let address = tap.listener.local_addr().unwrap().to_string();
         child.links.dial(&[address], true, &child.reactor).unwrap();
         run(&mut parent, &mut child, |parent, child| {
-            tap.turn();
+            tap.pass();
             both_up(parent, child)
         });
         let up = child.up().unwrap().0;
         let said = Frame { payload: Bytes::from_static(marker), ..frame(Class::Control, 0) };
         child.links.send(up, said.clone());
         run(&mut parent, &mut child, |parent, _| {
-            tap.turn();
+            tap.pass();
             parent.frames() == [said.clone()]
         });
         assert_eq!(tap.seen.windows(marker.len()).any(|window| window == marker), !encrypt);
         tap.changes = true;
         child.links.send(up, said.clone());
         run(&mut parent, &mut child, |parent, _| {
-            tap.turn();
+            tap.pass();
             parent.problem().is_some() || parent.frames().len() == 2
         });
         let changed = "an encrypted message is damaged or was modified";
@@ -352,18 +324,18 @@ fn only_an_encrypted_link_hides_and_guards_its_frames() {
 }
 
 /// Three agents without parent or child among each other, and the addresses of each.
-fn strangers(interface: &str, encrypt: bool) -> (Vec<End>, Vec<Vec<String>>) {
-    let mut ends: Vec<End> = (5..8).map(|me| End::new(AgentId(me), config(interface, encrypt))).collect();
+fn strangers(interface: &str, encrypt: bool) -> (Vec<LinkEnd>, Vec<Vec<String>>) {
+    let mut ends: Vec<LinkEnd> = (5..8).map(|me| LinkEnd::of(AgentId(me), config(interface, encrypt))).collect();
     let at = ends.iter_mut().map(|end| end.links.listen(&end.reactor).unwrap()).collect();
     (ends, at)
 }
 
-fn dial_direct(end: &mut End, to: u32, at: &[String]) {
+fn dial_direct(end: &mut LinkEnd, to: u32, at: &[String]) {
     let offer = Offer { addresses: at.to_vec(), ..Offer::default() };
     end.links.dial_direct(AgentId(to), offer, &end.reactor, &mut end.inputs);
 }
 
-pub(super) fn direct_links(end: &End) -> BTreeMap<AgentId, LinkId> {
+pub(super) fn direct_links(end: &LinkEnd) -> BTreeMap<AgentId, LinkId> {
     let up = |input: &Input| match input {
         Input::LinkUp { link, peer: Peer::Direct(agent), .. } => Some((*agent, *link)),
         _ => None,
@@ -371,9 +343,9 @@ pub(super) fn direct_links(end: &End) -> BTreeMap<AgentId, LinkId> {
     end.inputs.iter().filter_map(up).collect()
 }
 
-pub(super) fn turn_all(ends: &mut [End], mut done: impl FnMut(&[End]) -> bool) {
+pub(super) fn turn_all(ends: &mut [LinkEnd], mut done: impl FnMut(&[LinkEnd]) -> bool) {
     for _ in 0..TURNS_MAX {
-        ends.iter_mut().for_each(End::turn);
+        ends.iter_mut().for_each(LinkEnd::pass);
         if done(ends) {
             return;
         }
@@ -426,7 +398,7 @@ fn an_agent_that_cannot_be_dialled_is_told_with_every_address() {
         dial_direct(&mut ends[0], 6, &bad);
         assert!(matches!(&ends[0].inputs[..], [Input::DialFailed { problem, .. }] if problem.contains(words)));
     }
-    let mut elsewhere = End::new(AgentId(9), config("nosuch0", false));
+    let mut elsewhere = LinkEnd::of(AgentId(9), config("nosuch0", false));
     dial_direct(&mut elsewhere, 6, &at[1]);
     assert!(
         matches!(&elsewhere.inputs[..], [Input::DialFailed { problem, .. }] if problem.contains("--interface nosuch0"))
@@ -438,10 +410,10 @@ fn an_agent_that_does_not_answer_is_given_up() {
     let (mut ends, _) = strangers("127.0.0.1", false);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     dial_direct(&mut ends[0], 6, &[silent.local_addr().unwrap().to_string()]);
-    ends[0].turn();
+    ends[0].pass();
     let due_ns = monotonic_ns() + HANDSHAKE_NS_MAX;
     assert!(ends[0].links.deadline_ns().is_some_and(|at| at <= due_ns), "an attempt has a deadline");
-    let End { links, reactor, buffer, inputs } = &mut ends[0];
+    let LinkEnd { links, reactor, buffer, inputs } = &mut ends[0];
     links.on_tick(&mut Turn { now_ns: due_ns, reactor, buffer, inputs });
     let within = format!("within {} s", HANDSHAKE_NS_MAX / 1_000_000_000);
     assert!(matches!(&inputs[..], [Input::DialFailed { problem, .. }] if problem.contains(&within)), "{inputs:?}");
@@ -455,7 +427,7 @@ fn what_an_agent_is_to_the_root_does_not_stick_to_later_dials() {
     let incarnation = Rejoin { incarnation: 2, at: 5 };
     rejoin.links.rejoin(addresses.clone(), incarnation, &rejoin.reactor, &mut rejoin.inputs);
     run(&mut root, &mut rejoin, both_up);
-    let peers = |end: &mut End| end.up().map(|(_, peer, _)| peer);
+    let peers = |end: &mut LinkEnd| end.up().map(|(_, peer, _)| peer);
     assert_eq!(peers(&mut root), Some(Peer::Rejoin { agent: CHILD, rejoin: incarnation }));
     assert_eq!(peers(&mut rejoin), Some(Peer::Parent));
     root.inputs.clear();

@@ -1,7 +1,8 @@
 //! Links over UCX between agents, and attacks by strangers who can reach a worker. They run where libucp is installed.
 
-use super::tests::{End, config, direct_links, frame, turn_all};
+use super::tests::{config, direct_links, frame, turn_all};
 use super::*;
+use crate::agent::link_end::LinkEnd;
 use crate::agent::transports::Offer;
 use crate::transport::handshake::{Handshake, Terms};
 use bytes::Bytes;
@@ -15,8 +16,8 @@ const KNOWN: Secret = Secret([7; 32]);
 
 /// The links of an agent with UCX, and the point at which it is reached; `None`: the library is not installed, and the tests may be
 /// skipped.
-fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(End, Point)> {
-    let mut end = End::knowing(secret, AgentId(me), config("127.0.0.1", encrypt));
+fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(LinkEnd, Point)> {
+    let mut end = LinkEnd::knowing(secret, AgentId(me), config("127.0.0.1", encrypt));
     match end.links.open_agreed(AgentTransport::Ucx, &end.reactor) {
         Ok(point) => Some((end, point)),
         Err(problem) => {
@@ -27,17 +28,17 @@ fn open(me: u32, secret: Secret, encrypt: bool) -> Option<(End, Point)> {
     }
 }
 
-fn dial(end: &mut End, to: u32, point: &Point, addresses: &[String]) {
+fn dial(end: &mut LinkEnd, to: u32, point: &Point, addresses: &[String]) {
     let offer = Offer { addresses: addresses.to_vec(), point: Some(point.clone()), called_us: false };
     end.links.dial_direct(AgentId(to), offer, &end.reactor, &mut end.inputs);
 }
 
-fn listen(end: &mut End) -> Vec<String> {
+fn listen(end: &mut LinkEnd) -> Vec<String> {
     end.links.listen(&end.reactor).unwrap()
 }
 
 /// Agents 5 and 6, linked by UCX; the link of each, and the point of 6.
-fn linked(encrypt: bool) -> Option<(Vec<End>, [LinkId; 2], Point)> {
+fn linked(encrypt: bool) -> Option<(Vec<LinkEnd>, [LinkId; 2], Point)> {
     let ((one, _), (two, point)) = (open(5, KNOWN, encrypt)?, open(6, KNOWN, encrypt)?);
     let mut ends = vec![one, two];
     dial(&mut ends[0], 6, &point, &[]);
@@ -64,7 +65,7 @@ impl Stranger {
     }
 
     /// Makes progress; returns the messages received, with their tags.
-    fn turn(&mut self) -> Vec<(u64, Bytes)> {
+    fn pass(&mut self) -> Vec<(u64, Bytes)> {
         let mut messages = Vec::new();
         let budget = Budget { messages: 1_000, rounds: 1_000 };
         self.worker.poll(budget, |_, _| Verdict::Take, &mut messages, &mut Vec::new());
@@ -72,9 +73,9 @@ impl Stranger {
     }
 
     /// Runs turns until everything that the stranger sent has arrived.
-    fn be_heard(&mut self, ends: &mut [End]) {
+    fn be_heard(&mut self, ends: &mut [LinkEnd]) {
         turn_all(ends, |_| {
-            self.turn();
+            self.pass();
             self.worker.sending(self.to) == 0
         });
     }
@@ -115,7 +116,7 @@ fn what_is_urgent_overtakes_what_has_not_left() {
     for _ in 0..4 {
         ends[0].links.send(links[0], bulk.clone());
     }
-    let End { links: from, reactor, inputs, .. } = &mut ends[0];
+    let LinkEnd { links: from, reactor, inputs, .. } = &mut ends[0];
     from.flush(reactor, inputs);
     from.send(links[0], frame(Class::Control, 3));
     turn_all(&mut ends, |ends| ends[1].frames().len() == 5);
@@ -133,7 +134,7 @@ fn who_does_not_know_the_secret_is_not_heard_and_tries_another_transport() {
     turn_all(&mut ends, |ends| ends[1].links.next == 2);
     assert!(ends[1].links.guests.is_empty() && ends[1].links.links.is_empty());
     let due_ns = ends[0].links.deadline_ns().expect("the wait for an answer has a deadline");
-    let End { links, reactor, buffer, inputs } = &mut ends[0];
+    let LinkEnd { links, reactor, buffer, inputs } = &mut ends[0];
     links.on_tick(&mut Turn { now_ns: due_ns, reactor, buffer, inputs });
     turn_all(&mut ends, |ends| !ends[0].inputs.is_empty());
     let [Input::DialFailed { agent: AgentId(6), problem }] = &ends[0].inputs[..] else {
@@ -159,7 +160,7 @@ fn an_opening_for_another_worker_or_changed_on_its_way_is_refused() {
     for (n, opening) in (2..).zip(others) {
         stranger.send(OPENING, opening);
         turn_all(&mut ends, |ends| {
-            stranger.turn();
+            stranger.pass();
             ends[0].links.next == n
         });
         assert!(ends[0].links.links.is_empty(), "{n}");
@@ -170,7 +171,7 @@ fn an_opening_for_another_worker_or_changed_on_its_way_is_refused() {
     }
     stranger.send(OPENING, good);
     turn_all(&mut ends, |ends| {
-        stranger.turn();
+        stranger.pass();
         ends[0].links.guests.len() == 1
     });
     assert_eq!(ends[0].links.next, 6);
@@ -187,7 +188,7 @@ fn a_replayed_opening_is_answered_and_gets_no_further() {
         stranger.send(OPENING, recorded.clone());
     }
     turn_all(&mut ends, |_| {
-        answers.extend(stranger.turn());
+        answers.extend(stranger.pass());
         !answers.is_empty()
     });
     assert!(matches!(answers[..], [(77, _)]), "one answer, since its tag is then in use");
@@ -195,7 +196,7 @@ fn a_replayed_opening_is_answered_and_gets_no_further() {
     // The answer can be used only with the key of the opening's maker.
     stranger.send(77, recorded);
     turn_all(&mut ends, |ends| {
-        stranger.turn();
+        stranger.pass();
         ends[0].links.links.is_empty()
     });
     assert!(ends[0].inputs.is_empty());
@@ -214,12 +215,12 @@ fn lengths_are_judged_by_tag_before_there_is_room_for_them() {
     let opening = stranger.opening(&KNOWN, 77, &point.key);
     stranger.send(OPENING, opening);
     turn_all(&mut ends, |ends| {
-        stranger.turn();
+        stranger.pass();
         ends[1].links.guests.len() == 1
     });
     stranger.send(77, vec![0; 20_000]);
     turn_all(&mut ends, |ends| {
-        stranger.turn();
+        stranger.pass();
         ends[1].links.guests.is_empty()
     });
     ends[0].links.send(links[0], frame(Class::Control, 5));
@@ -232,10 +233,10 @@ fn a_flood_keeps_no_other_link_waiting() {
     let Some((mut ends, links, point)) = linked(false) else { return };
     // A third agent, linked by TCP.
     let addresses = listen(&mut ends[1]);
-    let third = End::new(AgentId(7), config("127.0.0.1", false));
+    let third = LinkEnd::of(AgentId(7), config("127.0.0.1", false));
     ends.push(third);
     let offer = Offer { addresses, ..Offer::default() };
-    let End { links: third, reactor, inputs, .. } = &mut ends[2];
+    let LinkEnd { links: third, reactor, inputs, .. } = &mut ends[2];
     third.dial_direct(AgentId(6), offer, reactor, inputs);
     turn_all(&mut ends, |ends| direct_links(&ends[2]).len() == 1 && direct_links(&ends[1]).len() == 2);
     let by_tcp = direct_links(&ends[2])[&AgentId(6)];
@@ -250,7 +251,7 @@ fn a_flood_keeps_no_other_link_waiting() {
                 break;
             }
         }
-        stranger.turn();
+        stranger.pass();
     };
     turn_all(&mut ends, |ends| {
         flood();

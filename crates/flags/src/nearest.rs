@@ -1,10 +1,12 @@
 //! Finds the word that the user probably meant.
 
-/// The candidate nearest to `typed`, if it is near enough: a prefix, or at most one third of the letters wrong.
+/// The candidate nearest to `typed`, if it is near enough: a prefix, or at most one third of the letters wrong. One letter may be wrong in
+/// words of two letters, not in a word of one.
 pub fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = candidates.map(|candidate| (score(typed, candidate), candidate));
     let best = scored.min_by_key(|&(score, candidate)| (score, candidate.len().abs_diff(typed.len())));
-    best.filter(|&(score, candidate)| score <= (typed.len().max(candidate.len()) / 3).max(1)).map(|(_, name)| name)
+    let is_near = |score: usize, len: usize| score <= (len / 3).max(1) && score < len;
+    best.filter(|&(score, candidate)| is_near(score, typed.len().max(candidate.len()))).map(|(_, name)| name)
 }
 
 fn score(typed: &str, candidate: &str) -> usize {
@@ -48,6 +50,7 @@ mod tests {
         assert_eq!(find("lable"), Some("label"));
         assert_eq!(find("pnp"), Some("ppn"));
         assert_eq!(find("frobnicate"), None);
+        assert_eq!((nearest("3", ["1"].into_iter()), nearest("xp", ["np"].into_iter())), (None, Some("np")));
     }
 
     #[test]

@@ -1,0 +1,89 @@
+//! The description of a command: what it is for, its words and its flags.
+
+/// A command of `wireup`.
+#[derive(Clone, Copy, Debug)]
+pub struct Command {
+    /// As typed after `wireup`.
+    pub name: &'static str,
+    /// What it does, in a few words without a full stop.
+    pub purpose: &'static str,
+    /// Examples and explanations before the flags; whole lines, after an empty one.
+    pub intro: &'static str,
+    pub words: Words,
+    pub sections: &'static [Section],
+    /// What follows the flags; the same.
+    pub end: &'static str,
+}
+
+/// The words of a command that are not flags.
+#[derive(Clone, Copy, Debug)]
+pub enum Words {
+    /// Their names in order. One in brackets may be left out; the last may be repeated if it ends in three dots.
+    Named(&'static [&'static str]),
+    /// A program, which ends the flags, and its arguments, up to a lone `:`.
+    Program,
+}
+
+/// Flags under a title of the help text.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    pub title: &'static str,
+    pub flags: &'static [Flag],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flag {
+    /// With dashes, as in help texts and messages; the first one is the flag's identity.
+    pub names: &'static [&'static str],
+    pub takes: Takes,
+    /// Without its default. If empty, the flag is accepted, but neither listed nor suggested.
+    pub help: &'static str,
+    /// The value if the flag is not given.
+    pub default: Option<&'static str>,
+}
+
+/// The value of a flag. The text is its name in help texts and messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    Nothing,
+    Word(&'static str),
+    /// One word `NAME=VALUE`, or two: `NAME VALUE`.
+    Variable,
+    /// A number; 0 if no number follows.
+    MaybeNumber(&'static str),
+}
+
+impl Flag {
+    /// A flag without a value.
+    pub const fn switch(names: &'static [&'static str], help: &'static str) -> Flag {
+        Flag { names, takes: Takes::Nothing, help, default: None }
+    }
+
+    /// A flag with a value of this name.
+    pub const fn value(names: &'static [&'static str], value: &'static str, help: &'static str) -> Flag {
+        Flag { names, takes: Takes::Word(value), help, default: None }
+    }
+
+    /// The same flag with a default, which is read like a typed value.
+    pub const fn or(self, default: &'static str) -> Flag {
+        Flag { default: Some(default), ..self }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.names[0]
+    }
+
+    pub fn is_hidden(&self) -> bool {
+        self.help.is_empty()
+    }
+}
+
+impl Command {
+    pub fn flags(&self) -> impl Iterator<Item = &'static Flag> + use<> {
+        self.sections.iter().flat_map(|section| section.flags)
+    }
+
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &'static Flag> + use<> {
+        self.flags().filter(|flag| !flag.is_hidden())
+    }
+}

@@ -1,0 +1,103 @@
+//! Prints help texts.
+
+use crate::command::{Command, Flag, Takes};
+
+/// The column where explanations begin, and the width of lines.
+const TEXT_COLUMN: usize = 26;
+const WIDTH: usize = 118;
+
+impl Command {
+    pub fn help(&self) -> String {
+        let mut text = format!("wireup {}: {}.\n{}", self.name, self.purpose, self.intro);
+        for section in self.sections.iter().filter(|section| section.flags.iter().any(|flag| !flag.is_hidden())) {
+            text.push_str(&format!("\n{}:\n", section.title));
+            for flag in section.flags.iter().filter(|flag| !flag.is_hidden()) {
+                text.push_str(&entry(&flag.heading(), &flag.explanation()));
+            }
+        }
+        text + self.end
+    }
+}
+
+impl Flag {
+    /// The flag with its short names and its value.
+    pub fn heading(&self) -> String {
+        let short = self.names[1..].iter().filter(|name| !name.starts_with("--"));
+        let mut names: Vec<&str> = short.chain(&self.names[..1]).copied().collect();
+        names.sort_by_key(|name| name.len());
+        let value = match self.takes {
+            Takes::Nothing => String::new(),
+            Takes::Word(value) => format!(" {value}"),
+            Takes::Variable => " NAME=VALUE".to_owned(),
+            Takes::MaybeNumber(value) => format!(" [{value}]"),
+        };
+        format!("{}{value}", names.join(", "))
+    }
+
+    /// The help with the default.
+    pub fn explanation(&self) -> String {
+        let default = self.default.map(|default| format!(" Default: {default}."));
+        format!("{}{}", self.help, default.unwrap_or_default())
+    }
+}
+
+/// One entry of a list with its text wrapped.
+pub fn entry(name: &str, help: &str) -> String {
+    let mut text = String::new();
+    let mut line = format!("  {name:<width$}", width = TEXT_COLUMN - 2);
+    for word in help.split(' ') {
+        if line.len() + 1 + word.len() > WIDTH {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            line = " ".repeat(TEXT_COLUMN);
+        }
+        if line.len() > TEXT_COLUMN || !line.ends_with(' ') {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    text.push_str(&line);
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Section, Words};
+
+    #[test]
+    fn entries_break_between_words() {
+        assert_eq!(entry("-n, -np N", "Number of ranks."), "  -n, -np N               Number of ranks.\n");
+        let long = entry("--fanout K", &"word ".repeat(40));
+        assert!(long.lines().skip(1).all(|line| line.starts_with("                          word")), "{long}");
+    }
+
+    #[test]
+    fn hidden_flags_and_empty_sections_are_left_out() {
+        const SECTIONS: &[Section] = &[
+            Section {
+                title: "Flags",
+                flags: &[
+                    Flag::switch(&["--label", "-l", "--tag-output"], "Label lines."),
+                    Flag::value(&["--rounds"], "N", "Rounds.").or("5"),
+                    Flag { takes: Takes::MaybeNumber("RANK"), ..Flag::switch(&["--pty"], "A terminal.") },
+                    Flag::switch(&["--secret"], ""),
+                ],
+            },
+            Section { title: "Hidden", flags: &[Flag::switch(&["--other"], "")] },
+        ];
+        let words = Words::Named(&[]);
+        let command = Command {
+            name: "try",
+            purpose: "try it",
+            intro: "\n  wireup try\n",
+            words,
+            sections: SECTIONS,
+            end: "\nEnd.\n",
+        };
+        let expected = "wireup try: try it.\n\n  wireup try\n\nFlags:\n  -l, --label             Label lines.\n  \
+                        --rounds N              Rounds. Default: 5.\n  --pty [RANK]            A terminal.\n\nEnd.\n";
+        assert_eq!(command.help(), expected);
+    }
+}

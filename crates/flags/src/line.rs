@@ -1,0 +1,54 @@
+//! A parsed command line, asked for the values of its flags.
+
+use crate::command::Flag;
+use crate::error::Error;
+use crate::value::Value;
+use std::ffi::OsString;
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// In the order typed.
+    pub given: Vec<Given>,
+    pub words: Vec<OsString>,
+}
+
+/// A flag with its value; the word of a flag that takes none is empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Given {
+    pub flag: &'static Flag,
+    pub value: Value,
+}
+
+impl Given {
+    pub fn is(&self, flag: Flag) -> bool {
+        self.flag.name() == flag.name()
+    }
+}
+
+impl Line {
+    pub fn has(&self, flag: Flag) -> bool {
+        self.given.iter().any(|given| given.is(flag))
+    }
+
+    /// Every value that was given, in order.
+    pub fn all<T>(&self, flag: Flag, read: impl Fn(&Value) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+        self.given.iter().filter(|given| given.is(flag)).map(|given| read(&given.value)).collect()
+    }
+
+    /// The last value that was given; the ones before must be valid too.
+    pub fn last<T>(&self, flag: Flag, read: impl Fn(&Value) -> Result<T, Error>) -> Result<Option<T>, Error> {
+        Ok(self.all(flag, read)?.pop())
+    }
+
+    /// The last value that was given, or the flag's default.
+    ///
+    /// # Panics
+    /// The flag has no default.
+    pub fn one<T>(&self, flag: Flag, read: impl Fn(&Value) -> Result<T, Error>) -> Result<T, Error> {
+        if let Some(value) = self.last(flag, &read)? {
+            return Ok(value);
+        }
+        let Some(default) = flag.default else { panic!("{} has no default", flag.name()) };
+        read(&Value { flag: flag.name().to_owned(), word: default.into() })
+    }
+}

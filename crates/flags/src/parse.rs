@@ -1,0 +1,224 @@
+//! Reads the words after a command's name.
+
+use crate::command::{Command, Flag, Takes, Words};
+use crate::error::Error;
+use crate::line::{Given, Line};
+use crate::nearest::nearest;
+use crate::value::Value;
+use std::ffi::{OsStr, OsString};
+use std::iter::Peekable;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// Every command has it. It ends the reading.
+const HELP: &Flag = &Flag::switch(&["--help", "-h"], "Show this text.");
+
+impl Command {
+    /// Parses the words after the command's name; `None` if help was requested.
+    pub fn parse(&self, words: impl IntoIterator<Item = OsString>) -> Result<Option<Line>, Error> {
+        self.parse_program(&mut words.into_iter().peekable())
+    }
+
+    /// The same up to the lone `:` that separates programs, which is left in `words`.
+    pub fn parse_program<W: Iterator<Item = OsString>>(&self, words: &mut Peekable<W>) -> Result<Option<Line>, Error> {
+        let mut line = Line::default();
+        let mut flags_ended = false;
+        while let Some(word) = words.next_if(|word| !self.is_separator(word)) {
+            if flags_ended || word.as_bytes().first() != Some(&b'-') || word == "-" {
+                self.take_word(&mut line, word)?;
+                flags_ended |= matches!(self.words, Words::Program);
+            } else if word == "--" {
+                flags_ended = true;
+            } else {
+                let (flag, name, attached) = self.look_up(&word)?;
+                if flag == HELP {
+                    return Ok(None);
+                }
+                line.given.push(Given { flag, value: self.value(flag, name, attached, words)? });
+            }
+        }
+        match self.words {
+            Words::Named(names) => match names.get(line.words.len()) {
+                Some(word) if !word.starts_with('[') => Err(Error::MissingWord { command: self.name, word }),
+                _ => Ok(Some(line)),
+            },
+            Words::Program => Ok(Some(line)),
+        }
+    }
+
+    fn is_separator(&self, word: &OsStr) -> bool {
+        matches!(self.words, Words::Program) && word == ":"
+    }
+
+    fn take_word(&self, line: &mut Line, word: OsString) -> Result<(), Error> {
+        if let Words::Named(names) = self.words
+            && line.words.len() >= names.len()
+            && !names.last().is_some_and(|name| name.ends_with("..."))
+        {
+            let accepts: Vec<&str> = names.iter().copied().chain(self.listed().map(Flag::name)).collect();
+            let word = word.to_string_lossy().into_owned();
+            return Err(Error::UnexpectedWord { command: self.name, word, accepts: accepts.join(" ") });
+        }
+        line.words.push(word);
+        Ok(())
+    }
+
+    /// The flag that a word names, the name as typed, and the attached value (`--np=4`, `-n4`).
+    fn look_up(&self, word: &OsStr) -> Result<(&'static Flag, String, Option<OsString>), Error> {
+        let bytes = word.as_bytes();
+        let (typed, attached) = match bytes.iter().position(|&byte| byte == b'=') {
+            Some(at) => (&bytes[..at], Some(OsString::from_vec(bytes[at + 1..].to_vec()))),
+            None => (bytes, None),
+        };
+        let typed = String::from_utf8_lossy(typed).into_owned();
+        let name = typed.strip_prefix("--").unwrap_or(&typed[1..]);
+        if let Some(flag) = self.find(name) {
+            return Ok((flag, typed, attached));
+        }
+        if let (None, Some(letter), Some(digits)) = (attached, typed.get(..2), typed.get(2..))
+            && is_number(digits.as_ref())
+            && let Some(flag) = self.find(&letter[1..])
+            && matches!(flag.takes, Takes::Word(_))
+        {
+            return Ok((flag, letter.to_owned(), Some(digits.into())));
+        }
+        let names = || self.listed().chain([HELP]).flat_map(|flag| flag.names).filter(|name| name.len() > 2);
+        let nearest = nearest(name, names().map(|name| undashed(name)));
+        let nearest = names().find(|name| Some(undashed(name)) == nearest).copied();
+        Err(Error::Unknown { flag: typed, nearest, command: self.name })
+    }
+
+    fn find(&self, name: &str) -> Option<&'static Flag> {
+        self.flags().chain([HELP]).find(|flag| flag.names.iter().any(|one| undashed(one) == name))
+    }
+
+    fn value<W: Iterator<Item = OsString>>(
+        &self,
+        flag: &Flag,
+        name: String,
+        attached: Option<OsString>,
+        words: &mut Peekable<W>,
+    ) -> Result<Value, Error> {
+        let missing = |wants| Error::MissingValue { flag: name.clone(), wants };
+        let word = match (flag.takes, attached) {
+            (Takes::Nothing, None) => OsString::new(),
+            (Takes::Nothing, Some(value)) => {
+                return Err(Error::UnexpectedValue { flag: name, value: value.to_string_lossy().into_owned() });
+            }
+            (Takes::Word(_) | Takes::MaybeNumber(_), Some(value)) => value,
+            (Takes::Word(wants), None) => {
+                words.next_if(|word| !self.is_separator(word)).ok_or_else(|| missing(wants))?
+            }
+            (Takes::MaybeNumber(_), None) => words.next_if(|word| is_number(word)).unwrap_or_else(|| "0".into()),
+            (Takes::Variable, attached) => {
+                let next = |words: &mut Peekable<W>| words.next_if(|word| !self.is_separator(word));
+                let mut word = attached.or_else(|| next(words)).ok_or_else(|| missing("NAME=VALUE"))?;
+                if !word.as_bytes().contains(&b'=') {
+                    word.push("=");
+                    word.push(words.next().ok_or_else(|| missing("NAME=VALUE"))?);
+                }
+                word
+            }
+        };
+        Ok(Value { flag: name, word })
+    }
+}
+
+fn is_number(word: &OsStr) -> bool {
+    !word.is_empty() && word.as_bytes().iter().all(u8::is_ascii_digit)
+}
+
+fn undashed(name: &str) -> &str {
+    name.trim_start_matches('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Section;
+
+    const RANKS: Flag = Flag::value(&["-n", "-np"], "N", "Ranks.");
+    const LABEL: Flag = Flag::switch(&["--label", "-l"], "Label lines.");
+    const PTY: Flag = Flag { takes: Takes::MaybeNumber("RANK"), ..Flag::switch(&["--pty"], "A terminal.") };
+    const ENV: Flag = Flag { takes: Takes::Variable, ..Flag::switch(&["--env"], "A variable.") };
+    const ROUNDS: Flag = Flag::value(&["--rounds"], "N", "Rounds.").or("5");
+    const QUIET: Flag = Flag::switch(&["--quiet"], "");
+    const SECTIONS: &[Section] = &[Section { title: "Flags", flags: &[RANKS, LABEL, PTY, ENV, ROUNDS, QUIET] }];
+
+    const fn command(words: Words) -> Command {
+        Command { name: "try", purpose: "try it", intro: "", words, sections: SECTIONS, end: "" }
+    }
+
+    const RUN: Command = command(Words::Program);
+    const KILL: Command = command(Words::Named(&["JOB", "[CODE]"]));
+    const REPLAY: Command = command(Words::Named(&["FILE..."]));
+
+    fn parsed(command: &Command, line: &str) -> Result<Option<Line>, String> {
+        command.parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    fn line(command: &Command, text: &str) -> Line {
+        parsed(command, text).expect(text).expect("no help")
+    }
+
+    #[test]
+    fn a_value_stands_in_any_of_the_usual_forms() {
+        for text in ["-n 4", "-np 4", "--np 4", "-n4", "-n=4", "--np=4", "--n 4"] {
+            assert_eq!(line(&RUN, text).last(RANKS, Value::number), Ok(Some(4)), "{text}");
+        }
+        for text in ["-env A 1", "--env A=1", "--env=A=1"] {
+            assert_eq!(line(&RUN, text).all(ENV, Value::variable), Ok(vec![b"A=1".to_vec()]), "{text}");
+        }
+        for (text, rank) in [("--pty", Some(0)), ("--pty 3", Some(3)), ("--pty=3 4", Some(3)), ("-l", None)] {
+            assert_eq!(line(&RUN, text).last(PTY, Value::number), Ok(rank), "{text}");
+        }
+        assert!(line(&RUN, "-label -quiet").has(LABEL) && !line(&RUN, "-quiet").has(LABEL));
+    }
+
+    #[test]
+    fn a_default_is_read_like_a_value() {
+        assert_eq!(line(&RUN, "").one(ROUNDS, Value::number), Ok(5));
+        assert_eq!(line(&RUN, "--rounds 2 --rounds 3").one(ROUNDS, Value::number), Ok(3));
+        assert!(line(&RUN, "--rounds x --rounds 3").one(ROUNDS, Value::number).is_err());
+    }
+
+    #[test]
+    fn a_program_ends_the_flags_and_a_colon_ends_the_program() {
+        let mut words = "-n 2 ./a -n 3 -- x : --label".split(' ').map(OsString::from).peekable();
+        let first = RUN.parse_program(&mut words).expect("no mistake").expect("no help");
+        assert_eq!((first.given.len(), first.words), (1, ["./a", "-n", "3", "--", "x"].map(OsString::from).to_vec()));
+        assert_eq!(words.next(), Some(":".into()));
+        assert_eq!(line(&RUN, "-n 2 -- -odd-name").words, ["-odd-name"]);
+        assert_eq!(line(&RUN, "-").words, ["-"]);
+        assert_eq!(parsed(&RUN, "-l --help"), Ok(None));
+        assert_eq!(line(&RUN, "./a -h").words, ["./a", "-h"]);
+    }
+
+    #[test]
+    fn words_are_counted() {
+        assert_eq!(line(&KILL, "7 -l 8").words, ["7", "8"]);
+        assert_eq!(line(&REPLAY, "a b c").words.len(), 3);
+        assert_eq!(parsed(&KILL, "7 -h"), Ok(None));
+        let refused = |command, text| parsed(command, text).expect_err(text);
+        assert_eq!(refused(&KILL, ""), "wireup try: JOB is missing; see wireup help try");
+        assert_eq!(refused(&REPLAY, "-l"), "wireup try: FILE... is missing; see wireup help try");
+        let accepts = "JOB [CODE] -n --label --pty --env --rounds";
+        assert_eq!(refused(&KILL, "7 8 9"), format!("wireup try does not know 9; it accepts {accepts}"));
+    }
+
+    #[test]
+    fn mistakes_name_the_next_step() {
+        let refused = |text| parsed(&RUN, text).expect_err(text);
+        assert_eq!(refused("-lable"), "unknown flag -lable; did you mean --label?");
+        assert_eq!(refused("--hlep=2"), "unknown flag --hlep; did you mean --help?");
+        assert_eq!(refused("--quite"), "unknown flag --quite; see wireup help try for the flags");
+        assert_eq!(refused("-l4"), "unknown flag -l4; see wireup help try for the flags");
+        assert_eq!(refused("-n"), "-n needs a value: -n N");
+        assert_eq!(refused("-n : ./a"), "-n needs a value: -n N");
+        assert_eq!(refused("-env A"), "-env needs a value: -env NAME=VALUE");
+        assert_eq!(refused("--label=3"), "--label takes no value, remove \"=3\"");
+        for odd in ["--=", "-=1", "---", "-\u{fc}4"] {
+            assert!(refused(odd).starts_with("unknown flag"), "{odd}");
+        }
+        assert!(RUN.parse([OsString::from_vec(b"--\xff".to_vec())]).is_err());
+    }
+}
