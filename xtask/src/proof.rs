@@ -4,6 +4,10 @@
 //! after the last one. After a change of the code, old seeds are worth no more than new ones, so none is run again.
 //!
 //! `cargo xtask proof model`: every order of events in sessions of four and five agents.
+//!
+//! `cargo xtask proof sanitizers`: the C libraries and programs that call them, with instructions that find wrong accesses.
+
+pub mod sanitizers;
 
 use crate::layout;
 use crate::step::{Result, output, step};

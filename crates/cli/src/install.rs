@@ -21,7 +21,7 @@ pub const COMMAND: Command = Command {
     intro: "
   wireup install --prefix /opt/wireup
 
-  /opt/wireup/bin/wireup, wireup-bench             the second if it is beside this program
+  /opt/wireup/bin/wireup, wireup-bench         the second if it is beside this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
   /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h
   /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc

@@ -21,8 +21,9 @@ use wireup_wire::route::{self, Endpoint, Incarnations, Routed};
 /// The first argument of such a process.
 pub const WORD: &str = "link-process";
 
-/// Time for all links to come up (chosen: as long as an agent has to start).
-const UP_MAX: Duration = Duration::from_secs(60);
+/// Time for all links to come up, and for a message to arrive (chosen: as long as an agent has to start). So no process outlives the
+/// benchmark for long, whatever ended it.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Time between two looks at the folder; nothing is measured by it (chosen).
 const GLANCE: Duration = Duration::from_millis(5);
 /// Wait of one turn (chosen; an event ends it).
@@ -135,7 +136,7 @@ impl Process {
             local,
             parent: AgentId(0),
             incarnation: 0,
-            start_timeout_ns: UP_MAX.as_nanos() as u64,
+            start_timeout_ns: WAIT_MAX.as_nanos() as u64,
             node_timeout_ns: SILENCE_NS,
             encrypt,
             interface: None,
@@ -148,7 +149,7 @@ impl Process {
 
     /// Waits for the next process's addresses, and then for a link to it.
     fn link_to_next(&mut self, folder: &Path) -> Result<(), String> {
-        let (until, next) = (Instant::now() + UP_MAX, AgentId(self.index + 1));
+        let (until, next) = (Instant::now() + WAIT_MAX, AgentId(self.index + 1));
         let path = address_file(folder, next.0);
         let bytes = loop {
             match fs::read(&path) {
@@ -163,23 +164,29 @@ impl Process {
         while !self.links.contains_key(&next) {
             self.turn()?;
             if Instant::now() > until {
-                return Err(format!("no link to process {} within {} s", next.0, UP_MAX.as_secs()));
+                return Err(format!("no link to process {} within {} s", next.0, WAIT_MAX.as_secs()));
             }
         }
         Ok(())
     }
 
-    /// Returns the frames received; takes one turn if there are none.
+    /// Waits for frames.
     ///
     /// # Errors
-    /// A link could not be made, or is lost.
+    /// A link is lost, or no frame arrives.
     fn frames(&mut self) -> Result<Vec<(LinkId, Frame)>, String> {
-        if self.received.is_empty() {
+        let until = Instant::now() + WAIT_MAX;
+        while self.received.is_empty() {
             self.turn()?;
+            if Instant::now() > until {
+                return Err(format!("no message within {} s", WAIT_MAX.as_secs()));
+            }
         }
         Ok(std::mem::take(&mut self.received))
     }
 
+    /// # Errors
+    /// A link could not be made, or is lost.
     fn turn(&mut self) -> Result<(), String> {
         self.end.turn(TURN).map_err(|error| error.to_string())?;
         for input in self.end.inputs.drain(..) {
@@ -220,7 +227,7 @@ impl Process {
                 // On the tree's links, messages between agents that are no neighbours have a header for each hop.
                 let frame = if last > 1 { routed(message.clone(), 0, last).wrap(1) } else { message.clone() };
                 self.end.links.send(link, frame);
-                while self.frames()?.is_empty() {}
+                self.frames()?;
                 if iteration >= before {
                     taken_ns.push(begin.elapsed().as_nanos() as u64);
                 }
@@ -235,11 +242,11 @@ impl Process {
 
     /// Sends messages back, or passes them on, until the first process leaves.
     fn answer(mut self, last: u32) -> Result<(), String> {
-        let until = Instant::now() + UP_MAX;
+        let until = Instant::now() + WAIT_MAX;
         while !self.links.contains_key(&AgentId(self.index - 1)) {
             self.turn()?;
             if Instant::now() > until {
-                return Err(format!("no link from process {} within {} s", self.index - 1, UP_MAX.as_secs()));
+                return Err(format!("no link from process {} within {} s", self.index - 1, WAIT_MAX.as_secs()));
             }
         }
         let me = AgentId(self.index);

@@ -86,13 +86,11 @@ fn action(line: &Line) -> Result<Action, Error> {
     let word =
         |flag: &str, at: usize| line.words.get(at).map(|word| Value { flag: flag.to_owned(), word: word.clone() });
     let missing = |word| Error::MissingWord { command: COMMAND.name, word };
-    let action = word("wireup pmi", 0).ok_or_else(|| missing("ACTION"))?.choice(ACTIONS)?;
-    match (action, word("wireup pmi abort", 1)) {
+    let action = word("pmi", 0).ok_or_else(|| missing("ACTION"))?.choice(ACTIONS)?;
+    match (action, word("pmi abort", 1)) {
         (Action::Abort { .. }, Some(code)) => Ok(Action::Abort { code: code.number_in(0, u8::MAX.into())? as u8 }),
         (Action::Abort { .. }, None) => Err(missing("CODE of abort")),
-        (_, Some(code)) => {
-            Err(Error::Together(format!("wireup pmi: {} is too much; only abort has a code", code.shown())))
-        }
+        (_, Some(code)) => Err(Error::Together(format!("pmi: {} is too much; only abort has a code", code.shown()))),
         (action, None) => Ok(action),
     }
 }
@@ -140,11 +138,11 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (line, says) in [
-            ("", "wireup pmi: ACTION is missing"),
+            ("", "pmi: ACTION is missing"),
             ("abort", "CODE of abort is missing"),
-            ("abort 256", "wireup pmi abort 256: give a whole number from 0 to 255"),
+            ("abort 256", "pmi abort 256: give a whole number from 0 to 255"),
             ("init 7", "only abort has a code"),
-            ("fly", "wireup pmi fly: choose exchange, init, info, abort or leave"),
+            ("fly", "pmi fly: choose exchange, init, info, abort or leave"),
             ("exchange --dialect 3", "--dialect 3: choose 1 or 2"),
             ("exchange --rounds 0", "--rounds 0: give a whole number from 1"),
             ("exchange --get some", "--get some: give all, none or a number"),

@@ -60,7 +60,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         ]);
     }
     for spool in detached.iter().filter(|spool| jobs.iter().all(|job| job.job != spool.job)) {
-        let state = match (spool.code, spool.lives) {
+        let state = match (spool.code, spool.is_running) {
             (Some(code), _) => format!("over, code {code}"),
             (None, true) => "ending, detached".to_owned(),
             (None, false) => "over, launcher killed".to_owned(),

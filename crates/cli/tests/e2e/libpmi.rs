@@ -168,6 +168,18 @@ fn a_forked_child_is_told_that_it_has_not_joined() {
     }
 }
 
+#[test]
+fn threads_call_every_kind_of_function_at_once() {
+    let threads = own("threads");
+    for (library, code) in [("pmi", 9), ("pmi2", 1)] {
+        let job =
+            || Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&threads).arg(library);
+        let outcome = job().succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+        job().arg("abort").finish().expect_code(code).expect_err_line(&["rank 1", "abort", "one has had enough"]);
+    }
+}
+
 /// The contents of a library's dynamic section and symbol table.
 struct Library {
     soname: String,

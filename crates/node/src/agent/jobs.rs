@@ -1,6 +1,6 @@
-//! The jobs that have ranks on this node, by number and by seat.
+//! The jobs that have ranks on this node, by number and by slot.
 //!
-//! A seat is the job's short name in the reactor's tokens: a session may see more jobs than tokens have bits for. A seat is not
+//! A slot is the job's short name in the reactor's tokens: a session may see more jobs than tokens have bits for. A seat is not
 //! reused before all others have been used.
 
 use super::keepers::Keepers;

@@ -44,7 +44,7 @@ impl LinkConfig {
                 .and(ssh_connection)
                 .filter(|_| starter.caller != Caller::Unknown)
                 .and_then(SshConnection::parse),
-            by_ssh: starter.caller == Caller::Told,
+            by_ssh: starter.caller == Caller::Stated,
         }
     }
 

@@ -1,14 +1,14 @@
 //! The purpose of a descriptor, packed into the reactor's 64-bit token.
 //!
 //! ```text
-//! bits 63..56 kind | 55..32 seat of a job | 31..0 local rank, link or nothing
+//! bits 63..56 kind | 55..32 slot of a job | 31..0 local rank, link or nothing
 //! ```
 
 use super::transports::Which;
 use wireup_proto::io::{LinkId, ShellId, Stream};
 use wireup_wire::ids::LocalRank;
 
-const SEAT_MAX: u32 = 0xff_ffff;
+const SLOT_MAX: u32 = 0xff_ffff;
 
 /// The short number of a job with ranks here, for as long as it has any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -16,10 +16,10 @@ pub struct JobSlot(pub u32);
 
 impl JobSlot {
     #[cfg(test)]
-    pub const LAST: JobSlot = JobSlot(SEAT_MAX);
+    pub const LAST: JobSlot = JobSlot(SLOT_MAX);
 
     pub fn following(self) -> JobSlot {
-        JobSlot((self.0 + 1) & SEAT_MAX)
+        JobSlot((self.0 + 1) & SLOT_MAX)
     }
 }
 
@@ -71,11 +71,11 @@ impl Token {
             Token::PmixServer(slot) => (11, slot, 0),
             Token::PmixError(slot) => (12, slot, 0),
         };
-        (what << 56) | (u64::from(slot.0 & SEAT_MAX) << 32) | u64::from(index)
+        (what << 56) | (u64::from(slot.0 & SLOT_MAX) << 32) | u64::from(index)
     }
 
     pub fn unpack(token: u64) -> Option<Token> {
-        let slot = JobSlot((token >> 32) as u32 & SEAT_MAX);
+        let slot = JobSlot((token >> 32) as u32 & SLOT_MAX);
         let index = token as u32;
         let local = LocalRank(index as u16);
         Some(match token >> 56 {

@@ -119,7 +119,7 @@ fn ask(plan: &Plan, index: usize, token: &Token, listener: &Listener) -> Ask {
         token: token.clone(),
         addresses: listener.addresses(),
         interface: plan.interface.clone(),
-        by_ssh: plan.remote_shell.starter().caller == Caller::Told,
+        by_ssh: plan.remote_shell.starter().caller == Caller::Stated,
         cwd: plan.cwd.clone(),
         // Half of the time, so that a report of failure still arrives.
         time_ns: plan.timeout_ns / 2,

@@ -42,8 +42,8 @@ pub struct Session {
 enum End {
     NotYet,
     /// Why it ended; reported after everything that was received before.
-    New(String),
-    Told,
+    Closed(String),
+    Reported,
 }
 
 impl Root {
@@ -138,8 +138,8 @@ impl Root {
                 std::mem::take(&mut within.up).then(|| "the root agent has exited".to_owned())
             }
             Root::Within(_) => None,
-            Root::Session(session) => match std::mem::replace(&mut session.end, End::Told) {
-                End::New(problem) => Some(problem),
+            Root::Session(session) => match std::mem::replace(&mut session.end, End::Reported) {
+                End::Closed(problem) => Some(problem),
                 other => {
                     session.end = other;
                     None
@@ -191,6 +191,6 @@ impl Session {
 
     fn on_end(&mut self, problem: String) {
         self.link.unwatch(&self.reactor);
-        self.end = End::New(format!("the connection to the session is lost: {problem}"));
+        self.end = End::Closed(format!("the connection to the session is lost: {problem}"));
     }
 }

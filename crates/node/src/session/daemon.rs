@@ -48,7 +48,7 @@ pub enum DaemonError {
     Begin(#[from] BeginError),
     /// The error text of the session's process.
     #[error("{0}")]
-    Told(String),
+    Reported(String),
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> DaemonError {
@@ -88,8 +88,10 @@ pub fn begin(
             let _ = File::from(reader).read_to_string(&mut told);
             match told.strip_prefix(READY) {
                 Some(_) => Ok(()),
-                None if told.is_empty() => Err(DaemonError::Told("the session's process exited immediately".into())),
-                None => Err(DaemonError::Told(told)),
+                None if told.is_empty() => {
+                    Err(DaemonError::Reported("the session's process exited immediately".into()))
+                }
+                None => Err(DaemonError::Reported(told)),
             }
         }
     }

@@ -62,7 +62,7 @@ pub struct Listed {
     /// `None`: the job is not over, or its launcher was killed.
     pub code: Option<u8>,
     /// Its launcher is alive.
-    pub lives: bool,
+    pub is_running: bool,
 }
 
 /// The reading end.
@@ -177,7 +177,8 @@ fn list(place: &Place) -> Vec<Listed> {
 }
 
 fn make_room(place: &Place) {
-    let mut over: Vec<JobId> = list(place).into_iter().filter(|spool| !spool.lives).map(|spool| spool.job).collect();
+    let mut over: Vec<JobId> =
+        list(place).into_iter().filter(|spool| !spool.is_running).map(|spool| spool.job).collect();
     over.sort();
     for job in over.iter().take(over.len().saturating_sub(OVER_MAX - 1)) {
         let _ = fs::remove_file(place.inside(DIRECTORY).join(job.to_string()));
@@ -208,14 +209,19 @@ impl Reader {
     }
 
     fn listed(mut self, job: JobId) -> Option<Listed> {
-        let lives = !self.is_abandoned();
+        let is_running = !self.is_abandoned();
         let (kind, program) = self.record().ok()??;
         let mut last = [0; HEADER_LEN + 1];
         let length = self.file.metadata().ok()?.len();
         let at = length.checked_sub(last.len() as u64)?;
         let is_end = self.file.read_exact_at(&mut last, at).is_ok() && last[..HEADER_LEN] == [END, 1, 0, 0, 0];
-        let code = (is_end && !lives).then_some(last[HEADER_LEN]);
-        (kind == PROGRAM).then(|| Listed { job, program: String::from_utf8_lossy(&program).into_owned(), code, lives })
+        let code = (is_end && !is_running).then_some(last[HEADER_LEN]);
+        (kind == PROGRAM).then(|| Listed {
+            job,
+            program: String::from_utf8_lossy(&program).into_owned(),
+            code,
+            is_running,
+        })
     }
 
     /// The next piece; never blocks. After `Later` the reader's descriptor becomes readable when there may be more.
@@ -332,12 +338,12 @@ mod tests {
         assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Out, b"out".to_vec()));
         assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Err, b"err".to_vec()));
         assert_eq!(reader.next_piece().unwrap(), Piece::Later);
-        assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: None, lives: true }]);
+        assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: None, is_running: true }]);
         spool.end(9).unwrap();
         drop(spool);
         assert!(wait(&reader, true, false, None).unwrap());
         assert_eq!(reader.next_piece().unwrap(), Piece::End { code: 9 });
-        assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: Some(9), lives: false }]);
+        assert_eq!(list(&place), [Listed { job: JobId(7), program: "./a".into(), code: Some(9), is_running: false }]);
         reader.remove();
         assert!(list(&place).is_empty());
         fs::remove_dir_all(path).unwrap();

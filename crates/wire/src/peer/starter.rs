@@ -81,7 +81,7 @@ pub struct Batch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
     /// It was set for this call.
-    Told,
+    Stated,
     /// It may have been inherited from an earlier log-in: it is used only if the parent offers the same address.
     Doubtful,
     /// It belongs to another process.
@@ -94,7 +94,7 @@ impl RemoteShell {
         match self {
             RemoteShell::Local => &Starter { same_machine: true, in_stead: false, ..ANY },
             RemoteShell::Command(_) => &ANY,
-            RemoteShell::Ssh(_) => &Starter { program: Some("ssh"), looks_first: true, caller: Caller::Told, ..ANY },
+            RemoteShell::Ssh(_) => &Starter { program: Some("ssh"), looks_first: true, caller: Caller::Stated, ..ANY },
             RemoteShell::Srun(_) => &Starter {
                 program: Some("srun"),
                 host_option: "--overlap -w",
