@@ -2,19 +2,11 @@
 //!
 //! They are separate from the parts, so that an effect can name an input without one part depending on another.
 
-use crate::io::{ExitStatus, LinkId, ShellId};
-use crate::session::Begin;
-use crate::session::starter::{FailedTask, Step};
-use crate::session::starts::Wish;
-use wireup_wire::frame::Frame;
-use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::peer::{Control, Gone, MissingAgent, Note, Rejoin, SpawnError};
-use wireup_wire::route::Point;
-use wireup_wire::session::Log;
-
 /// The inputs of the part that agrees on a transport which all agents must have.
 pub mod agreement {
-    use super::*;
+    use wireup_wire::ids::AgentId;
+    use wireup_wire::peer::MissingAgent;
+    use wireup_wire::route::Point;
 
     pub enum Input {
         /// Check for the transport on these children and this agent, if it was requested and that has not been done.
@@ -36,7 +28,9 @@ pub mod agreement {
 
 /// The inputs of the part that keeps frames for jobs that are not here.
 pub mod early {
-    use super::*;
+    use crate::session::Begin;
+    use wireup_wire::frame::Frame;
+    use wireup_wire::ids::{AgentId, JobId};
 
     pub enum Input {
         /// A frame from another agent, anywhere in the tree.
@@ -58,7 +52,7 @@ pub mod early {
 
 /// The inputs of the part that monitors neighbours.
 pub mod heartbeat {
-    use super::*;
+    use wireup_wire::ids::AgentId;
 
     /// A neighbour in the tree.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -81,7 +75,10 @@ pub mod heartbeat {
 
 /// The inputs of the part that serves the launchers of a standing session.
 pub mod launchers {
-    use super::*;
+    use crate::io::LinkId;
+    use wireup_wire::frame::Frame;
+    use wireup_wire::ids::{AgentId, JobId};
+    use wireup_wire::peer::Control;
 
     pub enum Input {
         Up(LinkId),
@@ -123,7 +120,10 @@ pub mod launchers {
 
 /// The inputs of the membership part.
 pub mod membership {
-    use super::*;
+    use crate::io::LinkId;
+    use wireup_wire::ids::AgentId;
+    use wireup_wire::peer::{Gone, MissingAgent, Rejoin};
+    use wireup_wire::session::Log;
 
     pub enum Input {
         /// The session starts on this agent: start the children.
@@ -166,7 +166,12 @@ pub mod membership {
 
 /// The inputs of the part that starts an agent's children.
 pub mod starter {
-    use super::*;
+    use crate::io::{ExitStatus, ShellId};
+    use crate::session::Begin;
+    use crate::session::starter::{FailedTask, Step};
+    use crate::session::starts::Wish;
+    use wireup_wire::ids::AgentId;
+    use wireup_wire::peer::{MissingAgent, Note, SpawnError};
 
     pub enum Input {
         /// A job starts: start the children that it needs, or send it to them.
