@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_logarithmic_axis_has_ticks_however_short_it_is() {
+    fn even_a_short_logarithmic_axis_has_ticks() {
         assert_eq!(log_ticks(&(0.238..0.396)), [0.2, 0.5]);
         assert_eq!(log_ticks(&(1.0..1.0)), [1.0]);
         assert_eq!(log_ticks(&(0.9..24.4)), [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tick_is_written() {
+    fn every_tick_is_labelled() {
         let line = Line { name: "a".into(), style: Style::Measured, points: vec![(1.0, 0.238), (8.0, 0.396)] };
         let (axis, title) = (Axis::Log, "t".to_owned());
         let chart =
