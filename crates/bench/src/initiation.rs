@@ -55,7 +55,7 @@ mod tests {
     use crate::metric::Sample;
 
     #[test]
-    fn medians_stand_beside_the_published_points() {
+    fn the_chart_shows_medians_and_published_points() {
         let hosts: Vec<String> = (0..16).map(|i| format!("n{i}")).collect();
         let measured = |name: &str, walls: &[f64]| Measured {
             case: Case::on_hosts(name, &hosts, "ssh").unwrap(),

@@ -173,7 +173,7 @@ mod tests {
     use wireup_wire::pmi::Dialect;
 
     #[test]
-    fn a_forked_child_is_told_so_at_once() {
+    fn calls_in_a_forked_child_fail_at_once() {
         extern "C" fn nothing() {}
         let place = Place::<u32>::new();
         place.on_fork();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_is_forked_while_another_thread_joins_does_not_wait() {
+    fn a_child_forked_during_init_does_not_wait() {
         extern "C" fn nothing() {}
         let place = Place::<u32>::new();
         let joined = place.init(

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_shown_and_failures_told() {
+    fn the_report_shows_values_and_failures() {
         let tasks = plan::all(&Flags { nodes: vec![2], parts: vec![Part::Fence], ..Flags::default() });
         let mut report = Report::new(Machine::look());
         for fence in [0.001, 0.002, 0.006] {

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_logarithmic_axis_has_ticks_however_short_it_is() {
+    fn even_a_short_logarithmic_axis_has_ticks() {
         let ticks = |values| log_ticks(&log_range(&values));
         assert_eq!(ticks(0.238..0.396), [0.2, 0.5]);
         assert_eq!(ticks(3.1..3.1), [2.0]);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tick_is_written() {
+    fn every_tick_is_labelled() {
         let points = [(1.0, 0.238), (8.0, 0.396)].into_iter().collect();
         let line = Line { name: "a".into(), style: Style::Measured, points };
         let (axis, title) = (Axis::Log, "t".to_owned());
@@ -351,13 +351,13 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_apart() {
+    fn thousands_are_separated_by_commas() {
         let texts = [0.5, 7.0, 999.0, 1_000.0, 16_384.0, 1_234_567.0].map(number);
         assert_eq!(texts, ["0.5", "7", "999", "1,000", "16,384", "1,234,567"]);
     }
 
     #[test]
-    fn names_stay_apart_and_inside() {
+    fn labels_do_not_overlap_and_stay_inside() {
         assert_eq!(apart(&[10, 12, 100], 0..200), [10, 28, 100]);
         assert_eq!(apart(&[190, 195, 198], 0..200), [164, 182, 200]);
     }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_carry_axes_units_and_the_source() {
+    fn charts_name_axes_units_and_the_source() {
         let mut report = Report::new(Benchmark::Exchange, Machine::look());
         for size in [1024, 4096] {
             report.cells.push(cell("text-fence", AUTO, size, Metric::Time, 1e-3 * f64::from(size)));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn all_phases_with_the_slowest_named() {
+    fn the_table_lists_all_phases_and_the_slowest_rank_or_node() {
         let parts: Vec<TracePart> = (0..3).map(part).collect();
         let expected = "\
 phase                         from ms    took ms    adds ms
@@ -251,7 +251,7 @@ phase                         from ms    took ms    adds ms
     }
 
     #[test]
-    fn what_never_happened_has_no_row() {
+    fn phases_that_did_not_happen_have_no_row() {
         let mut alone = part(0);
         alone.fences.clear();
         alone.ranks[0].init_ns = 0;
@@ -265,7 +265,7 @@ phase                         from ms    took ms    adds ms
     }
 
     #[test]
-    fn many_fences_are_summed_up() {
+    fn many_fences_are_summarized() {
         let mut alone = part(0);
         let first = alone.fences[0];
         alone.fences = (0..20).map(|epoch| FenceTrace { epoch: Epoch(epoch), ..first }).collect();
@@ -274,7 +274,7 @@ phase                         from ms    took ms    adds ms
     }
 
     #[test]
-    fn bytes_have_the_unit_that_fits() {
+    fn bytes_are_shown_in_a_fitting_unit() {
         assert_eq!([bytes(12), bytes(20_480), bytes(64 << 20)], ["12 B", "20.0 KiB", "64.0 MiB"]);
     }
 }
