@@ -83,7 +83,7 @@ impl Job {
         now: Instant,
     ) -> Job {
         let facts = Facts::new(spec, mapping, me, tree);
-        let site = collectives::site(&facts);
+        let config = collectives::config(&facts);
         let mut lifecycle = Lifecycle::new();
         if hold {
             lifecycle.wait_for(Wait::Link);
@@ -99,8 +99,8 @@ impl Job {
             ends: Ends::default(),
             stalls: Stalls::default(),
             pmi: PmiServer::new(&facts),
-            pmix: Pmix::new(&facts, &site),
-            collectives: Collectives::new(site),
+            pmix: Pmix::new(&facts, &config),
+            collectives: Collectives::new(config),
             barriers: Barriers::new(facts.below.len()),
             profile: Profile::new(&facts, born, now),
             room: Default::default(),

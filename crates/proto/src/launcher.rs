@@ -57,7 +57,7 @@ pub struct Launcher {
     own_failure: Option<Failure>,
     ended: Option<Ended>,
     /// The end was requested: do not wait for ever for a reader.
-    impatient: bool,
+    is_ending: bool,
     /// When output last made progress, or started to wait.
     moved_at: Instant,
 }
@@ -86,7 +86,7 @@ impl Launcher {
             timeout_at: config.timeout_ns.map(|timeout| now + timeout),
             own_failure: None,
             ended: None,
-            impatient: false,
+            is_ending: false,
             moved_at: now,
             config,
         }
@@ -122,12 +122,12 @@ impl Launcher {
 
     /// Whether the end was requested: unread output is not waited for.
     pub fn is_impatient(&self) -> bool {
-        self.impatient
+        self.is_ending
     }
 
     /// When unread output is given up.
     fn untaken_until(&self) -> Option<Instant> {
-        (self.impatient && self.unwritten != [0; 2]).then(|| self.moved_at + UNTAKEN_NS_MAX)
+        (self.is_ending && self.unwritten != [0; 2]).then(|| self.moved_at + UNTAKEN_NS_MAX)
     }
 
     fn on_link_up(&mut self, link: LinkId) {
@@ -282,7 +282,7 @@ impl Launcher {
     }
 
     fn be_impatient(&mut self, now: Instant) {
-        if !std::mem::replace(&mut self.impatient, true) {
+        if !std::mem::replace(&mut self.is_ending, true) {
             self.moved_at = now;
         }
     }

@@ -31,7 +31,7 @@ use wireup_wire::limits::EXCHANGES_MAX;
 use wireup_wire::peer::Departed;
 
 pub struct Exchanges {
-    site: CollectiveConfig,
+    config: CollectiveConfig,
     base: Epoch,
     live: VecDeque<Option<Exchange>>,
     /// The next epoch of each local rank.
@@ -42,10 +42,10 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    pub fn new(site: CollectiveConfig) -> Self {
+    pub fn new(config: CollectiveConfig) -> Self {
         Exchanges {
-            next: vec![Epoch(0); site.local_size as usize],
-            site,
+            next: vec![Epoch(0); config.local_size as usize],
+            config,
             base: Epoch(0),
             live: VecDeque::new(),
             departed: None,
@@ -56,7 +56,7 @@ impl Exchanges {
 
     /// The nodes to which this node sends in an exchange by this algorithm.
     pub fn receivers(&self, algorithm: Algorithm) -> Vec<NodeId> {
-        let CollectiveConfig { place: Some(place), peers, .. } = &self.site else { return Vec::new() };
+        let CollectiveConfig { place: Some(place), peers, .. } = &self.config else { return Vec::new() };
         let count = peers.len() as u32;
         let receivers = fitting(Collective::Fence, algorithm, count).map(|direct| (direct.receivers)(*place, count));
         receivers.unwrap_or_default().into_iter().map(|peer| peers[peer as usize]).collect()
@@ -99,7 +99,7 @@ impl Exchanges {
         let collective = entering.entry.collective();
         // Also advances if it is refused: the rank's next collective must not be taken for this one.
         self.next[local.index()] = Epoch(epoch.0 + 1);
-        let Some((site, exchange)) = self.at(epoch, collective) else {
+        let Some((config, exchange)) = self.at(epoch, collective) else {
             let problem = format!("rank {rank} has more than {EXCHANGES_MAX} collectives outstanding");
             return out.push(Action::Fail { problem });
         };
@@ -110,7 +110,7 @@ impl Exchanges {
             );
             return out.push(Action::Fail { problem });
         }
-        exchange.enter(now, site, entering, pending, out);
+        exchange.enter(now, config, entering, pending, out);
         self.settle(now, out);
     }
 
@@ -124,15 +124,15 @@ impl Exchanges {
         payload: Bytes,
         out: &mut Vec<Action>,
     ) {
-        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
-            exchange.on_child_frame(site, child, tag, payload, out)
+        self.on_frame(now, epoch, tag.collective, out, |config, exchange, out| {
+            exchange.on_child_frame(config, child, tag, payload, out)
         });
     }
 
     /// Handles a frame from the parent.
     pub fn on_parent_frame(&mut self, now: Instant, epoch: Epoch, tag: Tag, payload: Bytes, out: &mut Vec<Action>) {
-        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
-            exchange.on_parent_frame(site, tag, payload, out)
+        self.on_frame(now, epoch, tag.collective, out, |config, exchange, out| {
+            exchange.on_parent_frame(config, tag, payload, out)
         });
     }
 
@@ -146,13 +146,13 @@ impl Exchanges {
         payload: Bytes,
         out: &mut Vec<Action>,
     ) {
-        let Some(peer) = self.site.peers.iter().position(|node| *node == from) else {
+        let Some(peer) = self.config.peers.iter().position(|node| *node == from) else {
             return out.push(Action::Fail {
                 problem: format!("node {from} takes part in an exchange although it has no ranks"),
             });
         };
-        self.on_frame(now, epoch, tag.collective, out, |site, exchange, out| {
-            exchange.on_direct(site, peer as u32, tag, payload, out)
+        self.on_frame(now, epoch, tag.collective, out, |config, exchange, out| {
+            exchange.on_direct(config, peer as u32, tag, payload, out)
         });
     }
 
@@ -164,7 +164,7 @@ impl Exchanges {
         out: &mut Vec<Action>,
         act: impl FnOnce(&CollectiveConfig, &mut Exchange, &mut Vec<Action>) -> Result<(), String>,
     ) {
-        let Some((site, exchange)) = self.at(epoch, collective) else {
+        let Some((config, exchange)) = self.at(epoch, collective) else {
             let base = self.base;
             let problem =
                 format!("a frame of collective {epoch} arrived at a node that is already at collective {base}");
@@ -173,7 +173,7 @@ impl Exchanges {
         exchange.on_heard(now);
         let known = exchange.collective();
         let done = if known == collective {
-            act(site, exchange, out)
+            act(config, exchange, out)
         } else {
             Err(format!("ranks of this node called {known}, ranks of another node called {collective}"))
         };
@@ -192,9 +192,9 @@ impl Exchanges {
         if self.live.len() <= index {
             self.live.resize_with(index + 1, || None);
         }
-        let site = &self.site;
-        let exchange = self.live[index].get_or_insert_with(|| Exchange::new(epoch, collective, site));
-        Some((site, exchange))
+        let config = &self.config;
+        let exchange = self.live[index].get_or_insert_with(|| Exchange::new(epoch, collective, config));
+        Some((config, exchange))
     }
 
     /// Delivers complete outcomes and forgets finished epochs.
@@ -210,7 +210,7 @@ impl Exchanges {
             fences_before |= is_fence && !exchange.is_delivered();
         }
         while let Some(Some(first)) = self.live.front()
-            && first.is_over(&self.site)
+            && first.is_over(&self.config)
         {
             self.live.pop_front();
             self.base = Epoch(self.base.0 + 1);

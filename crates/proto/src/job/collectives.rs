@@ -92,7 +92,7 @@ fn frame(facts: &Facts, kind: Kind, stream: u16, epoch: Epoch, payload: Rope) ->
 }
 
 /// The properties of this node that the job's collectives need.
-pub fn site(facts: &Facts) -> CollectiveConfig {
+pub fn config(facts: &Facts) -> CollectiveConfig {
     let Facts { spec, mapping, .. } = facts;
     let all = (0..spec.nodes.len() as u32).map(NodeId);
     let peers: Vec<NodeId> = all.filter(|node| mapping.local_size(*node) > 0).collect();
@@ -110,8 +110,8 @@ pub fn site(facts: &Facts) -> CollectiveConfig {
 }
 
 impl Collectives {
-    pub fn new(site: CollectiveConfig) -> Self {
-        Collectives { exchanges: Exchanges::new(site), traffic: ExchangeTraffic::default() }
+    pub fn new(config: CollectiveConfig) -> Self {
+        Collectives { exchanges: Exchanges::new(config), traffic: ExchangeTraffic::default() }
     }
 
     pub fn traffic(&self) -> ExchangeTraffic {

@@ -28,14 +28,14 @@ pub struct Agreement {
 #[derive(Default)]
 enum State {
     #[default]
-    Unasked,
+    NotRequested,
     /// Waiting for this agent's own check, and for these children.
-    Asking {
+    Checking {
         own: bool,
         children: BTreeSet<AgentId>,
     },
     /// The whole subtree has checked; waiting for the root's decision.
-    Told,
+    Reported,
     Decided(bool),
 }
 
@@ -57,8 +57,8 @@ impl Agreement {
     }
 
     fn ask(&mut self, view: &View<'_>, children: Vec<AgentId>, fx: &mut Effects) {
-        if view.session.transport.is_agreed_on() && matches!(self.state, State::Unasked) {
-            self.state = State::Asking { own: true, children: children.into_iter().collect() };
+        if view.session.transport.is_agreed_on() && matches!(self.state, State::NotRequested) {
+            self.state = State::Checking { own: true, children: children.into_iter().collect() };
             fx.push(Effect::Output(Output::OpenTransport));
         }
     }
@@ -68,7 +68,7 @@ impl Agreement {
             Ok(point) => self.point = Some(point),
             Err(problem) => self.missing = Some(MissingAgent { agent: view.me, problem }),
         }
-        if let State::Asking { own, .. } = &mut self.state {
+        if let State::Checking { own, .. } = &mut self.state {
             *own = false;
         }
         self.settle(view, fx);
@@ -76,10 +76,10 @@ impl Agreement {
 
     fn on_looked(&mut self, view: &View<'_>, branch: AgentId, missing: Option<MissingAgent>, fx: &mut Effects) {
         match &mut self.state {
-            State::Asking { children, .. } => drop(children.remove(&branch)),
+            State::Checking { children, .. } => drop(children.remove(&branch)),
             // A child that reports after the decision is told of it.
             State::Decided(yes) => fx.child(branch, Control::UseTransport { yes: *yes }),
-            State::Unasked | State::Told => {}
+            State::NotRequested | State::Reported => {}
         }
         if self.missing.is_none() {
             self.missing = missing.filter(|missing| view.tree.subtree_contains(branch, missing.agent));
@@ -89,14 +89,14 @@ impl Agreement {
 
     /// Reports the result of the subtree, once all agents in it have checked.
     fn settle(&mut self, view: &View<'_>, fx: &mut Effects) {
-        let State::Asking { own: false, children } = &mut self.state else { return };
+        let State::Checking { own: false, children } = &mut self.state else { return };
         // Lost children are not awaited.
         children.retain(|child| view.neighbours.has_child(*child));
         if !children.is_empty() {
             return;
         }
         if !view.is_root() {
-            self.state = State::Told;
+            self.state = State::Reported;
             return fx.up(Control::TransportLooked { missing: self.missing.clone() });
         }
         let missing = self.missing.take();

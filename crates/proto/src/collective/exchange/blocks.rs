@@ -10,25 +10,30 @@ use wireup_wire::rope::Rope;
 
 impl Exchange {
     /// Starts with this node's own part.
-    pub(super) fn give(&mut self, site: &CollectiveConfig, bytes: Bytes, out: &mut Vec<Action>) -> Result<(), String> {
+    pub(super) fn give(
+        &mut self,
+        config: &CollectiveConfig,
+        bytes: Bytes,
+        out: &mut Vec<Action>,
+    ) -> Result<(), String> {
         self.trace.bytes_up = bytes.len() as u64;
-        let node = site.place.and_then(|place| site.peers.get(place as usize).copied());
-        let (compressed, bytes) = compressed(bytes, site.compress_min);
+        let node = config.place.and_then(|place| config.peers.get(place as usize).copied());
+        let (compressed, bytes) = compressed(bytes, config.compress_min);
         let own = node.map(|node| Block { node, compressed, bytes }.encode()).unwrap_or_default();
         let progress = self.allgather()?.start(own);
-        self.on_progress(site, progress, out)
+        self.on_progress(config, progress, out)
     }
 
     /// Handles a message from another node.
     pub(super) fn hear(
         &mut self,
-        site: &CollectiveConfig,
+        config: &CollectiveConfig,
         from: Sender,
         payload: Bytes,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
         let progress = self.allgather()?.on_message(from, payload.into());
-        self.on_progress(site, progress, out)
+        self.on_progress(config, progress, out)
     }
 
     fn allgather(&mut self) -> Result<&mut Allgather, String> {
@@ -40,7 +45,7 @@ impl Exchange {
 
     fn on_progress(
         &mut self,
-        site: &CollectiveConfig,
+        config: &CollectiveConfig,
         progress: Result<Progress, Refused>,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
@@ -49,7 +54,7 @@ impl Exchange {
         out.extend(sends.into_iter().map(|(to, payload)| match to {
             Receiver::Parent(tag) => Action::Up { epoch, tag, payload },
             Receiver::Children(tag) => Action::Down { epoch, child: None, tag, payload },
-            Receiver::Peer(peer, tag) => Action::Direct { epoch, node: site.peers[peer as usize], tag, payload },
+            Receiver::Peer(peer, tag) => Action::Direct { epoch, node: config.peers[peer as usize], tag, payload },
         }));
         if let Some(parts) = done {
             self.on_blocks(&parts);

@@ -44,14 +44,14 @@ enum Algorithm {
 }
 
 impl Exchange {
-    pub fn new(epoch: Epoch, collective: Collective, site: &CollectiveConfig) -> Self {
+    pub fn new(epoch: Epoch, collective: Collective, config: &CollectiveConfig) -> Self {
         let algorithm = match collective {
             Collective::Fence | Collective::Allgather | Collective::Modex => {
-                Algorithm::Blocks(Allgather::new(collective, site.peer_set(), site.rules()))
+                Algorithm::Blocks(Allgather::new(collective, config.peer_set(), config.rules()))
             }
-            Collective::Ring => Algorithm::Scan(RingScan::new(site.children, site.local_size as usize)),
+            Collective::Ring => Algorithm::Scan(RingScan::new(config.children, config.local_size as usize)),
         };
-        let values = if collective == Collective::Fence { 0 } else { site.local_size as usize };
+        let values = if collective == Collective::Fence { 0 } else { config.local_size as usize };
         Exchange {
             epoch,
             collective,
@@ -91,8 +91,8 @@ impl Exchange {
     }
 
     /// Nothing more is needed for this epoch. On a node without ranks there is nothing to deliver.
-    pub fn is_over(&self, site: &CollectiveConfig) -> bool {
-        self.given_up || self.is_gathered() && (self.delivered || (site.local_size == 0 && self.is_passed_on()))
+    pub fn is_over(&self, config: &CollectiveConfig) -> bool {
+        self.given_up || self.is_gathered() && (self.delivered || (config.local_size == 0 && self.is_passed_on()))
     }
 
     /// Whether the whole subtree is known to have entered.
@@ -136,7 +136,7 @@ impl Exchange {
     pub fn enter(
         &mut self,
         now: Instant,
-        site: &CollectiveConfig,
+        config: &CollectiveConfig,
         entering: Entering,
         pending: impl FnOnce() -> Bytes,
         out: &mut Vec<Action>,
@@ -164,20 +164,20 @@ impl Exchange {
             }
             Entry::Ring { value } | Entry::Modex { data: value } => self.values[local.index()] = value,
         }
-        if self.waiting.len() < site.local_size as usize {
+        if self.waiting.len() < config.local_size as usize {
             return;
         }
         self.trace.last_in_ns = now.0;
         self.trace.last_rank = rank;
         let values = std::mem::take(&mut self.values);
         let given = match self.collective {
-            Collective::Fence => self.give(site, pending(), out),
-            Collective::Allgather => self.give(site, packed(&values), out),
+            Collective::Fence => self.give(config, pending(), out),
+            Collective::Allgather => self.give(config, packed(&values), out),
             Collective::Modex => {
                 let data = values.into_iter().find(|data| !data.is_empty());
-                self.give(site, data.unwrap_or_default(), out)
+                self.give(config, data.unwrap_or_default(), out)
             }
-            Collective::Ring => self.scan_own(values, site, out),
+            Collective::Ring => self.scan_own(values, config, out),
         };
         if let Err(problem) = given {
             out.push(Action::Fail { problem: format!("collective {} of the job: {problem}", self.epoch) });
@@ -187,22 +187,22 @@ impl Exchange {
     /// A child's subtree has entered.
     pub fn on_child_frame(
         &mut self,
-        site: &CollectiveConfig,
+        config: &CollectiveConfig,
         child: usize,
         tag: Tag,
         payload: Bytes,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
         match self.algorithm {
-            Algorithm::Blocks(_) => self.hear(site, Sender::Child(child, tag), payload, out),
-            Algorithm::Scan(_) => self.on_scan_up(site, child, &payload, out),
+            Algorithm::Blocks(_) => self.hear(config, Sender::Child(child, tag), payload, out),
+            Algorithm::Scan(_) => self.on_scan_up(config, child, &payload, out),
         }
     }
 
     /// The outcome, or the algorithm by which to obtain it.
     pub fn on_parent_frame(
         &mut self,
-        site: &CollectiveConfig,
+        config: &CollectiveConfig,
         tag: Tag,
         payload: Bytes,
         out: &mut Vec<Action>,
@@ -211,7 +211,7 @@ impl Exchange {
             return Err("its result arrived too early, or twice".into());
         }
         match self.algorithm {
-            Algorithm::Blocks(_) => self.hear(site, Sender::Parent(tag), payload, out),
+            Algorithm::Blocks(_) => self.hear(config, Sender::Parent(tag), payload, out),
             Algorithm::Scan(_) => {
                 let down = Down::decode(&payload).map_err(|error| error.to_string())?;
                 self.on_scan_down(down, out)
@@ -222,14 +222,14 @@ impl Exchange {
     /// A round's message from the node with index `from` among the peers.
     pub fn on_direct(
         &mut self,
-        site: &CollectiveConfig,
+        config: &CollectiveConfig,
         from: u32,
         tag: RoundTag,
         payload: Bytes,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
-        let heard = self.hear(site, Sender::Peer(from, tag), payload, out);
-        heard.map_err(|problem| format!("node {}: {problem}", site.peers[from as usize]))
+        let heard = self.hear(config, Sender::Peer(from, tag), payload, out);
+        heard.map_err(|problem| format!("node {}: {problem}", config.peers[from as usize]))
     }
 }
 

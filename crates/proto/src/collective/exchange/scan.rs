@@ -11,7 +11,7 @@ impl Exchange {
     /// A child's subtree has entered.
     pub(super) fn on_scan_up(
         &mut self,
-        site: &CollectiveConfig,
+        config: &CollectiveConfig,
         child: usize,
         payload: &Bytes,
         out: &mut Vec<Action>,
@@ -22,10 +22,10 @@ impl Exchange {
         let up = Up::decode(payload).map_err(|error| error.to_string())?;
         let up = scan.child(child, up).map_err(|refused| refused.to_string())?;
         let own_missing = scan.own_missing();
-        self.on_scanned(site, up, out)?;
-        if site.local_size == 0 && own_missing {
+        self.on_scanned(config, up, out)?;
+        if config.local_size == 0 && own_missing {
             // A node without ranks contributes nothing.
-            return self.scan_own(Vec::new(), site, out);
+            return self.scan_own(Vec::new(), config, out);
         }
         Ok(())
     }
@@ -34,21 +34,21 @@ impl Exchange {
     pub(super) fn scan_own(
         &mut self,
         values: Vec<Bytes>,
-        site: &CollectiveConfig,
+        config: &CollectiveConfig,
         out: &mut Vec<Action>,
     ) -> Result<(), String> {
         let Algorithm::Scan(scan) = &mut self.algorithm else {
             return Err("it is none along the tree".into());
         };
         let up = scan.own(values).map_err(|refused| refused.to_string())?;
-        self.on_scanned(site, up, out)
+        self.on_scanned(config, up, out)
     }
 
-    fn on_scanned(&mut self, site: &CollectiveConfig, up: Option<Up>, out: &mut Vec<Action>) -> Result<(), String> {
+    fn on_scanned(&mut self, config: &CollectiveConfig, up: Option<Up>, out: &mut Vec<Action>) -> Result<(), String> {
         let (Some(up), Algorithm::Scan(scan)) = (up, &mut self.algorithm) else {
             return Ok(());
         };
-        if site.root {
+        if config.root {
             let down = scan.root();
             return self.on_scan_down(down, out);
         }

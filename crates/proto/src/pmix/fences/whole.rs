@@ -21,9 +21,9 @@ use wireup_wire::pmix::{Answer, Status};
 pub struct Whole {
     exchanges: Exchanges,
     /// The request that waits for each epoch.
-    asked: BTreeMap<Epoch, u64>,
+    requested: BTreeMap<Epoch, u64>,
     /// Epochs for which a rank in the subtree has a timeout.
-    impatient: BTreeSet<Epoch>,
+    with_timeout: BTreeSet<Epoch>,
     /// Epochs that were ended early.
     given_up: BTreeMap<Epoch, Status>,
 }
@@ -42,8 +42,8 @@ impl Whole {
     pub fn new(site: CollectiveConfig) -> Whole {
         Whole {
             exchanges: Exchanges::new(site),
-            asked: BTreeMap::new(),
-            impatient: BTreeSet::new(),
+            requested: BTreeMap::new(),
+            with_timeout: BTreeSet::new(),
             given_up: BTreeMap::new(),
         }
     }
@@ -75,9 +75,9 @@ impl Whole {
             self.pass(view);
             return steps.refuse(id, status);
         }
-        self.asked.insert(epoch, id);
+        self.requested.insert(epoch, id);
         if is_impatient {
-            self.impatient.insert(epoch);
+            self.with_timeout.insert(epoch);
             steps.push(Step::Up(Up::Impatient { epoch }));
         }
         let stays = !collect || view.facts.spec.options.modex == Modex::Direct;
@@ -119,12 +119,12 @@ impl Whole {
     }
 
     fn on_finished(&mut self, finished: Finished, steps: &mut Steps) {
-        let Some(id) = self.asked.remove(&finished.epoch) else { return };
+        let Some(id) = self.requested.remove(&finished.epoch) else { return };
         steps.job(Effect::Traced(finished.trace));
         let Outcome::Pairs(parts) = finished.outcome else {
             return steps.fail_here(Cause::Pmi { problem: "a PMIx fence ended as another collective".into() });
         };
-        self.impatient.remove(&finished.epoch);
+        self.with_timeout.remove(&finished.epoch);
         // Encoded with headers, the blocks must fit into a message to the server; unpacked, into one to its ranks.
         let travels: usize = parts.iter().map(Bytes::len).sum();
         match parts.iter().map(block::plain_len).sum::<Result<usize, _>>() {
@@ -142,13 +142,13 @@ impl Whole {
 
     /// A fence in progress that cannot complete. If a rank has a timeout for it, it will end for all ranks then, so it is not reported.
     pub fn broken(&self) -> Option<(Departed, Epoch, Collective)> {
-        self.exchanges.broken().filter(|(_, epoch, _)| !self.impatient.contains(epoch))
+        self.exchanges.broken().filter(|(_, epoch, _)| !self.with_timeout.contains(epoch))
     }
 
     /// A rank here or below has a timeout for this fence.
     pub fn on_impatient(&mut self, epoch: Epoch) {
         if epoch >= self.exchanges.base() {
-            self.impatient.insert(epoch);
+            self.with_timeout.insert(epoch);
         }
     }
 
@@ -166,12 +166,12 @@ impl Whole {
         }
         // Done even if there is an outcome here: some agents below may never report that their ranks have entered.
         let mut next = Vec::new();
-        self.impatient.remove(&epoch);
+        self.with_timeout.remove(&epoch);
         self.given_up.insert(epoch, status);
         self.exchanges.give_up(view.now, epoch, Collective::Modex, &mut next);
-        let asked = self.asked.remove(&epoch);
+        let requested = self.requested.remove(&epoch);
         self.carry_out(next, steps);
-        if let Some(id) = asked {
+        if let Some(id) = requested {
             steps.refuse(id, status);
         }
     }
