@@ -12,7 +12,7 @@ fn a_replay_wants_what_the_recorded_run_wanted() {
             0 => with_faults(seed, run(world(seed)).elapsed_ns),
             _ => collectives::with_faults(seed, &run(collectives::collective_world(seed))),
         };
-        let agent = (seed % u64::from(spec.agent_count())) as u32;
+        let agent = (seed % u64::from(spec.agents)) as u32;
         let Some(recording) = run(WorldSpec { record: Some(agent), ..spec }).recording else { continue };
         let report = replay(recording.config.clone(), recording.told.iter().cloned());
         assert_eq!(report, recording.report, "seed {seed}, agent {agent}");

@@ -32,6 +32,8 @@ pub struct ModexCheck {
     /// Calls that completed without members that had left, and calls that timed out.
     pub excused: u32,
     pub timeouts: u32,
+    /// Fences and groups that completed, on each node.
+    pub complete: u32,
 }
 
 /// The data of a rank's n-th commit: the rank, n, and bytes that only this rank can produce.
