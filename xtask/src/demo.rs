@@ -62,6 +62,10 @@ pub fn cargo() -> Command {
 /// # Errors
 /// rustc cannot be run.
 pub fn rustc(what: &str) -> Result<String> {
-    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    step::output(Command::new(rustc).args(["--print", what]))
+    step::output(compiler().args(["--print", what]))
+}
+
+/// The rustc that builds this.
+pub(crate) fn compiler() -> Command {
+    Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }

@@ -98,6 +98,8 @@ impl Flavour {
                 "stop",
                 "gone",
                 "again",
+                "forks",
+                "threads",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere"],

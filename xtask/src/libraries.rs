@@ -53,12 +53,7 @@ pub fn build() -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     // A poisoned lock means that another test failed, which is reported there.
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut build = cargo();
-    build.args(["build", "--quiet", "--profile", "capi"]).env("RUSTFLAGS", RUSTFLAGS);
-    for name in NAMES {
-        build.args(["-p", &format!("wireup-lib{name}"), "--features", &format!("wireup-lib{name}/bare")]);
-    }
-    run_quietly(&mut build)?;
+    run_quietly(static_libraries().env("RUSTFLAGS", RUSTFLAGS))?;
     let folder = layout::target().join("release");
     fs::create_dir_all(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     for name in NAMES {
@@ -67,9 +62,24 @@ pub fn build() -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Builds `libwireup_pmi.a` and `libwireup_pmi2.a`.
+pub(crate) fn static_libraries() -> Command {
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--profile", "capi"]);
+    for name in NAMES {
+        build.args(["-p", &format!("wireup-lib{name}"), "--features", &format!("wireup-lib{name}/bare")]);
+    }
+    build
+}
+
+/// The linker's list of a library's symbols.
+pub(crate) fn map(name: &str) -> PathBuf {
+    layout::root().join(format!("crates/lib{name}/abi/lib{name}.map"))
+}
+
 fn link(name: &str, folder: &Path) -> Result {
     let archive = layout::target().join("capi").join(format!("libwireup_{name}.a"));
-    let map = layout::root().join(format!("crates/lib{name}/abi/lib{name}.map"));
+    let map = map(name);
     let library = folder.join(file(name));
     let time = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let newest = time(&archive).max(time(&map));

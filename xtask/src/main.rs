@@ -13,7 +13,8 @@ cargo xtask COMMAND
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
   proof     what takes longer than tests: simulated sessions by seed, from where the last run ended: proof seeds --hours H;
-            every order of events in sessions of four and five agents: proof model
+            every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
+            thread sanitizer: proof sanitizers
   libraries build libpmi and libpmi2 beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
         ["proof", "seeds", "--hours", hours] => proof::seeds(hours),
         ["proof", "model"] => proof::model(),
+        ["proof", "sanitizers"] => proof::sanitizers::run(),
         ["libraries"] => libraries::announced(),
         ["release", ref architectures @ ..] => release::build(architectures),
         [] | ["help" | "-h" | "--help"] => {

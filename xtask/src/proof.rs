@@ -4,6 +4,10 @@
 //! after the last one. After a change of the code, old seeds are worth no more than new ones, so none is run again.
 //!
 //! `cargo xtask proof model`: every order of events in sessions of four and five agents.
+//!
+//! `cargo xtask proof sanitizers`: the C libraries and programs that call them, with instructions that find wrong accesses.
+
+pub mod sanitizers;
 
 use crate::layout;
 use crate::step::{Result, output, step};
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_run_goes_on_behind_it() {
+    fn the_next_seeds_follow_those_already_run() {
         let mut ledger = Ledger::default();
         for next in [line("wild", 0, "a", &[]), line("fierce", 0, "a", &[3]), line("wild", 10, "a", &[12, 15])] {
             ledger.add(next);
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_none_is_named() {
+    fn malformed_ledger_lines_are_named() {
         for text in ["wild 0 10 a", "wild 0 x a clean", "wild 0 10 a broken x", "wild 0 10 a fine"] {
             assert!(Ledger::parse(text).is_err_and(|problem| problem.contains(text)), "{text}");
         }

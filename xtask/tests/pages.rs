@@ -20,7 +20,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn no_merge_is_left_open() {
+fn no_page_has_merge_conflict_markers() {
     for page in pages() {
         let text = fs::read_to_string(&page).expect("a page");
         let open = text.lines().find(|line| line.starts_with("<<<<<<<") || line.starts_with(">>>>>>>"));
@@ -29,7 +29,7 @@ fn no_merge_is_left_open() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_in_pages_lead_to_existing_files() {
     for page in pages() {
         let text = fs::read_to_string(&page).expect("a page");
         let folder = page.parent().unwrap_or(Path::new("."));

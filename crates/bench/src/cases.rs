@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_and_the_table_has_targets() {
+    fn case_names_round_trip_and_every_table_case_has_targets() {
         for name in TABLE {
             let case: Case = name.parse().unwrap();
             assert_eq!(case.name(), name);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_is_refused() {
+    fn wrong_case_names_are_refused() {
         for name in ["", "true", "true-4", "true-1x", "true-0x4", "false-1x4", "true-1x4x4", "true-65536x65536"] {
             assert!(name.parse::<Case>().is_err(), "{name}");
         }

@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_times_and_its_environment() {
+    fn a_command_is_timed_with_its_environment() {
         let (result, _dir) = sh("test $BENCH_TEST = 7 && sleep 0.02", Duration::from_secs(60));
         assert!(result.unwrap().get(Metric::Wall).unwrap() >= 0.02);
     }
 
     #[test]
-    fn a_failure_tells_status_and_stderr() {
+    fn a_failure_names_exit_status_and_stderr() {
         let (result, _dir) = sh("echo out of cheese >&2; exit 3", Duration::from_secs(60));
         assert_eq!(result.unwrap_err().to_string(), "exit code 3: out of cheese");
         let (result, _dir) = sh("kill -9 $$", Duration::from_secs(60));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn json_names_place_and_failures() {
+    fn json_contains_place_values_and_failures() {
         let (launchers, measured) = fixture();
         let value = json("launch", &Machine::look(), &launchers, &["srun".into()], &measured);
         let case = &value["cases"][0];

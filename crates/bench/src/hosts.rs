@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_targets_and_a_shell_for_every_case() {
+    fn every_table_case_has_a_shell_and_fitting_targets() {
         let cases = cases(&[], &table(), &hosts(64), Some("/opt/rsh")).unwrap();
         let names: Vec<String> = cases.iter().map(Case::name).collect();
         assert_eq!(names[..3], ["true-16x16@rsh", "true-64x16@rsh", "true-64x1@rsh"]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_may_name_its_shell() {
+    fn a_case_may_name_its_remote_shell() {
         let names = ["true-64x1@ssh".to_owned(), "true-2x3".to_owned()];
         let cases = cases(&names, &table(), &hosts(64), Some("rsh")).unwrap();
         assert_eq!(cases.iter().map(Case::name).collect::<Vec<_>>(), ["true-64x1@ssh", "true-2x3@rsh"]);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_stand_and_are_judged_at_their_sizes() {
+    fn start_cases_use_a_session_and_have_targets_at_their_size() {
         let hosts = hosts();
         let here = Wanted { names: &[], hosts: &[], shell: None }.start().unwrap();
         assert_eq!(names(&here), START);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_come_in_slices_on_all_hosts() {
+    fn jobs_are_split_into_slices_on_all_hosts() {
         let hosts = hosts();
         let wanted = Wanted { names: &[], hosts: &hosts, shell: None };
         let cases = wanted.jobs(1001, 16, None).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn other_work_is_refused() {
+    fn unsuitable_work_is_refused() {
         let start = |name: &str| Wanted { names: &[name.to_owned()], hosts: &[], shell: None }.start();
         assert!(start("exchange-2x2").is_ok() && start("jobs-1x1").is_err() && start("memory-2x2").is_err());
         let jobs = |name: &str| Wanted { names: &[name.to_owned()], hosts: &[], shell: None }.jobs(1, 1, None);

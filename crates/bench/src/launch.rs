@@ -13,7 +13,7 @@ use crate::sample::Stage;
 use crate::setup::Setup;
 use crate::summary::Summary;
 use crate::verdict::{Verdict, judge};
-use crate::{files, gather, initiation, published, sample, soak, table};
+use crate::{files, gather, initiation, launch_figures, published, sample, soak, table};
 
 /// An MPI program that does init, barrier, finalize, built by the workspace's set-up.
 const MPI_PROGRAM: &str = "target/programs/mpich5/initfin";
@@ -71,10 +71,15 @@ pub fn launch(flags: &Flags) -> Result<Summary, BenchError> {
     if let Some(path) = &flags.csv {
         fs::write(path, files::csv(&launchers, &all)).map_err(io(path.display().to_string()))?;
     }
-    if let (Some(folder), Some(chart)) = (&flags.svg, initiation::chart(&all, &launchers, machine.cores)) {
+    if let Some(folder) = &flags.svg {
         fs::create_dir_all(folder).map_err(io(folder.display().to_string()))?;
-        let path = folder.join(format!("{}.svg", chart.name));
-        fs::write(&path, chart.draw().unwrap_or_default()).map_err(io(path.display().to_string()))?;
+        let bars = launch_figures::all(&all, &launchers, machine.cores).into_iter();
+        let chart = initiation::chart(&all, &launchers, machine.cores);
+        let figures = bars.map(|(name, bars)| (name, bars.draw())).chain(chart.map(|chart| (chart.name, chart.draw())));
+        for (name, text) in figures.filter_map(|(name, text)| Some((name, text?))) {
+            let path = folder.join(format!("{name}.svg"));
+            fs::write(&path, text).map_err(io(path.display().to_string()))?;
+        }
     }
     let has_figures = |series: &Series| series.failures().count() < series.runs.len();
     let has_measured = all.iter().any(|measured| measured.series.iter().any(has_figures));

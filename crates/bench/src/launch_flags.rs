@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn without_cases_it_is_the_table() {
+    fn without_cases_the_table_is_used() {
         let flags = parse_words("launch").unwrap();
         assert_eq!(flags.cases.iter().map(Case::name).collect::<Vec<_>>(), TABLE);
         assert!(!flags.strict);
     }
 
     #[test]
-    fn rounds_and_limit_reach_every_case_wherever_they_stand() {
+    fn rounds_and_limit_apply_to_every_case_in_any_position() {
         let words = "launch --rounds 2 --case true-1x8 --case exchange-2x4 --limit 9 --peer h5=/x/mpiexec --strict";
         let flags = parse_words(words).unwrap();
         assert!(flags.cases.iter().all(|c| c.rounds == 2 && c.limit == Duration::from_secs(9)));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_bring_their_own_table() {
+    fn with_hosts_the_host_table_is_used() {
         let flags = parse_words("launch --remote-shell rsh --hosts a,b-1.c").unwrap();
         assert_eq!(flags.hosts, ["a", "b-1.c"]);
         // Except cases in a Slurm allocation.
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn start_and_jobs_time_sessions() {
+    fn start_and_jobs_flags_describe_sessions() {
         let flags = parse_words("start --case true-2x2 --rounds 2 --up-arg=--fanout=2").unwrap();
         assert!(flags.cases[0].is_standing && flags.up_args == ["--fanout=2"]);
         let flags = parse_words("jobs --jobs 40 --in-flight 4 --rounds 2").unwrap();

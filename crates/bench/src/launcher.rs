@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_in_its_own_words() {
+    fn each_launcher_gets_its_own_command_line() {
         assert_eq!(tell(Kind::Baseline { spawners: 2 }, &here("true-1x8")), "8 2 a b");
         assert_eq!(tell(Kind::Echo, &here("exchange-1x8")), "8 a b");
         assert_eq!(tell(Kind::Wireup, &here("true-1x8")), "run -n 8 a b");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_of_the_hosts() {
+    fn each_launcher_gets_the_hosts_in_its_own_flags() {
         assert_eq!(tell(Kind::Bare, &there("true-2x4")), "p,q rsh {host} a b");
         assert_eq!(tell(Kind::Echo, &there("exchange-2x4")), "p,q --gate rsh {host} DIR/pmi-echo 4:{node}:8 a b");
         let run = "run --hosts p,q -n 8 --ppn 4 --remote-shell rsh";
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn in_an_allocation_nobody_is_told_of_hosts_that_finds_them() {
+    fn inside_an_allocation_launchers_get_no_host_list() {
         let hosts = ["p".to_owned(), "q".to_owned()];
         let case = Case::on_hosts("mpi-init-2x4", &hosts, "srun").unwrap();
         assert_eq!(tell(Kind::Wireup, &case), "run -n 8 --ppn 4 a b");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_and_what_is_like_them_are_told_where_they_stand() {
+    fn session_launchers_get_the_address_of_their_session() {
         let name = session_name();
         let running_session = |case: Case| Case { is_standing: true, ..case };
         assert_eq!(tell(Kind::Session, &running_session(here("true-1x8"))), format!("run --session {name} -n 8 a b"));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn many_jobs_are_of_one_host_though_a_session_has_more() {
+    fn streamed_jobs_use_one_host_of_several() {
         let hosts = ["p".to_owned(), "q".to_owned()];
         let case = Case::stream("jobs-1x1", &hosts, Some("rsh")).unwrap();
         assert_eq!(tell(Kind::Wireup, &case), "run --hosts p -n 1 --ppn 1 --remote-shell rsh a b");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_for_what_it_cannot_do() {
+    fn launchers_take_part_only_in_cases_they_support() {
         let open_mpi = Launcher::embedded("o".into(), Kind::Peer(PeerKind::OpenMpi));
         assert!(open_mpi.takes_part(&here("true-1x4")) && !open_mpi.takes_part(&here("pmi-init-1x4")));
         assert!(open_mpi.takes_part(&there("pmix-exchange-2x4")) && !open_mpi.takes_part(&here("openmpi4-1x4")));

@@ -2,18 +2,20 @@
 //!
 //! `flags` select what to run; `cases` are the jobs and their targets, `hosts` those across hosts; `peers` finds the other launchers;
 //! `baseline` and `echo` are baselines, lower bounds that no launcher can beat; `measure` runs all in interleaved rounds; `stats` and
-//! `verdict` judge; `table` and `files` show the results. `docs/explanation/benchmarks.md` explains how each number is made. `in_session`
+//! `verdict` judge; `table` and `files` show the results, `launch_figures` and `bars` draw them. `docs/explanation/benchmarks.md` explains how each number is made. `in_session`
 //! has the cases for which a session is running (`running_session`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
 //! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents,
 //! `modex` the start of PMIx ranks.
 #![forbid(unsafe_code)]
 
+mod bars;
 mod baseline;
 mod cases;
 mod command;
 mod common_flags;
 mod echo;
 mod error;
+mod figure;
 mod files;
 mod flags;
 mod gather;
@@ -22,6 +24,7 @@ mod in_session;
 mod initiation;
 mod interrupt;
 mod launch;
+mod launch_figures;
 mod launch_flags;
 mod launcher;
 mod leftovers;

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn two_failures_in_a_row_are_enough() {
+    fn two_consecutive_failures_count_as_failing() {
         assert!(!has_failed_lately(&[failed()]));
         assert!(!has_failed_lately(&[failed(), wall(1.0), failed()]));
         assert!(has_failed_lately(&[wall(1.0), failed(), failed()]));

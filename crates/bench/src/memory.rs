@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_memory_is_anonymous_and_shared_memory() {
+    fn private_memory_counts_anonymous_and_shmem_pages() {
         let text =
             "00400000-7ffd [rollup]\nRss:  884 kB\nPss: 385 kB\nPss_Anon:  104 kB\nPss_File: 277 kB\nPss_Shmem: 4 kB\n";
         assert_eq!(parse_private(text), Some(108 * 1024));
@@ -148,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn our_own_memory_can_be_read() {
+    fn the_memory_of_this_process_can_be_read() {
         assert!(private_bytes(rustix::process::getpid()).unwrap() > 0);
     }
 
     #[test]
-    fn keepers_count_for_the_node_alone() {
+    fn keeper_memory_counts_only_for_the_node() {
         let process = |role, agent, private_bytes| Process { role, agent, private_bytes };
         let processes = [
             process(Role::Agent, 0, 10),

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_see_three_digits() {
+    fn values_are_shown_with_three_digits() {
         assert_eq!(Unit::Seconds.show(7.7), "7.70 s");
         assert_eq!(Unit::Seconds.show(0.1234), "123 ms");
         assert_eq!(Unit::Seconds.show(0.00234), "2.34 ms");

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn launchers_are_known_by_their_answer() {
+    fn launchers_are_identified_by_their_version_output() {
         let hydra = "HYDRA build details:\n    Version:                                 4.0.2\n    Release Date: Thu\n";
         let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)\n";
         let cases = [
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn major_is_the_number_before_the_point() {
+    fn the_major_version_is_the_number_before_the_point() {
         assert_eq!((major("5.0.2"), major("2021.19.0"), major("x.1")), (Some(5), Some(2021), None));
     }
 }

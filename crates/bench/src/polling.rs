@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_is_read_when_all_have_met() {
+    fn the_time_is_read_only_from_a_finished_board() {
         let board = |begin: u64, end: u64| [[0; 8], begin.to_ne_bytes(), end.to_ne_bytes()].concat();
         assert_eq!(elapsed_s(&board(1_000_000_000, 3_500_000_000)), Some(2.5));
         for unfinished in [board(0, 0), board(5, 0), board(0, 5), Vec::new()] {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_meet_and_those_that_are_busy_end() {
+    fn polling_ranks_finish_and_busy_processes_end() {
         let scratch = Scratch::create().unwrap();
         let busy = BusyCpus::begin(&scratch).unwrap();
         let pids: Vec<u32> = busy.0.iter().map(Child::id).collect();

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_is_private_and_goes_away() {
+    fn the_scratch_directory_is_private_and_removed() {
         let scratch = Scratch::create().unwrap();
         let dir = scratch.dir.clone();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);

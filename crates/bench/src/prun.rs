@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_beside_a_launcher_and_told_where_it_was_moved_to() {
+    fn prun_is_found_beside_a_launcher_even_if_moved() {
         let scratch = Scratch::create().unwrap();
         let bin = scratch.file("bin");
         fs::create_dir(&bin).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_and_client_are_told_the_same_place() {
+    fn daemon_and_client_use_the_same_uri_file() {
         let scratch = Scratch::create().unwrap();
         let hosts = ["p".to_owned(), "q".to_owned()];
         let case = Case::on_hosts("true-2x3", &hosts, "rsh").unwrap();

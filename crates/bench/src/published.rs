@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stands_beside_its_size_alone() {
+    fn published_values_are_shown_only_at_their_size() {
         let hosts: Vec<String> = (0..16).map(|i| format!("n{i}")).collect();
         let at = |name: &str| Case::on_hosts(name, &hosts, "ssh").unwrap();
         let line = |name: &str| beside(&at(name));

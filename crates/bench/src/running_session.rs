@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_are_raised_where_their_case_is() {
+    fn sessions_are_started_on_the_nodes_of_their_case() {
         let case: Case = "true-4x2".parse().unwrap();
         let name = session_name();
         assert_eq!(up_words(&case).join(" "), format!("up --name {name} --virtual-nodes 4"));

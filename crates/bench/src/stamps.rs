@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fence_is_last_in_to_last_out() {
+    fn fence_time_is_from_the_last_entry_to_the_last_exit() {
         let text = "1 2 39 1000 9000 9000 12000\n0 2 39 5000 8000 8000 15000\n";
         let sample = evaluate(text, 2).unwrap();
         assert_eq!(sample.get(Metric::Fence), Some(4e-6));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_pmix_tell_more() {
+    fn pmix_client_lines_give_more_metrics() {
         let text = "1 2 39 1000 9000 9000 12000 500 40 100\n0 2 39 5000 8000 8000 15000 700 60 250\n";
         let sample = evaluate(text, 2).unwrap();
         assert_eq!(sample.get(Metric::FirstGet), Some(5e-8));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_doubled_or_torn_line_is_an_error() {
+    fn missing_duplicate_or_malformed_lines_are_errors() {
         let line = "0 2 39 1 2 3 4\n";
         assert_eq!(evaluate(line, 2), Err(StampError::Missing { found: 1, expected: 2 }));
         assert_eq!(evaluate(&[line, line].concat(), 2), Err(StampError::Twice(0)));

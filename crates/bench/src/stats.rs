@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_of_odd_even_and_none() {
+    fn the_median_handles_odd_even_and_empty_lists() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 
     #[test]
-    fn one_bad_round_moves_neither_median_nor_mad_and_is_named() {
+    fn one_bad_round_is_an_outlier_and_keeps_median_and_mad() {
         let good = summarize(&[0.40, 0.41, 0.42, 0.43, 0.44]).unwrap();
         let bad = summarize(&[0.40, 0.41, 0.42, 0.43, 9.0]).unwrap();
         assert_eq!((good.median, good.outliers), (bad.median, 0));

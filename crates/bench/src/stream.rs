@@ -69,14 +69,14 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_counted_by_their_ends_and_numbered() {
+    fn jobs_are_numbered_and_counted_by_result() {
         let ended = sh("echo $0; test $(($0 % 3)) != 0", Stream { jobs: 10, in_flight: 3 });
         assert_eq!((ended.well, ended.badly, ended.hung), (6, 4, 0));
         assert!(ended.elapsed_s > 0.0);
     }
 
     #[test]
-    fn one_that_hangs_is_killed_and_its_time_is_not_counted() {
+    fn a_hanging_job_is_killed_and_its_time_is_not_counted() {
         let ended = sh("test $0 = 1 && exec sleep 1000; exit 0", Stream { jobs: 4, in_flight: 2 });
         assert_eq!((ended.well, ended.badly, ended.hung), (3, 0, 1));
         assert!(ended.elapsed_s < f64::from(JOB_LIMIT_S), "{}", ended.elapsed_s);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_line_up_and_carry_what_was_asked() {
+    fn rows_are_aligned_and_show_targets_and_verdicts() {
         let (measured, launchers) = fixture();
         let text = table(&measured, &launchers);
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_leftovers_and_outliers_are_told() {
+    fn failures_leftovers_and_outliers_are_reported() {
         let (mut measured, launchers) = fixture();
         assert!(warnings(&measured, &launchers).is_empty());
         measured.series[0].runs.push(Ok(Sample(vec![(Metric::Wall, 1.0)])));

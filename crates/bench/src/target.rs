@@ -103,7 +103,7 @@ mod tests {
     use crate::cases::{Case, TABLE};
 
     #[test]
-    fn targets_read_as_people_say_them() {
+    fn targets_are_written_in_readable_form() {
         let target: Vec<String> = TABLE
             .iter()
             .flat_map(|name| name.parse::<Case>().unwrap().target)

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nodes_and_hub_sent_is_added() {
+    fn traffic_of_nodes_and_hub_is_summed() {
         let ports = "    v0: 300 0 0 0 0 0 0 0 4000 0\n    v1: 1 0 0 0 0 0 0 0 2 0\ndocker0: 7 0 0 0 0 0 0 0 7 0\n";
         let table = format!("Inter-|   Receive\n    lo: 9 9 0 0 0 0 0 0 9 9\n   br0: 1 0 0 0 0 0 0 0 20 0\n{ports}");
         assert_eq!(parse(&table), Some(321));

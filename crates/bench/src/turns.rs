@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_round_counts_only_where_it_fails() {
+    fn the_warm_up_round_counts_only_if_it_fails() {
         let setup = Setup::prepare(&[], None).unwrap();
         let (mut ran, mut took) = (Vec::new(), Vec::new());
         in_turns(

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_multiple_of_zero() {
+    fn a_ratio_to_zero_is_undefined() {
         assert_eq!(ratio(&[Some(1.0), None, Some(2.0)], &[Some(2.0), Some(1.0), Some(4.0)]), Some(0.5));
         assert_eq!(ratio(&[Some(1.0)], &[Some(0.0)]), None);
         assert_eq!(ratio(&[Some(0.0)], &[Some(0.0)]), None);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_judged_by_the_difference() {
+    fn a_target_with_an_addend_is_judged_by_the_difference() {
         let (m, c) = bench(&[(Kind::Wireup, "", &[1.0, 0.005, 0.006]), (FLOOR, "", &[1.0, 0.003, 0.004])]);
         let verdict = judge(&wall(Against::Baseline, 1.0, 0.003), &m.series[0], &m, &c);
         assert_eq!(verdict, Verdict::Met("1 x c- + 2.00 ms".into()));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn hydra_is_the_newest_and_hydra_5_is_not_an_older_one() {
+    fn hydra_means_the_newest_and_hydra_5_only_version_5() {
         let (m, c) =
             bench(&[(Kind::Wireup, "", &[1.0, 1.0]), (HYDRA, "4.0.2", &[1.0, 2.0]), (HYDRA, "4.10.0", &[1.0, 4.0])]);
         assert_eq!(
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_run_misses_whatever_the_others_took() {
+    fn a_failed_run_misses_the_target() {
         let (mut m, c) = bench(&[(Kind::Wireup, "", &[1.0, 1.0, 1.0]), (FLOOR, "", &[1.0, 9.0, 9.0])]);
         m.series[0].runs[2] = Err(Failure::TimedOut(5.0));
         let verdict = judge(&wall(Against::Baseline, 1.25, 0.0), &m.series[0], &m, &c);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_without_figures_judges_nothing() {
+    fn a_reference_without_values_gives_no_verdict() {
         let (mut m, c) = bench(&[(Kind::Wireup, "", &[1.0, 1.0]), (FLOOR, "", &[1.0, 1.0])]);
         m.series[1].runs = vec![Err(Failure::TimedOut(5.0))];
         let verdict = judge(&wall(Against::Baseline, 1.25, 0.0), &m.series[0], &m, &c);

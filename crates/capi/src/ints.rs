@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_numbers_and_nothing_else() {
+    fn only_lists_of_numbers_are_parsed() {
         assert_eq!(list(b"1, -2,3"), Some([1, -2, 3].into()));
         assert_eq!(list(b"1,,3"), None);
     }

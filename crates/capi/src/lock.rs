@@ -26,4 +26,13 @@ impl<T> Lock<T> {
             result
         }
     }
+
+    /// Unlocks, whichever thread holds the mutex.
+    ///
+    /// # Safety
+    /// No other thread exists that uses the lock, and the value is not half changed.
+    pub unsafe fn renew(&self) {
+        // SAFETY: guaranteed by the caller; a mutex of the C library may be initialised by assignment.
+        unsafe { self.mutex.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
+    }
 }

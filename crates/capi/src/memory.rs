@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_alignments_survive_growth() {
+    fn large_alignments_survive_realloc() {
         let layout = Layout::from_size_align(100, 64).unwrap();
         // SAFETY: used according to the contract.
         unsafe {

@@ -46,7 +46,8 @@ pub struct Place<J> {
     fd: AtomicI32,
     /// Whether the descriptor of `PMI_FD` was taken.
     taken: AtomicBool,
-    /// Whether there is a job, or one is being joined; can be read without the lock.
+    /// Whether there is a job, or one is being joined. Changed only while the lock is held, and read without it: only a process that uses
+    /// the job, or joins, takes the lock.
     is_used: AtomicBool,
     /// Whether this process was forked from the one that joined.
     is_child: AtomicBool,
@@ -69,14 +70,19 @@ impl<J> Place<J> {
 
     /// Runs `work` on the job, which must be initialised. Must not be nested.
     pub fn with<R>(&self, work: impl FnOnce(&mut J) -> Result<R>) -> Result<R> {
-        if self.is_child() {
-            return Err(Code::INIT);
-        }
-        self.job.with(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
+        self.with_place(|job| job.as_mut().ok_or(Code::INIT).and_then(work))
     }
 
     pub fn is_initialised(&self) -> bool {
-        !self.is_child() && self.job.with(|job| job.is_some())
+        self.with(|_| Ok(())).is_ok()
+    }
+
+    /// Runs `work` with the lock if there may be a job.
+    fn with_place<R>(&self, work: impl FnOnce(&mut Option<J>) -> Result<R>) -> Result<R> {
+        if self.is_child() || !self.is_used.load(Ordering::Relaxed) {
+            return Err(Code::INIT);
+        }
+        self.job.with(work)
     }
 
     /// Joins the job unless it has joined already. `on_fork` must call [`Place::on_fork`] of this place.
@@ -84,12 +90,14 @@ impl<J> Place<J> {
         if self.is_child() {
             return Err(Code::FAIL);
         }
+        // Before the lock: a thread that holds it has registered. Two threads may both register, which does no harm.
+        if !self.hears_of_forks.load(Ordering::Acquire) {
+            crate::fork::on_child(on_fork);
+            self.hears_of_forks.store(true, Ordering::Release);
+        }
         self.job.with(|job| {
             if job.is_some() {
                 return Ok(());
-            }
-            if !self.hears_of_forks.swap(true, Ordering::Relaxed) {
-                crate::fork::on_child(on_fork);
             }
             self.is_used.store(true, Ordering::Relaxed);
             let joined = join();
@@ -102,10 +110,16 @@ impl<J> Place<J> {
         })
     }
 
-    /// Called in the child of a fork. The lock may be held by a thread that exists only in the parent.
+    /// Called in the child of a fork. The lock may be held by a thread that exists only in the parent. If there is a job, the child never
+    /// takes the lock; otherwise the child may join, so the lock is made anew.
     pub fn on_fork(&self) {
-        self.is_child.fetch_or(self.is_used.load(Ordering::Relaxed), Ordering::Relaxed);
         self.fd.store(-1, Ordering::Relaxed);
+        if self.is_used.load(Ordering::Relaxed) {
+            self.is_child.store(true, Ordering::Relaxed);
+        } else if !self.is_child() {
+            // SAFETY: this is the only thread. The value is `None` whenever `is_used` is false, so no change of it was interrupted.
+            unsafe { self.job.renew() };
+        }
     }
 
     fn is_child(&self) -> bool {
@@ -131,12 +145,11 @@ impl<J> Place<J> {
 
     /// Takes the job out; it is no longer initialised.
     pub fn take(&self) -> Result<J> {
-        if self.is_child() {
-            return Err(Code::INIT);
-        }
-        let job = self.job.with(Option::take);
-        self.is_used.store(false, Ordering::Relaxed);
-        job.ok_or(Code::INIT)
+        self.with_place(|job| {
+            let taken = job.take().ok_or(Code::INIT);
+            self.is_used.store(false, Ordering::Relaxed);
+            taken
+        })
     }
 
     /// Finalizes with the server of a job that was taken.
@@ -145,7 +158,8 @@ impl<J> Place<J> {
             return Ok(());
         };
         let told = server.tell(&Request::Finalize);
-        self.fd.store(-1, Ordering::Relaxed);
+        // Another thread may have joined again meanwhile, by a connection of its own.
+        let _ = self.fd.compare_exchange(server.socket().fd(), -1, Ordering::Relaxed, Ordering::Relaxed);
         server.socket().close();
         Ok(told?)
     }
@@ -159,7 +173,7 @@ mod tests {
     use wireup_wire::pmi::Dialect;
 
     #[test]
-    fn a_forked_child_is_told_so_at_once() {
+    fn calls_in_a_forked_child_fail_at_once() {
         extern "C" fn nothing() {}
         let place = Place::<u32>::new();
         place.on_fork();
@@ -177,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_is_forked_while_another_thread_joins_does_not_wait() {
+    fn a_child_forked_during_init_does_not_wait() {
         extern "C" fn nothing() {}
         let place = Place::<u32>::new();
         let joined = place.init(
@@ -190,6 +204,27 @@ mod tests {
             nothing,
         );
         assert_eq!(joined, Ok(()));
+    }
+
+    #[test]
+    fn a_child_does_not_wait_for_a_thread_that_was_about_to_join() {
+        extern "C" fn nothing() {}
+        let place: &Place<u32> = std::boxed::Box::leak(std::boxed::Box::new(Place::new()));
+        let (locked, is_locked) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            place.job.with(|_| {
+                locked.send(()).unwrap();
+                loop {
+                    std::thread::park();
+                }
+            })
+        });
+        is_locked.recv().unwrap();
+        assert!(!place.is_initialised());
+        assert_eq!((place.with(|job| Ok(*job)), place.take()), (Err(Code::INIT), Err(Code::INIT)));
+        place.on_fork();
+        assert_eq!(place.init(|| Ok(7), nothing), Ok(()));
+        assert_eq!(place.with(|job| Ok(*job)), Ok(7));
     }
 
     #[test]

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_there_and_the_end_is_seen() {
+    fn bytes_arrive_and_a_closed_peer_is_noticed() {
         let mut pair = [0; 2];
         // SAFETY: two descriptors are written.
         assert_eq!(unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()) }, 0);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_connected_stream_is_a_server() {
+    fn only_a_connected_stream_socket_is_accepted_as_a_server() {
         let (here, there) = UnixStream::pair().unwrap();
         let named = |fd: &dyn AsRawFd| Socket::named(fd.as_raw_fd());
         assert_eq!(named(&here), Ok(Socket(here.as_raw_fd())));

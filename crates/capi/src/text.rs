@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_cut_and_ended() {
+    fn text_that_does_not_fit_is_cut_and_terminated() {
         let mut buffer = [b'x' as c_char; 4];
         // SAFETY: the buffer has the stated length.
         unsafe {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn assignments_are_read_as_a_shell_does() {
+    fn assignments_are_parsed_as_in_a_shell() {
         let text = "# all\n\nA=1\r\nexport B=two # said\n\tC='a b'\"c\\\"d\\n\"e\\ f\nD=\nE=$HOME`x`\nF=a#b\nG=\"# no\"\nH=x=y\n\
                     exported=1\nI='\\'";
         assert_eq!(
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_line() {
+    fn env_file_errors_name_the_line() {
         assert_eq!(
             refused("A=1\nfoo bar\n"),
             "--env-file vars, line 2: write NAME=VALUE, with a name of letters, digits and _"
@@ -149,12 +149,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn single_quotes_keep_everything(value in "[ -&(-~]{0,40}") {
+        fn single_quotes_keep_all_characters(value in "[ -&(-~]{0,40}") {
             prop_assert_eq!(parsed(&format!("A='{value}'")), [format!("A={value}")]);
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic_the_parser(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Ok(variables) = parse("vars", &bytes) {
                 prop_assert!(variables.iter().all(|variable| variable.contains(&b'=') && !variable.contains(&0)));
             }

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_outer_launcher_said_is_removed() {
+    fn variables_of_an_outer_launcher_are_removed() {
         let outer = [
             "PMI_FD",
             "PMI_RANK",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_set_stays() {
+    fn variables_set_by_the_user_are_kept() {
         let theirs = [
             "PATH",
             "HOME",
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_on_one_machine_stays_there() {
+    fn variables_of_this_machine_are_not_sent_to_other_hosts() {
         let names = ["HOME", "HOSTNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "SSH"];
         let env = |reached| {
             let inherited = names.iter().map(|name| (OsString::from(name), OsString::new()));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_systems_job_is_told_and_its_tasks_are_not() {
+    fn batch_job_variables_are_kept_and_task_variables_removed() {
         let all = [
             "SLURM_JOB_ID",
             "SLURM_JOB_NODELIST",
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_this_node_are_not_those_of_others() {
+    fn inherited_device_variables_are_not_passed_through_a_step() {
         let env = |reached| job_env([("CUDA_VISIBLE_DEVICES".into(), "1".into())].into_iter(), reached, &[]);
         assert_eq!(
             (env(Reached::ByStep).len(), env(Reached::Elsewhere).len(), env(Reached::ThisMachine).len()),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_name_wins() {
+    fn the_last_value_of_a_variable_wins() {
         let inherited = [("A".into(), "1".into()), ("AB".into(), "2".into())];
         let env =
             job_env(inherited.into_iter(), Reached::ThisMachine, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn exported_names_take_the_value_from_here() {
+    fn exported_variables_take_the_launchers_value() {
         let variables = [Variable::Export("A".into()), Variable::Set(b"B=2".to_vec()), Variable::Export("C".into())];
         let (env, missing) = app_env(&variables, |name| (name == "A").then(|| "x=y".into()));
         assert_eq!(env, [b"A=x=y".to_vec(), b"B=2".to_vec()]);

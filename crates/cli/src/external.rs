@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_are_looked_for() {
+    fn only_plain_command_names_are_looked_up() {
         for command in ["", "-n", "./app", "a/b", "..", "nobody-has-written-this"] {
             assert_eq!(find(command), None, "{command}");
         }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_fit() {
+    fn help_lines_have_at_most_120_columns() {
         for text in COMMANDS.map(Command::help).into_iter().chain([overview()]) {
             for line in text.lines() {
                 assert!(line.len() <= 120 && line == line.trim_end(), "{line}");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_must_be_named() {
+    fn install_requires_a_prefix() {
         assert_eq!(prefix_of(&["--prefix", "/x"]), Ok(PathBuf::from("/x")));
         for wrong in [&[][..], &["--prefix"], &["--prefix="], &["/x"]] {
             assert!(prefix_of(wrong).is_err(), "{wrong:?}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_name_their_library() {
+    fn pkg_config_files_name_their_library() {
         assert!(package("pmi2").contains("Libs: -L${libdir} -lpmi2\n"));
     }
 }

@@ -59,7 +59,7 @@ mod tests {
     use wireup_wire::peer::{Cause, Failure};
 
     #[test]
-    fn a_job_that_failed_has_not_run_alone() {
+    fn a_job_that_failed_or_used_pmi_did_not_run_as_singletons() {
         let done = Done { ranks: 2, ..Done::default() };
         let ended = |failure, done| Ended { failure, done };
         assert!(may_have_run_alone(PmiFlavour::Pmix, &ended(None, done)));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_fits_what_was_offered() {
+    fn advice_matches_the_offered_pmi() {
         assert!(advice(Family::Pmix, PmiFlavour::Simple).contains("--pmi pmix"));
         assert!(advice(Family::Pmix, PmiFlavour::Both).contains("MPI_Init"));
         assert!(advice(Family::Mpich, PmiFlavour::Pmix).contains("--pmi simple"));

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_understood() {
+    fn unknown_commands_get_a_suggestion() {
         assert_eq!(unknown_command("./app"), "unknown command ./app; did you mean wireup run ./app?");
         assert_eq!(unknown_command("-n"), "unknown command -n; did you mean wireup run -n?");
         assert_eq!(unknown_command("rnu"), "unknown command rnu; did you mean wireup run?");

@@ -83,7 +83,7 @@ mod tests {
     use wireup_wire::peer::{AgentSpec, SessionSpec};
 
     #[test]
-    fn a_recording_plays_the_same_every_time() {
+    fn replaying_a_recording_twice_gives_the_same_result() {
         let directory = std::env::temp_dir().join(format!("wireup-replay-{}", std::process::id()));
         let session = SessionSpec {
             name: "s".into(),

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_name_ranks_programs_and_binding() {
+    fn the_map_shows_ranks_programs_and_binding() {
         assert_eq!(map_of("-n 4 ./app"), "cn17  ranks 0-3  ./app  (2 cpus each)\n");
         assert_eq!(
             map_of("-n 3 --virtual-nodes 3 --ppn 2 ./a : -n 2 ./b"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_one_line_with_reasons() {
+    fn verbose_choices_are_one_line_with_reasons() {
         let (resolved, mapping) = resolved_of("-n 64 --virtual-nodes 4 ./a");
         assert_eq!(
             choices(&resolved, &mapping),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_and_their_slots_are_shown() {
+    fn hosts_and_their_slots_are_shown() {
         assert_eq!(
             map_of("--hosts n1:2,cn17:1,n2:1 -n 3 ./a"),
             "n1    ranks 0-1  ./a  2 slots  (its cpus divided)\n\

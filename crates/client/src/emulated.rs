@@ -218,7 +218,7 @@ mod tests {
     use wireup_wire::pmi::Dialect;
 
     #[test]
-    fn any_value_goes_through_text() {
+    fn any_value_round_trips_as_text_pieces() {
         let all: Vec<u8> = (1..=255).collect();
         for value in [&b""[..], b"a", b"%;= \\\n", &all, &all.repeat(30)] {
             let pieces = pieces(value);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_fit_and_differ() {
+    fn emulated_keys_are_short_enough_and_distinct() {
         let longest = key(usize::MAX, u32::MAX, pieces_max());
         assert!(longest.len() <= wireup_wire::limits::KEY_LEN_MAX);
         assert_ne!(key(1, 11, 0), key(11, 1, 0));

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ways_to_a_server() {
+    fn the_environment_names_the_way_to_a_server() {
         let env = Env { rank: 3, size: 4, spawned: false };
         assert_eq!(read(&[("PMI_FD", "7"), ("PMI_RANK", "3"), ("PMI_SIZE", "4")]), Ok(Contact::Fd { fd: 7, env }));
         assert_eq!(read(&[("PMI_SIZE", "4")]), Ok(Contact::Singleton));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn invalid_variables_are_named() {
         let error = read(&[("PMI_FD", "7"), ("PMI_RANK", "x")]).unwrap_err();
         assert_eq!(error.to_string(), "PMI_RANK=x: not a number in range");
         let error = read(&[("PMI_FD", "7"), ("PMI_RANK", "4"), ("PMI_SIZE", "4")]).unwrap_err();

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn both_dialects_take_two_questions() {
+    fn joining_takes_two_requests_in_both_dialects() {
         let (maxes, init) = ("cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n", "pmi_subversion=1 rc=0\n");
         let answers = [&std::format!("cmd=response_to_init pmi_version=1 {init}"), maxes];
         let (joined, asked) = join(Dialect::Pmi1, Join::new(ENV), &answers).unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_comes_by_a_port_learns_its_rank_first() {
+    fn a_process_connecting_by_port_gets_its_rank_first() {
         let place = "cmd=initack rc=0\ncmd=set size=16\ncmd=set rank=7\ncmd=set debug=0\n";
         let init = "cmd=response_to_init pmi_version=1 pmi_subversion=2 rc=0\n";
         let maxes = "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n";
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_refuses_or_says_too_little_is_left() {
+    fn joining_fails_if_the_server_refuses_or_omits_fields() {
         let wrong = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n";
         let right = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
         for (dialect, answers) in [

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_goes_to_whoever_waits_for_it() {
+    fn each_answer_reaches_the_request_that_waits_for_it() {
         let mut link = link();
         link.post(&put()).unwrap();
         link.begin_fence(None).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_ends_with_its_server() {
+    fn a_fence_fails_when_the_server_closes() {
         let mut link = link();
         link.begin_fence(None).unwrap();
         link.on_closed();

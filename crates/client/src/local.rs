@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_put_counts() {
+    fn the_last_put_of_a_key_wins() {
         let mut local = Local::new();
         local.put(b"a", b"1");
         local.put(b"b", b"2");

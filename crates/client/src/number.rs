@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn numbers_round_trip_as_text() {
         let mut text = Vec::new();
         push(1024, &mut text);
         assert_eq!(parse::<usize>(&text), Some(1024));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_range_and_nothing_else() {
+    fn only_numbers_in_range_are_parsed() {
         assert_eq!(parse::<u32>(b" 1024\n"), Some(1024));
         assert_eq!(parse::<i32>(b"-7"), Some(-7));
         assert_eq!(parse::<i64>(b"-9223372036854775808"), Some(i64::MIN));

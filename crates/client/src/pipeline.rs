@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_is_answered_last() {
+    fn other_answers_may_overtake_a_fences_answer() {
         let mut link = Pipeline::new(Dialect::Pmi2);
         link.switch_to_pmi2();
         let mut out = Vec::new();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_different_names_may_overtake() {
+    fn answers_to_different_commands_may_overtake() {
         let mut link = Pipeline::new(Dialect::Pmi2);
         link.switch_to_pmi2();
         let mut out = Vec::new();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn numbered_answers_in_any_order_between_those_in_order() {
+    fn numbered_answers_may_arrive_in_any_order() {
         let mut link = Pipeline::new(Dialect::Pmi2);
         link.switch_to_pmi2();
         let mut out = Vec::new();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_not_under_way_breaks_the_link() {
+    fn an_answer_with_an_unknown_number_breaks_the_link() {
         let cases = [
             ("cmd=wireup-fence-response;rc=0;id=2;kvs=0;", Broken::Unasked),
             ("cmd=wireup-allgather-response;rc=0;id=1;", Broken::Unasked),
@@ -279,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_asked_for() {
+    fn an_unrequested_answer_breaks_the_link() {
         let mut link = Pipeline::new(Dialect::Pmi1);
         link.push(b"cmd=barrier_out rc=0\n").unwrap();
         assert!(matches!(link.next(), Err(Broken::Unasked)));
     }
 
     #[test]
-    fn the_way_in_by_a_port_is_four_lines() {
+    fn a_four_line_initack_answer_completes_one_request() {
         let mut link = Pipeline::new(Dialect::Pmi2);
         let mut out = Vec::new();
         assert!(link.ask(&Request::InitAck { pmiid: 7 }, &mut out));

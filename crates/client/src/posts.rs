@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_shows_once_and_at_the_fence_behind_it() {
+    fn a_refused_post_is_reported_once_at_the_next_fence() {
         let mut posts = Posts::default();
         for _ in 0..4 {
             posts.on_sent();

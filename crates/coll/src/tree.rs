@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_the_number_range_do_not_overflow() {
+    fn extreme_counts_do_not_overflow() {
         let tree = Tree::new(u32::MAX, u32::MAX);
         assert!(tree.children(AgentId(u32::MAX)).is_empty());
         assert_eq!(tree.children(AgentId(0)), 1..u32::MAX);

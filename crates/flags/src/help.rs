@@ -67,14 +67,14 @@ mod tests {
     use crate::command::{Section, Words};
 
     #[test]
-    fn entries_break_between_words() {
+    fn help_entries_break_between_words() {
         assert_eq!(entry("-n, -np N", "Number of ranks."), "  -n, -np N               Number of ranks.\n");
         let long = entry("--fanout K", &"word ".repeat(40));
         assert!(long.lines().skip(1).all(|line| line.starts_with("                          word")), "{long}");
     }
 
     #[test]
-    fn hidden_flags_and_empty_sections_are_left_out() {
+    fn hidden_flags_and_empty_sections_are_left_out_of_the_help() {
         const SECTIONS: &[Section] = &[
             Section {
                 title: "Flags",

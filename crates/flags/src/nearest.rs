@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_words_are_found_and_far_ones_are_not() {
+    fn near_words_are_suggested_and_distant_words_are_not() {
         let names = ["virtual-nodes", "verbose", "fanout", "ppn", "np", "label"];
         let find = |typed| nearest(typed, names.into_iter());
         assert_eq!(find("virtual-node"), Some("virtual-nodes"));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_in_any_of_the_usual_forms() {
+    fn a_value_may_follow_its_flag_in_any_usual_form() {
         for text in ["-n 4", "-np 4", "--np 4", "-n4", "-n=4", "--np=4", "--n 4"] {
             assert_eq!(line(&RUN, text).last(RANKS, Value::number), Ok(Some(4)), "{text}");
         }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_is_read_like_a_value() {
+    fn a_default_is_parsed_like_a_value() {
         assert_eq!(line(&RUN, "").one(ROUNDS, Value::number), Ok(5));
         assert_eq!(line(&RUN, "--rounds 2 --rounds 3").one(ROUNDS, Value::number), Ok(3));
         assert!(line(&RUN, "--rounds x --rounds 3").one(ROUNDS, Value::number).is_err());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_counted() {
+    fn missing_and_surplus_words_are_refused() {
         assert_eq!(line(&KILL, "7 -l 8").words, ["7", "8"]);
         assert_eq!(line(&REPLAY, "a b c").words.len(), 3);
         assert_eq!(parsed(&KILL, "7 -h"), Ok(None));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_next_step() {
+    fn wrong_flags_name_the_next_step() {
         let refused = |text| parsed(&RUN, text).expect_err(text);
         assert_eq!(refused("-lable"), "unknown flag -lable; did you mean --label?");
         assert_eq!(refused("--hlep=2"), "unknown flag --hlep; did you mean --help?");

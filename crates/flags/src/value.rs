@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_exact_enough_and_bounded() {
+    fn fractional_seconds_are_parsed_and_bounded() {
         let ns = |text: &str| value("--timeout", text).seconds_ns().ok();
         assert_eq!(ns("1.5"), Some(1_500_000_000));
         assert_eq!(ns("0"), Some(0));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_name_their_bounds() {
+    fn numbers_out_of_range_name_their_bounds() {
         assert_eq!(value("-n", "7").number_in(0, 8), Ok(7));
         let error = value("-n", "9").number_in(0, 8).expect_err("too large");
         assert_eq!(error.to_string(), "-n 9: give a whole number from 0 to 8");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_suggest_the_nearest() {
+    fn wrong_choices_suggest_the_nearest() {
         let list = [("simple", 1), ("none", 2), ("both", 3)];
         let chosen = |word: &str| value("--pmi", word).choice(&list).map_err(|error| error.to_string());
         assert_eq!(chosen("none"), Ok(2));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_needs_a_name() {
+    fn a_variable_needs_a_name_and_an_equals_sign() {
         assert_eq!(value("-x", "A=").variable(), Ok(b"A=".to_vec()));
         assert!(value("-x", "=1").variable().is_err());
         assert!(value("-x", "A").variable().is_err());

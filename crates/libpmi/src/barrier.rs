@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_positive_and_differ() {
+    fn barrier_tags_are_positive_and_distinct() {
         assert!(tag(b"") > 0 && tag(b"a") != tag(b"b"));
         assert_eq!(list(&[3, 1]), Ok(b"3,1".to_vec()));
         assert!(list(&[]).is_err() && list(&[-1]).is_err());

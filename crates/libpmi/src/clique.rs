@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_as_launchers_write_them() {
+    fn mappings_of_common_launchers_are_read() {
         assert_eq!(beside(5, 8, b"(vector,(0,2,4))"), Some([4, 5, 6, 7].into()));
         assert_eq!(beside(1, 4, b"(vector,(0,2,1),(0,2,1))"), Some([1, 3].into()));
         // The blocks repeat from the first block with node 0.
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_not_read() {
+    fn malformed_mappings_are_not_read() {
         for text in
             [&b""[..], b"(vector)", b"(vector,0,1)", b"(vector,(0,0,1))", b"(vector,(0,1)", b"(vector,(1,1,1))", b"x"]
         {

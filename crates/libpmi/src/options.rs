@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_forms_of_an_option() {
+    fn every_form_of_an_option_is_parsed() {
         assert_eq!(parse(b"-k", Some(b"v")), Some((&b"k"[..], &b"v"[..], 2)));
         assert_eq!(parse(b"--k=v=w", None), Some((&b"k"[..], &b"v=w"[..], 1)));
         assert_eq!(parse(b"k=", None), Some((&b"k"[..], &b""[..], 1)));

@@ -65,7 +65,7 @@ fn found(job: &mut Job, key: &[u8]) -> Result<Option<Vec<u8>>> {
 }
 
 #[test]
-fn a_get_asks_once_after_a_fence_that_has_published() {
+fn a_get_requests_the_map_only_after_a_publishing_fence() {
     let (mut job, mut peer) = job(2);
     assert_eq!(found(&mut job, b"a"), Ok(None));
     put(&mut job, b"a;", b"1;2").unwrap();
@@ -110,7 +110,7 @@ fn a_get_asks_once_after_a_fence_that_has_published() {
 }
 
 #[test]
-fn reserved_keys_and_other_jobs_are_asked_for_by_message() {
+fn reserved_keys_and_keys_of_other_jobs_are_requested() {
     let (mut job, mut peer) = job(2);
     peer.say("cmd=kvs-get-response;rc=0;found=TRUE;value=m;");
     assert_eq!(found(&mut job, b"PMI_process_mapping"), Ok(Some(b"m".to_vec())));
@@ -124,7 +124,7 @@ fn reserved_keys_and_other_jobs_are_asked_for_by_message() {
 }
 
 #[test]
-fn a_refused_put_shows_at_the_fence_behind_it() {
+fn a_refused_put_fails_the_next_fence() {
     let (mut job, mut peer) = job(2);
     let mut fences = vec![];
     for key in [b"a", b"b", b"c"] {
@@ -155,7 +155,7 @@ fn into_buffer(job: &mut Job, id: Id, ranks: usize, max_len: usize) -> Result<Ve
 }
 
 #[test]
-fn arrays_of_both_forms_in_any_order() {
+fn arrays_of_both_forms_may_complete_in_any_order() {
     let (mut job, mut peer) = job(3);
     let ids: Vec<Id> = (0..3).map(|_| job.start_allgather(b"v;", 4, false)).collect();
     assert_eq!(peer.heard()[2], "cmd=wireup-allgather;id=3;maxlen=4;shared=FALSE;value=v;;;");
@@ -174,7 +174,7 @@ fn arrays_of_both_forms_in_any_order() {
 }
 
 #[test]
-fn an_arena_is_mapped_once_and_what_was_read_is_said() {
+fn an_arena_is_mapped_once_and_freed_arrays_are_reported() {
     let (mut job, mut peer) = job(2);
     let slot = 4096;
     let mut arena = vec![0; 2 * slot];
@@ -214,7 +214,7 @@ fn an_arena_is_mapped_once_and_what_was_read_is_said() {
 }
 
 #[test]
-fn shared_rows_are_handed_out_as_they_came() {
+fn shared_rows_can_be_read_and_released_once() {
     let (mut job, mut peer) = job(2);
     let mut pointers = vec![];
     // As requested; then with another row length, and packed, where a copy is made.
@@ -237,7 +237,7 @@ fn shared_rows_are_handed_out_as_they_came() {
 }
 
 #[test]
-fn a_malformed_array_or_none_is_an_error_of_that_request() {
+fn a_malformed_or_missing_array_fails_only_its_request() {
     let (mut job, mut peer) = job(2);
     let wrong_count = array(&[b"a"], 4, rows::Form::Packed);
     for (memory, code) in [(&b"nonsense"[..], Code::FAIL), (b"", Code::NOMEM), (&wrong_count, Code::FAIL)] {
@@ -251,7 +251,7 @@ fn a_malformed_array_or_none_is_an_error_of_that_request() {
 }
 
 #[test]
-fn all_that_is_outstanding_fails_when_one_is_refused() {
+fn a_refused_request_fails_all_outstanding_requests() {
     let (mut job, mut peer) = job(2);
     let fence = job.start_fence();
     let over = job.start_fence();
@@ -269,7 +269,7 @@ fn all_that_is_outstanding_fails_when_one_is_refused() {
 }
 
 #[test]
-fn what_is_left_at_the_end_is_waited_for() {
+fn outstanding_requests_are_waited_for_at_the_end() {
     let (mut job, mut peer) = job(2);
     let fence = job.start_fence();
     let gather = job.start_allgather(b"v", 4, true);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_divided_in_order() {
+    fn visible_device_lists_are_divided_among_ranks_in_order() {
         let nowhere = Path::new("/no/such/machine");
         let mut two = batch(2, &["CUDA_VISIBLE_DEVICES=3,1, GPU-7,0", "A=1"]);
         divide(&mut two, 2, nowhere).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_are_told_with_where_that_is_known_from() {
+    fn too_few_gpus_are_reported_with_the_variable_that_lists_them() {
         let refused = |ranks, env: &[&str]| {
             divide(&mut batch(ranks, env), 2, Path::new("/no/such/machine")).expect_err("too few").what
         };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_seen_where_nothing_is_set() {
+    fn devices_are_detected_if_no_variable_is_set() {
         let files = [
             ("dev/nvidia0", ""),
             ("dev/nvidia3", ""),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_was_given_holds_unless_the_user_says_otherwise() {
+    fn own_device_variables_are_added_unless_the_user_set_them() {
         let mut set = batch(1, &["CUDA_VISIBLE_DEVICES=5"]);
         let mine = || vec![("CUDA_VISIBLE_DEVICES", "0,1".into()), ("ZE_AFFINITY_MASK", "2".into())];
         add_missing(&mut set, mine());

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_readable_by_its_owner_alone_and_follows_no_link() {
+    fn a_recording_is_private_to_its_owner_and_follows_no_symbolic_link() {
         let directory = std::env::temp_dir().join(format!("wireup-record-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("agent-3.rec");

@@ -69,7 +69,7 @@ mod tests {
 
     /// This test's own program, with all its line tables, lists its tests all the same.
     #[test]
-    fn the_loaded_part_runs_and_has_no_symbols() {
+    fn the_sendable_program_is_smaller_and_still_runs() {
         let own = "/proc/self/exe";
         let bytes = sendable(own);
         assert!(bytes.len() < fs::metadata(own).unwrap().len() as usize, "{} bytes", bytes.len());
@@ -77,14 +77,14 @@ mod tests {
         fs::write(&place, &bytes).unwrap();
         fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
         let listed = Command::new(&place).arg("--list").output().unwrap();
-        assert!(String::from_utf8_lossy(&listed.stdout).contains("the_loaded_part_runs_and_has_no_symbols"));
+        assert!(String::from_utf8_lossy(&listed.stdout).contains("the_sendable_program_is_smaller_and_still_runs"));
         // It is what it would send in its turn.
         assert_eq!(sendable(place.to_str().unwrap()), bytes);
         fs::remove_file(place).unwrap();
     }
 
     #[test]
-    fn what_is_no_program_is_left_as_it_is() {
+    fn bytes_that_are_no_elf_program_have_no_loaded_part() {
         for bytes in [&b""[..], b"#!/bin/sh\n", b"\x7fELF", &[0; 100]] {
             assert_eq!(loaded_len(bytes), None);
         }

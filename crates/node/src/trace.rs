@@ -145,7 +145,7 @@ mod tests {
     use wireup_wire::ids::Rank;
 
     #[test]
-    fn spans_are_relative_and_unborn_ones_are_left_out() {
+    fn spans_are_relative_to_the_origin_and_incomplete_ones_left_out() {
         let mut scribe = Scribe { origin_ns: 1_000, events: Vec::new() };
         scribe.rank(
             1,

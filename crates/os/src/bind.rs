@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_is_written_as_the_kernel_does() {
+    fn cpu_sets_are_written_in_the_kernels_format() {
         let mut set = CpuSet::new();
         assert_eq!(set.to_string(), "");
         [0, 1, 2, 3, 8, 70, 71].into_iter().for_each(|cpu| set.insert(cpu));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_read_as_linux_writes_them() {
+    fn cpu_lists_are_read_in_the_kernels_format() {
         let set = CpuSet::parse("0-2,64,70-71\n").unwrap();
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 1, 2, 64, 70, 71]);
         assert_eq!(set.words(), [7, 0b1100_0001]);
@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn this_process_may_run_somewhere() {
+    fn this_process_has_allowed_cpus() {
         let allowed = allowed().unwrap();
         assert!(!allowed.is_empty());
         assert_eq!(threads(&allowed).len(), allowed.len());
     }
 
     #[test]
-    fn cores_and_sockets_come_from_the_siblings() {
+    fn cores_and_sockets_are_read_from_the_sibling_lists() {
         let directory = std::env::temp_dir().join(format!("wireup-bind-{}", std::process::id()));
         for cpu in 0..8u32 {
             let topology = directory.join(format!("cpu{cpu}/topology"));

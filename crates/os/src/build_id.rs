@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_found_behind_others_and_garbage_is_none() {
+    fn the_build_id_note_is_found_and_garbage_gives_none() {
         let note = |kind: u32, content: &[u8]| {
             let mut bytes = Vec::new();
             for number in [4, content.len() as u32, kind] {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_has_one_or_none_and_says_so_twice() {
+    fn the_build_id_of_this_program_does_not_change() {
         assert_eq!(build_id(), build_id());
     }
 }

@@ -13,7 +13,7 @@ pub fn monotonic_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_does_not_go_back() {
+    fn the_monotonic_clock_does_not_go_back() {
         let first = super::monotonic_ns();
         assert!(super::monotonic_ns() >= first);
         assert!(first > 0);

@@ -25,7 +25,7 @@ mod tests {
     use std::os::fd::IntoRawFd;
 
     #[test]
-    fn only_what_is_open_is_taken() {
+    fn only_open_nonstandard_descriptors_are_taken() {
         let number = crate::files::null().expect("a free descriptor").into_raw_fd();
         drop(take(number).expect("it is open"));
         assert!(take(999_999).is_err());

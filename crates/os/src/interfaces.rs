@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_become_lengths() {
+    fn netmasks_become_prefix_lengths() {
         assert_eq!(leading_ones("255.255.240.0".parse().unwrap()), 20);
         assert_eq!(leading_ones("0.0.0.0".parse().unwrap()), 0);
         assert_eq!(leading_ones("ffff:ffff:ffff:ffff::".parse().unwrap()), 64);

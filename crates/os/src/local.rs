@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_reached_while_somebody_listens() {
+    fn a_socket_path_is_reachable_only_while_listened_on() {
         let path = std::env::temp_dir().join(format!("wireup-local-{}", crate::process::own_pid()));
         let listener = listen(&path, 4).unwrap();
         assert_eq!(listen(&path, 4).unwrap_err().kind(), io::ErrorKind::AddrInUse);

@@ -75,7 +75,7 @@ mod tests {
     use rustix::termios::LocalModes;
 
     #[test]
-    fn raw_mode_and_back() {
+    fn raw_mode_is_set_and_restored() {
         let (_master, slave) = open(24, 80).unwrap();
         let echoes = || rustix::termios::tcgetattr(&slave).unwrap().local_modes.contains(LocalModes::ECHO);
         let saved = SavedTerminal::of(&slave).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_set_and_changed() {
+    fn the_terminal_size_is_set_and_changed() {
         let (master, slave) = open(24, 80).unwrap();
         assert_eq!(size(&slave).unwrap(), (24, 80));
         resize(&master, 50, 132).unwrap();

@@ -127,7 +127,7 @@ mod tests {
     use crate::files::pipe;
 
     #[test]
-    fn it_reports_readable_again_until_read_then_hangup() {
+    fn readable_is_reported_until_read_and_then_hangup() {
         let (reader, writer) = pipe().unwrap();
         let mut reactor = Reactor::new().unwrap();
         reactor.add(&reader, 7, Interest::READABLE).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_grows_with_the_crowd() {
+    fn the_event_buffer_grows_with_the_number_of_events() {
         let mut reactor = Reactor::new().unwrap();
         let pipes: Vec<_> = (0..200).map(|_| pipe().unwrap()).collect();
         for (token, (_, writer)) in pipes.iter().enumerate() {

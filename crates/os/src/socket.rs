@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_says_so() {
+    fn a_refused_connection_is_an_error() {
         let listener = listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
         let address = local_address(&listener).unwrap();
         drop(listener);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_socket_takes_both_families_in() {
+    fn one_listener_accepts_ipv4_and_ipv6() {
         let listener = match listen("[::]:0".parse().unwrap(), 8) {
             Ok(listener) => listener,
             Err(error) => return eprintln!("skipped: no IPv6 here: {error}"),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_room_answers() {
+    fn a_peer_with_a_full_buffer_still_answers_probes() {
         let listener = listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
         let dialled = dial(local_address(&listener).unwrap(), None).unwrap();
         assert!(wait(&listener, true, false, None).unwrap());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_fit_the_time_given() {
+    fn keepalive_probes_fit_the_timeout() {
         let socket = tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         for (timeout_ms, idle_s, interval_s, count) in
             [(30_000, 15, 1, 15), (1_000, 1, 1, 1), (250, 1, 1, 1), (600_000, 300, 3, 100), (7_500, 4, 1, 4)]

@@ -202,7 +202,7 @@ mod tests {
     use crate::sys::constants::key;
 
     #[test]
-    fn lists_hold_lists() {
+    fn info_lists_can_contain_lists() {
         let mut inner = Infos::new();
         inner.rank(key::RANK, 3).u16(key::LOCAL_RANK, 1).text(key::HOSTNAME, "n\0x");
         let mut infos = Infos::new();

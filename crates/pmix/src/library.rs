@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_the_library_says() {
+    fn the_version_is_read_from_the_librarys_text() {
         let debian =
             "OpenPMIx 4.2.2rc2, repo rev: v4.2.2rc2 (PMIx Standard: 4.1, Stable ABI: 0.0, Provisional ABI: 0.0)";
         assert_eq!(version_in(debian), Some(("4.2.2rc2".into(), 4, 2)));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_and_missing_is_said_with_what_to_install() {
+    fn a_missing_library_is_named_with_the_package_to_install() {
         let error = open(Some("/nowhere/libpmix.so.2")).err().expect("there is no such file").to_string();
         assert!(error.contains("/nowhere/libpmix.so.2"), "{error}");
         assert!(error.contains("install libpmix2"), "{error}");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn another_library_is_not_taken_for_it() {
+    fn another_library_is_not_accepted_as_pmix() {
         let error = open(Some("libc.so.6")).err().expect("libc is not the PMIx library").to_string();
         assert!(error.contains("not a PMIx library"), "{error}");
     }

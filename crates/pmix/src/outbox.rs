@@ -99,7 +99,7 @@ mod tests {
     use wireup_wire::pmix::{Status, Unpacker};
 
     #[test]
-    fn what_the_socket_cannot_take_waits_in_order() {
+    fn unsent_messages_wait_and_leave_in_order() {
         let (ours, theirs) = wireup_os::socket::pair().unwrap();
         let outbox = Outbox::new(ours).unwrap();
         let blob = Bytes::from(vec![7; 1 << 20]);

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_whole_or_awaited_or_refused() {
+    fn frames_are_complete_incomplete_or_refused() {
         let mut bytes = Vec::new();
         put_frame(&mut bytes, Kind::Command, b"true");
         put_frame(&mut bytes, Kind::Input, b"");

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_specification_survives_its_arguments() {
+    fn a_specification_round_trips_through_arguments() {
         let mut spec = Spec::new("/bin/x", 3);
         spec.ssh = true;
         spec.private_home = false;

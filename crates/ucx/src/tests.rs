@@ -73,7 +73,7 @@ fn messages_of_any_size_keep_their_order() {
 }
 
 #[test]
-fn what_is_not_taken_gets_no_buffer_and_does_not_stop_what_follows() {
+fn dropped_messages_do_not_block_later_ones() {
     let Some(mut workers) = both() else { return };
     let there = connected(&mut workers);
     for (tag, len) in [(9, 5), (9, 40_000_000), (7, 100), (7, 3_000_000), (9, 70_000), (7, 1)] {
@@ -97,7 +97,7 @@ fn what_is_not_taken_gets_no_buffer_and_does_not_stop_what_follows() {
 }
 
 #[test]
-fn one_turn_does_no_more_than_its_budget_and_the_rest_is_not_forgotten() {
+fn one_turn_stays_within_its_budget_and_loses_no_message() {
     let Some(mut workers) = both() else { return };
     let there = connected(&mut workers);
     for n in 0..1_000 {
@@ -123,7 +123,7 @@ fn one_turn_does_no_more_than_its_budget_and_the_rest_is_not_forgotten() {
 }
 
 #[test]
-fn a_message_is_looked_at_before_the_next_is_judged_where_that_was_asked_for() {
+fn messages_taken_alone_are_delivered_one_per_turn() {
     let Some(mut workers) = both() else { return };
     let there = connected(&mut workers);
     for _ in 0..10 {
@@ -142,7 +142,7 @@ fn a_message_is_looked_at_before_the_next_is_judged_where_that_was_asked_for() {
 }
 
 #[test]
-fn what_many_may_send_does_not_wait_for_one_of_them() {
+fn an_unordered_short_message_overtakes_long_ones() {
     let Some(mut workers) = both() else { return };
     let there = connected(&mut workers);
     // Long messages are only announced at first; their bytes follow on request, after the short one.
@@ -156,7 +156,7 @@ fn what_many_may_send_does_not_wait_for_one_of_them() {
 }
 
 #[test]
-fn no_more_is_under_way_than_there_is_room_for() {
+fn bytes_in_flight_are_bounded() {
     let Some(mut workers) = both() else { return };
     let there = connected(&mut workers);
     let len = 10 << 20;
@@ -176,7 +176,7 @@ fn no_more_is_under_way_than_there_is_room_for() {
 }
 
 #[test]
-fn an_armed_worker_wakes_its_owner() {
+fn a_message_arrives_after_the_worker_was_armed() {
     let Some(mut workers) = both() else { return };
     let there = connected(&mut workers);
     workers[0].send(there, 1, Bytes::from_static(b"hello")).unwrap();
@@ -191,7 +191,7 @@ fn an_armed_worker_wakes_its_owner() {
 
 /// Sizes, offsets and constants according to C.
 #[test]
-fn declarations_are_the_headers() {
+fn declarations_match_the_c_headers() {
     let checks: Vec<(&str, usize)> = vec![
         ("sizeof(ucs_status_t)", size_of::<Status>()),
         ("(size_t)-UCS_ERR_BUSY", (-isize::from(BUSY)) as usize),

@@ -3,7 +3,7 @@
 use wireup_ucx::Worker;
 
 #[test]
-fn nothing_is_left_in_the_environment() {
+fn opening_a_worker_leaves_no_ucx_variables() {
     let settings =
         || -> Vec<_> { std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCX")).collect() };
     let before = settings();

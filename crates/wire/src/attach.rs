@@ -88,12 +88,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_layout_never_changes() {
+    fn the_byte_layout_never_changes() {
         assert_eq!(Spoken { lowest: 7, highest: 0x0102 }.encode(), *b"WUA\n\x07\0\x02\x01");
     }
 
     #[test]
-    fn what_is_cut_waits() {
+    fn a_cut_off_message_waits_for_more_bytes() {
         let whole = Spoken::OURS.encode();
         for len in 0..ATTACH_LEN {
             assert_eq!(Spoken::decode(&whole[..len]), Ok(None));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreign_is_refused_by_its_first_byte() {
+    fn foreign_bytes_are_refused_at_the_first_byte() {
         assert_eq!(Spoken::decode(b"S"), Err(AttachError::Foreign));
         assert_eq!(Spoken::decode(b"WUP\n\x06\0\0\0"), Err(AttachError::Foreign));
         let upside_down = Spoken { lowest: 3, highest: 2 };
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_common_version_is_spoken() {
+    fn the_highest_common_version_is_chosen() {
         let ours = Spoken { lowest: 5, highest: 8 };
         let with = |lowest, highest| ours.agree(Spoken { lowest, highest });
         assert_eq!((with(1, 5), with(7, 20), with(6, 6)), (Ok(5), Ok(8), Ok(6)));
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_sides_agree(a in any::<[u16; 2]>(), b in any::<[u16; 2]>()) {
+        fn both_sides_agree_on_the_version(a in any::<[u16; 2]>(), b in any::<[u16; 2]>()) {
             let spoken = |[x, y]: [u16; 2]| Spoken { lowest: x.min(y), highest: x.max(y) };
             let (a, b) = (spoken(a), spoken(b));
             prop_assert_eq!(a.agree(b).ok(), b.agree(a).ok());
@@ -131,7 +131,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
             prop_assert!(!matches!(Spoken::decode(&bytes), Ok(None)) || bytes.len() < ATTACH_LEN);
         }
     }

@@ -87,7 +87,7 @@ mod tests {
         }
 
         #[test]
-        fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _ = pairs(&bytes);
         }
     }

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_as_drawn() {
+    fn the_byte_layout_matches_the_documentation() {
         let of = |node, compressed, bytes: &'static [u8]| Block {
             node: NodeId(node),
             compressed,
@@ -236,20 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_no_bytes_is_bare() {
+    fn a_single_empty_block_is_bare() {
         assert!(is_bare(&[6, 0]) && is_bare(&[0x80, 1, 0]));
         assert!(!is_bare(&[6, 1, b'a']) && !is_bare(&[6, 0, 8, 0]) && !is_bare(&[6, 1]));
     }
 
     #[test]
-    fn a_block_is_a_slice_of_what_came() {
+    fn a_decoded_block_is_a_slice_of_the_received_bytes() {
         let bytes = Block { node: NodeId(1), compressed: false, bytes: Bytes::from_static(b"pairs") }.encode();
         let block = blocks(bytes.clone()).next().unwrap().unwrap();
         assert!(bytes.as_ptr_range().contains(&block.bytes.as_ptr()));
     }
 
     #[test]
-    fn what_nodes_gave_is_joined() {
+    fn plain_joins_the_uncompressed_bytes_of_all_blocks() {
         let long: Vec<u8> = b"card ".repeat(100);
         let short = packed::pack(&long).expect("repeated bytes compress well");
         let (mut bytes, mut all) = (Vec::new(), Vec::new());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_headers_are_refused() {
+    fn malformed_block_headers_are_refused() {
         assert_eq!(read(&[0x80]), Err(Truncated), "ends inside the node number");
         assert_eq!(read(&[2]), Err(Truncated), "ends before the length");
         assert_eq!(read(&[2, 3, 1, 1]), Err(Truncated), "ends inside the data");
@@ -315,7 +315,7 @@ mod tests {
         }
 
         #[test]
-        fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let read = read(&bytes).map(|blocks| blocks.len());
             let _ = is_bare(&bytes);
             let rope = Rope::from(Bytes::from(bytes));

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scheme_is_one_byte() {
+    fn an_exchange_scheme_is_encoded_as_one_byte() {
         use ExchangeScheme::{Auto, Direct, Tree};
         for (scheme, byte) in [Auto, Tree, ExchangeScheme::RING, ExchangeScheme::BRUCK, Direct(Algorithm::new(8))]
             .into_iter()

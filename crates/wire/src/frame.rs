@@ -294,7 +294,7 @@ mod tests {
         }
 
         #[test]
-        fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut chunk = Bytes::from(bytes);
             let mut reader = FrameReader::new();
             while let Ok(Some(_)) = reader.next(&mut chunk) {}
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_length_is_refused() {
+    fn a_length_beyond_the_limit_is_refused() {
         let mut chunk = Bytes::from_static(&[0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let error = FrameError::TooLong { length: u32::MAX, limit: FRAME_PAYLOAD_MAX };
         assert_eq!(FrameReader::new().next(&mut chunk), Err(error));
     }
 
     #[test]
-    fn unknown_numbers_are_named() {
+    fn unknown_kind_and_class_numbers_are_named() {
         let with = |at: usize, byte| {
             let frame =
                 Frame { kind: Kind::Control, class: Class::Control, stream: 0, job: 0, arg: 0, payload: Bytes::new() };
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_may_have_a_lower_limit() {
+    fn a_frame_reader_may_have_a_lower_length_limit() {
         let frame = |length| {
             let payload = Bytes::from(alloc::vec![0; length]);
             Frame { kind: Kind::Control, class: Class::Control, stream: 0, job: 0, arg: 0, payload }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_as_drawn() {
+    fn the_byte_layout_matches_the_documentation() {
         let frame = Frame {
             kind: Kind::ExchangeUp,
             class: Class::Exchange,

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_clients() {
+    fn group_texts_of_clients_are_parsed() {
         assert_eq!(parse("WORLD:7"), Ok(Group { members: Members::World, tag: 7 }));
         assert_eq!(parse("NODE:-2147483648"), Ok(Group { members: Members::Node, tag: i32::MIN }));
         assert_eq!(parse("WORLD"), Ok(Group { members: Members::World, tag: 0 }));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_group_is_told_apart() {
+    fn invalid_group_texts_give_distinct_errors() {
         for text in ["1,2:", "1,2:x", "1:2:3", "WORLD:9999999999"] {
             assert_eq!(parse(text), Err(NoGroup::Tag), "{text}");
         }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_as_drawn() {
+    fn the_byte_layout_matches_the_documentation() {
         let mut out = Vec::new();
         Group { members: list(&[(3, 2), (9, 1)]), tag: 258 }.encode(&mut out);
         assert_eq!(out, [2, 2, 1, 0, 0, 2, 3, 2, 4, 1]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn for_people() {
+    fn groups_are_displayed_as_rank_ranges() {
         assert_eq!(list(&[(0, 4), (8, 1)]).to_string(), "ranks 0-3,8");
         assert_eq!(list(&[(7, 1)]).to_string(), "rank 7");
         let many: Vec<_> = (0..9).map(|at| (at * 2, 1)).collect();
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_list_goes_round(ranks in proptest::collection::btree_set(0u32..5000, 1..60), tag: i32, tail: u8) {
+        fn any_rank_list_round_trips(ranks in proptest::collection::btree_set(0u32..5000, 1..60), tag: i32, tail: u8) {
             let mut backwards: Vec<u32> = ranks.iter().copied().collect();
             backwards.reverse();
             let text: Vec<String> = backwards.iter().map(u32::to_string).collect();
@@ -282,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok((group, len)) = Group::decode(&bytes, 1000) {
                 let mut again = Vec::new();
                 group.encode(&mut again);

@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_what_shrinks_is_packed() {
+    fn only_bytes_that_shrink_are_packed() {
         let cards: Vec<u8> =
             (0..64).flat_map(|rank| std::format!("card-{rank}:20DEBCE07A4121D194[4]00").into_bytes()).collect();
         let packed = pack(&cards).expect("similar cards compress");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lie_costs_no_memory() {
+    fn false_uncompressed_lengths_are_refused() {
         let mut bomb = Vec::new();
         varint::push(&mut bomb, 200 << 20);
         bomb.extend([0; 1000]);
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn goes_round(bytes in proptest::collection::vec(0u8..4, 0..2000)) {
+        fn packed_bytes_round_trip(bytes in proptest::collection::vec(0u8..4, 0..2000)) {
             if let Some(packed) = pack(&bytes) {
                 prop_assert!(packed.len() <= bytes.len() - bytes.len() / 8);
                 prop_assert_eq!(unpack(&packed), Ok(bytes.into()));
@@ -136,7 +136,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic_unpacking(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _ = unpack(&bytes);
         }
     }

@@ -478,7 +478,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_come_out_however_the_stream_is_cut(cuts in proptest::collection::vec(1usize..40, 1..60)) {
+        fn any_split_of_the_stream_gives_the_same_messages(cuts in proptest::collection::vec(1usize..40, 1..60)) {
             let stream: Vec<u8> = messages().iter().flat_map(|message| pack(message).to_vec()).collect();
             let (mut unpacker, mut seen, mut at) = (Unpacker::default(), Vec::new(), 0);
             for cut in cuts.into_iter().chain([stream.len()]) {
@@ -493,7 +493,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_an_error_or_waits(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic_the_unpacker(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut unpacker = Unpacker::default();
             unpacker.push(&bytes);
             while let Ok(Some(_)) = unpacker.next::<FromServer>() {}
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_behind_anything_else_are_refused() {
+    fn blocks_after_other_messages_are_refused() {
         let mut bytes = pack(&ToServer::End).to_vec();
         bytes.push(0);
         bytes[0] += 1;

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_shared_however_deep() {
+    fn nested_ropes_share_their_slices() {
         let inner = Rope::join([rope("ab"), rope("c")]);
         let outer = Rope::join([inner.clone(), rope("d"), inner.clone()]);
         let places = |rope: &Rope| rope.slices().map(|slice| slice.as_ptr()).collect::<Vec<_>>();
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_prefix_is_that_of_its_bytes(sizes in proptest::collection::vec(0usize..9, 0..20), cut in 0usize..100) {
+        fn a_ropes_prefix_equals_the_prefix_of_its_bytes(sizes in proptest::collection::vec(0usize..9, 0..20), cut in 0usize..100) {
             let rope = nested(&sizes, &mut 0);
             let whole = rope.clone().into_bytes();
             prop_assert_eq!(rope.len(), whole.len());

@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_wrapped_comes_back(
+        fn routed_frames_round_trip(
             to in any::<u32>(),
             from in any::<u32>(),
             incarnations in any::<(u32, u32)>(),
@@ -165,7 +165,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let wrapped = frame(Kind::Routed, bytes);
             let known = ends(&wrapped).is_some();
             prop_assert!(Routed::unwrap(wrapped).is_err() || known);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_as_drawn() {
+    fn the_byte_layout_matches_the_documentation() {
         let inner = Some((0x0403_0201, frame(Kind::Direct, vec![0xaa])));
         let incarnations = Incarnations { to: 2, from: 3 };
         let wrapped = Routed { to: AgentId(5), from: AgentId(6), incarnations, endpoint: None, frame: inner }.wrap(0);

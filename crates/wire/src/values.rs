@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_as_drawn() {
+    fn the_byte_layout_matches_the_documentation() {
         assert_eq!(packed(&[b"ab".to_vec(), vec![], b"c".to_vec()]), b"\x02ab\x00\x01c");
         assert_eq!(packed(&[vec![7; 254]])[..2], [254, 7]);
         assert_eq!(packed(&[vec![7; 255]])[..4], [255, 0, 0, 7]);
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "at most 65790 bytes")]
-    fn a_longer_value_is_not_cut() {
+    fn pushing_a_too_long_value_panics() {
         push(&mut Vec::new(), &vec![0; LEN_MAX + 1]);
     }
 
     #[test]
-    fn ends_after_the_error() {
+    fn iteration_ends_after_an_error() {
         let seen: Vec<_> = values(b"\x01a\x02b").collect();
         assert_eq!(seen, [Ok(&b"a"[..]), Err(Truncated)]);
     }
@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(input in proptest::collection::vec(value(), 0..8)) {
+        fn values_round_trip(input in proptest::collection::vec(value(), 0..8)) {
             let bytes = packed(&input);
             prop_assert_eq!(bytes.len(), input.iter().map(|value| encoded_len(value.len())).sum::<usize>());
             let seen: Result<Vec<_>, _> = values(&bytes).map(|value| value.map(<[u8]>::to_vec)).collect();
@@ -139,12 +139,12 @@ mod tests {
         }
 
         #[test]
-        fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             let _ = values(&bytes).count();
         }
 
         #[test]
-        fn what_is_read_is_written_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn decoded_values_encode_to_the_same_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             let mut again = Vec::new();
             for value in values(&bytes).flatten() {
                 push(&mut again, value);

@@ -29,7 +29,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
 }
 
 #[test]
-fn a_node_list_takes_less_than_half_of_its_length_and_comes_back() {
+fn a_bootstrap_shrinks_to_less_than_half_and_round_trips() {
     for agents in [64, 5000] {
         let before = bootstrap(agents);
         let bytes = before.encode();
@@ -41,7 +41,7 @@ fn a_node_list_takes_less_than_half_of_its_length_and_comes_back() {
 }
 
 #[test]
-fn a_body_beyond_the_bound_or_cut_is_refused() {
+fn too_long_or_cut_off_bootstrap_bodies_are_refused() {
     let bomb = wireup_wire::packed::compress(&vec![0; BOOTSTRAP_LEN_MAX + 1]);
     assert!(bomb.len() < BOOTSTRAP_LEN_MAX / 100);
     assert_eq!(Bootstrap::decode_body(&bomb), Err(PeerError::Malformed));

@@ -70,7 +70,7 @@ fn show(value: &impl std::fmt::Debug) -> String {
 }
 
 #[test]
-fn captures_mean_what_they_should() {
+fn captures_decode_to_the_expected_messages() {
     let mut text = String::new();
     let replies = captures("server");
     for (name, bytes) in captures("client") {
@@ -112,7 +112,7 @@ fn decoded_replies(bytes: &[u8], commands: &[Command]) -> Vec<String> {
 }
 
 #[test]
-fn captures_may_be_cut_anywhere() {
+fn split_captures_decode_to_the_same_requests() {
     for (name, bytes) in captures("client") {
         let decoded = |piece| {
             let mut seen = Vec::new();
@@ -128,7 +128,7 @@ fn captures_may_be_cut_anywhere() {
 
 /// Requests of MPICH and Intel byte for byte; libpmi2's except for the blanks around the length.
 #[test]
-fn our_requests_are_written_alike() {
+fn our_encoded_requests_match_the_captures() {
     for (name, bytes) in captures("client") {
         let mut ours = Vec::new();
         for_each_request(&bytes, bytes.len(), |dialect, envelope| {

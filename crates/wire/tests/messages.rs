@@ -278,7 +278,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 }
 
 #[test]
-fn every_message_has_its_bytes() {
+fn every_message_encodes_to_its_recorded_bytes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (golden, corpus) = (root.join("tests/golden/messages.txt"), root.join("../../fuzz/corpus"));
     let bless = std::env::var_os("BLESS").is_some();
@@ -301,7 +301,7 @@ fn every_message_has_its_bytes() {
 
 /// The list above contains all messages: it uses all variant numbers without gaps.
 #[test]
-fn no_message_is_forgotten() {
+fn the_list_contains_every_control_message() {
     let mut known: Vec<u8> = controls().iter().map(|(_, message)| encode(message)[0]).collect();
     known.dedup();
     assert_eq!(known, (0..known.len() as u8).collect::<Vec<_>>());

@@ -92,12 +92,15 @@ int main(int argc, char **argv) {
         node = malloc(node_count * sizeof(int));
         IS(PMI_Get_clique_ranks(node, node_count), PMI_SUCCESS);
         rounds("node", PMI_GROUP_NODE, 0, node, node_count, NULL);
+        free(node);
         refused();
     }
     put("last", 0);
     IS(PMI_Barrier(), PMI_SUCCESS);
     get("last", (rank + 1) % size, 0);
     IS(PMI_Finalize(), PMI_SUCCESS);
+    for (int modulo = 1; modulo < 4; modulo++)
+        free(members[modulo]);
     printf("%d of %d: all right\n", rank, size);
     return 0;
 }

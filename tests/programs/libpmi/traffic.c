@@ -42,6 +42,7 @@ int main(int argc, char **argv) {
     fence();
     fence();
     IS(PMI2_Finalize(), PMI2_SUCCESS);
+    free(value);
     printf("%d of %d: all right\n", rank, size);
     return 0;
 }

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_of_registries_go_along_and_those_of_cargo_run_do_not() {
+    fn registry_variables_are_carried_and_cargo_run_variables_are_not() {
         for name in ["PIP_INDEX_URL", "https_proxy", "CARGO_REGISTRIES_CRATES_IO_PROTOCOL", "CARGO_NET_OFFLINE"] {
             assert!(is_carried(name), "{name}");
         }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn of_apt_only_how_servers_are_reached() {
+    fn only_apt_connection_options_are_carried() {
         let dump = "APT \"\";\nAcquire::http \"\";\nAcquire::http::Proxy \"http://p:3128\";\nAcquire::httpx \"1\";\n\
                     Acquire::Check-Date \"false\";\nDPkg::Post-Invoke:: \"rm\";\n";
         let options = apt_options(dump);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_reads_any_value() {
+    fn exported_values_survive_the_shell() {
         let variables = [("PIP_INDEX_URL".to_owned(), "https://a'b $c".to_owned())];
         let script = exports(&variables) + "printf %s \"$PIP_INDEX_URL\"";
         let output = Command::new("sh").args(["-c", &script]).output().expect("run sh");

@@ -44,7 +44,7 @@ mod tests {
     use std::{env, fs, process};
 
     #[test]
-    fn the_folder_goes_when_we_are_done_and_not_before() {
+    fn the_folder_is_removed_only_at_finish() {
         if !crate::debian::is_root() {
             eprintln!("skipped: takes root");
             return;

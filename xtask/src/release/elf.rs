@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_are_judged() {
+    fn required_libraries_and_versions_are_checked() {
         let problem = |needed, versions| facts(needed, versions).more_than_glibc(OLD);
         let glibc: &[&str] = &["libpthread.so.0", "libc.so.6", "ld-linux-x86-64.so.2"];
         assert_eq!(problem(glibc, &["GLIBC_2.2.5", "GLIBC_2.28"]), None);
@@ -142,7 +142,7 @@ mod tests {
 
     /// This test program is dynamically linked, unless it was built with musl.
     #[test]
-    fn this_program_is_read() {
+    fn the_test_programs_elf_facts_are_read() {
         let facts = read(&std::env::current_exe().unwrap()).unwrap();
         if cfg!(target_env = "gnu") {
             assert!(facts.needed.iter().any(|library| library == "libc.so.6"), "{facts:?}");

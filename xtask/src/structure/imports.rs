@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_named_import_by_import() {
+    fn an_import_cycle_is_listed_import_by_import() {
         let files = [
             ("crates/proto/src/lib.rs", "mod a; mod b; mod c; mod d;"),
             ("crates/proto/src/a.rs", "use crate::b::B;\npub struct A;"),
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_may_use_their_parts_and_tests_all() {
+    fn parents_may_import_their_parts_and_tests_may_import_all() {
         let files = [
             ("crates/proto/src/lib.rs", "mod agent; pub use agent::Agent;"),
             (
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_may_not_use_what_its_parent_defines() {
+    fn a_part_may_not_import_what_its_parent_defines() {
         let files = [
             ("crates/proto/src/lib.rs", "mod agent;"),
             ("crates/proto/src/agent.rs", "mod part; pub struct Agent(part::Part);"),

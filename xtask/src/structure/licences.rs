@@ -49,12 +49,12 @@ mod tests {
     const DENY: &str = "[bans]\nallow = [\"no\"]\n[licenses]\nallow = [\n    \"MIT\", # ours\n    \"Apache-2.0 WITH LLVM-exception\",\n    # \"GPL-3.0\",\n    \"ISC\",\n]\n";
 
     #[test]
-    fn the_list_is_that_of_licences() {
+    fn allowed_licences_are_read_from_the_deny_file() {
         assert_eq!(allowed(DENY), ["MIT", "Apache-2.0 WITH LLVM-exception", "ISC"]);
     }
 
     #[test]
-    fn expressions_are_met_or_not() {
+    fn licence_expressions_are_evaluated() {
         let allowed = allowed(DENY);
         for good in
             ["MIT", "MIT OR GPL-3.0", "GPL-3.0/MIT", "(GPL-3.0 OR MIT) AND ISC", "Apache-2.0 WITH LLVM-exception"]
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_named_once_with_their_licence() {
+    fn refused_packages_are_named_once_with_their_licence() {
         let packages = "a v1.0.0\tMIT\nb v2.0.0\tGPL-3.0\n\nb v2.0.0\tGPL-3.0 (*)\nc v1.0.0\t\n";
         assert_eq!(refused(packages, &["MIT"]), ["b v2.0.0: GPL-3.0", "c v1.0.0: "]);
     }

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crate_without_the_lints_is_named() {
+    fn a_crate_without_the_workspace_lints_is_named() {
         let tree = Tree::of(&[
             ("crates/a/Cargo.toml", "[package]\n\n[lints]\nworkspace = true\n\n[dependencies]\n"),
             ("crates/b/Cargo.toml", "[package]\nname = \"b\"\n"),

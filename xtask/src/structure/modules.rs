@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_leads_to_each_of_its_files() {
+    fn a_use_is_an_edge_to_each_of_its_files() {
         let files = [
             ("lib.rs", "mod a; mod b; mod gone; #[cfg(test)] mod tests;"),
             ("a.rs", "use crate::{b::{self, c::{One, Two as Other}}, b::f};"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_without_use_and_from_below_count() {
+    fn paths_without_a_use_count_as_imports() {
         let files = [
             ("lib.rs", "mod a; pub(in crate::a) fn x() { self::a::b::g(); y.a::<u8>(); }"),
             ("a.rs", "mod b; fn f() -> super::Z { b::g() }"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_a_file_hands_on_are_those_of_their_origin() {
+    fn reexported_names_count_for_their_original_file() {
         let files = [
             ("lib.rs", "mod a; mod u; pub use a::Deep;"),
             ("a.rs", "mod b; mod c; pub use b::{First, Second as Last}; pub use self::c::*; pub struct Own;"),

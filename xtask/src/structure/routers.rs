@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_their_own_break_nothing() {
+    fn parts_with_their_own_types_break_no_rule() {
         let part = "pub struct Part; impl Part { fn on_x(&mut self, agent: &Agent, jobs: &mut JobMap) {} }
             impl fmt::Debug for Agent { fn fmt(&self, f: &mut F) {} }
             #[cfg(test)] mod tests { fn f(agent: &mut Agent) {} }";
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_block_is_found() {
+    fn a_second_impl_block_is_found() {
         for block in ["impl Agent {}", "impl super::Agent {}", "impl<'a> Agent<'a> where X: Y {}"] {
             assert_eq!(broken(block)[0], ["crates/proto/src/agent/part.rs:1: impl Agent"]);
         }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_router_without_a_block_is_found() {
+    fn a_router_without_its_impl_block_is_found() {
         let tree = Tree::of(&[("crates/proto/src/lib.rs", "mod x;"), ("crates/proto/src/x.rs", "impl Agent {}")]);
         let wanted =
             ["crates/proto/src/x.rs:1: impl Agent", "impl Agent is not in its file", "impl Job is not in its file"];
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn borrows_are_found_wherever_they_are() {
+    fn mutable_borrows_of_routers_are_found_everywhere() {
         for (part, what) in [
             ("fn f(agent: &mut Agent) {}", "&mut Agent"),
             ("fn f<'a>(job: &'a mut crate::job::Job<'_>) {}", "&mut Job"),

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_texts_hold_no_paths_and_macros_do() {
+    fn paths_are_read_from_macros_but_not_comments_or_strings() {
         let text = "/// a::b\nfn f() { /* a::b */ let x = r#\"a::b\"#;\nassert!(matches!(x, c::D { .. }), \"a::b\"); }";
         assert_eq!(paths(text), ["3 c::D"]);
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tests_see_is_left_out() {
+    fn test_only_code_is_left_out() {
         let text = "#![forbid(unsafe_code)] #[cfg(test)] mod tests; #[cfg(test)] #[allow(x)] impl Agent { fn f() {} }
             #[cfg(test)] fn g() -> [u8; 2] { [1; 2] } #[cfg(test)] use a::{b, c}; #[derive(Debug)] struct Kept;
             impl Kept { #[cfg(test)] fn f() { a::b() } }";

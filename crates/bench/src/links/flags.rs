@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_iterations_are_the_sources() {
+    fn default_sizes_and_iterations_match_the_source() {
         let flags = parsed(Benchmark::P2p, "").unwrap();
         assert_eq!((flags.steps.len(), flags.steps[0], flags.steps[10]), (23, (1, 100), (1024, 100)));
         assert_eq!((flags.steps[11], flags.steps[22]), ((2048, 20), (4 << 20, 20)));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_flags_are_refused() {
         for words in ["--nodes 2", "--pair 1", "--pair 1,1", "--pair 1,16", "--sizes 0", "--sizes a", "--rounds 0", "x"]
         {
             assert!(parsed(Benchmark::P2p, words).is_err(), "{words}");

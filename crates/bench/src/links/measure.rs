@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_and_others_are_not() {
+    fn only_result_lines_are_read() {
         let measured = Measured { bytes: 8, iterations: 100, mean_ns: 50.0, median_ns: 49.0, least_ns: 45.0 };
         assert_eq!(read("wireup: measured 8 100 5000 49 45"), Some(measured));
         assert_eq!(read("measured 8 100 5000 49 45"), Some(measured));

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn two_agents_are_held_against_the_bare_program() {
+    fn agent_links_are_judged_against_the_bare_program() {
         let pair = |transport| Subject::Pair { transport };
         let times = [
             (Subject::Bare, 8, 100.0),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_at_each_size_counts_and_the_worst_size() {
+    fn allgathers_are_judged_by_the_best_scheme_at_the_worst_size() {
         let peer = Subject::Peer { name: "other".into(), command: String::new() };
         let all = |exchange| Subject::All { exchange, transport: None };
         let times = [

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read() {
+    fn flags_are_parsed() {
         let flags = parsed("--part fence,shmem --nodes 2,3,9 --ppn 7 --hosts a,b,c --rounds 1").unwrap();
         assert_eq!(flags.parts, [Part::Fence, Part::Shmem]);
         assert_eq!((flags.nodes, flags.ppn, flags.rounds), (vec![2, 3], 7, 1), "there are three hosts");

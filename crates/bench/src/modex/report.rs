@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::plan::{Part, Task};
 use crate::machine::Machine;
 use crate::metric::{Metric, Sample};
-use crate::startup::chart::{Axis, Chart, Line, Style};
+use crate::startup::chart::{Axis, Chart, Line, Point, Points, Style};
 use crate::{stats, table};
 
 /// Increased when a reader of older files would misread newer ones.
@@ -132,17 +132,19 @@ impl Report {
 
     pub fn charts(&self) -> Vec<Chart> {
         let chart = |part, metric, name, title: &str, values| {
-            let mut lines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+            let mut lines: BTreeMap<&str, Points> = BTreeMap::new();
             for cell in self.cells.iter().filter(|cell| cell.task.part == part) {
                 let across = if part == Part::Shmem { cell.task.ppn } else { cell.task.nodes };
-                if let Some(value) = cell.figure(metric) {
-                    lines.entry(cell.task.variant).or_default().push((f64::from(across), value));
+                let summary = stats::summarize(&cell.values(metric));
+                if let (Some(value), Some(summary)) = (cell.figure(metric), summary) {
+                    let point = Point { value, ..Point::of(across, &summary, 1.0) };
+                    lines.entry(cell.task.variant).or_default().0.push(point);
                 }
             }
-            let line = |(name, points): (&str, Vec<_>)| Line { name: name.into(), style: Style::Measured, points };
+            let line = |(name, points): (&str, Points)| Line { name: name.into(), style: Style::Measured, points };
             Chart {
                 name,
-                title: title.into(),
+                title: format!("{title}: lower is better"),
                 across: if part == Part::Shmem { "ranks of the node" } else { "nodes" },
                 values,
                 axis: Axis::Log,
@@ -151,9 +153,9 @@ impl Report {
             }
         };
         let all = vec![
-            chart(Part::Fence, Metric::FenceMax, "modex-fence", "Collecting fence after two without data", "time, s"),
-            chart(Part::Direct, Metric::FirstGet, "modex-direct", "First get by direct modex", "time, s"),
-            chart(Part::Shmem, Metric::JoinMax, "modex-shmem", "shmem_init", "slowest rank, s"),
+            chart(Part::Fence, Metric::FenceMax, "modex-fence", "Collecting fence after two without data", "time [s]"),
+            chart(Part::Direct, Metric::FirstGet, "modex-direct", "First get by direct modex", "time [s]"),
+            chart(Part::Shmem, Metric::JoinMax, "modex-shmem", "shmem_init", "slowest rank [s]"),
         ];
         all.into_iter().filter(|chart| !chart.lines.is_empty()).collect()
     }
@@ -166,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_shown_and_failures_told() {
+    fn the_report_shows_values_and_failures() {
         let tasks = plan::all(&Flags { nodes: vec![2], parts: vec![Part::Fence], ..Flags::default() });
         let mut report = Report::new(Machine::look());
         for fence in [0.001, 0.002, 0.006] {

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_programs_tell_is_read() {
+    fn program_output_is_parsed_into_times() {
         assert_eq!(of_ucx("1000000 2000000 500000\n"), Some(vec![(Metric::JoinMedian, 0.0035)]));
         assert_eq!(of_ucx(""), None);
         let told = of_oshmem("0.25\n0.75\n0.5\n", 3).unwrap();

@@ -112,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_may_grow_by_a_mebibyte_in_every_agent() {
+    fn agent_memory_may_grow_by_at_most_a_mebibyte() {
         assert!(missed(snapshot(&[100, 200]), snapshot(&[100 + (1 << 20), 100])).is_empty());
         assert_eq!(missed(snapshot(&[100, 200]), snapshot(&[101 + (1 << 20), 100])).len(), 1);
     }
 
     #[test]
-    fn anything_else_may_not() {
+    fn other_counts_may_not_grow() {
         type Change = fn(&mut Snapshot);
         let changes: [(&str, Change); 7] = [
             ("descriptors", |at| at.agents[0].descriptors += 1),

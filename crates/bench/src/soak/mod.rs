@@ -161,7 +161,7 @@ mod tests {
     use crate::programs::Scratch;
 
     #[test]
-    fn jobs_end_as_their_numbers_say() {
+    fn job_outcomes_follow_from_their_numbers() {
         let scratch = Scratch::create().unwrap();
         let stage = Stage {
             scratch: &scratch,

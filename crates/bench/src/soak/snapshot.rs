@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_at_this_process() {
+    fn a_snapshot_of_this_process_has_plausible_counts() {
         let own = std::env::current_exe().unwrap();
         let folder = Path::new("/nowhere");
         let snapshot = Snapshot::look(&[rustix::process::getpid()], &own, folder).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_seen_and_our_own_folder_is_not() {
+    fn new_files_are_listed_except_our_own() {
         let folder = tempfile_name();
         let before = files(Path::new("/nowhere"));
         fs::write(&folder, "").unwrap();

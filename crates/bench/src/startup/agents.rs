@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_are_told_apart() {
+    fn private_and_shared_memory_are_counted_separately() {
         let smaps = "55d0-55d1 r--p 00000000 fe:00 1 /bin/x\nSize:  8 kB\nAnonymous:  4 kB\n\
                      7f00-7f10 r--s 00000000 00:01 9 /memfd:wireup (deleted)\nSize:  64 kB\nAnonymous:  0 kB\n\
                      7f20-7f30 rw-s 00000000 00:01 9 /dev/shm/board\nSize:  128 kB\nAnonymous:  0 kB\n\

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_read_by_rank_and_the_file_goes_away() {
+    fn slots_are_read_by_rank_and_the_file_is_removed() {
         let board = Board::create(2, 7, &std::env::temp_dir()).unwrap();
         let second = SLOTS_AT + SLOT_LEN as u64;
         board.file.write_all_at(&41u64.to_ne_bytes(), second).unwrap();

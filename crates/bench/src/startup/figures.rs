@@ -1,5 +1,5 @@
 //! The figures of the startup benchmarks (S1 figures 1, 9 to 12), with the source's numbers next to ours.
-use super::chart::{Axis, Chart, Line, Style};
+use super::chart::{Axis, Chart, Line, Point, Points, Style};
 use super::exchange::BYTES_MARK;
 use super::flags::{AUTO, Benchmark};
 use super::mpi::MPI;
@@ -16,8 +16,12 @@ const US: f64 = 1e6;
 pub fn charts(report: &Report) -> Vec<Chart> {
     let chart = |name, title: &str, values, axis, lines: Vec<Line>| {
         let has_published = lines.iter().any(|line| matches!(line.style, Style::Published { .. }));
-        let note = if has_published { format!("published points: {}", source::CITATION) } else { String::new() };
-        let title = format!("{title} ({} cores)", report.machine.cores);
+        let mut note = "Medians; bars: smallest and largest value of the rounds.".to_owned();
+        if has_published {
+            note += &format!("\nPublished: {}", source::CITATION);
+        }
+        let better = if name == "overlap" { "higher" } else { "lower" };
+        let title = format!("{title} ({} cores): {better} is better", report.machine.cores);
         Chart { name, title, across: "ranks", values, axis, lines, note }
     };
     match report.benchmark {
@@ -88,14 +92,15 @@ pub fn charts(report: &Report) -> Vec<Chart> {
 fn line(report: &Report, scheme: &str, metric: Metric, unit: f64) -> Line {
     let sizes = report.job_sizes().into_iter();
     let points = sizes.filter_map(|size| {
-        let value = report.find(size, scheme, &[AUTO])?.median(metric)?;
-        (value > 0.0).then_some((f64::from(size), value * unit))
+        let summary = report.find(size, scheme, &[AUTO])?.summary(metric)?;
+        (summary.min > 0.0).then(|| Point::of(size, &summary, unit))
     });
     Line { name: scheme.to_owned(), style: Style::Measured, points: points.collect() }
 }
 
 fn exchange_times(report: &Report) -> Vec<Line> {
-    let schemes = ["text-get-all", "text-fence", "fence", "fence-get-2", "allgather", "iallgather", "ring"];
+    let schemes =
+        ["text-get-all", "fence-get-all", "text-get-2", "fence-get-2", "text-fence", "fence", "allgather", "ring"];
     let mut lines: Vec<Line> = schemes.map(|scheme| line(report, scheme, Metric::Time, MS)).into();
     let beyond = report.job_sizes().into_iter();
     let beyond = beyond.filter_map(|size| Some((f64::from(size), extrapolated_time(report, size, AUTO)? * MS)));
@@ -116,12 +121,12 @@ fn exchange_times(report: &Report) -> Vec<Line> {
 fn exchange_bytes(report: &Report) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for cell in report.cells.iter() {
-        let Some(bytes) = cell.median(Metric::InPerValue) else { continue };
+        let Some(summary) = cell.summary(Metric::InPerValue) else { continue };
         let name = format!("{}, {}", cell.key.scheme, cell.key.exchange.trim_end_matches(BYTES_MARK));
-        let point = (f64::from(cell.key.place.job_size()), bytes);
+        let point = Point::of(cell.key.place.job_size(), &summary, 1.0);
         match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line { name, style: Style::Measured, points: vec![point] }),
+            Some(line) => line.points.0.push(point),
+            None => lines.push(Line { name, style: Style::Measured, points: Points(vec![point]) }),
         }
     }
     if lines.is_empty() {
@@ -139,7 +144,7 @@ fn exchange_bytes(report: &Report) -> Vec<Line> {
 fn mpi(report: &Report) -> Vec<Line> {
     let named = |metric, name: &str| {
         let cells = report.cells.iter().filter(|cell| cell.key.scheme == MPI);
-        let points = cells.filter_map(|cell| Some((f64::from(cell.key.place.job_size()), cell.median(metric)? * MS)));
+        let points = cells.filter_map(|cell| Some(Point::of(cell.key.place.job_size(), &cell.summary(metric)?, MS)));
         Line { name: name.into(), style: Style::Measured, points: points.collect() }
     };
     vec![named(Metric::MpiInit, "MPI_Init"), named(Metric::MpiExchange, "of it with the PMI server")]
@@ -151,14 +156,13 @@ fn overlaps(report: &Report) -> Vec<Line> {
         for (later, _) in PAIRS {
             let name = overlap::name(later, kind);
             let cells = report.cells.iter().filter(|cell| cell.key.scheme == name);
-            let share = |share: f64| (share * 100.0).max(0.0);
             let points =
-                cells.filter_map(|c| Some((f64::from(c.key.place.job_size()), share(c.median(Metric::Overlap)?))));
+                cells.filter_map(|c| Some(Point::of(c.key.place.job_size(), &c.summary(Metric::Overlap)?, 100.0)));
             lines.push(Line { points: points.collect(), style: Style::Measured, name });
         }
     }
-    if lines.iter().any(|line| !line.points.is_empty()) {
-        let points = vec![(16384.0, 89.0)];
+    if lines.iter().any(|line| !line.points.0.is_empty()) {
+        let points = [(16384.0, 89.0)].into_iter().collect();
         lines.push(Line { name: "spinning, published".into(), style: Style::Published { is_first: true }, points });
     }
     lines
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_carry_axes_units_and_the_source() {
+    fn charts_name_axes_units_and_the_source() {
         let mut report = Report::new(Benchmark::Exchange, Machine::look());
         for size in [1024, 4096] {
             report.cells.push(cell("text-fence", AUTO, size, Metric::Time, 1e-3 * f64::from(size)));
@@ -193,11 +197,16 @@ mod tests {
         report.cells.push(cell("allgather", "ring", 4096, Metric::InPerValue, 19.1));
         let charts = charts(&report);
         let time = charts[0].draw().unwrap();
-        assert!(time.starts_with("<svg") && time.contains("last start to last end [ms]"), "{time}");
+        assert!(
+            time.starts_with("<svg")
+                && time.contains("last start to last end [ms]")
+                && time.contains("lower is better"),
+            "{time}"
+        );
         assert!(time.contains("Stampede") && time.contains("4096") && time.contains("extrapolated"));
         let beyond = charts[0].lines.iter().find(|line| line.style == Style::Extrapolated).unwrap();
         // 4.096 s without gets, and 16 times the time of the gets at 1,024 ranks.
-        assert_eq!(beyond.points, [(4096.0, 4096.0 + (5000.0 - 1024.0) * 16.0)]);
+        assert_eq!(beyond.points, [(4096.0, 4096.0 + (5000.0 - 1024.0) * 16.0)].into_iter().collect());
         assert!(charts[1].draw().unwrap().contains("allgather, ring"));
         assert_eq!(charts[2].draw(), None, "nothing was measured");
     }

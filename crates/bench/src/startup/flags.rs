@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_numbers_are_read() {
+    fn lists_and_numbers_are_parsed() {
         let words = "--ranks 16,256 --scheme fence,ring --exchange tree,log --part bytes --memory 4x8 --strict";
         let flags = parse_words(Benchmark::Exchange, words).unwrap();
         assert_eq!(flags.ranks, [16, 256]);

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_rank_counts_and_all_must_tell() {
+    fn the_median_rank_counts_and_every_rank_must_report() {
         let text = "0 3000000 1000000\n2 9000000 2000000\n1 4000000 500000\n";
         let sample = evaluate(text, 3).unwrap();
         assert_eq!((sample.get(Metric::MpiInit), sample.get(Metric::MpiExchange)), (Some(0.004), Some(0.001)));

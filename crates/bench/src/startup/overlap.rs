@@ -173,14 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_noticed_is_hidden() {
+    fn overlap_is_the_hidden_part_of_the_exchange() {
         assert_eq!(overlap(2.0, 5.0, 5.0), 1.0);
         assert_eq!(overlap(2.0, 5.0, 5.5), 0.75);
         assert_eq!(overlap(2.0, 5.0, 7.0), 0.0);
     }
 
     #[test]
-    fn spinners_leave_cores_to_agents_unless_links_are_slow() {
+    fn spinning_ranks_leave_cores_to_agents_unless_links_are_delayed() {
         let line = crate::common_flags::line(&super::super::COMMAND, "--part spin").unwrap();
         let mut flags = super::super::read(super::super::Benchmark::Overlap, &line).unwrap();
         assert_eq!(plan(&flags, 2)[0].0, Place { node_count: 2, ppn: 1 });

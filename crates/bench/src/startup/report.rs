@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_rounds_without_the_warm_up() {
+    fn ratios_ignore_the_warm_up_round() {
         let (fence, ring) = (cell("fence", &[1.0, 6.0, 60.0, 8.0]), cell("ring", &[1.0, 2.0, 20.0, 2.0]));
         let judge = |times| faster(Some(&ring), Some(&fence), Metric::Time, times);
         assert_eq!(judge(3.0), Verdict::Met("3.00 x".into()));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_found_in_the_order_of_exchanges() {
+    fn cells_are_found_by_the_first_matching_exchange() {
         let machine = Machine::look();
         let mut report = Report::new(Benchmark::Exchange, machine);
         report.cells = vec![cell("fence", &[]), cell("ring", &[])];

@@ -182,14 +182,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_and_differ() {
+    fn every_scheme_is_found_by_its_unique_name() {
         for scheme in SCHEMES {
             assert_eq!(named(scheme.name), scheme);
         }
     }
 
     #[test]
-    fn what_grows_with_the_square_stops() {
+    fn schemes_with_quadratic_cost_are_limited_in_size() {
         let most = |name: &str| {
             let sizes = [16, 1024, 4096, 8192, 16384];
             sizes.into_iter().filter(|size| named(name).fits(*size, 18)).max()
@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_counted_with_their_keys() {
+    fn pair_bytes_include_the_keys() {
         assert_eq!(Lengths { value: 18, key: 9 }.pair_bytes(16), 16 * 27);
         assert_eq!(Lengths { value: 32, key: 0 }.pair_bytes(12), 12 * 32 + 10 + 4);
     }
 
     #[test]
-    fn a_step_is_written_as_the_client_reads_it() {
+    fn a_step_is_encoded_in_the_clients_layout() {
         let lengths = Lengths { value: 18, key: 9 };
         let step =
             Step::exchange(named("text-get-2"), lengths).with_work(Work::Spin(Duration::from_nanos(7))).repeated(3);

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_arrive_in_order_after_the_delay() {
+    fn relayed_bytes_arrive_in_order_after_the_delay() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let delay = Duration::from_millis(30);
         let address = relay(vec![listener.local_addr().unwrap().to_string()], delay).unwrap();

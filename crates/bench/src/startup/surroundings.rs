@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_looked_for_as_install_puts_it() {
+    fn the_library_is_found_beside_the_program_or_in_lib() {
         let scratch = Scratch::create().unwrap();
         let (bin, lib) = (scratch.file("bin"), scratch.file("lib"));
         std::fs::create_dir(&bin).unwrap();

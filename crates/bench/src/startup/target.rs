@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_is_taken_from_the_tree_where_that_was_run() {
+    fn the_baseline_is_the_tree_if_it_was_measured() {
         let cells = [
             ("text-fence", "auto", 16384, Metric::Time, &[9.0, 1.0, 1.0][..]),
             ("text-fence", "tree", 16384, Metric::Time, &[9.0, 4.0, 4.0]),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_over_rounds_and_over_sizes_is_seen() {
+    fn growth_over_rounds_or_sizes_misses_the_target() {
         let cells = [
             ("fence", "auto", 1024, Metric::Time, &[9.0, 1.0, 1.0, 1.2, 1.2][..]),
             ("ifence", "auto", 16, Metric::StartCpu, &[1.0, 2e-6]),

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn late_starters_do_not_lengthen_the_time_but_the_whole() {
+    fn late_starts_count_in_the_whole_but_not_in_the_time() {
         let slots = [slot([10, 11, 12, 40], 5), slot([30, 31, 32, 50], 7), slot([20, 21, 45, 46], 9)];
         let sample = evaluate(&slots, 3, 5_000_000, 1).unwrap();
         let ms = |metric| (sample.get(metric).unwrap() * 1e3).round();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_did_something_else_is_named() {
+    fn a_rank_with_a_wrong_or_unordered_step_is_named() {
         let good = slot([10, 11, 12, 40], 5);
         assert_eq!(evaluate(&[good, Slot { step: 2, ..good }], 3, 0, 1), Err(TimesError::NotDone(1)));
         assert_eq!(evaluate(&[Slot { end_ns: 1, ..good }], 3, 0, 1), Err(TimesError::OutOfOrder(0)));

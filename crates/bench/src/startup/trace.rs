@@ -76,7 +76,7 @@ mod tests {
         {"name":"exec","ph":"X","pid":1,"tid":1,"ts":0.0,"dur":1.0}]}"#;
 
     #[test]
-    fn bytes_are_counted_for_each_value() {
+    fn bytes_are_counted_per_value() {
         let nodes = parse(TEXT).unwrap();
         let sample = evaluate(&nodes, Place { node_count: 2, ppn: 2 }).unwrap();
         let per_value = |metric| sample.get(metric).unwrap();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_or_lacks_a_node_is_refused() {
+    fn malformed_or_incomplete_traces_are_refused() {
         assert!(parse("{").is_err());
         let place = Place { node_count: 3, ppn: 1 };
         assert!(matches!(evaluate(&parse(TEXT).unwrap(), place), Err(TraceError::Missing { found: 2, expected: 3 })));

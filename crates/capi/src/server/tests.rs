@@ -42,7 +42,7 @@ fn wait_over(server: &mut Server) -> Result<Completion<Shared>, Failure> {
 }
 
 #[test]
-fn posted_puts_leave_with_the_fence_in_one_write() {
+fn posted_puts_are_sent_with_the_fence_in_one_write() {
     let (mut server, mut peer) = pair();
     server.post(&put(b"a")).unwrap();
     server.post(&put(b"b")).unwrap();
@@ -72,7 +72,7 @@ fn posted_puts_leave_with_the_fence_in_one_write() {
 }
 
 #[test]
-fn descriptors_belong_to_the_message_that_says_how_many() {
+fn descriptors_belong_to_the_message_that_states_their_number() {
     let (mut server, mut peer) = pair();
     start(&mut server, &allgather(1)).unwrap();
     start(&mut server, &allgather(2)).unwrap();
@@ -93,7 +93,7 @@ fn descriptors_belong_to_the_message_that_says_how_many() {
 }
 
 #[test]
-fn a_server_that_breaks_the_rules_breaks_the_link() {
+fn a_protocol_violation_by_the_server_breaks_the_link() {
     let array = "cmd=wireup-allgather-response;rc=0;id=1;";
     for (text, fds) in [
         (counted(array), 0),
@@ -117,7 +117,7 @@ fn a_server_that_breaks_the_rules_breaks_the_link() {
 }
 
 #[test]
-fn an_array_that_cannot_be_mapped_is_over_all_the_same() {
+fn an_allgather_whose_array_cannot_be_mapped_still_completes() {
     let (mut server, mut peer) = pair();
     start(&mut server, &allgather(1)).unwrap();
     peer.give("cmd=wireup-allgather-response;rc=0;id=1;", &[b""]);
@@ -156,7 +156,7 @@ fn held_back_puts_are_bounded() {
 
 /// Many collectives to such a peer: completions are read while the next collectives are sent.
 #[test]
-fn a_full_socket_is_read_while_it_is_written() {
+fn completions_are_read_while_requests_are_written() {
     const MANY: u32 = 5_000;
     let (mut server, mut peer) = pair();
     let peer = thread::spawn(move || {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_short() {
+    fn byte_counts_are_shown_in_short_units() {
         let shown: Vec<String> = [0, 1023, 64 << 10, 15 << 20, (3 << 30) + (1 << 29)].map(bytes).to_vec();
         assert_eq!(shown, ["0 B", "1023 B", "64 KiB", "15 MiB", "3.5 GiB"]);
         assert_eq!(limit(None, plain), "no limit");

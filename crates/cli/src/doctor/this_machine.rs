@@ -248,7 +248,7 @@ mod tests {
     use crate::doctor::show::tests::facts;
 
     #[test]
-    fn a_healthy_machine_is_ok_line_by_line() {
+    fn a_healthy_machine_has_no_problems_and_no_fixes() {
         let (text, problem) = lines(
             &facts(),
             "sh",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_its_cure() {
+    fn problems_of_this_machine_are_reported_with_fixes() {
         let mut ill = facts();
         ill.limits.open_files.hard = Some(256);
         ill.limits.pids_max = Some(100);

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn names_addresses_and_networks_pass() {
+    fn interface_names_addresses_and_networks_are_accepted() {
         for good in [
             "eth0",
             "ib0",
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_named() {
+    fn malformed_interfaces_are_refused() {
         let refused = |value: &str| checked(value).expect_err(value).to_string();
         assert_eq!(
             refused("10.1.0.0/33"),

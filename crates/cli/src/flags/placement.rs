@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_default_to_cpus_or_nodes_times_ppn() {
+    fn rank_counts_default_to_cpus_or_nodes_times_ppn() {
         assert_eq!(ranks_per_app(&parsed("./a"), HERE), Ok(vec![6]));
         assert_eq!(ranks_per_app(&parsed("--ppn 3 ./a"), HERE), Ok(vec![12]));
         assert_eq!(ranks_per_app(&parsed("--map-by ppr:2:node ./a"), HERE), Ok(vec![8]));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_bounded() {
+    fn rank_counts_are_bounded() {
         let refused = |line: &str| ranks_per_app(&parsed(line), HERE).expect_err("out of bounds").to_string();
         assert_eq!(refused("-n 0 ./a"), "-n 0 is not possible; give at least 1 rank");
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_to_place() {
+    fn mapping_flags_determine_the_placement_of_ranks() {
         assert_eq!(placed("-n 8 ./a", 2), Ok(vec![(0, 2, 4)]));
         assert_eq!(placed("-n 5 ./a", 2), Ok(vec![(0, 1, 3), (1, 1, 2)]));
         assert_eq!(placed("-n 5 --map-by node ./a", 2), Ok(vec![(0, 2, 1)]));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept_only_where_the_user_set_them() {
+    fn slot_limits_apply_only_if_the_user_set_them() {
         assert!(placed("-n 1000 ./a", 1).is_ok());
         let over = placed("-n 9 --slots 4 ./a", 2).expect_err("9 into 8");
         assert!(over.starts_with("9 ranks do not fit into 2 x 4 slots; lower -n, raise --slots"), "{over}");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_slots_share_evenly_and_have_no_limit() {
+    fn hosts_without_slots_share_ranks_evenly_without_a_limit() {
         assert_eq!(on_hosts("a,b", "./p"), Ok(vec![(0, 2, 1)]));
         assert_eq!(on_hosts("a,b", "-n 1000 ./p"), Ok(vec![(0, 2, 500)]));
         assert_eq!(on_hosts("a,b", "--ppn 3 ./p"), Ok(vec![(0, 2, 3)]));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn stated_slots_are_filled_host_after_host() {
+    fn stated_slots_are_filled_one_host_after_another() {
         assert_eq!(on_hosts("a:2,b:4", "./p"), Ok(vec![(0, 1, 2), (1, 1, 4)]));
         assert_eq!(on_hosts("a:2,b:4", "-n 3 ./p"), Ok(vec![(0, 1, 2), (1, 1, 4)]));
         assert_eq!(on_hosts("a,b,a", "./p"), Ok(vec![(0, 1, 2), (1, 1, 1)]));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_beyond_stated_slots_are_refused_until_that_is_asked_for() {
+    fn ranks_beyond_stated_slots_need_oversubscribe() {
         assert_eq!(
             on_hosts("a:2,b:4", "-n 7 ./p"),
             Err("7 ranks do not fit into the 6 slots of 2 host(s); lower -n, give the hosts more slots (n0:16), name \
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_in_turn_pass_full_hosts() {
+    fn mapping_by_node_skips_full_hosts() {
         assert_eq!(on_hosts("a:2,b:2", "-n 3 --map-by node ./p"), Ok(vec![(0, 2, 1)]));
         assert_eq!(on_hosts("a:1,b:3,c:2", "--map-by node ./p"), Ok(vec![(0, 3, 1), (1, 2, 1), (1, 1, 1)]));
         assert_eq!(on_hosts("a:1,b:3,c:2", "-n 4 --map-by node ./p"), Ok(vec![(0, 3, 1), (1, 2, 1)]));

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_a_remote_shell_are_found_from_everywhere() {
+    fn relative_files_of_a_remote_shell_become_absolute() {
         let words = |command: &str| match remote_shell(Some(command), Reach::Ssh, &Surroundings::example()) {
             Ok(RemoteShell::Ssh(words) | RemoteShell::Command(words)) => words.join(" "),
             other => panic!("{other:?}"),

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_are_there_without_a_word() {
+    fn without_flags_a_job_uses_all_running_nodes_of_the_session() {
         assert_eq!(session_nodes("./a", &welcome()), Ok((vec![1, 3], Some(vec![4, 8]))));
         let told = StatedSlots { slots_stated: true, slots_max: Vec::new() };
         let session_nodes =
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn named_hosts_in_the_order_given() {
+    fn named_hosts_are_used_in_order_and_unknown_ones_refused() {
         assert_eq!(session_nodes("--hosts n3:2,n1 ./a", &welcome()), Ok((vec![3, 1], Some(vec![2, 1]))));
         let refused = |line: &str| session_nodes(line, &welcome()).expect_err(line);
         assert_eq!(refused("--hosts n1,n9 ./a"), "session lab does not have n9");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_virtual_ones() {
+    fn a_job_uses_the_requested_number_of_virtual_nodes() {
         let mut virtual_ones = Welcome { shared: true, ..welcome() };
         virtual_ones.nodes[0].slots = 1;
         assert_eq!(session_nodes("./a", &virtual_ones), Ok((vec![0, 1, 3], None)));

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_belongs_to_one_flag() {
+    fn every_flag_name_belongs_to_one_flag() {
         let names: Vec<&str> = RUN.flags().flat_map(|flag| flag.names).copied().collect();
         let mut unique = names.clone();
         unique.sort_unstable();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_that_have_a_table_elsewhere_are_in_the_help() {
+    fn exchange_schemes_and_transports_are_listed_in_the_help() {
         let exchanges = wireup_coll::allgather::schemes().map(|(name, _)| (EXCHANGE, name));
         let transports = wireup_wire::peer::AgentTransport::named().map(|(name, _)| (AGENT_TRANSPORT, name));
         for (flag, name) in exchanges.chain(transports) {

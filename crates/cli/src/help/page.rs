@@ -58,7 +58,7 @@ fn cell(help: &str) -> String {
 }
 
 #[test]
-fn the_page_is_what_the_program_says() {
+fn the_flags_page_matches_the_programs_help() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/flags.md");
     let text = page();
     if std::env::var_os("BLESS").is_some() {
@@ -69,6 +69,6 @@ fn the_page_is_what_the_program_says() {
 }
 
 #[test]
-fn characters_of_tables_are_escaped() {
+fn table_characters_are_escaped() {
     assert_eq!(cell("n[2-5], a|b, SSH_*"), "n\\[2-5], a\\|b, SSH\\_\\*");
 }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn common_dialects_are_read() {
+    fn common_host_file_dialects_are_read() {
         let text = "\u{feff}# all\r\n\r\nn0\r\nn1:4   # head\nn2 slots=4 max_slots=8\n  n3\tslots = 2\nn4 ppn=3\nn5 6\n\
                     n[6-7]:2\nn8 max-slots=9\nroot@[fd00::1]:2 \nn9";
         let expected: [(&str, Option<u32>, Option<u32>); 11] = [
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_file_line_word_and_cure() {
+    fn host_file_errors_name_file_line_word_and_fix() {
         assert_eq!(refused("n0\nn1 slot=4\n"), "hosts, line 2: unknown word slot=4; did you mean slots=N?");
         assert_eq!(
             refused("n0 binding=user\n"),

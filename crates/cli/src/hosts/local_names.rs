@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_short_and_full_names_and_addresses() {
+    fn this_machine_is_known_by_short_and_full_names_and_addresses() {
         assert_eq!(is_local("cn17.site.org", "cn1,cn17,cn17.site.org,cn17.other"), ["cn17", "cn17.site.org"]);
         assert_eq!(is_local("cn17", "cn1,cn17.site.org,cn170"), ["cn17.site.org"]);
         assert_eq!(
@@ -70,13 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn names_that_share_their_short_form_are_not_guessed() {
+    fn names_with_the_same_short_form_are_not_taken_as_local() {
         assert_eq!(is_local("worker", "worker.1.org,worker.2.org"), [""; 0]);
         assert_eq!(is_local("worker", "worker.1.org,worker.1.org"), ["worker.1.org", "worker.1.org"]);
     }
 
     #[test]
-    fn the_kernel_tells_addresses() {
+    fn own_addresses_include_the_loopback_address() {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         assert!(addresses().contains(&loopback), "{:?}", addresses());
     }

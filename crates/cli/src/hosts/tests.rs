@@ -16,7 +16,7 @@ fn shown(hosts: &Hosts) -> Vec<(&str, u32)> {
 }
 
 #[test]
-fn lists_are_cut_at_commas_outside_brackets() {
+fn host_lists_are_split_at_commas_outside_brackets() {
     let entries = list("n0,n1:8,n[2-3,5],gpu[01-02]-ib:2").expect("a list");
     assert_eq!(names_of(&entries), ["n0", "n1", "n2", "n3", "n5", "gpu01-ib", "gpu02-ib"]);
     let slots: Vec<Option<u32>> = entries.iter().map(|entry| entry.slots).collect();
@@ -39,7 +39,7 @@ fn slots_are_a_limit_only_when_stated() {
 }
 
 #[test]
-fn the_same_host_twice_adds_slots() {
+fn a_host_named_twice_gets_the_slots_of_both() {
     let twice = hosts("a,b,a");
     assert_eq!((shown(&twice), twice.stated), (vec![("a", 2), ("b", 1)], true));
     assert_eq!(shown(&hosts("a:3,b,a:2,a")), [("a", 6), ("b", 1)]);
@@ -51,14 +51,14 @@ fn the_same_host_twice_adds_slots() {
 }
 
 #[test]
-fn hosts_without_slots_are_left_out() {
+fn hosts_with_zero_slots_are_left_out() {
     assert_eq!(shown(&hosts("a:0,b:2")), [("b", 2)]);
     assert_eq!(hosts_with("a:0", None), Err(HostsError::NoSlots));
 }
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "[a-c0-9,:@%.\\[\\]-]{0,40}|.{0,40}") {
+    fn arbitrary_text_does_not_panic_the_host_list(text in "[a-c0-9,:@%.\\[\\]-]{0,40}|.{0,40}") {
         if let Ok(entries) = list(&text) {
             prop_assert!(!entries.is_empty());
             prop_assert!(entries.iter().all(|entry| !entry.name.is_empty() && !entry.name.starts_with('-')));
@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn no_file_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic_the_host_file(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = file::parse("f", &bytes);
     }
 }

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_survive_the_kvs() {
+    fn times_round_trip_as_text() {
         let times = Times { clock: u64::MAX, init_ns: 1, put_ns: 2, in_ns: 3, out_ns: 4, get_ns: 5 };
         assert_eq!(Times::from_text(&times.to_text()), Some(times));
         assert_eq!(Times::from_text("1,2,x,4,5,6"), None);
@@ -251,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named_in_short() {
+    fn a_wrong_value_is_described_briefly() {
         let text = difference(&[b'x'; 1023], &[b'x'; 1024]);
         assert_eq!(text, "received 1023 bytes instead of 1024; from byte 1023 on the value is \"\" instead of \"x\"");
         assert!(difference(&[b'y'; 1024], &[b'x'; 1024]).len() < 250);
     }
 
     #[test]
-    fn a_fence_is_from_the_last_in_to_the_last_out() {
+    fn fence_time_is_from_the_last_entry_to_the_last_exit() {
         let early = Times { in_ns: 100, out_ns: 520, put_ns: 9, ..Times::default() };
         let late = Times { in_ns: 500, out_ns: 510, get_ns: 7, ..Times::default() };
         let round = Round::of(&[early, late]).unwrap();

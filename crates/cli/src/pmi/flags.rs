@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_in_any_order() {
+    fn flags_and_words_may_come_in_any_order() {
         let flags = parsed("--dialect 2 exchange --value-len=100 --get 5 --check --rounds 3").unwrap();
         let expected = Flags {
             action: Action::Exchange,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn wrong_words_are_named_in_the_error() {
         for (line, says) in [
             ("", "pmi: ACTION is missing"),
             ("abort", "CODE of abort is missing"),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origin_is_the_folder_of_the_object() {
+    fn origin_expands_to_the_folder_of_the_object() {
         let origin = Path::new("/opt/mpi/lib");
         assert_eq!(expand("$ORIGIN/openmpi", origin), Some("/opt/mpi/lib/openmpi".into()));
         assert_eq!(expand("${ORIGIN}/../x", origin), Some("/opt/mpi/lib/../x".into()));

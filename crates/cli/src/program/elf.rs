@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_test_is_a_dynamic_program() {
+    fn the_test_program_is_read_as_dynamic() {
         let own = std::env::current_exe().expect("Linux knows it");
         let Content::Dynamic(own) = Content::of(&own) else { panic!("this test program is not dynamically linked") };
         assert!(own.needed.iter().any(|library| library.starts_with("libc.so")), "{own:?}");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn shells_start_programs_and_true_does_not() {
+    fn shells_can_start_other_programs_and_true_cannot() {
         let starts = |path: &str| match Content::of(Path::new(path)) {
             Content::Dynamic(found) => found.starts_others,
             other => panic!("{path}: {other:?}"),
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_told() {
+    fn files_that_are_no_programs_are_recognized() {
         for path in ["/proc/self/status", "/dev/null", "/no/such/file", "/", "/etc/passwd"] {
             assert_eq!(Content::of(Path::new(path)), Content::Other, "{path}");
         }
     }
 
     #[test]
-    fn any_prefix_of_a_program_is_read_without_harm() {
+    fn truncated_programs_do_not_panic_the_reader() {
         let whole = std::fs::read("/bin/true").expect("a small program");
         for cut in (0..whole.len()).step_by(97) {
             let _ = read(&whole[..cut]);

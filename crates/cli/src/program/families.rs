@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_are_told_apart() {
+    fn library_names_identify_mpi_families() {
         assert_eq!(family("libmpi.so.40"), Some(Family::Pmix));
         assert_eq!(family("libmpi.so.12"), Some(Family::Mpich));
         assert_eq!(family("libmpich.so.12"), Some(Family::Mpich));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_nothing_is_offered_no_server() {
+    fn programs_that_start_no_others_are_offered_no_pmix_server() {
         let text = "/bin/true is not linked to an MPI library and starts no other program";
         assert_eq!(chosen(&["/bin/true"]), (PmiFlavour::Simple, text.to_owned()));
         assert_eq!(chosen(&["/no/such"]), (PmiFlavour::Simple, "/no/such was not found".to_owned()));
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn what_may_become_anything_is_offered_all() {
+    fn programs_that_may_start_others_are_offered_every_pmi() {
         assert_eq!(chosen(&["/bin/sh"]), (PmiFlavour::Both, "/bin/sh may start or load any program".to_owned()));
         assert_eq!(chosen(&["/bin/true", "/usr/bin/env"]).0, PmiFlavour::Both);
         assert_eq!(choose(&[app("/no/such")], &context(false)).flavour, PmiFlavour::Both);
     }
 
     #[test]
-    fn static_programs_are_known_by_what_they_mention() {
+    fn static_programs_are_classified_by_the_pmi_they_mention() {
         let flavour = |pmix, simple, starts| {
             of_marks("a", Static { mentions_pmix: pmix, mentions_simple: simple, starts_others: starts }).wants
         };

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_c_library_is_on_this_machines_list() {
+    fn the_c_library_is_found_in_the_loader_cache() {
         let cache = LdCache::read();
         let libc = cache.find("libc.so.6").expect("glibc is here");
         assert!(libc.ends_with("libc.so.6") && libc.exists(), "{libc:?}");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_list_names_nothing_that_is_not_in_it() {
+    fn a_damaged_loader_cache_does_not_panic_the_reader() {
         let whole = LdCache::read().bytes;
         for cut in (0..whole.len()).step_by(211) {
             let _ = LdCache::of(whole[..cut].to_vec()).find("libc.so.6");

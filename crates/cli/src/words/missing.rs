@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_host_name_is_no_part_of_a_word() {
+    fn host_names_are_replaced_only_as_whole_words() {
         assert_eq!(replace_word("c: code of c", "c", "HOST"), "HOST: code of HOST");
         assert_eq!(replace_word("n1 and n10, n1", "n1", "HOST"), "HOST and n10, HOST");
         assert_eq!(replace_word("aa", "a", "HOST"), "aa");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_with_one_problem_are_named_together() {
+    fn hosts_with_the_same_problem_are_named_together() {
         let refused = |host: &str| format!("ssh: connect to host {host} port 22: Connection refused");
         assert_eq!(
             said(&[
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_accept_a_changed_key() {
+    fn accepting_a_changed_host_key_is_never_advised() {
         for changed in [
             "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! Host key verification failed.",
             "Host key for n5 has changed and you have requested strict checking.; Host key verification failed.",
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn many_problems_are_counted() {
+    fn problems_beyond_the_first_six_are_counted() {
         let problems: Vec<String> = (0..9).map(|index| format!("odd thing {index}")).collect();
         let missing: Vec<(u32, &str)> = problems.iter().map(|problem| (1, problem.as_str())).collect();
         assert!(said(&missing).contains("odd thing 5; and 3 more; try"), "{}", said(&missing));

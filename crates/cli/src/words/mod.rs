@@ -187,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_roughly() {
+    fn durations_are_rounded_for_display() {
         assert_eq!([59, 60, 3700, 90_000].map(since), ["59 s", "1 min", "1 h 1 min", "1 d 1 h"]);
     }
 
     #[test]
-    fn only_the_first_failure_is_told() {
+    fn only_the_first_failure_is_reported() {
         let mut voice = voice(false);
         assert_eq!(voice.lines(&Notice::Failed(failure(1))).len(), 1);
         assert!(voice.lines(&Notice::Failed(failure(2))).is_empty());
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_only_the_end_knows_is_told() {
+    fn a_failure_first_seen_at_the_end_is_reported() {
         let ended = Ended { failure: Some(failure(1)), done: Default::default() };
         assert_eq!(voice(false).lines(&Notice::Ended(ended)).len(), 1);
         assert!(voice(false).lines(&Notice::Ended(Ended { failure: None, done: Default::default() })).is_empty());
     }
 
     #[test]
-    fn links_are_told_when_the_job_has_started() {
+    fn links_are_summarized_when_the_job_has_started() {
         let mut voice = voice(true);
         let note = Note::Linked { agent: AgentId(1), parent: AgentId(0), address: "127.0.0.1 (lo)".into() };
         assert!(voice.lines(&Notice::Note(note)).is_empty());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_is_news_for_the_curious_only() {
+    fn the_start_is_reported_only_with_verbose() {
         assert!(voice(false).lines(&Notice::Started { ranks: 4 }).is_empty());
         assert_eq!(voice(true).lines(&Notice::Started { ranks: 1 }), ["1 rank started"]);
     }

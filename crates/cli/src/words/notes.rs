@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_summed_up() {
+    fn links_are_summarized_by_interface() {
         let (mut notes, setting) = (Notes::default(), setting(true));
         for agent in 1..16 {
             let address = if agent < 9 { "10.77.0.1 (eth0)" } else { "10.77.0.2 (eth0)" };
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_incurious_hear_of_trouble_only() {
+    fn without_verbose_only_problems_are_reported() {
         let (mut notes, setting) = (Notes::default(), setting(false));
         notes.lines(&linked(1, "10.77.0.1 (eth0)"), &setting);
         notes.lines(&Note::Sent { agent: AgentId(1) }, &setting);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_without_a_link_are_told_and_not_all() {
+    fn only_the_first_pairs_without_a_direct_link_are_reported() {
         let (mut notes, setting) = (Notes::default(), setting(false));
         let note = |agent| Note::Routed { agent: AgentId(agent), peer: AgentId(9), problem: "a: refused".into() };
         let told: Vec<String> = (0..9).flat_map(|agent| notes.lines(&note(agent), &setting)).collect();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pmix_servers_said_is_for_the_curious() {
+    fn pmix_server_output_is_shown_only_with_verbose() {
         let note = |node| Note::PmixSaid { host: format!("n{node}"), text: "one\n\ntwo\n".into() };
         assert!(Notes::default().lines(&note(1), &setting(false)).is_empty());
         let (mut notes, setting) = (Notes::default(), setting(true));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_got_wireup_are_named() {
+    fn hosts_that_received_wireup_are_named() {
         let (mut notes, setting) = (Notes::default(), setting(true));
         for agent in [3, 1, 2] {
             notes.lines(&Note::Sent { agent: AgentId(agent) }, &setting);

@@ -1,11 +1,13 @@
 //! Where the time of a start went: a nested table made from the time stamps of all agents.
 //!
-//! A phase begins when the first participant enters it and ends when the last one leaves it, so phases of different nodes overlap and do
-//! not add up to the total. `from` is the time since the launcher's start. All stamps are on the launcher's clock. A phase that did not
-//! happen (no PMI, one agent) has no row.
+//! A phase begins when the first participant enters it and ends when the last one leaves it, so phases of different nodes overlap; `rows`
+//! makes them add up. `from` is the time since the launcher's start. All stamps are on the launcher's clock. A phase that did not happen (no
+//! PMI, one agent) has no row.
+
+mod rows;
 
 use super::count;
-use std::fmt::Write as _;
+use rows::Row;
 use wireup_node::launcher::Stamps;
 use wireup_wire::collective::Collective;
 use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
@@ -15,17 +17,15 @@ const FENCES_SHOWN: usize = 8;
 
 /// The table, one row per line.
 pub fn table(stamps: &Stamps, parts: &[TracePart]) -> String {
-    let mut table = Table { zero_ns: stamps.process_ns, text: String::new() };
     let Stamps { process_ns, resolved_ns, left_ns: end_ns, .. } = *stamps;
     let ranks: Vec<(&TracePart, &RankTrace)> =
         parts.iter().flat_map(|part| part.ranks.iter().map(move |rank| (part, rank))).collect();
     let of_ranks =
         |stamp: fn(&RankTrace) -> u64| ranks.iter().map(move |&(part, rank)| (stamp(rank), part, rank.rank.0));
 
-    writeln!(table.text, "{:<26} {:>10} {:>10}", "phase", "from ms", "took ms").expect("a string takes every text");
-    table.row(0, "total", process_ns, end_ns, "");
-    table.row(1, "resolve", process_ns, resolved_ns, "");
-    table.agents(parts, resolved_ns);
+    let mut total = Row::new("total", process_ns, end_ns, "");
+    total.parts.push(Row::new("resolve", process_ns, resolved_ns, ""));
+    total.parts.extend(agents(parts, resolved_ns));
 
     let first = |stamp| of_ranks(stamp).map(|(at, ..)| at).filter(|&at| at > 0).min();
     let mut last = resolved_ns;
@@ -34,18 +34,20 @@ pub fn table(stamps: &Stamps, parts: &[TracePart]) -> String {
         [("spawn", first(|rank| rank.spawn_ns), exec), ("init", first(exec), |rank| rank.init_ns)]
     {
         if let (Some(from), Some(phase)) = (from, Phase::of(of_ranks(stamp))) {
-            table.row(1, name, from, phase.end_ns, &phase.remark("rank"));
+            total.parts.push(Row::new(name, from, phase.end_ns, phase.remark("rank")));
             last = last.max(phase.end_ns);
         }
     }
-    last = last.max(table.exchange(parts).unwrap_or(0));
+    if let Some(exchange) = exchange(parts) {
+        last = last.max(exchange.to_ns);
+        total.parts.push(exchange);
+    }
     if let Some(phase) = Phase::of(of_ranks(|rank| rank.exit_ns)) {
-        table.row(1, "run", last, phase.end_ns, &phase.remark("rank"));
+        total.parts.push(Row::new("run", last, phase.end_ns, phase.remark("rank")));
         last = last.max(phase.end_ns);
     }
-    table.row(1, "drain", last, end_ns, "");
-    table.clocks(parts);
-    table.text
+    total.parts.push(Row::new("drain", last, end_ns, ""));
+    total.table() + &clocks(parts)
 }
 
 /// The end of a phase, with the participant that ended it last.
@@ -70,86 +72,59 @@ impl Phase {
     }
 }
 
-struct Table {
-    zero_ns: u64,
-    text: String,
+/// How exactly the nodes' clocks were aligned, if there are several nodes.
+fn clocks(parts: &[TracePart]) -> String {
+    let inexact = parts.iter().filter(|part| part.clock_error_ns > 0);
+    let Some(worst) = inexact.max_by_key(|part| part.clock_error_ns) else { return String::new() };
+    let host = &worst.host;
+    if worst.clock_error_ns == u64::MAX {
+        return format!("clocks of the nodes: the clock of {host} could not be aligned, so its times are unreliable\n");
+    }
+    let error_ms = worst.clock_error_ns as f64 / 1e6;
+    format!("clocks of the nodes: aligned over the tree, off by {error_ms:.3} ms at most ({host})\n")
 }
 
-impl Table {
-    /// How exactly the nodes' clocks were aligned, if there are several nodes.
-    fn clocks(&mut self, parts: &[TracePart]) {
-        if let Some(worst) = parts.iter().filter(|part| part.clock_error_ns > 0).max_by_key(|part| part.clock_error_ns)
-        {
-            if worst.clock_error_ns == u64::MAX {
-                let line = format!(
-                    "clocks of the nodes: the clock of {} could not be aligned, so its times are unreliable\n",
-                    worst.host
-                );
-                return self.text.push_str(&line);
-            }
-            let error_ms = worst.clock_error_ns as f64 / 1e6;
-            let line = format!(
-                "clocks of the nodes: aligned over the tree, off by {error_ms:.3} ms at most ({})\n",
-                worst.host
-            );
-            self.text.push_str(&line);
-        }
-    }
+/// From the launcher's decision until every agent of the tree knows the job.
+fn agents(parts: &[TracePart], resolved_ns: u64) -> Vec<Row> {
+    let all: Vec<&TracePart> = parts.iter().collect();
+    let others: Vec<&TracePart> = parts.iter().filter(|part| part.agent.0 != 0).collect();
+    let phase = |name: &str, parts: &[&TracePart], from: u64, stamp: fn(&TracePart) -> u64| {
+        let last = parts.iter().filter(|part| stamp(part) > 0).max_by_key(|part| stamp(part))?;
+        let slowest = if parts.len() > 1 { format!(", last {}", last.host) } else { String::new() };
+        Some(Row::new(name, from, stamp(last), format!("{}{slowest}", count(parts.len() as u32, "agent"))))
+    };
+    let first_started = others.iter().map(|part| part.bootstrap_ns).filter(|&at| at > 0).min();
+    let rows = [
+        phase("start agents", &others, resolved_ns, |part| part.bootstrap_ns),
+        phase("connect", &others, first_started.unwrap_or(resolved_ns), |part| part.linked_ns),
+        phase("send job", &all, resolved_ns, |part| part.job_ns),
+    ];
+    rows.into_iter().flatten().collect()
+}
 
-    fn row(&mut self, depth: usize, name: &str, from_ns: u64, to_ns: u64, remark: &str) {
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let label = format!("{}/-- {name}:", "    ".repeat(depth));
-        let (from, took) = (ms(from_ns.saturating_sub(self.zero_ns)), ms(to_ns.saturating_sub(from_ns)));
-        let line = format!("{label:<26} {from:>10.3} {took:>10.3}  {remark}");
-        writeln!(self.text, "{}", line.trim_end()).expect("a string takes every text");
+/// The collectives, if there were any.
+fn exchange(parts: &[TracePart]) -> Option<Row> {
+    let fences = fences(parts);
+    let mut whole = spanning("exchange", &fences, "collective")?;
+    for fence in fences.iter().take(FENCES_SHOWN) {
+        let host = &parts[fence.last_part].host;
+        let remark = format!("{} in all; last in rank {} on {host}", bytes(fence.bytes), fence.last_rank);
+        let name = format!("{} {}", fence.collective, fence.epoch);
+        let mut row = Row::new(name, fence.first_in_ns, fence.out_ns, remark);
+        let waiting = "from the first to the last rank that enters: time of the ranks";
+        row.parts.push(Row::new("wait", fence.first_in_ns, fence.last_in_ns, waiting));
+        row.parts.push(Row::new("move", fence.last_in_ns, fence.out_ns, "last in to last out"));
+        whole.parts.push(row);
     }
+    whole.parts.extend(spanning("later", fences.get(FENCES_SHOWN..).unwrap_or_default(), "more collective"));
+    Some(whole)
+}
 
-    /// From the launcher's decision until every agent of the tree knows the job.
-    fn agents(&mut self, parts: &[TracePart], resolved_ns: u64) {
-        let others: Vec<&TracePart> = parts.iter().filter(|part| part.agent.0 != 0).collect();
-        let mut phase = |name: &str, parts: &[&TracePart], from: u64, stamp: fn(&TracePart) -> u64| {
-            let last = parts.iter().filter(|part| stamp(part) > 0).max_by_key(|part| stamp(part));
-            let Some(last) = last else { return };
-            let slowest = if parts.len() > 1 { format!(", last {}", last.host) } else { String::new() };
-            let remark = format!("{}{slowest}", count(parts.len() as u32, "agent"));
-            self.row(1, name, from, stamp(last), &remark);
-        };
-        let first = |stamp: fn(&TracePart) -> u64| others.iter().map(|part| stamp(part)).filter(|&at| at > 0).min();
-        phase("start agents", &others, resolved_ns, |part| part.bootstrap_ns);
-        phase("connect", &others, first(|part| part.bootstrap_ns).unwrap_or(resolved_ns), |part| part.linked_ns);
-        let all: Vec<&TracePart> = parts.iter().collect();
-        phase("send job", &all, resolved_ns, |part| part.job_ns);
-    }
-
-    /// The fences; returns the end of the last one.
-    fn exchange(&mut self, parts: &[TracePart]) -> Option<u64> {
-        let fences = fences(parts);
-        let from = fences.iter().map(|fence| fence.first_in_ns).min()?;
-        let to = fences.iter().map(|fence| fence.out_ns).max()?;
-        self.row(1, "exchange", from, to, &count(fences.len() as u32, "collective"));
-        for fence in fences.iter().take(FENCES_SHOWN) {
-            let remark = format!(
-                "{} in all; last in rank {} on {}",
-                bytes(fence.bytes),
-                fence.last_rank,
-                parts[fence.last_part].host
-            );
-            self.row(2, &format!("{} {}", fence.collective, fence.epoch), fence.first_in_ns, fence.out_ns, &remark);
-            self.row(
-                3,
-                "wait",
-                fence.first_in_ns,
-                fence.last_in_ns,
-                "from the first to the last rank that enters: time of the ranks",
-            );
-            self.row(3, "move", fence.last_in_ns, fence.out_ns, "last in to last out");
-        }
-        if let (Some(next), Some(end)) = (fences.get(FENCES_SHOWN), fences.last()) {
-            let remark = count((fences.len() - FENCES_SHOWN) as u32, "more collective");
-            self.row(2, "later", next.first_in_ns, end.out_ns, &remark);
-        }
-        Some(to)
-    }
+/// From the first entry into one of the fences until the last one has ended.
+fn spanning(name: &str, fences: &[Fence], noun: &str) -> Option<Row> {
+    let from = fences.iter().map(|fence| fence.first_in_ns).min()?;
+    let to = fences.iter().map(|fence| fence.out_ns).max()?;
+    Some(Row::new(name, from, to, count(fences.len() as u32, noun)))
 }
 
 /// One fence over all nodes.
@@ -253,29 +228,30 @@ mod tests {
     }
 
     #[test]
-    fn all_phases_with_the_slowest_named() {
+    fn the_table_lists_all_phases_and_the_slowest_rank_or_node() {
         let parts: Vec<TracePart> = (0..3).map(part).collect();
         let expected = "\
-phase                         from ms    took ms
-/-- total:                      0.000     55.000
-    /-- resolve:                0.000      1.000
-    /-- start agents:           1.000      4.000  2 agents, last node2
-    /-- connect:                4.000      2.000  2 agents, last node2
-    /-- send job:               1.000      6.000  3 agents, last node2
-    /-- spawn:                  6.000      3.000  3 ranks, last rank 2 on node2
-    /-- init:                   7.000      3.000  3 ranks, last rank 2 on node2
-    /-- exchange:              11.000      5.000  1 collective
-        /-- fence 0:           11.000      5.000  120 B in all; last in rank 2 on node2
-            /-- wait:          11.000      3.000  from the first to the last rank that enters: time of the ranks
-            /-- move:          14.000      2.000  last in to last out
-    /-- run:                   16.000     36.000  3 ranks, last rank 2 on node2
-    /-- drain:                 52.000      3.000
+phase                         from ms    took ms    adds ms
+/-- total:                      0.000     55.000     55.000
+    /-- resolve:                0.000      1.000      1.000
+    /-- start agents:           1.000      4.000      4.000  2 agents, last node2
+    /-- connect:                4.000      2.000      1.000  2 agents, last node2
+    /-- send job:               1.000      6.000      1.000  3 agents, last node2
+    /-- spawn:                  6.000      3.000      2.000  3 ranks, last rank 2 on node2
+    /-- init:                   7.000      3.000      1.000  3 ranks, last rank 2 on node2
+    /-- exchange:              11.000      5.000      5.000  1 collective
+        /-- fence 0:           11.000      5.000      5.000  120 B in all; last in rank 2 on node2
+            /-- wait:          11.000      3.000      3.000  from the first to the last rank that enters: time of the ranks
+            /-- move:          14.000      2.000      2.000  last in to last out
+    /-- run:                   16.000     36.000     36.000  3 ranks, last rank 2 on node2
+    /-- drain:                 52.000      3.000      3.000
+    /-- other:                             1.000      1.000  not in any of these phases
 ";
         assert_eq!(table(&stamps(), &parts), expected);
     }
 
     #[test]
-    fn what_never_happened_has_no_row() {
+    fn phases_that_did_not_happen_have_no_row() {
         let mut alone = part(0);
         alone.fences.clear();
         alone.ranks[0].init_ns = 0;
@@ -283,13 +259,13 @@ phase                         from ms    took ms
         for absent in ["start agents", "connect", "init", "exchange"] {
             assert!(!text.contains(absent), "{text}");
         }
-        assert!(text.contains("/-- spawn:                  6.000      1.000  1 rank\n"), "{text}");
+        assert!(text.contains("/-- spawn:                  6.000      1.000      1.000  1 rank\n"), "{text}");
         let nothing = table(&stamps(), &[]);
         assert_eq!(nothing.lines().count(), 4, "{nothing}");
     }
 
     #[test]
-    fn many_fences_are_summed_up() {
+    fn many_fences_are_summarized() {
         let mut alone = part(0);
         let first = alone.fences[0];
         alone.fences = (0..20).map(|epoch| FenceTrace { epoch: Epoch(epoch), ..first }).collect();
@@ -298,7 +274,7 @@ phase                         from ms    took ms
     }
 
     #[test]
-    fn bytes_have_the_unit_that_fits() {
+    fn bytes_are_shown_in_a_fitting_unit() {
         assert_eq!([bytes(12), bytes(20_480), bytes(64 << 20)], ["12 B", "20.0 KiB", "64.0 MiB"]);
     }
 }

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_joined_and_long_lists_cut() {
+    fn consecutive_numbers_are_joined_and_long_lists_cut() {
         assert_eq!(ranges([]), "");
         assert_eq!(ranges([3]), "3");
         assert_eq!(ranges([0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_linux() {
+    fn signal_names_are_those_of_linux() {
         let named = [(1, "SIGHUP"), (9, "SIGKILL"), (11, "SIGSEGV"), (15, "SIGTERM"), (28, "SIGWINCH"), (31, "SIGSYS")];
         for (signal, expected) in named {
             assert_eq!(name(signal), expected);
@@ -90,13 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_by_any_name() {
+    fn signal_numbers_are_found_by_name_or_number() {
         assert_eq!(["15", "TERM", "SIGTERM", "sigterm", "64"].map(number), [15, 15, 15, 15, 64].map(Some));
         assert_eq!(["0", "65", "-9", "SIG", "x", ""].map(number), [None; 6]);
     }
 
     #[test]
-    fn interrupts_say_what_the_next_one_does() {
+    fn interrupt_messages_explain_the_next_interrupt() {
         assert_eq!(interrupt(2, false), "SIGINT was sent to all ranks; press Ctrl-C again to kill them");
         assert_eq!(interrupt(15, false), "SIGTERM was sent to all ranks; send it again to kill them");
         assert_eq!(interrupt(2, true), "SIGINT again: killing all ranks");

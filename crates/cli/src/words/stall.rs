@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn barriers_of_groups_are_named() {
+    fn stalled_group_barriers_are_named() {
         let mut stalls = Stalls::new(2);
         let group = |arrived, missing: &[(Rank, u32)]| GroupStall {
             group: "ranks 1-3 (tag 7)".into(),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_as_they_come_and_summed_up() {
+    fn stall_reports_are_shown_as_they_arrive_then_summarized() {
         let mut stalls = Stalls::new(3);
         assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
         assert_eq!(
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_question_starts_over() {
+    fn a_second_report_from_a_node_starts_a_new_round() {
         let mut stalls = Stalls::new(2);
         assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
         assert!(stalls.lines(&report(0, 4, &[], 0)).is_empty());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_inside_is_no_stall() {
+    fn a_fence_without_waiting_ranks_is_no_stall() {
         let mut stalls = Stalls::new(1);
         let lines = stalls.lines(&report(0, 0, &[0, 1], 20));
         assert_eq!(lines[0], "fence 3: node 0 node0: 0 arrived, missing ranks 0-1 and 18 more (pid 100, ...)");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn many_nodes_are_counted_and_strangers_ignored() {
+    fn only_some_nodes_are_listed_and_unknown_nodes_are_ignored() {
         let mut stalls = Stalls::new(100);
         let lines: Vec<String> = (0..100).flat_map(|node| stalls.lines(&report(node, 1, &[node], 1))).collect();
         assert_eq!(lines.len(), NODES_SHOWN as usize + 1);

@@ -17,7 +17,7 @@ fn placed(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn nodes_and_ranks_are_the_allocations() {
+fn nodes_and_rank_counts_come_from_the_allocation() {
     let Some(machines) = machines::with_slurm() else { return };
     let outcome = machines.allocated("-N 4 -n 6", "").sh(WHERE).succeed().expect_quiet();
     assert_eq!(placed(&outcome), "n0 0 6, n0 1 6, n1 2 6, n1 3 6, n2 4 6, n3 5 6");
@@ -29,7 +29,7 @@ fn nodes_and_ranks_are_the_allocations() {
 
 /// Parents and children find each other through the step.
 #[test]
-fn a_tree_of_any_shape() {
+fn srun_starts_trees_of_different_fanouts() {
     let Some(machines) = machines::with_slurm() else { return };
     for fanout in ["1", "2"] {
         let line = format!("-v --fanout {fanout}");
@@ -44,14 +44,14 @@ fn a_tree_of_any_shape() {
 }
 
 #[test]
-fn a_batch_script_and_its_node() {
+fn jobs_run_inside_a_batch_script() {
     let Some(machines) = machines::with_slurm() else { return };
     let script = "$WIREUP run --pmi simple sh -c 'echo $(uname -n) $WIREUP_RANK' | sort; $WIREUP run --pmi simple -n 1 uname -n; exit 7";
     assert_eq!(machines.batch("-N 3 -n 5", script), "n0 0\nn0 1\nn1 2\nn1 3\nn2 4\nn0\ncode 7\n");
 }
 
 #[test]
-fn inside_of_a_step() {
+fn a_job_inside_a_step_needs_a_single_task() {
     let Some(machines) = machines::with_slurm() else { return };
     let script = "srun -N 1 -n 1 $WIREUP run --pmi simple --ppn 1 uname -n";
     let outcome = machines.salloc("-N 3").args(["sh", "-c", script]).succeed();
@@ -63,7 +63,7 @@ fn inside_of_a_step() {
 
 /// The Slurm variables of ranks describe the job, but no task.
 #[test]
-fn ranks_know_the_job_and_no_step() {
+fn ranks_see_slurms_job_variables_but_no_step_variables() {
     let Some(machines) = machines::with_slurm() else { return };
     let script = "for i in 1 2; do $WIREUP run --pmi simple --ppn 1 sh -c 'env | grep -E \"SLURM|SRUN|PMI\" | grep -v PMI_RANK | grep -v PMI_HOSTNAME'; done | sort | uniq -c";
     let said = machines.batch("-N 3 -n 3", script);
@@ -83,7 +83,7 @@ fn ranks_know_the_job_and_no_step() {
 
 /// The variables that a step sets on each node apply to that node's ranks; a task prolog plays the part of Slurm's own plugin.
 #[test]
-fn devices_are_those_of_each_node() {
+fn ranks_get_the_devices_that_slurm_gives_their_node() {
     let Some(machines) = machines::own(2, |spec| {
         spec.slurm = true;
         spec.slurm_options = vec!["TaskProlog=/run/prolog".into()];
@@ -104,7 +104,7 @@ fn devices_are_those_of_each_node() {
 }
 
 #[test]
-fn programs_that_know_nothing_of_us() {
+fn unmodified_mpi_programs_run_in_an_allocation() {
     let Some(machines) = machines::with_slurm() else { return };
     if let Some(program) = program(Flavour::Mpich5, "allreduce") {
         let outcome = machines.allocated("-N 4 -n 16", "--pmi auto").arg(program).succeed().expect_quiet();
@@ -123,7 +123,7 @@ fn programs_that_know_nothing_of_us() {
 
 /// No node sees the program, so that it is sent by a step.
 #[test]
-fn a_program_that_no_node_has_is_sent() {
+fn the_wireup_program_is_sent_to_nodes_that_lack_it() {
     let Some(machines) = machines::with_slurm() else { return };
     let hidden = machines::HiddenCopy::new("slurm");
     let cache = "/run/cache";
@@ -157,7 +157,7 @@ fn steps(machines: &Machines) -> String {
 }
 
 #[test]
-fn ctrl_c_ends_it() {
+fn ctrl_c_ends_the_job_and_its_step() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "interrupted");
     kill_process(launcher(&running), Signal::INT).expect("signal the launcher");
@@ -166,7 +166,7 @@ fn ctrl_c_ends_it() {
 }
 
 #[test]
-fn a_cancelled_step_is_told_and_leaves_nothing() {
+fn a_cancelled_step_is_reported_and_leaves_nothing() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "cancelled-step");
     machines.cancel(&steps(&machines));
@@ -179,7 +179,7 @@ fn a_cancelled_step_is_told_and_leaves_nothing() {
 
 /// Slurm kills agent, keeper and PMIx server of a node at once. The next job removes the files that they leave.
 #[test]
-fn a_cancelled_step_is_tidied_by_the_next() {
+fn the_next_job_removes_the_files_of_a_cancelled_step() {
     if program(Flavour::Pmix, "exchange").is_none() {
         return;
     }
@@ -200,7 +200,7 @@ fn a_cancelled_step_is_tidied_by_the_next() {
 }
 
 #[test]
-fn a_step_that_is_told_to_end_ends_gently() {
+fn sigterm_to_a_step_lets_the_ranks_end_cleanly() {
     let Some(machines) = machines::with_slurm() else { return };
     let mut running = machines.allocated("-N 4 -n 4", "").sh(SAYS_BYE).start();
     running.await_out("ready\n", 4);
@@ -212,7 +212,7 @@ fn a_step_that_is_told_to_end_ends_gently() {
 }
 
 #[test]
-fn other_signals_are_the_programs_affair() {
+fn sigusr1_to_a_step_reaches_the_program() {
     let Some(machines) = machines::with_slurm() else { return };
     let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
     let mut running = machines.allocated("-N 2 -n 4", "--pmi auto").sh(script).start();
@@ -232,7 +232,7 @@ fn a_cancelled_job_leaves_nothing() {
 
 /// Slurm checks time limits every half a minute and the shortest limit is a minute, so this runs only with `WIREUP_LARGE=1`.
 #[test]
-fn a_time_limit_ends_it_cleanly() {
+fn slurms_time_limit_ends_the_job_cleanly() {
     let Some(machines) = machines::with_slurm() else { return };
     if std::env::var_os("WIREUP_LARGE").is_none() {
         return;
@@ -255,7 +255,7 @@ fn kill_on(machines: &Machines, i: usize, words: &str) {
 }
 
 #[test]
-fn a_killed_agent_is_named() {
+fn a_killed_agents_node_is_named() {
     let Some(machines) = machines::with_slurm() else { return };
     let running = waiting(&machines, "agent");
     kill_on(&machines, 2, "wireup agent");
@@ -277,7 +277,7 @@ fn a_killed_launcher_or_srun_leaves_nothing() {
 
 /// Slurm itself takes ten seconds to notice.
 #[test]
-fn a_node_without_its_daemon_is_named() {
+fn a_node_without_slurmd_is_named() {
     let Some(machines) = machines::own(4, |spec| spec.slurm = true) else { return };
     let running =
         machines.salloc("-N 4 -n 4").args(["sh", "-c", "sleep 2; exec $WIREUP run --pmi simple sleep 1000"]).start();
@@ -290,7 +290,7 @@ fn a_node_without_its_daemon_is_named() {
 
 /// A step also starts the agents of a standing session; another step restarts a lost node.
 #[test]
-fn a_session_in_an_allocation() {
+fn a_session_runs_in_an_allocation_and_restarts_a_lost_node() {
     let Some(machines) = machines::with_slurm() else { return };
     let script = "set -e; export WIREUP_RUNTIME_DIR=$(mktemp -d)
         $WIREUP up --linger --fanout 2; $WIREUP run --pmi simple --ppn 1 uname -n | sort

@@ -34,7 +34,7 @@ impl Drop for Script {
 }
 
 #[test]
-fn a_missing_program() {
+fn a_missing_program_gives_exit_code_127() {
     for placement in PLACEMENTS {
         one_line(
             Run::job(placement).arg("./no-such-program").finish(),
@@ -46,7 +46,7 @@ fn a_missing_program() {
 }
 
 #[test]
-fn a_program_without_the_right_to_run() {
+fn a_non_executable_program_gives_exit_code_126() {
     let file = Script::new("not-executable", "#!/bin/sh\n", 0o644);
     for placement in PLACEMENTS {
         let name = file.0.display().to_string();
@@ -56,7 +56,7 @@ fn a_program_without_the_right_to_run() {
 }
 
 #[test]
-fn a_wrong_interpreter() {
+fn a_missing_interpreter_is_named() {
     let file = Script::new("wrong-interpreter", "#!/no/such/interpreter\n", 0o755);
     let name = file.0.display().to_string();
     for placement in PLACEMENTS {
@@ -69,19 +69,19 @@ fn a_wrong_interpreter() {
 
 /// The shell runs it, as a shell would do itself.
 #[test]
-fn a_script_without_an_interpreter() {
+fn a_script_without_an_interpreter_is_run_by_the_shell() {
     let file = Script::new("no-interpreter", "echo from $WIREUP_RANK\n", 0o755);
     let outcome = Run::job("-n 2").arg(&file.0).succeed();
     assert_eq!(outcome.sorted_lines(), ["from 0", "from 1"]);
 }
 
 #[test]
-fn no_ranks() {
+fn zero_ranks_are_refused() {
     one_line(Run::job("-n 0 true").finish(), 125, &["-n"]);
 }
 
 #[test]
-fn numbers_that_are_none() {
+fn invalid_numbers_are_refused_in_one_line() {
     for line in ["-n many true", "-n -1 true", "-n 99999999999999999999 true", "-n 2 --virtual-nodes 0 true"] {
         let outcome = Run::job(line).finish().expect_code(125);
         assert_eq!(outcome.err().trim_end().lines().count(), 1, "{outcome}");
@@ -89,7 +89,7 @@ fn numbers_that_are_none() {
 }
 
 #[test]
-fn unknown_words() {
+fn unknown_words_and_missing_programs_are_refused() {
     one_line(Run::job("--no-such-flag true").finish(), 125, &["--no-such-flag"]);
     one_line(Run::wireup(["no-such-command"]).finish(), 125, &["no-such-command"]);
     one_line(Run::job("-n 2").finish(), 125, &["program"]);
@@ -98,13 +98,13 @@ fn unknown_words() {
 
 /// This is an error only if the user has limited the slots.
 #[test]
-fn more_ranks_than_slots() {
+fn more_ranks_than_stated_slots_are_refused() {
     Run::job("-n 40 true").succeed();
     one_line(Run::job("-n 5 --virtual-nodes 2 --slots 2 true").finish(), 125, &["5 ranks", "2 x 2 slots"]);
 }
 
 #[test]
-fn a_folder_that_is_not_there() {
+fn a_missing_working_directory_is_named() {
     for placement in PLACEMENTS {
         let outcome = Run::job(placement).args(["-wdir", "/no/such/folder", "true"]).finish();
         let code = outcome.code();
@@ -127,14 +127,14 @@ fn with_a_full_tmp(script: &str) -> Option<Outcome> {
 }
 
 #[test]
-fn a_full_tmp_does_not_matter() {
+fn a_full_tmp_does_not_fail_a_job() {
     let Some(outcome) = with_a_full_tmp("/mnt/wireup run -n 4 --virtual-nodes 2 echo fine") else { return };
     let outcome = outcome.expect_code(0);
     assert_eq!(outcome.out(), "fine\n".repeat(4));
 }
 
 #[test]
-fn output_files_on_a_full_disk() {
+fn output_files_on_a_full_disk_fail_the_job() {
     let script = "/mnt/wireup run -n 2 --output-dir /tmp/out /mnt/spew bytes 100000";
     let Some(outcome) = with_a_full_tmp(script) else { return };
     assert_ne!(outcome.code(), 0, "{outcome}");
@@ -142,7 +142,7 @@ fn output_files_on_a_full_disk() {
 }
 
 #[test]
-fn output_files_without_permission() {
+fn an_output_directory_that_cannot_be_made_fails_the_job() {
     let outcome = Run::job("-n 2 --output-dir /proc/no true").finish();
     assert_ne!(outcome.code(), 0);
     outcome.expect_err_line(&["/proc/no"]);
@@ -151,7 +151,7 @@ fn output_files_without_permission() {
 /// The soft limit is raised; a hard limit that is too low is reported before anything starts. Root could raise the hard limit as well,
 /// hence the user namespace, in which it cannot.
 #[test]
-fn too_few_descriptors_for_the_job() {
+fn a_hard_limit_of_too_few_descriptors_is_reported_before_the_start() {
     let unprivileged = if Run::shell("unshare -r true").finish().code() == 0 { "unshare -r" } else { "" };
     let script = format!("ulimit -Sn 64; ulimit -Hn 64; exec {unprivileged} $WIREUP run -n 500 echo started");
     let outcome = Run::shell(&script).finish();
@@ -170,35 +170,35 @@ fn bad_client(how: &str, placement: &str) -> Outcome {
 }
 
 #[test]
-fn a_client_that_sends_garbage() {
+fn a_client_that_sends_garbage_ends_the_job() {
     for placement in PLACEMENTS {
         bad_client("garbage", placement);
     }
 }
 
 #[test]
-fn a_client_that_closes_in_half_a_request() {
+fn a_client_that_closes_in_half_a_request_ends_the_job() {
     for placement in PLACEMENTS {
         bad_client("half", placement);
     }
 }
 
 #[test]
-fn a_client_whose_line_never_ends() {
+fn a_client_with_an_endless_line_ends_the_job() {
     for placement in PLACEMENTS {
         bad_client("endless", placement);
     }
 }
 
 #[test]
-fn a_client_with_a_length_that_is_none() {
+fn a_client_with_an_invalid_length_ends_the_job() {
     for placement in PLACEMENTS {
         bad_client("length", placement);
     }
 }
 
 #[test]
-fn a_client_that_promises_more_than_it_sends() {
+fn a_client_that_sends_less_than_it_announced_ends_the_job() {
     for placement in PLACEMENTS {
         bad_client("toolong", placement);
     }
@@ -206,7 +206,7 @@ fn a_client_that_promises_more_than_it_sends() {
 
 /// It had entered the fence, so the others may pass; it made no mistake before it left.
 #[test]
-fn a_client_that_closes_in_a_fence() {
+fn a_client_that_closes_in_a_fence_does_not_hang_the_job() {
     for placement in PLACEMENTS {
         let outcome = Run::job(placement).arg(plain("badpmi")).arg("closefence").finish();
         let through = outcome.out().contains("rank 0 through\n");
@@ -216,7 +216,7 @@ fn a_client_that_closes_in_a_fence() {
 
 /// Only that client gets an error; the job continues.
 #[test]
-fn a_request_that_no_one_knows() {
+fn an_unknown_pmi_request_gets_an_error_and_the_job_continues() {
     for placement in PLACEMENTS {
         let outcome = Run::job(placement).arg(plain("badpmi")).arg("unknown").succeed();
         let out = outcome.out();
@@ -227,7 +227,7 @@ fn a_request_that_no_one_knows() {
 
 /// Ranks keep the soft limit; the launcher and its keeper raise theirs up to the hard one.
 #[test]
-fn a_low_soft_limit_of_descriptors() {
+fn a_soft_limit_of_40_descriptors_allows_64_ranks() {
     let outcome = Run::shell("ulimit -Sn 40; $WIREUP run -n 64 sh -c 'ulimit -Sn'").succeed();
     assert_eq!(outcome.out(), "40\n".repeat(64), "{outcome}");
 }

@@ -10,7 +10,7 @@ fn exchange() -> [OsString; 4] {
 }
 
 #[test]
-fn hosts_exchange_beside_the_tree() {
+fn hosts_exchange_over_direct_links() {
     let Some(machines) = machines::plain() else { return };
     for line in [
         "--hosts n[0-7] --fanout 2 --exchange ring",
@@ -25,7 +25,7 @@ fn hosts_exchange_beside_the_tree() {
 }
 
 #[test]
-fn virtual_nodes_do_too() {
+fn virtual_nodes_exchange_over_direct_links() {
     for scheme in ["ring", "log"] {
         Run::job(&format!("-n 10 --virtual-nodes 5 --fanout 2 --exchange {scheme}")).args(exchange()).succeed();
     }
@@ -45,7 +45,7 @@ fn wall(machines: &Machines, from: u16, to: u16) {
 const SEVEN: &str = "--hosts n[0-6] --fanout 2 --interface 10.77.0.0/16 --exchange ring";
 
 #[test]
-fn where_no_link_can_be_made_the_job_goes_on_and_both_ends_are_named() {
+fn without_a_direct_link_the_job_uses_the_tree_and_names_both_ends() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
     // Agents 3 and 4 are siblings in a tree of fan-out 2, and neighbours in the ring.
     wall(&machines, 3, 4);
@@ -58,7 +58,7 @@ fn where_no_link_can_be_made_the_job_goes_on_and_both_ends_are_named() {
 
 /// Packets are dropped silently, as by a firewall.
 #[test]
-fn behind_a_firewall_that_says_nothing_frames_do_not_wait() {
+fn frames_do_not_wait_for_a_silent_firewall() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
     for (from, to) in [(3, 4), (4, 3)] {
         // No interface has this Ethernet address.
@@ -80,7 +80,7 @@ fn firewall(machines: &Machines, from: u16, at: u16) {
 
 /// An agent that cannot dial is dialled by the other one. If both directions are blocked there is a warning: see below.
 #[test]
-fn through_a_firewall_of_one_way_the_other_end_makes_the_link() {
+fn behind_a_one_way_firewall_the_other_agent_dials() {
     for (from, at) in [(3, 4), (4, 3)] {
         let Some(machines) = machines::own(7, |_| ()) else { return };
         firewall(&machines, from, at);
@@ -90,7 +90,7 @@ fn through_a_firewall_of_one_way_the_other_end_makes_the_link() {
 }
 
 #[test]
-fn a_firewall_at_both_ends_leaves_the_tree() {
+fn a_firewall_in_both_directions_leaves_only_the_tree() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
     firewall(&machines, 3, 4);
     firewall(&machines, 4, 3);
@@ -99,7 +99,7 @@ fn a_firewall_at_both_ends_leaves_the_tree() {
 }
 
 #[test]
-fn every_way_leads_there() {
+fn exchanges_succeed_with_every_agent_transport() {
     let Some(machines) = machines::plain() else { return };
     for transport in ["auto", "tree", "tcp"] {
         for early in ["yes", "no"] {
@@ -121,7 +121,7 @@ fn libucp() -> Option<String> {
 }
 
 #[test]
-fn all_go_by_ucx_or_all_by_tcp() {
+fn all_nodes_use_ucx_or_all_use_tcp() {
     let ucx = ["--agent-transport", "ucx"];
     let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange log";
     let outcome = Run::job(line).args(ucx).args(exchange()).succeed();
@@ -137,7 +137,7 @@ fn all_go_by_ucx_or_all_by_tcp() {
 
 /// Ranks get the same environment and descriptors, whatever transport their agents use.
 #[test]
-fn ranks_see_nothing_of_their_agents_ucx() {
+fn ranks_inherit_nothing_from_their_agents_ucx() {
     let script = "env | grep -c ^UCX_; ls /proc/self/fd | wc -l";
     let of = |transport: &str| {
         let line = format!("-n 3 --virtual-nodes 3 --exchange ring --agent-transport {transport}");
@@ -147,7 +147,7 @@ fn ranks_see_nothing_of_their_agents_ucx() {
 }
 
 #[test]
-fn what_goes_by_ucx_may_be_encrypted() {
+fn encrypted_links_work_over_ucx() {
     let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange log --encrypt --agent-transport ucx";
     let outcome = Run::job(line).args(exchange()).succeed();
     assert_eq!(outcome.err().contains("cannot use UCX"), libucp().is_none(), "{outcome}");

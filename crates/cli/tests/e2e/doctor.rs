@@ -49,7 +49,7 @@ fn doctor(testbed: &Testbed, line: &str, code: i32, parts: &[&str]) -> String {
 }
 
 #[test]
-fn hosts_that_are_well_and_odd_ones() {
+fn doctor_reports_healthy_hosts_and_hosts_with_problems() {
     let Some(testbed) = machines() else { return };
     let said = doctor(&testbed, "--hosts n[0-3]", 0, &["n0  ok ", "eth0 10.77.0.4", "ms back", "4 hosts: 4 ok\n"]);
     assert_eq!(said.lines().count(), 5, "{said}");
@@ -77,7 +77,7 @@ fn hosts_that_are_well_and_odd_ones() {
 }
 
 #[test]
-fn hosts_that_do_not_answer_are_named_in_one_go() {
+fn hosts_that_do_not_answer_are_all_named_in_one_run() {
     let Some(testbed) = machines() else { return };
     testbed.cut(3).expect("cut a node off");
     let sshd = rustix::process::Pid::from_raw(testbed.daemons(4)[1] as i32).expect("a pid");
@@ -95,7 +95,7 @@ fn hosts_that_do_not_answer_are_named_in_one_go() {
 }
 
 #[test]
-fn a_signal_ends_all_that_was_called() {
+fn a_signal_ends_the_doctor_and_all_its_remote_processes() {
     let Some(testbed) = machines() else { return };
     testbed.cut(3).expect("cut a node off");
     let mut child = command(&testbed, &harness::wireup(), "--hosts n[0-3] --start-timeout 60")
@@ -116,7 +116,7 @@ fn a_signal_ends_all_that_was_called() {
 }
 
 #[test]
-fn a_missing_program_is_told_and_sent_on_request() {
+fn a_missing_wireup_is_reported_and_sent_with_the_send_flag() {
     let Some(testbed) = machines() else { return };
     let hidden = Hidden::new();
     let missing = ["n[0-1]: wireup is missing or has another version; a run would send it", "2 with remarks"];

@@ -7,7 +7,7 @@ use xtask::programs::Flavour;
 const PLACEMENTS: [&str; 2] = ["-n 4", "-n 4 --virtual-nodes 2"];
 
 #[test]
-fn success_is_quiet() {
+fn a_successful_job_prints_nothing() {
     for placement in PLACEMENTS {
         let outcome = Run::job(placement).arg("true").succeed();
         assert_eq!(outcome.out(), "");
@@ -16,7 +16,7 @@ fn success_is_quiet() {
 }
 
 #[test]
-fn the_first_failing_rank_gives_the_code() {
+fn the_first_failing_rank_gives_the_exit_code() {
     for placement in PLACEMENTS {
         let script = "echo pid $$; test $WIREUP_RANK = 2 && exit 9; exec sleep 1000";
         let outcome = Run::job(placement).arg("--label").sh(script).finish().expect_code(9);
@@ -26,14 +26,14 @@ fn the_first_failing_rank_gives_the_code() {
 }
 
 #[test]
-fn the_node_is_named() {
+fn the_failed_ranks_node_is_named() {
     let script = "test $WIREUP_RANK = 3 && exit 1; exec sleep 1000";
     let outcome = Run::job("-n 4 --virtual-nodes 2").sh(script).finish().expect_code(1);
     outcome.expect_err_line(&["rank 3", "node1"]);
 }
 
 #[test]
-fn a_signal_gives_128_and_more() {
+fn a_rank_killed_by_a_signal_gives_128_plus_its_number() {
     for placement in PLACEMENTS {
         let outcome = Run::job(placement).arg(plain("crash")).arg("1").finish().expect_code(128 + 11);
         outcome.expect_err_line(&["rank 1", "SIGSEGV"]);
@@ -44,20 +44,20 @@ fn a_signal_gives_128_and_more() {
 }
 
 #[test]
-fn only_one_line_says_why() {
+fn a_failed_job_prints_one_line() {
     let outcome = Run::job("-n 8 --virtual-nodes 2").sh("test $WIREUP_RANK = 5 && exit 3; exec sleep 1000").finish();
     assert_eq!(outcome.expect_code(3).err().lines().count(), 1);
 }
 
 #[test]
-fn all_that_fail_still_give_one_code() {
+fn several_failing_ranks_give_one_exit_code_and_one_line() {
     let outcome = Run::job("-n 8 --virtual-nodes 4").arg("false").finish().expect_code(1);
     assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
 }
 
 /// A rank that needs some time after the first signal gets it; its last output arrives.
 #[test]
-fn others_are_ended_gently_first() {
+fn other_ranks_get_sigterm_and_time_to_end() {
     let script = "test $WIREUP_RANK = 1 && { sleep 0.5; exit 6; }; trap 'echo bye; exit 0' TERM; \
         while :; do sleep 0.02; done";
     let outcome = Run::job("-n 3 --virtual-nodes 2").sh(script).finish().expect_code(6);
@@ -65,13 +65,13 @@ fn others_are_ended_gently_first() {
 }
 
 #[test]
-fn then_by_force() {
+fn ranks_that_ignore_sigterm_are_killed() {
     let script = "test $WIREUP_RANK = 1 && { sleep 0.5; exit 6; }; trap '' TERM INT HUP; while :; do sleep 0.1; done";
     Run::job("-n 3 --virtual-nodes 2").sh(script).finish().expect_code(6);
 }
 
 #[test]
-fn a_time_limit() {
+fn a_time_limit_ends_the_job_with_exit_code_124() {
     for placement in PLACEMENTS {
         let outcome = Run::job(placement).args(["--timeout", "0.5", "sleep", "1000"]).finish().expect_code(124);
         outcome.expect_err_line(&["--timeout"]);
@@ -90,7 +90,7 @@ fn a_rank_that_leaves_a_fence_ends_the_job() {
 
 /// An MPI program that does not use the PMI link offered to it.
 #[test]
-fn singletons_are_noticed() {
+fn an_mpi_program_that_ignores_pmi_is_reported() {
     for flavour in [Flavour::Mpich4, Flavour::Mpich5] {
         let Some(program) = program(flavour, "noinit") else { continue };
         let outcome = Run::job("-n 2").arg(&program).succeed();
@@ -101,12 +101,12 @@ fn singletons_are_noticed() {
 }
 
 #[test]
-fn plain_programs_get_no_remark() {
+fn programs_without_mpi_get_no_warning() {
     Run::job("-n 2").args(["/usr/bin/python3", "-c", "print(1)"]).succeed().expect_quiet();
 }
 
 #[test]
-fn a_job_of_many_short_ranks() {
+fn a_job_of_256_short_ranks_delivers_all_output() {
     let outcome = Run::job("-n 256 --virtual-nodes 4 echo x").succeed();
     assert_eq!(outcome.out(), "x\n".repeat(256));
 }

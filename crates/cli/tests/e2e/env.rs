@@ -11,27 +11,27 @@ fn of_each_rank(line: &str, variables: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn ranks_know_their_place() {
+fn ranks_have_variables_for_rank_size_and_node() {
     let names = ["WIREUP_RANK", "WIREUP_SIZE", "WIREUP_LOCAL_RANK", "WIREUP_LOCAL_SIZE", "WIREUP_NODE"];
     let said = of_each_rank("-n 5 --virtual-nodes 2", &names);
     assert_eq!(said, ["0 5 0 3 0", "1 5 1 3 0", "2 5 2 3 0", "3 5 0 2 1", "4 5 1 2 1"]);
 }
 
 #[test]
-fn mpi_libraries_know_the_local_rank() {
+fn ranks_have_the_local_rank_variables_of_mpi_libraries() {
     let said = of_each_rank("-n 4 --virtual-nodes 2", &["PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"]);
     assert_eq!(said, ["0 0 2", "1 1 2", "2 0 2", "3 1 2"]);
 }
 
 #[test]
-fn rank_and_world_size_only_on_request() {
+fn rank_and_world_size_are_set_only_on_request() {
     let names = ["RANK", "WORLD_SIZE", "LOCAL_RANK"];
     assert_eq!(of_each_rank("-n 1", &names), ["unset unset unset"]);
     assert_eq!(of_each_rank("-n 4 --virtual-nodes 2 --rank-env", &names), ["0 4 0", "1 4 1", "2 4 0", "3 4 1"]);
 }
 
 #[test]
-fn variables_by_flag() {
+fn flags_set_variables_of_ranks() {
     let line = "-n 2 -genv ALL one -x GIVEN=two -x INHERITED -env MINE three";
     let script = "echo $ALL $GIVEN $INHERITED $MINE";
     let first = Run::job(line).env("INHERITED", "four").sh(script).succeed();
@@ -39,7 +39,7 @@ fn variables_by_flag() {
 }
 
 #[test]
-fn variables_of_one_program_stay_there() {
+fn variables_of_one_program_are_not_set_for_another() {
     let line = "-genv ALL all -n 1 -env MINE first";
     let script = "echo $WIREUP_RANK ${ALL-unset} ${MINE-unset}";
     let outcome = Run::job(line).sh(script).args([":", "-n", "1", "-env", "OTHER", "x"]).sh(script).succeed();
@@ -47,14 +47,14 @@ fn variables_of_one_program_stay_there() {
 }
 
 #[test]
-fn values_of_every_legal_byte() {
+fn variable_values_of_every_ascii_byte_arrive_unchanged() {
     let value: String = (1..=127u8).map(char::from).collect();
     let outcome = Run::job("-n 2 --virtual-nodes 2").env("ODD", value.clone()).sh("printf '%s\\n.' \"$ODD\"").succeed();
     assert_eq!(outcome.out().matches(&value).count(), 2, "{outcome}");
 }
 
 #[test]
-fn the_folder() {
+fn ranks_run_in_the_current_or_given_directory() {
     let here = temp_dir().canonicalize().expect("the temporary folder exists");
     let outcome = Run::job("-n 2 --virtual-nodes 2 pwd").cwd(&here).succeed();
     assert_eq!(outcome.out(), format!("{}\n", here.display()).repeat(2));
@@ -63,14 +63,14 @@ fn the_folder() {
 }
 
 #[test]
-fn a_program_in_the_folder_by_relative_name() {
+fn a_relative_program_name_is_found_in_the_current_directory() {
     let program = plain("limits");
     let folder = program.parent().expect("a program lies in a folder");
     Run::job("-n 2 --virtual-nodes 2 ./limits").cwd(folder).succeed().expect_out("nofile");
 }
 
 #[test]
-fn umask_and_file_limit_are_the_users() {
+fn ranks_have_the_users_umask_and_file_limit() {
     let script =
         format!("umask 027; ulimit -Sn 256; exec $WIREUP run -n 2 --virtual-nodes 2 {}", plain("limits").display());
     let outcome = Run::shell(&script).succeed();
@@ -81,7 +81,7 @@ fn umask_and_file_limit_are_the_users() {
 
 /// The launcher raises the soft limit for itself, not for its ranks.
 #[test]
-fn a_low_soft_limit_of_files_is_no_obstacle() {
+fn a_low_soft_limit_of_open_files_allows_many_ranks() {
     let script = format!("ulimit -Sn 64; exec $WIREUP run -n 100 {}", plain("limits").display());
     let outcome = Run::shell(&script).succeed();
     assert_eq!(outcome.out().matches("nofile 64 ").count(), 100, "{outcome}");

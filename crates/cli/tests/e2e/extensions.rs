@@ -15,7 +15,7 @@ fn run(placement: &str, name: &str, ranks: usize) -> Outcome {
 }
 
 #[test]
-fn on_every_placement() {
+fn extensions_work_on_every_placement() {
     for name in PROGRAMS {
         for (placement, ranks) in PLACEMENTS {
             run(placement, name, ranks);
@@ -25,7 +25,7 @@ fn on_every_placement() {
 
 /// Nodes with different numbers of ranks, one node with a single rank.
 #[test]
-fn on_uneven_nodes() {
+fn extensions_work_on_uneven_nodes() {
     for name in PROGRAMS {
         run("-n 7 --virtual-nodes 3 --ppn 3", name, 7);
         run("-n 10 --virtual-nodes 4 --ppn 3", name, 10);
@@ -33,7 +33,7 @@ fn on_uneven_nodes() {
 }
 
 #[test]
-fn by_every_way_among_agents() {
+fn extensions_work_with_every_exchange_scheme() {
     for way in ["tree", "ring", "log"] {
         for name in PROGRAMS {
             run(&format!("-n 13 --virtual-nodes 5 --exchange={way}"), name, 13);
@@ -42,7 +42,7 @@ fn by_every_way_among_agents() {
 }
 
 #[test]
-fn built_from_what_hydra_has() {
+fn extensions_are_emulated_under_hydra() {
     let hydras = hydras();
     if hydras.is_empty() {
         return skip("no mpiexec.hydra").unwrap_or_default();
@@ -59,7 +59,7 @@ fn built_from_what_hydra_has() {
 
 /// The programs in docs/guides/middleware.md.
 #[test]
-fn the_examples_do_what_they_say() {
+fn the_documented_examples_work() {
     let example = |name| program(Flavour::Example, name).expect("the C compiler that built this test's own programs");
     let (startup, anywhere) = (example("startup"), example("anywhere"));
     for (placement, ranks) in PLACEMENTS {
@@ -85,7 +85,7 @@ fn a_shared_array_cannot_be_written() {
 }
 
 #[test]
-fn without_an_error_of_memory() {
+fn valgrind_finds_no_memory_errors() {
     let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
     for name in ["outstanding", "store", "extensions"] {
         let mut run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());

@@ -24,7 +24,7 @@ const SSH_SITES: usize = 2;
 pub const NODES: u16 = 6;
 
 #[test]
-fn at_random_moments() {
+fn faults_at_random_moments_end_the_job_cleanly() {
     let trials = number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS);
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64 % 1_000_000);
     let seed = number("WIREUP_FAULT_SEED").unwrap_or_else(clock);

@@ -5,7 +5,7 @@ use crate::harness::Run;
 const SHOW: &str = r#"echo "$WIREUP_RANK: $CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES $ZE_AFFINITY_MASK""#;
 
 #[test]
-fn what_is_set_is_divided_among_a_nodes_ranks() {
+fn visible_devices_are_divided_among_the_ranks_of_a_node() {
     let line =
         "-n 4 --virtual-nodes 2 --gpus-per-rank 2 -genv CUDA_VISIBLE_DEVICES=7,5,GPU-1,0 -genv ZE_AFFINITY_MASK=0.0";
     let outcome = Run::job(line).sh(SHOW).succeed().expect_quiet();
@@ -13,13 +13,13 @@ fn what_is_set_is_divided_among_a_nodes_ranks() {
 }
 
 #[test]
-fn the_launchers_own_are_what_this_machine_offers() {
+fn the_launchers_device_variables_apply_on_this_machine() {
     let run = Run::job("-n 2 --gpus-per-rank 1").env("ROCR_VISIBLE_DEVICES", "4,2");
     assert_eq!(run.sh(SHOW).succeed().sorted_lines(), ["0:  4 ", "1:  2 "]);
 }
 
 #[test]
-fn too_few_are_an_error_that_names_the_node() {
+fn too_few_gpus_are_an_error_that_names_the_node() {
     let run = Run::job("-n 4 --virtual-nodes 2 --gpus-per-rank 2").env("CUDA_VISIBLE_DEVICES", "0,1,2");
     let outcome = run.sh(SHOW).finish().expect_code(125);
     outcome.expect_err_line(&[

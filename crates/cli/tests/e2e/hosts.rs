@@ -19,7 +19,7 @@ fn first(count: usize) -> String {
 }
 
 #[test]
-fn trees_of_every_depth() {
+fn ranks_are_placed_right_in_trees_of_every_depth() {
     let Some(machines) = machines::plain() else { return };
     // One level, two levels, three levels, and a chain.
     for (hosts, flags) in
@@ -48,7 +48,7 @@ fn the_launchers_machine_may_be_one_of_the_hosts() {
 }
 
 #[test]
-fn one_rank_by_ssh_one_after_the_other() {
+fn serial_ssh_places_ranks_on_their_hosts() {
     let Some(machines) = machines::by_ssh() else { return };
     let outcome =
         machines.job("--hosts n0,n1 --ppn 2 --start serial-ssh").sh("echo $WIREUP_RANK $(hostname)").succeed();
@@ -56,7 +56,7 @@ fn one_rank_by_ssh_one_after_the_other() {
 }
 
 #[test]
-fn slots_are_what_the_list_says() {
+fn slots_come_from_the_host_list() {
     let Some(machines) = machines::plain() else { return };
     let outcome = machines.job("--hosts n2,n0:3,n2").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n0", "n0", "n0", "n2", "n2"]);
@@ -65,7 +65,7 @@ fn slots_are_what_the_list_says() {
 }
 
 #[test]
-fn host_files_of_every_dialect() {
+fn host_files_of_common_dialects_are_read() {
     let Some(machines) = machines::plain() else { return };
     let script = "printf '%b' \"$TEXT\" >$TMPDIR/hosts; $WIREUP run --remote-shell plainsh --hostfile $TMPDIR/hosts \
         hostname; code=$?; rm $TMPDIR/hosts; exit $code";
@@ -77,7 +77,7 @@ fn host_files_of_every_dialect() {
 }
 
 #[test]
-fn output_comes_from_every_host() {
+fn output_arrives_from_every_host() {
     let Some(machines) = machines::plain() else { return };
     let line = format!("--hosts {} --fanout 2 --label", first(7));
     let outcome = machines.job(&line).sh("echo out; echo err >&2; seq 1000 | tail -n 1").succeed();
@@ -92,7 +92,7 @@ fn output_comes_from_every_host() {
 }
 
 #[test]
-fn files_by_rank_lie_where_the_launcher_runs() {
+fn output_files_are_written_on_the_launchers_machine() {
     let Some(machines) = machines::plain() else { return };
     let script = "$WIREUP run --remote-shell plainsh --hosts n[0-2] --output-dir $TMPDIR/out sh -c \
         'echo out $(hostname); echo err $(hostname) >&2' && grep -r . $TMPDIR/out; rm -r $TMPDIR/out";
@@ -104,7 +104,7 @@ fn files_by_rank_lie_where_the_launcher_runs() {
 }
 
 #[test]
-fn input_goes_to_a_rank_elsewhere_or_to_all() {
+fn input_reaches_a_remote_rank_or_all_ranks() {
     let Some(machines) = machines::plain() else { return };
     let text = "line\n".repeat(100_000);
     for (flags, expected) in [("", [1, 0, 0, 0]), ("--stdin 3", [0, 0, 0, 1]), ("--stdin all", [1, 1, 1, 1])] {
@@ -116,7 +116,7 @@ fn input_goes_to_a_rank_elsewhere_or_to_all() {
 }
 
 #[test]
-fn a_terminal_for_a_rank_elsewhere() {
+fn a_remote_rank_gets_a_terminal() {
     let Some(machines) = machines::plain() else { return };
     let script = "test -t 0 && test -t 1 && echo terminal of $WIREUP_RANK on $(hostname); true";
     let outcome = machines.job("--hosts n[0-3] --fanout 1 --pty 3").sh(script).succeed();
@@ -147,7 +147,7 @@ fn signals_reach_every_host() {
 }
 
 #[test]
-fn a_stopped_job_stops_everywhere_and_goes_on() {
+fn a_stopped_job_stops_on_every_host_and_continues() {
     let Some(machines) = machines::plain() else { return };
     let mut running = deep(&machines).sh("echo ready; exec sleep 1000").start();
     running.await_out("ready\n", 5);
@@ -165,7 +165,7 @@ fn a_stopped_job_stops_everywhere_and_goes_on() {
 
 /// A launcher that does not read leaves no room for more data. That must never count as a lost node, however long it takes.
 #[test]
-fn a_launcher_stopped_for_longer_than_the_node_timeout_goes_on() {
+fn a_launcher_stopped_longer_than_the_node_timeout_continues() {
     let Some(machines) = machines::plain() else { return };
     let line = "--hosts n[0-2] --start ssh-flat --node-timeout 1 --label";
     let mut running = machines.job(line).sh("seq -f '%0100.0f' 60000").start();
@@ -179,7 +179,7 @@ fn a_launcher_stopped_for_longer_than_the_node_timeout_goes_on() {
 
 /// A program that does something before it is stopped gets the time for it.
 #[test]
-fn a_handler_of_the_terminals_stop_runs_before_the_stop() {
+fn a_sigtstp_handler_runs_although_the_rank_is_stopped() {
     let Some(machines) = machines::plain() else { return };
     let script = "trap 'echo tidied' TSTP; echo ready; while :; do sleep 0.01; done";
     let mut running = machines.job("--hosts n[0-1] --start ssh-flat").sh(script).start();
@@ -196,7 +196,7 @@ fn a_handler_of_the_terminals_stop_runs_before_the_stop() {
 }
 
 #[test]
-fn the_rank_that_failed_is_named_with_its_host() {
+fn a_failed_rank_is_named_with_its_host() {
     let Some(machines) = machines::plain() else { return };
     let at_3 = |what: &str| format!("test $WIREUP_RANK = 3 && {what}; exec sleep 1000");
     deep(&machines).sh(&at_3("exit 7")).finish().expect_code(7).expect_err_line(&["rank 3", "n3", "7"]);
@@ -208,7 +208,7 @@ fn the_rank_that_failed_is_named_with_its_host() {
 }
 
 #[test]
-fn a_time_limit_ends_every_host() {
+fn a_time_limit_ends_the_ranks_on_every_host() {
     let Some(machines) = machines::plain() else { return };
     let outcome = machines.job("--hosts n[0-4] --fanout 1 --timeout 1 --kill-grace 0.2").sh("trap '' TERM; sleep 1000");
     outcome.finish().expect_code(124).expect_err_line(&["time limit"]);

@@ -3,7 +3,7 @@
 //! The harness checks this at the end of every run.
 
 use crate::harness::libraries::{library_path, own};
-use crate::harness::marked::{self, Process};
+use crate::harness::run_processes::{self, Process};
 use crate::harness::{Run, Running};
 use rustix::process::{Signal, kill_process};
 use std::thread;
@@ -41,7 +41,7 @@ fn victims(running: &Running) -> Vec<Process> {
 }
 
 #[test]
-fn each_process_in_turn() {
+fn killing_any_process_ends_the_job_and_leaves_nothing() {
     let running = full();
     let count = victims(&running).len();
     assert!(count >= 4 + 3, "launcher, two agents, keepers and four ranks: {:?}", victims(&running));
@@ -52,7 +52,7 @@ fn each_process_in_turn() {
         let mut all = victims(&running);
         all.sort_by_key(|process| process.pid.as_raw_nonzero());
         let Some(victim) = all.get(turn) else { break };
-        println!("killed: {victim:?}\nof: {}", marked::list(&all));
+        println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
         kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
         let outcome = running.finish();
         assert_ne!(outcome.code(), 0, "{outcome}");
@@ -60,7 +60,7 @@ fn each_process_in_turn() {
 }
 
 #[test]
-fn a_rank_is_named() {
+fn a_killed_rank_is_named() {
     let running = full();
     let ranks = running.processes().into_iter().filter(|p| p.command.starts_with("/bin/sh -c setsid"));
     let victim = ranks.min_by_key(|p| p.pid.as_raw_nonzero()).expect("a rank runs");
@@ -70,7 +70,7 @@ fn a_rank_is_named() {
 }
 
 #[test]
-fn an_agent_is_named() {
+fn a_killed_agents_node_is_named() {
     let running = full();
     let launcher = running.pid();
     let all = running.processes();
@@ -84,7 +84,7 @@ fn an_agent_is_named() {
 
 /// At any moment from the first fork until everything runs.
 #[test]
-fn anyone_at_any_moment() {
+fn killing_any_process_during_the_start_leaves_nothing() {
     let mut dice = Dice::new("WIREUP_KILL_SEED");
     // Every third turn has a PMIx server that may be killed. With `both` a node can continue without a server that dies before it is ready.
     for turn in 0..30 {
@@ -95,7 +95,7 @@ fn anyone_at_any_moment() {
             continue;
         }
         let victim = &all[dice.below(all.len() as u64) as usize];
-        println!("killed: {victim:?}\nof: {}", marked::list(&all));
+        println!("killed: {victim:?}\nof: {}", run_processes::list(&all));
         let killed = kill_process(victim.pid, Signal::KILL);
         if killed.is_err() {
             // The process was exiting already (a remote shell between two programs): end the job in the usual way.
@@ -108,7 +108,7 @@ fn anyone_at_any_moment() {
 
 /// Kills a rank, an agent or any process while several collectives are in progress, with every scheme.
 #[test]
-fn in_the_middle_of_exchanges() {
+fn killing_a_process_during_exchanges_ends_the_job() {
     let mut dice = Dice::new("WIREUP_KILL_SEED");
     let program = own("endless");
     for scheme in ["auto", "tree", "ring", "log"] {
@@ -124,7 +124,7 @@ fn in_the_middle_of_exchanges() {
                 _ => process.pid != running.pid(),
             });
             let victim = &all[dice.below(all.len() as u64) as usize];
-            println!("{scheme}: killed: {victim:?}\nof: {}", marked::list(&all));
+            println!("{scheme}: killed: {victim:?}\nof: {}", run_processes::list(&all));
             kill_process(victim.pid, Signal::KILL).expect("kill one process of the job");
             let outcome = running.finish();
             assert_ne!(outcome.code(), 0, "{outcome}");
@@ -133,7 +133,7 @@ fn in_the_middle_of_exchanges() {
 }
 
 #[test]
-fn the_launcher_of_an_mpi_job() {
+fn killing_the_launcher_of_an_mpi_job_leaves_no_shared_memory() {
     use xtask::programs::Flavour;
     let Some(program) = crate::harness::peers::program(Flavour::Mpich5, "initfin") else { return };
     let mut dice = Dice::new("WIREUP_KILL_SEED");

@@ -29,7 +29,7 @@ pub fn expect_same(got: &[String], wanted: &[String], what: &str) {
 }
 
 #[test]
-fn every_call_of_pmi_1_on_every_placement() {
+fn every_pmi_1_call_works_on_every_placement() {
     let pmi1 = own("pmi1");
     for (placement, ranks) in PLACEMENTS {
         let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&pmi1).arg("plain").succeed();
@@ -39,7 +39,7 @@ fn every_call_of_pmi_1_on_every_placement() {
 
 /// Our library asks our server for PMI 1.2.
 #[test]
-fn barriers_of_groups_on_every_placement() {
+fn group_barriers_work_on_every_placement() {
     let groups = own("groups");
     for (placement, ranks) in PLACEMENTS {
         let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&groups).succeed();
@@ -49,7 +49,7 @@ fn barriers_of_groups_on_every_placement() {
 
 /// The other ranks finalize, one of them early: that is not an error.
 #[test]
-fn a_member_that_leaves_fails_the_barrier_of_its_group() {
+fn a_member_that_leaves_a_group_barrier_fails_the_job() {
     for placement in ["-n 2", "-n 4 --virtual-nodes 4", "-n 6 --virtual-nodes 3 --map-by node --fanout 1"] {
         let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("left"));
         let outcome = run.finish().expect_code(1);
@@ -59,7 +59,7 @@ fn a_member_that_leaves_fails_the_barrier_of_its_group() {
 
 /// The library has closed the descriptor of `PMI_FD` at the end, so the program may use its number.
 #[test]
-fn an_initialisation_after_the_end_touches_no_file_of_the_program() {
+fn init_after_finalize_touches_no_file_of_the_program() {
     let again = own("again");
     for library in ["pmi", "pmi2"] {
         let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
@@ -69,7 +69,7 @@ fn an_initialisation_after_the_end_touches_no_file_of_the_program() {
 }
 
 #[test]
-fn alone() {
+fn programs_run_without_a_launcher() {
     for (name, arg) in [("extensions", ""), ("pmi1", "alone"), ("same", ""), ("gone", "")] {
         let mut run = Command::new(own(name));
         run.args(Some(arg).filter(|arg| !arg.is_empty())).env("LD_LIBRARY_PATH", library_path());
@@ -83,7 +83,7 @@ fn alone() {
 
 /// One binary, built with Slurm's header, runs on both libraries; another one, built with our header, runs on ours.
 #[test]
-fn the_answers_of_slurms_library() {
+fn our_library_gives_the_same_answers_as_slurms() {
     let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
     let ours = own("same");
     for (placement, _) in PLACEMENTS {
@@ -106,7 +106,7 @@ fn programs_for_slurms_library_run_on_ours() {
 
 /// Intel MPI loads the library that a variable names.
 #[test]
-fn intel_mpi_on_our_libraries() {
+fn intel_mpi_runs_on_our_libraries() {
     let Some(allreduce) = program(Flavour::Intel, "allreduce") else { return };
     for name in libraries::NAMES {
         let library = folder().join(libraries::file(name)).display().to_string();
@@ -117,7 +117,7 @@ fn intel_mpi_on_our_libraries() {
 }
 
 #[test]
-fn under_hydra() {
+fn pmi_1_programs_run_under_hydra() {
     let hydras = hydras();
     if hydras.is_empty() {
         return skip("no mpiexec.hydra").unwrap_or_default();
@@ -134,7 +134,7 @@ fn under_hydra() {
 
 /// Debian's Hydra, since the newer one refuses the first request of Slurm's library.
 #[test]
-fn the_answers_of_slurms_library_under_hydra() {
+fn our_library_gives_slurms_answers_under_hydra() {
     let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
     let hydra = Path::new("/usr/bin/mpiexec.hydra");
     if !hydra.exists() {
@@ -159,12 +159,24 @@ fn an_abort_ends_the_job() {
 }
 
 #[test]
-fn a_forked_child_is_told_that_it_has_not_joined() {
+fn library_calls_in_a_forked_child_fail_at_once() {
     let forks = own("forks");
     for library in ["pmi", "pmi2"] {
         let run = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
         let outcome = run.arg(&forks).arg(library).succeed();
         assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+    }
+}
+
+#[test]
+fn threads_call_every_kind_of_function_at_once() {
+    let threads = own("threads");
+    for (library, code) in [("pmi", 9), ("pmi2", 1)] {
+        let job =
+            || Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&threads).arg(library);
+        let outcome = job().succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+        job().arg("abort").finish().expect_code(code).expect_err_line(&["rank 1", "abort", "one has had enough"]);
     }
 }
 
@@ -215,7 +227,7 @@ fn declared(header: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_libraries_are_small_and_export_what_the_headers_say() {
+fn the_libraries_are_small_and_export_exactly_the_headers() {
     let mut all = BTreeSet::new();
     for (name, version, headers) in
         [("pmi", "WIREUP_PMI_1", &["pmi.h"][..]), ("pmi2", "WIREUP_PMI2_1", &["pmi2.h", "pmix_ext.h"])]
@@ -239,7 +251,7 @@ fn the_libraries_are_small_and_export_what_the_headers_say() {
 
 /// The programs above call every function that the headers declare.
 #[test]
-fn every_function_is_called() {
+fn test_programs_call_every_declared_function() {
     let sources = xtask::layout::sources().join("libpmi");
     let text: String = fs::read_dir(sources)
         .expect("the programs")
@@ -251,7 +263,7 @@ fn every_function_is_called() {
 }
 
 #[test]
-fn an_installed_tree_compiles_and_runs() {
+fn programs_compile_and_run_against_an_installed_tree() {
     let place = env::temp_dir().join(format!("wireup-install-{}", std::process::id()));
     let (program_folder, prefix) = (place.join("from"), place.join("to"));
     fs::create_dir_all(&program_folder).expect("a folder");

@@ -46,14 +46,14 @@ fn wanted(names: &[&str], sizes: &[&str]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn messages_over_the_links_of_agents() {
+fn p2p_bench_measures_every_transport_and_size() {
     let results = Results::of("p2p");
     let words = "p2p --nodes 3 --fanout 2 --rounds 1 --sizes 8,100000 --iterations-small 5 --iterations-large 2 --only bare,tcp,tree";
     assert_eq!(results.run(words, "p2p-latency.svg"), wanted(&["bare C", "tcp", "tree"], &["8", "100000"]));
 }
 
 #[test]
-fn allgathers_of_one_rank_on_each_node() {
+fn coll_bench_measures_every_scheme_and_size() {
     let results = Results::of("coll");
     let words = "coll --nodes 5 --fanout 2 --rounds 1 --sizes 8,60000 --iterations-small 5 --iterations-large 2 \
                  --only tree,ring/tcp,ring/tree,log/tcp,log/tree";

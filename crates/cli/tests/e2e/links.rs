@@ -11,7 +11,7 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// Every host has a docker0 with the same address, and so has the hub.
 #[test]
-fn the_address_is_told_and_is_never_the_bridge_of_containers() {
+fn link_addresses_are_reported_and_never_a_container_bridge() {
     let Some(machines) = machines::by_ssh() else { return };
     for (line, address) in [
         ("--hosts n[0-3] --start ssh-flat", "10.77.0.254"),
@@ -28,7 +28,7 @@ fn the_address_is_told_and_is_never_the_bridge_of_containers() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_answered_with_those_that_are() {
+fn an_unknown_interface_is_reported_with_the_existing_addresses() {
     let Some(machines) = machines::by_ssh() else { return };
     for which in ["ib7", "10.99.0.0/16", "172.17.0.0/16"] {
         let outcome = machines.job(&format!("--hosts n[0-3] --fanout 1 --interface {which} hostname")).finish();
@@ -75,14 +75,14 @@ fn readable_packets(machines: &Machines, flags: &str) -> usize {
 }
 
 #[test]
-fn encrypted_links_hide_what_the_job_says() {
+fn encrypted_links_hide_the_jobs_data() {
     let Some(machines) = machines::plain() else { return };
     assert_ne!(readable_packets(&machines, ""), 0, "no packets were captured");
     assert_eq!(readable_packets(&machines, "--encrypt"), 0);
 }
 
 #[test]
-fn encrypted_links_carry_all_else() {
+fn encrypted_links_carry_input_output_and_failures() {
     let Some(machines) = machines::plain() else { return };
     let outcome = machines.job("--hosts n[0-7] --fanout 2 --encrypt").sh("wc -c; head -c 3000000 /dev/zero; exit 0");
     let outcome = outcome.stdin(vec![b'x'; 1 << 20]).succeed();
@@ -148,7 +148,7 @@ fn port_of(running: &mut Running, pid: u32) -> u16 {
 }
 
 #[test]
-fn strangers_disturb_neither_the_start_nor_the_job() {
+fn foreign_connections_disturb_neither_start_nor_job() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     // n1's remote shell hangs until the foreign connections are open.
     let shell = rustix::process::Pid::from_raw(machines.daemons(1)[0].cast_signed()).expect("a pid");

@@ -35,39 +35,39 @@ fn all_four(flavour: Flavour, ranks: usize, placements: &[&str]) {
 }
 
 #[test]
-fn mpich_4_on_one_node() {
+fn mpich_4_runs_on_one_node() {
     all_four(Flavour::Mpich4, 4, &[""]);
 }
 
 #[test]
-fn mpich_5_on_one_node() {
+fn mpich_5_runs_on_one_node() {
     all_four(Flavour::Mpich5, 6, &[""]);
 }
 
 #[test]
-fn mpich_5_across_nodes() {
+fn mpich_5_runs_across_nodes() {
     all_four(Flavour::Mpich5, 4, &["--virtual-nodes 2", "--virtual-nodes 4"]);
 }
 
 #[test]
-fn mpich_5_with_uneven_nodes() {
+fn mpich_5_runs_on_uneven_nodes() {
     let Some(outcome) = run(Flavour::Mpich5, "allreduce", "-n 5 --virtual-nodes 2 --ppn 3") else { return };
     assert_eq!(outcome.out(), "allreduce over 5 ranks: 4096 sums are right\n");
 }
 
 #[test]
-fn intel_on_one_node() {
+fn intel_mpi_runs_on_one_node() {
     all_four(Flavour::Intel, 4, &[""]);
 }
 
 #[test]
-fn intel_across_nodes() {
+fn intel_mpi_runs_across_nodes() {
     all_four(Flavour::Intel, 4, &["--virtual-nodes 2"]);
 }
 
 /// Fences are answered before all ranks have entered them; a get waits for its value.
 #[test]
-fn lazy_fences() {
+fn mpi_programs_run_with_lazy_fences() {
     let placements = ["--pmi-fence=lazy", "--pmi-fence=lazy --virtual-nodes 2"];
     for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel] {
         all_four(flavour, 4, &placements);
@@ -76,7 +76,7 @@ fn lazy_fences() {
 
 /// With PMI 1.2 MPICH sends all requests under a lock of its own; one thread may read the answers for others.
 #[test]
-fn mpich_5_by_pmi_1_2() {
+fn mpich_5_runs_with_pmi_1_2() {
     let placements = ["--pmi-version=1.2", "--pmi-version=1.2 --virtual-nodes 2"];
     all_four(Flavour::Mpich5, 4, &placements);
     for placement in ["-n 5 --pmi-version=1.2", "-n 5 --pmi-version=1.2 --virtual-nodes 3", "-n 5 --virtual-nodes 2"] {
@@ -87,7 +87,7 @@ fn mpich_5_by_pmi_1_2() {
 }
 
 #[test]
-fn one_rank_alone() {
+fn mpi_programs_run_with_one_rank() {
     for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel] {
         let Some(outcome) = run(flavour, "allreduce", "-n 1") else { continue };
         assert_eq!(outcome.out(), "allreduce over 1 ranks: 4096 sums are right\n");
@@ -95,7 +95,7 @@ fn one_rank_alone() {
 }
 
 #[test]
-fn mpi4py_across_nodes() {
+fn mpi4py_runs_across_nodes() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     let script = |name: &str| layout::sources().join("python").join(name);
     let hello = Run::job("-n 4 --virtual-nodes 2").arg(&python).arg(script("hello.py")).succeed();
@@ -106,7 +106,7 @@ fn mpi4py_across_nodes() {
 }
 
 #[test]
-fn under_a_shell() {
+fn an_mpi_program_runs_under_a_shell() {
     let Some(program) = program(Flavour::Mpich5, "allreduce") else { return };
     let script = format!("echo before; {}; echo after", program.display());
     let outcome = Run::job("-n 3").args(["bash", "-c", &script]).succeed();
@@ -114,7 +114,7 @@ fn under_a_shell() {
 }
 
 #[test]
-fn under_valgrind() {
+fn an_mpi_program_runs_under_valgrind() {
     let (Some(program), Some(valgrind)) = (program(Flavour::Mpich4, "initfin"), tool("/usr/bin/valgrind")) else {
         return;
     };
@@ -122,7 +122,7 @@ fn under_valgrind() {
 }
 
 #[test]
-fn under_python() {
+fn an_mpi_program_runs_under_python() {
     let Some(program) = program(Flavour::Mpich5, "ring") else { return };
     let script = format!("import subprocess, sys; sys.exit(subprocess.call([{program:?}], close_fds=False))");
     let outcome = Run::job("-n 2").args(["/usr/bin/python3", "-c", &script]).succeed();
@@ -131,7 +131,7 @@ fn under_python() {
 
 /// Runs a whole job inside one rank of another job: the inner ranks must not see what the outer job offers its ranks.
 #[test]
-fn a_run_inside_a_run() {
+fn a_job_runs_inside_a_rank_of_another_job() {
     let Some(program) = program(Flavour::Mpich5, "allreduce") else { return };
     let inner = format!("$WIREUP run -n 3 {}", program.display());
     let outcome = Run::job("-n 2").env("WIREUP", crate::harness::wireup()).sh(&inner).succeed();
@@ -153,7 +153,7 @@ fn variables_of_an_outer_launcher_are_removed() {
 }
 
 #[test]
-fn two_programs_in_one_job() {
+fn two_programs_form_one_job() {
     let (Some(first), Some(second)) = (program(Flavour::Mpich5, "hello"), program(Flavour::Mpich5, "hello")) else {
         return;
     };
@@ -162,7 +162,7 @@ fn two_programs_in_one_job() {
 }
 
 #[test]
-fn abort_gives_its_code() {
+fn mpi_abort_gives_its_exit_code() {
     for placement in ["-n 3", "-n 4 --virtual-nodes 2"] {
         let Some(program) = program(Flavour::Mpich5, "abort") else { return };
         let outcome = Run::job(placement).arg(program).finish().expect_code(7);
@@ -186,7 +186,7 @@ fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, placement: &str) 
 }
 
 #[test]
-fn mpich_5_on_hosts() {
+fn mpich_5_runs_on_hosts() {
     let Some(machines) = machines::by_ssh() else { return };
     for (placement, name, expected) in [
         ("--hosts n[0-3] --ppn 2 --fanout 1", "ring", "ring of 8: token 28, expected 28\n"),
@@ -203,7 +203,7 @@ fn mpich_5_on_hosts() {
 }
 
 #[test]
-fn intel_on_hosts() {
+fn intel_mpi_runs_on_hosts() {
     let Some(machines) = machines::by_ssh() else { return };
     let placement = "--hosts n[0-1] --ppn 2 --fanout 1";
     let Some(outcome) = on_hosts(&machines, Flavour::Intel, "allreduce", placement) else { return };
@@ -211,7 +211,7 @@ fn intel_on_hosts() {
 }
 
 #[test]
-fn mpi4py_on_hosts() {
+fn mpi4py_runs_on_hosts() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
     let Some(machines) = machines::by_ssh() else { return };
     let script = layout::sources().join("python/allreduce.py");

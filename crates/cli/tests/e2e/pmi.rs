@@ -7,7 +7,7 @@ use xtask::programs::Flavour;
 const PLACEMENTS: [&str; 3] = ["-n 1", "-n 8", "-n 8 --virtual-nodes 4"];
 
 #[test]
-fn the_test_client_exchanges() {
+fn the_test_client_exchanges_values_in_both_dialects() {
     for placement in PLACEMENTS {
         for dialect in ["1", "2"] {
             for bytes in ["32", "1023"] {
@@ -19,7 +19,7 @@ fn the_test_client_exchanges() {
 }
 
 #[test]
-fn the_test_client_starts_and_ends() {
+fn the_test_client_starts_and_ends_in_both_dialects() {
     for dialect in ["1", "2"] {
         Run::job("-n 16 --virtual-nodes 4").arg(wireup()).args(["pmi", "init", "--dialect", dialect]).succeed();
     }
@@ -27,7 +27,7 @@ fn the_test_client_starts_and_ends() {
 
 /// The PMI-1 version that is given to a client that asks for 1.1.
 #[test]
-fn the_version_of_pmi_1_is_the_users_choice() {
+fn the_pmi_version_flag_sets_the_pmi_1_version() {
     for (flag, subversion) in [("", "1"), ("--pmi-version=1.1", "1"), ("--pmi-version=1.2", "2")] {
         let outcome = Run::job(&format!("-n 2 {flag}")).arg(wireup()).args(["pmi", "info"]).succeed();
         assert_eq!(outcome.out().matches(&format!(" subversion={subversion} ")).count(), 2, "{outcome}");
@@ -50,7 +50,7 @@ fn a_lazy_fence_is_answered_at_once() {
 }
 
 #[test]
-fn compressed_exchanges() {
+fn compressed_exchanges_deliver_the_right_values() {
     for scheme in ["auto", "tree", "ring", "log"] {
         let placement = format!("-n 12 --virtual-nodes 4 --exchange={scheme} --exchange-compress=100");
         let client = ["pmi", "exchange", "--check", "--value-len", "1000", "--rounds", "3"];
@@ -60,7 +60,7 @@ fn compressed_exchanges() {
 
 /// Lazy fences work for PMI-2 clients as well: the test client, and Slurm's unmodified client library.
 #[test]
-fn lazy_fences_of_other_clients() {
+fn lazy_fences_work_for_other_clients() {
     for placement in PLACEMENTS {
         let placement = format!("{placement} --pmi-fence=lazy");
         for dialect in ["1", "2"] {
@@ -74,7 +74,7 @@ fn lazy_fences_of_other_clients() {
 
 /// Slurm's unmodified client library.
 #[test]
-fn the_pmi_2_library() {
+fn slurms_pmi_2_library_works() {
     let Some(attrs) = program(Flavour::Pmi2, "attrs") else { return };
     for (placement, ranks) in PLACEMENTS.into_iter().zip([1, 8, 8]) {
         let outcome = Run::job(placement).arg(&attrs).succeed();
@@ -83,7 +83,7 @@ fn the_pmi_2_library() {
 }
 
 #[test]
-fn the_mapping_is_the_placement() {
+fn the_process_mapping_matches_the_placement() {
     let Some(attrs) = program(Flavour::Pmi2, "attrs") else { return };
     let outcome = Run::job("-n 8 --virtual-nodes 4").arg(&attrs).succeed();
     outcome.expect_out("mapping (vector,(0,4,2))\n");

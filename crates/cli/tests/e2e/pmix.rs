@@ -39,7 +39,7 @@ fn hello_from_all(hello: &Outcome, ranks: usize) {
 }
 
 #[test]
-fn open_mpi_on_one_node_and_on_virtual_ones() {
+fn open_mpi_runs_on_one_node_and_on_virtual_nodes() {
     for flavour in BOTH {
         for placement in PLACEMENTS {
             let Some(hello) = run(flavour, "hello", placement, "") else { continue };
@@ -61,7 +61,7 @@ fn open_mpi_on_one_node_and_on_virtual_ones() {
 
 /// Debian's version 4 is built without one-sided communication between nodes.
 #[test]
-fn one_sided() {
+fn one_sided_communication_works() {
     says(Flavour::OpenMpi4, "onesided", "-n 3", "", "one-sided over 3 ranks: right\n");
     for placement in PLACEMENTS {
         let Some(run) = run(Flavour::OpenMpi5, "onesided", placement, "") else { return };
@@ -71,7 +71,7 @@ fn one_sided() {
 }
 
 #[test]
-fn who_shares_memory_with_whom() {
+fn ranks_know_which_ranks_share_their_node() {
     let expected = ["rank 0 of 4: local 0 of 0 2", "rank 1 of 4: local 0 of 1 3", "rank 2 of 4: local 1 of 0 2"];
     for flavour in BOTH {
         let Some(run) = run(flavour, "locality", "-n 4 --virtual-nodes 2 --map-by node", "") else { continue };
@@ -81,7 +81,7 @@ fn who_shares_memory_with_whom() {
 }
 
 #[test]
-fn sessions() {
+fn mpi_sessions_split_ranks_into_groups() {
     for placement in ["-n 5", "-n 5 --virtual-nodes 2"] {
         let Some(run) = run(Flavour::OpenMpi5, "sessions", placement, "") else { return };
         let wanted = ["all: 5 ranks", "even: 3 ranks", "even: 3 ranks", "odd: 2 ranks", "odd: 2 ranks"];
@@ -91,7 +91,7 @@ fn sessions() {
 }
 
 #[test]
-fn an_abort_gives_its_code() {
+fn an_abort_gives_its_exit_code() {
     for flavour in BOTH {
         for placement in PLACEMENTS {
             let Some(run) = run(flavour, "abort", placement, "") else { continue };
@@ -112,7 +112,7 @@ fn leaving_without_finalize_ends_the_job() {
 }
 
 #[test]
-fn openshmem() {
+fn openshmem_programs_run() {
     for placement in PLACEMENTS {
         let Some(run) = run(Flavour::Oshmem, "hello", placement, "") else { return };
         let outcome = run.succeed();
@@ -129,7 +129,7 @@ fn on_hosts(machines: &Machines, flavour: Flavour, name: &str, line: &str) -> Op
 }
 
 #[test]
-fn open_mpi_on_hosts() {
+fn open_mpi_runs_on_hosts() {
     let Some(machines) = machines::by_ssh() else { return };
     for flavour in BOTH {
         for (name, line, expected) in [
@@ -150,7 +150,7 @@ fn open_mpi_on_hosts() {
 }
 
 #[test]
-fn clients_exchange_what_they_have() {
+fn pmix_clients_exchange_values() {
     // Version 5 of the library passes longer texts to local ranks in its compressed form, under its own launcher as well.
     for client in CLIENTS {
         for line in ["-n 5", "-n 6 --virtual-nodes 3", "-n 5 --virtual-nodes 2 --map-by node"] {
@@ -167,7 +167,7 @@ fn clients_exchange_what_they_have() {
 }
 
 #[test]
-fn every_mode_of_modex_and_every_route() {
+fn exchanges_work_with_every_modex_mode_and_scheme() {
     for flags in ["--modex full", "--modex direct", "--modex auto", "--exchange ring", "--exchange log", "--fanout 1"] {
         let line = format!("-n 6 --virtual-nodes 3 {flags}");
         says(Flavour::Pmix, "exchange", &line, "3 5000", "exchange over 6 ranks: 3 rounds of 5000 bytes are right\n");
@@ -175,7 +175,7 @@ fn every_mode_of_modex_and_every_route() {
 }
 
 #[test]
-fn many_fences_back_to_back() {
+fn many_fences_complete_back_to_back() {
     let routes = ["--exchange tree", "--exchange ring", "--exchange log", "--agent-transport tcp", ""];
     for flags in routes {
         let line = format!("-n 6 --virtual-nodes 3 {flags}");
@@ -185,7 +185,7 @@ fn many_fences_back_to_back() {
 }
 
 #[test]
-fn job_data_is_right() {
+fn job_data_matches_the_placement() {
     for client in CLIENTS {
         let Some(run) = run(client, "jobdata", "-n 5 --virtual-nodes 2 --map-by node", "") else { return };
         let outcome = run.succeed();
@@ -201,7 +201,7 @@ fn job_data_is_right() {
 }
 
 #[test]
-fn names_groups_events_and_questions() {
+fn names_groups_events_and_queries_work() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
             says(client, "names", placement, "", "names over 4 ranks: right\n");
@@ -219,7 +219,7 @@ fn names_groups_events_and_questions() {
 
 /// Open MPI's own launchers occasionally hang here.
 #[test]
-fn short_lived_ranks() {
+fn short_lived_ranks_end_cleanly() {
     for client in CLIENTS {
         for how in ["", "fence", "exit"] {
             says(client, "brief", "-n 12 --virtual-nodes 2", how, "");
@@ -232,7 +232,7 @@ fn short_lived_ranks() {
 
 /// Nothing is left of any of the jobs; the harness checks that.
 #[test]
-fn one_launch_after_the_other() {
+fn consecutive_jobs_leave_nothing_behind() {
     let count = if std::env::var_os("WIREUP_LARGE").is_some() { 1000 } else { 25 };
     for _ in 0..count {
         says(Flavour::Pmix, "brief", "-n 3 --virtual-nodes 2", "fence", "");

@@ -4,7 +4,7 @@ use crate::harness::machines;
 
 /// The hosts' clocks differ by hundreds of seconds.
 #[test]
-fn clocks_of_all_hosts_are_brought_together() {
+fn clock_offsets_of_hosts_are_corrected_in_the_trace() {
     let Some(machines) = machines::own(4, |spec| spec.clock_offsets = true) else { return };
     let script = "$WIREUP run --remote-shell plainsh --hosts n[0-3] --fanout 1 --profile $TMPDIR/trace true && \
         cat $TMPDIR/trace && rm $TMPDIR/trace";

@@ -30,7 +30,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn a_whole_exchange_plays_again() {
+fn a_recorded_exchange_replays_the_same() {
     let folder = Folder::new("exchange");
     let client = [wireup().into_os_string(), "pmi".into(), "exchange".into()];
     Run::job("-n 6 --virtual-nodes 3 --record").arg(&folder.0).args(client).succeed();
@@ -38,7 +38,7 @@ fn a_whole_exchange_plays_again() {
 }
 
 #[test]
-fn links_beside_the_tree_play_again() {
+fn a_recorded_job_with_direct_links_replays_the_same() {
     let folder = Folder::new("direct");
     let client = [wireup().into_os_string(), "pmi".into(), "exchange".into()];
     let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange ring --record";
@@ -47,7 +47,7 @@ fn links_beside_the_tree_play_again() {
 }
 
 #[test]
-fn an_interrupted_job_plays_again() {
+fn a_recorded_interrupted_job_replays_the_same() {
     let folder = Folder::new("interrupt");
     let mut running = Run::job("-n 4 --virtual-nodes 2 --record").arg(&folder.0).sh("echo up; exec sleep 100").start();
     running.await_out("up", 4);

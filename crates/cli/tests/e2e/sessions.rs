@@ -4,6 +4,6 @@ mod basics;
 mod detached;
 mod ends;
 mod hosts;
+mod idle;
 mod isolation;
-mod quiet;
 mod refusals;

@@ -9,7 +9,7 @@ fn trapping(name: &str, code: i32) -> String {
 }
 
 #[test]
-fn each_is_forwarded() {
+fn each_signal_is_forwarded_to_all_ranks() {
     let signals = [
         ("INT", Signal::INT),
         ("TERM", Signal::TERM),
@@ -28,7 +28,7 @@ fn each_is_forwarded() {
 }
 
 #[test]
-fn the_programs_answer_to_a_signal_is_the_jobs_code() {
+fn the_ranks_exit_code_after_a_signal_is_the_jobs() {
     let mut running = Run::job("-n 3 --virtual-nodes 2").sh(&trapping("INT", 3)).start();
     running.await_out("ready\n", 3);
     running.signal(Signal::INT);
@@ -36,7 +36,7 @@ fn the_programs_answer_to_a_signal_is_the_jobs_code() {
 }
 
 #[test]
-fn a_program_may_go_on_after_usr1() {
+fn a_job_continues_after_sigusr1() {
     let script = "trap 'echo got' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done; exit 0";
     let mut running = Run::job("-n 2 --virtual-nodes 2").sh(script).start();
     running.await_out("ready\n", 2);
@@ -56,7 +56,7 @@ fn ctrl_c_once_ends_ordinary_programs() {
 }
 
 #[test]
-fn ctrl_c_twice_kills() {
+fn ctrl_c_twice_kills_ranks_that_ignore_it() {
     let mut running =
         Run::job("-n 2 --virtual-nodes 2").sh("trap '' INT TERM; echo ready; while :; do sleep 0.1; done").start();
     running.await_out("ready\n", 2);
@@ -68,7 +68,7 @@ fn ctrl_c_twice_kills() {
 }
 
 #[test]
-fn stop_and_continue() {
+fn a_job_stops_and_continues() {
     let script = "echo ready; while :; do sleep 0.02; done";
     let mut running = Run::job("-n 2 --virtual-nodes 2").arg("--label").sh(script).start();
     running.await_out("ready\n", 2);
@@ -86,7 +86,7 @@ fn stop_and_continue() {
 
 /// The kernel lets a rank stop itself like this only if another process in its session could continue it.
 #[test]
-fn a_rank_that_stops_itself_stops_and_goes_on() {
+fn a_rank_can_stop_itself_and_continue() {
     let mut running = Run::job("-n 2").sh("echo ready; kill -TSTP $$; echo through").start();
     running.await_out("ready\n", 2);
     let stopped = |running: &crate::harness::Running| {
@@ -100,7 +100,7 @@ fn a_rank_that_stops_itself_stops_and_goes_on() {
 
 /// When a job hangs, the user can ask which ranks have not arrived.
 #[test]
-fn a_fence_that_waits_names_who_has_not_arrived() {
+fn a_stall_report_names_the_rank_missing_in_a_fence() {
     let badpmi = crate::harness::peers::plain("badpmi");
     let script =
         format!("test $WIREUP_RANK = 2 && {{ echo late; exec sleep 1000; }}; exec {} unknown 99", badpmi.display());
@@ -121,7 +121,7 @@ const STALL_REPORT: Signal = Signal::ALARM;
 
 /// `nohup`: the job's ranks and its launcher outlive the terminal.
 #[test]
-fn a_hangup_that_was_ignored_stays_ignored() {
+fn an_ignored_hangup_stays_ignored() {
     let script = "trap '' HUP; exec $WIREUP run -n 2 --virtual-nodes 2 sh -c \
         'grep SigIgn /proc/self/status; echo ready; kill -HUP $$; sleep 0.5; echo through'";
     let mut running = Run::shell(script).start();
@@ -135,7 +135,7 @@ fn a_hangup_that_was_ignored_stays_ignored() {
 
 /// A job must be able to end its ranks.
 #[test]
-fn a_request_to_end_is_not_ignored_by_inheritance() {
+fn ranks_do_not_inherit_ignored_sigterm_and_sigusr1() {
     let outcome = Run::shell("trap '' TERM USR1; exec $WIREUP run -n 1 grep SigIgn /proc/self/status").succeed();
     let bits = u64::from_str_radix(outcome.out().trim().trim_start_matches("SigIgn:\t"), 16);
     assert_eq!(bits.map(|bits| bits & (1 << 14 | 1 << 9)), Ok(0), "{outcome}");

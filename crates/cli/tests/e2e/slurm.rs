@@ -24,7 +24,7 @@ fn all_right(outcome: &Outcome) {
 }
 
 #[test]
-fn the_answers_of_slurms_library() {
+fn our_library_gives_the_same_answers_as_slurms() {
     let Some(machines) = machines::with_slurm() else { return };
     let Some(slurms) = program(Flavour::LibpmiSlurm, "same") else { return };
     let (ours, path) = (own("same"), library_path());
@@ -50,7 +50,7 @@ fn the_answers_of_slurms_library() {
 }
 
 #[test]
-fn every_extension() {
+fn every_extension_works_under_srun() {
     let Some(machines) = machines::with_slurm() else { return };
     for run in [machines.step(STEP), machines.job(JOB)] {
         all_right(&with_our_libraries(run).arg(own("extensions")).succeed());
@@ -58,7 +58,7 @@ fn every_extension() {
 }
 
 #[test]
-fn every_call_of_pmi_1() {
+fn every_pmi_1_call_works_under_srun() {
     let Some(machines) = machines::with_slurm() else { return };
     all_right(&with_our_libraries(machines.step(STEP)).arg(own("pmi1")).arg("slurm").succeed());
 }
@@ -94,7 +94,7 @@ fn a_cancelled_step_leaves_no_rank() {
 
 /// Unmodified MPI programs see the hosts as an ordinary Slurm cluster.
 #[test]
-fn mpich_5() {
+fn mpich_5_runs_under_srun() {
     let Some(machines) = machines::with_slurm() else { return };
     for (name, says) in [("initfin", ""), ("allreduce", "allreduce over 16 ranks: 4096 sums are right\n")] {
         let Some(program) = program(Flavour::Mpich5, name) else { return };

@@ -13,7 +13,7 @@ const WHERE: &str = "echo $WIREUP_RANK $(hostname)";
 const EACH_ONE: [&str; 4] = ["0 n0", "1 n1", "2 n2", "3 n3"];
 
 #[test]
-fn trees_of_every_depth() {
+fn ssh_starts_trees_of_every_depth() {
     let Some(machines) = machines::by_ssh() else { return };
     for flags in ["--start ssh-flat", "", "--fanout 2", "--fanout 1"] {
         let outcome = machines.job(&format!("--hosts n[0-3] {flags}")).sh(WHERE).succeed();
@@ -33,7 +33,7 @@ fn the_launcher_may_run_on_a_host_of_the_job() {
 }
 
 #[test]
-fn a_host_that_may_not_call_others_is_helped_from_above() {
+fn children_of_a_host_that_cannot_use_ssh_are_started_from_above() {
     // Log-ins are accepted only from the hub.
     let rule = (None, "AllowUsers=root@10.77.0.254".to_owned());
     let Some(machines) = machines::own(4, |spec| (spec.ssh, spec.sshd_options) = (true, vec![rule])) else { return };
@@ -49,7 +49,7 @@ fn a_host_that_may_not_call_others_is_helped_from_above() {
 }
 
 #[test]
-fn a_host_without_keys_is_helped_by_the_nearest_that_has_them() {
+fn children_of_a_host_without_keys_are_started_by_its_parent() {
     let Some(machines) = machines::own(4, |spec| spec.ssh = true) else { return };
     machines.shadow(1, "/run/wireup-testbed/ssh/user", "", 0o600).expect("a key is hidden");
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(WHERE).succeed();
@@ -120,7 +120,7 @@ fn names_all_faults(outcome: Outcome) {
 
 /// Including hosts below others in the tree.
 #[test]
-fn all_hosts_that_are_not_there_are_named_in_one_message() {
+fn all_unreachable_hosts_are_named_in_one_message() {
     let key = OtherKey::new();
     let Some(machines) = broken(&key) else { return };
     for flags in ["--start ssh-flat", "--fanout 1", "--fanout 2"] {
@@ -132,7 +132,7 @@ fn all_hosts_that_are_not_there_are_named_in_one_message() {
 
 /// It accepts the connection and then says nothing; so does the host below it in the tree.
 #[test]
-fn hosts_that_hang_are_given_up_in_time() {
+fn hosts_that_hang_are_given_up_after_the_start_timeout() {
     let Some(machines) = machines::own(4, |spec| spec.ssh = true) else { return };
     signal_sshd(&machines, 1, Signal::STOP);
     signal_sshd(&machines, 3, Signal::STOP);
@@ -148,7 +148,7 @@ fn hosts_that_hang_are_given_up_in_time() {
 }
 
 #[test]
-fn a_throttled_sshd_is_asked_again() {
+fn a_throttled_sshd_is_retried() {
     let rule = (None, "MaxStartups=2:100:2".to_owned());
     let Some(machines) = machines::own(1, |spec| (spec.ssh, spec.sshd_options) = (true, vec![rule])) else { return };
     let names = "n0,root@n0,10.77.0.1,root@10.77.0.1,n0-v6,root@n0-v6,[fd77::1],root@[fd77::1]";
@@ -158,7 +158,7 @@ fn a_throttled_sshd_is_asked_again() {
 }
 
 #[test]
-fn a_failure_far_below_is_the_jobs_code() {
+fn a_failure_deep_in_the_tree_gives_the_jobs_exit_code() {
     let Some(machines) = machines::by_ssh() else { return };
     let script = "test $WIREUP_RANK = 3 && kill -SEGV $$; exec sleep 1000";
     let outcome = machines.job("--hosts n[0-3] --fanout 1").sh(script).finish().expect_code(128 + 11);

@@ -52,7 +52,7 @@ fn value(lines: &[String], head: &str, metric: &str) -> f64 {
 }
 
 #[test]
-fn every_scheme_of_an_exchange() {
+fn exchange_bench_measures_every_scheme() {
     let results = Results::of("exchange");
     let lines = results.run(
         "exchange --ranks 8,12 --ppn 4 --rounds 1 --repeat 2 --bytes-ranks 16 --memory 2x2 --part times,bytes,memory",
@@ -90,7 +90,7 @@ fn every_scheme_of_an_exchange() {
 }
 
 #[test]
-fn initialisation_by_every_scheme_and_of_a_real_mpi() {
+fn init_bench_measures_every_scheme_and_a_real_mpi() {
     let results = Results::of("init");
     let lines = results.run("init --ranks 8 --ppn 4 --rounds 1 --work-ms 1 --part schemes");
     for scheme in ["work", "text-fence", "fence-get-2", "allgather", "ifence", "iallgather"] {
@@ -106,7 +106,7 @@ fn initialisation_by_every_scheme_and_of_a_real_mpi() {
 }
 
 #[test]
-fn overlap_of_sleeping_and_spinning_ranks() {
+fn overlap_bench_measures_sleeping_and_spinning_ranks() {
     let results = Results::of("overlap");
     let lines = results.run("overlap --ranks 8 --ppn 4 --rounds 1 --delay-ms 2");
     // The figure must follow from the three times of its round; its size depends on the machine.
@@ -127,7 +127,7 @@ fn overlap_of_sleeping_and_spinning_ranks() {
 }
 
 #[test]
-fn a_plan_is_told_and_wrong_words_are_refused() {
+fn a_dry_run_prints_the_plan() {
     let outcome = Run::wireup(["bench", "exchange", "--dry-run", "--ranks", "16,2048"]).succeed();
     assert!(outcome.out().contains("128x16, auto: 7 rounds of text-fence"), "{outcome}");
     assert!(!outcome.out().contains("128x16, auto: 7 rounds of text-fence text-get-2 text-get-all"), "{outcome}");

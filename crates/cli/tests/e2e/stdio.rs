@@ -1,7 +1,7 @@
 //! Standard input, output and error: everything arrives, once, in whole lines.
 
-use crate::harness::marked::Process;
 use crate::harness::peers::plain;
+use crate::harness::run_processes::Process;
 use crate::harness::{Outcome, Run, Running};
 use rustix::process::Signal;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn input_goes_to_rank_0() {
 }
 
 #[test]
-fn input_goes_to_whom_one_names() {
+fn input_goes_to_the_ranks_named_by_stdin() {
     for (target, expected) in [("all", vec!["0 in", "1 in", "2 in"]), ("none", vec![]), ("2", vec!["2 in"])] {
         let script = "while read x; do echo $WIREUP_RANK $x; done";
         let line = format!("-n 3 --virtual-nodes 2 --stdin {target}");
@@ -42,13 +42,13 @@ fn a_large_input_arrives_whole() {
 }
 
 #[test]
-fn a_large_input_to_all() {
+fn a_large_input_arrives_whole_at_all_ranks() {
     large_input(20, "-n 4 --virtual-nodes 2 --stdin all");
 }
 
 /// A gigabyte, only with `WIREUP_LARGE=1`.
 #[test]
-fn a_gigabyte_of_input() {
+fn a_gigabyte_of_input_arrives_whole() {
     if std::env::var_os("WIREUP_LARGE").is_some() {
         large_input(1024, "-n 2 --virtual-nodes 2");
     }
@@ -56,7 +56,7 @@ fn a_gigabyte_of_input() {
 
 /// In a shell loop over lines, a launcher whose ranks read nothing must not consume the loop's input.
 #[test]
-fn input_that_nobody_reads_is_left_alone() {
+fn input_that_no_rank_reads_is_left_unread() {
     let script = "printf 'a\\nb\\nc\\n' >list; while read x; do $WIREUP run -n 2 echo $x; done <list; rm list";
     let outcome = Run::shell(&format!("cd $TMPDIR; {script}")).succeed();
     assert_eq!(outcome.out(), "a\na\nb\nb\nc\nc\n");
@@ -117,7 +117,7 @@ fn long_lines_are_whole() {
 }
 
 #[test]
-fn a_last_line_without_an_end_is_shown() {
+fn a_last_line_without_a_newline_is_shown() {
     let outcome = Run::job("-n 1").sh("printf 'no end'").succeed();
     assert_eq!(outcome.out(), "no end");
     let outcome = Run::job("-n 2 --label").sh("printf 'no end'").succeed();
@@ -126,7 +126,7 @@ fn a_last_line_without_an_end_is_shown() {
 
 /// A prompt without a newline must be visible while the program waits for the answer.
 #[test]
-fn a_prompt_is_seen_at_once() {
+fn a_prompt_without_a_newline_is_shown_at_once() {
     let mut running = Run::job("-n 1").sh("printf 'name? '; read x; echo hello $x").stdin_open().start();
     running.await_out("name? ", 1);
     running.write(b"you\n");
@@ -135,7 +135,7 @@ fn a_prompt_is_seen_at_once() {
 }
 
 #[test]
-fn output_and_error_stay_apart() {
+fn stdout_and_stderr_stay_separate() {
     let outcome = Run::job("-n 2 --virtual-nodes 2").sh("echo out; echo err >&2").succeed();
     assert_eq!(outcome.out(), "out\nout\n");
     assert_eq!(outcome.err(), "err\nerr\n");
@@ -155,7 +155,7 @@ fn a_large_output_arrives_whole() {
 }
 
 #[test]
-fn what_was_written_before_a_kill_arrives() {
+fn output_written_before_a_kill_arrives() {
     for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
         let script =
             format!("test $WIREUP_RANK = 1 || exec sleep 1000; {} lines 20000 50; kill -9 $$", plain("spew").display());
@@ -166,7 +166,7 @@ fn what_was_written_before_a_kill_arrives() {
 }
 
 #[test]
-fn a_full_disk_behind_stdout_is_said() {
+fn a_full_disk_behind_stdout_is_reported() {
     for program in ["echo x", "seq 100000"] {
         let outcome = Run::shell(&format!("exec $WIREUP run -n 2 {program} >/dev/full")).finish().expect_code(125);
         outcome.expect_err_line(&["No space left"]);
@@ -174,14 +174,14 @@ fn a_full_disk_behind_stdout_is_said() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_job() {
+fn a_reader_that_closes_stdout_ends_the_job() {
     let script = format!("$WIREUP run -n 2 --virtual-nodes 2 {} zeros | head -c 10", plain("spew").display());
     let outcome = Run::shell(&script).succeed();
     assert_eq!(outcome.stdout, [0; 10]);
 }
 
 #[test]
-fn files_by_rank() {
+fn output_dir_has_one_file_per_rank_and_stream() {
     let script = "cd $TMPDIR; $WIREUP run -n 3 --virtual-nodes 2 --output-dir out sh -c \
         'echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2' && grep -r . out | sort; rm -r out";
     let outcome = Run::shell(script).succeed();
@@ -195,7 +195,7 @@ fn files_by_rank() {
 
 /// The daemon holds stdout open and ignores SIGTERM and SIGHUP; the job ends nevertheless, and ends the daemon.
 #[test]
-fn a_daemon_that_holds_the_output_does_not_keep_the_job() {
+fn a_daemon_that_holds_the_output_does_not_delay_the_end() {
     for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
         let outcome = Run::job(placement).arg(plain("holder")).succeed();
         assert_eq!(outcome.out().matches("daemon ").count(), 2, "{outcome}");
@@ -237,7 +237,7 @@ fn a_stopped_reader_does_not_delay_an_interrupt() {
 
 /// A user who gives up on the terminal can still end the job.
 #[test]
-fn a_second_interrupt_ends_even_without_a_reader() {
+fn a_second_interrupt_ends_a_job_with_a_stopped_reader() {
     let mut running = with_a_stopped_reader("exec sleep 1000");
     running.signal(Signal::INT);
     running.await_that("all ranks are gone", |running| !running.processes().iter().any(is_rank));
@@ -269,7 +269,7 @@ fn a_stopped_reader_does_not_delay_a_fence() {
 
 /// A stack larger than the address space: no thread can be created, as at the limit of processes.
 #[test]
-fn output_arrives_without_a_thread_to_write_it() {
+fn output_arrives_if_no_writer_thread_can_be_created() {
     let run = Run::job("-n 2 --virtual-nodes 2 --label").env("RUST_MIN_STACK", (1u64 << 50).to_string());
     let outcome = run.sh("echo out; echo err >&2").succeed();
     assert_eq!(outcome.sorted_lines(), ["[0] out", "[1] out"]);
@@ -278,7 +278,7 @@ fn output_arrives_without_a_thread_to_write_it() {
 
 /// Like any other program before `head`.
 #[test]
-fn a_reader_that_leaves_is_no_news() {
+fn a_reader_that_closes_stdout_is_not_reported() {
     for redirect in ["", "2>&1"] {
         let script = format!("{{ $WIREUP run -n 2 yes {redirect}; echo $? >&3; }} 3>&2 | head -n 1");
         let outcome = Run::shell(&script).succeed();
@@ -287,7 +287,7 @@ fn a_reader_that_leaves_is_no_news() {
 }
 
 #[test]
-fn a_second_run_does_not_mix_its_files_with_the_firsts() {
+fn a_second_run_replaces_the_output_files_of_the_first() {
     let script = "cd $TMPDIR; for run in first second; do $WIREUP run -n 2 --output-dir out sh -c \
         'echo $0; sleep 0.1; echo more; echo $0 >&2' $run || exit; done; cat out/rank.1.out out/rank.1.err; rm -r out";
     let outcome = Run::shell(script).succeed();
@@ -296,7 +296,7 @@ fn a_second_run_does_not_mix_its_files_with_the_firsts() {
 
 /// If the standard streams are closed, no other file may take their place; reading gives nothing.
 #[test]
-fn closed_standard_streams() {
+fn closed_standard_streams_do_not_disturb_a_job() {
     let script = "cd $TMPDIR; $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 1 && exec sleep 1000; \
         cat >input; echo x; echo y >&2; exit 7' <&- >&- 2>&-; echo code $?; wc -c <input; rm input";
     let outcome = Run::shell(script).succeed();

@@ -5,13 +5,13 @@ use crate::harness::Run;
 const IS_TERMINAL: &str = "test -t 0 && echo in; test -t 1 && echo out; test -t 2 && echo err; true";
 
 #[test]
-fn without_it_no_rank_has_one() {
+fn without_pty_no_rank_has_a_terminal() {
     let outcome = Run::job("-n 2").sh(IS_TERMINAL).succeed();
     assert_eq!(outcome.out(), "");
 }
 
 #[test]
-fn one_rank_gets_one() {
+fn with_pty_one_rank_has_a_terminal() {
     for placement in ["-n 2 --pty", "-n 2 --virtual-nodes 2 --pty"] {
         let outcome = Run::job(placement).sh(IS_TERMINAL).succeed();
         assert_eq!(outcome.out().replace('\r', ""), "in\nout\nerr\n", "{outcome}");
@@ -20,7 +20,7 @@ fn one_rank_gets_one() {
 
 /// Under a real terminal, made by `script`.
 #[test]
-fn its_size_is_that_of_the_users_terminal() {
+fn the_ptys_size_is_that_of_the_users_terminal() {
     let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };
     let inner = "stty rows 33 cols 77; $WIREUP run -n 1 --pty stty size";
     // If the input ended, `script` would send the end of file at some moment.
@@ -31,7 +31,7 @@ fn its_size_is_that_of_the_users_terminal() {
 
 /// `wireup run … &` and then `fg`: no signal tells the launcher that it is in the foreground now.
 #[test]
-fn what_is_typed_arrives_once_a_background_job_is_in_the_foreground() {
+fn typed_input_reaches_a_job_brought_to_the_foreground() {
     let Some(script) = crate::harness::peers::tool("/usr/bin/script") else { return };
     let Some(bash) = crate::harness::peers::tool("/bin/bash") else { return };
     let job = "$WIREUP run -n 1 sh -c 'echo ready; read x; echo got $x'";

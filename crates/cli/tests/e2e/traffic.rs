@@ -73,7 +73,7 @@ fn expect_same((name, scheme): (&str, ExchangeScheme), program: &Path, args: &st
 
 /// `wireup pmi exchange`: puts and fences in both dialects.
 #[test]
-fn text_clients() {
+fn text_clients_cause_the_simulated_traffic() {
     let round = |name| [Step::PutAs { name, value_bytes: 100 }, Step::Fence];
     // The measurements go through one last fence.
     let times = |name| Step::PutAs { name, value_bytes: 125 };
@@ -91,7 +91,7 @@ fn text_clients() {
 /// Our library: fences, allgathers and rings, several in progress at once, with few bytes and with so many that even `auto` leaves the
 /// tree.
 #[test]
-fn clients_of_our_own() {
+fn clients_of_our_library_cause_the_simulated_traffic() {
     let put = |name, value_bytes| Step::PutAs { name, value_bytes };
     for value_bytes in [18, 60_000] {
         let steps = [

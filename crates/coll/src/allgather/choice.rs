@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_bytes_go_from_tree_over_bruck_to_ring() {
+    fn growing_sizes_choose_tree_then_bruck_then_ring() {
         let mut seen = alloc::vec::Vec::new();
         for shift in 0..40 {
             let choice = choose(1024, 1 << shift);

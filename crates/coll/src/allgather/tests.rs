@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn a_lost_peer_is_waited_for(lens in lens(), lost in any::<u32>(), seed in any::<u64>()) {
+    fn no_peer_completes_without_a_lost_peer(lens in lens(), lost in any::<u32>(), seed in any::<u64>()) {
         let own = Own::new(lens);
         let n = own.blocks.len() as u32;
         let lost = lost % n;
@@ -211,7 +211,7 @@ proptest! {
 }
 
 #[test]
-fn any_number_of_peers() {
+fn allgathers_complete_with_any_number_of_peers() {
     for n in 1..=67 {
         let own = Own::new((0..n).map(|node| node % 5));
         for direct in DIRECT {
@@ -221,7 +221,7 @@ fn any_number_of_peers() {
 }
 
 #[test]
-fn names_and_numbers_are_taken_once() {
+fn scheme_names_and_numbers_are_unique() {
     let names: BTreeSet<_> = schemes().map(|(name, _)| name).collect();
     let numbers: BTreeSet<u8> = schemes().map(|(_, scheme)| scheme.into()).collect();
     assert_eq!((names.len(), numbers.len()), (DIRECT.len() + 2, DIRECT.len() + 2));
@@ -229,7 +229,7 @@ fn names_and_numbers_are_taken_once() {
 }
 
 #[test]
-fn what_has_too_many_rounds_goes_by_bruck() {
+fn too_many_rounds_for_the_ring_fall_back_to_bruck() {
     let fitting = |n| fitting(Collective::Fence, Algorithm::RING, n).map(|direct| direct.algorithm);
     assert_eq!((fitting(8192), fitting(8193)), (Ok(Algorithm::RING), Ok(Algorithm::BRUCK)));
     let bruck = find(Algorithm::BRUCK).unwrap();
@@ -240,7 +240,7 @@ fn what_has_too_many_rounds_goes_by_bruck() {
 
 /// The number of messages per peer is as each algorithm's file documents; every other peer's bytes arrive once.
 #[test]
-fn the_costs_are_as_told() {
+fn messages_and_bytes_per_peer_match_the_documentation() {
     for n in 1..40_usize {
         let own = Own::new((0..n).map(|node| node * 7 % 50));
         let log = n.next_power_of_two().ilog2() as usize;
@@ -256,7 +256,7 @@ fn the_costs_are_as_told() {
 
 /// The required bound for an allgather: 1.05 x (value + 1 byte) for 16 values of 18 bytes per node.
 #[test]
-fn headers_are_a_twentieth_at_most() {
+fn headers_add_at_most_five_percent() {
     let (values, value) = (16, 18);
     let own = Own::new([values * (value + 1); 256]);
     for algorithm in [Algorithm::RING, Algorithm::BRUCK] {
@@ -267,7 +267,7 @@ fn headers_are_a_twentieth_at_most() {
 }
 
 #[test]
-fn strangers_are_refused() {
+fn messages_from_the_wrong_sender_are_refused() {
     let own = Own::new([2]);
     for (algorithm, expected) in [(Algorithm::RING, 3), (Algorithm::BRUCK, 1)] {
         let mut peer = (find(algorithm).unwrap().new)(0, 4);
@@ -277,7 +277,7 @@ fn strangers_are_refused() {
 }
 
 #[test]
-fn says_whom_it_waits_for() {
+fn awaited_lists_the_missing_senders() {
     let peer = |algorithm| (find(algorithm).unwrap().new)(0, 5);
     let (mut ring, mut bruck) = (peer(Algorithm::RING), peer(Algorithm::BRUCK));
     assert_eq!((ring.awaited(), bruck.awaited()), (vec![4], vec![1, 2, 4]));

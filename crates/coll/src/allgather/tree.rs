@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_what_stays_small() {
+    fn small_parts_are_joined() {
         let mut peer = TreeGather::new(2, 3);
         assert_eq!(peer.child(1, data(b"c")), Ok(None));
         assert_eq!(peer.missing_children().collect::<Vec<_>>(), [0]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_contributes_twice() {
+    fn a_second_contribution_is_refused() {
         let mut peer = TreeGather::new(1, usize::MAX);
         assert_eq!(peer.own(data(b"a")), Ok(None));
         assert_eq!(peer.own(data(b"a")), Err(Refused::OwnTwice));
@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_order_completes_with_the_last(
+        fn gathering_completes_with_the_last_part_in_any_order(
             sizes in proptest::collection::vec((0usize..40, prop::bool::weighted(0.1)), 1..8),
             order in any::<u64>(),
             eager_max in prop_oneof![0usize..200, Just(usize::MAX)],

@@ -32,7 +32,7 @@ fn parse(text: &str, job_size: u32) -> Vec<u32> {
 }
 
 #[test]
-fn text_is_as_short_as_triples_allow() {
+fn mapping_text_is_as_short_as_triples_allow() {
     assert_eq!(text(&evenly(2, 8), 8, 2), "(vector,(0,2,4))");
     assert_eq!(text(&evenly(3, 7), 7, 3), "(vector,(0,1,3),(1,2,2))");
     assert_eq!(text(&by_node(2, 4), 4, 2), "(vector,(0,2,1))");
@@ -44,14 +44,14 @@ fn text_is_as_short_as_triples_allow() {
 }
 
 #[test]
-fn a_text_too_long_for_a_value_is_none() {
+fn a_mapping_text_too_long_for_a_value_is_omitted() {
     let slots: Vec<u32> = (0..400).map(|node| 1 + node % 2).collect();
     let mapping = Mapping::new(&by_slot(&slots, 600), 600, 400).expect("valid");
     assert_eq!(mapping.process_mapping(), None);
 }
 
 #[test]
-fn makers_make_no_more_blocks_than_needed() {
+fn placements_use_no_more_blocks_than_needed() {
     assert_eq!(evenly(4, 2), [block(0, 2, 1)]);
     assert_eq!(evenly(0, 2), []);
     assert_eq!(by_node(1000, 4), [block(0, 4, 1)]);
@@ -61,7 +61,7 @@ fn makers_make_no_more_blocks_than_needed() {
 }
 
 #[test]
-fn invalid_blocks_are_named() {
+fn invalid_blocks_give_distinct_errors() {
     let new = |blocks: &[Block], job_size, nodes| Mapping::new(blocks, job_size, nodes).err();
     assert_eq!(new(&[], 1, 1), Some(MappingError::Empty { job_size: 1 }));
     assert_eq!(new(&[block(0, 1, 1), block(0, 0, 1)], 1, 1), Some(MappingError::EmptyBlock { block: 1 }));
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn text_reads_back((blocks, job_size, nodes) in any_mapping()) {
+    fn mapping_text_reads_back_to_the_same_placement((blocks, job_size, nodes) in any_mapping()) {
         prop_assume!(job_size > 0);
         let mapping = Mapping::new(&blocks, job_size, nodes).expect("valid");
         let written = text(&blocks, job_size, nodes);
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn makers_place_all_ranks(slots in proptest::collection::vec(0u32..5, 1..20), job_size in 1u32..200, ppn in 1u32..9) {
+    fn every_placement_covers_all_ranks(slots in proptest::collection::vec(0u32..5, 1..20), job_size in 1u32..200, ppn in 1u32..9) {
         let nodes = slots.len() as u32;
         let even = Mapping::new(&evenly(nodes, job_size), job_size, nodes).expect("valid");
         let sizes: Vec<u32> = (0..nodes).map(|node| even.local_size(NodeId(node))).collect();

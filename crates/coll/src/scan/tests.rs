@@ -69,7 +69,7 @@ fn down(run: &mut Run, down_here: Down, places: &mut Vec<Place>) {
 
 proptest! {
     #[test]
-    fn every_process_learns_its_neighbours(tree in tree()) {
+    fn every_process_gets_its_neighbours_values(tree in tree()) {
         let mut size = 0;
         let (mut run, total) = up(&tree, &mut size);
         prop_assert_eq!(total.count as usize, size);
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_bytes_do_not_panic_the_decoder(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
         let payload = Bytes::from(bytes);
         if let Ok(up) = Up::decode(&payload) {
             prop_assert_eq!(up.encode(), payload);
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn any_counts_and_places_make_it_no_panic(counts in proptest::collection::vec(any::<u32>(), 1..5), before in any::<u32>()) {
+    fn process_counts_beyond_32_bits_are_refused(counts in proptest::collection::vec(any::<u32>(), 1..5), before in any::<u32>()) {
         let mut scan = RingScan::new(counts.len(), 1);
         let mut result = scan.own(vec![Bytes::from_static(b"own")]);
         for (index, count) in counts.iter().enumerate() {
@@ -106,7 +106,7 @@ proptest! {
 }
 
 #[test]
-fn one_process_alone_sees_itself() {
+fn a_single_process_is_its_own_neighbour() {
     let mut scan = RingScan::new(0, 1);
     let value = Bytes::from_static(b"me");
     assert_eq!(scan.own(vec![]), Err(Refused::Own { found: 0, expected: 1 }));
@@ -117,7 +117,7 @@ fn one_process_alone_sees_itself() {
 }
 
 #[test]
-fn messages_are_as_drawn() {
+fn the_byte_layout_matches_the_documentation() {
     let up = Up { count: 0x0102, left: Bytes::from_static(b"ab"), right: Bytes::from_static(b"c") };
     assert_eq!(up.encode()[..], *b"\x02\x01\0\0\x02ab\x01c");
     for bytes in [&b"\x02\x01\0"[..], b"\x02\x01\0\0\x02ab", b"\x02\x01\0\0\x02ab\x01", b"\x02\x01\0\0\0\0\0"] {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_not_given_twice_at_once() {
+    fn a_job_slot_in_use_is_not_given_to_another_job() {
         let reactor = Reactor::new().unwrap();
         let (mut jobs, mut keepers) = (Jobs { next: JobSlot::LAST, ..Jobs::default() }, Keepers::default());
         for job in [7, 1 << 25, 3] {

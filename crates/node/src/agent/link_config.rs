@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ssh_itself_is_believed() {
+    fn a_custom_shells_ssh_client_counts_only_if_the_parent_offers_it() {
         let client: IpAddr = "10.0.0.1".parse().unwrap();
         let (same, other) = (SocketAddr::new(client, 7), "10.0.0.9:7".parse().unwrap());
         let by_ssh = config(RemoteShell::Ssh(Vec::new()), 5);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_called_is_the_first_address_of_the_parent() {
+    fn the_ssh_client_comes_first_among_the_parents_addresses() {
         let by_ssh = config(RemoteShell::Ssh(Vec::new()), 5);
         let parent = ["10.0.0.9:7".to_owned(), "10.0.0.1:7".to_owned()];
         assert_eq!(by_ssh.with_caller(&parent), ["10.0.0.1:7", "10.0.0.9:7"]);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_was_reached_by_nobody() {
+    fn the_root_has_no_address_from_a_remote_shell() {
         assert_eq!(config(RemoteShell::Ssh(Vec::new()), 0).reached_at(), None);
     }
 }

@@ -39,7 +39,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_came_is_read_and_silence_is_an_error() {
+    fn a_silent_input_times_out_after_its_bytes_are_read() {
         let (reader, mut writer) = io::pipe().unwrap();
         let mut input = ReadTimeout { input: reader, silence_max: Duration::from_millis(1) };
         writer.write_all(b"abc").unwrap();

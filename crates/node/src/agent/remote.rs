@@ -239,7 +239,7 @@ mod tests {
         "#!/bin/sh\n[ \"$2\" = verify ] && exit $(test \"$3\" = right; echo $?)\necho \"$0\" \"$@\"\n";
 
     #[test]
-    fn a_node_without_it_says_so_takes_it_and_finds_it_again() {
+    fn a_missing_program_is_requested_verified_and_cached() {
         for shell in ["sh", "bash"] {
             let home = Place::new(shell);
             let look = command(How::Look, "/nowhere/wireup", BUILD, None);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launchers_place_is_looked_at_before_the_path() {
+    fn the_launchers_program_path_is_tried_before_the_search_path() {
         let home = Place::new("place");
         let program = home.0.join("wireup");
         std::fs::write(&program, PROGRAM).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_paths_are_not_given_to_a_shell() {
+    fn paths_with_shell_characters_are_not_given_to_a_shell() {
         for path in ["/a b/wireup", "/a'b/wireup", "/$(reboot)/wireup", "/a;b", "/ü"] {
             for how in [How::Plain, How::Look, How::Send] {
                 let words = command(how, path, BUILD, Some("right"));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_launchers_place_is_strange_the_path_is_searched_at_once() {
+    fn with_an_unsafe_launcher_path_only_the_search_path_is_used() {
         let plain = command(How::Plain, "/opt/wireup", BUILD, None);
         assert_eq!(plain, [b"/opt/wireup".to_vec(), b"agent".to_vec(), version().into_bytes()]);
         let home = Place::new("strange");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_is_a_link_is_not_used() {
+    fn a_cache_that_is_a_symbolic_link_is_not_used() {
         let home = Place::new("link");
         let elsewhere = home.0.join("elsewhere");
         let program = elsewhere.join(BUILD).join("wireup");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn old_builds_and_leftovers_go_and_the_rest_stays() {
+    fn only_old_builds_and_stale_leftovers_are_removed_from_the_cache() {
         let cache = Place::new("old");
         let now = std::time::SystemTime::now();
         let put = |path: &str, age: Duration| {

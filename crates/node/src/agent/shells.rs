@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_that_cannot_be_called_is_told_in_words() {
+    fn a_remote_shell_that_cannot_start_is_described_in_words() {
         let said =
             |step, what: &str, errno| match shell_failed(ShellId(1), SpawnError { step, what: what.into(), errno }) {
                 Input::ShellFailed { error, .. } => error.what,

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_looks_as_long_as_that_pays() {
+    fn spinning_becomes_rare_while_it_finds_nothing() {
         let mut spin = Spin::default();
         assert_eq!(spin.until_ns(5), None, "no agent has sent anything");
         let mut alone = Spin::new(1);

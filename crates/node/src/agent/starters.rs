@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_has_the_code_that_its_row_asks_for() {
+    fn every_start_method_matches_its_table_row() {
         for shell in RemoteShell::all(&["prog".to_owned()]) {
             let starter = shell.starter();
             match method(&shell) {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_is_called_by_a_step_as_many_are() {
+    fn a_single_host_is_also_started_by_an_srun_step() {
         let srun = RemoteShell::Srun(vec!["srun".into(), "-v".into()]);
         let program = program_for(&srun, "n1", vec![b"exec it".to_vec()]).expect("it needs no look-up");
         let argv: Vec<&str> = program.argv.iter().map(|word| std::str::from_utf8(word).expect("ASCII")).collect();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_job_is_told_to_a_step() {
+    fn step_environment_drops_ssh_and_slurm_variables_except_the_job_id() {
         let names =
             ["SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURMD_NODENAME", "SRUN_CPUS_PER_TASK", "PATH", "SSH_CONNECTION"];
         let env = step_environment(&Srun, names.into_iter().map(|name| (name.into(), "1".into())));

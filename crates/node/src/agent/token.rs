@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_come_back() {
+    fn tokens_round_trip() {
         let (slot, local) = (JobSlot(5), LocalRank(65_535));
         for token in [
             Token::Transport(Which::ALL[0]),

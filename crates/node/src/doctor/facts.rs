@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_facts() {
+    fn facts_and_directory_problems_of_this_machine_are_read() {
         let facts = read(None, None, Path::new("/nowhere at all"));
         assert!(facts.cpus > 0 && facts.kernel.starts_with("Linux ") && facts.clock_ns > 0, "{facts:?}");
         assert_eq!(facts.cwd_problem.as_deref(), Some("does not exist"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_left_out_for_a_reason() {
+    fn every_left_out_address_has_a_reason() {
         let own = |interface: &str, ip: &str, up, loopback| InterfaceAddress {
             interface: interface.into(),
             ip: ip.parse().unwrap(),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_control_group_counts() {
+    fn the_lowest_pids_max_of_all_control_groups_counts() {
         let mount = std::env::temp_dir().join(format!("wireup-doctor-groups-{}", std::process::id()));
         let deep = mount.join("a/b");
         fs::create_dir_all(&deep).unwrap();

@@ -126,7 +126,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_flood_is_let_in_bit_by_bit() {
+    fn a_flood_of_connections_is_accepted_over_several_turns() {
         let mut reactor = Reactor::new().unwrap();
         let listener = Listener::remote(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], true).unwrap();
         let address = listener.addresses().remove(0);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_listener_is_silent_until_its_time() {
+    fn a_paused_listener_reports_nothing_until_its_deadline() {
         let mut reactor = Reactor::new().unwrap();
         let listener = Listener::remote(&[IpAddr::V4(Ipv4Addr::LOCALHOST)], true).unwrap();
         let address = listener.addresses().remove(0);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_and_answers_survive() {
+    fn requests_and_answers_round_trip_and_debug_hides_tokens() {
         assert_eq!(Ask::read(&ask().encode()[..]).unwrap(), ask());
         assert!(!format!("{:?}", ask()).contains("[1, 1"), "tokens are not shown");
         let back = Back { address: "10.0.0.1".parse().unwrap(), took_ns: 7, failed: vec!["x".into()] };
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_prints_is_not_ours() {
+    fn other_shell_output_is_not_read_as_a_report() {
         for line in ["Last login: today", "wireup-report ", "wireup-report 0", "wireup-report zz", "wireup-report ffff"]
         {
             assert_eq!(Said::parse(line.as_bytes()), None, "{line}");
@@ -230,14 +230,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_input_breaks_the_decoders(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic_the_decoders(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Ask::read(&bytes[..]);
             let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             let _ = Said::parse(format!("{MARK}{digits}").as_bytes());
         }
 
         #[test]
-        fn half_a_question_is_an_error(cut in 0usize..100) {
+        fn a_cut_off_request_is_an_error(cut in 0usize..100) {
             let bytes = ask().encode();
             prop_assume!(cut < bytes.len());
             prop_assert!(Ask::read(&bytes[..cut]).is_err());

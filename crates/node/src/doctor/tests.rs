@@ -52,7 +52,7 @@ fn closed() -> String {
 }
 
 #[test]
-fn the_doctor_is_found_behind_a_dead_address() {
+fn the_doctor_is_reached_although_one_address_is_dead() {
     let listener = listener();
     let dead = closed();
     let addresses = [vec![dead.clone()], listener.addresses()].concat();
@@ -62,7 +62,7 @@ fn the_doctor_is_found_behind_a_dead_address() {
 }
 
 #[test]
-fn whoever_does_not_know_the_token_is_not_the_doctor() {
+fn a_listener_without_the_token_is_not_taken_for_the_doctor() {
     let listener = listener();
     let addresses = listener.addresses();
     let problem = dial(&ask(token(3), addresses), listener, vec![token(1)]).unwrap_err();
@@ -70,7 +70,7 @@ fn whoever_does_not_know_the_token_is_not_the_doctor() {
 }
 
 #[test]
-fn nobody_there_is_told_by_address() {
+fn failed_connections_to_the_doctor_are_reported_by_address() {
     let dead = closed();
     let problem = dial(&ask(token(3), vec![dead.clone()]), listener(), vec![token(3)]).unwrap_err();
     assert!(problem.starts_with(&dead) && problem.contains("refused"), "{problem}");

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_become_ranges() {
+    fn consecutive_host_names_collapse_to_ranges() {
         assert_eq!(collapsed("n2 n3 n4 n5"), "n[2-5]");
         assert_eq!(collapsed("n3 n4 n5 n7"), "n[3-5,7]");
         assert_eq!(collapsed("n8 n9 n10"), "n[8-10]");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_are_cut() {
+    fn long_host_lists_are_cut_short() {
         let names: Vec<String> = (0..12).map(|index| format!("host{}", "x".repeat(index))).collect();
         let text = collapse_short(names.iter().map(String::as_str));
         assert!(text.ends_with("... (12 in all)") && text.split(',').count() == 9, "{text}");
@@ -137,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_collapsed_expands_to_the_same(names in proptest::collection::vec("[a-c]{0,2}[0-2]{0,3}[a-b-]{0,1}[0-1]{0,2}x", 1..30)) {
+        fn collapsed_names_expand_to_the_same_names(names in proptest::collection::vec("[a-c]{0,2}[0-2]{0,3}[a-b-]{0,1}[0-1]{0,2}x", 1..30)) {
             prop_assume!(names.iter().all(|name| !name.starts_with('-')));
             let text = collapse(names.iter().map(String::as_str));
             let expanded = expand(&text).expect("own text is valid");

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_bounded_before_they_are_written_out() {
+    fn too_long_host_lists_are_refused_before_expansion() {
         assert_eq!(
             expand("n[1-3,07-09],gpu5"),
             Ok(["n1", "n2", "n3", "n07", "n08", "n09", "gpu5"].map(Into::into).to_vec())

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_stand_behind_a_colon() {
+    fn slots_follow_a_colon() {
         let slots = |word: &str| Pattern::parse(word).expect(word).slots;
         assert_eq!(slots("n1:8"), Some(8));
         assert_eq!(slots("n[1-2]:0"), Some(0));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_uses_of_brackets_are_told_apart() {
+    fn brackets_of_ranges_and_of_ipv6_addresses_are_distinguished() {
         assert_eq!(names("[fd00::1]"), ["fd00::1"]);
         assert_eq!(names("root@[fe80::1%eth0]:2"), ["root@fe80::1%eth0"]);
         assert!(refused("fd00::1").contains("put an IPv6 address into brackets"));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_named() {
+    fn malformed_host_patterns_are_refused_with_the_reason() {
         assert!(refused("").contains("a host name is missing"));
         assert!(refused(":4").contains("a host name is missing"));
         assert!(refused("root@:4").contains("a host name is missing"));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_does_not_expand() {
+    fn counting_hosts_does_not_expand_the_pattern() {
         let pattern = Pattern::parse("n[1-999999999999999999][1-999999999999999999]").expect("a pattern");
         assert_eq!(pattern.count(), u64::MAX);
     }

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_in_turn_get_every_allowed_cpu() {
+    fn thread_binding_is_round_robin_and_even_binding_needs_enough_cpus() {
         let cpus = bind::allowed().unwrap().len() as u16;
         let batch = Batch::from_plan(&plan(2 * cpus, BindTo::Thread, StdinTarget::None, false)).unwrap();
         let sets: Vec<CpuSet> =
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_share_a_session_where_their_node_has_the_machine() {
+    fn ranks_share_a_session_unless_their_node_shares_the_machine() {
         let alone = plan(2, BindTo::None, StdinTarget::None, false);
         for shares_machine in [false, true] {
             let batch = Batch::from_plan(&SpawnPlan { shares_machine, ..alone.clone() }).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_input_goes_to_whom_it_was_meant_for() {
+    fn standard_input_goes_only_to_the_chosen_ranks() {
         let kinds = |stdin, inherit| -> Vec<StdinKind> {
             let batch = Batch::from_plan(&plan(2, BindTo::None, stdin, inherit)).unwrap();
             batch.processes.into_iter().map(|process| process.stdin).collect()

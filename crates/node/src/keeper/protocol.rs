@@ -199,7 +199,7 @@ mod tests {
     use wireup_os::files::null;
 
     #[test]
-    fn descriptors_find_their_places_again() {
+    fn process_descriptors_survive_split_and_join() {
         let (out, pty) = (null().unwrap(), null().unwrap());
         let numbers = [out.as_raw_fd(), pty.as_raw_fd()];
         let (present, fds) = ProcessFds { stdout: Some(out), pty: Some(pty), ..ProcessFds::default() }.split();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_follows_unless_it_is_taken_back() {
+    fn a_stop_follows_its_signal_unless_a_continue_cancels_it() {
         let mut stops = Stops::default();
         stops.on_signal(None, SIGTSTP, 0);
         stops.on_signal(Some(3), SIGTSTP, 10);

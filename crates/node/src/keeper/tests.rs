@@ -159,7 +159,7 @@ fn wait_until_gone(pid: u32) {
 }
 
 #[test]
-fn three_hundred_start_and_end_once_each() {
+fn three_hundred_processes_start_and_end_once_each() {
     let mut bench = Bench::new();
     bench.run(batch(&["true"], (0..300).map(Process::new).collect()));
     assert_eq!(bench.reported.len(), 300);
@@ -174,7 +174,7 @@ fn three_hundred_start_and_end_once_each() {
 }
 
 #[test]
-fn an_agent_that_reads_late_misses_nothing() {
+fn an_agent_that_reads_late_misses_no_report() {
     let mut bench = Bench::new();
     let processes = (0..600).map(|slot| Process { pmi: true, ..Process::new(slot) });
     bench.request(&Request::Spawn(batch(&["true"], processes.collect())));
@@ -198,7 +198,7 @@ fn exit_codes_and_signals_are_reported() {
 }
 
 #[test]
-fn umask_limits_environment_group_and_affinity_are_as_asked() {
+fn umask_limits_environment_group_and_affinity_are_as_requested() {
     assert_eq!(shell("umask; ulimit -Sn; pwd", |_| {}).1, "0027\n77\n/\n");
     let own = |process: &mut Process| process.env = strings(&["A=1", "B=2", "A=3"]);
     assert_eq!(shell("env | grep -E '^(A|B|SHARED)=' | sort", own).1, "A=3\nB=2\nSHARED=yes\n");
@@ -211,7 +211,7 @@ fn umask_limits_environment_group_and_affinity_are_as_asked() {
 
 /// A keeper starts the ranks of several jobs in sequence, and the processes that serve them.
 #[test]
-fn limits_of_a_batch_do_not_bind_the_next_one() {
+fn limits_of_one_batch_do_not_apply_to_the_next() {
     let own = |resource| rustix::process::getrlimit(resource).current;
     let here = [rustix::process::Resource::Fsize, rustix::process::Resource::Core].map(own);
     let words = here.map(|soft| soft.map_or("unlimited".to_owned(), |bytes| (bytes / 512).to_string()));
@@ -226,7 +226,7 @@ fn limits_of_a_batch_do_not_bind_the_next_one() {
 }
 
 #[test]
-fn failures_name_step_and_errno() {
+fn start_failures_name_step_and_errno() {
     let directory = scratch("failures");
     let script = |name: &str, text: &str, mode: u32| {
         use std::os::unix::fs::PermissionsExt;
@@ -268,7 +268,7 @@ fn failures_name_step_and_errno() {
 }
 
 #[test]
-fn standard_input_is_bytes_or_a_pipe_or_nothing() {
+fn standard_input_is_bytes_a_pipe_or_empty() {
     let secret = vec![b'x'; 300_000];
     let bytes = |process: &mut Process| process.stdin = StdinKind::Bytes(secret.clone());
     assert_eq!(shell("wc -c", bytes).1.trim(), "300000");
@@ -281,7 +281,7 @@ fn standard_input_is_bytes_or_a_pipe_or_nothing() {
 }
 
 #[test]
-fn a_rank_sees_its_streams_and_its_pmi_socket_and_nothing_else() {
+fn a_rank_inherits_only_its_streams_and_its_pmi_socket() {
     // The next descriptor is the one with which `ls` reads the directory.
     let (_, list) = shell("ls /proc/self/fd; echo $PMI_FD; echo hi >&3", |process| process.pmi = true);
     assert_eq!(list, "0\n1\n2\n3\n4\n3\n");
@@ -296,7 +296,7 @@ fn a_rank_sees_its_streams_and_its_pmi_socket_and_nothing_else() {
 }
 
 #[test]
-fn a_terminal_is_all_three_streams_and_controls_its_session() {
+fn a_terminal_serves_all_three_streams_and_controls_the_session() {
     let script = "tty; stty size; test -t 0 && test -t 2 && echo all; ps -o tty= -p $$ | cut -c1-4";
     let (_, output) = shell(script, |process| process.pty = Some((33, 99)));
     let lines: Vec<&str> = output.lines().map(str::trim_end).collect();
@@ -305,7 +305,7 @@ fn a_terminal_is_all_three_streams_and_controls_its_session() {
 }
 
 #[test]
-fn signals_reach_one_or_all_groups_also_early_ones() {
+fn signals_reach_one_or_all_process_groups_even_during_start() {
     let mut bench = Bench::new();
     let sleepers = |first: u32| batch(&["sh", "-c", "sleep 100"], (first..first + 40).map(Process::new).collect());
     bench.start(sleepers(0));
@@ -342,7 +342,7 @@ fn hidden(bench: &mut Bench, slot: u32) -> u32 {
 }
 
 #[test]
-fn a_sweep_finds_hidden_grandchildren_and_the_keeper_goes_on() {
+fn a_sweep_kills_hidden_grandchildren_and_the_keeper_keeps_running() {
     let mut bench = Bench::new();
     let hidden = hidden(&mut bench, 0);
     bench.request(&Request::Sweep);
@@ -354,7 +354,7 @@ fn a_sweep_finds_hidden_grandchildren_and_the_keeper_goes_on() {
 }
 
 #[test]
-fn the_death_of_the_agent_ends_all() {
+fn an_agents_death_ends_its_keeper_and_all_its_processes() {
     let (near, far) = socket::pair().unwrap();
     let Fork::Parent { child: agent } = process::fork().unwrap() else {
         let mut bench = Bench::new();
@@ -375,7 +375,7 @@ fn the_death_of_the_agent_ends_all() {
 }
 
 #[test]
-fn the_death_of_the_keeper_ends_its_ranks_and_the_agent_collects_the_rest() {
+fn a_keepers_death_ends_its_ranks_and_the_agent_kills_the_rest() {
     let Fork::Parent { child: agent } = process::fork().unwrap() else {
         process::set_subreaper().unwrap();
         let mut bench = Bench::new();
@@ -397,7 +397,7 @@ fn the_death_of_the_keeper_ends_its_ranks_and_the_agent_collects_the_rest() {
 }
 
 #[test]
-fn a_dead_agent_leaves_a_usable_terminal() {
+fn the_keeper_restores_the_terminal_of_a_dead_agent() {
     let (_master, slave) = wireup_os::pty::open(24, 80).unwrap();
     let echoes = || rustix::termios::tcgetattr(&slave).unwrap().local_modes.contains(rustix::termios::LocalModes::ECHO);
     let saved = wireup_os::pty::SavedTerminal::of(&slave).unwrap();
@@ -420,7 +420,7 @@ fn a_dead_agent_leaves_a_usable_terminal() {
 }
 
 #[test]
-fn a_start_that_the_kernel_refuses_leaves_the_keeper_at_work() {
+fn a_start_refused_by_the_kernel_does_not_stop_the_keeper() {
     let mut bench = Bench::new();
     let huge = vec![b'x'; 200 << 10];
     let argv = vec![b"true".to_vec(), huge];
@@ -433,7 +433,7 @@ fn a_start_that_the_kernel_refuses_leaves_the_keeper_at_work() {
 }
 
 #[test]
-fn nobody_waits_for_ever_for_a_keeper() {
+fn closing_a_stopped_keeper_times_out() {
     let mut bench = Bench::new();
     bench.start(batch(&["sleep", "1000"], vec![Process::new(0)]));
     let (pid, rank) = (bench.keeper.pid(), bench.reported[&0].pid);

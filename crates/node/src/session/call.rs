@@ -288,7 +288,7 @@ mod tests {
 
     /// `kill 0` would end the shell of the user who types it.
     #[test]
-    fn a_process_without_a_number_is_not_to_be_killed() {
+    fn errors_suggest_kill_only_with_a_nonzero_process_id() {
         let words = |pid| {
             let name = || "s".to_owned();
             [CallError::Silent { name: name(), pid }, CallError::Garbled { name: name(), pid }].map(|e| e.to_string())

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_at_once_is_passed_on_with_what_follows() {
+    fn a_prompt_caller_is_passed_on_with_its_first_bytes() {
         let mut bench = Bench::new("once");
         let near = bench.call();
         rustix::io::write(&near, &[&Spoken::OURS.encode()[..], b"more"].concat()).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_waits_for_a_while() {
+    fn a_slow_greeting_is_accepted_and_a_silent_caller_times_out() {
         let mut bench = Bench::new("slow");
         let (near, silent) = (bench.call(), bench.call());
         assert!(bench.taken().is_empty());
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_other_protocols_are_told_ours_and_left() {
+    fn a_caller_of_another_version_gets_ours_and_is_disconnected() {
         let mut bench = Bench::new("versions");
         let old = Spoken { lowest: 1, highest: 2 }.encode();
         for said in [&old[..], b"GET / HTTP/1.1\r\n"] {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_house_is_never_overfull() {
+    fn waiting_callers_are_limited_and_a_new_caller_is_still_served() {
         let mut bench = Bench::new("full");
         let mut calls = Vec::new();
         for _ in 0..GUESTS_MAX + 20 {

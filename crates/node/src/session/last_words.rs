@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_from_its_beginning() {
+    fn a_log_is_shortened_to_its_panic_or_its_last_lines() {
         let text = "warning\nthread 'main' panicked at a.rs:7:\nno \x1b room\nnote: run with\n  0: rust\n  1: rust\n";
         assert_eq!(shorten(text), "thread 'main' panicked at a.rs:7:; no   room; note: run with");
         assert_eq!(shorten("1\n\n2\n3\n4\n"), "2; 3; 4");

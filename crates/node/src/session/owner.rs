@@ -46,7 +46,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_end_is_seen() {
+    fn the_end_of_the_owner_process_is_noticed() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let owner = Owner { pid: child.id(), fd: process::open_pid(child.id()).unwrap() };
         let gone = |owner: &Owner| wireup_os::socket::wait(owner, true, false, Some(Duration::ZERO)).unwrap();

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_file_names_without_surprises() {
+    fn session_names_are_plain_file_names() {
         for good in ["default", "lab-2", "a.b_c", "9"] {
             assert!(is_name(good), "{good}");
         }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_made_for_its_owner_alone() {
+    fn a_session_directory_is_made_private() {
         let folder = Folder::new("made");
         let above = folder.open();
         assert!(enter(&above, &folder.0, "s", false).unwrap().is_none());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_enter_or_have_put_there_is_refused() {
+    fn open_foreign_or_linked_session_directories_are_refused() {
         let folder = Folder::new("refused");
         let above = folder.open();
         let refused = |name: &str| enter(&above, &folder.0, name, true).expect_err(name).to_string();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn one_claims_it_and_all_goes_with_it() {
+    fn a_session_directory_has_one_owner_and_is_removed_whole() {
         let folder = Folder::new("claim");
         let path = folder.0.join("base/s");
         fs::create_dir_all(&path).unwrap();

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_to_the_end() {
+    fn spooled_output_is_read_up_to_its_end() {
         let (place, path) = place("read");
         let spool = Spool::create(&place, JobId(7), "./a").unwrap();
         let mut reader = Reader::open_at(place.try_clone().unwrap(), JobId(7)).unwrap();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_bounded_and_so_are_spools() {
+    fn spool_size_and_number_of_finished_spools_are_bounded() {
         let (place, path) = place("bounded");
         let spool = Spool::create(&place, JobId(0), "./a").unwrap();
         let chunk = "x".repeat(1 << 20);

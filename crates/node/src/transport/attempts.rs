@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_waits_for_its_time_or_a_failure() {
+    fn the_next_attempt_waits_for_its_time_or_a_failure() {
         let [a, b, c] = addresses()[..] else { panic!("three") };
         let mut attempts = Attempts::new(addresses());
         assert_eq!(attempts.next(1_000), Some((Attempt(0), a)));
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn without_addresses_it_is_over_at_once() {
+    fn without_addresses_the_attempts_are_over_at_once() {
         let mut attempts = Attempts::<SocketAddr>::new(Vec::new());
         assert_eq!(attempts.next(0), None);
         assert_eq!(attempts.over().as_deref(), Some("it offers no address to connect to"));
     }
 
     #[test]
-    fn other_ways_follow_those_that_failed() {
+    fn added_addresses_are_tried_after_all_others_failed() {
         let mut attempts = Attempts::new(vec!["by pigeon"]);
         attempts.next(5);
         attempts.on_failure(Attempt(0), "it rains");

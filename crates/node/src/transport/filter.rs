@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn names_addresses_and_networks_are_told_apart() {
+    fn filters_distinguish_names_addresses_and_networks() {
         assert_eq!(Filter::parse("ib0"), Ok(Filter::Interface("ib0".into())));
         assert_eq!(Filter::parse(" 10.1.2.3 "), Ok(Filter::Address("10.1.2.3".parse().unwrap())));
         assert_eq!(Filter::parse("[fd00::1]"), Filter::parse("fd00::1"));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_contain_what_has_their_leading_bits() {
+    fn a_network_contains_addresses_with_its_leading_bits() {
         let contains = |network: &str, ip: &str| Network::parse(network).unwrap().contains(ip.parse().unwrap());
         assert!(contains("10.1.0.0/16", "10.1.255.255"));
         assert!(!contains("10.1.0.0/16", "10.2.0.0"));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_takes_the_networks_behind_that_interface() {
+    fn an_interface_filter_takes_the_networks_of_that_interface() {
         let mine = [own("eth0", "10.0.0.1", 24), own("ib0", "10.1.0.1", 24)];
         let filter = Filter::parse("ib0").unwrap();
         assert!(!filter.takes(&mine[0]) && filter.takes(&mine[1]));

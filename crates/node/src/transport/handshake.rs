@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_learn_enough_at_any_split() {
+    fn the_handshake_completes_with_bytes_split_anywhere() {
         let secret = Secret([7; 32]);
         for step in [1, 5, 1000] {
             let mut to_parent = Vec::new();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn another_secret_is_refused_at_the_first_message() {
+    fn a_wrong_secret_is_refused_at_the_first_message() {
         let (mut to_parent, mut out) = (Vec::new(), Vec::new());
         Handshake::dial(&Secret([1; 32]), TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
         let parent = Handshake::listen(&Secret([2; 32]), TERMS).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn other_terms_are_refused_at_the_first_message() {
+    fn different_terms_are_refused_at_the_first_message() {
         let secret = Secret([7; 32]);
         let others = [
             Terms { encrypt: true, ..TERMS },
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_answered_and_goes_no_further() {
+    fn a_child_of_another_version_is_answered_and_then_refused() {
         let secret = Secret([7; 32]);
         let (mut to_parent, mut to_child, mut confirm) = (Vec::new(), Vec::new(), Vec::new());
         let child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_of_another_version_is_named() {
+    fn a_child_refuses_a_parent_of_another_version() {
         let secret = Secret([7; 32]);
         let (mut to_parent, mut to_child, mut confirm) = (Vec::new(), Vec::new(), Vec::new());
         let child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn it_offers_its_port_at_every_address() {
+    fn a_listener_offers_its_port_at_every_address() {
         let ips: Vec<IpAddr> = vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
         let listener = Listener::remote(&ips, false).unwrap();
         let port = listener.offered[0].port();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restricted_one_is_not_there_elsewhere() {
+    fn a_restricted_listener_refuses_other_addresses() {
         let ips: Vec<IpAddr> = ["127.0.0.1", "127.0.0.2"].map(|ip| ip.parse().unwrap()).to_vec();
         let elsewhere = "127.0.0.3".parse().unwrap();
         let one = Listener::remote(&ips[..1], true).unwrap();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_as_few_as_can_be() {
+    fn pieces_are_sealed_in_the_fewest_messages() {
         let (mut here, _) = ends();
         for (pieces, messages) in [
             (vec![0], 0),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_frame_is_sealed_bit_by_bit() {
+    fn a_long_frame_is_sealed_in_bounded_portions() {
         let (mut here, mut there) = ends();
         let frame: Bytes = (0..400_000u32).map(|byte| (byte % 251) as u8).collect();
         here.pieces().extend([Bytes::from_static(&[9; 16]), frame.clone()]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_open_and_only_once() {
+    fn sealed_messages_open_in_both_directions_and_only_once() {
         let (mut here, mut there) = ends();
         let one = sealed(&mut here, [Bytes::from_static(b"one")]);
         let two = sealed(&mut there, [Bytes::from_static(b"two")]);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn short_messages_and_ends_within_one_are_refused() {
+    fn too_short_messages_and_ends_within_a_message_are_refused() {
         for length in 0..TAG_LEN as u8 {
             let (_, mut there) = ends();
             let mut wire = vec![length, 0];

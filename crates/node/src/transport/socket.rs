@@ -138,7 +138,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn pieces_leave_in_order_and_what_does_not_fit_stays() {
+    fn pieces_leave_in_order_and_unsent_bytes_stay() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut socket = Socket::local(ours.into());
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_before_the_connection_is_there() {
+    fn nothing_is_sent_before_the_connection_is_established() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = Socket::dialled(socket::dial(listener.local_addr().unwrap(), None).unwrap());
         assert_eq!(socket.write(b"x").unwrap_err().kind(), io::ErrorKind::WouldBlock);

@@ -36,7 +36,7 @@ mod tests {
     use std::ptr::null;
 
     #[test]
-    fn up_to_the_null_pointer() {
+    fn arguments_end_at_the_null_pointer() {
         let argv = [c"wireup".as_ptr(), c"".as_ptr(), c"\xff".as_ptr(), null()];
         let mut arguments = Argv(argv.as_ptr()).arguments();
         assert_eq!(arguments.next().unwrap(), "wireup");

@@ -132,7 +132,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn children_and_grandchildren_are_listed_both_ways() {
+    fn children_and_grandchildren_are_listed_by_both_methods() {
         let script = "sleep 60 & sleep 60 & echo $!; wait";
         let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_that_has_the_number_of_one_of_ours_is_left_alone() {
+    fn a_process_with_a_reused_number_is_not_killed() {
         let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
         let (pid, own) = (sleeper.id(), HashSet::from([own_pid()]));
         assert!(!kill_one(pid, &HashSet::from([pid]), None).unwrap(), "its parent is not in the set");

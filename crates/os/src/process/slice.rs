@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_slice_changes_and_children_inherit_it() {
+    fn only_the_slice_changes_and_threads_inherit_it() {
         alone(|| {
             let before = Attributes::own().unwrap();
             shorten_slice();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn another_policy_stays() {
+    fn another_scheduling_policy_is_left_unchanged() {
         alone(|| {
             let before = Attributes::own().unwrap();
             assert!(Attributes { policy: libc::SCHED_IDLE as u32, ..before }.apply());

@@ -20,7 +20,7 @@ fn sleep_until_killed() -> ! {
 }
 
 #[test]
-fn exit_codes_and_signals_are_told_apart() {
+fn exit_codes_and_signals_are_distinguished() {
     for code in [0u8, 7, 255] {
         let Fork::Parent { child } = fork().unwrap() else { leave(i32::from(code)) };
         assert_eq!(wait_for(child).unwrap(), Ended::Exited(code));
@@ -43,7 +43,7 @@ fn a_blocked_signal_is_read_from_its_descriptor() {
 }
 
 #[test]
-fn a_subreaper_kills_and_reaps_what_its_children_left() {
+fn a_subreaper_kills_and_reaps_orphaned_grandchildren() {
     in_child(|| {
         set_subreaper().unwrap();
         let Fork::Parent { child } = fork().unwrap() else {
@@ -66,7 +66,7 @@ fn a_subreaper_kills_and_reaps_what_its_children_left() {
 }
 
 #[test]
-fn only_the_young_that_are_not_spared_are_killed() {
+fn only_younger_descendants_that_are_not_spared_are_killed() {
     in_child(|| {
         let sleeping = || match fork().unwrap() {
             Fork::Parent { child } => child,
@@ -93,7 +93,7 @@ fn the_soft_limit_of_open_files_is_raised() {
 }
 
 #[test]
-fn what_was_ignored_is_seen_and_may_stay_so() {
+fn ignored_signals_are_detected_and_may_stay_ignored() {
     in_child(|| {
         reset_dispositions(&[]);
         let all_default = (1..32).all(|signal| !is_ignored(signal));
@@ -108,7 +108,7 @@ fn what_was_ignored_is_seen_and_may_stay_so() {
 }
 
 #[test]
-fn closed_standard_streams_are_filled_and_open_ones_left() {
+fn closed_standard_streams_become_null_and_open_ones_stay() {
     use crate::files::{close_all_but, fill_standard_streams, null, pipe};
     use std::os::fd::{AsFd, AsRawFd};
     in_child(|| {
@@ -127,7 +127,7 @@ fn closed_standard_streams_are_filled_and_open_ones_left() {
 }
 
 #[test]
-fn who_began_with_a_variable_is_found_above() {
+fn the_ancestor_started_with_a_variable_is_found() {
     // In a forked child, the variable is found in its parent, which is this process.
     let environment = std::fs::read("/proc/self/environ").unwrap();
     let known = environment.split(|byte| *byte == 0).find(|pair| !pair.is_empty()).expect("some variable").to_vec();

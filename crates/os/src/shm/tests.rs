@@ -18,7 +18,7 @@ fn received(memory: &SealedMemory) -> OwnedFd {
 }
 
 #[test]
-fn what_was_filled_in_is_read_by_all() {
+fn the_initial_content_is_read_by_every_mapping() {
     let memory = SealedMemory::new("test", 10_000, |bytes| bytes[9_998..].copy_from_slice(b"ab")).unwrap();
     let fd = received(&memory);
     drop(MappedRegion::read_only(&fd, 10_000).unwrap());
@@ -32,7 +32,7 @@ fn what_was_filled_in_is_read_by_all() {
 }
 
 #[test]
-fn a_client_cannot_change_it() {
+fn a_client_cannot_change_sealed_memory() {
     let memory = sealed(&[7; 8192]);
     let fd = received(&memory);
     // Also reopened, in case only the mode of the received descriptor prevents writing.
@@ -58,20 +58,20 @@ fn a_client_cannot_change_it() {
 }
 
 #[test]
-fn it_is_not_inherited() {
+fn memory_descriptors_are_not_inherited() {
     let memory = sealed(b"x");
     let flags = rustix::io::fcntl_getfd(&memory).unwrap();
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
 }
 
 #[test]
-fn what_was_tried_is_said() {
+fn a_failure_names_the_failed_step() {
     let error = SealedMemory::new(&"x".repeat(300), 1, |_| unreachable!()).unwrap_err();
     assert_eq!(error.to_string(), "making a memory file failed: Invalid argument (os error 22)");
 }
 
 #[test]
-fn an_arena_is_written_here_alone() {
+fn only_the_owner_can_write_an_arena() {
     let mut memory = ArenaMemory::new("test", 4 * 4096).unwrap();
     memory.bytes_mut(4096, 3).unwrap().copy_from_slice(b"one");
     let fd = memory.share().unwrap();

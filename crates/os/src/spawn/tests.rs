@@ -63,7 +63,7 @@ fn shell(script: &str, change: impl FnOnce(&mut Command<'_>)) -> String {
 }
 
 #[test]
-fn environment_umask_and_group_are_as_asked() {
+fn environment_umask_and_group_are_as_requested() {
     assert_eq!(shell("echo $LC_ALL $OWN", |_| {}), "C 1");
     assert_eq!(shell("umask", |command| command.umask = 0o27), "0027");
     let ids = shell("echo $$; cut -d' ' -f5 /proc/$$/stat", |_| {});
@@ -72,7 +72,7 @@ fn environment_umask_and_group_are_as_asked() {
 }
 
 #[test]
-fn a_session_is_shared_or_a_childs_own() {
+fn a_child_shares_the_session_or_leads_its_own() {
     let script = "cut -d' ' -f5,6 /proc/$$/stat; echo $$";
     let ids = |session| {
         let told = shell(script, |command| command.session = session);
@@ -88,7 +88,7 @@ fn a_session_is_shared_or_a_childs_own() {
 
 /// The limits must not apply to this process.
 #[test]
-fn limits_bind_the_child_alone() {
+fn limits_apply_only_to_the_child() {
     let before = [Resource::Nofile, Resource::Fsize, Resource::Core].map(getrlimit);
     let limits: &Limits = Box::leak(Box::new(Limits::new([
         (Resource::Nofile, 99),
@@ -102,7 +102,7 @@ fn limits_bind_the_child_alone() {
 }
 
 #[test]
-fn affinity_and_directory_are_as_asked() {
+fn affinity_and_directory_are_as_requested() {
     let cpu = crate::bind::allowed().unwrap().iter().last().unwrap();
     let one: &CpuSet = Box::leak(Box::new([cpu].into_iter().collect()));
     let list = shell("grep Cpus_allowed_list /proc/self/status | cut -f2", |command| command.cpus = Some(one));
@@ -111,7 +111,7 @@ fn affinity_and_directory_are_as_asked() {
 }
 
 #[test]
-fn many_are_under_way_at_once_and_each_is_told_once() {
+fn many_concurrent_starts_are_each_reported_once() {
     let null = high(null().unwrap());
     let mut spawner = Spawner::new(8).unwrap();
     let yes = program("/bin/true", &["true"], None);
@@ -145,7 +145,7 @@ fn many_are_under_way_at_once_and_each_is_told_once() {
 }
 
 #[test]
-fn failures_name_their_step() {
+fn spawn_failures_name_their_step() {
     let directory = std::env::temp_dir().join(format!("wireup-spawn-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let file = |name: &str, text: &str| {

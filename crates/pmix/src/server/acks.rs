@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_found_whatever_their_numbers() {
+    fn new_client_sockets_are_found_even_with_reused_numbers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (mut acks, newcomers) = (Acks::new().unwrap(), Newcomers::default());
         let heard = |acks: &Acks, wait| wireup_os::socket::wait(acks.fd(), true, false, Some(wait)).unwrap();

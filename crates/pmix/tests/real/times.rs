@@ -10,7 +10,7 @@ use wireup_wire::pmix::{Answer, Ask, FromServer, ToServer};
 /// A measurement, not a test: from the start of the process to `Ready`, for jobs of 256 ranks.
 #[test]
 #[ignore = "prints times"]
-fn how_long_until_ready() {
+fn measures_the_time_until_a_server_is_ready() {
     need_headers!();
     for ppn in [1, 16, 64, 256] {
         let mut times = Vec::new();
@@ -37,7 +37,7 @@ fn how_long_until_ready() {
 /// ranks. Set `PMIX_MCA_gds` to compare stores.
 #[test]
 #[ignore = "prints times"]
-fn how_long_a_fence_takes() {
+fn measures_the_time_of_a_fence() {
     need_headers!();
     const NODES: u32 = 16;
     const PPN: u32 = 16;
@@ -91,7 +91,7 @@ fn how_long_a_fence_takes() {
 /// A measurement, not a test: the first get of a value from another node, without the time of agents and network.
 #[test]
 #[ignore = "prints times"]
-fn how_long_a_direct_get_takes() {
+fn measures_the_time_of_a_direct_get() {
     need_headers!();
     for round in 0..5 {
         let name = format!("get{round}");

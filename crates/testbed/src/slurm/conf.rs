@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_replace_what_they_name_and_add_what_is_new() {
+    fn given_options_replace_defaults_or_are_added() {
         let mut spec = Spec::new("x", 3);
         spec.slurm_cpus = 5;
         spec.slurm_options = vec!["killwait=9".into(), "TreeWidth=2".into()];

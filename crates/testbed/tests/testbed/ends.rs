@@ -23,7 +23,7 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn nothing_is_left_after_a_drop() {
+fn dropping_a_testbed_leaves_no_process() {
     let Some(testbed) = Testbed::start_or_skip(&spec(3)) else { return };
     let stubborn = "trap '' HUP TERM; setsid sleep 1000 >/dev/null 2>&1 </dev/null &";
     text(&mut on_hub(&testbed, "plainsh", &["n1", stubborn]));
@@ -37,7 +37,7 @@ fn nothing_is_left_after_a_drop() {
 }
 
 #[test]
-fn nothing_is_left_after_the_testbeds_process_was_killed() {
+fn killing_the_testbeds_process_leaves_no_process() {
     let Some(testbed) = Testbed::start_or_skip(&spec(3)) else { return };
     text(&mut on_hub(&testbed, "plainsh", &["n1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"]));
     let (own, pids) = (testbed.pid(), members(&testbed));
@@ -50,7 +50,7 @@ fn nothing_is_left_after_the_testbeds_process_was_killed() {
 }
 
 #[test]
-fn nothing_is_left_after_its_user_was_killed() {
+fn killing_the_program_that_runs_a_testbed_leaves_no_process() {
     if Testbed::start_or_skip(&spec(1)).is_none() {
         return;
     }
@@ -71,7 +71,7 @@ fn nothing_is_left_after_its_user_was_killed() {
 }
 
 #[test]
-fn a_persons_command_gives_its_exit_code() {
+fn the_run_command_returns_the_exit_code_of_its_program() {
     if Testbed::start_or_skip(&spec(1)).is_none() {
         return;
     }

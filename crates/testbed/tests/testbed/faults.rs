@@ -39,7 +39,7 @@ fn a_cut_node_is_silent_until_it_is_healed() {
 }
 
 #[test]
-fn a_node_without_power_says_nothing_and_holds_nothing() {
+fn a_powered_off_node_sends_nothing_and_has_no_processes() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     let (mut child, _answers) = echo(&testbed, "n1");
     let daemons = testbed.daemons(1);
@@ -56,7 +56,7 @@ fn a_node_without_power_says_nothing_and_holds_nothing() {
 }
 
 #[test]
-fn what_is_left_on_a_node_is_named() {
+fn processes_left_on_a_node_are_listed() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     assert!(testbed.await_idle(LIMIT));
     text(&mut on_hub(&testbed, "plainsh", &["n1", "setsid sleep 1000 >/dev/null 2>&1 </dev/null &"]));
@@ -69,7 +69,7 @@ fn what_is_left_on_a_node_is_named() {
 }
 
 #[test]
-fn files_and_disks_of_one_node_can_be_faked() {
+fn files_and_disks_of_one_node_can_be_replaced() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     let uname = text(&mut on_hub(&testbed, "sh", &["-c", "command -v uname"]));
     testbed.shadow(1, &uname, "#!/bin/sh\necho other\n", 0o755).expect("replace a file");

@@ -4,7 +4,7 @@ use wireup_testbed::Testbed;
 use super::{on_hub, spec, text};
 
 #[test]
-fn all_reach_all_by_name_over_both_protocols() {
+fn nodes_reach_each_other_by_name_over_ipv4_and_ipv6() {
     let Some(testbed) = Testbed::start_or_skip(&spec(3)) else { return };
     assert_eq!(testbed.hosts(), "n0,n1,n2");
     for suffix in ["", "-v6"] {
@@ -17,7 +17,7 @@ fn all_reach_all_by_name_over_both_protocols() {
 }
 
 #[test]
-fn many_nodes_talk_although_the_table_of_neighbours_is_small() {
+fn nodes_reach_all_others_in_a_testbed_of_forty() {
     let Some(testbed) = Testbed::start_or_skip(&spec(40)) else { return };
     let all = "for i in 0 1 2 3 4 5 6 7 8 9; do for j in '' 1 2 3; do plainsh n$j$i hostname || exit 1; done; done";
     for from in ["n0", "n39"] {
@@ -27,7 +27,7 @@ fn many_nodes_talk_although_the_table_of_neighbours_is_small() {
 }
 
 #[test]
-fn a_node_has_its_own_processes_folders_and_host_name() {
+fn a_node_has_its_own_folders_and_host_name() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     let script = "hostname; ls -A /tmp /dev/shm ~; cat /proc/1/comm; echo mine >/tmp/x; exec sleep 0";
     let words = text(testbed.in_node(1, "sh").args(["-c", script]));
@@ -40,7 +40,7 @@ fn a_node_has_its_own_processes_folders_and_host_name() {
 }
 
 #[test]
-fn shared_folders_are_seen_by_nodes() {
+fn shared_folders_are_visible_on_nodes() {
     let folder = std::env::temp_dir().join(format!("wireup-testbed-share-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("temporary folder");
     std::fs::write(folder.join("file"), "seen").expect("temporary file");
@@ -55,7 +55,7 @@ fn shared_folders_are_seen_by_nodes() {
 }
 
 #[test]
-fn the_trap_has_one_address_everywhere() {
+fn docker0_has_the_same_address_on_hub_and_nodes() {
     let Some(testbed) = Testbed::start_or_skip(&spec(1)) else { return };
     let script = "cat /proc/net/fib_trie; cat /proc/net/dev";
     for words in
@@ -66,7 +66,7 @@ fn the_trap_has_one_address_everywhere() {
 }
 
 #[test]
-fn clocks_differ_by_the_offsets_told() {
+fn clocks_differ_by_the_specified_offsets() {
     let mut spec = spec(2);
     spec.clock_offsets = true;
     let Some(testbed) = Testbed::start_or_skip(&spec) else { return };
@@ -82,7 +82,7 @@ fn clocks_differ_by_the_offsets_told() {
 }
 
 #[test]
-fn traffic_is_counted() {
+fn traffic_between_nodes_is_counted() {
     let Some(testbed) = Testbed::start_or_skip(&spec(2)) else { return };
     let before = testbed.traffic().expect("counters");
     text(&mut on_hub(&testbed, "plainsh", &["n0", "plainsh n1 head -c 1000000 /dev/zero | wc -c"]));

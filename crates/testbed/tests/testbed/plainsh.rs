@@ -21,7 +21,7 @@ fn streams_and_exit_codes_are_forwarded() {
 }
 
 #[test]
-fn the_shells_own_failures_are_255_with_a_sentence() {
+fn plainshs_own_failures_give_exit_code_255_and_a_message() {
     let Some(testbed) = Testbed::start_or_skip(&spec(1)) else { return };
     for (words, part) in [
         (&["nowhere", "true"][..], "nowhere"),
@@ -55,7 +55,7 @@ fn much_data_passes_both_ways_at_once() {
 }
 
 #[test]
-fn input_that_nobody_reads_delays_nothing() {
+fn unread_input_does_not_delay_output() {
     let Some(testbed) = Testbed::start_or_skip(&spec(1)) else { return };
     let mut command =
         on_hub(&testbed, "sh", &["-c", "head -c 9000000 /dev/zero | plainsh n0 'seq 20000; exit 3' | tail -1"]);
@@ -63,7 +63,7 @@ fn input_that_nobody_reads_delays_nothing() {
 }
 
 #[test]
-fn input_arrives_as_it_is_written_and_its_end_too() {
+fn input_and_its_end_are_forwarded_immediately() {
     let Some(testbed) = Testbed::start_or_skip(&spec(1)) else { return };
     let mut child = on_hub(&testbed, "plainsh", &["n0", "cat; echo end"])
         .stdin(Stdio::piped())
@@ -85,7 +85,7 @@ fn input_arrives_as_it_is_written_and_its_end_too() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_the_command_along() {
+fn killing_the_client_ends_the_remote_command() {
     let Some(testbed) = Testbed::start_or_skip(&spec(1)) else { return };
     for ignored in ["", "trap '' HUP; "] {
         let script = format!("{ignored}sleep 1000 & sleep 1000; true");
@@ -100,7 +100,7 @@ fn a_client_that_leaves_takes_the_command_along() {
 }
 
 #[test]
-fn a_call_lasts_as_long_as_its_output_is_held() {
+fn a_call_lasts_until_its_output_is_closed() {
     let Some(testbed) = Testbed::start_or_skip(&spec(1)) else { return };
     let mut child = on_hub(&testbed, "plainsh", &["n0", "sleep 1000 & exit 0"]).spawn().expect("start plainsh");
     eventually("sleep alone", || matches!(&testbed.processes(0)[..], [only] if only.command == "sleep 1000"));
@@ -112,7 +112,7 @@ fn a_call_lasts_as_long_as_its_output_is_held() {
 }
 
 #[test]
-fn another_launcher_starts_by_it() {
+fn hydra_starts_processes_through_plainsh() {
     let Some(testbed) = Testbed::start_or_skip(&spec(4)) else { return };
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("mpiexec.hydra").exists()));

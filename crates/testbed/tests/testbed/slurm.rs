@@ -42,7 +42,7 @@ fn srun_and_sbatch_work_on_hub_and_nodes() {
 }
 
 #[test]
-fn options_and_processors_are_those_asked_for() {
+fn slurm_has_the_requested_options_and_processors() {
     let spec = Spec { slurm_cpus: 3, slurm_options: vec!["TreeWidth=2".into()], ..with_slurm(1) };
     let Some(testbed) = Testbed::start_or_skip(&spec) else { return };
     let words = text(&mut on_hub(&testbed, "scontrol", &["show", "config"]));
@@ -72,7 +72,7 @@ fn a_cancelled_job_leaves_no_rank() {
 }
 
 #[test]
-fn nothing_of_slurm_is_left_however_it_ends() {
+fn slurm_leaves_no_process_when_dropped_or_killed() {
     for kill in [false, true] {
         let Some(testbed) = Testbed::start_or_skip(&with_slurm(2)) else { return };
         let mut step = on_hub(&testbed, "srun", &["-N2", "-n4", "--chdir=/", "sleep", "1000"]);

@@ -6,7 +6,7 @@ use wireup_testbed::Testbed;
 use super::{on_hub, output, spec, text};
 
 #[test]
-fn ssh_leads_onward_and_has_the_same_path() {
+fn ssh_works_from_node_to_node_with_the_same_path() {
     let mut spec = spec(3);
     spec.ssh = true;
     spec.sshd_options = vec![(Some(2), "AllowUsers=nobody".into()), (None, "LogLevel=ERROR".into())];

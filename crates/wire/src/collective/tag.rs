@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stream_is_read_as_it_was_written() {
+    fn every_stream_number_round_trips() {
         for stream in 0..=u16::MAX {
             if let Ok(tag) = Tag::from_stream(stream) {
                 assert_eq!(tag.to_stream(), stream);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_named() {
+    fn unknown_tag_numbers_are_named() {
         assert_eq!(Tag::from_stream(15 << 2), Err(Unknown::Form(15)));
         assert_eq!(Tag::from_stream(1 << 8), Err(Unknown::Collective(4)));
         assert_eq!(Tag::from_stream(u16::MAX), Err(Unknown::Collective(0x3ff)));

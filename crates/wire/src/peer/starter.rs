@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_of_the_table_agree_with_themselves() {
+    fn the_rows_of_the_starter_table_are_consistent() {
         let mut programs = BTreeSet::new();
         for shell in RemoteShell::all(&words("prog -x")) {
             let Starter { program, host_option, same_machine, looks_first, in_stead, caller, batch } = *shell.starter();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_for_the_way_of_their_program() {
+    fn the_program_name_determines_the_remote_shell() {
         assert_eq!(RemoteShell::of_words(&[]), None);
         for line in ["/usr/bin/ssh -q", "ssh"] {
             assert_eq!(RemoteShell::of_words(&words(line)), Some(RemoteShell::Ssh(words(line))));
@@ -192,7 +192,7 @@ mod tests {
 
     /// Variants are numbers on the wire: new ones must be added at the end.
     #[test]
-    fn the_numbers_on_the_wire_stay() {
+    fn remote_shell_numbers_on_the_wire_are_fixed() {
         let first = |shell: &RemoteShell| crate::peer::encode(shell)[0];
         assert_eq!(RemoteShell::all(&[]).iter().map(first).collect::<Vec<_>>(), vec![0, 1, 2, 3]);
     }

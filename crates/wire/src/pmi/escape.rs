@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_doubled_is_halved() {
+    fn doubled_semicolons_are_halved_again() {
         for text in [&b"plain"[..], b";", b";;", b"a;b;;c;", b""] {
             let (mut doubled, mut plain) = (Vec::new(), Vec::new());
             double(text, &mut doubled);

@@ -122,7 +122,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn lengths_of_both_justifications() {
+    fn lengths_may_be_left_or_right_justified() {
         for header in [b"    17", b"17    ", b"000017", b"  17  "] {
             assert_eq!(body_length(header), Ok(17), "{header:?}");
         }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_refused_in_time() {
+    fn an_endless_line_is_refused_at_the_limit() {
         let mut framer = Framer::default();
         let mut pushed = 0;
         let error = loop {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_reader_gives_its_memory_back() {
+    fn an_idle_framer_releases_its_memory() {
         let mut framer = Framer::default();
         let mut line = vec![b'x'; 60_000];
         line.push(b'\n');

@@ -131,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn blanks_flags_and_empty_values() {
+    fn blanks_flags_and_empty_values_are_parsed() {
         let pairs = all(Pairs::new(Dialect::Pmi1, b"  cmd=put  flag key=a=b value= "));
         assert_eq!(pairs, [("cmd", "put"), ("flag", ""), ("key", "a=b"), ("value", "")]);
     }
 
     #[test]
-    fn texts_keep_their_blanks() {
+    fn text_values_keep_their_blanks() {
         let pairs = all(Pairs::new(Dialect::Pmi1, b"cmd=abort message=out of  luck exitcode=3"));
         assert_eq!(pairs, [("cmd", "abort"), ("message", "out of  luck"), ("exitcode", "3")]);
         assert_eq!(all(Pairs::new(Dialect::Pmi1, b"msg=a b ")), [("msg", "a b ")]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_keep_everything() {
+    fn values_on_lines_keep_all_characters() {
         assert_eq!(
             all(Pairs::of_lines(b"nprocs=2\narg1=a b=c;d\nflag\n")),
             [("nprocs", "2"), ("arg1", "a b=c;d"), ("flag", "")]

@@ -106,7 +106,7 @@ fn any_spawn() -> impl Strategy<Value = (Dialect, SpawnRequest)> {
 
 proptest! {
     #[test]
-    fn requests_go_round((dialect, bytes) in any_request()) {
+    fn requests_round_trip((dialect, bytes) in any_request()) {
         let mut storage = RequestReader::new();
         let request = reader_of(dialect, &bytes, &mut storage).request;
         prop_assert!(!matches!(request, Request::Malformed { .. } | Request::Unknown { .. }), "{:?}", request);
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn replies_go_round((dialect, command, bytes, fields) in any_reply()) {
+    fn replies_round_trip((dialect, command, bytes, fields) in any_reply()) {
         let mut reader = ReplyReader::new();
         if dialect == Dialect::Pmi2 {
             reader.switch_to_pmi2();
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn spawns_go_round((dialect, request) in any_spawn()) {
+    fn spawns_round_trip((dialect, request) in any_spawn()) {
         let mut bytes = Vec::new();
         encode_request(dialect, &Request::Spawn(request.clone()), None, &mut bytes).unwrap();
         let mut storage = RequestReader::new();
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn no_input_makes_it_panic(
+    fn arbitrary_bytes_do_not_panic_the_request_reader(
         bytes in proptest::collection::vec(prop_oneof![any::<u8>(), proptest::sample::select(b"cmd= ;\n0mput".to_vec())], 0..200),
     ) {
         for dialect in [Dialect::Pmi1, Dialect::Pmi2] {

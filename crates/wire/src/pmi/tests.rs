@@ -32,7 +32,7 @@ pub(super) fn reader_of<'a>(dialect: Dialect, bytes: &[u8], storage: &'a mut Req
 }
 
 #[test]
-fn a_get_of_each_dialect() {
+fn a_get_is_decoded_in_each_dialect() {
     let mut storage = RequestReader::new();
     let envelope = reader_of(Dialect::Pmi1, b"cmd=get kvsname=job key=-bcast-1-0 color=blue\n", &mut storage);
     assert_eq!(envelope.request, Request::Get { kvsname: Some(b"job"), key: b"-bcast-1-0", source: None });
@@ -46,7 +46,7 @@ fn a_get_of_each_dialect() {
 }
 
 #[test]
-fn wrong_fields_hurt_only_their_request() {
+fn wrong_fields_affect_only_their_request() {
     let seen =
         requests(Dialect::Pmi1, &[b"cmd=put key=k\ncmd=init pmi_version=x\ncmd=teleport\ncmd=get_maxes\n"]).unwrap();
     assert_eq!(seen.len(), 4);
@@ -57,7 +57,7 @@ fn wrong_fields_hurt_only_their_request() {
 }
 
 #[test]
-fn garbage_is_an_error_of_the_link() {
+fn garbage_is_a_link_error() {
     assert!(matches!(requests(Dialect::Pmi1, &[b"GET / HTTP/1.1\r\n"]), Err(PmiError::NotACommand { .. })));
     assert!(matches!(requests(Dialect::Pmi2, &[b"cmd=finalize\n"]), Err(PmiError::BadLength { .. })));
     assert!(matches!(requests(Dialect::Pmi2, &[b"999999cmd="]), Err(PmiError::BodyTooLong { .. })));
@@ -65,7 +65,7 @@ fn garbage_is_an_error_of_the_link() {
 }
 
 #[test]
-fn the_switch_applies_to_bytes_already_there() {
+fn the_switch_to_pmi_2_applies_to_buffered_bytes() {
     let mut reader = RequestReader::new();
     reader.push(b"cmd=init pmi_version=2 pmi_subversion=0\n13    cmd=finalize;").unwrap();
     assert_eq!(reader.next().unwrap().unwrap().request, Request::Init { version: 2, subversion: 0, extension: None });
@@ -75,7 +75,7 @@ fn the_switch_applies_to_bytes_already_there() {
 }
 
 #[test]
-fn replies_as_the_reference_has_them() {
+fn replies_match_the_reference_texts() {
     let text = |dialect, to, thread, reply: Reply<'_>| {
         let mut out = Vec::new();
         encode_reply(dialect, to, thread, &reply, &mut out);
@@ -143,7 +143,7 @@ fn render(title: &str, rows: Vec<Row>, out: &mut String) {
 
 /// Compares the table with its documentation, so that a changed command shows up in review. `BLESS=1` rewrites the file.
 #[test]
-fn the_table_is_the_documented_one() {
+fn the_command_table_matches_its_documentation() {
     let mut text = String::from("Fields: name, its names in PMI-1, in PMI-2, type, default.\n\n");
     for command in Command::ALL {
         let name = |name: Option<&'static str>| name.unwrap_or("-");

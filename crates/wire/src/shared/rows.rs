@@ -321,7 +321,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 64..200), form in 0u32..3, count in 0u32..40, stride in 0u32..8) {
+        fn arbitrary_bytes_do_not_panic_the_reader(bytes in proptest::collection::vec(any::<u8>(), 64..200), form in 0u32..3, count in 0u32..40, stride in 0u32..8) {
             let mut bytes = bytes;
             let body_len = (bytes.len() - HEADER_LEN) as u64;
             let header = [MAGIC, form, count, stride, body_len as u32, 0];
@@ -338,7 +338,7 @@ mod tests {
 
     /// A change of this breaks clients that are older than their agent.
     #[test]
-    fn the_layout_is_as_written() {
+    fn the_byte_layout_is_fixed() {
         let values = [b"ab".to_vec(), Vec::new(), b"c".to_vec()];
         let bytes = rows(&values, 3, &[2, 0, 1]);
         assert_eq!(bytes[..24], *b"WAG1\x01\0\0\0\x03\0\0\0\x03\0\0\0\x09\0\0\0\0\0\0\0");
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn short_buffers_and_cut_off_bytes_are_errors() {
         let bytes = packed(&[b"abc".to_vec(), b"d".to_vec()], 3);
         let read = Rows::read(&bytes).unwrap();
         assert_eq!(read.fill(&mut [0; 4], 2), Err(Malformed), "a value is longer than the stride");
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a value of each rank")]
-    fn a_missing_rank_is_noticed() {
+    fn finishing_rows_without_every_rank_panics() {
         let layout = Layout::rows(2, 1);
         let mut out = vec![0; layout.total_len()];
         let mut builder = layout.build(&mut out);

@@ -298,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn answers_as_a_map_would(pairs in short()) {
+        fn lookups_give_the_same_answers_as_a_map(pairs in short()) {
             let bytes = built(&pairs);
             let segment = Segment::read(&bytes).unwrap();
             let map: BTreeMap<Vec<u8>, Vec<u8>> = pairs.iter().cloned().collect();
@@ -312,7 +312,7 @@ mod tests {
         }
 
         #[test]
-        fn the_blob_is_what_was_put_in(pairs in short()) {
+        fn a_segment_contains_the_packed_pairs_unchanged(pairs in short()) {
             let bytes = built(&pairs);
             let mut packed = Vec::new();
             pairs.iter().for_each(|(key, value)| blob::push(&mut packed, key, value));
@@ -329,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), slots in 0u32..40, key in any::<[u8; 2]>()) {
+        fn arbitrary_bytes_do_not_panic_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..200), slots in 0u32..40, key in any::<[u8; 2]>()) {
             let mut bytes = bytes;
             if bytes.len() >= HEADER_LEN && slots > 0 {
                 // A valid header, so that the rest is read.
@@ -347,7 +347,7 @@ mod tests {
 
     /// A change of this breaks clients that are older than their agent.
     #[test]
-    fn the_layout_is_as_written() {
+    fn the_byte_layout_is_fixed() {
         let bytes = built(&vec![(b"k".to_vec(), b"old".to_vec()), (b"k".to_vec(), b"new".to_vec())]);
         let mut expected = Vec::new();
         expected.extend_from_slice(b"WKV1\x03\0\0\0\x02\0\0\0\x0e\0\0\0");
@@ -383,14 +383,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_segment_too() {
+    fn an_empty_segment_is_valid() {
         let bytes = built(&Pairs::new());
         let segment = Segment::read(&bytes).unwrap();
         assert_eq!((segment.get(b"k"), segment.pairs().count()), (None, 0));
     }
 
     #[test]
-    fn full_slots_do_not_hold_a_search_up() {
+    fn a_search_ends_if_all_slots_are_full() {
         let mut bytes = built(&vec![(b"k".to_vec(), b"v".to_vec())]);
         // Both slots refer to the one pair.
         bytes[HEADER_LEN..HEADER_LEN + 8].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats_name_mirrors() {
+    fn mirrors_are_read_from_both_source_formats() {
         let old = "# x\ndeb cdrom:[Debian]/ bookworm main\ndeb [arch=amd64] http://m.example/debian/ bookworm main\n\
                    deb http://m.example/debian-security bookworm-security main\n";
         let new = "Types: deb\n# from a snapshot\nURIs: http://m.example/debian\nSuites: bookworm bookworm-updates\n\n\
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn archives_of_others_are_no_mirrors_of_debian() {
+    fn other_archives_are_not_taken_for_debian_mirrors() {
         let sources = lines("deb https://p.example/debian/12/prod bookworm main\n");
         assert_eq!(packages(&sources), PACKAGES);
         assert_eq!(security(&sources), SECURITY);
     }
 
     #[test]
-    fn the_mirror_of_another_debian_has_this_one_too() {
+    fn a_mirror_of_another_debian_release_is_used() {
         assert_eq!(packages(&lines("deb http://m.example/debian trixie main\n")), "http://m.example/debian");
     }
 }

@@ -76,13 +76,13 @@ fn healthy_hosts_get_a_line_each() {
 }
 
 #[test]
-fn many_healthy_hosts_share_one() {
+fn many_healthy_hosts_share_one_line() {
     let (text, _) = said(&ring(100));
     assert_eq!(text, "n[0-99]  ok       x86_64 Linux 6.1, wireup 0.1.0, 2 cpus, eth0\n100 hosts: 100 ok\n");
 }
 
 #[test]
-fn hosts_that_do_not_answer_are_told_in_the_words_of_a_run() {
+fn hosts_that_do_not_answer_are_reported_as_in_a_run() {
     let mut seen = ring(5);
     for host in [1, 2] {
         seen[host].facts = None;
@@ -105,7 +105,7 @@ fn hosts_that_do_not_answer_are_told_in_the_words_of_a_run() {
 }
 
 #[test]
-fn what_would_make_a_run_fail_is_a_problem() {
+fn causes_of_a_failing_run_are_problems() {
     let cases: [(Spoil, &str); 6] = [
         (&|seen| seen.back = Some(Err("10.0.0.254:7: no answer".into())), "as an agent must: 10.0.0.254:7: no answer"),
         (&|seen| seen.back = None, "did not connect back to this machine in time"),
@@ -136,7 +136,7 @@ fn facts_of(seen: &mut Seen) -> &mut Facts {
 }
 
 #[test]
-fn what_differs_is_a_remark() {
+fn differences_between_hosts_are_remarks() {
     let cases: [(Spoil, &str); 12] = [
         (&|seen| facts_of(seen).clock_ns = 110 * SECOND_NS, "its clock is 9 s ahead"),
         (&|seen| facts_of(seen).clock_ns = 90 * SECOND_NS, "its clock is 9 s behind"),
@@ -165,14 +165,14 @@ fn what_differs_is_a_remark() {
 }
 
 #[test]
-fn a_clock_is_not_blamed_for_a_slow_log_in() {
+fn a_slow_log_in_is_not_reported_as_a_wrong_clock() {
     let mut seen = ring(2);
     seen[0].clock_ns = (60 * SECOND_NS, 101 * SECOND_NS);
     assert!(said(&seen).0.ends_with("2 hosts: 2 ok\n"));
 }
 
 #[test]
-fn hosts_with_one_finding_are_told_together() {
+fn hosts_with_the_same_finding_share_one_line() {
     let mut seen = ring(4);
     for seen in &mut seen {
         seen.onward = Some(Err("Permission denied".into()));
@@ -185,7 +185,7 @@ fn hosts_with_one_finding_are_told_together() {
 }
 
 #[test]
-fn a_missing_program_is_no_problem() {
+fn a_missing_program_is_a_remark_and_no_problem() {
     let mut seen = ring(2);
     for seen in &mut seen {
         seen.end = End::Missing;
@@ -199,7 +199,7 @@ fn a_missing_program_is_no_problem() {
 }
 
 #[test]
-fn what_is_only_worth_knowing_leaves_a_host_ok() {
+fn notes_leave_a_host_ok() {
     let mut seen = ring(3);
     facts_of(&mut seen[1]).kernel = "Linux 5".into();
     seen[2].sent = true;

@@ -36,14 +36,14 @@ fn on(nodes: &str, shell: &str) -> (String, String) {
 }
 
 #[test]
-fn an_allocation_says_where_and_how_many() {
+fn an_allocation_sets_hosts_and_rank_counts() {
     assert_eq!(placed("./a", &SLURM), on("cn17:4 cn18:4 cn19:2", "srun"));
     assert_eq!(placed("-n 6 ./a", &SLURM), on("cn17:4 cn18:2 cn19:0", "srun"));
     assert_eq!(placed("-n 2 --ppn 1 ./a", &SLURM), on("cn17:1 cn18:1 cn19:0", "srun"));
 }
 
 #[test]
-fn more_than_was_asked_for_fits_while_there_are_cpus() {
+fn more_ranks_than_requested_tasks_fit_up_to_the_cpus() {
     assert_eq!(placed("-n 20 ./a", &SLURM), on("cn17:16 cn18:4 cn19:0", "srun"));
     assert_eq!(placed("--ppn 8 ./a", &SLURM), on("cn17:8 cn18:8 cn19:8", "srun"));
     assert_eq!(placed("--map-by ppr:3:node ./a", &SLURM), on("cn17:3 cn18:3 cn19:3", "srun"));
@@ -54,7 +54,7 @@ fn more_than_was_asked_for_fits_while_there_are_cpus() {
 }
 
 #[test]
-fn named_hosts_of_the_allocation_are_a_part_of_it() {
+fn hosts_named_inside_the_allocation_are_started_by_srun() {
     assert_eq!(placed("--hosts cn[18-19] ./a", &SLURM), on("cn18:4 cn19:2", "srun"));
     assert_eq!(placed("--hosts cn18:1,cn19 ./a", &SLURM), on("cn18:1 cn19:1", "srun"));
     assert_eq!(placed("--hosts cn18,other ./a", &SLURM), on("cn18:1 other:1", "ssh"));
@@ -62,7 +62,7 @@ fn named_hosts_of_the_allocation_are_a_part_of_it() {
 }
 
 #[test]
-fn flags_come_before_the_variable_and_that_before_the_batch_system() {
+fn flags_override_wireup_hosts_which_overrides_the_allocation() {
     let env: Vec<_> = SLURM.into_iter().chain([("WIREUP_HOSTS", "a:2,b")]).collect();
     assert_eq!(placed("--hosts c ./a", &env), on("c:1", "ssh"));
     assert_eq!(placed("./a", &env), on("a:2 b:1", "ssh"));
@@ -76,7 +76,7 @@ fn flags_come_before_the_variable_and_that_before_the_batch_system() {
 }
 
 #[test]
-fn what_is_broken_is_named_unless_hosts_are() {
+fn broken_host_variables_are_errors_unless_hosts_are_named() {
     let broken: Vec<_> = SLURM
         .into_iter()
         .map(|(name, value)| if name.contains("TASKS") { (name, "4(x9)") } else { (name, value) })
@@ -108,7 +108,7 @@ fn srun_needs_an_allocation() {
 }
 
 #[test]
-fn this_machine_has_the_schedulers_name() {
+fn slurmd_nodename_names_this_machine_among_the_hosts() {
     let env: Vec<_> = SLURM.into_iter().chain([("SLURMD_NODENAME", "cn19")]).collect();
     let resolved = try_high("./a", &env).expect("valid");
     let hosts: Vec<&str> = resolved.session.agents.iter().map(|agent| agent.host.as_str()).collect();

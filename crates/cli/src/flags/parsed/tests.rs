@@ -23,7 +23,7 @@ fn set(text: &str) -> Variable {
 }
 
 #[test]
-fn forms_that_fingers_know_mean_the_same() {
+fn alternative_spellings_of_flags_mean_the_same() {
     for line in ["-n 4 ./a", "-np 4 ./a", "--np 4 ./a", "-n4 ./a", "-n=4 ./a", "--np=4 ./a", "--n 4 ./a"] {
         assert_eq!(parsed(line).sections[0].ranks, Some(4), "{line}");
     }
@@ -56,7 +56,7 @@ fn the_program_ends_the_flags() {
 }
 
 #[test]
-fn sections_have_their_own_and_common_flags() {
+fn programs_have_their_own_flags_and_share_the_common_ones() {
     let line =
         parsed("-n 8 --ppn 4 --virtual-nodes 2 --label ./a x y : -n 2 -env K V -wdir /w --fanout 3 ./b : -np 1 ./c");
     let ranks: Vec<Option<u32>> = line.sections.iter().map(|section| section.ranks).collect();
@@ -69,7 +69,7 @@ fn sections_have_their_own_and_common_flags() {
 }
 
 #[test]
-fn every_global_flag_lands() {
+fn every_global_flag_sets_its_field() {
     let line = parsed(
         "--map-by ppr:3:node --slots 5 --fanout 2 --remote-shell ssh --rank-env --pmi none --bind-to core --stdin all \
          --output-dir out --line-buffered --pty --timeout 1.5 --kill-grace 0 --stall-report 3 --profile t.json \
@@ -102,7 +102,7 @@ fn every_global_flag_lands() {
 }
 
 #[test]
-fn a_terminal_may_name_its_rank() {
+fn the_pty_flag_may_name_a_rank() {
     assert_eq!(parsed("--pty ./a").pty, Some(0));
     assert_eq!(parsed("--pty 3 ./a").pty, Some(3));
     assert_eq!(parsed("--pty=3 ./a").pty, Some(3));
@@ -111,7 +111,7 @@ fn a_terminal_may_name_its_rank() {
 }
 
 #[test]
-fn mistakes_are_one_line_with_the_next_step() {
+fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("--virtual-node 2 ./a"), "unknown flag --virtual-node; did you mean --virtual-nodes?");
     assert_eq!(refused("-virtualnodes=2 ./a"), "unknown flag -virtualnodes; did you mean --virtual-nodes?");
     assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; see wireup help run for the flags");
@@ -133,14 +133,14 @@ fn mistakes_are_one_line_with_the_next_step() {
 }
 
 #[test]
-fn help_is_asked_for_before_the_program_only() {
+fn help_is_a_flag_only_before_the_program() {
     assert_eq!(try_parse("-n 4 --help"), Ok(Wish::Help));
     assert_eq!(try_parse("-h"), Ok(Wish::Help));
     assert_eq!(parsed("./a --help").sections[0].argv, ["./a", "--help"]);
 }
 
 #[test]
-fn words_need_not_be_utf8() {
+fn program_words_need_not_be_utf8() {
     let odd = OsString::from_vec(b"./\xff".to_vec());
     let Ok(Wish::Run(line)) = parse([OsString::from("-wdir"), odd.clone(), odd.clone()]) else { panic!("refused") };
     assert_eq!(line.sections[0].argv, [odd]);
@@ -148,7 +148,7 @@ fn words_need_not_be_utf8() {
 }
 
 #[test]
-fn every_flag_is_read() {
+fn every_flag_changes_the_parsed_result() {
     let values = ["1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1"];
     let without = parsed("./a");
     for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {
@@ -174,7 +174,7 @@ fn any_word() -> impl Strategy<Value = OsString> {
 
 proptest! {
     #[test]
-    fn whatever_is_typed_is_understood_or_refused(words in proptest::collection::vec(any_word(), 0..12)) {
+    fn arbitrary_words_are_parsed_or_refused_with_a_message(words in proptest::collection::vec(any_word(), 0..12)) {
         match parse(words) {
             Ok(Wish::Run(parsed)) => prop_assert!(parsed.sections.iter().all(|section| !section.argv.is_empty())),
             Ok(Wish::Help) => {}

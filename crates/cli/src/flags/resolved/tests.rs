@@ -23,7 +23,7 @@ fn resolved(line: &str) -> Resolved {
 }
 
 #[test]
-fn a_bare_program_runs_once_a_cpu_on_this_machine() {
+fn a_bare_program_runs_once_per_cpu_on_this_machine() {
     let resolved = resolved("./a b");
     assert_eq!(resolved.job.nspace, "wireup-42-0000beef");
     assert_eq!(resolved.job.job_size(), 6);
@@ -52,7 +52,7 @@ fn virtual_nodes_are_agents_that_share_the_machine() {
 }
 
 #[test]
-fn standard_input_is_handed_over_only_where_it_can_be_read() {
+fn standard_input_is_inherited_only_by_a_single_local_rank() {
     let inherit = |line: &str| resolved(line).job.options.stdin_inherit;
     assert!(inherit("-n 4 --virtual-nodes 2 --stdin 1 ./a"));
     assert!(!inherit("-n 4 --virtual-nodes 2 --stdin 2 ./a"));
@@ -65,7 +65,7 @@ fn standard_input_is_handed_over_only_where_it_can_be_read() {
 }
 
 #[test]
-fn terminals_have_the_size_of_this_one() {
+fn a_pty_has_the_size_of_this_terminal_or_24_by_80() {
     assert_eq!(resolved("--pty 1 ./a").job.options.pty, Some(PtySpec { rank: Rank(1), rows: 50, columns: 132 }));
     let without = Surroundings { terminal: None, ..surroundings() };
     let pty = try_resolve("--pty ./a", without).expect("valid").job.options.pty;
@@ -73,7 +73,7 @@ fn terminals_have_the_size_of_this_one() {
 }
 
 #[test]
-fn stalls_are_named_after_half_a_minute() {
+fn stalls_are_reported_after_30_seconds_by_default() {
     assert_eq!(resolved("./a").job.options.stall_report_ns, 30 * SECOND_NS);
     assert_eq!(resolved("--stall-report 0 ./a").job.options.stall_report_ns, 0);
 }
@@ -89,7 +89,7 @@ fn programs_keep_their_own_settings() {
 }
 
 #[test]
-fn a_remote_shell_is_words() {
+fn a_remote_shell_is_split_into_words() {
     let words = ["--remote-shell", "ssh -q  -T", "./a"].map(OsString::from);
     let Ok(Wish::Run(parsed)) = parse(words) else { panic!("refused") };
     let resolved = resolve(*parsed, surroundings()).expect("valid");
@@ -101,13 +101,13 @@ fn a_remote_shell_is_words() {
 }
 
 #[test]
-fn recordings_go_below_the_current_directory() {
+fn a_relative_record_directory_is_below_the_current_one() {
     assert_eq!(resolved("--record rec ./a").session.record_dir, Some("/rec".into()));
     assert_eq!(resolved("--record /var/rec ./a").session.record_dir, Some("/var/rec".into()));
 }
 
 #[test]
-fn contradictions_are_refused() {
+fn impossible_ranks_and_directories_are_refused() {
     let refused = |line: &str| try_resolve(line, surroundings()).expect_err(line);
     assert_eq!(refused("-n 2 --stdin 2 ./a"), "--stdin 2: the job has ranks 0 to 1; name one of them");
     assert_eq!(refused("-n 2 --pty 9 ./a"), "--pty 9: the job has ranks 0 to 1; name one of them");
@@ -156,7 +156,7 @@ fn this_machine_among_the_hosts_is_agent_0() {
 }
 
 #[test]
-fn ways_to_start() {
+fn start_schemes_determine_fanout_shells_and_agents() {
     let flat = resolved("--hosts n[1-40] --start ssh-flat ./a");
     assert_eq!((flat.session.fanout, flat.session.shells_max), (41, 64));
     let serial = resolved("--hosts n1:1,cn17:3 --start serial-ssh ./a");
@@ -168,7 +168,7 @@ fn ways_to_start() {
 }
 
 #[test]
-fn flags_across_machines_reach_the_session() {
+fn flags_for_remote_hosts_reach_the_session() {
     let line = "--hosts a,b --encrypt --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
     let session = resolved(line).session;
     assert_eq!((session.encrypt, session.interface.as_deref(), session.verbose), (true, Some("ib0"), true));
@@ -177,7 +177,7 @@ fn flags_across_machines_reach_the_session() {
 }
 
 #[test]
-fn variables_of_this_machine_stay_here_unless_named() {
+fn variables_of_this_machine_stay_here_unless_exported() {
     let env = vec![("HOME".into(), "/h".into()), ("SSH_AUTH_SOCK".into(), "/s".into())];
     let surroundings = || Surroundings { env: env.clone(), ..surroundings() };
     let local = try_resolve("--hosts localhost ./a", surroundings()).expect("valid");
@@ -188,7 +188,7 @@ fn variables_of_this_machine_stay_here_unless_named() {
 }
 
 #[test]
-fn pmi_is_as_asked_or_as_the_program_tells() {
+fn pmi_follows_the_flag_or_else_the_program() {
     let chosen = |line: &str| {
         let resolved = resolved(line);
         (resolved.job.options.pmi, resolved.pmi_why)
@@ -208,7 +208,7 @@ fn pmi_is_as_asked_or_as_the_program_tells() {
 }
 
 #[test]
-fn files_are_read() {
+fn host_file_and_env_file_are_read() {
     let directory = std::env::temp_dir().join(format!("wireup-flags-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a temporary directory");
     let path = |name: &str| directory.join(name).display().to_string();
@@ -223,7 +223,7 @@ fn files_are_read() {
 }
 
 #[test]
-fn contradictions_across_machines_are_refused() {
+fn contradictory_or_invalid_host_flags_are_refused() {
     let refused = |line: &str| try_resolve(line, surroundings()).expect_err(line);
     assert!(refused("--hosts a --virtual-nodes 2 ./a").starts_with("--virtual-nodes (nodes on this machine)"));
     assert!(refused("--hosts a --hostfile b ./a").starts_with("--hosts and --hostfile exclude each other"));

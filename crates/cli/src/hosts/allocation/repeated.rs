@@ -42,14 +42,14 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_written_out() {
+    fn repeated_counts_are_expanded() {
         assert_eq!(read("4(x2),2", 3), Ok(vec![4, 4, 2]));
         assert_eq!(read("16", 1), Ok(vec![16]));
         assert_eq!(written(&[4, 4, 2]), "4(x2),2");
     }
 
     #[test]
-    fn slips_and_huge_runs_are_refused() {
+    fn malformed_and_huge_repetitions_are_refused() {
         for text in [
             "",
             "4,",
@@ -75,12 +75,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_slurm_writes_is_read(numbers in proptest::collection::vec(0u32..4, 1..40)) {
+        fn counts_in_slurms_notation_round_trip(numbers in proptest::collection::vec(0u32..4, 1..40)) {
             prop_assert_eq!(read(&written(&numbers), numbers.len()), Ok(numbers));
         }
 
         #[test]
-        fn nothing_makes_it_panic(text in "[0-9(x),]{0,24}", places in 0usize..8) {
+        fn arbitrary_text_does_not_panic_the_reader(text in "[0-9(x),]{0,24}", places in 0usize..8) {
             if let Ok(numbers) = read(&text, places) {
                 prop_assert_eq!(numbers.len(), places);
             }

@@ -47,7 +47,7 @@ const SALLOC: &str = "SLURM_JOB_ID=12\nSLURM_JOBID=12\nSLURM_JOB_NODELIST=n[1-2]
     SLURM_JOB_CPUS_PER_NODE=16(x2),8\nSLURM_TASKS_PER_NODE=2(x2),1";
 
 #[test]
-fn slurms_environment_outside_of_steps() {
+fn slurms_variables_outside_a_step_give_the_allocation() {
     let allocation = detected(SALLOC);
     assert_eq!((allocation.scheduler, allocation.job.as_str()), (Scheduler::Slurm, "12"));
     assert_eq!(nodes(&allocation), "n1:2/16 n2:2/16 gpu05:1/8");
@@ -61,7 +61,7 @@ fn slurms_environment_outside_of_steps() {
 }
 
 #[test]
-fn a_step_of_one_task_sees_the_whole_allocation() {
+fn a_step_of_one_task_uses_the_whole_allocation() {
     let step =
         format!("{SALLOC}\nSLURM_TASKS_PER_NODE=1\nSLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=1\nSLURM_STEP_NUM_TASKS=1");
     let step = step.replacen("SLURM_TASKS_PER_NODE=2(x2),1\n", "", 1);
@@ -72,7 +72,7 @@ fn a_step_of_one_task_sees_the_whole_allocation() {
 }
 
 #[test]
-fn one_of_many_tasks_is_told_so_and_a_terminal_is_not() {
+fn one_of_many_tasks_is_refused_but_a_terminal_step_is_not() {
     let step = format!("{SALLOC}\nSLURM_STEP_ID=0\nSLURM_STEP_NUM_NODES=3\nSLURM_STEP_NUM_TASKS=5");
     let words = detected(&step).refused.expect("it is refused").to_string();
     assert!(words.starts_with("this is one of 5 tasks of a Slurm step") && words.contains("srun -n 1"), "{words}");
@@ -81,7 +81,7 @@ fn one_of_many_tasks_is_told_so_and_a_terminal_is_not() {
 }
 
 #[test]
-fn what_slurm_cannot_mean_names_its_variable() {
+fn invalid_slurm_values_name_their_variable() {
     let with = |name: &str, value: &str| {
         let other = SALLOC.lines().filter(|line| !line.starts_with(&format!("{name}=")));
         refused(&format!("{}\n{name}={value}", other.collect::<Vec<_>>().join("\n")))
@@ -103,7 +103,7 @@ fn what_slurm_cannot_mean_names_its_variable() {
 }
 
 #[test]
-fn the_number_of_ranks_decides_between_tasks_and_cpus() {
+fn the_rank_count_decides_between_tasks_and_cpus_as_slots() {
     let allocation = detected(SALLOC);
     let slots = |ranks| allocation.entries(ranks).iter().map(|entry| entry.slots.unwrap()).collect::<Vec<_>>();
     assert_eq!(slots(None), [2, 2, 1]);
@@ -112,7 +112,7 @@ fn the_number_of_ranks_decides_between_tasks_and_cpus() {
 }
 
 #[test]
-fn pbs_names_a_host_for_each_rank() {
+fn a_pbs_node_file_gives_one_slot_per_line() {
     let spool = Spool::new("pbs");
     let file = spool.file("cn17.site.org\ncn17.site.org\ncn18.site.org\ncn18.site.org\ncn3.site.org\n");
     let allocation = detected(&format!("PBS_JOBID=7.server\nPBS_NODEFILE={file}"));
@@ -126,7 +126,7 @@ fn pbs_names_a_host_for_each_rank() {
 }
 
 #[test]
-fn lsf_says_it_in_three_ways() {
+fn lsf_hosts_are_read_from_any_of_three_variables() {
     let spool = Spool::new("lsf");
     let file = spool.file("hostA\nhostA\nhostA\nhostB\n");
     let pairs = "LSB_MCPU_HOSTS=hostB 1 hostA 2 ";
@@ -145,7 +145,7 @@ fn lsf_says_it_in_three_ways() {
 }
 
 #[test]
-fn grid_engine_gives_slots_and_queues() {
+fn a_grid_engine_host_file_gives_slots_per_host() {
     let spool = Spool::new("ge");
     let file = spool.file("node01.site 4 all.q@node01.site UNDEFINED\nnode02.site 2 all.q@node02.site <NULL>\n\n");
     let allocation = detected(&format!("JOB_ID=5\nPE_HOSTFILE={file}"));
@@ -155,7 +155,7 @@ fn grid_engine_gives_slots_and_queues() {
 }
 
 #[test]
-fn flux_tells_cores_of_ranks() {
+fn a_flux_resource_set_gives_cores_per_host() {
     let set = r#"{"version": 1, "execution": {"R_lite": [
         {"rank": "0,2", "children": {"core": "0-3", "gpu": "0-1"}}, {"rank": "1", "children": {"core": "1,5"}}],
         "starttime": 0.0, "expiration": 0.0, "nodelist": ["fluke[0-1]", "big7"]}}"#;
@@ -175,7 +175,7 @@ fn flux_tells_cores_of_ranks() {
 }
 
 #[test]
-fn nobody_is_no_error() {
+fn without_an_allocation_nothing_is_detected() {
     assert_eq!(detect(Env(&env("HOME=/root\nSLURM_JOB_ID=3\nJOB_ID=4"))), Ok(None));
     assert!(is_likely(Env(&env("SLURM_JOB_ID=3"))) && !is_likely(Env(&env("HOME=/root"))));
 }

@@ -21,7 +21,7 @@ fn spawned(step: SpawnStep, what: &str, errno: i32) -> String {
 }
 
 #[test]
-fn ends_of_ranks() {
+fn failed_ranks_are_described_with_rank_node_and_pid() {
     assert_eq!(
         said(Cause::Signalled { signal: 11, core_dumped: true }),
         "rank 3 (node 1 node1, pid 4711) was killed by signal 11 (SIGSEGV, core dumped); the other ranks were ended; \
@@ -43,7 +43,7 @@ fn ends_of_ranks() {
 }
 
 #[test]
-fn programs_that_do_not_start() {
+fn programs_that_cannot_start_are_described_with_a_fix() {
     assert_eq!(
         spawned(SpawnStep::Find, "./a.out", 2),
         "node node1: ./a.out: not found; is it built, and is the path right?"
@@ -74,7 +74,7 @@ fn programs_that_do_not_start() {
 }
 
 #[test]
-fn pmi_ends() {
+fn failures_in_pmi_are_described_with_the_rank() {
     assert_eq!(
         said(Cause::Aborted { code: 7, message: "no input\n".into() }),
         "rank 3 (node 1 node1, pid 4711) called abort with code 7: no input; the other ranks were ended"
@@ -100,7 +100,7 @@ fn pmi_ends() {
 }
 
 #[test]
-fn failures_of_our_own() {
+fn lost_agents_and_links_are_described_with_the_node() {
     let missing = vec![MissingAgent { agent: AgentId(1), problem: "exit code 255".into() }];
     let start = Cause::AgentsMissing { missing };
     assert_eq!(
@@ -138,7 +138,7 @@ fn failures_of_our_own() {
 }
 
 #[test]
-fn ends_that_the_launcher_decides() {
+fn ends_decided_by_the_launcher_name_the_reason() {
     let own = |cause| {
         let failure = Failure { node: NodeId(0), host: String::new(), rank: None, pid: None, cause };
         line(&failure, &Setting::example())
@@ -156,7 +156,7 @@ fn ends_that_the_launcher_decides() {
 }
 
 #[test]
-fn every_line_is_one_line() {
+fn a_message_with_line_breaks_is_put_on_one_line() {
     let said = said(Cause::Aborted { code: 1, message: "two\nlines".into() });
     assert!(!said.contains('\n'), "{said}");
 }

@@ -43,7 +43,7 @@ fn a_running_job_needs_no_ssh() {
 }
 
 #[test]
-fn a_full_disk_behind_the_output_ends_the_job() {
+fn a_full_disk_for_output_files_ends_the_job() {
     let Some(site) = FaultSite::start(3, Shell::Plain, &[FaultSite::share()]) else { return };
     site.testbed.small_disk(0, "/tmp/full", 64 << 10).expect("mount a small disk");
     let line = "--hosts n1,n2 -n 4 --output-dir /tmp/full/out";
@@ -55,7 +55,7 @@ fn a_full_disk_behind_the_output_ends_the_job() {
 
 /// A recording is for debugging: the job is more important.
 #[test]
-fn a_full_disk_behind_a_recording_does_not_end_the_job() {
+fn a_full_disk_for_recordings_does_not_end_the_job() {
     let Some(site) = FaultSite::start(3, Shell::Plain, &[FaultSite::share()]) else { return };
     site.testbed.small_disk(1, "/tmp/rec", 4 << 10).expect("mount a small disk");
     let program = wireup().display().to_string();
@@ -67,7 +67,7 @@ fn a_full_disk_behind_a_recording_does_not_end_the_job() {
 }
 
 #[test]
-fn a_node_without_room_for_the_program_is_named_and_keeps_no_part_of_it() {
+fn a_node_too_full_for_the_program_is_named_and_keeps_no_part() {
     let Some(site) = FaultSite::start(3, Shell::Plain, &[]) else { return };
     let folder = std::env::temp_dir().join(format!("end-to-end-full-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder that nodes do not see");

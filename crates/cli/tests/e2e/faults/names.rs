@@ -15,7 +15,7 @@ pub fn names(text: &str, node: u16) -> bool {
 }
 
 #[test]
-fn names_are_found() {
+fn host_names_and_ranges_are_found_in_messages() {
     assert!(names("wireup: node n3: the link", 3) && names("n[1-3]: refused", 2) && names("on n[0,4-5]:", 5));
     assert!(!names("node n30: x", 3) && !names("n[1-3]", 4));
 }

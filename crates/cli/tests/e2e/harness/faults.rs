@@ -1,6 +1,6 @@
 //! A testbed with the product on it, a job across its nodes, and what is left of that job.
 
-use super::marked::Mark;
+use super::run_processes::Mark;
 use super::{heed_interrupts, wireup};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -138,7 +138,7 @@ pub struct Ended {
     pub stderr: String,
     pub at: Instant,
     /// Processes of the job that remained on the hub.
-    pub left_on_hub: Vec<super::marked::Process>,
+    pub left_on_hub: Vec<super::run_processes::Process>,
 }
 
 impl Started {
@@ -169,7 +169,7 @@ impl Started {
     }
 
     /// Processes of the job on the hub, including the launcher.
-    pub fn on_hub(&self, site: &FaultSite) -> Vec<super::marked::Process> {
+    pub fn on_hub(&self, site: &FaultSite) -> Vec<super::run_processes::Process> {
         let elsewhere: Vec<u32> =
             site.testbed.all_processes().into_iter().flatten().map(|process| process.pid).collect();
         let all = self.mark.processes();

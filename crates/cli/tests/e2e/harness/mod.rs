@@ -8,12 +8,12 @@ mod capture;
 pub mod faults;
 pub mod libraries;
 pub mod machines;
-pub mod marked;
 pub mod peers;
+pub mod run_processes;
 pub mod sessions;
 
 use capture::Capture;
-use marked::{Mark, Process};
+use run_processes::{Mark, Process};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -292,7 +292,7 @@ impl Running {
         let patience = Instant::now() + GONE;
         while !self.leaves && !self.mark.processes().is_empty() {
             if Instant::now() > patience {
-                self.fail(&format!("left behind: {}", marked::list(&self.mark.processes())));
+                self.fail(&format!("left behind: {}", run_processes::list(&self.mark.processes())));
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -316,7 +316,7 @@ impl Running {
 
     /// Kills everything, then fails the test.
     fn fail(&mut self, why: &str) -> ! {
-        let all = marked::list(&self.mark.processes());
+        let all = run_processes::list(&self.mark.processes());
         self.mark.kill_all();
         panic!(
             "{}: {why}\nprocesses: {all}\nstdout: {}\nstderr: {}",

@@ -1,7 +1,7 @@
 //! Standing sessions for tests: each has its own runtime directory and leaves nothing when it is down.
 
 use super::machines::{self, Machines};
-use super::marked::{self, Mark, Process};
+use super::run_processes::{self, Mark, Process};
 use super::{Outcome, Run};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -135,7 +135,7 @@ impl Session {
         let until = Instant::now() + PATIENCE;
         while !holds() {
             let all = self.processes();
-            assert!(Instant::now() < until, "gave up waiting for: {what}; processes: {}", marked::list(&all));
+            assert!(Instant::now() < until, "gave up waiting for: {what}; processes: {}", run_processes::list(&all));
             thread::sleep(Duration::from_millis(5));
         }
     }

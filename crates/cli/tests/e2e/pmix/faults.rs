@@ -9,7 +9,7 @@ use rustix::process::{Signal, kill_process};
 use xtask::programs::Flavour;
 
 #[test]
-fn a_client_that_dies_in_a_fence() {
+fn a_client_that_dies_in_a_fence_is_named() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
             let Some(faults) = run(client, "faults", placement, "fence 3") else { return };
@@ -20,7 +20,7 @@ fn a_client_that_dies_in_a_fence() {
 
 /// If it exits with code 0, the others continue with the available data or with an error; no rank waits for ever.
 #[test]
-fn a_client_that_leaves_instead_of_entering_a_fence() {
+fn a_client_that_leaves_before_a_fence_does_not_hang_the_job() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
             let Some(faults) = run(client, "faults", placement, "fence 0") else { return };
@@ -33,7 +33,7 @@ fn a_client_that_leaves_instead_of_entering_a_fence() {
 }
 
 #[test]
-fn a_client_that_dies_while_others_ask_for_its_data() {
+fn a_client_that_dies_before_giving_its_data_does_not_hang_others() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
             let Some(faults) = run(client, "faults", placement, "modex 4") else { return };
@@ -46,7 +46,7 @@ fn a_client_that_dies_while_others_ask_for_its_data() {
 }
 
 #[test]
-fn a_fence_over_a_set_with_a_dead_rank() {
+fn a_fence_over_a_set_with_a_dead_rank_does_not_hang() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
             let Some(faults) = run(client, "faults", placement, "set 0") else { return };
@@ -57,7 +57,7 @@ fn a_fence_over_a_set_with_a_dead_rank() {
 }
 
 #[test]
-fn patience_has_an_end() {
+fn a_fence_with_a_timeout_times_out() {
     for placement in PLACEMENTS {
         // Version 5 of the library notifies only one rank of each node, under its own launcher as well.
         let Some(faults) = run(Flavour::Pmix, "faults", placement, "timeout") else { return };
@@ -68,7 +68,7 @@ fn patience_has_an_end() {
 
 /// The library ends the fence for the ranks that have entered it; on the late rank's node it notifies nobody.
 #[test]
-fn after_patience_has_ended_all_may_fence_again() {
+fn ranks_can_fence_again_after_a_timeout() {
     for placement in PLACEMENTS {
         let Some(faults) = run(Flavour::Pmix, "faults", placement, "again") else { return };
         let outcome = faults.succeed();
@@ -93,7 +93,7 @@ fn a_rank_that_leaves_before_it_connects_is_named() {
 }
 
 #[test]
-fn leaving_before_finalize_when_nobody_waits() {
+fn exiting_without_finalize_is_no_error_if_no_rank_waits() {
     for client in CLIENTS {
         let Some(faults) = run(client, "faults", "-n 4 --virtual-nodes 2", "without") else { return };
         faults.succeed().expect_quiet();
@@ -113,7 +113,7 @@ fn abort_and_job_control_end_the_job() {
 }
 
 #[test]
-fn the_death_of_a_rank_is_an_event() {
+fn ranks_get_an_event_when_another_rank_dies() {
     for client in CLIENTS {
         for placement in PLACEMENTS {
             let Some(events) = run(client, "events", placement, "death") else { return };
@@ -126,7 +126,7 @@ fn the_death_of_a_rank_is_an_event() {
 
 /// A client of another user gets no data, even with all of the job's variables.
 #[test]
-fn another_user_is_refused() {
+fn a_client_of_another_user_is_refused() {
     let (Some(brief), Some(setpriv)) = (program(Flavour::Pmix, "brief"), tool("/usr/bin/setpriv")) else { return };
     if !xtask::debian::is_root() {
         return;
@@ -145,7 +145,7 @@ fn another_user_is_refused() {
 }
 
 #[test]
-fn directories_are_private() {
+fn pmix_directories_are_private() {
     let script = r#"stat -c %a "$PMIX_SERVER_TMPDIR""#;
     let outcome = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh(script).succeed();
     assert_eq!(outcome.out(), "700\n".repeat(4), "{outcome}");
@@ -159,7 +159,7 @@ fn held() -> Option<Running> {
 }
 
 #[test]
-fn a_server_that_is_killed_ends_the_job_and_is_named() {
+fn a_killed_pmix_server_ends_the_job_and_is_named() {
     let Some(running) = held() else { return };
     let mut servers = running.processes().into_iter().filter(|process| process.command.contains("pmix-server"));
     let server = servers.next_back().expect("a server process for each node");
@@ -171,7 +171,7 @@ fn a_server_that_is_killed_ends_the_job_and_is_named() {
 
 /// Kills each process in turn: launcher, agents, keepers, servers, ranks.
 #[test]
-fn each_process_killed_in_turn_leaves_nothing() {
+fn killing_any_process_of_a_pmix_job_leaves_nothing() {
     for turn in 0.. {
         let Some(running) = held() else { return };
         let mut all = running.processes();

@@ -15,7 +15,7 @@ fn chosen(program: &Path) -> String {
 }
 
 #[test]
-fn libraries_tell_what_a_program_wants() {
+fn linked_libraries_determine_the_offered_pmi() {
     for (flavour, name, wanted) in [
         (Flavour::OpenMpi4, "ring", "PMIx, by a server process on each node ("),
         (Flavour::OpenMpi5, "ring", "libmpi.so.40"),
@@ -40,7 +40,7 @@ fn libraries_tell_what_a_program_wants() {
 
 /// Programs that load the wheel's own library are served by it; it is found through their libraries or beside an interpreter.
 #[test]
-fn the_library_of_the_program_serves_it() {
+fn the_pmix_server_uses_the_programs_own_library() {
     if let Some(why) = Flavour::OpenMpi5.missing() {
         return skip(&why).unwrap_or_default();
     }
@@ -57,7 +57,7 @@ const PRINT_VERSION: &str = "import os; print(os.environ['PMIX_VERSION'])";
 
 /// Interpreters are offered both kinds of PMI; MPICH uses only one of them.
 #[test]
-fn one_command_line_for_mpi4py_on_either_mpi() {
+fn mpi4py_runs_on_either_mpi_with_one_command_line() {
     let script = |name: &str| layout::sources().join("python").join(name);
     for flavour in [Flavour::Mpich5, Flavour::OpenMpi5] {
         let Some(python) = mpi4py(flavour) else { continue };
@@ -71,7 +71,7 @@ fn one_command_line_for_mpi4py_on_either_mpi() {
 }
 
 #[test]
-fn what_a_shell_starts_finds_its_own() {
+fn programs_started_by_env_find_their_pmi() {
     for flavour in [Flavour::Mpich4, Flavour::Mpich5, Flavour::Intel, Flavour::OpenMpi4, Flavour::OpenMpi5] {
         let Some(program) = program(flavour, "ring") else { continue };
         let run = Run::job("-n 3").envs(xtask::programs::environment(flavour)).arg("/usr/bin/env").arg(program);
@@ -81,7 +81,7 @@ fn what_a_shell_starts_finds_its_own() {
 
 /// It runs as separate jobs of one rank each; this is reported afterwards.
 #[test]
-fn a_program_that_is_offered_the_wrong_one() {
+fn a_program_offered_the_wrong_pmi_is_reported() {
     let advice = |flavour, flag: &str, words: &[&str]| {
         let Some(program) = program(flavour, "hello") else { return };
         // An Open MPI rank that runs alone leaves a directory behind.
@@ -107,7 +107,7 @@ fn with_library(library: &Path) -> Outcome {
 }
 
 #[test]
-fn a_library_that_cannot_be_used() {
+fn an_unusable_pmix_library_is_reported() {
     let folder = Folder::new("libraries");
     let none = folder.0.join("none.so");
     std::fs::write(&none, "nothing to load").expect("a file");
@@ -130,7 +130,7 @@ fn a_library_that_cannot_be_used() {
 
 /// With `--verbose`, a limited number of lines, each with its node.
 #[test]
-fn what_servers_said_is_shown_in_the_end() {
+fn pmix_server_output_is_shown_only_with_verbose() {
     let run = |flags: &str| {
         let run = Run::job(&format!("-n 2 --virtual-nodes 2 --pmi pmix {flags}")).env("PMIX_MCA_ptl_base_verbose", "5");
         run.arg("/bin/true").succeed()
@@ -144,7 +144,7 @@ fn what_servers_said_is_shown_in_the_end() {
 
 /// Data packed by one version need not be readable by the other: an error is reported before any rank can continue.
 #[test]
-fn nodes_with_different_libraries() {
+fn nodes_with_different_pmix_libraries_are_refused() {
     let Some(machines) = machines::own(2, |_| ()) else { return };
     if let Some(why) = Flavour::Pmix5.missing().or(Flavour::Pmix.missing()) {
         return skip(&why).unwrap_or_default();

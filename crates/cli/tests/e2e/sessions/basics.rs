@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use xtask::programs::Flavour;
 
 #[test]
-fn up_run_down() {
+fn a_session_goes_up_runs_a_job_and_goes_down() {
     let session = Session::up("--virtual-nodes 4");
     let outcome = session.job("-n 8 --label").sh("echo $WIREUP_RANK of $WIREUP_SIZE on $WIREUP_NODE").succeed();
     let lines: Vec<String> = (0..8).map(|rank| format!("[{rank}] {rank} of 8 on {}", rank / 2)).collect();
@@ -18,7 +18,7 @@ fn up_run_down() {
 }
 
 #[test]
-fn what_a_run_is_for_works_as_without_a_session() {
+fn run_features_work_inside_a_session() {
     let session = Session::up("--virtual-nodes 3");
     session.job("-n 6").sh("test $WIREUP_RANK = 4 && exit 9; exec sleep 1000").finish().expect_code(9);
     session.job("-n 3").arg("nonexistent-program").finish().expect_code(127).expect_err_line(&["not found"]);
@@ -36,7 +36,7 @@ fn what_a_run_is_for_works_as_without_a_session() {
 }
 
 #[test]
-fn programs_of_pmi_meet_each_other() {
+fn pmi_programs_exchange_values_in_a_session() {
     let session = Session::up("--virtual-nodes 4");
     let wireup = wireup();
     let exchange = ["-n", "8", wireup.to_str().expect("a path in UTF-8"), "pmi", "exchange"];
@@ -60,7 +60,7 @@ fn mpi_programs_run_one_after_the_other() {
 }
 
 #[test]
-fn a_run_finds_the_session_that_fits() {
+fn a_run_chooses_the_session_that_fits() {
     let session = Session::up("--virtual-nodes 2 --name lab");
     session.again("--virtual-nodes 3").expect_code(0);
     let nodes = |line: &str| session.job(&format!("{line} --map-by node -n 6")).sh("echo $WIREUP_NODE").succeed();
@@ -78,7 +78,7 @@ fn a_run_finds_the_session_that_fits() {
 }
 
 #[test]
-fn a_session_shows_what_it_has() {
+fn status_and_jobs_list_nodes_and_jobs_and_kill_ends_one() {
     let session = Session::up("--virtual-nodes 2");
     let outcome = session.wireup("status").succeed();
     assert!(outcome.out().starts_with("session default: 2 of 2 nodes up, no limit on ranks, 0 jobs"), "{outcome}");
@@ -99,7 +99,7 @@ fn a_session_shows_what_it_has() {
 }
 
 #[test]
-fn many_launchers_at_once_and_ctrl_c_in_one() {
+fn ctrl_c_ends_only_its_own_job_among_many() {
     let session = Session::up("--virtual-nodes 3");
     let script = "echo ready; exec sleep 1000";
     let mut interrupted = session.job("-n 3").sh(script).start();
@@ -119,7 +119,7 @@ fn many_launchers_at_once_and_ctrl_c_in_one() {
 }
 
 #[test]
-fn what_its_agents_were_told_can_be_told_again() {
+fn recordings_of_a_session_can_be_replayed() {
     let session = Session::nowhere();
     let recordings = session.runtime_dir().with_file_name("recordings");
     session.again(&format!("--virtual-nodes 3 --record {}", recordings.display())).expect_code(0);
@@ -133,7 +133,7 @@ fn what_its_agents_were_told_can_be_told_again() {
 }
 
 #[test]
-fn two_who_begin_it_at_once_have_one() {
+fn simultaneous_ups_start_one_session() {
     let session = Session::nowhere();
     let script = "for i in 1 2 3 4 5 6; do $WIREUP up --virtual-nodes 2 || $WIREUP up & done; wait";
     session.shell_leaving(script).expect_code(0);
@@ -143,7 +143,7 @@ fn two_who_begin_it_at_once_have_one() {
 }
 
 #[test]
-fn its_commands_explain_themselves() {
+fn session_commands_have_help_and_suggestions() {
     for command in ["up", "down", "status", "jobs", "kill", "attach"] {
         let outcome = Run::wireup([command, "--help"]).succeed();
         assert!(outcome.out().starts_with(&format!("wireup {command}: ")), "{outcome}");

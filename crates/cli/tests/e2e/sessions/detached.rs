@@ -4,7 +4,7 @@ use crate::harness::sessions::Session;
 use rustix::process::Signal;
 
 #[test]
-fn detach_attach_and_the_exit_code() {
+fn attach_shows_output_and_returns_the_exit_code() {
     let session = Session::up("--virtual-nodes 2");
     let job = session.detach("-n 1", "echo out $WIREUP_RANK; echo err $WIREUP_RANK >&2; exit 7");
     let outcome = session.wireup(&format!("attach {job}")).finish().expect_code(7);
@@ -17,7 +17,7 @@ fn detach_attach_and_the_exit_code() {
 }
 
 #[test]
-fn output_is_shown_as_it_grows_and_a_closed_terminal_leaves_the_job_alone() {
+fn attach_follows_output_and_its_end_leaves_the_job_running() {
     let session = Session::up("--virtual-nodes 2");
     let gate = session.runtime_dir().with_file_name("gate");
     let job = session
@@ -39,7 +39,7 @@ fn output_is_shown_as_it_grows_and_a_closed_terminal_leaves_the_job_alone() {
 }
 
 #[test]
-fn ctrl_c_is_for_the_job() {
+fn ctrl_c_in_attach_interrupts_the_job() {
     let session = Session::up("--virtual-nodes 2");
     let job = session.detach("-n 2", "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.02; done");
     let mut viewer = session.wireup(&format!("attach {job}")).start();
@@ -60,7 +60,7 @@ fn ctrl_c_is_for_the_job() {
 }
 
 #[test]
-fn a_job_that_never_started_is_told_of_at_once() {
+fn a_detached_job_that_cannot_start_fails_at_once() {
     let session = Session::up("--virtual-nodes 2");
     let outcome = session.job("--detach -n 2 nonexistent-program").finish().expect_code(127);
     outcome.expect_err_line(&["nonexistent-program", "not found"]);
@@ -82,7 +82,7 @@ fn a_job_that_never_started_is_told_of_at_once() {
 }
 
 #[test]
-fn its_launcher_killed_ends_the_job() {
+fn killing_the_launcher_of_a_detached_job_ends_the_job() {
     let session = Session::up("--virtual-nodes 2");
     let job = session.detach("-n 2", "echo ready; exec sleep 1000");
     let mut viewer = session.wireup(&format!("attach {job}")).start();
@@ -100,7 +100,7 @@ fn its_launcher_killed_ends_the_job() {
 }
 
 #[test]
-fn down_takes_detached_jobs_along_when_told() {
+fn down_with_kill_ends_detached_jobs() {
     let session = Session::up("--virtual-nodes 2");
     session.detach("-n 2", "exec sleep 1000");
     session.wireup("down").finish().expect_code(125);

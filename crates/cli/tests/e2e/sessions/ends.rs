@@ -7,7 +7,7 @@ use std::fs;
 const SLEEPERS: &str = "setsid sleep 1000 & echo ready; exec sleep 1000";
 
 #[test]
-fn a_killed_launcher_ends_its_job_alone() {
+fn a_killed_launcher_ends_only_its_own_job() {
     let session = Session::up("--virtual-nodes 3");
     let mut victim = session.job("-n 3").sh(SLEEPERS).start();
     let mut other = session.job("-n 3").sh("echo ready; read line; echo $line").stdin_open().start();
@@ -22,7 +22,7 @@ fn a_killed_launcher_ends_its_job_alone() {
 }
 
 #[test]
-fn a_killed_daemon_leaves_nothing() {
+fn a_killed_session_daemon_leaves_nothing() {
     let session = Session::up("--virtual-nodes 4");
     let mut running = session.job("-n 4").sh(SLEEPERS).start();
     running.await_out("ready\n", 4);
@@ -46,7 +46,7 @@ fn crash(session: &Session, said: &str) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_crashed_daemon_leaves_its_last_words_alone() {
+fn a_crashed_daemon_leaves_only_the_end_of_its_log() {
     let session = Session::up("--virtual-nodes 2");
     session.detach("-n 2", "echo kept");
     let left = crash(&session, &format!("{}one\ntwo\nno room\n", "early\n".repeat(2000)));
@@ -67,7 +67,7 @@ fn a_crashed_daemon_leaves_its_last_words_alone() {
 }
 
 #[test]
-fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
+fn a_killed_agent_ends_its_jobs_and_up_restarts_it() {
     let session = Session::up("--virtual-nodes 4 --fanout 1");
     let mut elsewhere =
         session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
@@ -97,7 +97,7 @@ fn a_killed_agent_takes_its_jobs_along_and_comes_back() {
 
 /// Its links look healthy; it is detected only because it does nothing.
 #[test]
-fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
+fn a_stopped_agent_is_lost_and_exits_when_continued() {
     let session = Session::up("--virtual-nodes 4 --fanout 1 --node-timeout 1");
     let mut elsewhere =
         session.job("--virtual-nodes 2 -n 2").sh("echo ready; read line; echo $line").stdin_open().start();
@@ -124,7 +124,7 @@ fn a_stopped_agent_is_lost_and_leaves_when_it_goes_on() {
 }
 
 #[test]
-fn agents_that_are_wanted_back_while_others_are_lost_come_in_the_end() {
+fn agents_restarted_while_others_are_lost_return_eventually() {
     let session = Session::up("--virtual-nodes 6 --fanout 1");
     for _ in 0..3 {
         let mut agents = session.agents();
@@ -159,7 +159,7 @@ fn a_killed_keeper_and_then_a_killed_daemon_leave_nothing() {
 }
 
 #[test]
-fn a_killed_keeper_ends_the_job_that_it_had() {
+fn a_killed_keeper_ends_its_job_and_is_replaced() {
     let session = Session::up("--virtual-nodes 2");
     let mut running = session.job("-n 2").sh(SLEEPERS).start();
     running.await_out("ready\n", 2);
@@ -180,7 +180,7 @@ fn a_killed_keeper_ends_the_job_that_it_had() {
 }
 
 #[test]
-fn it_ends_with_its_owner() {
+fn a_session_ends_with_its_owner() {
     let session = Session::nowhere();
     let gate = session.runtime_dir().with_file_name("gate");
     let script = format!(
@@ -198,7 +198,7 @@ fn it_ends_with_its_owner() {
 
 /// The owner is the script of a batch system or a container, not its short-lived subshells.
 #[test]
-fn without_a_leader_its_owner_is_the_script_and_no_subshell() {
+fn without_a_session_leader_the_script_owns_the_session() {
     let session = Session::nowhere();
     let gate = session.runtime_dir().with_file_name("gate");
     let script = format!(
@@ -222,7 +222,7 @@ fn without_a_leader_its_owner_is_the_script_and_no_subshell() {
 
 /// The caller is a script that ignores signals, has a file open, and is in a directory that will be removed.
 #[test]
-fn it_keeps_nothing_of_its_caller() {
+fn a_session_inherits_no_directory_file_or_ignored_signal() {
     let session = Session::nowhere();
     let folder = session.runtime_dir().with_file_name("caller");
     fs::create_dir(&folder).unwrap();
@@ -241,7 +241,7 @@ fn it_keeps_nothing_of_its_caller() {
 }
 
 #[test]
-fn or_lingers() {
+fn a_lingering_session_outlives_its_owner() {
     let session = Session::nowhere();
     session.shell_leaving("setsid -w $WIREUP up --linger --virtual-nodes 2").expect_code(0);
     session.job("-n 2 true").succeed();
@@ -251,7 +251,7 @@ fn or_lingers() {
 }
 
 #[test]
-fn sigterm_ends_it_in_order() {
+fn sigterm_ends_the_session_and_its_jobs() {
     let session = Session::up("--virtual-nodes 3");
     let mut running = session.job("-n 3").sh(SLEEPERS).start();
     running.await_out("ready\n", 3);

@@ -6,7 +6,7 @@ use crate::harness::sessions::Session;
 use xtask::programs::Flavour;
 
 #[test]
-fn by_ssh_once_for_many_runs() {
+fn a_session_on_ssh_hosts_runs_many_jobs() {
     let Some(machines) = machines::by_ssh() else { return };
     let session = Session::on(&machines, "--hosts n[0-3]");
     for _ in 0..5 {
@@ -25,7 +25,7 @@ fn by_ssh_once_for_many_runs() {
 }
 
 #[test]
-fn slots_are_those_of_the_session() {
+fn jobs_use_the_slots_of_the_session() {
     let Some(machines) = machines::plain() else { return };
     let session = Session::on(&machines, "--hosts n0:2,n1:3");
     let outcome = session.job("").sh("hostname").succeed();
@@ -37,7 +37,7 @@ fn slots_are_those_of_the_session() {
 }
 
 #[test]
-fn a_host_that_is_not_there_is_named_and_the_session_stands_without_it() {
+fn a_session_starts_without_an_unreachable_host_and_names_it() {
     let Some(machines) = machines::own(4, |_| ()) else { return };
     machines.cut(2).expect("cut a node off");
     let session = Session::on_some(&machines, "--start-timeout 3 --hosts n[0-3]", 1);
@@ -56,7 +56,7 @@ fn a_host_that_is_not_there_is_named_and_the_session_stands_without_it() {
 
 /// Three hosts in a chain lose power at the same moment; the hosts below them are healthy.
 #[test]
-fn hosts_below_three_that_lose_power_go_on() {
+fn hosts_below_powered_off_hosts_keep_running() {
     let Some(machines) = machines::own(6, |_| ()) else { return };
     let session = Session::on(&machines, "--fanout 1 --node-timeout 1 --hosts n[0-5]");
     let mut healthy = session.job("--hosts n0,n4,n5 -n 3").sh("echo ready; read line; echo $line").stdin_open().start();
@@ -81,7 +81,7 @@ fn hosts_below_three_that_lose_power_go_on() {
 
 /// The root sends first, over a direct link, to an agent that it has adopted because the agent's parent is lost.
 #[test]
-fn what_the_root_sends_reaches_an_agent_that_it_has_adopted() {
+fn input_from_the_root_reaches_an_adopted_agent() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let session = Session::on(&machines, "--fanout 1 --node-timeout 1 --hosts n[0-2]");
     machines.power_off(1).expect("switch a node off");

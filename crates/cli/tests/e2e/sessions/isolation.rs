@@ -23,7 +23,7 @@ fn bad_jobs(session: &Session) {
 }
 
 #[test]
-fn bad_jobs_end_alone() {
+fn bad_jobs_do_not_harm_other_jobs() {
     let session = Session::up("--virtual-nodes 2");
     let mut good = session.job("-n 4").sh("echo ready; read line; echo $line").stdin_open().start();
     good.await_out("ready\n", 4);
@@ -38,7 +38,7 @@ fn bad_jobs_end_alone() {
 
 /// A keeper serves one job after the other, and also starts the PMIx server, which writes files.
 #[test]
-fn limits_of_a_job_do_not_bind_the_next_one() {
+fn limits_of_one_job_do_not_apply_to_the_next() {
     let session = Session::up("--virtual-nodes 1");
     let fsize = "ulimit -Sf";
     let before = session.job("-n 1").sh(fsize).succeed().out();
@@ -55,7 +55,7 @@ fn limits_of_a_job_do_not_bind_the_next_one() {
 /// The number of the session's processes, of the descriptors of the root and the agents, and of the files in the session's directory.
 fn account(session: &Session) -> (usize, usize, usize) {
     let processes = session.processes();
-    let open = |process: &crate::harness::marked::Process| {
+    let open = |process: &crate::harness::run_processes::Process| {
         fs::read_dir(format!("/proc/{}/fd", process.pid.as_raw_nonzero())).map_or(0, Iterator::count)
     };
     let ours = |name: &str| name == "wireup-session" || name == "wireup";
@@ -72,7 +72,7 @@ fn memory(session: &Session) -> Vec<u64> {
 }
 
 #[test]
-fn hundreds_of_jobs_leave_the_session_as_it_was() {
+fn hundreds_of_jobs_do_not_grow_the_session() {
     let large = std::env::var_os("WIREUP_LARGE").is_some();
     let jobs = if large { 10_000 } else { 300 };
     let session = Session::up("--virtual-nodes 2");

@@ -18,7 +18,7 @@ fn place(session: &Session) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_stale_socket() {
+fn a_stale_socket_is_reported_and_up_restarts_the_session() {
     let session = Session::nowhere();
     drop(UnixListener::bind(place(&session).join("socket")).unwrap());
     for words in ["run -n 1 true", "status --session default", "jobs"] {
@@ -43,7 +43,7 @@ fn a_stale_socket() {
 }
 
 #[test]
-fn a_directory_of_another_user_or_open_to_others() {
+fn foreign_or_open_session_directories_are_refused() {
     let session = Session::nowhere();
     let place = place(&session);
     let refused = |words: &[&str]| {
@@ -82,7 +82,7 @@ fn answer(session: &Session, bytes: Vec<u8>) -> thread::JoinHandle<Vec<u8>> {
 }
 
 #[test]
-fn another_version() {
+fn a_session_of_another_version_is_refused() {
     for (versions, words) in [(b"WUA\n\x01\0\x02\0", "up to 2"), (b"WUA\n\xf0\xff\xff\xff", "65520 and later")] {
         let session = Session::nowhere();
         let heard = answer(&session, versions.to_vec());
@@ -93,7 +93,7 @@ fn another_version() {
 }
 
 #[test]
-fn no_session_at_all_behind_it() {
+fn a_socket_without_a_session_behind_it_is_refused() {
     for said in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"", b"WUA"] {
         let session = Session::nowhere();
         let heard = answer(&session, said.to_vec());
@@ -103,7 +103,7 @@ fn no_session_at_all_behind_it() {
 }
 
 #[test]
-fn a_caller_of_another_version_or_none() {
+fn foreign_callers_do_not_disturb_the_session() {
     let session = Session::up("--virtual-nodes 2");
     let socket = session.place("default").join("socket");
     let garbage = [&Spoken::OURS.encode()[..], b"garbage garbage garbage garbage"].concat();
@@ -121,7 +121,7 @@ fn a_caller_of_another_version_or_none() {
 }
 
 #[test]
-fn a_session_that_does_not_answer() {
+fn a_session_that_does_not_answer_is_reported() {
     let session = Session::up("--virtual-nodes 2");
     let daemon = session.daemon();
     kill_process(daemon, Signal::STOP).expect("send the signal");
@@ -133,7 +133,7 @@ fn a_session_that_does_not_answer() {
 }
 
 #[test]
-fn names_that_are_none() {
+fn invalid_or_unknown_session_names_are_refused() {
     let session = Session::nowhere();
     for name in ["../x", "", ".hidden", "a/b"] {
         session

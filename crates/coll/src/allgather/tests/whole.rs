@@ -123,7 +123,7 @@ fn members() -> impl Strategy<Value = (Vec<usize>, Vec<bool>)> {
 
 proptest! {
     #[test]
-    fn every_scheme_brings_all_blocks((lens, members) in members(), fanout in 1u32..5, seed in any::<u64>()) {
+    fn every_scheme_delivers_all_blocks((lens, members) in members(), fanout in 1u32..5, seed in any::<u64>()) {
         let own = Own::new(lens);
         for (name, scheme) in schemes() {
             let mut net = Net::new(&members, fanout, rules(scheme));
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_ends_without_a_lost_peer((lens, members) in members(), fanout in 1u32..5, lost in any::<u32>(), seed in any::<u64>()) {
+    fn no_agent_completes_without_a_lost_peer((lens, members) in members(), fanout in 1u32..5, lost in any::<u32>(), seed in any::<u64>()) {
         let own = Own::new(lens);
         for (name, scheme) in schemes() {
             let mut net = Net::new(&members, fanout, rules(scheme));
@@ -164,7 +164,7 @@ fn run_auto(lens: Vec<usize>, collect_max: Option<u64>) -> Net {
 }
 
 #[test]
-fn the_root_chooses_by_bytes() {
+fn the_root_chooses_the_scheme_by_size() {
     assert_eq!(run_auto(vec![1000; 6], None).rounds, 0, "few bytes go down the tree");
     assert_eq!(run_auto(vec![40_000, 0, 50_000, 0, 50_000, 0], None).rounds, 6 * 5, "many bytes go around the ring");
     assert_eq!(run_auto(vec![16_000; 10], None).rounds, 10 * 4, "fewer bytes per node go by Bruck's allgather");
@@ -172,7 +172,7 @@ fn the_root_chooses_by_bytes() {
 }
 
 #[test]
-fn more_than_is_collected_stays() {
+fn data_beyond_the_limit_is_not_collected() {
     for (max, is_empty) in [(5999, true), (7000, false)] {
         let net = run_auto(vec![1000; 6], Some(max));
         let bytes = |done: &Option<Vec<Rope>>| done.as_ref().unwrap().iter().map(Rope::len).sum::<usize>();
@@ -181,7 +181,7 @@ fn more_than_is_collected_stays() {
 }
 
 #[test]
-fn who_breaks_the_rules_is_refused() {
+fn protocol_violations_are_refused() {
     let set = PeerSet { count: 3, me: Some(1), root: false, children: 1 };
     let tag = |form| Tag::new(Collective::Fence, form);
     let round = |algorithm, round| RoundTag { collective: Collective::Fence, algorithm, round };
@@ -211,7 +211,7 @@ fn who_breaks_the_rules_is_refused() {
 }
 
 #[test]
-fn what_this_version_does_not_know_is_refused() {
+fn unknown_algorithms_and_rounds_for_non_members_are_refused() {
     let unknown = ExchangeScheme::Direct(Algorithm::new(7));
     let set = PeerSet { count: 2, me: Some(0), root: true, children: 1 };
     let mut peer = Allgather::new(Collective::Fence, set, rules(unknown));

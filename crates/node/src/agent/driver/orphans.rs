@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_go_on_until_nobody_is_left_and_spare_what_is_not_theirs() {
+    fn scans_repeat_until_no_orphan_is_left_and_spare_other_children() {
         alone(|| {
             process::set_subreaper().unwrap();
             let (living, since) = (sleeper(), process::start_ticks(process::own_pid()).unwrap());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_ended_is_left_after_some_looks() {
+    fn scans_stop_at_their_limit_if_new_orphans_keep_appearing() {
         alone(|| {
             let since = process::start_ticks(process::own_pid()).unwrap();
             let mut orphans = Orphans::default();

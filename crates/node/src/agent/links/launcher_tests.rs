@@ -24,7 +24,7 @@ fn heard(end: &LinkEnd) -> usize {
 }
 
 #[test]
-fn a_launcher_that_does_not_read_is_not_heard() {
+fn requests_are_not_read_while_the_launcher_has_unread_answers() {
     let (mut end, id, mut launcher) = with_launcher();
     launcher.write_all(b"one").unwrap();
     end.pass();
@@ -47,7 +47,7 @@ fn a_launcher_that_does_not_read_is_not_heard() {
 }
 
 #[test]
-fn a_launcher_is_let_go_when_too_much_waits_for_it() {
+fn a_launcher_link_closes_when_too_many_bytes_are_unread() {
     let (mut end, id, _launcher) = with_launcher();
     let piece = frame(Class::Control, 1 << 20);
     for sent in (0..=LAUNCHER_UNREAD_BYTES_MAX).step_by(1 << 20) {

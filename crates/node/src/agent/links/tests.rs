@@ -102,7 +102,7 @@ pub(super) fn frame(class: Class, length: usize) -> Frame {
 }
 
 #[test]
-fn frames_pass_both_ways_in_either_family() {
+fn frames_pass_both_ways_over_ipv4_and_ipv6() {
     let has_v6 = interfaces::addresses().unwrap().iter().any(|own| own.ip.is_ipv6() && own.loopback);
     for (interface, local) in [("127.0.0.1", "127.0.0.1 (lo)"), ("::1", "::1 (lo)"), ("lo", "127.0.0.1 (lo)")] {
         if interface == "::1" && !has_v6 {
@@ -136,7 +136,7 @@ fn frames_pass_both_ways_in_either_family() {
 }
 
 #[test]
-fn an_address_that_does_not_answer_costs_no_more_than_its_turn() {
+fn a_child_links_although_earlier_addresses_refuse_or_stay_silent() {
     let (mut parent, mut child) = pair("127.0.0.1", false);
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -152,7 +152,7 @@ fn an_address_that_does_not_answer_costs_no_more_than_its_turn() {
 }
 
 #[test]
-fn whoever_cannot_be_reached_is_named_with_every_address() {
+fn a_failed_dial_to_the_parent_reports_every_address() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let other = |config: LinkConfig, me: AgentId, words: &str| {
         let (mut parent, mut child) = (LinkEnd::of(me, config), LinkEnd::of(CHILD, self::config("127.0.0.1", false)));
@@ -175,7 +175,7 @@ fn whoever_cannot_be_reached_is_named_with_every_address() {
 }
 
 #[test]
-fn an_interface_that_is_not_here_is_said_so() {
+fn an_unknown_interface_is_reported_with_the_existing_ones() {
     let mut parent = LinkEnd::of(PARENT, config("nosuch0", false));
     let error = parent.links.listen(&parent.reactor).unwrap_err().to_string();
     assert!(error.contains("--interface nosuch0; it has ") && error.contains("127.0.0.1/8"), "{error}");
@@ -184,7 +184,7 @@ fn an_interface_that_is_not_here_is_said_so() {
 }
 
 #[test]
-fn strangers_do_not_keep_children_out() {
+fn unauthenticated_connections_do_not_keep_a_child_out() {
     let (mut parent, mut child) = pair("127.0.0.1", false);
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     // A stranger that got as far as the parent's answer.
@@ -292,7 +292,7 @@ impl Tap {
 }
 
 #[test]
-fn only_an_encrypted_link_hides_and_guards_its_frames() {
+fn only_an_encrypted_link_hides_frames_and_detects_changes() {
     let marker = b"a line that nobody else should read";
     for encrypt in [false, true] {
         let (mut parent, mut child) = pair("127.0.0.1", encrypt);
@@ -354,7 +354,7 @@ pub(super) fn turn_all(ends: &mut [LinkEnd], mut done: impl FnMut(&[LinkEnd]) ->
 }
 
 #[test]
-fn any_two_agents_link_and_several_at_once() {
+fn an_agent_holds_several_direct_links_at_once() {
     for encrypt in [false, true] {
         let (mut ends, at) = strangers("127.0.0.1", encrypt);
         dial_direct(&mut ends[0], 6, &at[1]);
@@ -378,7 +378,7 @@ fn any_two_agents_link_and_several_at_once() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_dialled_is_told_with_every_address() {
+fn a_failed_direct_dial_reports_every_address() {
     let refused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (mut ends, at) = strangers("127.0.0.1", false);
     // The second address belongs to an agent other than the target.
@@ -406,7 +406,7 @@ fn an_agent_that_cannot_be_dialled_is_told_with_every_address() {
 }
 
 #[test]
-fn an_agent_that_does_not_answer_is_given_up() {
+fn a_direct_dial_without_an_answer_times_out() {
     let (mut ends, _) = strangers("127.0.0.1", false);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     dial_direct(&mut ends[0], 6, &[silent.local_addr().unwrap().to_string()]);
@@ -421,7 +421,7 @@ fn an_agent_that_does_not_answer_is_given_up() {
 
 /// Once the root is this agent's parent, the agent can still dial it beside the tree like any other agent.
 #[test]
-fn what_an_agent_is_to_the_root_does_not_stick_to_later_dials() {
+fn an_agent_that_rejoined_can_still_dial_the_root_directly() {
     let (mut root, mut rejoin) = pair("127.0.0.1", false);
     let addresses = root.links.listen(&root.reactor).unwrap();
     let incarnation = Rejoin { incarnation: 2, at: 5 };

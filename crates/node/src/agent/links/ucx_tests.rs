@@ -94,7 +94,7 @@ impl Stranger {
 }
 
 #[test]
-fn linked_agents_say_everything_in_order_encrypted_or_not() {
+fn frames_arrive_whole_and_in_order_encrypted_or_not() {
     for encrypt in [false, true] {
         let Some((mut ends, links, _)) = linked(encrypt) else { return };
         assert_eq!(ends[0].up(), Some((links[0], Peer::Direct(AgentId(6)), "")));
@@ -110,7 +110,7 @@ fn linked_agents_say_everything_in_order_encrypted_or_not() {
 }
 
 #[test]
-fn what_is_urgent_overtakes_what_has_not_left() {
+fn control_frames_overtake_unsent_stdio_frames() {
     let Some((mut ends, links, _)) = linked(false) else { return };
     let bulk = frame(Class::Stdio, 6 << 20);
     for _ in 0..4 {
@@ -125,7 +125,7 @@ fn what_is_urgent_overtakes_what_has_not_left() {
 }
 
 #[test]
-fn who_does_not_know_the_secret_is_not_heard_and_tries_another_transport() {
+fn a_dialler_with_a_wrong_secret_gets_no_answer_and_tries_tcp() {
     let (Some((one, _)), Some((two, point))) = (open(5, Secret([8; 32]), false), open(6, KNOWN, false)) else { return };
     let mut ends = vec![one, two];
     let addresses = listen(&mut ends[1]);
@@ -146,7 +146,7 @@ fn who_does_not_know_the_secret_is_not_heard_and_tries_another_transport() {
 }
 
 #[test]
-fn an_opening_for_another_worker_or_changed_on_its_way_is_refused() {
+fn openings_for_another_worker_and_modified_openings_are_refused() {
     let Some((end, point)) = open(6, KNOWN, false) else { return };
     let mut ends = [end];
     let mut stranger = Stranger::reaching(&point);
@@ -178,7 +178,7 @@ fn an_opening_for_another_worker_or_changed_on_its_way_is_refused() {
 }
 
 #[test]
-fn a_replayed_opening_is_answered_and_gets_no_further() {
+fn a_replayed_opening_is_answered_but_does_not_become_a_link() {
     let Some((end, point)) = open(6, KNOWN, false) else { return };
     let mut ends = [end];
     let mut stranger = Stranger::reaching(&point);
@@ -203,7 +203,7 @@ fn a_replayed_opening_is_answered_and_gets_no_further() {
 }
 
 #[test]
-fn lengths_are_judged_by_tag_before_there_is_room_for_them() {
+fn messages_of_unknown_tags_or_excess_length_are_refused() {
     let Some((mut ends, links, point)) = linked(false) else { return };
     let mut stranger = Stranger::reaching(&point);
     for (tag, len) in [(OPENING, 100_000), (OPENING, 20 << 20), (3, 5), (3, 64 << 20)] {
@@ -229,7 +229,7 @@ fn lengths_are_judged_by_tag_before_there_is_room_for_them() {
 }
 
 #[test]
-fn a_flood_keeps_no_other_link_waiting() {
+fn a_flood_from_a_stranger_does_not_stall_other_links() {
     let Some((mut ends, links, point)) = linked(false) else { return };
     // A third agent, linked by TCP.
     let addresses = listen(&mut ends[1]);

@@ -24,7 +24,7 @@ fn read(shared: &Shared, at: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_shared_has_a_descriptor_until_it_is_given_up() {
+fn a_share_has_a_descriptor_until_it_is_unshared() {
     let mut memory = RankMemory::default();
     let [bytes, values] = [ShareId(0), ShareId(1)];
     assert_eq!(memory.share(JOB, bytes, &Content::Bytes(Bytes::from_static(b"abc"))), None);
@@ -41,7 +41,7 @@ fn what_is_shared_has_a_descriptor_until_it_is_given_up() {
 }
 
 #[test]
-fn slots_are_written_again_and_again() {
+fn a_slot_can_be_written_repeatedly() {
     let (mut memory, share) = (RankMemory::default(), ShareId(3));
     let slots = Content::Slots { slot_len: 4096 };
     assert_eq!(memory.share(JOB, share, &slots), Some(Input::Shared { job: JOB, share }));
@@ -54,7 +54,7 @@ fn slots_are_written_again_and_again() {
 }
 
 #[test]
-fn a_reply_that_names_what_could_not_be_made_is_not_sent() {
+fn a_reply_with_a_share_that_could_not_be_made_is_not_sent() {
     let mut memory = RankMemory::default();
     let [there, missing, slots] = [ShareId(0), ShareId(1), ShareId(2)];
     assert_eq!(memory.share(JOB, there, &Content::Array(array(0))), None);
@@ -72,7 +72,7 @@ fn a_reply_that_names_what_could_not_be_made_is_not_sent() {
 }
 
 #[test]
-fn a_person_is_told_what_to_do() {
+fn memory_errors_name_the_next_step() {
     let error = |errno: Errno| ShmError { step: "making a memory file", error: errno.into() };
     assert!(next_step(&error(Errno::MFILE)).contains("ulimit -Hn"));
     assert!(next_step(&error(Errno::NOMEM)).contains("memory"));

@@ -38,7 +38,7 @@ fn receive(theirs: &OwnedFd) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn descriptors_come_with_the_first_byte() {
+fn descriptors_arrive_with_their_message() {
     let (mut pmi, theirs) = pair();
     assert!(pmi.write_now(Bytes::from_static(b"plain"), Vec::new()));
     let shares = vec![share(1), share(2)];
@@ -65,7 +65,7 @@ fn a_full_socket_keeps_bytes_and_descriptors_together() {
 }
 
 #[test]
-fn more_than_one_message_takes_arrive_in_order() {
+fn more_descriptors_than_one_sendmsg_takes_arrive_in_order() {
     let (mut pmi, theirs) = pair();
     let shares: Vec<Shared> = (0..100).map(share).collect();
     assert!(!pmi.write_now(Bytes::from_static(b"a reply"), shares));
@@ -81,7 +81,7 @@ fn more_than_one_message_takes_arrive_in_order() {
 }
 
 #[test]
-fn what_was_sent_or_cannot_be_is_not_held() {
+fn descriptors_are_closed_once_sent_or_unsendable() {
     let open =
         || std::fs::read_dir("/proc/self/fd").unwrap().filter(|entry| is_shared(entry.as_ref().unwrap())).count();
     // Other tests of this process also share memory of one byte, so this one uses a length of its own.
@@ -106,11 +106,11 @@ const CROWDED: &str = "WIREUP_TEST_CROWDED";
 
 /// The kernel counts the descriptors in flight per user, but not for root: so this runs in another process as another user.
 #[test]
-fn too_many_descriptors_under_way_are_waited_for() {
+fn a_send_waits_while_too_many_descriptors_are_in_flight() {
     if std::env::var_os(CROWDED).is_some() {
         return crowded();
     }
-    let name = "agent::outgoing::tests::too_many_descriptors_under_way_are_waited_for";
+    let name = "agent::outgoing::tests::a_send_waits_while_too_many_descriptors_are_in_flight";
     let mut again = Command::new("/proc/self/exe");
     again.args([name, "--exact", "--nocapture"]).env(CROWDED, "1");
     if rustix::process::geteuid().is_root() {

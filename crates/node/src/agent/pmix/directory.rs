@@ -137,7 +137,7 @@ mod tests {
     use wireup_wire::pmix::Begin;
 
     #[test]
-    fn a_directory_is_new_and_private() {
+    fn a_pmix_directory_is_new_private_and_removed_once_abandoned() {
         let base = std::env::temp_dir().join(format!("wireup-pmix-{}", std::process::id()));
         fs::create_dir_all(&base).unwrap();
         let begin = Begin {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_long_or_not_there_is_not_used() {
+    fn missing_relative_or_overlong_base_directories_are_not_used() {
         let usual = if is_ours_to_use(Path::new(SHARED_MEMORY)) { SHARED_MEMORY } else { "/tmp" };
         assert_eq!(base(None), Path::new(usual));
         assert_eq!(base(Some("/tmp".into())), Path::new("/tmp"));

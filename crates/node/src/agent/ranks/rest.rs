@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_crowd_rests_and_never_for_long() {
+    fn a_rest_needs_many_ranks_per_cpu_and_is_short() {
         assert_eq!(rest_ns(8, 2, 1_000), None);
         assert_eq!(rest_ns(9, 2, 1_000), Some(1_500));
         assert_eq!(rest_ns(64, 2, u64::MAX), Some(REST_NS_MAX));
     }
 
     #[test]
-    fn one_job_rests_and_another_is_served() {
+    fn a_resting_job_does_not_delay_another_job() {
         let mut reactor = Reactor::new().unwrap();
         let ((resting, mut its), (other, mut others)) = (job(1, 3, &reactor), job(2, 2, &reactor));
         let mut jobs = vec![resting, other];
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ready_already_waits_and_a_rank_that_leaves_does_not() {
+    fn ready_requests_wait_for_the_rest_but_a_leaving_rank_does_not() {
         let mut reactor = Reactor::new().unwrap();
         let (resting, mut clients) = job(1, 2, &reactor);
         let mut jobs = vec![resting];
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_does_not_take_its_replies_is_not_read_after_the_rest_either() {
+    fn a_rank_with_unread_replies_is_not_read_after_the_rest() {
         let mut reactor = Reactor::new().unwrap();
         let (resting, mut clients) = job(1, 1, &reactor);
         let mut jobs = vec![resting];

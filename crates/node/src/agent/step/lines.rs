@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn step_lines_round_trip_and_other_lines_are_ignored() {
         for said in [
             Said::Begun { agent: AgentId(7), addresses: vec!["10.0.0.7:4001".into(), "[fd00::1]:4001".into()] },
             Said::Begun { agent: AgentId(0), addresses: Vec::new() },
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_takes_no_memory() {
+    fn an_endless_line_uses_bounded_memory() {
         let mut lines = Lines::default();
         for _ in 0..100 {
             assert!(lines.take(&[b'x'; 1 << 10]).is_empty());

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_found_in_what_srun_says() {
+    fn failed_nodes_are_read_from_srun_messages() {
         let cases = [
             ("srun: error: n2: task 1: Killed", "n2", "Killed"),
             ("srun: error: n[1-2],m4: tasks 0-2: Exited with exit code 7", "n1 n2 m4", "its task exited with code 7"),

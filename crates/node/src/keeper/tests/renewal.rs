@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Everything that a job can leave in its keeper: orphans, directories, pending stops, descriptors.
 #[test]
-fn nothing_of_a_job_is_left_for_the_next() {
+fn a_renewed_keeper_keeps_nothing_of_the_last_job() {
     let mut bench = Bench::new();
     let directory = scratch("renewed");
     std::fs::write(directory.join("file"), "").unwrap();
@@ -31,7 +31,7 @@ fn nothing_of_a_job_is_left_for_the_next() {
 }
 
 #[test]
-fn starts_that_wait_are_taken_back() {
+fn renewal_cancels_pending_starts() {
     let mut bench = Bench::new();
     let script = "exec sleep 1000";
     bench.request(&Request::Spawn(batch(&["sh", "-c", script], (0..100).map(Process::new).collect())));
@@ -47,7 +47,7 @@ fn unclaimed(directory: &Path) -> Request {
 }
 
 #[test]
-fn of_what_nobody_has_claimed_the_end_of_a_log_stays() {
+fn only_the_end_of_the_log_remains_of_an_unclaimed_directory() {
     for said in [0, 7, 5000] {
         let mut bench = Bench::new();
         let directory = scratch(&format!("log-{said}"));
@@ -77,7 +77,7 @@ fn of_what_nobody_has_claimed_the_end_of_a_log_stays() {
 }
 
 #[test]
-fn what_somebody_has_made_anew_stays() {
+fn a_recreated_directory_is_not_removed() {
     let mut bench = Bench::new();
     let directory = scratch("anew");
     bench.request(&unclaimed(&directory));
@@ -91,7 +91,7 @@ fn what_somebody_has_made_anew_stays() {
 }
 
 #[test]
-fn what_somebody_has_claimed_stays() {
+fn only_an_unclaimed_directory_is_removed() {
     for claimed in [false, true] {
         let mut bench = Bench::new();
         let directory = scratch(if claimed { "claimed" } else { "unclaimed" });

@@ -22,7 +22,7 @@ fn autogroup(pid: u32) -> Option<String> {
 }
 
 #[test]
-fn ranks_share_a_scheduling_group_that_is_their_jobs() {
+fn ranks_share_the_keepers_session_and_scheduling_group() {
     let mut bench = Bench::new();
     let with_terminal = Process { pty: Some((24, 80)), ..rank(2) };
     bench.start(batch(&["sleep", "1000"], vec![rank(0), rank(1), with_terminal, Process::new(3)]));
@@ -42,7 +42,7 @@ fn ranks_share_a_scheduling_group_that_is_their_jobs() {
 
 /// The kernel ignores `SIGTSTP` for a process group that no other process in the session could continue.
 #[test]
-fn a_rank_can_stop_itself_as_a_terminal_does() {
+fn a_rank_can_stop_itself_with_sigtstp() {
     let mut bench = Bench::new();
     bench.start(batch(&["sh", "-c", "kill -TSTP $$; exit 3"], vec![rank(0)]));
     let pid = bench.reported[&0].pid;

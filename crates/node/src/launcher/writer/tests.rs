@@ -31,17 +31,17 @@ fn write_in_turns(name: &str, mode: Mode) {
 }
 
 #[test]
-fn files_get_what_their_rank_wrote_in_order() {
+fn each_file_gets_the_output_of_its_rank_in_order() {
     write_in_turns("thread", Mode::Idle);
 }
 
 #[test]
-fn without_a_thread_it_is_written_in_place() {
+fn without_a_thread_output_is_written_inline() {
     write_in_turns("inline", Mode::Inline);
 }
 
 #[test]
-fn a_failing_disk_is_told() {
+fn a_failed_write_is_reported() {
     let mut writer = Writer::new(Stream::Out, Some("/dev/null/not-a-directory".into()), None).unwrap();
     writer.write(Some(0), Bytes::from_static(b"x"));
     writer.finish(None);

@@ -31,7 +31,7 @@ fn offer(filter: &str, reached_at: &str) -> Result<Vec<IpAddr>, NothingMatches> 
 }
 
 #[test]
-fn ordinary_addresses_are_offered_the_reached_one_first() {
+fn ordinary_addresses_are_offered_with_the_reached_one_first() {
     assert_eq!(offer("", "").unwrap(), ips(&["10.0.0.5", "10.1.0.5", "fd00::5"]));
     assert_eq!(offer("", "10.1.0.5").unwrap(), ips(&["10.1.0.5", "10.0.0.5", "fd00::5"]));
     assert_eq!(offer("", "172.17.0.1").unwrap(), ips(&["172.17.0.1", "10.0.0.5", "10.1.0.5", "fd00::5"]));
@@ -50,7 +50,7 @@ fn a_filter_names_an_interface_an_address_or_a_network() {
 }
 
 #[test]
-fn a_filter_without_a_match_names_what_is_there() {
+fn a_filter_without_a_match_lists_the_existing_addresses() {
     let error = offer("ib7", "10.0.0.5").unwrap_err().to_string();
     assert!(error.starts_with("no address of this machine matches --interface ib7; it has lo 127.0.0.1/8"), "{error}");
     assert!(error.contains("eth0 10.0.0.5/24") && error.contains("eth9 10.9.0.5/24 (down)"), "{error}");
@@ -60,7 +60,7 @@ fn a_filter_without_a_match_names_what_is_there() {
 }
 
 #[test]
-fn less_is_offered_where_nothing_else_is_there() {
+fn lesser_addresses_are_offered_if_no_ordinary_one_exists() {
     let mut interfaces = node();
     interfaces.retain(|own| ["lo", "docker0", "usb0"].contains(&own.interface.as_str()));
     assert_eq!(offered(&interfaces, None, None, false).unwrap(), ips(&["172.17.0.1", "169.254.3.1"]));
@@ -70,7 +70,7 @@ fn less_is_offered_where_nothing_else_is_there() {
 }
 
 #[test]
-fn virtual_interfaces_are_known_by_name() {
+fn virtual_interfaces_are_recognized_by_name() {
     for name in ["docker0", "docker_gwbridge", "br-0a1b2c3d4e5f", "virbr0", "veth12ab", "tun0", "wg0", "ztabc", "cni0"]
     {
         assert!(is_virtual(name), "{name}");
@@ -111,7 +111,7 @@ fn a_filter_may_exclude_the_caller() {
 }
 
 #[test]
-fn the_source_is_given_where_the_interface_leads_straight() {
+fn a_source_address_is_set_only_for_directly_connected_networks() {
     let source = |to: &str, filter: &str| {
         source_for(to.parse().unwrap(), &node(), Filter::parse(filter).ok().as_ref()).map(|ip| ip.to_string())
     };
@@ -121,7 +121,7 @@ fn the_source_is_given_where_the_interface_leads_straight() {
 }
 
 #[test]
-fn ssh_connections_are_read() {
+fn the_ssh_connection_variable_is_parsed() {
     let read = SshConnection::parse("10.0.0.1 50022 ::ffff:10.0.0.2 22").unwrap();
     assert_eq!([read.client, read.server], ips(&["10.0.0.1", "10.0.0.2"])[..]);
     for wrong in ["", "10.0.0.1 5 10.0.0.2", "fe80::1%eth0 5 fe80::2%eth0 22", "UNKNOWN 65535 UNKNOWN 65535"] {
@@ -151,7 +151,7 @@ fn any_interface() -> impl Strategy<Value = InterfaceAddress> {
 
 proptest! {
     #[test]
-    fn offers_are_own_usable_and_told_once(
+    fn offered_addresses_are_own_usable_and_distinct(
         own in prop::collection::vec(any_interface(), 0..24),
         reached_at in prop::option::of(any_ip()),
         filter in prop::option::of(prop::sample::select(vec!["eth0", "docker0", "10.0.1.0/24", "fd00::/16", "10.0.0.1"])),
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn families_take_turns(v4 in 0usize..6, v6 in 0usize..6, v6_first in any::<bool>()) {
+    fn ipv4_and_ipv6_addresses_alternate(v4 in 0usize..6, v6 in 0usize..6, v6_first in any::<bool>()) {
         let mut parent: Vec<SocketAddr> = (0..v4).map(|n| SocketAddr::from(([192, 168, 0, n as u8 + 1], 7))).collect();
         let more: Vec<SocketAddr> = (0..v6).map(|n| SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, n as u16 + 1], 7))).collect();
         if v6_first { parent.splice(0..0, more); } else { parent.extend(more); }

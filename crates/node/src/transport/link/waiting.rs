@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn small_frames_leave_together_and_the_lowest_class_first() {
+    fn small_frames_leave_together_ordered_by_class() {
         let mut waiting = Waiting::default();
         for (class, len) in [(Class::Stdio, 5), (Class::Exchange, 7), (Class::Control, 0), (Class::Stdio, 9_000)] {
             waiting.push(frame(class, len));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_bulky_begins_alone_and_no_more_begins_than_leaves_at_once() {
+    fn only_a_few_large_frames_begin_at_once() {
         let mut waiting = Waiting::default();
         for _ in 0..3 {
             waiting.push(frame(Class::Stdio, 10));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_waits_for_as_many_keys_as_it_says() {
+    fn a_lookup_waits_for_the_stated_number_of_keys() {
         assert_eq!(waited(|infos| infos), 0);
         assert_eq!(waited(|infos| infos.flag(key::WAIT, false)), 0);
         assert_eq!(waited(|infos| infos.flag(key::WAIT, true)), 3);

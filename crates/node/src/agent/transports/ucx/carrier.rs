@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_pieces_share_a_message_and_long_ones_are_cut() {
+    fn small_pieces_share_a_message_and_long_pieces_are_split() {
         let lens = [16, 0, 100, 9_000, 16, 8_176, 1, 40 << 20];
         let mut pieces: VecDeque<Bytes> = lens.iter().map(|len| Bytes::from(vec![0; *len])).collect();
         let messages: Vec<usize> = std::iter::from_fn(|| next_message(&mut pieces)).map(|bytes| bytes.len()).collect();

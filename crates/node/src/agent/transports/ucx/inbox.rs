@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn before_the_proof_messages_are_short_and_come_alone() {
+    fn before_authentication_messages_are_short_and_taken_one_by_one() {
         let mut inbox = Inbox::default();
         assert_eq!(inbox.judge(HANDSHAKE_LEN_MAX), Verdict::TakeAlone);
         inbox.on_proved();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_problem_is_read_first() {
+    fn messages_before_a_problem_are_read_first() {
         let mut inbox = Inbox::with(Bytes::from_static(b"one"));
         inbox.on_proved();
         inbox.push(Ok(Bytes::from_static(b"two")));

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openings_come_back_and_both_sides_bind_the_same() {
+    fn openings_round_trip_and_both_sides_compute_the_same_binding() {
         let head = head(7, b"somewhere").unwrap();
         let bytes = Bytes::from([&head[..], b"hello"].concat());
         let opening = Opening::decode(&bytes).unwrap();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_or_lies_about_its_length_is_none() {
+    fn openings_that_are_too_short_or_state_a_false_length_are_refused() {
         let bytes = Bytes::from(head(7, &[1; 300]).unwrap());
         assert!(Opening::decode(&bytes).is_some_and(|opening| opening.hello.is_empty()));
         for len in 0..bytes.len() {

@@ -13,7 +13,7 @@ fn activity(pid: rustix::process::Pid) -> (u64, u64) {
 }
 
 #[test]
-fn an_idle_session_sleeps() {
+fn an_idle_session_uses_no_cpu_time_and_does_not_wake_up() {
     let session = Session::up("--virtual-nodes 3");
     session.shell("for i in 1 2 3 4; do $WIREUP run -n 6 true & done; wait").succeed();
     let all = || session.processes().iter().map(|process| (process.pid, activity(process.pid))).collect::<Vec<_>>();

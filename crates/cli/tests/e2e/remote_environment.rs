@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 #[test]
-fn folder_umask_and_limits_are_the_users() {
+fn remote_ranks_have_the_users_directory_umask_and_limits() {
     let Some(machines) = machines::by_ssh() else { return };
     let script = format!(
         "cd /usr/lib; umask 027; ulimit -Sc 0; ulimit -Sn 321; ulimit -Ss 4096; $WIREUP run --hosts n[0-3] --fanout 1 \
@@ -19,7 +19,7 @@ fn folder_umask_and_limits_are_the_users() {
 }
 
 #[test]
-fn variables_are_the_users() {
+fn remote_ranks_have_the_users_variables() {
     let Some(machines) = machines::by_ssh() else { return };
     let script = "printf 'A=file\\n# no\\nB=\"quoted words\"\\n' >$TMPDIR/vars; FROM_HERE=here $WIREUP run --hosts n0,n1 \
         --fanout 1 --env-file $TMPDIR/vars -x GIVEN='two words' -x FROM_HERE sh -c 'echo \"$A.$B.$GIVEN.$FROM_HERE\"'; \
@@ -29,7 +29,7 @@ fn variables_are_the_users() {
 }
 
 #[test]
-fn odd_values_arrive_unchanged() {
+fn odd_variable_values_and_arguments_arrive_unchanged() {
     let Some(machines) = machines::by_ssh() else { return };
     let value: String = (1..=127u8).map(char::from).collect();
     let run = machines.job("--hosts n0,n1").env("ODD", value.clone());
@@ -39,7 +39,7 @@ fn odd_values_arrive_unchanged() {
 
 /// Ranks do not see the variables of the log-in that started their agent.
 #[test]
-fn the_agents_log_in_does_not_show() {
+fn remote_ranks_do_not_see_the_agents_ssh_variables() {
     let Some(machines) = machines::by_ssh() else { return };
     let outcome = machines.job("--hosts n0,n1 --fanout 1 env").env("SSH_CONNECTION", "1.2.3.4 5 6.7.8.9 22").succeed();
     for name in ["SSH_CONNECTION=", "SSH_CLIENT=", "SSH_TTY=", "1.2.3.4"] {

@@ -18,7 +18,7 @@ fn forget(machines: &Machines) {
 const HOSTS: [&str; 3] = ["n0", "n1", "n2"];
 
 #[test]
-fn once_to_each_host_down_the_tree() {
+fn wireup_is_sent_once_to_each_host() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new("once");
     for flags in ["--start ssh-flat", "--fanout 1"] {
@@ -40,7 +40,7 @@ fn once_to_each_host_down_the_tree() {
 }
 
 #[test]
-fn several_names_of_one_host_do_not_disturb_each_other() {
+fn several_names_of_one_host_share_one_sent_program() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new("several");
     let outcome = machines.job_of(&hidden.program(), "--hosts n0,root@n0,n0-v6 hostname").succeed();
@@ -50,7 +50,7 @@ fn several_names_of_one_host_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_full_disk_is_named() {
+fn a_full_disk_on_a_host_is_named() {
     let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
     let home = machines.ask(1, "echo ~");
     machines.small_disk(1, &format!("{}/.cache", home.trim()), 1 << 20).expect("mount a small disk");
@@ -70,7 +70,7 @@ fn a_full_disk_is_named() {
 const PLANTED: &str = "cd ~/.cache/wireup/*/ && printf '#!/bin/sh\\ntouch /run/planted-ran\\nexit 3\\n' >wireup";
 
 #[test]
-fn a_place_of_somebody_else_is_not_looked_into() {
+fn programs_in_a_cache_of_another_user_are_not_run() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new("else");
     let line = "--hosts n0 hostname";
@@ -88,7 +88,7 @@ fn a_place_of_somebody_else_is_not_looked_into() {
 }
 
 #[test]
-fn a_place_where_others_may_write_is_refused() {
+fn a_cache_writable_by_others_is_refused() {
     let Some(machines) = fresh() else { return };
     let hidden = HiddenCopy::new("refused");
     let line = "--hosts n0 hostname";
@@ -101,7 +101,7 @@ fn a_place_where_others_may_write_is_refused() {
 
 /// The program in the way is an older release, or an unrelated program with the same name.
 #[test]
-fn another_program_of_that_name_is_passed_by() {
+fn another_program_named_wireup_is_not_used() {
     let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
     let hidden = HiddenCopy::new("another");
     let place = machines.path_in_node(0, "/run/wireup-testbed/bin/wireup");

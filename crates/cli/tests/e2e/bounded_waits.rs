@@ -7,7 +7,7 @@ use rustix::process::{Signal, kill_process};
 const ENDLESS: &str = "exec cat /dev/zero";
 
 #[test]
-fn one_interrupt_is_enough_without_a_reader() {
+fn one_interrupt_ends_a_job_whose_output_is_not_read() {
     let mut running = Run::job("-n 2").sh(ENDLESS).stdout_unread().start();
     running.await_that("two ranks", |running| running.processes().iter().filter(|one| one.name == "cat").count() == 2);
     running.signal(Signal::INT);
@@ -16,13 +16,13 @@ fn one_interrupt_is_enough_without_a_reader() {
 }
 
 #[test]
-fn a_time_limit_ends_without_a_reader() {
+fn a_time_limit_ends_a_job_whose_output_is_not_read() {
     let outcome = Run::job("-n 1 --timeout 0.3 --kill-grace 0.1").sh(ENDLESS).stdout_unread().finish();
     assert_eq!(outcome.code(), 124, "{outcome}");
 }
 
 #[test]
-fn a_stopped_agent_does_not_hold_the_prompt_back() {
+fn a_second_signal_ends_the_launcher_despite_a_stopped_agent() {
     let mut running = Run::job("-n 2 --virtual-nodes 2").sh("echo up; exec sleep 100").start();
     running.await_out("up", 2);
     let agent = running.processes().into_iter().find(|one| one.command.contains("wireup agent "));
@@ -34,7 +34,7 @@ fn a_stopped_agent_does_not_hold_the_prompt_back() {
 }
 
 #[test]
-fn a_rank_without_input_starves_nobody() {
+fn a_rank_that_closes_its_input_does_not_starve_others() {
     let script = "if [ $WIREUP_RANK = 0 ]; then exec 0<&-; exec sleep 100; fi; wc -c; kill -TERM $PPID";
     let mut running = Run::job("-n 2 --stdin all").sh(script).stdin(vec![b'x'; 2 << 20]).start();
     running.await_out("2097152", 1);
@@ -43,13 +43,13 @@ fn a_rank_without_input_starves_nobody() {
 }
 
 #[test]
-fn a_terminal_ends_in_the_middle_of_a_line() {
+fn a_terminals_input_may_end_in_the_middle_of_a_line() {
     let outcome = Run::job("-n 1 --pty 0").sh("cat >/dev/null; echo done").stdin("abc").finish();
     assert_eq!(outcome.code(), 0, "{outcome}");
 }
 
 #[test]
-fn a_slow_reader_of_a_terminal_loses_nothing() {
+fn a_slow_reader_of_terminal_output_loses_nothing() {
     // More than the credit and the pipes can hold, so that some bytes are still in the terminal when the rank has exited.
     let script =
         "$WIREUP run -n 1 --pty 0 sh -c 'head -c 600000 /dev/zero | tr \"\\0\" x' </dev/null | (sleep 1; wc -c)";

@@ -6,7 +6,7 @@ use xtask::libraries;
 use xtask::programs::Flavour;
 
 #[test]
-fn rounds_of_exchanges_leave_nothing_behind() {
+fn shared_memory_does_not_grow_over_rounds_of_exchanges() {
     let rounds = program(Flavour::Libpmi, "rounds").expect("the C compiler that built this test's own programs");
     let libraries = libraries::build().unwrap_or_else(|why| panic!("{why}")).display().to_string();
     for (placement, ranks) in [("-n 1", 1), ("-n 6 --virtual-nodes 2", 6), ("-n 16", 16)] {
