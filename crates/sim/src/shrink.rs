@@ -6,9 +6,14 @@ use crate::spec::{JobPlan, WorldSpec};
 use crate::workload::{Disposition, Script, Step};
 use std::rc::Rc;
 
+/// The most events of a world that is being reduced. Chosen: several times as many as random worlds have.
+const EVENTS_MAX: u64 = 500_000;
+
 /// Removes faults, jobs, agents and steps of programs, as many at a time as possible, while the world still fails.
 pub fn shrink(mut spec: WorldSpec, fails: impl Fn(&WorldSpec) -> bool) -> WorldSpec {
     let ends = ends_of_jobs(&spec);
+    // A smaller world needs fewer events. One that never ends is to be noticed soon.
+    spec.event_max = spec.event_max.min(EVENTS_MAX);
     let fails = |spec: &WorldSpec| (ends_of_jobs(spec) == ends || !has_endless_jobs(spec)) && fails(spec);
     loop {
         let before = size(&spec);

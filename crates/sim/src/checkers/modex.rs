@@ -103,6 +103,13 @@ impl ModexCheck {
         Ok(())
     }
 
+    /// A round of a group ended for these ranks without the others.
+    pub fn on_excused(&mut self, call: &Call, ranks: &[u32]) {
+        for rank in ranks {
+            self.rounds.entry((call.name.clone(), *rank)).or_default().1 += 1;
+        }
+    }
+
     /// A group has this context id for these ranks.
     pub fn on_context(&mut self, call: &Call, ranks: &[u32], context: u64) -> Result<(), String> {
         for rank in ranks {

@@ -114,11 +114,13 @@ impl World {
             }
             (Answer::Status(Status::RankGone), _) if has_one_left => {
                 ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+                checks.modex.on_excused(call, ranks);
                 checks.modex.excused += 1;
                 return Ok(());
             }
             (Answer::Status(Status::Timeout), _) if !patient || checks.modex.has_patience_ended(call) => {
                 ranks.iter().for_each(|rank| checks.teams.on_excused(*rank, &call.name));
+                checks.modex.on_excused(call, ranks);
                 checks.modex.timeouts += 1;
                 return Ok(());
             }
