@@ -11,6 +11,7 @@ use wireup_sim::remote::{Remote, ssh};
 use wireup_sim::shrink::{as_rust, shrink};
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{JobPlan, WorldSpec, run};
+use wireup_wire::job::{EarlyWireup, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
 /// Runs these seeds of one kind.
@@ -396,4 +397,20 @@ fn a_stopped_agent_is_lost() {
     let spec = chain_with_long_job(7, 15 * SECOND, &jobs, &faults);
     let report = run(WorldSpec { fanout: 2, ..spec }).expect_good();
     assert_eq!((report.succeeded, report.nodes), (2, (6, 1)));
+}
+
+/// Agent 14 dials agent 0 in vain, and its report is lost, since 13 between them has no power. When 14 has a new parent, both send again
+/// what may be lost; only one of them dials.
+#[test]
+fn two_agents_never_have_two_links() {
+    let faults = vec![
+        Fault::Wall { from: 14, to: 0, is_both: false, for_ns: 4_359_905_330, at_ns: 1_116_424_640 },
+        Fault::PowerLoss { agent: 13, above: 0, off_ns: u64::MAX, at_ns: 4_155_641_512 },
+    ];
+    let plan = JobPlan::even([14, 11, 9, 3, 0], 3, Script::own(&[]));
+    let times = JobPlan { at_ns: 807_520_739, wait_ns: 497_681_975, launcher_dies_ns: Some(199_222_268), ..plan };
+    let mut job = JobPlan { stdin_bytes: 519, ..times };
+    (job.options.stdin, job.options.early_wireup) = (StdinTarget::All, EarlyWireup::Yes);
+    let spec = WorldSpec { jobs: vec![job], faults, remote: Some(Remote::prompt(15, ssh())), ..empty(5288, 15, 1) };
+    run(spec).expect_good();
 }
