@@ -2,7 +2,7 @@
 
 use crate::clock::Event;
 use crate::net::End;
-use crate::replay::Told;
+use crate::replay::Recorded;
 use crate::world::World;
 use std::collections::VecDeque;
 use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
@@ -122,7 +122,7 @@ impl World {
         }
         let now = self.clock.now() + self.hosts[host as usize].clock_ahead_ns;
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {
-            recording.on_told(Told::Input(now, input.clone()));
+            recording.push(Recorded::Input(now, input.clone()));
         }
         self.digest.number(u64::from(host) ^ now.0 << 16);
         self.digest.input(&input);
@@ -334,7 +334,7 @@ impl World {
     }
 
     fn spawn(&mut self, node: u32, plan: &SpawnPlan) {
-        if !self.nodes[node as usize].keeper_lives {
+        if !self.nodes[node as usize].keeper_is_running {
             return;
         }
         for rank in &plan.ranks {
@@ -369,7 +369,7 @@ impl World {
         if let Some(proc) = self.running_rank(node) {
             self.checks.problem(format!("agent {host} sweeps while rank {} runs", self.procs[proc as usize].rank));
         }
-        if self.nodes[node as usize].server.as_ref().is_some_and(|server| server.lives) {
+        if self.nodes[node as usize].server.as_ref().is_some_and(|server| server.is_running) {
             self.checks.problem(format!("agent {host} sweeps while its server runs"));
         }
     }
@@ -382,7 +382,7 @@ impl World {
         }
         let at = &mut self.nodes[node as usize];
         let server = at.server.take();
-        if server.is_some_and(|server| server.lives) && at.keeper_lives {
+        if server.is_some_and(|server| server.is_running) && at.keeper_is_running {
             self.checks.problem(format!("agent {host} calls the job gone while its server runs"));
         }
         if std::mem::replace(&mut at.job_is_gone, true) {

@@ -1,8 +1,8 @@
 //! Remote shells: the outcome of each call, the agent that it starts, and how the caller learns of its end.
 
 use crate::agents::ProcessState;
-use crate::birth;
 use crate::clock::Event;
+use crate::configs;
 use crate::fault_injection::NoStart;
 use crate::remote::{Answer, HostSpec, Pace, Program, Reach, Remote};
 use crate::world::World;
@@ -179,7 +179,7 @@ impl World {
             callee.refusals += 1;
             return ends(255, "kex_exchange_identification: Connection closed by remote host");
         }
-        let arch = if host.program == Program::OtherArch { "s390x" } else { crate::birth::ARCH };
+        let arch = if host.program == Program::OtherArch { "s390x" } else { crate::configs::ARCH };
         match (how, host.program) {
             (_, Program::There) => {}
             (How::Plain, Program::Missing) if !callee.has_program => return ends(127, "sh: wireup: not found"),
@@ -244,13 +244,13 @@ impl World {
             return self.clock.after(caller_hears_ns, Event::ShellGone(index));
         }
         let mut bootstrap = *bootstrap;
-        let own = self.name(caller);
+        let address = self.name(caller);
         if self.spec.is_standing && bootstrap.parent.is_empty() {
             // The driver adds its own address.
-            bootstrap.parent = vec![own.clone()];
+            bootstrap.parent = vec![address.clone()];
         }
-        let dials = if is_dialled_back(&bootstrap) { Some(own) } else { bootstrap.parent.first().cloned() };
-        let (config, jobs) = birth::child(bootstrap, self.local_now(host));
+        let dials = if is_dialled_back(&bootstrap) { Some(address) } else { bootstrap.parent.first().cloned() };
+        let (config, jobs) = configs::child(bootstrap, self.local_now(host));
         let agent = self.start_agent(config, jobs);
         self.agents[agent as usize].call = Some(index);
         self.agents[agent as usize].dials = dials;

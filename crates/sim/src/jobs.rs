@@ -1,7 +1,7 @@
 //! The jobs of a world: the plan of each, its ranks, and its part on each node.
 
-use crate::birth::node_name;
 use crate::checkers::JobChecks;
+use crate::configs::node_name;
 use crate::fifo::Fifo;
 use crate::memory::JobMemory;
 use crate::ranks::{Phase, Proc};
@@ -41,7 +41,7 @@ pub struct Node {
     /// Its ranks, by local rank; numbers as in `Job::first_proc`.
     pub ranks: Vec<u32>,
     pub keeper: Fifo<Input>,
-    pub keeper_lives: bool,
+    pub keeper_is_running: bool,
     /// The PMIx server of its ranks.
     pub server: Option<Server>,
     /// Whether the driver reads standard output and error.
@@ -59,7 +59,7 @@ impl Node {
             agent: None,
             ranks: Vec::new(),
             keeper: Fifo::default(),
-            keeper_lives: true,
+            keeper_is_running: true,
             server: None,
             reading: [true; 2],
             job_is_gone: false,

@@ -3,8 +3,8 @@
 
 mod requests;
 
-use crate::birth;
 use crate::clock::Event;
+use crate::configs;
 use crate::jobs::job_spec;
 use crate::net::{Arrival, End, Sort};
 use crate::workload;
@@ -115,7 +115,7 @@ impl World {
     }
 
     pub(crate) fn launch(&mut self, launcher: u32, id: JobId, plan: crate::spec::JobPlan) {
-        let config = birth::launcher(job_spec(id, &plan), plan.timeout_ns, !self.spec.is_standing);
+        let config = configs::launcher(job_spec(id, &plan), plan.timeout_ns, !self.spec.is_standing);
         if let Some(after_ns) = plan.launcher_dies_ns {
             self.clock.after(after_ns, Event::LauncherDies(launcher));
         }

@@ -6,12 +6,12 @@
 
 mod agents;
 mod batch;
-mod birth;
 mod calls;
 mod checkers;
 mod client;
 mod clock;
 mod collecting;
+mod configs;
 mod contributions;
 mod dials;
 pub mod digest;

@@ -1,7 +1,7 @@
 //! How agents start and end: started by others, exiting by themselves, killed, or without power.
 
 use crate::agents::{AgentProcess, ProcessState};
-use crate::replay::{Recording, Told};
+use crate::replay::{Recorded, Recording};
 use crate::world::World;
 use wireup_coll::tree::Tree;
 use wireup_proto::io::ExitStatus;
@@ -23,13 +23,13 @@ impl World {
         let mut machine = Agent::new(config);
         if self.spec.is_standing {
             if let Some(recording) = &mut recording {
-                recording.on_told(Told::Begin(now));
+                recording.push(Recorded::Begin(now));
             }
             machine.begin(now);
         }
         for job in jobs {
             if let Some(recording) = &mut recording {
-                recording.on_told(Told::Launch(now, Box::new(job.clone())));
+                recording.push(Recorded::Launch(now, Box::new(job.clone())));
             }
             machine.launch(now, job);
         }

@@ -259,8 +259,8 @@ impl World {
 
     pub(crate) fn keeper_says(&mut self, node: u32, say: impl FnOnce(JobId) -> Input) {
         let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        let Node { job, keeper, keeper_lives, .. } = &mut self.nodes[node as usize];
-        if *keeper_lives {
+        let Node { job, keeper, keeper_is_running, .. } = &mut self.nodes[node as usize];
+        if *keeper_is_running {
             let id = self.jobs[*job as usize].id;
             keeper.push(&mut self.clock, delay_ns, say(id), Event::KeeperReport(node));
         }
@@ -308,6 +308,6 @@ impl World {
         }
         self.nodes[node as usize].server = None;
         self.keeper_says(node, |job| Input::KeeperLost { job });
-        self.nodes[node as usize].keeper_lives = false;
+        self.nodes[node as usize].keeper_is_running = false;
     }
 }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{Event as Told, FromServer, Status, ToServer, Unpacker, pack};
+use wireup_wire::pmix::{Event as PmixEvent, FromServer, Status, ToServer, Unpacker, pack};
 use wireup_wire::signal::SIGKILL;
 
 /// How a server process fails.
@@ -35,7 +35,7 @@ pub enum NoServer {
 /// One server process.
 #[derive(Default)]
 pub struct Server {
-    pub lives: bool,
+    pub is_running: bool,
     serving: bool,
     unpacker: Unpacker,
     pub to_agent: Fifo<Bytes>,
@@ -76,10 +76,10 @@ impl World {
             let count = plan.begin.cpus.len();
             return self.server_problem(node, &format!("is started for {count} ranks"));
         }
-        if !self.nodes[node as usize].keeper_lives {
+        if !self.nodes[node as usize].keeper_is_running {
             return;
         }
-        self.nodes[node as usize].server = Some(Server { lives: true, ..Server::default() });
+        self.nodes[node as usize].server = Some(Server { is_running: true, ..Server::default() });
         let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
         self.clock.after(delay_ns, Event::ServerBegins(node));
     }
@@ -87,7 +87,7 @@ impl World {
     pub(crate) fn on_server_begins(&mut self, node: u32) {
         let Node { host, ref ranks, .. } = self.nodes[node as usize];
         let ranks: Vec<u32> = ranks.iter().map(|id| self.rank_of(*id)).collect();
-        let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.lives) else { return };
+        let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) else { return };
         match self.no_server.get(&host) {
             None => {
                 server.serving = true;
@@ -109,7 +109,7 @@ impl World {
 
     pub(crate) fn send_to_server(&mut self, node: u32, bytes: Bytes) {
         let delay_ns = self.spec.timing.client.draw(&mut self.rng);
-        if let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.lives) {
+        if let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) {
             server.to_server.push(&mut self.clock, delay_ns, bytes, Event::ServerHears(node));
         }
     }
@@ -117,7 +117,7 @@ impl World {
     /// The process has ended; its keeper reports it.
     pub(crate) fn server_ends(&mut self, node: u32, status: ExitStatus) {
         let Some(server) = self.nodes[node as usize].server.as_mut() else { return };
-        if std::mem::replace(&mut server.lives, false) {
+        if std::mem::replace(&mut server.is_running, false) {
             server.serving = false;
             self.keeper_says(node, |job| Input::PmixGone { job, status, stderr: "last words".into() });
         }
@@ -152,12 +152,12 @@ impl World {
     }
 
     pub(crate) fn on_server_hears(&mut self, node: u32) {
-        let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.lives) else { return };
+        let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) else { return };
         let Some(bytes) = server.to_server.pop() else { return };
         server.unpacker.push(&bytes);
-        while let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.lives) {
+        while let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) {
             match server.unpacker.next::<ToServer>() {
-                Ok(Some(message)) => self.on_told(node, message),
+                Ok(Some(message)) => self.on_message(node, message),
                 Ok(None) => return,
                 Err(error) => return self.server_problem(node, &format!("reads: {error}")),
             }
@@ -191,7 +191,7 @@ impl World {
         self.nodes[node as usize].server.get_or_insert_with(Server::default)
     }
 
-    fn on_told(&mut self, node: u32, message: ToServer) {
+    fn on_message(&mut self, node: u32, message: ToServer) {
         match message {
             ToServer::Begin(_) => self.server_problem(node, "is sent `Begin`, which is for its driver"),
             ToServer::Answer { id, answer } => match self.server(node).asked.remove(&id) {
@@ -213,7 +213,7 @@ impl World {
             ToServer::Event { code, affected, .. } => {
                 self.checks_at(node).modex.events += 1;
                 let is_gone = |rank: Rank| matches!(self.proc_of(node, rank.0).phase, Phase::Ended(_));
-                if code == Told::ProcAborted && !affected.is_some_and(is_gone) {
+                if code == PmixEvent::ProcAborted && !affected.is_some_and(is_gone) {
                     self.server_problem(node, &format!("is told of the end of {affected:?}, which has not ended"));
                 }
             }
@@ -254,7 +254,7 @@ impl World {
     /// The servers that wait for an answer, for the report of a hang.
     pub(crate) fn servers_wait(&self) -> Vec<String> {
         let servers = self.nodes.iter().filter_map(|node| node.server.as_ref().map(|server| (node.host, server)));
-        let waits = servers.filter(|(_, server)| server.lives && !server.asked.is_empty());
+        let waits = servers.filter(|(_, server)| server.is_running && !server.asked.is_empty());
         waits.map(|(agent, server)| format!("server {agent}: {:?}", server.asked)).collect()
     }
 }

@@ -6,11 +6,11 @@
 
 use crate::agents::AgentProcess;
 use crate::batch::Batch;
-use crate::birth;
 use crate::calls::Calls;
 use crate::checkers::Checks;
 use crate::checkers::quiet::QUIET_NS;
 use crate::clock::{Clock, Event};
+use crate::configs;
 use crate::digest::Digest;
 use crate::fault_injection::Fault;
 use crate::hosts::{Host, Wall};
@@ -149,7 +149,7 @@ impl World {
                 _ => {}
             }
         }
-        self.start_agent(birth::root(&self.spec, self.local_now(0)), Vec::new());
+        self.start_agent(configs::root(&self.spec, self.local_now(0)), Vec::new());
         if self.spec.is_standing {
             for (plan, job) in (0..).zip(&self.spec.jobs) {
                 self.clock.at(self.start + job.at_ns, Event::LauncherAttaches(plan));

@@ -50,7 +50,7 @@ fn every_rule_holds_in_wild_sessions() {
 
 #[test]
 fn every_rule_holds_in_fierce_sessions() {
-    all_good(seeds::seeds(100), fierce);
+    all_good(seeds::seeds(200), fierce);
 }
 
 /// Lists all sessions that break a rule, not only the first. Does nothing unless requested.
@@ -131,44 +131,6 @@ fn jobs_in_sessions_use_all_interfaces() {
         assert!(fences > 100 && barriers > 100 && gets > 1000 && pmix > 100 && wanted > 100);
         assert!(stdin_bytes > 1 << 20 && shared > 100 && direct_links > 100 && output_bytes > 1 << 20);
     }
-}
-
-/// Sessions in which a bug was found.
-#[test]
-fn found_sessions_stay_good() {
-    for (seed, what) in [
-        (143, "late frames of a job, which one agent had ended before the others, were kept forever"),
-        (235, "the start of a job was lost because its agent was changing its parent"),
-        (1253, "a disconnected agent confused two incarnations, and the new one took frames for the old one"),
-        (1427, "the end of a job was lost because its agent was changing its parent, and its early frames were kept"),
-        (1825, "early frames were acknowledged before they were delivered, and never delivered"),
-        (1887, "two agents started a third one again, since one of them did not know the subtree of the other"),
-        (1906, "frames for an adopted agent were sent along the original tree and lost"),
-        (1971, "an agent in the subtree of one child was expected when another child was lost"),
-    ] {
-        println!("seed {seed}: {what}");
-        run(stormy(seed)).expect_good();
-    }
-    for (seed, what) in [
-        (119, "an agent was lost in a disconnected subtree, and no agent of the subtree reported it later"),
-        (209, "a new agent did not know that others had been started again"),
-        (235, "an agent reported a subtree that had moved, and the subtree's new parents were overruled"),
-        (346, "a new agent did not know that its child was lost, and the next incarnation was not started"),
-        (444, "an outdated report of a child was accepted"),
-        (560, "a new agent expected a job that had ended"),
-        (579, "the start of a job waited for an agent without a parent, and was sent after the job had ended"),
-        (675, "an agent was started again whose lost parent had another parent in the original tree"),
-        (12399, "agents below a lost one, which did not know of a job, were not told that it had ended"),
-        (
-            20290,
-            "a disconnected agent learned of a loss and a return together, and sent old frames to the new incarnation",
-        ),
-    ] {
-        println!("seed {seed}: {what}");
-        run(wild(seed)).expect_good();
-    }
-    println!("a stopped agent killed its ranks and gave them up at once");
-    run(fierce(20122)).expect_good();
 }
 
 #[test]

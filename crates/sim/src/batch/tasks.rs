@@ -2,8 +2,8 @@
 
 use super::{GIVEN_UP, KILLED, Said, State, Task};
 use crate::agents::{AgentProcess, ProcessState};
-use crate::birth;
 use crate::clock::Event;
+use crate::configs;
 use crate::fault_injection::NoStart;
 use crate::remote::{Pace, Program};
 use crate::world::World;
@@ -84,7 +84,7 @@ impl World {
         step.tasks.insert(host, Task::Begun);
         let bootstrap = step.bootstrap.clone();
         let start_timeout_ns = bootstrap.session.start_timeout_ns;
-        let (config, jobs) = birth::task(bootstrap, AgentId(host), self.local_now(host));
+        let (config, jobs) = configs::task(bootstrap, AgentId(host), self.local_now(host));
         let agent = self.start_agent(config, jobs);
         self.agents[agent as usize].step = Some(index);
         let listens = self.agents[agent as usize].listens;

@@ -63,7 +63,7 @@ impl World {
             Fault::SilenceDirect { agent, .. } => self.break_direct(agent, silence),
             Fault::KillServer { agent, .. } => {
                 let has_server =
-                    |node: &u32| self.nodes[*node as usize].server.as_ref().is_some_and(|server| server.lives);
+                    |node: &u32| self.nodes[*node as usize].server.as_ref().is_some_and(|server| server.is_running);
                 let nodes = self.newest_at(agent).map(|process| self.nodes_of(process)).unwrap_or_default();
                 if let Some(node) = nodes.into_iter().find(has_server) {
                     self.checks_at(node).blame(Culprit::Agent(agent), false);
@@ -176,7 +176,7 @@ impl World {
         let Some(agent) = self.newest_at(host) else { return };
         let has_keeper = |node: &u32| {
             let node = &self.nodes[*node as usize];
-            node.keeper_lives && !node.ranks.is_empty() && !node.job_is_gone
+            node.keeper_is_running && !node.ranks.is_empty() && !node.job_is_gone
         };
         let Some(node) = self.nodes_of(agent).into_iter().find(has_keeper) else { return };
         let job = &self.jobs[self.nodes[node as usize].job as usize];

@@ -1,4 +1,4 @@
-//! Creates the state machines under test: the only place that uses their constructors.
+//! The configurations of the state machines: session, agents, launchers.
 
 use crate::spec::WorldSpec;
 use wireup_proto::Instant;
