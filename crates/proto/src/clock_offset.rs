@@ -108,7 +108,7 @@ mod tests {
     proptest! {
         /// Whatever the delays, the true offset lies within the stated error.
         #[test]
-        fn the_error_holds(offset in -1_000_000_000i64..1_000_000_000, delays in prop::collection::vec((0u64..1_000_000, 0u64..1_000_000), 8)) {
+        fn the_error_of_an_offset_is_within_its_bound(offset in -1_000_000_000i64..1_000_000_000, delays in prop::collection::vec((0u64..1_000_000, 0u64..1_000_000), 8)) {
             let mut estimate = ClockOffset::default();
             let mut now = 10_000_000_000u64;
             let mut question = Some(estimate.ask(Instant(now)));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_told_is_not_known() {
+    fn an_offset_without_a_measurement_is_unknown() {
         assert_eq!(ClockOffset::default().estimate(), (0, u64::MAX));
         let mut parts = [TracePart { agent: AgentId(2), clock_error_ns: 10, ..TracePart::default() }];
         align(&mut parts, &Tree::new(3, 1));

@@ -76,7 +76,7 @@ mod tests {
     const B: Sink = Sink::Child(0);
 
     #[test]
-    fn the_slowest_sink_decides() {
+    fn credit_follows_the_slowest_sink() {
         let mut spread = InputSpread::new([A, B]);
         assert_eq!(spread.on_bytes(100).collect::<Vec<_>>(), [A, B]);
         assert_eq!(spread.on_taken(A, 60), 0);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_left_returns_nothing() {
+    fn without_sinks_no_credit_is_returned() {
         let mut spread = InputSpread::new([A]);
         assert_eq!(spread.on_bytes(10).count(), 1);
         assert_eq!(spread.on_gone(A), 0);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_keeps_no_window_is_noticed_and_breaks_nothing() {
+    fn a_source_that_exceeds_its_window_is_detected() {
         let mut spread = InputSpread::new([A, B]);
         assert!(spread.has_room(STDIO_WINDOW_BYTES) && !spread.has_room(STDIO_WINDOW_BYTES + 1));
         assert_eq!(spread.on_bytes(3 * u32::MAX as usize).count(), 2);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_end_nothing_counts() {
+    fn input_after_the_end_is_ignored() {
         let mut spread = InputSpread::new([A]);
         assert_eq!(spread.on_bytes(0).collect::<Vec<_>>(), [A]);
         assert_eq!(spread.on_bytes(0).count(), 0);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_cannot_take_what_it_did_not_get() {
+    fn a_sink_cannot_acknowledge_more_than_it_got() {
         let mut spread = InputSpread::new([A]);
         assert_eq!(spread.on_bytes(10).count(), 1);
         assert_eq!(spread.on_taken(A, 4_000_000_000), 10);

@@ -22,6 +22,8 @@ mod plan;
 mod pmi_server;
 mod pmix;
 mod session;
+#[cfg(test)]
+mod testing;
 mod text;
 pub mod time;
 

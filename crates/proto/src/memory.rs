@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_digest_sees_is_short() {
+    fn contents_of_memory_are_shown_by_their_length() {
         let bytes = Content::Bytes(Bytes::from_static(b"abc"));
         assert_eq!((written(&bytes), format!("{bytes:?}")), (b"abc".to_vec(), "3 bytes".into()));
         let slots = Content::Slots { slot_len: 8 };

@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_stay_whole_and_nothing_is_lost(
+        fn output_lines_stay_whole_and_complete(
             texts in proptest::collection::vec("[a-c\n]{0,30}", 3..4),
             cuts in proptest::collection::vec((0usize..3, 1usize..5), 0..60),
             label: bool,
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn without_credit_nothing_leaves_and_reading_stops() {
+    fn without_credit_no_output_is_sent_and_reading_stops() {
         let mut stream = OutputStream::new(Stream::Out, style(false), 1);
         let line = Bytes::from(vec![b'\n'; STDIO_CHUNK_MAX]);
         let mut sent = 0;
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_young_line_is_not_shown_for_an_older_one() {
+    fn a_recent_partial_line_is_not_shown_because_of_an_older_one() {
         let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(false) }, 1);
         let write = |stream: &mut OutputStream, at, text: &'static str| {
             stream.on_bytes(Instant(at), LocalRank(0), Rank(0), &Bytes::from_static(text.as_bytes()), true);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn many_partial_lines_do_not_pile_up() {
+    fn partial_lines_are_bounded() {
         let ranks = 4096;
         let mut stream = OutputStream::new(Stream::Out, style(false), ranks);
         let piece = Bytes::from(vec![b'x'; 8 << 10]);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_appears_after_a_while() {
+    fn a_partial_line_is_shown_after_a_delay() {
         let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(true) }, 1);
         stream.on_bytes(Instant(5), LocalRank(0), Rank(0), &Bytes::from_static(b"name? "), true);
         assert!(stream.poll_ready().is_none());

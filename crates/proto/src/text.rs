@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_stay_whole_and_lines_do_not_break() {
+    fn text_is_cut_between_letters_and_kept_on_one_line() {
         assert_eq!(beginning("für", 2), "f");
         assert_eq!(beginning("für", 3), "fü");
         assert_eq!(beginning("für", 9), "für");

@@ -1,19 +1,18 @@
 //! How an agent reacts to its driver and its neighbours; one file per part.
 
 mod direct;
-mod direct_bench;
+mod fences;
 mod groups;
 mod last_words;
 mod launchers;
-mod lazy;
 mod losses;
 mod memory;
-mod pmi_bench;
 mod pmix;
+mod random_direct;
 mod standing;
 mod starting;
 mod step;
 
 use super::*;
+use crate::testing::*;
 use std::collections::{BTreeMap, BTreeSet};
-use wireup_wire::peer::RemoteShell;

@@ -7,7 +7,6 @@ mod entry;
 mod epochs;
 mod exchange;
 pub mod groups;
-pub mod reply_to;
 
-pub use entry::{Action, CollectiveConfig, Entering, Entry, Finished, Outcome};
+pub use entry::{Action, CollectiveConfig, Entering, Entry, Finished, Outcome, ReplyTo};
 pub use epochs::Exchanges;

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_child_keeps_what_it_has_said() {
+    fn a_lost_child_keeps_its_reported_ranks() {
         let mut children = Children::new(&[AgentId(1)]);
         children.on_started(AgentId(1), 4);
         children.on_lost(AgentId(1));

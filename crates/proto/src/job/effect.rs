@@ -1,7 +1,7 @@
 //! The effects that the parts of a job request from the agent or from other parts. The router (`Job`) carries them out.
 
 use super::interface::Act;
-use crate::collective::reply_to::ReplyTo;
+use crate::collective::ReplyTo;
 use crate::collective::{self, Entry, Finished};
 use crate::io::{Output, Stream};
 use crate::outbox::control_frame;

@@ -1,9 +1,8 @@
 //! What one agent knows about a job for its whole duration, and what its parts may read.
 
 use super::children::Children;
-use super::members::{agents_of, participants};
 use super::ranks::Process;
-use super::tree::JobTree;
+use super::tree::{JobTree, agents_of, participants};
 use crate::collective::groups::spread::{Direction, Spread};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -14,8 +13,6 @@ use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::group::Members;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
-#[cfg(test)]
-use wireup_wire::job::PmiFlavour;
 
 /// Constant for the whole job.
 pub struct Facts {
@@ -127,31 +124,5 @@ impl Facts {
                 }
             }
         })
-    }
-}
-
-#[cfg(test)]
-impl Facts {
-    /// A job on this many nodes of one tree with fan-out 2, as known to agent `me`.
-    pub fn for_test(nodes: u32, ppn: u32, me: u32) -> Facts {
-        Facts::for_test_of(nodes, ppn, me, PmiFlavour::default())
-    }
-
-    /// The same, with this interface for its ranks.
-    pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: PmiFlavour) -> Facts {
-        use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
-        let node = |node| NodeSpec { agent: AgentId(node), name: format!("n{node}"), shared: false };
-        let spec = JobSpec {
-            job: JobId(1),
-            nspace: "s-1".into(),
-            nodes: (0..nodes).map(node).collect(),
-            blocks: vec![Block { first_node: 0, nodes, ppn }],
-            apps: vec![AppSpec { ranks: nodes * ppn, argv: vec![b"a".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
-            env: Vec::new(),
-            options: JobOptions { pmi, ..JobOptions::default() },
-        };
-        let mapping = Mapping::new(&spec.blocks, spec.job_size(), nodes).expect("all ranks are placed");
-        let tree = JobTree::whole(AgentId(me), wireup_coll::tree::Tree::new(nodes, 2));
-        Facts::new(spec.into(), &mapping, AgentId(me), tree)
     }
 }

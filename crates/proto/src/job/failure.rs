@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_agent_waits_for_the_ends_that_it_forces() {
+    fn an_agent_that_was_stopped_still_waits_for_the_ranks_that_it_kills() {
         let (mut ends, facts, mut out) = (Ends::default(), Facts::for_test(1, 1, 0), Effects::default());
         ends.kill(Instant(0), 1_000, &mut out);
         let mut gives_up = |now| {

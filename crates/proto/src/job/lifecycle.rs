@@ -187,7 +187,7 @@ mod tests {
 
     /// All states and all events, so that a changed transition shows up in review.
     #[test]
-    fn matrix() {
+    fn every_stage_and_event_is_as_listed() {
         use Stage::*;
         let stages = [Deferred, Starting, Running, Ending { started: false }, Ending { started: true }, Draining, Over];
         let events = [Event::Release, Event::AllStarted, Event::Kill, Event::AllGone, Event::Settled];
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_held_ranks_waits_with_them() {
+    fn outputs_for_deferred_ranks_wait_with_them() {
         let (facts, mut lifecycle, mut out) =
             (crate::job::facts::Facts::for_test(1, 2, 0), Lifecycle::new(), Effects::default());
         lifecycle.defer(crate::plan::spawn_plan(&facts.spec, &facts.mapping, facts.own_node()));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_over_before_its_start_was_told_or_it_is_ended() {
+    fn a_job_ends_only_after_it_has_started_or_was_killed() {
         let mut lifecycle = Lifecycle::new();
         assert!(!lifecycle.on_all_gone());
         lifecycle.on_kill();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_busy_until_it_is_gone_and_read() {
+    fn a_rank_is_busy_until_it_has_ended_and_its_output_was_read() {
         let (mut ranks, mut out) = (ranks(1), Effects::default());
         ranks.on_exited(Instant(5), LocalRank(0), ExitStatus::Exited(0), &mut out);
         assert!(ranks.are_busy() && !ranks.are_alive());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_end_counts() {
+    fn only_the_first_exit_of_a_rank_counts() {
         let (mut ranks, mut out) = (ranks(2), Effects::default());
         ranks.on_exited(Instant(5), LocalRank(0), ExitStatus::Exited(3), &mut out);
         ranks.on_exited(Instant(6), LocalRank(0), ExitStatus::Exited(4), &mut out);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_socket_counts_after_a_while_unless_the_rank_ends() {
+    fn a_closed_pmi_socket_is_a_departure_unless_the_rank_ends_soon() {
         let (mut ranks, mut out) = (ranks(2), Effects::default());
         ranks.on_socket_closed(Instant(0), LocalRank(0));
         ranks.on_socket_closed(Instant(0), LocalRank(1));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goodbye_to_the_server_may_come_after_the_exit() {
+    fn a_rank_that_finalizes_after_its_exit_has_not_departed() {
         let (mut ranks, mut out) = (ranks(2), Effects::default());
         for local in [LocalRank(0), LocalRank(1)] {
             ranks.on_connected(Instant(1), local, true);

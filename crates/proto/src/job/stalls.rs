@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_asks_once_in_a_while() {
+    fn stall_requests_of_the_root_are_rate_limited() {
         let (facts, mut stalls, mut out) = (Facts::for_test(2, 2, 0), Stalls::default(), Effects::default());
         stalls.ask(Instant(1), &facts, None, None, &mut out);
         assert_eq!(surveys(&mut out), 1);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn others_pass_the_question_up() {
+    fn agents_below_the_root_forward_stall_requests() {
         let (facts, mut stalls, mut out) = (Facts::for_test(2, 2, 1), Stalls::default(), Effects::default());
         stalls.ask(Instant(1), &facts, None, Some(Collective::Ring), &mut out);
         let up = out.pop();

@@ -11,8 +11,10 @@
 //!
 //! If all agents are in the job, both trees are the same. Cost: a list of the job's agents.
 
+use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::{Hop, Tree};
-use wireup_wire::ids::AgentId;
+use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::job::JobSpec;
 
 /// The next hop of a job's frames towards its launcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +88,28 @@ impl JobTree {
     }
 }
 
+/// The agents with ranks of a job, in ascending order.
+pub fn agents_of(spec: &JobSpec, mapping: &Mapping) -> Vec<AgentId> {
+    let nodes = spec.nodes.iter().enumerate();
+    let with_ranks = nodes.filter(|(index, _)| mapping.local_size(NodeId(*index as u32)) > 0);
+    let mut agents: Vec<AgentId> = with_ranks.map(|(_, node)| node.agent).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    agents
+}
+
+/// The children whose subtrees have ranks of the job. Others are left out: they would have to take part in its fences.
+pub fn participants(spec: &JobSpec, mapping: &Mapping, tree: &JobTree) -> Vec<AgentId> {
+    let below = agents_of(spec, mapping).into_iter().filter_map(|agent| match tree.next_hop(agent) {
+        Hop::Child(child) => Some(child),
+        Hop::Here | Hop::Parent => None,
+    });
+    let mut children: Vec<AgentId> = below.collect();
+    children.sort_unstable();
+    children.dedup();
+    children
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_as_drawn() {
+    fn the_tree_of_a_job_is_as_drawn() {
         let agents = [6, 3, 4];
         assert_eq!(of(6, &agents).parent(), Some(AgentId(3)));
         assert_eq!(of(4, &agents).parent(), Some(AgentId(0)));
@@ -109,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn of_all_agents_it_is_the_sessions(count in 1u32..60, fanout in 1u32..6, me in 0u32..60, to in 0u32..60) {
+        fn the_tree_of_a_job_on_all_agents_is_that_of_the_session(count in 1u32..60, fanout in 1u32..6, me in 0u32..60, to in 0u32..60) {
             let (me, to) = (AgentId(me % count), AgentId(to % count));
             let tree = Tree::new(count, fanout);
             let (whole, own) =

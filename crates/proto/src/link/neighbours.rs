@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_wait_for_the_way_up_also_when_it_is_lost() {
+    fn frames_to_the_parent_wait_until_there_is_one() {
         let mut neighbours = Neighbours::default();
         assert!(neighbours.for_parent(frame()).is_none());
         assert_eq!(neighbours.on_link_up(LINK).len(), 1);

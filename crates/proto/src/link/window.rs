@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_whole_again() {
+    fn shortened_frame_numbers_are_restored() {
         for (low, about, number) in [
             (5, 0, 5),
             (0, 5, 0),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_come_after_frames_or_bytes() {
+    fn acknowledgements_are_sent_after_a_number_of_frames_or_bytes() {
         let mut window = Window::default();
         window.begin(0);
         for arg in 0..UNACKNOWLEDGED_FRAMES_MAX {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_is_acknowledged_when_it_has_followed() {
+    fn a_frame_that_waited_is_acknowledged_after_its_delivery() {
         let mut window = Window::new(true);
         let large = Frame { payload: vec![0; UNACKNOWLEDGED_BYTES_MAX].into(), ..frame(0) };
         assert_eq!(window.on_routed(1, large.clone()), Ok(None));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_waits_and_lies_change_nothing() {
+    fn waiting_frames_are_bounded_and_false_acknowledgements_ignored() {
         let mut window = Window::default();
         assert_eq!(window.on_link(frame(0)), Ok(None), "before the first number");
         window.on_acknowledged(77);
@@ -269,7 +269,7 @@ mod tests {
     proptest! {
         /// A sender that changes its route, over a link that breaks at any time: all frames arrive once, in order.
         #[test]
-        fn nothing_is_lost_and_nothing_comes_twice(
+        fn every_frame_arrives_once(
             before in 0u32..70,
             over in 0u32..200,
             after in 0u32..70,
@@ -278,11 +278,11 @@ mod tests {
             shuffle in any::<u64>(),
         ) {
             let (mut out, mut there) = (Window { next: start, ..Window::default() }, Window { expected: start, ..Window::default() });
-            let mut heard = Vec::new();
-            let mut hear = |there: &mut Window, frame: Option<Frame>| {
-                heard.extend(frame.map(|frame| frame.arg));
+            let mut received = Vec::new();
+            let mut receive = |there: &mut Window, frame: Option<Frame>| {
+                received.extend(frame.map(|frame| frame.arg));
                 while let Some(frame) = there.follower() {
-                    heard.push(frame.arg);
+                    received.push(frame.arg);
                 }
             };
             let mut routed: Vec<(u32, Frame)> = (0..before).map(|arg| (out.number() as u32, frame(arg))).collect();
@@ -295,7 +295,7 @@ mod tests {
                 if arg - before < arrived {
                     let frame = on_link.pop_front().unwrap();
                     let given = there.on_link(frame).unwrap();
-                    hear(&mut there, given);
+                    receive(&mut there, given);
                     if let Some(before) = there.acknowledge() {
                         out.on_acknowledged(before);
                     }
@@ -308,9 +308,9 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let (number, frame) = routed.remove((state >> 33) as usize % routed.len());
                 let given = there.on_routed(number, frame).unwrap();
-                hear(&mut there, given);
+                receive(&mut there, given);
             }
-            prop_assert_eq!(heard, (0..before + over + after).collect::<Vec<_>>());
+            prop_assert_eq!(received, (0..before + over + after).collect::<Vec<_>>());
         }
     }
 }

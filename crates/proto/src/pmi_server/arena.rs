@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_written_again_when_all_have_done_with_it() {
+    fn a_slot_is_reused_when_all_ranks_have_released_it() {
         let (mut arenas, mut shares) = (Arenas::default(), Shares::new(JobId(1)));
         let share = prepared(&mut arenas, &mut shares, 8).unwrap();
         let (first, second) = (place(&mut arenas, 3, 2).unwrap(), place(&mut arenas, 3, 2).unwrap());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn no_arena_is_used_before_it_is_there_or_asked_for_once_more() {
+    fn an_arena_is_used_when_it_exists_and_requested_once() {
         let (mut arenas, mut shares) = (Arenas::default(), Shares::new(JobId(1)));
         arenas.prepare(16, 8, false, &mut shares);
         arenas.prepare(16, 8, false, &mut shares);

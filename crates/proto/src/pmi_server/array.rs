@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn values_lie_in_the_order_of_ranks() {
+    fn values_are_in_the_order_of_ranks() {
         for (rows, form) in [(true, Form::Rows), (false, Form::Packed)] {
             let shared = gathered(5, rows, &[b"zero", b""]).unwrap();
             let read = Rows::read(&shared).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn blockwise_ranks_are_laid_out_the_same() {
+    fn values_of_ranks_placed_by_block_are_in_order() {
         let mapping = Mapping::new(&by_ppn(3, 2, 5), 5, 3).unwrap();
         let mut parts = Vec::new();
         for (node, own) in [(2, &[&b"e"[..]][..]), (0, &[b"a", b"bb"]), (1, &[b"ccc", b""])] {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_cut() {
+    fn a_value_that_does_not_fit_is_an_error() {
         let shared = gathered(4, true, &[b"zero", b""]).unwrap();
         let read = Rows::read(&shared).unwrap();
         assert_eq!(read.form(), Form::Packed);

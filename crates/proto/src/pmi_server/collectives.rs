@@ -1,4 +1,4 @@
-//! Fences, allgathers and rings of one rank: starting them and answering the rank.
+//! Fences, allgathers, rings and barriers of groups (PMI 1.2) of one rank: starting them and answering the rank.
 //!
 //! A text client has at most one collective outstanding and waits for it; our own clients have any number, identified by their ids.
 //!
@@ -6,15 +6,14 @@
 //! rank's gets wait until all of its fences are complete; a get that waits delays the requests after it, so that answers stay in order.
 
 use super::connection::PmiLink;
-use super::segments::UNREADABLE;
 use super::state::{Event, State};
-use super::turn::{Effect, Next, Turn, WaitingGet};
-use crate::collective::Entry;
-use crate::collective::reply_to::ReplyTo;
+use super::turn::{Effect, Next, Turn, UNREADABLE, WaitingGet};
+use crate::collective::{Entry, ReplyTo};
 use bytes::Bytes;
 use wireup_coll::scan::Place;
-use wireup_wire::limits::{ALLGATHER_LEN_MAX, VALUE_LEN_MAX};
-use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply, escape};
+use wireup_wire::group::{Group, tag_of};
+use wireup_wire::limits::{ALLGATHER_LEN_MAX, GROUP_BARRIERS_PER_RANK_MAX, VALUE_LEN_MAX};
+use wireup_wire::pmi::{Command, Envelope, Reply, encode_barrier_refusal, encode_reply, escape};
 
 /// The result that a rank receives when its collective is complete.
 pub enum Completion<'a> {
@@ -171,5 +170,34 @@ impl Turn<'_, '_> {
             }
         };
         encode_reply(*dialect, Command::Get, thread, &answer, reply);
+    }
+}
+
+impl PmiLink {
+    /// A group's barrier is complete.
+    pub fn answer_group(&mut self, tag: i32, reply: &mut Vec<u8>) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.groups -= 1;
+        encode_reply(self.dialect, Command::Barrier, None, &Reply::BarrierOut { tag: Some(tag) }, reply);
+    }
+}
+
+impl Turn<'_, '_> {
+    pub(super) fn on_group(&mut self, envelope: &Envelope<'_>, text: &[u8]) {
+        if self.subversion < 2 {
+            return self.refuse(envelope, "group_barriers_need_PMI_1.2");
+        }
+        let problem = match Group::parse(text, self.facts.job_size) {
+            Err(problem) => problem.to_string(),
+            Ok(group) if !group.members.contains(self.who.rank) => "the caller is not in the group".into(),
+            Ok(_) if *self.groups >= GROUP_BARRIERS_PER_RANK_MAX => "too many barriers of groups under way".into(),
+            Ok(group) => {
+                *self.groups += 1;
+                return self.effects.push(Effect::EnterGroup(group));
+            }
+        };
+        encode_barrier_refusal(tag_of(text).unwrap_or(0), &problem, self.reply);
     }
 }

@@ -7,17 +7,14 @@ mod arena;
 mod array;
 mod collectives;
 mod connection;
-mod groups;
 pub mod kvs;
 pub mod node_attrs;
 mod requests;
-mod segments;
 mod shares;
 mod state;
 mod turn;
-mod walk;
 
-use crate::collective::reply_to::ReplyTo;
+use crate::collective::ReplyTo;
 use crate::collective::{Entry, Outcome};
 use crate::io::Output;
 use crate::job::effect::{Effect, Effects};

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_put_wakes_those_who_wait_for_its_key() {
+    fn a_put_answers_the_gets_that_wait_for_its_key() {
         let mut attrs = NodeAttrs::default();
         let wait = |local: u16, key: &[u8]| Parked { local: LocalRank(local), key: key.to_vec(), thread: None };
         for parked in [wait(1, b"a"), wait(2, b"b"), wait(3, b"a")] {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_of_puts_ends_and_replacing_is_free() {
+    fn puts_are_bounded_but_replacing_a_value_is_not_counted() {
         let mut attrs = NodeAttrs::default();
         let value = vec![b'v'; 1 << 20];
         let fitting = (0..17u8).take_while(|key| attrs.put(&[*key], &value).is_ok()).count();

@@ -2,11 +2,11 @@
 
 use super::node_attrs::{Full, Parked};
 use super::state::{Event, Refused, State};
-use super::turn::{Effect, Next, Turn};
+use super::turn::{Effect, Next, Turn, UNREADABLE, WaitingGet};
 use wireup_wire::blob::PAIR_OVERHEAD;
 use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::{KEY_LEN_MAX, KVSNAME_LEN_MAX, PENDING_PUT_BYTES_MAX, THREAD_LEN_MAX, VALUE_LEN_MAX};
-use wireup_wire::pmi::{Envelope, Reply, Request, encode_reply};
+use wireup_wire::pmi::{Command, Envelope, Reply, Request, encode_reply};
 
 /// The version of our own clients' commands.
 const EXTENSION_VERSION: u32 = 1;
@@ -231,5 +231,67 @@ fn refusal(state: State, event: Event) -> &'static str {
         (State::Fenced, Event::Fence) => "already_in_a_fence",
         (State::Fenced, Event::Finalize) => "finalize_while_in_a_fence",
         (State::Ready | State::Fenced, _) => "already_initialised",
+    }
+}
+
+/// Requests of our own clients for segments, so that they read the kvs themselves. A client sends one when a fence's version is newer than
+/// its mapped segments; its look-ups are then plain memory accesses.
+impl Turn<'_, '_> {
+    /// `have`: the versions where the client's segments end, oldest first, separated by commas.
+    fn on_kvs_map(&mut self, envelope: &Envelope<'_>, have: &[u8]) {
+        let Some(have) = numbers(have) else {
+            return self.refuse(envelope, "have_is_not_a_list_of_numbers");
+        };
+        match self.tables.kvs.map(&have, self.tables.shares) {
+            Ok(mapping) => {
+                let ends: Vec<String> = mapping.fresh.iter().map(|(end, _)| end.to_string()).collect();
+                self.answer(envelope, &Reply::KvsMap { keep: mapping.keep, ends: ends.join(",").as_bytes() });
+                self.tables.handed.extend(mapping.fresh.into_iter().map(|(_, share)| share));
+            }
+            Err(error) => {
+                self.effects.push(Effect::unreadable(error));
+                self.refuse(envelope, UNREADABLE);
+            }
+        }
+    }
+}
+
+fn numbers(text: &[u8]) -> Option<Vec<u32>> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.split(',').filter(|number| !number.is_empty()).map(|number| number.parse().ok()).collect()
+}
+
+/// Iteration over all pairs by number (`getbyidx`): the published pairs, as look-ups would find them.
+impl Turn<'_, '_> {
+    pub(super) fn on_get_by_index(&mut self, envelope: &Envelope<'_>, kvsname: Option<&[u8]>, index: i32) -> Next {
+        let Ok(number) = u32::try_from(index) else {
+            self.refuse(envelope, "idx_is_negative");
+            return Next::Go;
+        };
+        if !self.is_own_kvs(kvsname) {
+            self.refuse(envelope, "kvsname_is_not_that_of_this_job");
+        } else if *self.lazy > 0 {
+            *self.waiting_get = Some(WaitingGet::Number(number));
+            return Next::Wait;
+        } else {
+            self.answer_number(number);
+        }
+        Next::Go
+    }
+
+    pub(super) fn answer_number(&mut self, number: u32) {
+        let Self { tables, reply, dialect, effects, .. } = self;
+        let answer = match tables.kvs.at(number) {
+            Ok(Some((pair, next))) => match i32::try_from(next) {
+                Ok(next_index) => Reply::Pair { next_index, key: pair.key, value: pair.value },
+                Err(_) => Reply::Failed { message: "there_are_more_pairs_than_idx_can_number" },
+            },
+            Ok(None) => Reply::NotFound,
+            Err(error) => {
+                effects.push(Effect::unreadable(error));
+                Reply::Failed { message: UNREADABLE }
+            }
+        };
+        encode_reply(*dialect, Command::GetByIdx, None, &answer, reply);
     }
 }

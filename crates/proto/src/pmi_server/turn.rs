@@ -1,11 +1,11 @@
 //! The data from which a request is answered, and its possible consequences for others.
 
-use super::kvs::Kvs;
+use super::kvs::{Kvs, KvsError};
 use super::node_attrs::{NodeAttrs, Parked};
 use super::shares::Shares;
 use super::state::State;
 use crate::collective::Entry;
-use crate::collective::reply_to::ReplyTo;
+use crate::collective::ReplyTo;
 use crate::memory::ShareId;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{LocalRank, Rank};
@@ -108,4 +108,13 @@ pub enum WaitingGet {
     },
     /// A step of the iteration over all pairs.
     Number(u32),
+}
+
+/// The answer to the requesting rank while its job fails.
+pub const UNREADABLE: &str = "the_pairs_of_the_fences_cannot_be_read";
+
+impl Effect {
+    pub fn unreadable(error: KvsError) -> Effect {
+        Effect::Unreadable { problem: error.to_string() }
+    }
 }

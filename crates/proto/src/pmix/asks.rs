@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_outstanding_once_and_end_in_time() {
+    fn request_numbers_are_unique_and_time_out() {
         let mut asks = Asks::default();
         assert_eq!(asks.begin(1, Waits::Modex, Some(Instant(9))), Ok(()));
         assert_eq!(asks.begin(2, Waits::Root, None), Ok(()));

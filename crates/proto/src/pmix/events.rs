@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_leave_well_are_no_news() {
+    fn a_normal_exit_is_not_an_event() {
         let mut events = Events::default();
         assert_eq!(events.on_gone(&gone(None)).count(), 0, "no rank waits for events");
         assert!(events.watch() && !events.watch());
@@ -91,13 +91,13 @@ mod tests {
         let mut deserter = gone(Some(0));
         deserter.spoke_pmi = true;
         for process in [gone(None), gone(Some(3)), deserter] {
-            let told: Vec<Up> = events.on_gone(&process).collect();
-            assert!(matches!(told[..], [Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. }]));
+            let sent: Vec<Up> = events.on_gone(&process).collect();
+            assert!(matches!(sent[..], [Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. }]));
         }
     }
 
     #[test]
-    fn the_keys_of_a_rank_go_with_it_once() {
+    fn keys_of_a_rank_are_removed_once_when_it_ends() {
         let mut events = Events::default();
         events.on_publish(Rank(1));
         assert_eq!(events.on_gone(&gone(Some(0))).collect::<Vec<_>>(), [Up::Left { rank: Rank(1) }]);
@@ -105,15 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_told_to_its_ranks_here() {
+    fn an_event_is_forwarded_to_its_local_ranks() {
         let facts = Facts::for_test(2, 2, 1);
         let news = |to| News { code: Event::Library(7), from: Some(Rank(0)), affected: None, to, infos: Bytes::new() };
-        let told = |to| match news(to).for_server(&facts) {
+        let recipients = |to| match news(to).for_server(&facts) {
             Some(ToServer::Event { to, .. }) => Some(to),
             _ => None,
         };
-        assert_eq!(told(Set::All), Some(None));
-        assert_eq!(told(Set::Ranks(vec![Rank(0), Rank(3)])), Some(Some(vec![Rank(3)])));
-        assert_eq!(told(Set::Ranks(vec![Rank(0), Rank(1)])), None);
+        assert_eq!(recipients(Set::All), Some(None));
+        assert_eq!(recipients(Set::Ranks(vec![Rank(0), Rank(3)])), Some(Some(vec![Rank(3)])));
+        assert_eq!(recipients(Set::Ranks(vec![Rank(0), Rank(1)])), None);
     }
 }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use wireup_wire::ids::NodeId;
 
-    fn told(facts: &Facts, versions: [&str; 2]) -> (Result<(), String>, String) {
+    fn opened(facts: &Facts, versions: [&str; 2]) -> (Result<(), String>, String) {
         let mut libraries = Libraries::default();
         let mut last = Ok(());
         for (node, version) in versions.into_iter().enumerate() {
@@ -70,20 +70,20 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_one_series_understand_each_other() {
+    fn libraries_of_one_series_are_compatible() {
         let facts = Facts::for_test_of(2, 2, 0, PmiFlavour::Pmix);
-        assert_eq!(told(&facts, ["4.2.2", "4.2.9"]), (Ok(()), "4.2.2".into()));
-        let (result, _) = told(&facts, ["4.2.2", "5.0.1"]);
+        assert_eq!(opened(&facts, ["4.2.2", "4.2.9"]), (Ok(()), "4.2.2".into()));
+        let (result, _) = opened(&facts, ["4.2.2", "5.0.1"]);
         let problem = result.expect_err("two series");
         assert!(problem.contains("4.2.2 on node n0 and 5.0.1 on node n1"), "{problem}");
-        assert!(told(&facts, ["4.2.2", ""]).0.is_err(), "the job requires PMIx");
+        assert!(opened(&facts, ["4.2.2", ""]).0.is_err(), "the job requires PMIx");
     }
 
     #[test]
-    fn a_node_may_do_without_where_ranks_may() {
+    fn a_node_may_lack_pmix_if_ranks_do_not_need_it() {
         let facts = Facts::for_test_of(2, 2, 0, PmiFlavour::Both);
-        assert_eq!(told(&facts, ["4.2.2", ""]), (Ok(()), "4.2.2".into()));
-        assert_eq!(told(&facts, ["", "4.2.2"]), (Ok(()), "4.2.2".into()));
-        assert!(told(&facts, ["4.2.2", "5.0.1"]).0.is_err());
+        assert_eq!(opened(&facts, ["4.2.2", ""]), (Ok(()), "4.2.2".into()));
+        assert_eq!(opened(&facts, ["", "4.2.2"]), (Ok(()), "4.2.2".into()));
+        assert!(opened(&facts, ["4.2.2", "5.0.1"]).0.is_err());
     }
 }

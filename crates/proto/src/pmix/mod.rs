@@ -11,18 +11,14 @@
 //! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are here for inputs from
 //! the job, in `server_process` for starting and ending the server process, in `from_server` for its messages, in `tree` for messages of other agents.
 //! Parts: `server` is the state machine of the process, `asks` the outstanding requests; `fences`, `modex`, `published`, `queries`,
-//! `events`, `libraries`; `control`, `requests` (checks), `begin`, `frames` and `absent` (finds ranks that never connect) have no state.
+//! `events`, `libraries`; `requests` (checks) has no state.
 //!
 //! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node violates the
 //! protocol, and ends only this job.
 
-mod absent;
 mod asks;
-mod begin;
-mod control;
 mod events;
 mod fences;
-mod frames;
 mod from_server;
 mod libraries;
 mod modex;
@@ -43,8 +39,8 @@ use crate::job::collectives::Arrived;
 use crate::job::effect::Effects;
 use crate::job::facts::{Facts, View};
 use crate::job::groups::Arrived as Barrier;
+use crate::job::ranks::{Process, ProcessState};
 use crate::time::Instant;
-pub use absent::is_awaited_in_library;
 use asks::{Asks, Waits};
 use events::Events;
 use fences::Fences;
@@ -276,4 +272,15 @@ impl Pmix {
     pub fn outstanding(&self) -> usize {
         self.asks.len()
     }
+}
+
+/// Whether a connected local rank may wait inside the library for this one, which has ended without connecting.
+///
+/// The library makes the ranks of a node wait for each other, and its server only reports when all have entered: so only the library knows
+/// whether a rank waits for one that never connected. Such a rank counts as one that has connected and left without finalizing: this is no
+/// failure if the job ends soon. Open MPI's own launchers have the same rule: if one process calls init, all must.
+pub fn is_awaited_in_library(ranks: &[Process], local: LocalRank) -> bool {
+    let process = &ranks[local.index()];
+    let joined = |other: &Process| other.spoke_pmix && !other.finalized && other.state == ProcessState::Running;
+    process.state == ProcessState::Gone { exit: Some(0) } && !process.spoke_pmi && ranks.iter().any(joined)
 }

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_keep_nodes_apart() {
+    fn published_keys_are_visible_only_in_their_range() {
         let mut published = Published::default();
         let publish = |published: &mut Published, node, range| {
             published.publish(Rank(node), NodeId(node), vec![item("port", "x")], range, Keep::Job)
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_last_as_long_as_they_were_to() {
+    fn published_keys_last_as_long_as_requested() {
         let mut published = Published::default();
         let publish = |published: &mut Published, key, keep| {
             published.publish(Rank(0), NodeId(0), vec![item(key, "x")], Range::Session, keep);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_wait_for_as_many_keys_as_they_say() {
+    fn look_ups_wait_for_the_requested_number_of_keys() {
         let mut published = Published::default();
         assert_eq!(published.look_up(lookup(1, &["a", "b"], Range::Session, 2)), None);
         let late = Lookup { until: Some(Instant(5)), ..lookup(2, &["c"], Range::Session, 1) };
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_bounded() {
+    fn published_data_is_bounded() {
         let mut published = Published::default();
         let value = "x".repeat(PMIX_PUBLISHED_BYTES_MAX / 4);
         let mut publish = |key: u32| {
@@ -260,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_are_those_of_the_keys(steps in proptest::collection::vec((0u8..4, 0u32..3, 0u8..4), 0..60)) {
+        fn stored_bytes_are_counted(steps in proptest::collection::vec((0u8..4, 0u32..3, 0u8..4), 0..60)) {
             let mut published = Published::default();
             for (what, who, key) in steps {
                 let (rank, node, key) = (Rank(who), NodeId(who), format!("key{key}"));

@@ -7,8 +7,7 @@
 //!
 //! All ranks below a finished child have ended, with exit code 0 as long as the job is running: the root adds them.
 
-use super::frames::{self, EVERYBODY};
-use super::step::{Step, Steps};
+use super::step::{self, EVERYBODY, Step, Steps};
 use crate::job::effect::Effect;
 use crate::job::facts::{Facts, View};
 use crate::job::ranks::{Process, ProcessState};
@@ -45,7 +44,7 @@ impl Queries {
     /// The subtree is asked for its processes.
     pub fn on_query(&mut self, view: &View<'_>, query: u32, steps: &mut Steps) {
         let payload = peer::encode(&Down::Procs { query }).into();
-        frames::down(view, EVERYBODY, &payload).for_each(|effect| steps.job(effect));
+        step::down(view, EVERYBODY, &payload).for_each(|effect| steps.job(effect));
         let procs = processes_here(view);
         let waits = view.children.iter().map(|child| child.done.is_none()).collect();
         self.open.insert(query, Query { procs, waits });
@@ -72,7 +71,7 @@ impl Queries {
     fn finish(&mut self, facts: &Facts, steps: &mut Steps) {
         for (query, Query { procs, .. }) in self.open.extract_if(.., |_, query| !query.waits.contains(&true)) {
             if !facts.root {
-                steps.job(Effect::Up(frames::up(facts, &Up::Procs { query, procs })));
+                steps.job(Effect::Up(step::up(facts, &Up::Procs { query, procs })));
             } else if let Some((node, id)) = self.askers.remove(&query) {
                 let procs = all_processes(facts, procs);
                 steps.push(Step::AnswerNode((node, id, Answer::ProcTable { procs })));

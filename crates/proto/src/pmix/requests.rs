@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_one_run() {
+    fn consecutive_ranks_are_one_run() {
         let ranks: Vec<Rank> = [1, 2, 3, 7, 9, 10].map(Rank).into();
         let run = |first, count| Run { first, count };
         assert_eq!(runs(&ranks), [run(1, 3), run(7, 1), run(9, 2)]);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_waited_for_in_states_that_end_by_themselves() {
+    fn states_that_end_by_themselves_have_a_deadline() {
         for phase in PHASES {
             let server = Server { phase, unpacker: Unpacker::default() };
             let ends = matches!(phase, Phase::Starting { .. } | Phase::Ending { .. } | Phase::Killed { .. });

@@ -7,6 +7,7 @@ use crate::job::children::Children;
 use crate::job::effect::Effect;
 use crate::job::facts::Facts;
 use crate::job::ranks::{Process, ProcessState};
+use crate::testing::departed;
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
 use wireup_wire::frame::Kind;
@@ -65,7 +66,7 @@ impl Bench {
     fn serving(me: u32) -> Bench {
         let mut bench = Bench::new(me, PmiFlavour::Pmix);
         bench.act(|pmix, view, out| pmix.start(view, out));
-        bench.says(&ready());
+        bench.server_sends(&ready());
         bench
     }
 
@@ -78,11 +79,11 @@ impl Bench {
     }
 
     /// The server process sends this message.
-    fn says(&mut self, message: &FromServer) -> Vec<Effect> {
-        self.brings(&pack(message))
+    fn server_sends(&mut self, message: &FromServer) -> Vec<Effect> {
+        self.server_bytes(&pack(message))
     }
 
-    fn brings(&mut self, bytes: &[u8]) -> Vec<Effect> {
+    fn server_bytes(&mut self, bytes: &[u8]) -> Vec<Effect> {
         let mut all = self.act(|pmix, view, out| pmix.on_bytes(view, bytes, out));
         while let Some(Effect::ReadServer) = all.last() {
             all.pop();
@@ -91,8 +92,8 @@ impl Bench {
         all
     }
 
-    fn asks(&mut self, id: u64, ask: Ask) -> Vec<Effect> {
-        self.says(&FromServer::Ask { id, ask })
+    fn server_asks(&mut self, id: u64, ask: Ask) -> Vec<Effect> {
+        self.server_sends(&FromServer::Ask { id, ask })
     }
 
     fn tick(&mut self, now: Instant) -> Vec<Effect> {
@@ -132,7 +133,7 @@ fn ranks(ranks: &[u32]) -> Set {
 }
 
 /// The messages to the server process.
-fn told(effects: &[Effect]) -> Vec<ToServer> {
+fn to_server(effects: &[Effect]) -> Vec<ToServer> {
     let mut unpacker = Unpacker::default();
     for effect in effects {
         if let Effect::Act(Act::Output(Output::PmixSend { bytes, .. })) = effect {
@@ -160,7 +161,7 @@ fn answered(id: u64, status: Status) -> Vec<ToServer> {
 }
 
 #[test]
-fn what_libraries_pack_is_compressed_sooner() {
+fn data_of_pmix_is_compressed_from_a_smaller_size_on() {
     let mut site = site(0);
     let of_servers = site_of_servers(&site, ModexOption::Full);
     assert_eq!((of_servers.compress_min, of_servers.collect_max), (COMPRESS_MIN, None));
@@ -174,7 +175,7 @@ fn ranks_are_started_when_their_server_is_ready() {
     let begun = bench.act(|pmix, view, out| pmix.start(view, out));
     assert!(matches!(&begun[..], [Effect::Act(Act::Output(Output::StartPmix(plan)))] if plan.begin.node == NodeId(1)));
     assert!(bench.pmix.is_there() && !bench.pmix.listens());
-    assert!(matches!(&bench.says(&ready())[..], [Effect::ServerReady(env)] if env.len() == 2));
+    assert!(matches!(&bench.server_sends(&ready())[..], [Effect::ServerReady(env)] if env.len() == 2));
     assert!(bench.pmix.listens());
     assert_eq!(bench.pmix.opened().map(|opened| opened.version), Some("4.2.2".into()));
     assert_eq!(bench.pmix.deadline(), None);
@@ -185,7 +186,7 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
     let failed = FromServer::Failed { problem: "no library".into() };
     let mut bench = Bench::new(0, PmiFlavour::Pmix);
     bench.act(|pmix, view, out| pmix.start(view, out));
-    let effects = bench.says(&failed);
+    let effects = bench.server_sends(&failed);
     assert!(matches!(
         &effects[..],
         [
@@ -194,13 +195,13 @@ fn a_server_that_cannot_serve_ends_the_job_once() {
             Effect::GiveHeldUp
         ]
     ));
-    assert!(bench.says(&failed).is_empty(), "messages of a killed process are ignored");
+    assert!(bench.server_sends(&failed).is_empty(), "messages of a killed process are ignored");
     assert!(matches!(&bench.gone()[..], [Effect::ServerGone]));
     assert!(!bench.pmix.is_there());
 }
 
 #[test]
-fn where_ranks_may_do_without_they_do() {
+fn ranks_that_do_not_need_pmix_start_without_it() {
     let mut bench = Bench::new(1, PmiFlavour::Both);
     bench.act(|pmix, view, out| pmix.start(view, out));
     let effects = bench.tick(T + PMIX_START_NS_MAX);
@@ -218,22 +219,26 @@ fn where_ranks_may_do_without_they_do() {
 }
 
 #[test]
-fn a_server_that_ends_under_its_ranks_ends_the_job() {
+fn a_server_that_ends_before_its_ranks_ends_the_job() {
     let mut bench = Bench::serving(0);
-    bench.asks(1, fence(Set::All, "a"));
+    bench.server_asks(1, fence(Set::All, "a"));
     let effects = bench.gone();
     assert!(matches!(&effects[..], [Effect::FailHere(Cause::PmixServer { .. }), Effect::ServerGone]));
     assert_eq!(bench.pmix.outstanding(), 0);
 }
 
 #[test]
-fn a_server_leaves_when_its_ranks_have() {
+fn a_server_ends_when_its_ranks_have_ended() {
     let mut bench = Bench::serving(1);
     bench.ranks[0].spoke_pmix = true;
     let effects = bench.act(|pmix, view, out| pmix.end(view, out));
-    assert_eq!(told(&effects), [ToServer::ModexWanted { request: 0, rank: Rank(2) }], "others may still request it");
+    assert_eq!(
+        to_server(&effects),
+        [ToServer::ModexWanted { request: 0, rank: Rank(2) }],
+        "others may still request it"
+    );
     let blob = FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() };
-    assert_eq!(told(&bench.says(&blob)), [ToServer::End]);
+    assert_eq!(to_server(&bench.server_sends(&blob)), [ToServer::End]);
     assert!(bench.pmix.take_remains().contains_key(&Rank(2)));
     let effects = bench.tick(T + PMIX_END_NS_MAX);
     assert!(matches!(effects[..], [Effect::Act(Act::Output(Output::StopPmix { .. }))]), "it did not exit in time");
@@ -252,9 +257,9 @@ fn a_job_that_ends_early_does_not_wait_for_its_server() {
 
 /// A fence of all ranks: this node's contribution goes up; the outcome that comes down is the answer.
 #[test]
-fn a_fence_of_all_is_an_exchange() {
+fn a_fence_of_all_ranks_is_an_exchange() {
     let mut bench = Bench::serving(1);
-    let effects = bench.asks(7, fence(Set::All, "mine"));
+    let effects = bench.server_asks(7, fence(Set::All, "mine"));
     let up = effects.into_iter().find_map(|effect| match effect {
         Effect::Exchange(crate::collective::Action::Up { epoch, tag, payload }) => Some((epoch, tag, payload)),
         _ => None,
@@ -263,9 +268,9 @@ fn a_fence_of_all_is_an_exchange() {
     assert_eq!(epoch, Epoch(0));
     let up = Arrived::Tree { child: Some(0), epoch, tag, payload: payload.into_bytes() };
     let mut root = Bench::serving(0);
-    assert!(told(&root.asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
+    assert!(to_server(&root.server_asks(9, fence(Set::All, "its"))).is_empty(), "the other node is missing");
     let effects = root.act(|pmix, view, out| pmix.on_exchange(view, up, out));
-    assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
+    assert!(matches!(to_server(&effects)[..], [ToServer::Answer { id: 9, answer: Answer::Fenced { .. } }]));
     let down = effects.into_iter().find_map(|effect| match effect {
         Effect::Exchange(crate::collective::Action::Down { epoch, tag, payload, .. }) => Some((epoch, tag, payload)),
         _ => None,
@@ -273,117 +278,98 @@ fn a_fence_of_all_is_an_exchange() {
     let (epoch, tag, payload) = down.expect("the root has all parts");
     let down = Arrived::Tree { child: None, epoch, tag, payload: payload.into_bytes() };
     let effects = bench.act(|pmix, view, out| pmix.on_exchange(view, down, out));
-    assert!(matches!(told(&effects)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
+    assert!(matches!(to_server(&effects)[..], [ToServer::Answer { id: 7, answer: Answer::Fenced { .. } }]));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Traced(_))));
     assert_eq!((bench.pmix.outstanding(), bench.pmix.exchanges().open()), (0, 0));
 }
 
 #[test]
-fn a_fence_of_all_is_over_for_all_when_one_gives_it_up() {
+fn a_fence_of_all_ranks_ends_for_all_when_it_times_out_for_one() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let ask = Ask::Fence { set: Set::All, collect: true, data: "d".into(), timeout_s: Some(2) };
-    let up: Vec<Frame> = frames(bench.asks(1, ask)).into_iter().filter(|frame| frame.kind == Kind::PmixUp).collect();
+    let up: Vec<Frame> =
+        frames(bench.server_asks(1, ask)).into_iter().filter(|frame| frame.kind == Kind::PmixUp).collect();
     assert_eq!(up.iter().map(|frame| root.frame(frame).len()).collect::<Vec<_>>(), [0], "the root knows of it");
-    let departed = Departed {
-        rank: Rank(0),
-        pid: 7,
-        node: NodeId(0),
-        epoch: Epoch(0),
-        modex_epoch: Epoch(0),
-        finalized: true,
-        deserted: false,
-        exit: Some(0),
-    };
-    assert!(bench.pmix.on_departed(departed));
+    assert!(bench.pmix.on_departed(departed(0)));
     assert_eq!(bench.pmix.broken(), None, "the fence will time out");
     let due = bench.pmix.deadline().expect("a timeout is pending");
     let effects = bench.tick(due);
-    assert_eq!(told(&effects), answered(1, Status::Timeout));
+    assert_eq!(to_server(&effects), answered(1, Status::Timeout));
     let up = frames(effects).pop().expect("the root is told");
     let down = frames(root.frame(&up)).pop().expect("the root tells all nodes");
-    assert!(told(&bench.frame(&down)).is_empty(), "it was already answered");
+    assert!(to_server(&bench.frame(&down)).is_empty(), "it was already answered");
     assert!(bench.pmix.is_given_up(Epoch(0)));
 }
 
 #[test]
-fn a_fence_of_some_brings_their_data_along() {
+fn a_fence_of_some_ranks_carries_their_data() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
-    let up = frames(bench.asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
-    assert!(told(&root.asks(2, fence(ranks(&[0, 3]), "a"))).is_empty());
+    let up = frames(bench.server_asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
+    assert!(to_server(&root.server_asks(2, fence(ranks(&[0, 3]), "a"))).is_empty());
     let effects = root.frame(&up);
-    assert!(matches!(&told(&effects)[..], [ToServer::Answer { id: 2, answer: Answer::Fenced { .. } }]));
+    assert!(matches!(&to_server(&effects)[..], [ToServer::Answer { id: 2, answer: Answer::Fenced { .. } }]));
     let down = frames(effects).pop().expect("the fence is complete");
-    assert!(matches!(&told(&bench.frame(&down))[..], [ToServer::Answer { id: 1, answer: Answer::Fenced { .. } }]));
+    assert!(matches!(&to_server(&bench.frame(&down))[..], [ToServer::Answer { id: 1, answer: Answer::Fenced { .. } }]));
 }
 
 #[test]
-fn a_fence_of_some_is_answered_when_a_member_has_left() {
+fn a_fence_of_some_ranks_is_answered_when_a_member_has_departed() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
-    let up = frames(bench.asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
+    let up = frames(bench.server_asks(1, fence(ranks(&[0, 3]), "b"))).pop().expect("the local member has entered");
     root.frame(&up);
-    let departed = Departed {
-        rank: Rank(0),
-        pid: 7,
-        node: NodeId(0),
-        epoch: Epoch(0),
-        modex_epoch: Epoch(0),
-        finalized: true,
-        deserted: false,
-        exit: Some(0),
-    };
-    let effects = root.act(|pmix, view, out| pmix.on_member_departed(view, LocalRank(0), departed, out));
+    let effects = root.act(|pmix, view, out| pmix.on_member_departed(view, LocalRank(0), departed(0), out));
     let down = frames(effects).pop().expect("the others get an answer");
-    assert_eq!(told(&bench.frame(&down)), answered(1, Status::RankGone));
+    assert_eq!(to_server(&bench.frame(&down)), answered(1, Status::RankGone));
 }
 
 #[test]
-fn what_a_rank_elsewhere_has_committed_is_asked_of_its_agent() {
+fn data_of_a_rank_on_another_node_is_requested_from_its_agent() {
     let (mut wants, mut has) = (Bench::serving(1), Bench::serving(0));
     let modex = |rank| Ask::Modex { rank: Rank(rank), timeout_s: None };
     let between = |effects| {
         let message = |frame: Frame| peer::decode::<Between>(&frame.payload).expect("our own");
         frames(effects).into_iter().map(message).collect::<Vec<_>>()
     };
-    let want = between(wants.asks(1, modex(0))).pop().expect("the owner is asked");
+    let want = between(wants.server_asks(1, modex(0))).pop().expect("the owner is asked");
     assert_eq!(want, Between::Want { ranks: vec![Rank(0)] });
-    assert!(between(wants.asks(2, modex(1))).is_empty(), "a request is in transit");
+    assert!(between(wants.server_asks(2, modex(1))).is_empty(), "a request is in transit");
     let effects = has.act(|pmix, view, out| pmix.on_between(view, AgentId(1), want, out));
-    assert_eq!(told(&effects), [ToServer::ModexWanted { request: 0, rank: Rank(0) }]);
+    assert_eq!(to_server(&effects), [ToServer::ModexWanted { request: 0, rank: Rank(0) }]);
     let taken = between(effects).pop().expect("it was acknowledged");
     let next = between(wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), taken, out)));
     assert_eq!(next, [Between::Want { ranks: vec![Rank(1)] }]);
-    let have = between(has.says(&FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() }));
+    let have = between(has.server_sends(&FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() }));
     let blob = Blob { rank: Rank(0), status: Status::Ok, bytes: "card".into() };
     assert_eq!(have, [Between::Have { taken: false, blobs: vec![blob] }]);
     let effects =
         wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), have.into_iter().next().expect("one"), out));
-    assert_eq!(told(&effects), [ToServer::Answer { id: 1, answer: Answer::Modex { blob: "card".into() } }]);
-    assert_eq!(told(&wants.asks(3, modex(2))), answered(3, Status::BadParam), "the rank is local");
+    assert_eq!(to_server(&effects), [ToServer::Answer { id: 1, answer: Answer::Modex { blob: "card".into() } }]);
+    assert_eq!(to_server(&wants.server_asks(3, modex(2))), answered(3, Status::BadParam), "the rank is local");
 }
 
 #[test]
-fn a_rank_elsewhere_finds_what_was_published_at_the_root() {
+fn a_look_up_from_another_node_finds_what_is_published() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
     let keys = vec!["port".into()];
     let lookup = Ask::Lookup { from: Rank(2), keys, range: Range::Session, wait: 1, timeout_s: None };
-    let up = frames(bench.asks(5, lookup)).pop().expect("the root is asked");
+    let up = frames(bench.server_asks(5, lookup)).pop().expect("the root is asked");
     assert!(root.frame(&up).is_empty(), "nothing is published yet");
     let item = Item { key: "port".into(), value: "x".into() };
     let publish = Ask::Publish { from: Rank(0), items: vec![item.clone()], range: Range::Session, keep: Keep::Job };
-    let effects = root.asks(6, publish);
-    assert_eq!(told(&effects), answered(6, Status::Ok));
+    let effects = root.server_asks(6, publish);
+    assert_eq!(to_server(&effects), answered(6, Status::Ok));
     let down = frames(effects).pop().expect("the look-up is answered");
     assert!(matches!(peer::decode::<Down>(&down.payload), Ok(Down::Answer { id: 5, .. })));
     let found = Answer::Found { items: vec![(Rank(0), item)] };
-    assert_eq!(told(&bench.frame(&down)), [ToServer::Answer { id: 5, answer: found }]);
+    assert_eq!(to_server(&bench.frame(&down)), [ToServer::Answer { id: 5, answer: found }]);
 }
 
 #[test]
 fn the_processes_of_all_nodes_are_joined_on_the_way() {
     let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
-    let down = frames(root.asks(4, Ask::ProcTable { here: false })).pop().expect("the child is asked");
+    let down = frames(root.server_asks(4, Ask::ProcTable { here: false })).pop().expect("the child is asked");
     let up = frames(bench.frame(&down)).pop().expect("the child answers");
-    let [ToServer::Answer { id: 4, answer: Answer::ProcTable { procs } }] = &told(&root.frame(&up))[..] else {
+    let [ToServer::Answer { id: 4, answer: Answer::ProcTable { procs } }] = &to_server(&root.frame(&up))[..] else {
         panic!("the answer has all processes")
     };
     let places: Vec<_> = procs.iter().map(|proc| (proc.rank.0, proc.node.0)).collect();
@@ -391,7 +377,7 @@ fn the_processes_of_all_nodes_are_joined_on_the_way() {
 }
 
 #[test]
-fn who_breaks_the_rules_ends_the_job_once() {
+fn a_protocol_violation_of_the_server_ends_the_job_once() {
     let ask = |id, ask| FromServer::Ask { id, ask };
     let lookup = Ask::Lookup { from: Rank(3), keys: Vec::new(), range: Range::Session, wait: 0, timeout_s: Some(1) };
     let raise = FromServer::Raise {
@@ -418,18 +404,34 @@ fn who_breaks_the_rules_ends_the_job_once() {
     ];
     for message in broken {
         let mut bench = Bench::serving(0);
-        bench.asks(77, fence(Set::All, "d"));
-        let effects = bench.says(&message);
+        bench.server_asks(77, fence(Set::All, "d"));
+        let effects = bench.server_sends(&message);
         let [Cause::PmixServer { .. }] = failures(&effects)[..] else { panic!("{message:?}") };
-        assert!(told(&effects).is_empty(), "{message:?}");
+        assert!(to_server(&effects).is_empty(), "{message:?}");
         assert!(matches!(effects[0], Effect::Act(Act::Output(Output::StopPmix { .. }))), "{message:?}");
-        assert_eq!((bench.says(&message).len(), bench.pmix.outstanding()), (0, 0), "{message:?}");
+        assert_eq!((bench.server_sends(&message).len(), bench.pmix.outstanding()), (0, 0), "{message:?}");
     }
 }
 
 #[test]
-fn bytes_that_are_no_message_end_the_job_once() {
+fn bytes_that_are_not_a_message_end_the_job_once() {
     let mut bench = Bench::serving(0);
-    let effects = bench.brings(&[0xff; 64]);
+    let effects = bench.server_bytes(&[0xff; 64]);
     assert!(matches!(failures(&effects)[..], [Cause::PmixServer { .. }]));
+}
+
+#[test]
+fn a_rank_that_exited_without_pmix_is_awaited_once_another_has_connected() {
+    let mut ranks = [0, 1, 2].map(|rank| Process::new(Rank(rank), 0));
+    ranks.iter_mut().for_each(|process| process.state = ProcessState::Running);
+    ranks[1].state = ProcessState::Gone { exit: Some(0) };
+    let awaited = |ranks: &[Process]| (0..3).map(LocalRank).find(|local| is_awaited_in_library(ranks, *local));
+    assert_eq!(awaited(&ranks), None, "no rank has connected");
+    (ranks[2].spoke_pmi, ranks[2].spoke_pmix) = (true, true);
+    assert_eq!(awaited(&ranks), Some(LocalRank(1)));
+    ranks[1].state = ProcessState::Gone { exit: None };
+    assert_eq!(awaited(&ranks), None, "its signal is reported instead");
+    ranks[1].state = ProcessState::Gone { exit: Some(0) };
+    ranks[2].finalized = true;
+    assert_eq!(awaited(&ranks), None, "no rank waits any more");
 }

@@ -3,20 +3,23 @@
 //! Answers are routed along the tree to their node; messages for all nodes are forwarded to all children. Agents other than the root
 //! forward everything unchanged, except for the lists of processes, which they combine (`queries`).
 
-use super::control::{control, signal_some};
 use super::events::News;
-use super::frames::{self, EVERYBODY};
 use super::published::{AddressedAnswer, Lookup};
-use super::step::Step;
+use super::step::{self, EVERYBODY, Step, Steps};
 use super::{Pmix, requests};
+use crate::io::{Output, SignalTarget};
 use crate::job::effect::{Effect, Effects};
-use crate::job::facts::View;
+use crate::job::facts::{Facts, View};
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::ids::{AgentId, NodeId};
+use wireup_wire::ids::{AgentId, LocalRank, NodeId, Rank};
 use wireup_wire::modex::{Down, Up};
-use wireup_wire::peer::{self, Cause};
-use wireup_wire::pmix::{Answer, Ask};
+use wireup_wire::peer::{self, Cause, Control, Failure};
+use wireup_wire::pmix::{Action, Answer, Ask, Set, Status};
+use wireup_wire::signal::{SIGKILL, SIGTERM};
+
+/// The largest signal number of the kernel.
+const SIGNAL_MAX: i32 = 64;
 
 impl Pmix {
     /// A frame along the tree, from a child or (`None`) from the parent.
@@ -52,7 +55,7 @@ impl Pmix {
             Ok(message) => {
                 let to_me = frame.arg == view.facts.me.0;
                 if !to_me {
-                    frames::down(view, frame.arg, &frame.payload).for_each(|effect| out.push(effect));
+                    step::down(view, frame.arg, &frame.payload).for_each(|effect| out.push(effect));
                 }
                 if to_me || frame.arg == EVERYBODY {
                     self.on_root_says(view, message, out);
@@ -67,7 +70,7 @@ impl Pmix {
         if view.facts.root {
             self.at_root(view, message, out);
         } else {
-            out.push(Effect::Up(frames::up(view.facts, &message)));
+            out.push(Effect::Up(step::up(view.facts, &message)));
         }
     }
 
@@ -96,7 +99,7 @@ impl Pmix {
     /// Sends a message from the root to all nodes, including itself.
     pub(super) fn say_to_all(&mut self, view: &View<'_>, message: Down, out: &mut Effects) {
         let payload = peer::encode(&message).into();
-        frames::down(view, EVERYBODY, &payload).for_each(|effect| out.push(effect));
+        step::down(view, EVERYBODY, &payload).for_each(|effect| out.push(effect));
         self.on_root_says(view, message, out);
     }
 
@@ -126,7 +129,7 @@ impl Pmix {
         }
         let Some(spec) = view.facts.spec.nodes.get(node.index()) else { return };
         let payload = Bytes::from(peer::encode(&Down::Answer { node, id, answer }));
-        frames::down(view, spec.agent.0, &payload).for_each(|effect| out.push(effect));
+        step::down(view, spec.agent.0, &payload).for_each(|effect| out.push(effect));
     }
 
     /// Serves a request at the root.
@@ -159,4 +162,45 @@ impl Pmix {
 
 fn fail_frame(problem: &str, out: &mut Effects) {
     out.fail_here(Cause::PmixServer { problem: format!("an agent's message about it: {problem}") });
+}
+
+/// Job control at the root: a rank requests that the job, or some of its ranks, end or get a signal. `node`, `from`: the requester.
+fn control(facts: &Facts, node: NodeId, from: Rank, set: Set, action: Action, steps: &mut Steps) -> Status {
+    let signal = match action {
+        Action::Terminate => SIGTERM,
+        Action::Kill => SIGKILL,
+        Action::Signal(signal @ 1..=SIGNAL_MAX) => signal,
+        Action::Signal(_) => return Status::BadParam,
+    };
+    match (set, action) {
+        (Set::All, Action::Signal(_)) => {
+            steps.job(Effect::Signal(signal));
+            steps.job(Effect::ControlDown(Control::Signal { signal }));
+        }
+        (Set::All, Action::Terminate) => steps.job(Effect::Fail(asked_for_the_end(facts, node, from))),
+        (Set::All, Action::Kill) => {
+            steps.job(Effect::Fail(asked_for_the_end(facts, node, from)));
+            steps.job(Effect::Kill { grace_ns: 0 });
+        }
+        (Set::Ranks(ranks), Action::Terminate | Action::Kill | Action::Signal(_)) => {
+            steps.push(Step::All(Down::Signal { ranks, signal }));
+        }
+    }
+    Status::Ok
+}
+
+fn asked_for_the_end(facts: &Facts, node: NodeId, from: Rank) -> Failure {
+    let message = "it requested the end of the job by PMIx job control".into();
+    let cause = Cause::Aborted { code: 1, message };
+    Failure { node, host: facts.name_of(node), rank: Some(from), pid: None, cause }
+}
+
+/// The root requests a signal for these ranks.
+fn signal_some(view: &View<'_>, ranks: &[Rank], signal: i32, out: &mut Effects) {
+    for (local, process) in view.ranks.iter().enumerate() {
+        if ranks.binary_search(&process.rank).is_ok() {
+            let target = SignalTarget::One(LocalRank(local as u16));
+            out.output(Output::Signal { job: view.facts.id(), target, signal });
+        }
+    }
 }

@@ -120,71 +120,67 @@ impl Agreement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::LinkId;
-    use crate::session::Scene;
-    use crate::session::view::tests::{said_to, said_up};
+    use crate::testing::{Bench, Part, Scene};
 
-    fn scene(me: u32) -> Scene {
-        let mut scene = Scene::one_run(me);
-        scene.session.transport = wireup_wire::peer::AgentTransport::Ucx;
-        let children: Vec<AgentId> = scene.tree().children(AgentId(me)).map(AgentId).collect();
-        for child in children {
-            scene.neighbours.on_child_up(child, LinkId(child.0));
+    impl Part for Agreement {
+        type Input = Input;
+
+        fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
+            self.handle(view, input, fx);
         }
-        scene
     }
 
-    fn tell(agreement: &mut Agreement, scene: &Scene, input: Input) -> Effects {
-        let mut fx = Effects::default();
-        agreement.handle(&scene.view(), input, &mut fx);
-        fx
+    fn bench(me: u32) -> Bench<Agreement> {
+        let mut scene = Scene::one_run(me).linked();
+        scene.session.transport = wireup_wire::peer::AgentTransport::Ucx;
+        Bench::new(scene, Agreement::default())
     }
 
     fn point() -> Point {
         Point { address: vec![1], key: [0; 32] }
     }
 
-    fn nobody(agent: u32) -> Option<MissingAgent> {
+    fn missing(agent: u32) -> Option<MissingAgent> {
         Some(MissingAgent { agent: AgentId(agent), problem: "no library".into() })
     }
 
     #[test]
-    fn an_agent_speaks_for_its_subtree_when_all_have_looked() {
-        let (scene, mut agreement) = (scene(1), Agreement::default());
-        let fx = tell(&mut agreement, &scene, Input::AskAll);
+    fn an_agent_reports_for_its_subtree_when_all_have_checked() {
+        let mut agreement = bench(1);
+        let fx = agreement.input(Input::AskAll);
         assert!(fx.iter().any(|effect| matches!(effect, Effect::Output(Output::OpenTransport))));
-        assert!(tell(&mut agreement, &scene, Input::Opened(Ok(point()))).is_empty());
-        assert!(tell(&mut agreement, &scene, Input::Looked { branch: AgentId(3), missing: None }).is_empty());
-        let fx = tell(&mut agreement, &scene, Input::Looked { branch: AgentId(4), missing: nobody(9) });
-        assert_eq!(said_up(&fx), [&Control::TransportLooked { missing: nobody(9) }]);
+        assert!(agreement.input(Input::Opened(Ok(point()))).is_empty());
+        assert!(agreement.input(Input::Looked { branch: AgentId(3), missing: None }).is_empty());
+        let fx = agreement.input(Input::Looked { branch: AgentId(4), missing: missing(9) });
+        assert_eq!(fx.sent_up(), [&Control::TransportLooked { missing: missing(9) }]);
     }
 
     #[test]
-    fn one_agent_without_it_decides_for_all_and_is_named_once() {
-        let (scene, mut agreement) = (scene(0), Agreement::default());
-        tell(&mut agreement, &scene, Input::AskAll);
-        tell(&mut agreement, &scene, Input::Opened(Err("no library".into())));
-        tell(&mut agreement, &scene, Input::Looked { branch: AgentId(1), missing: None });
-        let fx = tell(&mut agreement, &scene, Input::Looked { branch: AgentId(2), missing: nobody(5) });
-        assert!(matches!(said_up(&fx)[..], [Control::Note(Note::NoTransport(MissingAgent { agent: AgentId(0), .. }))]));
+    fn one_agent_without_the_transport_decides_for_all_and_is_named_once() {
+        let mut agreement = bench(0);
+        agreement.input(Input::AskAll);
+        agreement.input(Input::Opened(Err("no library".into())));
+        agreement.input(Input::Looked { branch: AgentId(1), missing: None });
+        let fx = agreement.input(Input::Looked { branch: AgentId(2), missing: missing(5) });
+        assert!(matches!(fx.sent_up()[..], [Control::Note(Note::NoTransport(MissingAgent { agent: AgentId(0), .. }))]));
         assert!(fx.iter().any(|effect| matches!(effect, Effect::UseTransport(None))));
-        let fx = tell(&mut agreement, &scene, Input::Tell(AgentId(2)));
-        assert_eq!(said_to(&fx, 2), [&Control::UseTransport { yes: false }]);
+        let fx = agreement.input(Input::Tell(AgentId(2)));
+        assert_eq!(fx.sent_to_child(2), [&Control::UseTransport { yes: false }]);
     }
 
     #[test]
     fn a_child_that_is_lost_is_not_waited_for() {
-        let (mut scene, mut agreement) = (scene(1), Agreement::default());
-        tell(&mut agreement, &scene, Input::AskAll);
-        tell(&mut agreement, &scene, Input::Looked { branch: AgentId(3), missing: None });
-        scene.neighbours.on_child_down(AgentId(4));
-        let fx = tell(&mut agreement, &scene, Input::Opened(Ok(point())));
-        assert_eq!(said_up(&fx), [&Control::TransportLooked { missing: None }]);
+        let mut agreement = bench(1);
+        agreement.input(Input::AskAll);
+        agreement.input(Input::Looked { branch: AgentId(3), missing: None });
+        agreement.scene.neighbours.on_child_down(AgentId(4));
+        let fx = agreement.input(Input::Opened(Ok(point())));
+        assert_eq!(fx.sent_up(), [&Control::TransportLooked { missing: None }]);
     }
 
     #[test]
-    fn nobody_looks_for_what_is_not_wanted() {
-        let (scene, mut agreement) = (Scene::one_run(0), Agreement::default());
-        assert!(tell(&mut agreement, &scene, Input::AskAll).is_empty());
+    fn a_transport_that_was_not_requested_is_not_checked() {
+        let mut agreement = Bench::new(Scene::one_run(0), Agreement::default());
+        assert!(agreement.input(Input::AskAll).is_empty());
     }
 }

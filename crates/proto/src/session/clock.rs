@@ -39,31 +39,30 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Scene;
-    use crate::session::view::tests::said_up;
+    use crate::testing::Scene;
     use wireup_wire::peer::Control;
 
     #[test]
-    fn the_parent_is_asked_once_and_then_after_each_answer() {
+    fn the_clock_is_requested_again_after_each_answer() {
         let (mut scene, mut clock, mut fx) =
             (Scene::one_run(1), Clock::of(&RemoteShell::Ssh(Vec::new())), Effects::default());
         clock.ask_parent(&scene.view(), &mut fx);
         clock.ask_parent(&scene.view(), &mut fx);
         let asked_ns = scene.now.0;
-        assert_eq!(said_up(&fx), [&Control::ClockAsk { asked_ns }]);
+        assert_eq!(fx.sent_up(), [&Control::ClockAsk { asked_ns }]);
         for _ in 1..8 {
             scene.now = scene.now + 10;
             let (mut fx, asked_ns) = (Effects::default(), scene.now.0 - 10);
             clock.on_parent_told(&scene.view(), asked_ns, asked_ns + 5, &mut fx);
-            assert_eq!(said_up(&fx).len(), 1);
+            assert_eq!(fx.sent_up().len(), 1);
         }
         let mut fx = Effects::default();
         clock.on_parent_told(&scene.view(), scene.now.0, scene.now.0, &mut fx);
-        assert!(said_up(&fx).is_empty(), "no more than eight rounds");
+        assert!(fx.sent_up().is_empty(), "no more than eight rounds");
     }
 
     #[test]
-    fn nobody_asks_for_the_clock_of_its_own_machine() {
+    fn agents_on_one_machine_do_not_request_the_clock() {
         let mut fx = Effects::default();
         Clock::of(&RemoteShell::Local).ask_parent(&Scene::one_run(1).view(), &mut fx);
         Clock::of(&RemoteShell::Ssh(Vec::new())).ask_parent(&Scene::one_run(0).view(), &mut fx);

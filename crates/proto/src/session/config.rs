@@ -1,4 +1,4 @@
-//! The configuration with which an agent is started, and the statistics that it gives the simulator.
+//! The configuration with which an agent is started, the policy that follows from it, and the statistics for the simulator.
 
 use crate::job::Born;
 use wireup_wire::ids::AgentId;
@@ -22,6 +22,51 @@ impl AgentConfig {
     /// For an agent that is not in a standing session.
     pub fn new(agent: AgentId, session: SessionSpec, born: Born) -> Self {
         AgentConfig { agent, session, born, parent: Vec::new(), snapshot: SessionSnapshot::default(), arch: None }
+    }
+}
+
+/// The differences between a session of one run and one that outlives its jobs. Both have the same state; these are the places where an
+/// agent behaves differently.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Policy {
+    /// The session ends with its job. An agent that loses its parent leaves at once; frames follow the original tree.
+    OneRun,
+    /// The session continues when agents are lost, and launchers attach to its root and detach.
+    Standing,
+}
+
+impl Policy {
+    pub fn of(session: &SessionSpec) -> Policy {
+        if session.standing.is_some() { Policy::Standing } else { Policy::OneRun }
+    }
+
+    fn is_standing(self) -> bool {
+        self == Policy::Standing
+    }
+
+    /// The tree is repaired when agents are lost, and they may return; in one run a loss ends the job.
+    pub fn survives_losses(self) -> bool {
+        self.is_standing()
+    }
+
+    /// Launchers attach to the root and detach; in one run there is one launcher, and the session ends with its link.
+    pub fn has_many_launchers(self) -> bool {
+        self.is_standing()
+    }
+
+    /// Agents are started with the session; in one run, with the job that needs them.
+    pub fn starts_all_agents(self) -> bool {
+        self.is_standing()
+    }
+
+    /// Each job has a tree of its own nodes; in one run it uses the session's tree.
+    pub fn has_trees_of_jobs(self) -> bool {
+        self.is_standing()
+    }
+
+    /// Agents stay when they have no job.
+    pub fn outlives_jobs(self) -> bool {
+        self.is_standing()
     }
 }
 

@@ -229,77 +229,79 @@ impl Default for Waited {
 mod tests {
     use super::*;
     use crate::outbox::control_frame;
-    use crate::session::Scene;
+    use crate::testing::{Bench, Part, Scene};
     use wireup_wire::frame::Class;
 
     const FROM: AgentId = AgentId(5);
+
+    impl Part for Early {
+        type Input = Input;
+
+        fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
+            self.handle(view, input, fx);
+        }
+    }
 
     fn frame(job: u32, bytes: usize) -> Frame {
         Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job, arg: 0, payload: vec![0; bytes].into() }
     }
 
-    fn tell(early: &mut Early, scene: &Scene, input: Input) -> Effects {
-        let mut fx = Effects::default();
-        early.handle(&scene.view(), input, &mut fx);
-        fx
-    }
-
     #[test]
     fn frames_wait_for_their_job_in_order() {
-        let (scene, mut early) = (Scene::one_run(1), Early::default());
+        let mut early = Bench::new(Scene::one_run(1), Early::default());
         for bytes in [1, 2] {
-            let fx = tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(1, bytes) });
+            let fx = early.input(Input::Frame { from: FROM, frame: frame(1, bytes) });
             assert!(fx.is_empty());
         }
-        assert_eq!(early.len(), 2);
-        let fx = tell(&mut early, &scene, Input::Begun(JobId(1)));
+        assert_eq!(early.part.len(), 2);
+        let fx = early.input(Input::Begun(JobId(1)));
         let length = |effect: &Effect| match effect {
             Effect::Deliver { job: JobId(1), from: FROM, frame } => frame.payload.len(),
             _ => panic!("a frame was lost"),
         };
         assert_eq!(fx.iter().map(length).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(early.len(), 0);
+        assert_eq!(early.part.len(), 0);
     }
 
     #[test]
-    fn a_job_is_told_that_more_came_than_may_wait() {
-        let (scene, mut early) = (Scene::one_run(1), Early::default());
+    fn a_job_learns_that_early_frames_exceeded_the_bound() {
+        let mut early = Bench::new(Scene::one_run(1), Early::default());
         for _ in 0..2 {
-            tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3) });
+            early.input(Input::Frame { from: FROM, frame: frame(1, DIRECT_WAITING_BYTES_MAX * 2 / 3) });
         }
-        let fx = tell(&mut early, &scene, Input::Begun(JobId(1)));
+        let fx = early.input(Input::Begun(JobId(1)));
         assert!(matches!(fx.iter().next(), Some(Effect::Job(JobId(1), JobInput::EarlyOverflow(_)))));
     }
 
     #[test]
-    fn of_jobs_that_are_not_live_nothing_is_kept() {
-        let (scene, mut early) = (Scene::standing(1), Early::new(JobId(4), &[JobId(2)]));
-        tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(2, 1) });
-        tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(3, 1) });
-        assert_eq!(early.len(), 1, "job 3 has ended");
-        let fx = tell(&mut early, &scene, Input::Live { newest: JobId(5), live: vec![JobId(5)] });
+    fn frames_of_ended_jobs_are_dropped() {
+        let mut early = Bench::new(Scene::standing(1), Early::new(JobId(4), &[JobId(2)]));
+        early.input(Input::Frame { from: FROM, frame: frame(2, 1) });
+        early.input(Input::Frame { from: FROM, frame: frame(3, 1) });
+        assert_eq!(early.part.len(), 1, "job 3 has ended");
+        let fx = early.input(Input::Live { newest: JobId(5), live: vec![JobId(5)] });
         assert!(fx.iter().all(|effect| matches!(effect, Effect::ForgetDirect(jobs) if jobs == &[JobId(2)])));
-        assert_eq!(early.len(), 0);
+        assert_eq!(early.part.len(), 0);
     }
 
     #[test]
-    fn in_one_run_nobody_gives_orders_beside_the_tree() {
+    fn in_one_run_control_messages_of_other_agents_are_dropped() {
         let order = control_frame(JobId(1), &Control::Kill { grace_ns: 0 });
         for (scene, kept) in [(Scene::one_run(1), 0), (Scene::standing(1), 1)] {
-            let mut early = Early::default();
-            tell(&mut early, &scene, Input::Frame { from: FROM, frame: order.clone() });
-            assert_eq!(early.len(), kept);
+            let mut early = Bench::new(scene, Early::default());
+            early.input(Input::Frame { from: FROM, frame: order.clone() });
+            assert_eq!(early.part.len(), kept);
         }
     }
 
     #[test]
-    fn a_job_of_which_others_have_given_up_never_begins() {
-        let (scene, mut early) = (Scene::standing(1), Early::default());
-        tell(&mut early, &scene, Input::Frame { from: FROM, frame: frame(1, 1) });
+    fn a_job_that_others_have_ended_never_starts() {
+        let mut early = Bench::new(Scene::standing(1), Early::default());
+        early.input(Input::Frame { from: FROM, frame: frame(1, 1) });
         let over = control_frame(JobId(1), &Control::Over { agents: Vec::new() });
-        let fx = tell(&mut early, &scene, Input::Frame { from: FROM, frame: over });
+        let fx = early.input(Input::Frame { from: FROM, frame: over });
         assert!(fx.iter().any(|effect| matches!(effect, Effect::ForgetDirect(_))));
-        assert!(early.is_over(JobId(1)));
-        assert_eq!(early.len(), 0);
+        assert!(early.part.is_over(JobId(1)));
+        assert_eq!(early.part.len(), 0);
     }
 }

@@ -151,30 +151,27 @@ fn silent(view: &View<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Scene;
-    use crate::session::view::tests::{said_to, said_up};
+    use crate::testing::{Bench, Part, Scene};
     use wireup_wire::ids::AgentId;
+
+    impl Part for Heartbeat {
+        type Input = Input;
+        const TICK: Option<Input> = Some(Input::Tick);
+
+        fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
+            self.handle(view, input, fx);
+        }
+
+        fn deadline(&self) -> Option<Instant> {
+            self.deadline()
+        }
+    }
 
     const ASKED: [&Control; 1] = [&Control::AreYouAlive];
 
-    /// Agent 1 of fifteen, without jobs; its children are 3 and 4.
-    fn scene(mut scene: Scene) -> (Scene, Heartbeat) {
-        scene.neighbours.on_link_up(LinkId(0));
-        for child in [3, 4] {
-            scene.neighbours.on_child_up(AgentId(child), LinkId(child));
-        }
-        (scene, Heartbeat::default())
-    }
-
-    fn tell(heartbeat: &mut Heartbeat, scene: &Scene, input: Input) -> Effects {
-        let mut fx = Effects::default();
-        heartbeat.handle(&scene.view(), input, &mut fx);
-        fx
-    }
-
-    fn next(heartbeat: &mut Heartbeat, scene: &mut Scene) -> Effects {
-        scene.now = heartbeat.deadline().expect("a request is due");
-        tell(heartbeat, scene, Input::Tick)
+    /// The part of an agent without jobs.
+    fn bench(scene: Scene) -> Bench<Heartbeat> {
+        Bench::new(scene.linked(), Heartbeat::default())
     }
 
     fn given_up(fx: &Effects) -> Vec<Side> {
@@ -183,33 +180,33 @@ mod tests {
     }
 
     #[test]
-    fn questions_go_on_in_the_direction_that_they_came_from_and_end() {
-        let (mut scene, mut heartbeat) = scene(Scene::standing(1));
-        assert_eq!(said_up(&tell(&mut heartbeat, &scene, Input::Asked(Side::Above))), [&Control::Alive]);
-        let fx = next(&mut heartbeat, &mut scene);
-        assert!(said_to(&fx, 3) == ASKED && said_to(&fx, 4) == ASKED && said_up(&fx).is_empty());
-        let fx = tell(&mut heartbeat, &scene, Input::Asked(Side::Below(AgentId(3))));
-        assert_eq!(said_to(&fx, 3), [&Control::Alive]);
-        let fx = next(&mut heartbeat, &mut scene);
-        assert!(said_to(&fx, 3).is_empty(), "the parent has stopped asking");
-        assert_eq!(said_up(&fx), ASKED);
-        tell(&mut heartbeat, &scene, Input::Answered(Side::Above));
-        assert!(next(&mut heartbeat, &mut scene).is_empty() && heartbeat.deadline().is_none());
+    fn heartbeats_continue_in_their_direction_and_end() {
+        let mut heartbeat = bench(Scene::standing(1));
+        assert_eq!(heartbeat.input(Input::Asked(Side::Above)).sent_up(), [&Control::Alive]);
+        let fx = heartbeat.tick_when_due();
+        assert!(fx.sent_to_child(3) == ASKED && fx.sent_to_child(4) == ASKED && fx.sent_up().is_empty());
+        let fx = heartbeat.input(Input::Asked(Side::Below(AgentId(3))));
+        assert_eq!(fx.sent_to_child(3), [&Control::Alive]);
+        let fx = heartbeat.tick_when_due();
+        assert!(fx.sent_to_child(3).is_empty(), "the parent has stopped asking");
+        assert_eq!(fx.sent_up(), ASKED);
+        heartbeat.input(Input::Answered(Side::Above));
+        assert!(heartbeat.tick_when_due().is_empty() && heartbeat.part.deadline().is_none());
     }
 
     #[test]
-    fn a_parent_that_asks_no_more_has_nothing_to_wait_for_or_is_stopped() {
+    fn a_parent_that_stops_asking_is_asked_and_lost_if_it_does_not_answer() {
         for answers in [true, false] {
-            let (mut scene, mut heartbeat) = scene(Scene::standing(1));
-            tell(&mut heartbeat, &scene, Input::Asked(Side::Above));
-            next(&mut heartbeat, &mut scene);
+            let mut heartbeat = bench(Scene::standing(1));
+            heartbeat.input(Input::Asked(Side::Above));
+            heartbeat.tick_when_due();
             let mut lost = Vec::new();
             for _ in 0..IN_TIME + 1 {
-                let fx = next(&mut heartbeat, &mut scene);
+                let fx = heartbeat.tick_when_due();
                 lost.extend(given_up(&fx));
-                if said_up(&fx) == ASKED && answers {
-                    tell(&mut heartbeat, &scene, Input::Answered(Side::Above));
-                    assert!(next(&mut heartbeat, &mut scene).is_empty() && heartbeat.deadline().is_none());
+                if fx.sent_up() == ASKED && answers {
+                    heartbeat.input(Input::Answered(Side::Above));
+                    assert!(heartbeat.tick_when_due().is_empty() && heartbeat.part.deadline().is_none());
                     break;
                 }
             }
@@ -219,55 +216,55 @@ mod tests {
 
     #[test]
     fn the_root_asks_while_nodes_start() {
-        let (mut scene, mut heartbeat) = scene(Scene::standing(0));
-        tell(&mut heartbeat, &scene, Input::Starting(true));
+        let mut heartbeat = bench(Scene::standing(0));
+        heartbeat.input(Input::Starting(true));
         for _ in 0..3 {
-            assert_eq!(said_to(&next(&mut heartbeat, &mut scene), 3), ASKED);
-            for child in [3, 4] {
-                tell(&mut heartbeat, &scene, Input::Answered(Side::Below(AgentId(child))));
+            assert_eq!(heartbeat.tick_when_due().sent_to_child(1), ASKED);
+            for child in [1, 2] {
+                heartbeat.input(Input::Answered(Side::Below(AgentId(child))));
             }
         }
-        tell(&mut heartbeat, &scene, Input::Starting(false));
-        assert!(next(&mut heartbeat, &mut scene).is_empty() && heartbeat.deadline().is_none());
+        heartbeat.input(Input::Starting(false));
+        assert!(heartbeat.tick_when_due().is_empty() && heartbeat.part.deadline().is_none());
     }
 
     #[test]
-    fn who_does_not_answer_is_given_up_and_nobody_else() {
-        let (mut scene, mut heartbeat) = scene(Scene::standing(1));
+    fn only_neighbours_that_do_not_answer_are_given_up() {
+        let mut heartbeat = bench(Scene::standing(1));
         let mut lost = Vec::new();
         for _ in 0..6 {
             for side in [Side::Above, Side::Below(AgentId(3))] {
-                tell(&mut heartbeat, &scene, Input::Asked(side));
+                heartbeat.input(Input::Asked(side));
             }
-            lost.extend(given_up(&next(&mut heartbeat, &mut scene)));
-            tell(&mut heartbeat, &scene, Input::Answered(Side::Below(AgentId(3))));
+            lost.extend(given_up(&heartbeat.tick_when_due()));
+            heartbeat.input(Input::Answered(Side::Below(AgentId(3))));
         }
         // The link is up until it is closed.
         assert_eq!(lost, [Side::Below(AgentId(4)), Side::Above].repeat(2));
         // Another incarnation has a new link and a new time limit.
-        scene.neighbours.on_child_up(AgentId(4), LinkId(14));
-        scene.neighbours.on_up_lost();
-        tell(&mut heartbeat, &scene, Input::Asked(Side::Above));
-        assert_eq!(given_up(&next(&mut heartbeat, &mut scene)), []);
+        heartbeat.scene.neighbours.on_child_up(AgentId(4), LinkId(14));
+        heartbeat.scene.neighbours.on_up_lost();
+        heartbeat.input(Input::Asked(Side::Above));
+        assert_eq!(given_up(&heartbeat.tick_when_due()), []);
     }
 
     #[test]
-    fn who_was_stopped_itself_hears_the_others_first() {
-        let (mut scene, mut heartbeat) = scene(Scene::standing(1));
-        tell(&mut heartbeat, &scene, Input::Asked(Side::Above));
-        next(&mut heartbeat, &mut scene);
-        scene.now = scene.now + 100 * scene.session.node_timeout_ns;
-        tell(&mut heartbeat, &scene, Input::Asked(Side::Above));
-        assert_eq!(given_up(&tell(&mut heartbeat, &scene, Input::Tick)), []);
-        assert!(heartbeat.deadline().is_some_and(|at| at > scene.now));
+    fn an_agent_that_was_stopped_gives_up_no_neighbour_at_once() {
+        let mut heartbeat = bench(Scene::standing(1));
+        heartbeat.input(Input::Asked(Side::Above));
+        heartbeat.tick_when_due();
+        heartbeat.scene.now = heartbeat.scene.now + 100 * heartbeat.scene.session.node_timeout_ns;
+        heartbeat.input(Input::Asked(Side::Above));
+        assert_eq!(given_up(&heartbeat.tick()), []);
+        assert!(heartbeat.part.deadline().is_some_and(|at| at > heartbeat.scene.now));
     }
 
     #[test]
-    fn the_launcher_of_one_run_may_be_stopped() {
-        let (mut scene, mut heartbeat) = scene(Scene::one_run(1));
-        tell(&mut heartbeat, &scene, Input::Asked(Side::Below(AgentId(3))));
-        while heartbeat.deadline().is_some() {
-            assert!(next(&mut heartbeat, &mut scene).is_empty());
+    fn in_one_run_the_launcher_is_not_asked_whether_it_is_alive() {
+        let mut heartbeat = bench(Scene::one_run(1));
+        heartbeat.input(Input::Asked(Side::Below(AgentId(3))));
+        while heartbeat.part.deadline().is_some() {
+            assert!(heartbeat.tick_when_due().is_empty());
         }
     }
 }

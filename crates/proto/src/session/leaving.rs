@@ -78,7 +78,7 @@ impl Leaving {
 mod tests {
     use super::*;
     use crate::io::LinkId;
-    use crate::session::Scene;
+    use crate::testing::Scene;
     use wireup_wire::ids::AgentId;
 
     fn exits(fx: &Effects) -> bool {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_for_its_children_until_its_time_is_over() {
+    fn an_agent_waits_for_its_children_for_a_limited_time() {
         let (mut scene, mut leaving) = (Scene::one_run(1), Leaving::default());
         scene.neighbours.on_child_up(AgentId(3), LinkId(3));
         let mut fx = Effects::default();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leaves_once_when_the_last_child_has() {
+    fn an_agent_leaves_once_when_its_last_child_has_left() {
         let (mut scene, mut leaving, mut fx) = (Scene::one_run(1), Leaving::default(), Effects::default());
         scene.neighbours.on_child_up(AgentId(3), LinkId(3));
         leaving.on_shutdown(&scene.view(), &mut fx);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_agents_that_outlive_jobs_go_when_the_batch_system_says_so() {
+    fn only_agents_of_a_standing_session_leave_at_the_request_of_the_batch_system() {
         for (scene, goes) in [(Scene::standing(1), true), (Scene::standing(0), false), (Scene::one_run(1), false)] {
             let (mut leaving, mut fx) = (Leaving::default(), Effects::default());
             leaving.on_told_to_end();

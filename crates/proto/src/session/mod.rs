@@ -5,7 +5,6 @@
 //! must continue after it, pushes an effect; no part calls another.
 
 mod agreement;
-mod begin;
 mod clock;
 mod config;
 mod control;
@@ -18,7 +17,6 @@ mod launchers;
 mod leaving;
 pub mod membership;
 mod placement;
-mod policy;
 mod roster;
 mod routes;
 pub mod starter;
@@ -26,9 +24,8 @@ pub mod starts;
 mod view;
 
 pub use agreement::Agreement;
-pub use begin::Begin;
 pub use clock::Clock;
-pub use config::{AgentConfig, Holds};
+pub use config::{AgentConfig, Holds, Policy};
 pub use control::{From, on_control};
 pub use early::Early;
 pub use effects::{Effect, Effects};
@@ -37,11 +34,8 @@ pub use jobs::Jobs;
 pub use launchers::Launchers;
 pub use leaving::Leaving;
 pub use membership::Membership;
-pub use placement::placement;
-pub use policy::Policy;
+pub use placement::{Begin, placement};
 pub use roster::Roster;
 pub use routes::Routes;
 pub use starter::Starter;
 pub use view::View;
-#[cfg(test)]
-pub use view::tests::Scene;

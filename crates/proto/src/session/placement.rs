@@ -1,7 +1,10 @@
-//! Checks a job description against the session.
+//! A job that is about to start: checked against the session, and placed on its nodes.
 
+use crate::job::JobTree;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::AgentId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::SessionSpec;
 
@@ -21,4 +24,13 @@ pub fn placement(session: &SessionSpec, spec: &JobSpec) -> Result<Mapping, Strin
         return Err(format!("the job names node {} twice", node.agent));
     }
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).map_err(|error| error.to_string())
+}
+
+/// A job that starts here.
+pub struct Begin {
+    pub spec: Arc<JobSpec>,
+    pub mapping: Mapping,
+    pub tree: JobTree,
+    /// Children that should run part of it but were lost before.
+    pub lost: Vec<AgentId>,
 }

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn children_of_a_lost_agent_are_the_roots_with_all_below_them() {
+    fn children_of_a_lost_agent_move_to_the_root_with_their_subtrees() {
         let mut roster = roster(&[]);
         assert_eq!(roster.apply(&Entry::Lost(ids([1]))), ids([3, 4]));
         assert_eq!(roster.children(ROOT), ids([2, 3, 4]));
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn those_lost_together_leave_only_their_living_children_behind() {
+    fn agents_lost_together_leave_only_their_remaining_children() {
         let mut roster = roster(&[]);
         assert_eq!(roster.apply(&Entry::Lost(ids([1, 3]))), ids([4, 7, 8]));
     }
 
     #[test]
-    fn a_subtree_that_returns_is_one_again_and_the_adopted_stay() {
+    fn a_returning_subtree_is_whole_again_and_adopted_agents_stay() {
         let roster = roster(&[Entry::Lost(ids([1, 3])), Entry::Return(ids([1, 3]))]);
         assert_eq!((roster.parent(AgentId(1)), roster.parent(AgentId(3))), (Some(ROOT), Some(AgentId(1))));
         assert_eq!((roster.incarnation(AgentId(3)), roster.incarnation(AgentId(7))), (2, 0));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_returns_alone_is_the_roots() {
+    fn an_agent_that_returns_alone_is_a_child_of_the_root() {
         let roster = roster(&[Entry::Lost(ids([3])), Entry::Return(ids([3]))]);
         assert_eq!((roster.parent(AgentId(3)), roster.children(AgentId(1))), (Some(ROOT), ids([4])));
     }
@@ -198,7 +198,7 @@ mod tests {
     proptest! {
         /// Whatever happens, all agents that are not lost form one tree below the root.
         #[test]
-        fn it_stays_one_tree(log in entries()) {
+        fn the_roster_is_always_one_tree(log in entries()) {
             let mut roster = roster(&[]);
             for (loses, agents) in log {
                 let agents = ids(agents).into_iter().filter(|agent| roster.is_lost(*agent) != loses).collect::<std::collections::BTreeSet<_>>();

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn in_one_run_frames_go_where_the_tree_was_drawn() {
+    fn in_one_run_frames_follow_the_original_tree() {
         let (routes, mut neighbours) = routes(Policy::OneRun);
         neighbours.on_child_down(AgentId(3));
         assert_eq!(routes.next_hop(AgentId(7)), Hop::Child(AgentId(3)), "the frame ends there");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_adopted_are_below_the_root_and_numbered_as_any_other_agent() {
+    fn adopted_agents_are_routed_below_the_root() {
         let (mut routes, neighbours) = routes(Policy::Standing);
         assert_eq!(routes.next_hop(AgentId(7)), Hop::Child(AgentId(3)));
         routes.roster.apply(&Entry::Lost(vec![AgentId(3)]));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_above_goes_down_or_nowhere() {
+    fn frames_from_the_parent_are_only_forwarded_down() {
         let (routes, _) = routes(Policy::Standing);
         assert!(
             routes.is_on_its_way(None, AgentId(2), AgentId(7)) && !routes.is_on_its_way(None, AgentId(2), AgentId(5))

@@ -1,6 +1,5 @@
 //! Links beside the tree, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
-use super::starting::{SECOND, T, UP, agent, config, hear, job, link_child, outputs, sent};
 use super::*;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag};
 use wireup_wire::frame::Class;
@@ -8,28 +7,18 @@ use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_B
 use wireup_wire::peer::{Cause, Note};
 use wireup_wire::route::{Endpoint, Incarnations, Routed};
 
-const HERE: &str = "10.0.0.1:5";
-
 /// Agent 3, with a job, linked to its parent.
-fn three() -> Agent {
-    let mut three = agent(3);
-    hear(&mut three, T, UP, 1, &Control::Launch(job(1).into()));
-    outputs(&mut three);
-    three
+fn three() -> TestAgent {
+    with_job(TestAgent::new(3, session(7)))
 }
 
 /// The same, before the agent knows its own listening address.
-fn unheard() -> Agent {
-    let mut three = agent_without_address(3);
-    hear(&mut three, T, UP, 1, &Control::Launch(job(1).into()));
-    outputs(&mut three);
-    three
+fn three_without_address() -> TestAgent {
+    with_job(TestAgent::linked(3, session(7)))
 }
 
-fn agent_without_address(id: u32) -> Agent {
-    let config = config(id);
-    let mut agent = Agent::new(config);
-    agent.handle(T, Input::LinkUp { link: UP, peer: Peer::Parent, local: String::new() });
+fn with_job(mut agent: TestAgent) -> TestAgent {
+    agent.receive_launch(UP, job(1)).outputs();
     agent
 }
 
@@ -38,8 +27,11 @@ pub(super) fn frame(job: u32, arg: u32) -> Frame {
     Frame { kind: Kind::Direct, class: Class::Exchange, stream: 0, job, arg, payload }
 }
 
-fn send(agent: &mut Agent, to: u32, frame: Frame) {
-    agent.links.send_peer(agent.membership.routes(), AgentId(to), frame, &mut agent.out);
+pub(super) fn send(agent: &mut TestAgent, to: u32, frame: Frame) {
+    let now = agent.now;
+    let Agent { links, membership, out, .. } = &mut **agent;
+    links.direct.at(now);
+    links.send_peer(membership.routes(), AgentId(to), frame, out);
 }
 
 fn offer(from: u32) -> Option<Endpoint> {
@@ -50,19 +42,13 @@ fn refusal(from: u32, problem: &str) -> Option<Endpoint> {
     Some(Endpoint { failed: Some(problem.into()), ..offer(from).unwrap() })
 }
 
-fn deaf(problem: &str) -> Option<Endpoint> {
+fn cannot_listen(problem: &str) -> Option<Endpoint> {
     Some(Endpoint { failed: Some(problem.into()), ..Endpoint::default() })
 }
 
 fn routed(from: u32, to: u32, endpoint: Option<Endpoint>, inner: Option<(u32, Frame)>) -> Frame {
     Routed { from: AgentId(from), to: AgentId(to), incarnations: Incarnations::default(), endpoint, frame: inner }
         .wrap(1)
-}
-
-fn say(agent: &mut Agent, link: LinkId, frame: Frame) {
-    for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
-        agent.handle(T, Input::LinkBytes { link, bytes });
-    }
 }
 
 fn dials(outputs: &[Output]) -> Vec<(u32, Vec<String>)> {
@@ -73,9 +59,9 @@ fn dials(outputs: &[Output]) -> Vec<(u32, Vec<String>)> {
     outputs.iter().filter_map(dial).collect()
 }
 
-fn link_up(agent: &mut Agent, peer: u32) -> LinkId {
+fn link_up(agent: &mut TestAgent, peer: u32) -> LinkId {
     let link = LinkId(200 + peer);
-    agent.handle(T, Input::LinkUp { link, peer: Peer::Direct(AgentId(peer)), local: String::new() });
+    agent.link_up(link, Peer::Direct(AgentId(peer)));
     link
 }
 
@@ -103,137 +89,131 @@ fn through_tree(outputs: &[Output], to: LinkId) -> Vec<Through> {
     outputs.iter().filter_map(of).collect()
 }
 
-fn notes(agent: &mut Agent, now: Instant) -> Vec<(u32, String)> {
-    agent.handle(now, Input::Tick);
+/// The peers that the user is told of at this time, and why frames for them use the tree.
+fn notes(agent: &mut TestAgent, now: Instant) -> Vec<(u32, String)> {
     let note = |message: Control| match message {
         Control::Note(Note::Routed { peer, problem, .. }) => Some((peer.0, problem)),
         Control::Failed(failure) => panic!("{failure:?}"),
         _ => None,
     };
-    sent(&outputs(agent), UP).into_iter().filter_map(note).collect()
+    agent.tick_at(now).sent(UP).into_iter().filter_map(note).collect()
 }
 
-fn here() -> Option<Endpoint> {
-    Some(Endpoint { addresses: vec![HERE.into()], failed: None, point: None })
+fn own() -> Option<Endpoint> {
+    Some(Endpoint { addresses: vec!["10.0.0.1:5".into()], failed: None, point: None })
 }
 
 #[test]
-fn the_first_frame_goes_through_the_tree_with_the_endpoint_and_others_follow_until_there_is_a_link() {
+fn frames_use_the_tree_until_there_is_a_link_and_the_first_carries_the_endpoint() {
     let mut three = three();
     (0..3).for_each(|arg| send(&mut three, 5, frame(1, arg)));
-    let told = through_tree(&outputs(&mut three), UP);
-    assert_eq!(told, [(5, here(), Some((0, 0))), (5, None, Some((1, 1))), (5, None, Some((2, 2)))]);
+    let outputs = through_tree(&three.outputs(), UP);
+    assert_eq!(outputs, [(5, own(), Some((0, 0))), (5, None, Some((1, 1))), (5, None, Some((2, 2)))]);
     let link = link_up(&mut three, 5);
     send(&mut three, 5, frame(1, 3));
-    let direct = on_link(&outputs(&mut three), link);
+    let direct = on_link(&three.outputs(), link);
     assert_eq!(direct, [(Kind::Pair, 0, 3), (Kind::Direct, 0, 3)], "the link starts with number 3");
     let again = LinkId(300);
-    three.handle(T, Input::LinkUp { link: again, peer: Peer::Direct(AgentId(5)), local: String::new() });
-    assert_eq!(outputs(&mut three), [Output::CloseLink { link: again }], "a second one is not needed");
+    assert_eq!(
+        three.link_up(again, Peer::Direct(AgentId(5))).outputs(),
+        [Output::CloseLink { link: again }],
+        "a second one is not needed"
+    );
 }
 
 #[test]
-fn what_is_large_waits_for_the_link_and_not_for_ever() {
+fn a_large_frame_waits_for_the_link_for_a_limited_time() {
     let large = |arg| Frame { payload: vec![0; ROUTED_BYTES_MAX].into(), ..frame(1, arg) };
     let mut three = three();
     send(&mut three, 5, large(0));
     send(&mut three, 5, frame(1, 1));
-    let told = outputs(&mut three);
-    assert_eq!(through_tree(&told, UP), [(5, here(), None)], "in order: the small one waits too");
+    let outputs = three.outputs();
+    assert_eq!(through_tree(&outputs, UP), [(5, own(), None)], "in order: the small one waits too");
     let link = link_up(&mut three, 5);
-    assert_eq!(on_link(&outputs(&mut three), link), [(Kind::Pair, 0, 0), (Kind::Direct, 0, 0), (Kind::Direct, 0, 1)]);
+    assert_eq!(on_link(&three.outputs(), link), [(Kind::Pair, 0, 0), (Kind::Direct, 0, 0), (Kind::Direct, 0, 1)]);
     let mut three = self::three();
     send(&mut three, 5, large(0));
-    outputs(&mut three);
+    three.outputs();
     assert_eq!(three.links.direct.deadline(), Some(T + DIRECT_WAIT_NS_MAX));
-    three.handle(T + DIRECT_WAIT_NS_MAX, Input::Tick);
-    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((0, 0)))]);
+    assert_eq!(through_tree(&three.tick_at(T + DIRECT_WAIT_NS_MAX).outputs(), UP), [(5, None, Some((0, 0)))]);
     send(&mut three, 5, large(0));
     assert_eq!(
-        through_tree(&outputs(&mut three), UP),
+        through_tree(&three.outputs(), UP),
         [(5, None, Some((1, 0)))],
         "after a late link it does not wait again"
     );
     let link = link_up(&mut three, 5);
-    assert_eq!(on_link(&outputs(&mut three), link), [(Kind::Pair, 0, 2)], "a late link is still used");
+    assert_eq!(on_link(&three.outputs(), link), [(Kind::Pair, 0, 2)], "a late link is still used");
 }
 
 #[test]
-fn whoever_has_no_address_yet_asks_for_one_first() {
-    let mut three = unheard();
+fn an_agent_without_an_address_listens_first() {
+    let mut three = three_without_address();
     send(&mut three, 5, frame(1, 0));
     send(&mut three, 6, frame(1, 0));
-    assert_eq!(outputs(&mut three), [Output::Listen]);
-    three.handle(T, Input::Listening { addresses: vec!["there:1".into()] });
+    assert_eq!(three.outputs(), [Output::Listen]);
+    three.handle(Input::Listening { addresses: vec!["there:1".into()] });
     let there = Some(Endpoint { addresses: vec!["there:1".into()], failed: None, point: None });
-    let told = through_tree(&outputs(&mut three), UP);
-    assert_eq!(told, [(5, there.clone(), Some((0, 0))), (6, there, Some((0, 0)))]);
+    let outputs = through_tree(&three.outputs(), UP);
+    assert_eq!(outputs, [(5, there.clone(), Some((0, 0))), (6, there, Some((0, 0)))]);
     // An agent that receives an endpoint before it can send its own dials, whatever the ids are.
-    let mut three = unheard();
+    let mut three = three_without_address();
     send(&mut three, 5, frame(1, 0));
-    say(&mut three, UP, routed(5, 3, offer(5), None));
-    let told = outputs(&mut three);
-    assert_eq!(dials(&told), [(5, vec!["a5".to_owned()])]);
-    assert_eq!(through_tree(&told, UP), [(5, None, Some((0, 0)))], "the frame does not wait");
-    three.handle(T, Input::Listening { addresses: vec!["there:1".into()] });
-    assert!(outputs(&mut three).is_empty());
+    let outputs = three.receive_frame(UP, routed(5, 3, offer(5), None)).outputs();
+    assert_eq!(dials(&outputs), [(5, vec!["a5".to_owned()])]);
+    assert_eq!(through_tree(&outputs, UP), [(5, None, Some((0, 0)))], "the frame does not wait");
+    assert!(three.handle(Input::Listening { addresses: vec!["there:1".into()] }).outputs().is_empty());
 }
 
 #[test]
-fn where_nobody_can_listen_the_tree_is_the_way() {
-    let mut three = unheard();
+fn an_agent_that_cannot_listen_uses_the_tree() {
+    let mut three = three_without_address();
     send(&mut three, 5, frame(1, 0));
-    three.handle(T, Input::ListenFailed { problem: "no such interface".into() });
+    three.handle(Input::ListenFailed { problem: "no such interface".into() });
     let problem = "no such interface; so other agents cannot connect to it";
-    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, deaf(problem), None), (5, None, Some((0, 0)))]);
+    assert_eq!(through_tree(&three.outputs(), UP), [(5, cannot_listen(problem), None), (5, None, Some((0, 0)))]);
     assert_eq!(notes(&mut three, T), [(5, problem.to_owned())]);
     send(&mut three, 6, frame(1, 0));
-    assert!(outputs(&mut three).contains(&Output::Listen), "it tries again next time");
+    assert!(three.outputs().contains(&Output::Listen), "it tries again next time");
 }
 
 #[test]
-fn of_two_crossing_endpoints_the_one_of_the_lower_id_counts() {
+fn if_two_endpoints_cross_the_agent_with_the_lower_id_is_dialled() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     send(&mut three, 2, frame(1, 7));
-    outputs(&mut three);
-    say(&mut three, UP, routed(5, 3, offer(5), None));
-    assert!(outputs(&mut three).is_empty(), "the receiver 5 dials");
-    say(&mut three, UP, routed(2, 3, offer(2), None));
-    assert_eq!(dials(&outputs(&mut three)), [(2, vec!["a2".to_owned()])]);
-    say(&mut three, UP, routed(2, 3, offer(2), None));
-    assert!(outputs(&mut three).is_empty(), "it dials only once");
+    three.outputs();
+    assert!(three.receive_frame(UP, routed(5, 3, offer(5), None)).outputs().is_empty(), "the receiver 5 dials");
+    assert_eq!(dials(&three.receive_frame(UP, routed(2, 3, offer(2), None)).outputs()), [(2, vec!["a2".to_owned()])]);
+    assert!(three.receive_frame(UP, routed(2, 3, offer(2), None)).outputs().is_empty(), "it dials only once");
 }
 
 #[test]
-fn neighbours_in_the_tree_need_no_other_link() {
-    let mut one = agent(1);
-    hear(&mut one, T, UP, 1, &Control::Launch(job(1).into()));
-    let child = link_child(&mut one, T, 3);
-    outputs(&mut one);
+fn neighbours_in_the_tree_use_their_tree_link() {
+    let mut one = with_job(TestAgent::new(1, session(7)));
+    let child = one.link_child(3);
+    one.outputs();
     for to in [0, 3, 4] {
         send(&mut one, to, frame(1, to));
     }
-    let flushed = outputs(&mut one);
+    let flushed = one.outputs();
     assert_eq!(on_link(&flushed, UP), [(Kind::Direct, 0, 0)]);
     assert_eq!(on_link(&flushed, child), [(Kind::Direct, 0, 3)]);
     assert_eq!(flushed.len(), 2, "4 has not linked yet: {flushed:?}");
-    let late = link_child(&mut one, T, 4);
-    assert!(on_link(&outputs(&mut one), late).contains(&(Kind::Direct, 0, 4)));
-    say(&mut one, child, routed(3, 1, offer(3), None));
-    assert!(outputs(&mut one).is_empty());
+    let late = one.link_child(4);
+    assert!(on_link(&one.outputs(), late).contains(&(Kind::Direct, 0, 4)));
+    assert!(one.receive_frame(child, routed(3, 1, offer(3), None)).outputs().is_empty());
 }
 
 #[test]
-fn frames_go_their_way_and_no_other() {
-    let mut one = agent(1);
-    hear(&mut one, T, UP, 1, &Control::Launch(job(1).into()));
-    let (three, four) = (link_child(&mut one, T, 3), link_child(&mut one, T, 4));
-    outputs(&mut one);
+fn routed_frames_are_forwarded_on_the_path_or_dropped() {
+    let mut one = with_job(TestAgent::new(1, session(7)));
+    let (three, four) = (one.link_child(3), one.link_child(4));
+    one.outputs();
     for (link, from, to) in [(three, 3, 5), (three, 3, 4), (UP, 6, 3)] {
-        say(&mut one, link, routed(from, to, offer(from), Some((9, frame(1, from)))));
+        one.receive_frame(link, routed(from, to, offer(from), Some((9, frame(1, from)))));
     }
-    let passed = outputs(&mut one);
+    let passed = one.outputs();
     let on = [UP, four, three].map(|link| through_tree(&passed, link));
     let [up, to_four, to_three] = [(5, 3), (4, 3), (3, 6)].map(|(to, from)| vec![(to, offer(from), Some((9, from)))]);
     assert_eq!(on, [up, to_four, to_three]);
@@ -241,108 +221,100 @@ fn frames_go_their_way_and_no_other() {
     for (link, from, to) in
         [(three, 4, 5), (three, 3, 3), (three, 3, 99), (UP, 4, 3), (UP, 6, 5), (UP, 99, 3), (UP, 2, 0)]
     {
-        say(&mut one, link, routed(from, to, offer(from), None));
+        one.receive_frame(link, routed(from, to, offer(from), None));
     }
-    assert!(outputs(&mut one).is_empty());
+    assert!(one.outputs().is_empty());
 }
 
 #[test]
-fn strangers_are_turned_away_and_nobody_gives_orders_beside_the_tree() {
+fn unexpected_direct_links_are_closed_and_control_messages_on_them_ignored() {
     let mut three = three();
     for peer in [0, 1, 5, 99] {
         let link = link_up(&mut three, peer);
-        assert_eq!(outputs(&mut three), [Output::CloseLink { link }]);
+        assert_eq!(three.outputs(), [Output::CloseLink { link }]);
     }
-    say(&mut three, UP, routed(5, 3, offer(5), None));
+    three.receive_frame(UP, routed(5, 3, offer(5), None));
     let link = link_up(&mut three, 5);
-    say(&mut three, link, Frame { kind: Kind::Pair, ..frame(0, 0) });
-    outputs(&mut three);
+    three.receive_frame(link, Frame { kind: Kind::Pair, ..frame(0, 0) }).outputs();
     for order in [Control::Shutdown, Control::Kill { grace_ns: 0 }, Control::Done(Default::default())] {
         let order = crate::outbox::control_frame(JobId(1), &order);
-        say(&mut three, link, order.clone());
-        say(&mut three, UP, routed(6, 3, None, Some((0, order))));
+        three.receive_frame(link, order.clone()).receive_frame(UP, routed(6, 3, None, Some((0, order))));
     }
-    assert!(outputs(&mut three).is_empty());
+    assert!(three.outputs().is_empty());
 }
 
 #[test]
-fn who_cannot_dial_asks_to_be_dialled_and_then_it_is_the_tree() {
+fn an_agent_that_cannot_dial_asks_to_be_dialled_and_then_uses_the_tree() {
     // Agent 5 could not dial it and asks it to dial.
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
-    outputs(&mut three);
-    say(&mut three, UP, routed(5, 3, refusal(5, "a3: refused"), None));
-    assert_eq!(dials(&outputs(&mut three)), [(5, vec!["a5".to_owned()])]);
+    three.outputs();
+    three.receive_frame(UP, routed(5, 3, refusal(5, "a3: refused"), None));
+    assert_eq!(dials(&three.outputs()), [(5, vec!["a5".to_owned()])]);
     let failed = || Input::DialFailed { agent: AgentId(5), problem: "a5: refused".into() };
-    three.handle(T, failed());
+    three.handle(failed());
     let both = "a5: refused; in the other direction: a3: refused";
-    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, deaf(both), None)]);
+    assert_eq!(through_tree(&three.outputs(), UP), [(5, cannot_listen(both), None)]);
     assert_eq!(notes(&mut three, T), [(5, both.to_owned())]);
     assert_eq!(three.links.direct.deadline(), None);
     // Agent 3 fails to dial and asks 5 to dial.
     let mut three = self::three();
-    say(&mut three, UP, routed(5, 3, offer(5), None));
-    three.handle(T, failed());
-    let told = Some(Endpoint { failed: Some("a5: refused".into()), ..here().unwrap() });
-    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, told, None)]);
+    three.receive_frame(UP, routed(5, 3, offer(5), None)).handle(failed());
+    let refusal = Some(Endpoint { failed: Some("a5: refused".into()), ..own().unwrap() });
+    assert_eq!(through_tree(&three.outputs(), UP), [(5, refusal, None)]);
     assert!(three.links.direct.expects(AgentId(5)));
-    say(&mut three, UP, routed(5, 3, deaf(both), None));
+    three.receive_frame(UP, routed(5, 3, cannot_listen(both), None));
     assert_eq!(notes(&mut three, T), [], "5 sends the note");
     send(&mut three, 5, frame(1, 0));
-    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((0, 0)))]);
+    assert_eq!(through_tree(&three.outputs(), UP), [(5, None, Some((0, 0)))]);
     let late = link_up(&mut three, 5);
-    assert_eq!(outputs(&mut three), [Output::CloseLink { link: late }]);
+    assert_eq!(three.outputs(), [Output::CloseLink { link: late }]);
 }
 
 #[test]
-fn a_link_that_breaks_loses_nothing_and_is_told_when_the_tree_had_its_say() {
+fn a_broken_link_loses_no_frame_and_is_reported_after_a_delay() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
     (1..4).for_each(|arg| send(&mut three, 5, frame(1, arg)));
-    say(&mut three, link, Frame { kind: Kind::Pair, stream: 1, ..frame(0, 2) });
-    outputs(&mut three);
-    three.handle(T, Input::LinkDown { link, problem: "reset".into() });
+    three.receive_frame(link, Frame { kind: Kind::Pair, stream: 1, ..frame(0, 2) }).outputs();
+    three.handle(Input::LinkDown { link, problem: "reset".into() });
     send(&mut three, 5, frame(1, 4));
-    assert_eq!(through_tree(&outputs(&mut three), UP), [(5, None, Some((4, 4)))], "new frames do not wait");
+    assert_eq!(through_tree(&three.outputs(), UP), [(5, None, Some((4, 4)))], "new frames do not wait");
     let again = three.deadline().expect("a resend is due");
     assert!(again > T && again < T + SECOND);
-    three.handle(again, Input::Tick);
-    let again = through_tree(&outputs(&mut three), UP);
+    let again = through_tree(&three.tick_at(again).outputs(), UP);
     let problem = "their link broke: reset";
-    assert_eq!(again, [(5, deaf(problem), None), (5, None, Some((2, 2))), (5, None, Some((3, 3)))]);
+    assert_eq!(again, [(5, cannot_listen(problem), None), (5, None, Some((2, 2))), (5, None, Some((3, 3)))]);
     let due = three.deadline().expect("a note is due");
     assert!(due > T && due < T + SECOND);
     assert_eq!(notes(&mut three, T), []);
     assert_eq!(notes(&mut three, due), [(5, problem.to_owned())]);
     // Neither agent tries again.
-    say(&mut three, UP, routed(5, 3, offer(5), None));
-    assert!(outputs(&mut three).is_empty());
+    assert!(three.receive_frame(UP, routed(5, 3, offer(5), None)).outputs().is_empty());
 }
 
 #[test]
-fn whose_peer_has_lost_their_link_closes_it_and_sends_again() {
+fn if_the_peer_has_lost_the_link_it_is_closed_and_frames_are_sent_again() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
     send(&mut three, 5, frame(1, 1));
-    outputs(&mut three);
-    say(&mut three, UP, routed(5, 3, deaf("their link broke"), None));
-    let told = outputs(&mut three);
-    assert!(told.contains(&Output::CloseLink { link }));
-    assert_eq!(through_tree(&told, UP), [(5, None, Some((1, 1)))]);
+    three.outputs();
+    let outputs = three.receive_frame(UP, routed(5, 3, cannot_listen("their link broke"), None)).outputs();
+    assert!(outputs.contains(&Output::CloseLink { link }));
+    assert_eq!(through_tree(&outputs, UP), [(5, None, Some((1, 1)))]);
     assert_eq!(notes(&mut three, T + SECOND), [], "5 sends the note");
 }
 
 #[test]
-fn only_so_much_may_come_before_what_it_follows() {
+fn frames_that_wait_for_an_earlier_one_are_bounded() {
     let mut three = three();
     let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 1..3 {
-        say(&mut three, UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(1, 0) }))));
+        three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(1, 0) }))));
     }
-    three.handle(T, Input::Tick);
-    let failed = sent(&outputs(&mut three), UP).into_iter().find_map(|message| match message {
+    let failed = three.handle(Input::Tick).sent(UP).into_iter().find_map(|message| match message {
         Control::Failed(failure) => Some(failure.cause),
         _ => None,
     });
@@ -352,30 +324,30 @@ fn only_so_much_may_come_before_what_it_follows() {
 }
 
 #[test]
-fn frames_may_come_before_their_job_but_not_without_bound() {
+fn frames_that_arrive_before_their_job_are_kept_up_to_a_bound() {
     let mut three = three();
     for (number, (job, arg)) in [(2, 7), (2, 8), (3, 9)].into_iter().enumerate() {
-        say(&mut three, UP, routed(5, 3, None, Some((number as u32, frame(job, arg)))));
+        three.receive_frame(UP, routed(5, 3, None, Some((number as u32, frame(job, arg)))));
     }
     let early: Vec<u32> = three.early.take(JobId(2)).frames.iter().map(|(_, frame)| frame.arg).collect();
     assert_eq!(early, [7, 8]);
-    say(&mut three, UP, routed(5, 3, None, Some((3, frame(2, 10)))));
+    three.receive_frame(UP, routed(5, 3, None, Some((3, frame(2, 10)))));
     assert!(three.early.take(JobId(2)).frames.is_empty(), "the job has ended");
     let half = Bytes::from(vec![0; DIRECT_WAITING_BYTES_MAX / 2]);
     for number in 4..6 {
-        say(&mut three, UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
+        three.receive_frame(UP, routed(5, 3, None, Some((number, Frame { payload: half.clone(), ..frame(3, 0) }))));
     }
     let waited = three.early.take(JobId(3));
     assert_eq!((waited.frames.len(), waited.is_whole), (2, false), "the job gets an error");
 }
 
 #[test]
-fn a_job_that_is_over_minds_no_link() {
+fn a_broken_link_is_not_reported_after_the_job_has_ended() {
     let mut three = three();
     send(&mut three, 5, frame(1, 0));
     let link = link_up(&mut three, 5);
     three.links.direct.forget(JobId(1));
-    three.handle(T, Input::LinkDown { link, problem: "closed".into() });
+    three.link_down(link);
     assert_eq!(notes(&mut three, T + SECOND), []);
 }
 
@@ -385,14 +357,14 @@ fn problems(outputs: &[Output]) -> Vec<String> {
         Control::Failed(Failure { cause: Cause::Pmi { problem }, .. }) => Some(problem),
         _ => None,
     };
-    sent(outputs, UP).into_iter().filter_map(problem).collect()
+    outputs.sent(UP).into_iter().filter_map(problem).collect()
 }
 
 #[test]
-fn numbers_that_are_unknown_are_told_with_their_node() {
+fn unknown_numbers_fail_the_job_and_name_the_node() {
     let beyond_the_tag =
         RoundTag::to_stream(RoundTag { collective: Collective::Fence, algorithm: Algorithm::new(8), round: 0 });
-    for (kind, stream, told) in [
+    for (kind, stream, problem) in [
         (Kind::Direct, 2, "node 5: a collective of unknown number 4"),
         (Kind::Direct, beyond_the_tag, "collective 0 of the job: node 5: this version has no exchange algorithm 8"),
         (Kind::ExchangeDown, 15 << 2, "the parent agent: an exchange frame of unknown form 15"),
@@ -401,26 +373,24 @@ fn numbers_that_are_unknown_are_told_with_their_node() {
         let mut three = three();
         let frame = Frame { kind, stream, ..frame(1, 0) };
         match kind {
-            Kind::Direct => say(&mut three, UP, routed(5, 3, None, Some((0, frame)))),
-            _ => say(&mut three, UP, frame),
-        }
-        assert_eq!(problems(&outputs(&mut three)), [told]);
+            Kind::Direct => three.receive_frame(UP, routed(5, 3, None, Some((0, frame)))),
+            _ => three.receive_frame(UP, frame),
+        };
+        assert_eq!(problems(&three.outputs()), [problem]);
     }
 }
 
 #[test]
 fn a_frame_of_an_unknown_kind_ends_the_link_and_names_the_peer() {
-    let mut root = agent(0);
-    hear(&mut root, T, UP, 1, &Control::Launch(job(1).into()));
-    let link = link_child(&mut root, T, 1);
-    outputs(&mut root);
+    let mut root = with_job(TestAgent::new(0, session(7)));
+    let link = root.link_child(1);
+    root.outputs();
     let mut header = frame(1, 0).header();
     header[4] = 99;
-    root.handle(T, Input::LinkBytes { link, bytes: Bytes::copy_from_slice(&header) });
-    root.handle(T + SECOND, Input::Tick);
-    let outputs = outputs(&mut root);
+    root.handle(Input::LinkBytes { link, bytes: Bytes::copy_from_slice(&header) });
+    let outputs = root.tick_at(T + SECOND).outputs();
     assert!(outputs.contains(&Output::CloseLink { link }));
     let cause = Cause::AgentLost { agent: AgentId(1), problem: "frame of unknown kind 99".into() };
     let is_it = |message: &Control| matches!(message, Control::Failed(failure) if failure.host == "n1" && failure.cause == cause);
-    assert!(sent(&outputs, UP).iter().any(is_it));
+    assert!(outputs.sent(UP).iter().any(is_it));
 }

@@ -1,44 +1,38 @@
 //! A PMIx server process that violates the protocol ends only its own job; requests that the root itself serves.
 
-use super::starting::{SECOND, T, UP, agent, hear, job, outputs, sent};
 use super::*;
 use crate::io::ExitStatus;
 use wireup_wire::ids::{LocalRank, Rank};
-use wireup_wire::job::{AppSpec, Block, PmiFlavour};
-use wireup_wire::pmix::pack;
+use wireup_wire::job::PmiFlavour;
 use wireup_wire::pmix::{
-    Action, Answer, Ask, FromServer, Item, Keep, ProcState, Range, Set, Status, ToServer, Unpacker,
+    Action, Answer, Ask, FromServer, Item, Keep, ProcState, Range, Set, Status, ToServer, Unpacker, pack,
 };
 
 const JOB: JobId = JobId(1);
 
 /// The root with a job of two ranks, both on its node, whose server is ready.
-fn serving() -> Agent {
+fn serving() -> TestAgent {
     let mut agent = begun(PmiFlavour::Pmix);
-    says(&mut agent, &ready());
-    let spawned = outputs(&mut agent);
-    let plan = spawned.iter().find_map(|output| if let Output::Spawn(plan) = output { Some(plan) } else { None });
+    server_sends(&mut agent, &ready());
+    let outputs = agent.outputs();
+    let plan = outputs.iter().find_map(|output| if let Output::Spawn(plan) = output { Some(plan) } else { None });
     let env: Vec<_> = plan.expect("the server is ready").ranks.iter().map(|rank| rank.env.last().cloned()).collect();
     assert_eq!(env, [Some(b"X=0".to_vec()), Some(b"X=1".to_vec())]);
     for local in 0..2 {
         let local = LocalRank(local);
-        agent.handle(T, Input::ChildStarted { job: JOB, local, pid: 70 + u32::from(local.0), spawn_ns: 1, exec_ns: 1 });
+        agent.handle(Input::ChildStarted { job: JOB, local, pid: 70 + u32::from(local.0), spawn_ns: 1, exec_ns: 1 });
     }
-    outputs(&mut agent);
+    agent.outputs();
     agent
 }
 
-fn begun(pmi: PmiFlavour) -> Agent {
-    let mut agent = agent(0);
-    let mut spec = job(1);
+fn begun(pmi: PmiFlavour) -> TestAgent {
+    let mut agent = TestAgent::new(0, session(7));
+    let mut spec = job_on(1, [0], 2);
     spec.options.pmi = pmi;
-    spec.nodes.truncate(1);
-    spec.blocks = vec![Block { first_node: 0, nodes: 1, ppn: 2 }];
-    spec.apps = vec![AppSpec { ranks: 2, argv: vec![b"a".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }];
-    agent.launch(T, spec);
-    let begun = outputs(&mut agent);
-    assert!(begun.iter().any(|output| matches!(output, Output::StartPmix(plan) if plan.begin.cpus.len() == 2)));
-    assert!(!begun.iter().any(|output| matches!(output, Output::Spawn(_))), "the ranks are not started yet");
+    let outputs = agent.launch(spec).outputs();
+    assert!(outputs.iter().any(|output| matches!(output, Output::StartPmix(plan) if plan.begin.cpus.len() == 2)));
+    assert!(!outputs.spawns(), "the ranks are not started yet");
     agent
 }
 
@@ -47,16 +41,16 @@ fn ready() -> FromServer {
     FromServer::Ready { version: "4.2.2".into(), env }
 }
 
-fn says(agent: &mut Agent, message: &FromServer) {
-    agent.handle(T, Input::PmixBytes { job: JOB, bytes: pack(message) });
+fn server_sends(agent: &mut TestAgent, message: &FromServer) {
+    agent.handle(Input::PmixBytes { job: JOB, bytes: pack(message) });
 }
 
-fn asks(agent: &mut Agent, id: u64, ask: Ask) -> Vec<ToServer> {
-    says(agent, &FromServer::Ask { id, ask });
-    told(&outputs(agent))
+fn server_asks(agent: &mut TestAgent, id: u64, ask: Ask) -> Vec<ToServer> {
+    server_sends(agent, &FromServer::Ask { id, ask });
+    to_server(&agent.outputs())
 }
 
-fn told(outputs: &[Output]) -> Vec<ToServer> {
+fn to_server(outputs: &[Output]) -> Vec<ToServer> {
     let mut unpacker = Unpacker::default();
     for output in outputs {
         if let Output::PmixSend { bytes, .. } = output {
@@ -70,9 +64,8 @@ fn answered(id: u64, answer: Answer) -> Vec<ToServer> {
     vec![ToServer::Answer { id, answer }]
 }
 
-fn failure(outputs: &[Output]) -> Option<Cause> {
-    let failed = |message| if let Control::Failed(failure) = message { Some(failure.cause) } else { None };
-    sent(outputs, UP).into_iter().find_map(failed)
+fn failure(agent: &mut TestAgent) -> Option<Cause> {
+    cause(&agent.sent(UP)).cloned()
 }
 
 fn fence(ranks: &[u32]) -> Ask {
@@ -81,7 +74,7 @@ fn fence(ranks: &[u32]) -> Ask {
 }
 
 #[test]
-fn a_server_that_breaks_the_rules_ends_its_job() {
+fn a_server_that_violates_the_protocol_ends_its_job() {
     let ask = |id, ask| FromServer::Ask { id, ask };
     let modex = |rank| Ask::Modex { rank: Rank(rank), timeout_s: None };
     let lookup =
@@ -99,77 +92,75 @@ fn a_server_that_breaks_the_rules_ends_its_job() {
     ];
     for (what, messages) in broken {
         let mut agent = serving();
-        messages.iter().for_each(|message| says(&mut agent, message));
-        let done = outputs(&mut agent);
-        let cause = failure(&done);
-        assert!(matches!(&cause, Some(Cause::PmixServer { problem }) if problem.contains(what)), "{what}: {cause:?}");
-        assert!(done.contains(&Output::StopPmix { job: JOB }), "{what}");
+        messages.iter().for_each(|message| server_sends(&mut agent, message));
+        let outputs = agent.outputs();
+        let sent = outputs.sent(UP);
+        let cause = cause(&sent);
+        assert!(matches!(cause, Some(Cause::PmixServer { problem }) if problem.contains(what)), "{what}: {cause:?}");
+        assert!(outputs.contains(&Output::StopPmix { job: JOB }), "{what}");
         assert!(!agent.leaving.has_left(), "{what}: the agent continues");
     }
     let mut agent = serving();
-    agent.handle(T, Input::PmixBytes { job: JOB, bytes: Bytes::from_static(b"\x02\0\0\0\xff\xff") });
-    assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::PmixServer { .. })), "the bytes are not a message");
+    agent.handle(Input::PmixBytes { job: JOB, bytes: Bytes::from_static(b"\x02\0\0\0\xff\xff") });
+    assert!(matches!(failure(&mut agent), Some(Cause::PmixServer { .. })), "the bytes are not a message");
     let mut agent = serving();
-    assert_eq!(asks(&mut agent, 1, modex(1)), answered(1, Answer::Status(Status::BadParam)), "the rank is local");
+    assert_eq!(
+        server_asks(&mut agent, 1, modex(1)),
+        answered(1, Answer::Status(Status::BadParam)),
+        "the rank is local"
+    );
 }
 
 #[test]
-fn a_server_that_dies_is_told_with_its_last_words() {
-    let gone = |agent: &mut Agent| {
+fn the_end_of_a_server_is_reported_with_its_last_output() {
+    let gone = |agent: &mut TestAgent| {
         let status = ExitStatus::Signalled { signal: 11, core_dumped: false };
-        agent.handle(T, Input::PmixGone { job: JOB, status, stderr: "assertion failed\n".into() });
-        failure(&outputs(agent))
+        agent.handle(Input::PmixGone { job: JOB, status, stderr: "assertion failed\n".into() });
+        failure(agent)
     };
-    let said = "killed by signal 11";
-    let cause = gone(&mut serving());
-    assert!(
-        matches!(&cause, Some(Cause::PmixServer { problem }) if problem.contains(said) && problem.contains("assertion"))
-    );
+    let words = "killed by signal 11";
+    assert!(matches!(gone(&mut serving()), Some(Cause::PmixServer { problem })
+        if problem.contains(words) && problem.contains("assertion")));
     let mut early = begun(PmiFlavour::Pmix);
     assert!(matches!(gone(&mut early), Some(Cause::PmixServer { problem }) if problem.contains("before it was ready")));
     let mut both = begun(PmiFlavour::Both);
     let status = ExitStatus::Exited(89);
-    both.handle(T, Input::PmixGone { job: JOB, status, stderr: String::new() });
-    let done = outputs(&mut both);
-    assert!(done.iter().any(|output| matches!(output, Output::Spawn(_))), "the job continues without PMIx");
-    assert!(sent(&done, UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));
+    let outputs = both.handle(Input::PmixGone { job: JOB, status, stderr: String::new() }).outputs();
+    assert!(outputs.spawns(), "the job continues without PMIx");
+    assert!(outputs.sent(UP).iter().any(|message| matches!(message, Control::Note(peer::Note::NoPmix { .. }))));
 }
 
 /// All ranks have ended, and the server was told to end.
-fn ending() -> Agent {
+fn ending() -> TestAgent {
     let mut agent = serving();
-    for (local, rank) in [(0, 0), (1, 1)] {
-        says(&mut agent, &FromServer::Finalized { rank: Rank(rank) });
-        let local = LocalRank(local);
-        agent.handle(T, Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) });
-        for stream in [crate::io::Stream::Out, crate::io::Stream::Err] {
-            agent.handle(T, Input::StdioClosed { job: JOB, local, stream });
-        }
+    for rank in 0..2 {
+        server_sends(&mut agent, &FromServer::Finalized { rank: Rank(rank) });
+        agent.rank_ended(1, rank as u16, ExitStatus::Exited(0));
     }
-    let done = outputs(&mut agent);
-    assert_eq!(told(&done).last(), Some(&ToServer::End));
-    assert!(!done.iter().any(|output| matches!(output, Output::Sweep { .. } | Output::JobGone { .. })));
+    let outputs = agent.outputs();
+    assert_eq!(to_server(&outputs).last(), Some(&ToServer::End));
+    assert!(!outputs.iter().any(|output| matches!(output, Output::Sweep { .. } | Output::JobGone { .. })));
     agent
 }
 
 #[test]
-fn what_a_server_said_that_did_no_harm_is_a_note() {
-    let said = |text: &str| {
-        let mut agent = ending();
-        agent.handle(T, Input::PmixGone { job: JOB, status: ExitStatus::Exited(0), stderr: text.into() });
-        let told = sent(&outputs(&mut agent), UP);
-        told.into_iter().filter(|message| matches!(message, Control::Note(_))).collect::<Vec<_>>()
+fn output_of_a_server_that_ended_normally_is_a_note() {
+    let notes = |text: &str| {
+        let gone = Input::PmixGone { job: JOB, status: ExitStatus::Exited(0), stderr: text.into() };
+        let mut sent = ending().handle(gone).sent(UP);
+        sent.retain(|message| matches!(message, Control::Note(_)));
+        sent
     };
-    assert!(said("").is_empty());
-    assert_eq!(said("old\n"), [Control::Note(peer::Note::PmixSaid { host: "n0".into(), text: "old\n".into() })]);
+    assert!(notes("").is_empty());
+    assert_eq!(notes("old\n"), [Control::Note(peer::Note::PmixSaid { host: "n0".into(), text: "old\n".into() })]);
 }
 
 /// A rank that has connected may be waiting for the other inside the library, where the agent cannot see it.
 #[test]
-fn a_rank_that_leaves_before_it_joins_is_missed() {
-    let joins = |agent: &mut Agent| says(agent, &FromServer::Connected { rank: Rank(0) });
-    let leaves = |agent: &mut Agent| {
-        agent.handle(T, Input::ChildExited { job: JOB, local: LocalRank(1), status: ExitStatus::Exited(0) });
+fn a_rank_that_exits_without_pmix_fails_the_job_if_another_uses_it() {
+    let joins = |agent: &mut TestAgent| server_sends(agent, &FromServer::Connected { rank: Rank(0) });
+    let leaves = |agent: &mut TestAgent| {
+        agent.handle(Input::ChildExited { job: JOB, local: LocalRank(1), status: ExitStatus::Exited(0) });
     };
     for joins_first in [true, false] {
         let mut agent = serving();
@@ -180,43 +171,45 @@ fn a_rank_that_leaves_before_it_joins_is_missed() {
         if !joins_first {
             joins(&mut agent);
         }
-        assert!(failure(&outputs(&mut agent)).is_none(), "the job may end first");
-        agent.handle(T + SECOND, Input::Tick);
-        assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::NotFinalized)), "{joins_first}");
+        assert!(failure(&mut agent).is_none(), "the job may end first");
+        agent.tick_at(T + SECOND);
+        assert!(matches!(failure(&mut agent), Some(Cause::NotFinalized)), "{joins_first}");
     }
     let mut agent = serving();
     joins(&mut agent);
-    says(&mut agent, &FromServer::Finalized { rank: Rank(0) });
+    server_sends(&mut agent, &FromServer::Finalized { rank: Rank(0) });
     leaves(&mut agent);
-    agent.handle(T + SECOND, Input::Tick);
-    assert!(failure(&outputs(&mut agent)).is_none(), "no rank waits any more");
+    agent.tick_at(T + SECOND);
+    assert!(failure(&mut agent).is_none(), "no rank waits any more");
 }
 
 #[test]
-fn nothing_is_waited_for_without_end() {
+fn waits_for_the_server_are_limited() {
     let mut agent = begun(PmiFlavour::Pmix);
-    let due = agent.deadline().expect("the start has a time limit");
-    agent.handle(due, Input::Tick);
-    assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::PmixServer { problem }) if problem.contains("30 s")));
+    agent.tick_when_due();
+    assert!(matches!(failure(&mut agent), Some(Cause::PmixServer { problem }) if problem.contains("30 s")));
     let mut agent = ending();
-    agent.handle(T + 2 * SECOND, Input::Tick);
-    assert!(outputs(&mut agent).contains(&Output::StopPmix { job: JOB }), "the end has a time limit");
-    agent.handle(T + 4 * SECOND, Input::Tick);
-    let done = outputs(&mut agent);
-    assert!(done.contains(&Output::Sweep { job: JOB }) && done.contains(&Output::JobGone { job: JOB }));
+    agent.tick_at(T + 2 * SECOND);
+    assert!(agent.outputs().contains(&Output::StopPmix { job: JOB }), "the end has a time limit");
+    let outputs = agent.tick_at(T + 4 * SECOND).outputs();
+    assert!(outputs.contains(&Output::Sweep { job: JOB }) && outputs.contains(&Output::JobGone { job: JOB }));
 }
 
 #[test]
-fn requests_that_one_node_answers() {
+fn one_node_answers_requests_about_its_own_ranks() {
     let mut agent = serving();
     let whole = Ask::Fence { set: Set::All, collect: true, data: Bytes::from_static(b"all"), timeout_s: None };
-    assert_eq!(asks(&mut agent, 1, whole), answered(1, Answer::fenced(b"all")));
-    assert_eq!(asks(&mut agent, 2, fence(&[0, 1])), answered(2, Answer::fenced(b"d")), "the same ranks as a list");
-    assert_eq!(asks(&mut agent, 3, fence(&[1])), answered(3, Answer::fenced(b"d")));
+    assert_eq!(server_asks(&mut agent, 1, whole), answered(1, Answer::fenced(b"all")));
+    assert_eq!(
+        server_asks(&mut agent, 2, fence(&[0, 1])),
+        answered(2, Answer::fenced(b"d")),
+        "the same ranks as a list"
+    );
+    assert_eq!(server_asks(&mut agent, 3, fence(&[1])), answered(3, Answer::fenced(b"d")));
     let names = Answer::Namespaces { names: vec![("s-1".into(), 2)] };
-    assert_eq!(asks(&mut agent, 4, Ask::Namespaces), answered(4, names));
+    assert_eq!(server_asks(&mut agent, 4, Ask::Namespaces), answered(4, names));
     let ToServer::Answer { answer: Answer::ProcTable { procs }, .. } =
-        &asks(&mut agent, 5, Ask::ProcTable { here: false })[0]
+        &server_asks(&mut agent, 5, Ask::ProcTable { here: false })[0]
     else {
         panic!("no processes");
     };
@@ -224,40 +217,43 @@ fn requests_that_one_node_answers() {
     assert_eq!(seen, [(70, ProcState::Running), (71, ProcState::Running)]);
     let items = vec![Item { key: "port".into(), value: Bytes::from_static(b"5") }];
     let publish = Ask::Publish { from: Rank(0), items: items.clone(), range: Range::Session, keep: Keep::Rank };
-    assert_eq!(asks(&mut agent, 6, publish), answered(6, Answer::Status(Status::Ok)));
+    assert_eq!(server_asks(&mut agent, 6, publish), answered(6, Answer::Status(Status::Ok)));
     let lookup =
         || Ask::Lookup { from: Rank(1), keys: vec!["port".into()], range: Range::Session, wait: 0, timeout_s: None };
     let found = Answer::Found { items: vec![(Rank(0), items[0].clone())] };
-    assert_eq!(asks(&mut agent, 7, lookup()), answered(7, found));
-    says(&mut agent, &FromServer::Finalized { rank: Rank(0) });
+    assert_eq!(server_asks(&mut agent, 7, lookup()), answered(7, found));
+    server_sends(&mut agent, &FromServer::Finalized { rank: Rank(0) });
     let local = LocalRank(0);
-    agent.handle(T, Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) });
-    outputs(&mut agent);
-    assert_eq!(asks(&mut agent, 8, lookup()), answered(8, Answer::Status(Status::NotFound)), "removed with its rank");
+    agent.handle(Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) }).outputs();
     assert_eq!(
-        asks(&mut agent, 9, fence(&[0, 1])),
+        server_asks(&mut agent, 8, lookup()),
+        answered(8, Answer::Status(Status::NotFound)),
+        "removed with its rank"
+    );
+    assert_eq!(
+        server_asks(&mut agent, 9, fence(&[0, 1])),
         answered(9, Answer::fenced(b"d")),
         "the library continues without lost ranks"
     );
 }
 
 #[test]
-fn events_signals_and_ends() {
+fn job_control_signals_and_ends_ranks() {
     let mut agent = serving();
-    says(&mut agent, &FromServer::Watch);
+    server_sends(&mut agent, &FromServer::Watch);
     let control = |set, action| Ask::Control { from: Rank(0), set, action };
-    says(&mut agent, &FromServer::Ask { id: 1, ask: control(Set::Ranks(vec![Rank(1)]), Action::Signal(10)) });
-    let done = outputs(&mut agent);
+    server_sends(&mut agent, &FromServer::Ask { id: 1, ask: control(Set::Ranks(vec![Rank(1)]), Action::Signal(10)) });
+    let outputs = agent.outputs();
     let target = crate::io::SignalTarget::One(LocalRank(1));
-    assert!(done.contains(&Output::Signal { job: JOB, target, signal: 10 }));
-    let bad = asks(&mut agent, 2, control(Set::All, Action::Signal(99)));
+    assert!(outputs.contains(&Output::Signal { job: JOB, target, signal: 10 }));
+    let bad = server_asks(&mut agent, 2, control(Set::All, Action::Signal(99)));
     assert_eq!(bad, answered(2, Answer::Status(Status::BadParam)));
-    says(&mut agent, &FromServer::Finalized { rank: Rank(1) });
+    server_sends(&mut agent, &FromServer::Finalized { rank: Rank(1) });
     let local = LocalRank(1);
-    agent.handle(T, Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) });
-    let heard = told(&outputs(&mut agent));
-    assert_eq!(heard, [ToServer::Gone { rank: Rank(1) }], "a normal exit is not an event");
-    says(&mut agent, &FromServer::Ask { id: 3, ask: control(Set::All, Action::Terminate) });
-    assert!(matches!(failure(&outputs(&mut agent)), Some(Cause::Aborted { code: 1, .. })));
-    hear(&mut agent, T, UP, 1, &Control::Kill { grace_ns: 0 });
+    agent.handle(Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) });
+    let messages = to_server(&agent.outputs());
+    assert_eq!(messages, [ToServer::Gone { rank: Rank(1) }], "a normal exit is not an event");
+    server_sends(&mut agent, &FromServer::Ask { id: 3, ask: control(Set::All, Action::Terminate) });
+    assert!(matches!(failure(&mut agent), Some(Cause::Aborted { code: 1, .. })));
+    agent.receive(UP, 1, &Control::Kill { grace_ns: 0 });
 }

@@ -1,115 +1,92 @@
 //! Several nodes connected by queues, with any delivery order that links allow.
 
-use super::super::entry::{Entry, Outcome};
-use super::super::reply_to::ReplyTo;
+use super::super::entry::{Entry, Outcome, ReplyTo};
 use super::*;
+use crate::testing::{Dice, Topology, Transit, departed};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use wireup_coll::mapping::{Mapping, by_slot};
-use wireup_coll::tree::Tree;
-use wireup_wire::ids::AgentId;
+use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::Rank;
 use wireup_wire::job::ExchangeScheme;
 use wireup_wire::{block, values};
 
-/// A message in transit; each link keeps its order.
-enum Flying {
+enum Message {
     Up(usize, Epoch, Tag, Bytes),
     Down(Epoch, Tag, Bytes),
     Direct(NodeId, Epoch, RoundTag, Bytes),
 }
 
 struct Net {
-    tree: Tree,
-    mapping: Mapping,
+    topology: Topology,
     nodes: Vec<Exchanges>,
     /// By (from, to, direct).
-    links: BTreeMap<(usize, usize, bool), VecDeque<Flying>>,
+    transit: Transit<(usize, usize, bool), Message>,
+    /// Number of messages over direct links.
+    direct: usize,
     /// By node: epochs in the order in which they ended, with their outcomes.
     ended: Vec<Vec<(Epoch, Collective, Vec<u8>)>>,
     failed: Vec<String>,
 }
 
-/// A small pseudo-random generator: all orders follow from the seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % bound
-    }
-}
-
 impl Net {
     fn new(slots: &[u32], fanout: u32, scheme: ExchangeScheme) -> Net {
-        let (count, size) = (slots.len() as u32, slots.iter().sum());
-        let tree = Tree::new(count, fanout);
-        let mapping = Mapping::new(&by_slot(slots, size), size, count).unwrap();
-        let peers: Vec<NodeId> = (0..count).map(NodeId).filter(|node| mapping.local_size(*node) > 0).collect();
-        let nodes = (0..count).map(|node| {
-            let children = children(&tree, &mapping, node).len();
-            let place = peers.iter().position(|peer| peer.0 == node).map(|place| place as u32);
-            let local_size = mapping.local_size(NodeId(node));
-            Exchanges::new(CollectiveConfig {
-                root: node == 0,
-                local_size,
-                children,
-                scheme,
-                compress_min: 0,
-                peers: peers.clone(),
-                place,
-                collect_max: None,
-            })
-        });
-        let nodes: Vec<Exchanges> = nodes.collect();
-        Net { ended: vec![Vec::new(); nodes.len()], tree, mapping, nodes, links: BTreeMap::new(), failed: Vec::new() }
+        let topology = Topology::new(slots, fanout);
+        let peers: Vec<NodeId> =
+            (0..slots.len()).filter(|node| slots[*node] > 0).map(|node| NodeId(node as u32)).collect();
+        let config = |node: usize| CollectiveConfig {
+            root: node == 0,
+            local_size: topology.local_size(node),
+            children: topology.children(node).len(),
+            scheme,
+            compress_min: 0,
+            peers: peers.clone(),
+            place: peers.iter().position(|peer| peer.index() == node).map(|place| place as u32),
+            collect_max: None,
+        };
+        let nodes = (0..slots.len()).map(|node| Exchanges::new(config(node))).collect();
+        let ended = vec![Vec::new(); slots.len()];
+        Net { topology, nodes, transit: Transit::default(), direct: 0, ended, failed: Vec::new() }
     }
 
     fn enter(&mut self, rank: u32, entry: Entry) {
-        let (node, local) = self.mapping.place(Rank(rank)).unwrap();
+        let (node, local) = self.topology.place(rank);
         let (mut pairs, mut next) = (Vec::new(), Vec::new());
-        let epoch = self.nodes[node.index()].next_of(local).0;
-        if node.0 % 3 != 1 {
+        let epoch = self.nodes[node].next_of(local).0;
+        if node % 3 != 1 {
             // Some nodes have no pairs.
             wireup_wire::blob::push(&mut pairs, format!("{node}.{epoch}").as_bytes(), b"value");
         }
         let reply_to = ReplyTo::Allgather { id: epoch };
-        self.nodes[node.index()].enter(
-            Instant(1),
-            Entering { local, rank: Rank(rank), entry, reply_to },
-            || pairs.into(),
-            &mut next,
-        );
-        self.carry_out(node.index(), next);
+        let entering = Entering { local, rank: Rank(rank), entry, reply_to };
+        self.nodes[node].enter(Instant(1), entering, || pairs.into(), &mut next);
+        self.carry_out(node, next);
     }
 
     fn carry_out(&mut self, node: usize, next: Vec<Action>) {
         for one in next {
             match one {
                 Action::Up { epoch, tag, payload } => {
-                    let parent = self.tree.parent(AgentId(node as u32)).unwrap();
-                    let child = children(&self.tree, &self.mapping, parent.0).iter().position(|child| *child == node);
-                    self.fly(node, parent.index(), false, Flying::Up(child.unwrap(), epoch, tag, payload.into_bytes()));
+                    let parent = self.topology.parent(node);
+                    let child = self.topology.child_index(parent, node).expect("it has ranks");
+                    let message = Message::Up(child, epoch, tag, payload.into_bytes());
+                    self.transit.push((node, parent, false), message);
                 }
                 Action::Down { epoch, child, tag, payload } => {
                     let payload = payload.into_bytes();
-                    for (index, to) in children(&self.tree, &self.mapping, node as u32).into_iter().enumerate() {
+                    for (index, to) in self.topology.children(node).into_iter().enumerate() {
                         if child.is_none_or(|child| child == index) {
-                            self.fly(node, to, false, Flying::Down(epoch, tag, payload.clone()));
+                            self.transit.push((node, to, false), Message::Down(epoch, tag, payload.clone()));
                         }
                     }
                 }
                 Action::Direct { epoch, node: to, tag, payload } => {
-                    self.fly(
-                        node,
-                        to.index(),
-                        true,
-                        Flying::Direct(NodeId(node as u32), epoch, tag, payload.into_bytes()),
-                    );
+                    self.direct += 1;
+                    let message = Message::Direct(NodeId(node as u32), epoch, tag, payload.into_bytes());
+                    self.transit.push((node, to.index(), true), message);
                 }
                 Action::Finish(finished) => {
                     let collective = finished.trace.collective;
-                    let text = text(finished.outcome, &self.mapping);
+                    let text = text(finished.outcome, &self.topology.mapping);
                     self.ended[node].push((finished.epoch, collective, text));
                 }
                 Action::Fail { problem } => self.failed.push(problem),
@@ -117,39 +94,22 @@ impl Net {
         }
     }
 
-    fn fly(&mut self, from: usize, to: usize, direct: bool, what: Flying) {
-        self.links.entry((from, to, direct)).or_default().push_back(what);
-    }
-
     /// Delivers one message; `false`: none is in transit.
     fn deliver(&mut self, dice: &mut Dice) -> bool {
-        self.links.retain(|_, queue| !queue.is_empty());
-        if self.links.is_empty() {
-            return false;
-        }
-        let at = dice.below(self.links.len());
-        let (&(_, to, _), queue) = self.links.iter_mut().nth(at).unwrap();
+        let Some(((_, to, _), message)) = self.transit.any(dice) else { return false };
         let (mut next, node) = (Vec::new(), &mut self.nodes[to]);
-        match queue.pop_front().unwrap() {
-            Flying::Up(child, epoch, tag, payload) => {
-                node.on_child_frame(Instant(2), child, epoch, tag, payload, &mut next)
+        match message {
+            Message::Up(child, epoch, tag, payload) => {
+                node.on_child_frame(Instant(2), child, epoch, tag, payload, &mut next);
             }
-            Flying::Down(epoch, tag, payload) => node.on_parent_frame(Instant(2), epoch, tag, payload, &mut next),
-            Flying::Direct(from, epoch, tag, payload) => {
+            Message::Down(epoch, tag, payload) => node.on_parent_frame(Instant(2), epoch, tag, payload, &mut next),
+            Message::Direct(from, epoch, tag, payload) => {
                 node.on_direct(Instant(2), from, epoch, tag, payload, &mut next);
             }
         }
         self.carry_out(to, next);
         true
     }
-}
-
-fn children(tree: &Tree, mapping: &Mapping, node: u32) -> Vec<usize> {
-    let has_ranks = |child: AgentId| {
-        let mut all = (0..tree.count()).map(AgentId);
-        all.any(|below| mapping.local_size(NodeId(below.0)) > 0 && tree.subtree_contains(child, below))
-    };
-    tree.children(AgentId(node)).map(AgentId).filter(|child| has_ranks(*child)).map(AgentId::index).collect()
 }
 
 /// An outcome in canonical order: the order of blocks is arbitrary.
@@ -188,10 +148,10 @@ fn entry(kind: usize, rank: u32, epoch: usize) -> Entry {
 /// Every rank starts all collectives in an order drawn from the seed; all complete everywhere, with the same outcomes.
 fn run(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed: u64) {
     let mut net = Net::new(slots, fanout, scheme);
-    let (mut dice, size) = (Dice(seed), net.mapping.job_size());
+    let (mut dice, size) = (Dice(seed), net.topology.mapping.job_size());
     let mut begun = vec![0; size as usize];
     let mut left = size as usize * kinds.len();
-    while left > 0 || !net.links.is_empty() {
+    while left > 0 || !net.transit.is_empty() {
         let rank = dice.below(size as usize);
         if dice.below(3) == 0 && begun[rank] < kinds.len() {
             net.enter(rank as u32, entry(kinds[begun[rank]], rank as u32, begun[rank]));
@@ -203,7 +163,7 @@ fn run(slots: &[u32], fanout: u32, scheme: ExchangeScheme, kinds: &[usize], seed
     }
     assert_eq!(net.failed, Vec::<String>::new());
     for (node, ended) in net.ended.iter().enumerate() {
-        let takes_part = slots[node] > 0 || !children(&net.tree, &net.mapping, node as u32).is_empty();
+        let takes_part = slots[node] > 0 || !net.topology.children(node).is_empty();
         let epochs = if takes_part { kinds.len() as u32 } else { 0 };
         assert_eq!(net.nodes[node].base(), Epoch(epochs), "node {node} forgets completed epochs");
         if slots[node] == 0 {
@@ -232,7 +192,7 @@ fn schemes() -> impl Iterator<Item = ExchangeScheme> {
 
 proptest! {
     #[test]
-    fn any_number_is_under_way_in_any_order(
+    fn any_number_of_collectives_complete_in_any_order(
         slots in proptest::collection::vec(0u32..4, 1..10).prop_filter("somebody", |slots| slots.iter().sum::<u32>() > 0),
         fanout in 1u32..4,
         scheme in proptest::sample::select(schemes().collect::<Vec<_>>()),
@@ -245,7 +205,7 @@ proptest! {
 
 /// The root chooses direct links when a subtree's data is too large to send up the tree.
 #[test]
-fn large_data_goes_straight() {
+fn large_data_uses_direct_links() {
     let mut net = Net::new(&[1, 1, 1, 1], 2, ExchangeScheme::Auto);
     let large = Bytes::from(vec![b'v'; 60_000]);
     for _ in 0..2 {
@@ -255,25 +215,20 @@ fn large_data_goes_straight() {
         }
     }
     let mut dice = Dice(1);
-    let mut direct = 0;
-    while net.deliver(&mut dice) {
-        direct += net.links.keys().filter(|(_, _, direct)| *direct).count();
-    }
+    while net.deliver(&mut dice) {}
     // 120 kB in total is small.
-    assert_eq!((direct, net.failed.len()), (0, 0));
+    assert_eq!((net.direct, net.failed.len()), (0, 0));
     let mut net = Net::new(&[8, 8, 8, 8], 2, ExchangeScheme::Auto);
     for rank in 0..32 {
         net.enter(rank, Entry::Allgather { max_len: 60_000, shared: true, value: large.clone() });
     }
-    while net.deliver(&mut dice) {
-        direct += net.links.keys().filter(|(_, _, direct)| *direct).count();
-    }
-    assert!(direct > 0);
+    while net.deliver(&mut dice) {}
+    assert!(net.direct > 0);
     assert!(net.ended.iter().all(|ended| ended.len() == 1) && net.failed.is_empty());
 }
 
 #[test]
-fn ranks_that_call_different_collectives_are_told() {
+fn ranks_that_call_different_collectives_fail_the_job() {
     let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
     net.enter(0, Entry::Fence);
     net.enter(1, Entry::Ring { value: Bytes::new() });
@@ -296,17 +251,8 @@ fn ranks_that_call_different_collectives_are_told() {
 }
 
 #[test]
-fn a_departure_breaks_only_what_it_misses() {
-    let left = |epoch| Departed {
-        rank: Rank(1),
-        pid: 7,
-        node: NodeId(0),
-        epoch: Epoch(epoch),
-        modex_epoch: Epoch(0),
-        finalized: false,
-        deserted: false,
-        exit: Some(0),
-    };
+fn a_departure_breaks_only_collectives_that_the_rank_has_not_entered() {
+    let left = |epoch| Departed { epoch: Epoch(epoch), ..departed(1) };
     for scheme in schemes() {
         let mut net = Net::new(&[1, 1], 2, scheme);
         net.enter(0, Entry::Fence);
@@ -322,22 +268,13 @@ fn a_departure_breaks_only_what_it_misses() {
 
 /// An agent that knows of a departure and of another node's part knows that a rank waits in vain, also if the data uses direct links.
 #[test]
-fn a_node_that_waits_is_known_at_the_root() {
+fn the_root_knows_that_a_node_waits() {
     for scheme in schemes() {
         let mut net = Net::new(&[1, 1, 1], 2, scheme);
         net.enter(1, Entry::Fence);
         while net.deliver(&mut Dice(3)) {}
         assert!(net.nodes[0].stall_deadline(5).is_some());
-        let departed = Departed {
-            rank: Rank(2),
-            pid: 7,
-            node: NodeId(2),
-            epoch: Epoch(0),
-            modex_epoch: Epoch(0),
-            finalized: false,
-            deserted: false,
-            exit: Some(0),
-        };
+        let departed = departed(2);
         net.nodes[0].on_departed(departed);
         assert_eq!(net.nodes[0].broken(), Some((departed, Epoch(0), Collective::Fence)), "{scheme:?}");
     }
@@ -345,7 +282,7 @@ fn a_node_that_waits_is_known_at_the_root() {
 
 /// A node that learns of a collective from a direct message waits from then on.
 #[test]
-fn a_wait_begins_with_the_first_that_is_heard() {
+fn a_wait_begins_with_the_first_message_of_a_collective() {
     let mut net = Net::new(&[1, 1, 1], 2, ExchangeScheme::RING);
     net.enter(0, Entry::Fence);
     while net.deliver(&mut Dice(1)) {}
@@ -353,7 +290,7 @@ fn a_wait_begins_with_the_first_that_is_heard() {
 }
 
 #[test]
-fn one_rank_runs_ahead_up_to_a_bound() {
+fn outstanding_collectives_of_a_rank_are_bounded() {
     let mut net = Net::new(&[2], 2, ExchangeScheme::Auto);
     for _ in 0..EXCHANGES_MAX {
         net.enter(0, Entry::Fence);

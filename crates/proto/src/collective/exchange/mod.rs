@@ -11,8 +11,7 @@
 mod blocks;
 mod scan;
 
-use super::entry::{Action, CollectiveConfig, Entering, Entry, Finished, Outcome};
-use super::reply_to::ReplyTo;
+use super::entry::{Action, CollectiveConfig, Entering, Entry, Finished, Outcome, ReplyTo};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::allgather::{Allgather, Sender};

@@ -2,41 +2,30 @@
 
 use super::spread::Direction;
 use super::*;
+use crate::testing::{Dice, Topology, Transit, departed};
 use proptest::prelude::*;
-use wireup_coll::mapping::{Mapping, by_slot};
-use wireup_coll::tree::{Hop, Tree};
+use wireup_coll::tree::Hop;
 use wireup_wire::blob;
-use wireup_wire::ids::{AgentId, Epoch, NodeId, Rank};
+use wireup_wire::ids::{AgentId, NodeId, Rank};
 
-enum Flying {
+enum Message {
     Up(Group, Bytes),
     Down(Group, Bytes),
     Ask(Group, u32),
 }
 
 struct Net {
-    tree: Tree,
-    mapping: Mapping,
+    topology: Topology,
     nodes: Vec<Groups>,
     /// By (from, to).
-    links: BTreeMap<(usize, usize), VecDeque<Flying>>,
-    /// By rank: the number of rounds of each group that it has entered, and that it was told are complete.
+    transit: Transit<(usize, usize), Message>,
+    /// By rank: the number of rounds of each group that it has entered, and that are complete as far as it knows.
     entered: BTreeMap<(u32, Group), u32>,
-    told: BTreeMap<(u32, Group), u32>,
+    completed: BTreeMap<(u32, Group), u32>,
     /// By node: keys that were published there.
-    seen: Vec<Vec<String>>,
+    published: Vec<Vec<String>>,
     sent: usize,
     failed: Vec<String>,
-}
-
-/// A small pseudo-random generator: all orders follow from the seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % bound
-    }
 }
 
 fn group(text: &str, size: u32) -> Group {
@@ -44,45 +33,34 @@ fn group(text: &str, size: u32) -> Group {
 }
 
 /// The spread of a group at each agent; agents are numbered as nodes.
-fn spread(tree: &Tree, mapping: &Mapping, me: usize, members: &Members) -> Spread {
-    let children = children(tree, mapping, me);
-    let node = Some(NodeId(me as u32));
-    Spread::of(members, mapping, node, children.len(), me == 0, |node| {
-        match tree.next_hop(AgentId(me as u32), AgentId(node.0)) {
+fn spread(topology: &Topology, me: usize, members: &Members) -> Spread {
+    let (agent, node) = (AgentId(me as u32), Some(NodeId(me as u32)));
+    Spread::of(members, &topology.mapping, node, topology.children(me).len(), me == 0, |node| {
+        match topology.tree.next_hop(agent, AgentId(node.0)) {
             Hop::Here => Direction::Here,
             Hop::Parent => Direction::Parent,
-            Hop::Child(agent) => Direction::Child(children.iter().position(|child| *child == agent.index()).unwrap()),
+            Hop::Child(child) => Direction::Child(topology.child_index(me, child.index()).unwrap()),
         }
     })
 }
 
-/// Children with ranks in their subtrees.
-fn children(tree: &Tree, mapping: &Mapping, me: usize) -> Vec<usize> {
-    let has_ranks = |child: &AgentId| tree.subtree(*child).any(|below| mapping.local_size(NodeId(below.0)) > 0);
-    tree.children(AgentId(me as u32)).map(AgentId).filter(has_ranks).map(AgentId::index).collect()
-}
-
 impl Net {
     fn new(slots: &[u32], fanout: u32) -> Net {
-        let (count, size) = (slots.len() as u32, slots.iter().sum());
-        let tree = Tree::new(count, fanout);
-        let mapping = Mapping::new(&by_slot(slots, size), size, count).unwrap();
-        let nodes = (0..slots.len()).map(|me| Groups::new(children(&tree, &mapping, me).len())).collect();
+        let topology = Topology::new(slots, fanout);
         Net {
-            tree,
-            mapping,
-            nodes,
-            links: BTreeMap::new(),
+            nodes: (0..slots.len()).map(|me| Groups::new(topology.children(me).len())).collect(),
+            topology,
+            transit: Transit::default(),
             entered: BTreeMap::new(),
-            told: BTreeMap::new(),
-            seen: vec![Vec::new(); slots.len()],
+            completed: BTreeMap::new(),
+            published: vec![Vec::new(); slots.len()],
             sent: 0,
             failed: Vec::new(),
         }
     }
 
     fn act(&mut self, me: usize, group: &Group, act: impl FnOnce(&mut Groups, Spread, &mut Vec<Action>)) {
-        let spread = spread(&self.tree, &self.mapping, me, &group.members);
+        let spread = spread(&self.topology, me, &group.members);
         let mut next = Vec::new();
         act(&mut self.nodes[me], spread, &mut next);
         self.carry_out(me, next);
@@ -90,25 +68,23 @@ impl Net {
 
     /// The rank puts a pair that contains the round, and enters.
     fn enter(&mut self, now: Instant, rank: u32, of: &Group) {
-        let (node, local) = self.mapping.place(Rank(rank)).unwrap();
+        let (node, local) = self.topology.place(rank);
         let round = self.entered.entry((rank, of.clone())).or_default();
         let mut pairs = Vec::new();
         blob::push(&mut pairs, key(rank, of, *round).as_bytes(), b"v");
         *round += 1;
-        self.act(node.index(), of, |groups, spread, out| {
+        self.act(node, of, |groups, spread, out| {
             groups.enter(now, of.clone(), || spread, local, pairs.into(), out);
         });
     }
 
     fn carry_out(&mut self, me: usize, next: Vec<Action>) {
-        let below = children(&self.tree, &self.mapping, me);
+        let below = self.topology.children(me);
         for one in next {
             let (to, what) = match one {
-                Action::Up { group, pairs } => {
-                    (self.tree.parent(AgentId(me as u32)).unwrap().index(), Flying::Up(group, pairs))
-                }
-                Action::Down { group, child, pairs } => (below[child], Flying::Down(group, pairs)),
-                Action::Ask { group, child, seen } => (below[child], Flying::Ask(group, seen)),
+                Action::Up { group, pairs } => (self.topology.parent(me), Message::Up(group, pairs)),
+                Action::Down { group, child, pairs } => (below[child], Message::Down(group, pairs)),
+                Action::Ask { group, child, seen } => (below[child], Message::Ask(group, seen)),
                 Action::Over { group, waiting, pairs } => {
                     self.over(me, &group, waiting, &pairs);
                     continue;
@@ -119,55 +95,51 @@ impl Net {
                 }
             };
             self.sent += 1;
-            self.links.entry((me, to)).or_default().push_back(what);
+            self.transit.push((me, to), what);
         }
     }
 
     fn over(&mut self, me: usize, group: &Group, waiting: Vec<LocalRank>, pairs: &[u8]) {
         let mut at = 0;
         while let Some((pair, next)) = blob::pair_at(pairs, at).unwrap() {
-            self.seen[me].push(String::from_utf8(pair.key.to_vec()).unwrap());
+            self.published[me].push(String::from_utf8(pair.key.to_vec()).unwrap());
             at = next;
         }
-        let ranks: Vec<Rank> = self.mapping.ranks_of(NodeId(me as u32)).collect();
+        let ranks: Vec<Rank> = self.topology.mapping.ranks_of(NodeId(me as u32)).collect();
         for local in waiting {
-            let told = self.told.entry((ranks[local.index()].0, group.clone())).or_default();
-            *told += 1;
-            let told = *told;
+            let completed = self.completed.entry((ranks[local.index()].0, group.clone())).or_default();
+            *completed += 1;
+            let completed = *completed;
             for rank in self.members(me, group) {
                 let entered = self.entered.get(&(rank, group.clone())).copied().unwrap_or(0);
-                assert!(entered >= told, "round {told} of {group:?} completed without rank {rank}");
-                let key = key(rank, group, told - 1);
-                assert!(self.seen[me].contains(&key), "{key} is not seen on node {me}");
+                assert!(entered >= completed, "round {completed} of {group:?} completed without rank {rank}");
+                let key = key(rank, group, completed - 1);
+                assert!(self.published[me].contains(&key), "{key} is not published on node {me}");
             }
         }
     }
 
     fn members(&self, me: usize, group: &Group) -> Vec<u32> {
         match group.members {
-            Members::Node => self.mapping.ranks_of(NodeId(me as u32)).map(|rank| rank.0).collect(),
-            _ => (0..self.mapping.job_size()).filter(|rank| group.members.contains(Rank(*rank))).collect(),
+            Members::Node => self.topology.mapping.ranks_of(NodeId(me as u32)).map(|rank| rank.0).collect(),
+            _ => (0..self.topology.mapping.job_size()).filter(|rank| group.members.contains(Rank(*rank))).collect(),
         }
     }
 
     /// Delivers one message; `false`: none is in transit.
     fn deliver(&mut self, now: Instant, dice: &mut Dice) -> bool {
-        self.links.retain(|_, queue| !queue.is_empty());
-        if self.links.is_empty() {
-            return false;
-        }
-        let at = dice.below(self.links.len());
-        let (&(from, to), queue) = self.links.iter_mut().nth(at).unwrap();
-        let what = queue.pop_front().unwrap();
-        let child = children(&self.tree, &self.mapping, to).iter().position(|child| *child == from);
+        let Some(((from, to), what)) = self.transit.any(dice) else { return false };
         match what {
-            Flying::Up(of, pairs) => self.act(to, &of.clone(), |groups, spread, out| {
-                groups.on_child_frame(now, child.unwrap(), of, || spread, pairs, out);
-            }),
-            Flying::Down(of, pairs) => {
+            Message::Up(of, pairs) => {
+                let child = self.topology.child_index(to, from).unwrap();
+                self.act(to, &of.clone(), |groups, spread, out| {
+                    groups.on_child_frame(now, child, of, || spread, pairs, out);
+                });
+            }
+            Message::Down(of, pairs) => {
                 self.act(to, &of.clone(), |groups, _, out| groups.on_parent_frame(of, pairs, out))
             }
-            Flying::Ask(of, seen) => self.act(to, &of.clone(), |groups, spread, out| {
+            Message::Ask(of, seen) => self.act(to, &of.clone(), |groups, spread, out| {
                 groups.on_ask(now, of, || spread, seen, out);
             }),
         }
@@ -183,8 +155,8 @@ impl Net {
     }
 
     fn depart(&mut self, rank: u32) {
-        let (node, local) = self.mapping.place(Rank(rank)).unwrap();
-        self.nodes[node.index()].on_departed(local, departed(rank));
+        let (node, local) = self.topology.place(rank);
+        self.nodes[node].on_departed(local, departed(rank));
     }
 
     fn broken(&self) -> Vec<u32> {
@@ -200,26 +172,13 @@ fn key(rank: u32, of: &Group, round: u32) -> String {
     format!("{rank} {} {} {round}", of.members, of.tag)
 }
 
-fn departed(rank: u32) -> Departed {
-    Departed {
-        rank: Rank(rank),
-        pid: 7,
-        node: NodeId(0),
-        epoch: Epoch(0),
-        modex_epoch: Epoch(0),
-        finalized: true,
-        deserted: false,
-        exit: None,
-    }
-}
-
 const T: Instant = Instant(1_000_000_000);
 
 /// Every rank runs through the groups that it is in, `rounds` times, with at most `ahead` barriers outstanding and occasional long waits;
 /// then all depart.
 fn run(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, seed: u64) {
     let mut net = Net::new(slots, fanout);
-    let size = net.mapping.job_size();
+    let size = net.topology.mapping.job_size();
     let all: Vec<Group> = texts.iter().map(|text| group(text, size)).collect();
     let plans: Vec<Vec<&Group>> = (0..size)
         .map(|rank| (0..rounds).flat_map(|_| all.iter().filter(move |one| one.members.contains(Rank(rank)))).collect())
@@ -231,7 +190,7 @@ fn run(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, se
             let sum = |of: &BTreeMap<(u32, Group), u32>| {
                 of.iter().filter(|((of, _), _)| *of == rank).map(|(_, n)| n).sum::<u32>()
             };
-            sum(&net.entered) - sum(&net.told)
+            sum(&net.entered) - sum(&net.completed)
         };
         let rank = dice.below(size as usize);
         if dice.below(20) == 0 {
@@ -245,7 +204,7 @@ fn run(slots: &[u32], fanout: u32, texts: &[String], rounds: u32, ahead: u32, se
         }
     }
     assert_eq!(net.failed, Vec::<String>::new());
-    assert_eq!(net.entered, net.told, "every round is complete for every rank");
+    assert_eq!(net.entered, net.completed, "every round is complete for every rank");
     for (me, node) in net.nodes.iter().enumerate() {
         assert!(node.live.is_empty(), "node {me} forgets completed rounds");
     }
@@ -289,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn all_rounds_end_for_all_members_at_the_right_time(
+    fn all_rounds_of_groups_complete_for_all_members(
         slots in proptest::collection::vec(0u32..4, 1..9).prop_filter("a job has ranks", |slots| slots.iter().sum::<u32>() > 0),
         fanout in 1u32..4,
         texts in texts(),
@@ -302,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_departs_breaks_what_others_wait_in(
+    fn a_departed_member_breaks_barriers_in_which_others_wait(
         slots in proptest::collection::vec(1u32..4, 2..9),
         fanout in 1u32..4,
         ranks in proptest::collection::btree_set(0u32..1000, 2..12),
@@ -339,7 +298,7 @@ proptest! {
 }
 
 #[test]
-fn messages_go_no_higher_than_they_must() {
+fn messages_of_a_group_stay_in_the_smallest_subtree() {
     // 0 ─ 1, 2; 1 ─ 3, 4; 2 ─ 5, 6
     for (text, frames) in [
         ("NODE:0", 0),
@@ -353,18 +312,18 @@ fn messages_go_no_higher_than_they_must() {
     ] {
         let mut net = Net::new(&[2; 7], 2);
         let of = group(text, 14);
-        let node = net.mapping.place(Rank(6)).unwrap().0;
+        let node = net.topology.mapping.place(Rank(6)).unwrap().0;
         for rank in net.members(node.index(), &of) {
             net.enter(T, rank, &of);
         }
         while net.deliver(T, &mut Dice(1)) {}
-        assert_eq!(net.entered, net.told, "{text}");
+        assert_eq!(net.entered, net.completed, "{text}");
         assert_eq!(net.sent, frames, "{text}");
     }
 }
 
 #[test]
-fn an_old_question_is_told_from_a_new_one() {
+fn a_question_about_an_earlier_round_does_not_count_for_the_next() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
     net.enter(T, 0, &of);
     let late = T + ASK_AFTER_NS;
@@ -375,13 +334,13 @@ fn an_old_question_is_told_from_a_new_one() {
     assert_eq!(net.nodes[1].stalls().count(), 1, "it waits only in the round that it entered");
     net.enter(late, 2, &of);
     while net.deliver(late, &mut Dice(1)) {}
-    assert_eq!(net.entered, net.told);
+    assert_eq!(net.entered, net.completed);
     assert!(net.nodes.iter().all(|node| node.live.is_empty()));
 }
 
 /// What a child reported about one round does not answer a question about the next.
 #[test]
-fn a_new_question_is_told_from_an_old_one() {
+fn an_answer_about_an_earlier_round_does_not_count_for_the_next() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
     for rank in [0, 1, 0] {
         net.enter(T, rank, &of);
@@ -396,7 +355,7 @@ fn a_new_question_is_told_from_an_old_one() {
 }
 
 #[test]
-fn frames_that_nobody_should_send() {
+fn frames_of_an_unknown_group_fail_the_job() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1:5", 3));
     net.act(1, &of, |groups, _, out| groups.on_parent_frame(of.clone(), Bytes::new(), out));
     net.act(0, &of, |groups, spread, out| groups.on_child_frame(T, 1, of.clone(), || spread, Bytes::new(), out));
@@ -405,7 +364,7 @@ fn frames_that_nobody_should_send() {
 }
 
 #[test]
-fn a_child_below_which_nobody_is_left_is_not_waited_for() {
+fn a_barrier_fails_if_a_subtree_with_members_has_ended() {
     let (mut net, of) = (Net::new(&[1, 1, 1], 2), group("0,1,2:5", 3));
     net.nodes[0].on_child_done(1);
     assert_eq!(net.nodes[0].broken(), None);
@@ -432,7 +391,7 @@ fn stalls_name_who_is_missing() {
 }
 
 #[test]
-fn marks_are_few() {
+fn the_number_of_marks_is_bounded() {
     let mut groups = Groups::new(0);
     let mut kvs = crate::pmi_server::kvs::Kvs::default();
     kvs.put(b"k", b"v");

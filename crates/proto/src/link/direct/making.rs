@@ -1,7 +1,6 @@
 //! Offers, makes and loses links, and sends frames through the tree meanwhile.
 
-use super::frames::{BEGIN, about, acknowledged, numbered, offer};
-use super::peer::{Peer, State};
+use super::peer::{BEGIN, Peer, State, about, acknowledged, numbered, offer};
 use super::{AGAIN_NS, Dial, Direct, EXPLAIN_NS, peer};
 use crate::io::LinkId;
 use crate::outbox::Outbox;

@@ -3,8 +3,8 @@
 use super::super::collectives::Completion;
 use super::super::kvs::Kvs;
 use super::super::node_attrs::NodeAttrs;
-use super::super::segments::UNREADABLE;
 use super::super::shares::Shares;
+use super::super::turn::UNREADABLE;
 use super::*;
 use crate::memory::{Content, ShareId};
 use wireup_wire::ids::{JobId, LocalRank, Rank};
@@ -21,7 +21,7 @@ struct Bench {
     lazy: bool,
     version: PmiVersion,
     shares: Shares,
-    handed: Vec<ShareId>,
+    named: Vec<ShareId>,
 }
 
 impl Default for Bench {
@@ -34,13 +34,13 @@ impl Default for Bench {
             lazy: false,
             version: PmiVersion::default(),
             shares: Shares::new(JobId(1)),
-            handed: Vec::new(),
+            named: Vec::new(),
         }
     }
 }
 
 impl Bench {
-    fn say(&mut self, request: &str) -> String {
+    fn request(&mut self, request: &str) -> String {
         let facts = Facts {
             nspace: "job-1",
             job_size: 8,
@@ -52,9 +52,9 @@ impl Bench {
         let Bench { kvs, attrs, shares, .. } = self;
         let mut tables = Tables { kvs, attrs, shares, handed: Vec::new() };
         let mut reply = Vec::new();
-        let said = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
-        self.handed.append(&mut tables.handed);
-        match said {
+        let result = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
+        self.named.append(&mut tables.handed);
+        match result {
             Ok(()) => String::from_utf8(reply).unwrap(),
             Err(error) => format!("broken: {error}"),
         }
@@ -77,19 +77,19 @@ impl Bench {
 fn pmi1_from_init_to_finalize() {
     let mut bench = Bench::default();
     let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
-    assert_eq!(bench.say(init), "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
-    assert_eq!(bench.say("cmd=get_maxes\n"), "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n");
-    assert_eq!(bench.say("cmd=get_appnum\n"), "cmd=appnum rc=0 appnum=2\n");
-    assert_eq!(bench.say("cmd=get_my_kvsname\n"), "cmd=my_kvsname rc=0 kvsname=job-1\n");
-    assert_eq!(bench.say("cmd=get_universe_size\n"), "cmd=universe_size rc=0 size=8\n");
-    let mapping = bench.say("cmd=get kvsname=job-1 key=PMI_process_mapping\n");
+    assert_eq!(bench.request(init), "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+    assert_eq!(bench.request("cmd=get_maxes\n"), "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n");
+    assert_eq!(bench.request("cmd=get_appnum\n"), "cmd=appnum rc=0 appnum=2\n");
+    assert_eq!(bench.request("cmd=get_my_kvsname\n"), "cmd=my_kvsname rc=0 kvsname=job-1\n");
+    assert_eq!(bench.request("cmd=get_universe_size\n"), "cmd=universe_size rc=0 size=8\n");
+    let mapping = bench.request("cmd=get kvsname=job-1 key=PMI_process_mapping\n");
     assert!(mapping.contains(" rc=0") && mapping.contains("value=(vector,(0,2,4))"), "{mapping}");
-    assert!(bench.say("cmd=put kvsname=job-1 key=k value=v=1;\n").starts_with("cmd=put_result rc=0"));
-    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("rc=-1"), "not published before the barrier");
-    assert_eq!(bench.say("cmd=barrier_in\n"), "");
+    assert!(bench.request("cmd=put kvsname=job-1 key=k value=v=1;\n").starts_with("cmd=put_result rc=0"));
+    assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains("rc=-1"), "not published before the barrier");
+    assert_eq!(bench.request("cmd=barrier_in\n"), "");
     assert!(bench.fence().starts_with("cmd=barrier_out"));
-    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("value=v=1;"));
-    assert!(bench.say("cmd=finalize\n").starts_with("cmd=finalize_ack"));
+    assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains("value=v=1;"));
+    assert!(bench.request("cmd=finalize\n").starts_with("cmd=finalize_ack"));
     assert_eq!(bench.effects, [Effect::Finalized]);
 }
 
@@ -97,14 +97,14 @@ fn pmi1_from_init_to_finalize() {
 fn pmi2_with_node_attributes() {
     let framed = |body: &str| format!("{:>6}{body}", body.len());
     let mut bench = Bench::default();
-    let greeting = bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
+    let greeting = bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
     assert_eq!(greeting, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n");
-    let full = bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+    let full = bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
     for part in ["cmd=fullinit-response;", "rc=0;", "rank=5;", "size=8;", "appnum=2;"] {
         assert!(full.contains(part), "{full} lacks {part}");
     }
-    assert_eq!(bench.say(&framed("cmd=info-getnodeattr;key=a;wait=TRUE;thrid=0x7;")), "", "parked");
-    let put = bench.say(&framed("cmd=info-putnodeattr;key=a;value=b;"));
+    assert_eq!(bench.request(&framed("cmd=info-getnodeattr;key=a;wait=TRUE;thrid=0x7;")), "", "parked");
+    let put = bench.request(&framed("cmd=info-putnodeattr;key=a;value=b;"));
     assert!(put.contains("cmd=info-putnodeattr-response;") && put.contains("rc=0;"), "{put}");
     let Some(Effect::Woken { parked, value }) = bench.effects.last().cloned() else {
         panic!("the put answers the parked get");
@@ -113,17 +113,17 @@ fn pmi2_with_node_attributes() {
     bench.link.wake(&parked[0], &value, &mut woken);
     let woken = String::from_utf8(woken).unwrap();
     assert!(woken.contains("value=b;") && woken.contains("thrid=0x7;") && woken.contains("found=TRUE;"), "{woken}");
-    let job = bench.say(&framed("cmd=info-getjobattr;key=PMI_process_mapping;"));
+    let job = bench.request(&framed("cmd=info-getjobattr;key=PMI_process_mapping;"));
     assert!(job.contains("value=(vector,(0,2,4));"), "{job}");
-    let none = bench.say(&framed("cmd=kvs-get;jobid=job-1;srcid=-1;key=-NONEXIST-KEY;"));
+    let none = bench.request(&framed("cmd=kvs-get;jobid=job-1;srcid=-1;key=-NONEXIST-KEY;"));
     assert!(none.contains("found=FALSE;") && none.contains("rc=0;"), "{none}");
 }
 
 #[test]
-fn what_is_not_allowed_is_refused_and_the_link_lives_on() {
+fn invalid_requests_are_refused_and_the_link_continues() {
     let mut bench = Bench::default();
-    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains("not_initialised"));
-    bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
+    assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains("not_initialised"));
+    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
     let long = "x".repeat(VALUE_LEN_MAX + 1);
     for (request, word) in [
         (format!("cmd=put kvsname=job-1 key=k value={long}\n"), "longer"),
@@ -134,50 +134,50 @@ fn what_is_not_allowed_is_refused_and_the_link_lives_on() {
         ("cmd=make_tea\n".into(), "not_supported"),
         ("cmd=barrier_in group=WORLD:0\n".into(), "group"),
     ] {
-        let reply = bench.say(&request);
+        let reply = bench.request(&request);
         assert!(reply.contains(word) && !reply.contains("rc=0"), "{request} gave {reply}");
     }
-    assert!(bench.say("cmd=put kvsname=job-1 key=k value=v\n").contains("rc=0"));
+    assert!(bench.request("cmd=put kvsname=job-1 key=k value=v\n").contains("rc=0"));
 }
 
 #[test]
-fn our_own_clients_map_what_is_new() {
+fn our_own_clients_map_only_new_segments() {
     let framed = |body: &str| format!("{:>6}{body}", body.len());
     let mut bench = Bench::default();
-    bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
-    assert!(bench.say(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;")).contains("wireup=1;"));
-    let none = bench.say(&framed("cmd=wireup-kvs-map;have=;"));
-    assert!(none.ends_with("rc=0;keep=0;") && bench.handed.is_empty(), "{none}");
+    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
+    assert!(bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;")).contains("wireup=1;"));
+    let none = bench.request(&framed("cmd=wireup-kvs-map;have=;"));
+    assert!(none.ends_with("rc=0;keep=0;") && bench.named.is_empty(), "{none}");
     for (round, have, answer) in [(1, "", "keep=0;ends=1;"), (2, "1", "keep=1;ends=2;"), (3, "1,2", "keep=1;ends=3;")] {
         let value = "x".repeat(if round == 1 { 100 } else { 10 });
-        bench.say(&framed(&format!("cmd=kvs-put;key=k{round};value={value};")));
+        bench.request(&framed(&format!("cmd=kvs-put;key=k{round};value={value};")));
         bench.fence();
-        let mapped = bench.say(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
+        let mapped = bench.request(&framed(&format!("cmd=wireup-kvs-map;have={have};")));
         assert!(mapped.contains("rc=0;") && mapped.contains(answer), "{mapped}");
-        let share = bench.handed.pop().expect("the reply has a segment");
+        let share = bench.named.pop().expect("the reply has a segment");
         let Content::Bytes(bytes) = bench.shares.content(share) else { panic!("a segment is bytes") };
-        assert!(bench.handed.is_empty());
+        assert!(bench.named.is_empty());
         let segment = Segment::read(bytes).unwrap();
         assert_eq!(segment.get(format!("k{round}").as_bytes()), Some(value.as_bytes()));
     }
-    assert!(bench.say(&framed("cmd=wireup-kvs-map;have=1,x;")).contains("not_a_list"));
-    assert!(bench.handed.is_empty());
+    assert!(bench.request(&framed("cmd=wireup-kvs-map;have=1,x;")).contains("not_a_list"));
+    assert!(bench.named.is_empty());
 }
 
 #[test]
-fn broken_pairs_end_the_job() {
+fn unreadable_pairs_end_the_job() {
     let mut bench = Bench::default();
-    bench.say("cmd=init pmi_version=1 pmi_subversion=1\n");
+    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
     bench.kvs.commit(vec![bytes::Bytes::from_static(b"\x09cut")]).unwrap();
-    assert!(bench.say("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
+    assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains(UNREADABLE));
     assert!(matches!(bench.effects.last(), Some(Effect::Unreadable { .. })), "{:?}", bench.effects);
 }
 
 #[test]
-fn broken_framing_ends_the_link() {
+fn invalid_framing_ends_the_link() {
     let mut bench = Bench::default();
-    bench.say("cmd=init pmi_version=2 pmi_subversion=0\n");
-    assert!(bench.say("abcdefcmd=fullinit;").starts_with("broken: "));
+    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
+    assert!(bench.request("abcdefcmd=fullinit;").starts_with("broken: "));
     let mut bench = Bench::default();
-    assert!(bench.say(&"x".repeat(600_000)).starts_with("broken: "));
+    assert!(bench.request(&"x".repeat(600_000)).starts_with("broken: "));
 }

@@ -66,7 +66,7 @@ fn fence(kvs: &mut Kvs) {
 
 proptest! {
     #[test]
-    fn agent_and_client_answer_as_a_map_would(steps in steps()) {
+    fn agent_and_client_answer_like_a_map(steps in steps()) {
         let (mut kvs, mut client) = (Kvs::default(), Client::default());
         let (mut put, mut published) = (BTreeMap::new(), BTreeMap::new());
         for step in steps {
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_blob_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 1..60)) {
+    fn a_truncated_blob_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 1..60)) {
         let mut kvs = Kvs::default();
         kvs.commit(vec![Bytes::from(bytes.clone())]).unwrap();
         let whole = (0..bytes.len()).try_fold(0, |offset, _| Ok::<_, Truncated>(blob::pair_at(&bytes, offset)?.map_or(offset, |(_, next)| next)));
@@ -129,7 +129,7 @@ fn segments_stay_few_and_a_client_fetches_little() {
 }
 
 #[test]
-fn rounds_of_the_same_keys_do_not_grow() {
+fn putting_the_same_keys_again_does_not_grow_segments() {
     let (mut kvs, mut client) = (Kvs::default(), Client::default());
     for round in 0..100 {
         for rank in 0..100 {
@@ -144,7 +144,7 @@ fn rounds_of_the_same_keys_do_not_grow() {
 }
 
 #[test]
-fn what_nobody_asks_for_does_not_grow_either() {
+fn collected_pairs_that_are_never_read_are_bounded() {
     let mut kvs = Kvs::default();
     for round in 0..100u32 {
         for rank in 0..200 {
@@ -160,7 +160,7 @@ fn what_nobody_asks_for_does_not_grow_either() {
 }
 
 #[test]
-fn memory_is_asked_for_once_and_given_up_when_its_segment_is_merged() {
+fn memory_is_requested_once_and_released_when_its_segment_is_merged() {
     let (mut kvs, mut shares) = (Kvs::default(), Shares::new(JobId(1)));
     let put = |kvs: &mut Kvs, key: &str, len: usize| {
         kvs.put(key.as_bytes(), &vec![b'x'; len]);
@@ -197,7 +197,7 @@ fn walk(kvs: &mut Kvs) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_walk_meets_every_pair_once(steps in steps()) {
+    fn an_iteration_visits_every_pair_once(steps in steps()) {
         let (mut kvs, mut put, mut published) = (Kvs::default(), BTreeMap::new(), BTreeMap::new());
         for step in steps {
             match step {
@@ -216,7 +216,7 @@ proptest! {
 }
 
 #[test]
-fn a_mark_moves_over_what_was_seen() {
+fn a_mark_advances_past_the_pairs_that_were_read() {
     let (mut kvs, mut mark, mut other) = (Kvs::default(), Mark::default(), Mark::default());
     let one = |key: &[u8]| {
         let mut blob = Vec::new();
@@ -236,7 +236,7 @@ fn a_mark_moves_over_what_was_seen() {
 
 /// A program that only uses groups never has a fence.
 #[test]
-fn overwritten_puts_do_not_stay() {
+fn overwritten_puts_are_dropped() {
     let (mut kvs, mut mark) = (Kvs::default(), Mark::default());
     for round in 0..10_000u32 {
         for key in [b"a", b"b"] {

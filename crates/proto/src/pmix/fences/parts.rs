@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_fences_of_some_is_joined() {
+    fn the_data_of_a_fence_of_some_ranks_is_joined() {
         let pairs =
             [block(1, &Part::Fence { data: "ab".into() }), block(0, &Part::Fence { data: "c".into() })].concat();
         assert!(matches!(came(pairs.into(), None), Ok(Came::Fence(data)) if data == b"abc"));

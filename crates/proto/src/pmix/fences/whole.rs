@@ -2,7 +2,7 @@
 
 use super::super::step::{Step, Steps};
 use super::parts::too_much;
-use crate::collective::reply_to::ReplyTo;
+use crate::collective::ReplyTo;
 use crate::collective::{Action, CollectiveConfig, Entering, Entry, Exchanges, Finished, Outcome};
 use crate::job::collectives::Arrived;
 use crate::job::effect::Effect;

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn long_answers_travel_apart() {
+    fn long_answers_are_sent_separately() {
         let mut offers = Offers::default();
         let ranks: Vec<Rank> = (0..3).map(Rank).collect();
         for (request, _) in offers.seek(T, NodeId(1), ranks) {

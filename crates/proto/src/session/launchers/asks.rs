@@ -3,12 +3,14 @@
 
 use super::Launchers;
 use super::attached::Asks;
-use super::entry::jobs_entry;
 use crate::io::LinkId;
 use crate::session::inputs::membership;
 use crate::session::membership::Nodes;
 use crate::session::{Effect, Effects, View};
-use wireup_wire::ids::JobId;
+use crate::text;
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::limits::LISTED_NAME_LEN_MAX;
 use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, JobState};
 
@@ -78,4 +80,19 @@ impl Launchers {
 
 fn tell_nodes(nodes: &Nodes, link: LinkId, fx: &mut Effects) {
     fx.answer(link, &Control::Nodes(nodes.all().to_vec()));
+}
+
+/// The description of a job in a list.
+pub fn jobs_entry(spec: &JobSpec, nodes: Vec<AgentId>, age_ns: u64, state: JobState) -> JobEntry {
+    let program = spec.apps.first().and_then(|app| app.argv.first()).map(Vec::as_slice).unwrap_or_default();
+    let program = String::from_utf8_lossy(&program[..program.len().min(LISTED_NAME_LEN_MAX)]);
+    JobEntry {
+        job: spec.job,
+        nspace: text::beginning(&spec.nspace, LISTED_NAME_LEN_MAX).to_owned(),
+        program: text::beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
+        ranks: spec.job_size(),
+        nodes,
+        age_ns,
+        state,
+    }
 }

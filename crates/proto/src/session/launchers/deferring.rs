@@ -3,8 +3,8 @@
 //! An agent that does not link may be started again, and only one of the two incarnations stays linked. So no agent is sent a job before
 //! all of the job's agents are up.
 
+use super::asks::jobs_entry;
 use super::deferred::{DeferredJob, are_up, is_fatal};
-use super::entry::jobs_entry;
 use super::{Launchers, refuse_launch};
 use crate::io::LinkId;
 use crate::job::agents_of;

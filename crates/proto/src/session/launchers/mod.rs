@@ -7,13 +7,10 @@
 //! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached.
 
 mod asks;
-mod attach;
 mod attached;
 mod deferred;
 mod deferring;
-mod entry;
 mod jobs;
-mod owners;
 #[cfg(test)]
 mod tests;
 
@@ -25,15 +22,15 @@ use crate::job::JobInput;
 use crate::outbox::control_frame;
 use crate::text;
 use crate::time::Instant;
-use attached::Attached;
+use attached::{Asks, Attached, Owners};
 use deferred::{DeferredJob, is_fatal};
-use owners::Owners;
 use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::KILLED_BY_LEN_MAX;
 use wireup_wire::peer::{Cause, Control, Ended, Failure};
+use wireup_wire::session::Welcome;
 
 /// The largest valid signal number.
 const SIGNAL_MAX: i32 = 64;
@@ -111,6 +108,37 @@ impl Launchers {
                 }
             }
             Input::Tick => self.tell_of_deferred(view, nodes, fx),
+        }
+    }
+
+    fn attach(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, fx: &mut Effects) {
+        self.newest = JobId(self.newest.0 + 1);
+        let job = self.newest;
+        let attached = Attached { job, has_launched: false, asks: Asks::default(), waits_for_nodes: false };
+        self.attached.insert(link, attached);
+        let welcome = Welcome {
+            job,
+            session: view.session.name.clone(),
+            fanout: view.session.fanout,
+            shared: view.session.remote_shell.starter().same_machine,
+            by_step: view.is_by_step(),
+            transport: view.session.transport,
+            nodes: nodes.all().to_vec(),
+        };
+        fx.push(Effect::Send(link, control_frame(job, &Control::Welcome(welcome))));
+    }
+
+    fn on_down(&mut self, link: LinkId, fx: &mut Effects) {
+        self.owners.forget_link(link);
+        self.forget_held_of(link);
+        if let Some(attached) = self.attached.remove(&link) {
+            fx.push(Effect::Job(attached.job, JobInput::LauncherGone));
+        }
+    }
+
+    fn refuse_link(&mut self, link: LinkId, problem: String, fx: &mut Effects) {
+        if let Some(attached) = self.attached.get(&link).filter(|attached| !attached.has_launched) {
+            refuse_launch(link, attached.job, String::new(), Cause::Launcher { problem }, fx);
         }
     }
 

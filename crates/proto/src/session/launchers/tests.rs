@@ -1,160 +1,145 @@
 use super::*;
 use crate::io::Output;
-use crate::session::Scene;
 use crate::session::inputs::early;
+use crate::testing::{Bench, Part, Scene, job_on};
 use wireup_wire::frame::Kind;
 use wireup_wire::ids::AgentId;
-use wireup_wire::job::{AppSpec, Block, JobOptions, NodeSpec};
 use wireup_wire::peer;
 
 const LINK: LinkId = LinkId(5);
 const OTHER: LinkId = LinkId(6);
 
-struct Bench {
-    scene: Scene,
-    nodes: Nodes,
+/// With the root's table of nodes.
+struct WithNodes {
     launchers: Launchers,
+    nodes: Nodes,
 }
 
-fn bench() -> Bench {
+impl Part for WithNodes {
+    type Input = Input;
+    const TICK: Option<Input> = Some(Input::Tick);
+
+    fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
+        self.launchers.handle(view, Some(&self.nodes), input, fx);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.launchers.deadline()
+    }
+}
+
+fn bench() -> Bench<WithNodes> {
     let scene = Scene::standing(0);
     let nodes = Nodes::new(&scene.session);
-    Bench { scene, nodes, launchers: Launchers::default() }
+    Bench::new(scene, WithNodes { launchers: Launchers::default(), nodes })
 }
 
-impl Bench {
-    fn tell(&mut self, input: Input) -> Effects {
-        let mut fx = Effects::default();
-        self.launchers.handle(&self.scene.view(), Some(&self.nodes), input, &mut fx);
-        fx
-    }
-
-    fn says(&mut self, link: LinkId, job: u32, message: Control) -> Effects {
-        self.tell(Input::Said { link, job: JobId(job), message: Box::new(message) })
-    }
-}
-
-/// The messages to a launcher in these effects.
-fn told(fx: &Effects, to: LinkId) -> Vec<Control> {
-    let message = |effect: &Effect| match effect {
-        Effect::Send(link, frame) if *link == to && frame.kind == Kind::Control => {
-            Some(peer::decode(&frame.payload).expect("our own message"))
-        }
-        _ => None,
-    };
-    fx.iter().filter_map(message).collect()
+fn message(bench: &mut Bench<WithNodes>, link: LinkId, job: u32, message: Control) -> Effects {
+    bench.input(Input::Said { link, job: JobId(job), message: Box::new(message) })
 }
 
 /// A job of one rank on the last node.
 fn job(id: u32) -> JobSpec {
-    JobSpec {
-        job: JobId(id),
-        nodes: vec![NodeSpec { agent: AgentId(14), name: "n14".into(), shared: false }],
-        blocks: vec![Block { first_node: 0, nodes: 1, ppn: 1 }],
-        apps: vec![AppSpec { ranks: 1, argv: vec![b"a".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
-        nspace: format!("s-{id}"),
-        env: Vec::new(),
-        options: JobOptions::default(),
-    }
+    job_on(id, [14], 1)
 }
 
 #[test]
 fn each_launcher_has_a_job_of_its_own() {
     let mut bench = bench();
     for (link, own) in [(LINK, 1), (OTHER, 2)] {
-        let fx = bench.tell(Input::Up(link));
-        assert!(matches!(&told(&fx, link)[..], [Control::Welcome(welcome)] if welcome.job == JobId(own)));
+        let fx = bench.input(Input::Up(link));
+        assert!(matches!(&fx.sent_on(link)[..], [Control::Welcome(welcome)] if welcome.job == JobId(own)));
     }
-    let fx = bench.says(OTHER, 1, Control::Launch(job(1).into()));
-    assert!(matches!(&told(&fx, OTHER)[..], [Control::Refused { .. }]));
-    assert!(bench.launchers.links_of(JobId(1)).is_empty());
+    let fx = message(&mut bench, OTHER, 1, Control::Launch(job(1).into()));
+    assert!(matches!(&fx.sent_on(OTHER)[..], [Control::Refused { .. }]));
+    assert!(bench.part.launchers.links_of(JobId(1)).is_empty());
 }
 
 #[test]
 fn a_job_starts_down_the_tree_and_belongs_to_its_launcher() {
     let mut bench = bench();
-    bench.nodes.on_agent_up(AgentId(14));
-    bench.tell(Input::Up(LINK));
-    let fx = bench.says(LINK, 1, Control::Launch(job(1).into()));
+    bench.part.nodes.on_agent_up(AgentId(14));
+    bench.input(Input::Up(LINK));
+    let fx = message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
     let passed = |effect: &Effect| matches!(effect, Effect::PassOn(agents, _) if agents == &[AgentId(14)]);
     assert!(fx.iter().any(passed));
     assert!(fx.iter().any(|effect| matches!(effect, Effect::Early(early::Input::Start { live: Some(_), .. }))));
-    assert_eq!(bench.launchers.links_of(JobId(1)), [LINK]);
-    assert_eq!(bench.launchers.live(), (JobId(1), vec![JobId(1)]));
-    bench.tell(Input::JobOver { job: JobId(1), traces: None });
-    assert_eq!(bench.launchers.live(), (JobId(1), Vec::new()));
+    assert_eq!(bench.part.launchers.links_of(JobId(1)), [LINK]);
+    assert_eq!(bench.part.launchers.live(), (JobId(1), vec![JobId(1)]));
+    bench.input(Input::JobOver { job: JobId(1), traces: None });
+    assert_eq!(bench.part.launchers.live(), (JobId(1), Vec::new()));
 }
 
 #[test]
-fn nobody_hears_of_a_job_before_its_nodes_are_up() {
+fn a_job_starts_when_all_its_nodes_are_up() {
     let starts = |fx: &Effects| fx.iter().filter(|effect| matches!(effect, Effect::PassOn(..))).count();
     let mut bench = bench();
     for link in [LINK, OTHER] {
-        bench.tell(Input::Up(link));
+        bench.input(Input::Up(link));
     }
     for (link, id) in [(LINK, 1), (OTHER, 2)] {
-        assert_eq!(starts(&bench.says(link, id, Control::Launch(job(id).into()))), 0);
+        assert_eq!(starts(&message(&mut bench, link, id, Control::Launch(job(id).into()))), 0);
     }
-    let fx = bench.tell(Input::Answer(LINK));
-    assert!(told(&fx, LINK).is_empty() && bench.launchers.live() == (JobId(2), vec![JobId(1), JobId(2)]));
-    bench.says(LINK, 0, Control::AskJobs);
-    let listed = told(&bench.tell(Input::Answer(LINK)), LINK);
+    let fx = bench.input(Input::Answer(LINK));
+    assert!(fx.sent_on(LINK).is_empty() && bench.part.launchers.live() == (JobId(2), vec![JobId(1), JobId(2)]));
+    message(&mut bench, LINK, 0, Control::AskJobs);
+    let listed = bench.input(Input::Answer(LINK)).sent_on(LINK);
     assert!(matches!(&listed[..], [Control::JobList(jobs)] if jobs.len() == 2 && jobs[0].nodes == [AgentId(14)]));
-    let fx = bench.says(OTHER, 2, Control::Kill { grace_ns: 0 });
-    assert!(matches!(&told(&fx, OTHER)[..], [Control::Ended(_)]));
-    bench.nodes.on_agent_up(AgentId(14));
-    assert_eq!(starts(&bench.tell(Input::NodesChanged)), 1);
-    assert_eq!(starts(&bench.tell(Input::NodesChanged)), 0);
+    let fx = message(&mut bench, OTHER, 2, Control::Kill { grace_ns: 0 });
+    assert!(matches!(&fx.sent_on(OTHER)[..], [Control::Ended(_)]));
+    bench.part.nodes.on_agent_up(AgentId(14));
+    assert_eq!(starts(&bench.input(Input::NodesChanged)), 1);
+    assert_eq!(starts(&bench.input(Input::NodesChanged)), 0);
 }
 
 #[test]
 fn a_job_on_a_lost_node_is_refused_with_the_reason() {
     let mut bench = bench();
-    bench.nodes.on_lost(AgentId(14), "no route");
-    bench.tell(Input::Up(LINK));
-    let fx = bench.says(LINK, 1, Control::Launch(job(1).into()));
-    let [Control::Ended(Ended { failure: Some(failure), .. })] = &told(&fx, LINK)[..] else { panic!("it is refused") };
+    bench.part.nodes.on_lost(AgentId(14), "no route");
+    bench.input(Input::Up(LINK));
+    let fx = message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
+    let [Control::Ended(Ended { failure: Some(failure), .. })] = &fx.sent_on(LINK)[..] else { panic!("it is refused") };
     assert_eq!(failure.host, "n14");
     assert!(matches!(&failure.cause, Cause::AgentLost { problem, .. } if problem == "no route"));
 }
 
 #[test]
-fn questions_of_one_read_are_answered_once() {
+fn requests_of_one_read_are_answered_once() {
     let mut bench = bench();
-    bench.tell(Input::Up(LINK));
+    bench.input(Input::Up(LINK));
     for _ in 0..3 {
-        assert!(bench.says(LINK, 0, Control::AskNodes).is_empty());
+        assert!(message(&mut bench, LINK, 0, Control::AskNodes).is_empty());
     }
-    assert_eq!(told(&bench.tell(Input::Answer(LINK)), LINK).len(), 1);
-    assert!(bench.tell(Input::Answer(LINK)).is_empty());
+    assert_eq!(bench.input(Input::Answer(LINK)).sent_on(LINK).len(), 1);
+    assert!(bench.input(Input::Answer(LINK)).is_empty());
 }
 
 #[test]
-fn who_wants_all_nodes_hears_of_them_when_all_are_known() {
+fn a_revive_request_is_answered_when_all_nodes_are_known() {
     let mut bench = bench();
-    bench.tell(Input::Up(LINK));
-    bench.says(LINK, 0, Control::Revive);
-    assert!(bench.tell(Input::Answer(LINK)).is_empty(), "some are still starting");
-    assert_eq!(bench.launchers.links_of(JobId(0)), [LINK], "it receives notes meanwhile");
-    (1..15).for_each(|agent| bench.nodes.on_agent_up(AgentId(agent)));
-    assert!(matches!(&told(&bench.tell(Input::NodesChanged), LINK)[..], [Control::Nodes(_)]));
-    assert!(bench.tell(Input::NodesChanged).is_empty());
+    bench.input(Input::Up(LINK));
+    message(&mut bench, LINK, 0, Control::Revive);
+    assert!(bench.input(Input::Answer(LINK)).is_empty(), "some are still starting");
+    assert_eq!(bench.part.launchers.links_of(JobId(0)), [LINK], "it receives notes meanwhile");
+    (1..15).for_each(|agent| bench.part.nodes.on_agent_up(AgentId(agent)));
+    assert!(matches!(&bench.input(Input::NodesChanged).sent_on(LINK)[..], [Control::Nodes(_)]));
+    assert!(bench.input(Input::NodesChanged).is_empty());
 }
 
 #[test]
-fn a_session_that_is_to_end_takes_no_jobs_and_ends_when_there_are_none() {
+fn a_session_that_is_ending_refuses_jobs_and_ends_when_there_are_none() {
     let mut bench = bench();
-    bench.tell(Input::Up(LINK));
-    assert!(bench.tell(Input::EndIfIdle).is_empty());
-    let fx = bench.says(LINK, 0, Control::EndSession { kill: false });
-    assert!(matches!(&told(&fx, LINK)[..], [Control::JobList(_), Control::Granted]));
-    let fx = bench.says(LINK, 1, Control::Launch(job(1).into()));
-    assert!(matches!(&told(&fx, LINK)[..], [Control::Ended(_)]));
-    assert!(bench.tell(Input::EndIfIdle).iter().any(|effect| matches!(effect, Effect::Shutdown)));
+    bench.input(Input::Up(LINK));
+    assert!(bench.input(Input::EndIfIdle).is_empty());
+    let fx = message(&mut bench, LINK, 0, Control::EndSession { kill: false });
+    assert!(matches!(&fx.sent_on(LINK)[..], [Control::JobList(_), Control::Granted]));
+    let fx = message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
+    assert!(matches!(&fx.sent_on(LINK)[..], [Control::Ended(_)]));
+    assert!(bench.input(Input::EndIfIdle).iter().any(|effect| matches!(effect, Effect::Shutdown)));
 }
 
 #[test]
-fn nobody_attaches_where_the_root_is_not() {
+fn launchers_attach_only_to_the_root() {
     let (mut scene, mut fx) = (Scene::standing(1), Effects::default());
     let mut launchers = Launchers::default();
     launchers.handle(&scene.view(), None, Input::Up(LINK), &mut fx);
@@ -166,38 +151,38 @@ fn nobody_attaches_where_the_root_is_not() {
 }
 
 #[test]
-fn whoever_waits_for_nodes_is_told_for_which_once() {
+fn a_launcher_is_told_once_for_which_nodes_its_job_waits() {
     let mut bench = bench();
-    bench.tell(Input::Up(LINK));
-    assert_eq!(told(&bench.says(LINK, 1, Control::Launch(job(1).into())), LINK), []);
-    let due = bench.launchers.deadline().expect("the job waits");
-    assert!(bench.tell(Input::Tick).is_empty(), "it has not waited for long");
+    bench.input(Input::Up(LINK));
+    assert_eq!(message(&mut bench, LINK, 1, Control::Launch(job(1).into())).sent_on(LINK), []);
+    let due = bench.part.launchers.deadline().expect("the job waits");
+    assert!(bench.tick().is_empty(), "it has not waited for long");
     bench.scene.now = due;
     let waits = Control::Note(peer::Note::Waits { agents: vec![AgentId(14)] });
-    assert_eq!(told(&bench.tell(Input::Tick), LINK), [waits]);
-    assert_eq!((bench.launchers.deadline(), bench.tell(Input::Tick).is_empty()), (None, true));
-    bench.nodes.on_agent_up(AgentId(14));
-    assert!(!bench.tell(Input::NodesChanged).is_empty(), "the job starts");
+    assert_eq!(bench.tick().sent_on(LINK), [waits]);
+    assert_eq!((bench.part.launchers.deadline(), bench.tick().is_empty()), (None, true));
+    bench.part.nodes.on_agent_up(AgentId(14));
+    assert!(!bench.input(Input::NodesChanged).is_empty(), "the job starts");
 }
 
 /// `wireup run cat < file` while a node is not up yet.
 #[test]
-fn what_a_launcher_says_while_its_job_waits_comes_when_it_begins() {
+fn input_for_a_waiting_job_is_delivered_when_it_starts() {
     let mut bench = bench();
-    bench.tell(Input::Up(LINK));
-    bench.says(LINK, 1, Control::Launch(job(1).into()));
+    bench.input(Input::Up(LINK));
+    message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
     let input = |payload: &'static [u8]| {
         let payload = bytes::Bytes::from_static(payload);
         Frame { kind: Kind::Input, class: wireup_wire::frame::Class::Stdio, stream: 0, job: 1, arg: 0, payload }
     };
     for frame in [input(b"abc"), input(b"")] {
-        assert!(bench.tell(Input::Frame { link: LINK, frame }).is_empty());
+        assert!(bench.input(Input::Frame { link: LINK, frame }).is_empty());
     }
     for rows in [24, 40] {
-        bench.says(LINK, 1, Control::Resize { rows, columns: 80 });
+        message(&mut bench, LINK, 1, Control::Resize { rows, columns: 80 });
     }
-    bench.nodes.on_agent_up(AgentId(14));
-    let fx = bench.tell(Input::NodesChanged);
+    bench.part.nodes.on_agent_up(AgentId(14));
+    let fx = bench.input(Input::NodesChanged);
     let begins = fx.iter().position(|effect| matches!(effect, Effect::Early(_))).expect("the job starts");
     let later: Vec<String> = fx
         .iter()
@@ -212,13 +197,13 @@ fn what_a_launcher_says_while_its_job_waits_comes_when_it_begins() {
 }
 
 #[test]
-fn a_job_that_waits_is_ended_by_what_would_end_its_ranks() {
+fn a_waiting_job_is_ended_by_signals_that_would_end_its_ranks() {
     for (signal, ends) in [(2, true), (28, false), (18, false), (10, true)] {
         let mut bench = bench();
-        bench.tell(Input::Up(LINK));
-        bench.says(LINK, 1, Control::Launch(job(1).into()));
-        let told = told(&bench.says(LINK, 1, Control::Signal { signal }), LINK);
-        assert_eq!(matches!(told[..], [Control::Ended(_)]), ends, "{signal}: {told:?}");
-        assert_eq!(bench.launchers.deadline().is_none(), ends);
+        bench.input(Input::Up(LINK));
+        message(&mut bench, LINK, 1, Control::Launch(job(1).into()));
+        let sent = message(&mut bench, LINK, 1, Control::Signal { signal }).sent_on(LINK);
+        assert_eq!(matches!(sent[..], [Control::Ended(_)]), ends, "{signal}: {sent:?}");
+        assert_eq!(bench.part.launchers.deadline().is_none(), ends);
     }
 }

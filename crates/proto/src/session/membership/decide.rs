@@ -12,8 +12,8 @@
 //! either their link broke or the loss has not been reported yet; it is told to try again, and it is lost if its parent is still not lost
 //! when its lease ends. An awaited agent is not up: jobs wait until it is up or lost.
 
-use super::seeking::{REJOIN_NS_MAX, lease_ns};
 use super::{LiveOf, Membership};
+use super::{REJOIN_NS_MAX, lease_ns};
 use crate::io::LinkId;
 use crate::job::JobInput;
 use crate::session::inputs::{heartbeat, launchers, starter};

@@ -10,8 +10,8 @@
 //!   a launcher asks     Revive ──────────────► the root: Return ↓ to all ─► its new parent starts it as a new incarnation
 //! ```
 //!
-//! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`writer`); `follow` carries out
-//! decisions on each agent; `search` is an agent that has lost its parent (`seeking`); `nodes` is the state of nodes for launchers.
+//! `report` sends events in the subtree up to the root; `decide` is the root's part, with its log (`Writer`); `follow` carries out
+//! decisions on each agent; `search` is an agent that has lost its parent (`Seeking`); `nodes` is the state of nodes for launchers.
 //!
 //! In a session of one run no agent is lost here: a loss is reported to the jobs, which end.
 //!
@@ -25,22 +25,31 @@ mod model;
 mod nodes;
 mod report;
 mod search;
-mod seeking;
 #[cfg(test)]
 mod tests;
-mod writer;
 
 use super::inputs::membership::Input;
 use super::{Effects, Policy, Routes, View};
+use crate::io::LinkId;
 use crate::time::Instant;
 pub use nodes::Nodes;
-use seeking::Seeking;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wireup_coll::tree::Tree;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Gone, SessionSpec};
-use wireup_wire::session::SessionSnapshot;
-use writer::Writer;
+use wireup_wire::session::{Entry, SessionSnapshot};
+
+/// An agent that has not heard from the root for this long stops dialling it (ns). Chosen: enough for several attempts.
+pub const REJOIN_NS_MAX: u64 = 5_000_000_000;
+/// An attempt may take as long again, and only then do the agents below notice that they too have lost their parent (ns).
+const SEARCH_NS_MAX: u64 = 2 * REJOIN_NS_MAX;
+/// The first pause between two attempts, and the longest (ns); each is twice the previous one. Chosen: the root learns of most losses
+/// within the first.
+const PAUSE_NS: u64 = 100_000_000;
+const PAUSE_NS_MAX: u64 = 1_600_000_000;
+
+/// Number of entries kept for agents that rejoin. Chosen: more losses than occur in any session during one lease.
+const KEPT_MAX: usize = 4096;
 
 /// The newest job's number, and the jobs that may still send frames.
 pub type LiveOf<'a> = &'a dyn Fn() -> (JobId, Vec<JobId>);
@@ -137,5 +146,90 @@ impl Membership {
         let (newest, live) = live();
         let roster = &self.routes.roster;
         SessionSnapshot { root: self.root.clone(), at: roster.at(), places: roster.places(), newest, live }
+    }
+}
+
+/// How long the root waits for an agent without a parent (ns): the agent may notice late that its parent is gone, after the parent has
+/// tried in vain to reach the root, and then needs several attempts itself.
+pub fn lease_ns(view: &View<'_>) -> u64 {
+    view.session.node_timeout_ns.saturating_add(SEARCH_NS_MAX + REJOIN_NS_MAX)
+}
+
+/// An agent without a parent tries to reach the root.
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
+pub struct Seeking {
+    /// When the agent last heard from the root, or lost its parent.
+    pub heard: Instant,
+    pub again_at: Option<Instant>,
+    pause_ns: u64,
+    /// The link to the root, which has not yet confirmed the adoption.
+    pub link: Option<LinkId>,
+}
+
+impl Seeking {
+    /// The parent is lost.
+    pub fn new(now: Instant) -> Seeking {
+        Seeking { heard: now, again_at: None, pause_ns: PAUSE_NS, link: None }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.again_at
+    }
+
+    /// The root is linked. If it sends nothing it is dialled again.
+    pub fn on_reached(&mut self, now: Instant, link: LinkId) {
+        self.heard = now;
+        self.link = Some(link);
+        self.again_at = Some(now + REJOIN_NS_MAX);
+    }
+
+    pub fn pause(&mut self, now: Instant) {
+        self.again_at = Some(now + self.pause_ns);
+        self.pause_ns = PAUSE_NS_MAX.min(2 * self.pause_ns);
+    }
+}
+
+/// The root's log, and the agents for which the root waits.
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash, Debug))]
+pub struct Writer {
+    pub nodes: Nodes,
+    /// The most recent entries of the log.
+    kept: VecDeque<Entry>,
+    /// Agents that must dial the root by this time, including those that were told to try again.
+    pub leases: BTreeMap<AgentId, Instant>,
+}
+
+impl Writer {
+    pub fn new(session: &SessionSpec) -> Writer {
+        Writer { nodes: Nodes::new(session), kept: VecDeque::new(), leases: BTreeMap::new() }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.leases.values().copied().min()
+    }
+
+    /// Whether an agent is known to have started: it is up, or on its way to a new parent.
+    pub fn is_known(&self, agent: AgentId) -> bool {
+        self.nodes.is_up(agent) || self.leases.contains_key(&agent)
+    }
+
+    /// The root is an agent's new parent, and the agent must dial it by this time. Until then it is not up: no job starts there.
+    pub fn await_rejoin(&mut self, agent: AgentId, until: Instant) {
+        self.nodes.on_return(agent);
+        self.leases.insert(agent, until);
+    }
+
+    pub fn keep(&mut self, entry: Entry) {
+        self.kept.push_back(entry);
+        if self.kept.len() > KEPT_MAX {
+            self.kept.pop_front();
+        }
+    }
+
+    /// The entries after the first `at` of `all`. `None`: they are no longer kept, or never existed.
+    pub fn since(&self, at: u32, all: u32) -> Option<Vec<Entry>> {
+        let missed = all.checked_sub(at)? as usize;
+        let first = self.kept.len().checked_sub(missed)?;
+        Some(self.kept.range(first..).cloned().collect())
     }
 }

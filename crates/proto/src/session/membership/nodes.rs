@@ -75,10 +75,10 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Scene;
+    use crate::testing::Scene;
 
     #[test]
-    fn it_is_settled_when_each_is_there_or_known_to_be_missing() {
+    fn nodes_are_settled_when_each_is_up_or_lost() {
         let mut nodes = Nodes::new(&Scene::standing(0).session);
         (1..14).map(AgentId).for_each(|agent| nodes.on_agent_up(agent));
         nodes.on_agent_up(AgentId(3));

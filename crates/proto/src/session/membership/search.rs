@@ -11,8 +11,7 @@
 //! Only the root decides whether an agent is lost. An agent that reaches the root leaves when the root says so. One that cannot reach it
 //! for some seconds leaves by itself, long before the root stops waiting for the agents below it.
 
-use super::Membership;
-use super::seeking::{REJOIN_NS_MAX, Seeking};
+use super::{Membership, REJOIN_NS_MAX, Seeking};
 use crate::io::{LinkId, Output};
 use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::AgentId;

@@ -67,7 +67,7 @@ mod tests {
     const T: Instant = Instant(1_000_000_000);
 
     #[test]
-    fn words_before_the_link_breaks_are_kept_and_later_ones_end_the_wait() {
+    fn last_words_are_kept_before_the_link_breaks_and_end_the_wait_after_it() {
         let mut words = LastWords::default();
         assert_eq!(words.said(CHILD, "killed"), None);
         assert_eq!(words.take(CHILD).as_deref(), Some("killed"));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn the_wait_for_last_words_is_limited() {
         let mut words = LastWords::default();
         words.wait(T, CHILD, "its link broke".into());
         assert!(words.take_late(T).is_empty());

@@ -13,7 +13,6 @@ mod elsewhere;
 mod ends;
 mod last_words;
 mod losses;
-mod missing;
 mod probes;
 mod steps;
 #[cfg(test)]

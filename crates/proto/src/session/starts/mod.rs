@@ -1,7 +1,7 @@
 //! The remote shells of one agent: a limited number in progress at once, called again if that may help.
 //!
 //! A wish is an agent to be started, as this agent's child or on behalf of an agent below, or a host to be probed. `verdict` interprets the
-//! end of a shell, and `of_step` the messages of a batch system about a step:
+//! end of a shell, and the messages of a batch system about a step:
 //!
 //! ```text
 //!   queued ──► running ──► linked                     the shell stays as long as its agent; its end has no meaning
@@ -12,14 +12,12 @@
 //!
 //! When an agent links, all requests to start it are removed, whatever its shell reports.
 
-mod of_step;
 mod verdict;
 
 use crate::io::{ExitStatus, How, ShellId};
 use crate::time::Instant;
-pub use of_step::{is_cancelled, step_words};
 use std::collections::{BTreeMap, VecDeque};
-pub use verdict::{NEEDED, NEEDED_WORDS, last_words};
+pub use verdict::{NEEDED, NEEDED_WORDS, is_cancelled, last_words, step_words};
 use verdict::{Verdict, joined, verdict};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::{Note, RemoteShell};

@@ -13,7 +13,7 @@ const UNTIL: Instant = Instant(60_000_000_000);
 const BUSY: &str = "kex_exchange_identification: Connection closed by remote host";
 
 #[test]
-fn no_more_than_the_bound_are_under_way() {
+fn no_more_shells_than_the_limit_are_in_progress() {
     let mut starts = starts(2);
     (1..=5).for_each(|agent| starts.wish(child(agent)));
     let first = starts.next(T).unwrap().0;
@@ -27,7 +27,7 @@ fn no_more_than_the_bound_are_under_way() {
 }
 
 #[test]
-fn a_busy_host_is_called_again_after_growing_pauses_and_not_for_ever() {
+fn a_busy_host_is_called_again_after_growing_pauses_for_a_limited_time() {
     let mut starts = starts(64);
     starts.wish(child(7));
     let (mut now, mut pauses) = (T, Vec::new());
@@ -64,7 +64,7 @@ fn pauses_differ_between_agents() {
 }
 
 #[test]
-fn the_program_is_looked_for_then_sent_and_the_same_wish_goes_first() {
+fn a_call_is_repeated_first_to_look_for_the_program_and_to_send_it() {
     let mut starts = Starts::new(AgentId(0), &RemoteShell::Command(vec!["rsh".into()]), 1, None);
     starts.wish(child(1));
     starts.wish(child(2));
@@ -85,7 +85,7 @@ fn the_program_is_looked_for_then_sent_and_the_same_wish_goes_first() {
 }
 
 #[test]
-fn what_is_given_up_is_named_and_its_shells_with_it() {
+fn giving_up_returns_the_wishes_and_their_shells() {
     let mut starts = starts(2);
     (1..=3).for_each(|agent| starts.wish(child(agent)));
     let (first, second) = (starts.next(T).unwrap().0, starts.next(T).unwrap().0);

@@ -1,6 +1,8 @@
-//! Interprets the end of a remote shell: exit codes and messages of `ssh`.
+//! Interprets the end of a remote shell, by exit codes and messages of `ssh`; and a batch system's messages about a step as a whole, which
+//! are recognised by the texts in its row of the table.
 
 use crate::io::{ExitStatus, How};
+use wireup_wire::peer::Batch;
 
 /// The exit code with which a node reports that it lacks a program of this version.
 pub const NEEDED: u8 = 89;
@@ -141,6 +143,25 @@ pub fn joined(how: &str, stderr: &str) -> String {
     if said.is_empty() { how.to_owned() } else { format!("{how}: {said}") }
 }
 
+/// Whether this text reports the end of a whole step.
+pub fn is_cancelled(batch: &Batch, words: &str) -> bool {
+    words.contains(batch.cancelled)
+}
+
+/// Why an ended step has not started an agent. Batch systems print more than the errors.
+pub fn step_words(batch: &Batch, status: ExitStatus, stderr: &str) -> String {
+    if let Some(line) = stderr.lines().find(|line| is_cancelled(batch, line)) {
+        return line.split(batch.frame).nth(1).unwrap_or(line).trim().to_owned();
+    }
+    let errors: Vec<&str> = stderr.lines().filter(|line| line.contains(batch.error)).collect();
+    let said = if errors.is_empty() { stderr.to_owned() } else { errors.join("\n") };
+    match status {
+        ExitStatus::Exited(0) => joined("its step ended before its agent connected", &said),
+        ExitStatus::Exited(code) => joined(&format!("its step exited with code {code}"), &said),
+        ExitStatus::Signalled { signal, .. } => joined(&format!("its step was killed by signal {signal}"), &said),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_looked_for_and_then_sent() {
+    fn a_missing_program_is_looked_for_and_then_sent() {
         assert_eq!(exited(How::Plain, 127, "sh: wireup: not found"), Verdict::Other(How::Look));
         assert_eq!(exited(How::Plain, 126, "Exec format error"), Verdict::Other(How::Look));
         let here = format!("motd\n{NEEDED_WORDS} amd64\n");
@@ -168,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_of_that_name_is_passed_by() {
+    fn another_program_of_the_same_name_is_not_used() {
         for code in [1, 2, 87, 126, 127] {
             assert_eq!(exited(How::Look, code, "usage: wireup FILE"), Verdict::Other(How::Send), "{code}");
         }
@@ -177,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttled_sshd_is_asked_again_and_a_locked_one_is_not() {
+    fn a_throttled_sshd_is_called_again_but_a_locked_account_is_not() {
         for words in [
             "kex_exchange_identification: Connection closed by remote host\nConnection closed by 10.0.0.1 port 22",
             "kex_exchange_identification: read: Connection reset by peer",
@@ -200,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_host_key_is_told_in_a_sentence() {
+    fn a_changed_host_key_is_reported_in_one_sentence() {
         let page = "@@@@@@@\n@ WARNING @\n@@@@@@@\nSomeone could be eavesdropping\nHost key for n3 has changed.\nHost key \
             verification failed.\n";
         let told = "Host key for n3 has changed.; Host key verification failed.";
@@ -208,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_content_with_an_answer() {
+    fn a_probe_succeeds_with_any_answer_of_the_host() {
         let probe = |how, code, stderr: &str| verdict(how, ExitStatus::Exited(code), stderr, true, true, None);
         assert_eq!(probe(How::Look, 0, ""), Verdict::Reached);
         assert_eq!(probe(How::Look, NEEDED, "wireup-needed"), Verdict::Reached);
@@ -218,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_tell_what_is_known() {
+    fn the_end_of_a_shell_is_described_by_what_is_known() {
         assert_eq!(last_words(ExitStatus::Exited(255), "", true), "");
         assert_eq!(last_words(ExitStatus::Exited(255), "Killed\n", true), "Killed");
         assert_eq!(
@@ -232,5 +253,28 @@ mod tests {
     #[test]
     fn children_of_this_machine_are_not_looked_for() {
         assert!(matches!(verdict(How::Plain, ExitStatus::Exited(127), "", false, false, None), Verdict::Lost(_)));
+    }
+
+    const BATCH: Batch = Batch {
+        allocation: "an allocation",
+        job_variable: "JOB",
+        not_executable: "cannot run",
+        cancelled: "was ended",
+        frame: "==",
+        error: "E:",
+    };
+
+    #[test]
+    fn errors_of_a_step_are_found_among_other_lines() {
+        let words = step_words(&BATCH, ExitStatus::Exited(3), "hello\nE: no node\nE: no memory\n");
+        assert_eq!(words, "its step exited with code 3: E: no node; E: no memory");
+        assert_eq!(step_words(&BATCH, ExitStatus::Exited(3), "hello\n"), "its step exited with code 3: hello");
+    }
+
+    #[test]
+    fn a_cancelled_step_is_described_in_the_words_of_the_batch_system() {
+        let killed = ExitStatus::Signalled { signal: 9, core_dumped: false };
+        assert_eq!(step_words(&BATCH, killed, "E: no node\nd: == it was ended by ann ==\n"), "it was ended by ann");
+        assert_eq!(step_words(&BATCH, killed, "it was ended\n"), "it was ended");
     }
 }

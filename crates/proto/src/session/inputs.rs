@@ -1,0 +1,267 @@
+//! The inputs of each part, from the agent or from other parts.
+//!
+//! They are separate from the parts, so that an effect can name an input without one part depending on another.
+
+/// The inputs of the part that agrees on a transport which all agents must have.
+pub mod agreement {
+    use wireup_wire::ids::AgentId;
+    use wireup_wire::peer::MissingAgent;
+    use wireup_wire::route::Point;
+
+    pub enum Input {
+        /// Check for the transport on these children and this agent, if it was requested and that has not been done.
+        Ask(Vec<AgentId>),
+        /// The same for all current children.
+        AskAll,
+        /// This agent has opened the transport, or failed to.
+        Opened(Result<Point, String>),
+        /// A child's whole subtree has checked.
+        Looked { branch: AgentId, missing: Option<MissingAgent> },
+        /// Agents are lost: do not wait for them.
+        Lost,
+        /// Tell a child that links late about the decision.
+        Tell(AgentId),
+        /// The root has decided.
+        Decided(bool),
+    }
+}
+
+/// The inputs of the part that keeps frames for jobs that are not here.
+pub mod early {
+    use crate::session::Begin;
+    use wireup_wire::frame::Frame;
+    use wireup_wire::ids::{AgentId, JobId};
+
+    pub enum Input {
+        /// A frame from another agent, anywhere in the tree.
+        Frame { from: AgentId, frame: Frame },
+        /// Of the jobs up to `newest` only these may still send frames.
+        Live { newest: JobId, live: Vec<JobId> },
+        /// A job of a standing session arrives from the parent; at the root, with the jobs that are live now.
+        Start { begin: Box<Begin>, live: Option<(JobId, Vec<JobId>)> },
+        /// A job has started here.
+        Begun(JobId),
+        /// A job that is not here has ended on all nodes.
+        Over(JobId),
+        /// At the root: a job has ended on all nodes.
+        OverEverywhere(JobId),
+        /// A frame of a job was handled: if the job has ended, keep nothing of it.
+        ForgetIfOver(JobId),
+    }
+}
+
+/// The inputs of the part that monitors neighbours.
+pub mod heartbeat {
+    use wireup_wire::ids::AgentId;
+
+    /// A neighbour in the tree.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Side {
+        Above,
+        Below(AgentId),
+    }
+
+    pub enum Input {
+        /// A neighbour asks whether this agent is alive.
+        Asked(Side),
+        /// A neighbour answers that it is alive.
+        Answered(Side),
+        JobBegun,
+        /// At the root: whether nodes are starting.
+        Starting(bool),
+        Tick,
+    }
+}
+
+/// The inputs of the part that serves the launchers of a standing session.
+pub mod launchers {
+    use crate::io::LinkId;
+    use wireup_wire::frame::Frame;
+    use wireup_wire::ids::{AgentId, JobId};
+    use wireup_wire::peer::Control;
+
+    pub enum Input {
+        Up(LinkId),
+        Down(LinkId),
+        /// A frame that is not a control message.
+        Frame {
+            link: LinkId,
+            frame: Frame,
+        },
+        Said {
+            link: LinkId,
+            job: JobId,
+            message: Box<Control>,
+        },
+        /// All frames of one read have been handled.
+        Answer(LinkId),
+        /// A link is about to be closed because of this problem.
+        Refuse {
+            link: LinkId,
+            problem: String,
+        },
+        /// The state of some nodes has changed.
+        NodesChanged,
+        /// Agents below this one in the original tree may not have received jobs that were started before.
+        StartAgain(AgentId),
+        /// A job has ended everywhere. `traces`: agents that may still store something of it.
+        JobOver {
+            job: JobId,
+            traces: Option<Vec<AgentId>>,
+        },
+        /// End the session: first its jobs, then its agents.
+        EndSession {
+            reason: String,
+        },
+        EndIfIdle,
+        Tick,
+    }
+}
+
+/// The inputs of the membership part.
+pub mod membership {
+    use crate::io::LinkId;
+    use wireup_wire::ids::AgentId;
+    use wireup_wire::peer::{Gone, MissingAgent, Rejoin};
+    use wireup_wire::session::Log;
+
+    pub enum Input {
+        /// The session starts on this agent: start the children.
+        Begin,
+        /// A child has linked.
+        Linked(AgentId),
+        /// A child reports that these agents of its subtree are linked, with their incarnations.
+        Here {
+            branch: AgentId,
+            agents: Vec<(AgentId, u32)>,
+        },
+        /// This agent has observed that a child, or another agent that it is responsible for, is gone or missing.
+        ReportLost(MissingAgent),
+        /// A child forwards that these agents are gone.
+        Gone {
+            branch: AgentId,
+            gone: Vec<Gone>,
+        },
+        /// The root's decisions.
+        Log(Log),
+        /// At the root: a launcher requests all nodes.
+        Revive,
+        /// The parent is linked: the first one, or the root in its place.
+        ParentUp,
+        /// The link to the parent broke, or the one to the root that was to adopt this agent.
+        ParentLost,
+        /// The root is linked; it has not yet confirmed that it adopts this agent.
+        RootReached(LinkId),
+        /// The root cannot be reached.
+        RejoinFailed,
+        /// An agent that has lost its parent has dialled this one.
+        Rejoin {
+            link: LinkId,
+            agent: AgentId,
+            rejoin: Rejoin,
+        },
+        Tick,
+    }
+}
+
+/// The inputs of the part that starts an agent's children.
+pub mod starter {
+    use crate::io::{ExitStatus, ShellId};
+    use crate::session::Begin;
+    use crate::session::starter::{FailedTask, Step};
+    use crate::session::starts::Wish;
+    use wireup_wire::ids::AgentId;
+    use wireup_wire::peer::{MissingAgent, Note, SpawnError};
+
+    pub enum Input {
+        /// A job starts: start the children that it needs, or send it to them.
+        Launch {
+            begin: Box<Begin>,
+            children: Vec<AgentId>,
+        },
+        /// Start a child.
+        Start(AgentId),
+        /// A new start time, because a job was launched.
+        NewTime,
+        /// The same, and children may ask again, because lost agents are started.
+        Anew,
+        /// Start these agents of a standing session by a step, if the session uses steps.
+        CallStep(Vec<AgentId>),
+        /// Call as many remote shells as allowed.
+        CallShells,
+        /// A child is linked; with the address at this end, for messages.
+        Up {
+            child: AgentId,
+            local: String,
+        },
+        /// An agent has become a child because its parent is lost.
+        Adopted(AgentId),
+        LinkDown {
+            child: AgentId,
+            problem: String,
+        },
+        /// The root has decided that a child is lost.
+        Lost(AgentId),
+        /// A child does not answer: do not send later jobs to it.
+        Dropped(AgentId),
+        ShellExited {
+            shell: ShellId,
+            status: ExitStatus,
+            stderr: String,
+        },
+        ShellFailed {
+            shell: ShellId,
+            error: SpawnError,
+        },
+        StepTold {
+            shell: ShellId,
+            agent: AgentId,
+            problem: Option<String>,
+        },
+        /// The parent's start time ends earlier than this agent's, which counts from its own start.
+        TimeLeft(u64),
+        /// No ancestor could start it.
+        NotStarted(MissingAgent),
+        /// The result of a probe by an ancestor.
+        Probed {
+            agent: AgentId,
+            asker: AgentId,
+            problem: Option<String>,
+        },
+        /// A child requests the start of an agent in its subtree.
+        StartFor {
+            wish: Wish,
+            branch: AgentId,
+            problem: String,
+        },
+        /// An agent in a child's subtree requests a probe of a host below it.
+        ProbeFor {
+            branch: AgentId,
+            agent: AgentId,
+            asker: AgentId,
+        },
+        /// A child's note, to be forwarded towards the root.
+        Note {
+            branch: AgentId,
+            note: Note,
+        },
+        /// If all jobs are being ended, or there are none, call no more shells.
+        StopIfEnding,
+        Tick,
+        /// Continues an operation of the part after the effects of its previous step.
+        Next(Next),
+    }
+
+    /// A further step of a longer operation.
+    pub enum Next {
+        TasksLost(Vec<FailedTask>),
+        TaskLost { agent: AgentId, problem: String },
+        TaskKnown(AgentId),
+        EndStep { step: Step, words: String },
+        EndTasks { step: Step, words: String },
+        CheckLate,
+        Late(AgentId),
+        CheckSuspects,
+        CheckLastWords,
+    }
+}

@@ -1,0 +1,339 @@
+//! A session of whole agents with one job: starts the agents, carries their frames to each other, and runs the ranks.
+//!
+//! The test is the launcher and the ranks' programs. Messages arrive in the order in which they were sent, or in any order that links allow.
+
+use super::agent::TestAgent;
+use super::specs::{T, job_on, session};
+use super::transit::{Dice, Transit};
+use crate::io::{ExitStatus, Input, LinkId, Output, Peer, Stream};
+use crate::memory::{Content, ShareId};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use wireup_wire::frame::{Class, Frame};
+use wireup_wire::ids::{AgentId, JobId, LocalRank};
+use wireup_wire::job::{JobOptions, JobSpec};
+use wireup_wire::peer::{self, Cause, Control, SessionSpec, StallReport};
+
+const LAUNCHER: LinkId = LinkId(u32::MAX);
+
+/// How long a message takes.
+const DELAY_NS: u64 = 1000;
+
+/// How many of a thousand requests to a driver fail.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Faults {
+    pub dials: usize,
+    pub listens: usize,
+}
+
+/// A way on which order is kept: to one end of a link, or a driver's answer to one request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Path {
+    Link(usize, usize),
+    Driver(u32),
+}
+
+pub struct Link {
+    pub ends: [u32; 2],
+    /// It is beside the tree.
+    pub is_direct: bool,
+    pub is_cut: bool,
+}
+
+pub struct Net {
+    pub now: Instant,
+    pub agents: Vec<Option<TestAgent>>,
+    pub links: Vec<Link>,
+    /// Inputs, with the agents that receive them.
+    transit: Transit<Path, (u32, Input)>,
+    requests: u32,
+    pub faults: Faults,
+    pub dice: Dice,
+    /// Messages to the launcher.
+    pub reports: Vec<Control>,
+    /// Payload bytes of the exchange class on all links.
+    pub exchange_bytes: usize,
+    ppn: u32,
+    replies: BTreeMap<u32, String>,
+    /// The outputs about memory that ranks read.
+    pub memory: Vec<Output>,
+    /// Which requests for memory fail.
+    pub memory_fails: fn(&Content) -> bool,
+    /// The memory named by each reply to an allgather or to a request for segments.
+    pub named_memory: Vec<Vec<ShareId>>,
+}
+
+impl Net {
+    /// Starts the root, with a job that has the same number of ranks on each agent. No message has arrived yet.
+    pub fn new(session: SessionSpec, job: JobSpec, faults: Faults, seed: u64) -> Net {
+        let mut net = Net {
+            now: T,
+            agents: session.agents.iter().map(|_| None).collect(),
+            links: Vec::new(),
+            transit: Transit::default(),
+            requests: 0,
+            faults,
+            dice: Dice(seed),
+            reports: Vec::new(),
+            exchange_bytes: 0,
+            ppn: job.blocks[0].ppn,
+            replies: BTreeMap::new(),
+            memory: Vec::new(),
+            memory_fails: |_| false,
+            named_memory: Vec::new(),
+        };
+        net.answer(0, Input::LinkUp { link: LAUNCHER, peer: Peer::Launcher, local: String::new() });
+        net.start(0, session, vec![job]);
+        net
+    }
+
+    /// Agents in a binary tree with `ppn` ranks each, all running.
+    pub fn running(agents: u32, ppn: u32, change: impl FnOnce(&mut JobOptions)) -> Net {
+        let mut job = job_on(1, 0..agents, ppn);
+        change(&mut job.options);
+        let mut net = Net::new(session(agents), job, Faults::default(), 0);
+        net.settle();
+        assert!(net.agents.iter().all(Option::is_some));
+        net
+    }
+
+    fn start(&mut self, me: u32, session: SessionSpec, jobs: Vec<JobSpec>) {
+        let mut agent = TestAgent::start(me, session, self.now);
+        for job in jobs {
+            agent.launch(job);
+        }
+        self.agents[me as usize] = Some(agent);
+        self.perform(me);
+    }
+
+    /// Lets an agent do something now, and carries out its outputs.
+    pub fn act(&mut self, me: u32, act: impl FnOnce(&mut TestAgent)) {
+        let agent = self.agents[me as usize].as_mut().expect("the agent was started");
+        agent.now = self.now;
+        act(agent);
+        self.perform(me);
+    }
+
+    fn input(&mut self, me: u32, input: Input) {
+        self.act(me, |agent| {
+            agent.handle(input);
+        });
+    }
+
+    /// Delivers one message of any path; `false`: none is in transit.
+    pub fn deliver_any(&mut self) -> bool {
+        let next = self.transit.any(&mut self.dice);
+        self.deliver(next)
+    }
+
+    /// Delivers all messages in the order in which they were sent.
+    pub fn settle(&mut self) {
+        loop {
+            let next = self.transit.first();
+            if !self.deliver(next) {
+                return;
+            }
+        }
+    }
+
+    fn deliver(&mut self, next: Option<(Path, (u32, Input))>) -> bool {
+        let Some((_, (agent, input))) = next else { return false };
+        self.now = self.now + DELAY_NS;
+        self.input(agent, input);
+        true
+    }
+
+    /// All agents notice that time has passed.
+    pub fn pass(&mut self, ns: u64) {
+        self.now = self.now + ns;
+        for agent in 0..self.agents.len() {
+            if self.agents[agent].is_some() {
+                self.input(agent as u32, Input::Tick);
+            }
+        }
+    }
+
+    /// Breaks a random link beside the tree: everything in transit from some point on is lost.
+    pub fn cut_any(&mut self) {
+        let is_open = |at: &usize| self.links[*at].is_direct && !self.links[*at].is_cut;
+        let open: Vec<usize> = (0..self.links.len()).filter(is_open).collect();
+        if open.is_empty() {
+            return;
+        }
+        let at = open[self.dice.below(open.len())];
+        self.links[at].is_cut = true;
+        for end in [0, 1] {
+            let path = Path::Link(at, end);
+            // The event that the link came up is kept.
+            let keep = 1 + self.dice.below(self.transit.len(path) + 1);
+            self.transit.truncate(path, keep);
+            self.push_down(at, end);
+        }
+    }
+
+    fn push_down(&mut self, at: usize, end: usize) {
+        let down = Input::LinkDown { link: LinkId(at as u32), problem: "cut".into() };
+        self.transit.push(Path::Link(at, end), (self.links[at].ends[end], down));
+    }
+
+    fn connect(&mut self, ends: [u32; 2], peers: [Peer; 2], is_direct: bool) {
+        let (at, link) = (self.links.len(), LinkId(self.links.len() as u32));
+        self.links.push(Link { ends, is_direct, is_cut: false });
+        for (end, peer) in peers.into_iter().enumerate() {
+            let up = Input::LinkUp { link, peer, local: String::new() };
+            self.transit.push(Path::Link(at, end), (ends[end], up));
+        }
+    }
+
+    /// The driver of an agent answers a request.
+    fn answer(&mut self, me: u32, input: Input) {
+        self.requests += 1;
+        self.transit.push(Path::Driver(self.requests), (me, input));
+    }
+
+    /// Carries out an agent's outputs.
+    fn perform(&mut self, me: u32) {
+        while let Some(output) = self.agents[me as usize].as_mut().and_then(|agent| agent.poll()) {
+            self.carry_out(me, output);
+        }
+    }
+
+    fn carry_out(&mut self, me: u32, output: Output) {
+        match output {
+            Output::StartAgent { agent, bootstrap: Some(bootstrap), .. } => {
+                self.start(agent.0, bootstrap.session, bootstrap.jobs);
+                self.connect([me, agent.0], [Peer::Child { agent, incarnation: 0 }, Peer::Parent], false);
+            }
+            Output::Listen => {
+                let input = match self.dice.hits(self.faults.listens) {
+                    true => Input::ListenFailed { problem: "it cannot listen".into() },
+                    false => Input::Listening { addresses: vec![format!("a{me}")] },
+                };
+                self.answer(me, input);
+            }
+            Output::Dial { agent, addresses, .. } => {
+                assert_eq!(addresses, [format!("a{agent}")]);
+                match self.dice.hits(self.faults.dials) {
+                    true => self.answer(me, Input::DialFailed { agent, problem: "refused".into() }),
+                    false => {
+                        self.connect([agent.0, me], [Peer::Direct(AgentId(me)), Peer::Direct(agent)], true);
+                    }
+                }
+            }
+            Output::Send { link: LAUNCHER, frame } => self.reports.extend(peer::decode::<Control>(&frame.payload)),
+            Output::Send { link, frame } => self.send(me, link, frame),
+            Output::CloseLink { link } if link != LAUNCHER => self.close(me, link),
+            Output::Spawn(plan) => {
+                for rank in &plan.ranks {
+                    let (local, pid) = (rank.local, 100 + rank.rank.0);
+                    self.answer(me, Input::ChildStarted { job: plan.job, local, pid, spawn_ns: 1, exec_ns: 2 });
+                }
+            }
+            Output::Share { job, share, ref content } => {
+                if (self.memory_fails)(content) {
+                    self.answer(me, Input::ShareFailed { job, share, problem: "there is no memory".into() });
+                } else if matches!(content, Content::Slots { .. }) {
+                    self.answer(me, Input::Shared { job, share });
+                }
+                self.memory.push(output);
+            }
+            Output::WriteSlot { .. } | Output::Unshare { .. } => self.memory.push(output),
+            Output::Reply { local, bytes, shares, .. } => {
+                if bytes.windows(7).any(|name| name == b"wireup-") {
+                    self.named_memory.push(shares);
+                }
+                let replies = self.replies.entry(me * self.ppn + u32::from(local.0)).or_default();
+                replies.push_str(std::str::from_utf8(&bytes).expect("replies in these tests are text"));
+            }
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, me: u32, link: LinkId, frame: Frame) {
+        if frame.class == Class::Exchange {
+            self.exchange_bytes += frame.payload.len();
+        }
+        let Link { ends, is_cut, .. } = self.links[link.0 as usize];
+        let end = usize::from(ends[0] == me);
+        if !is_cut {
+            for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload] {
+                let path = Path::Link(link.0 as usize, end);
+                self.transit.push(path, (ends[end], Input::LinkBytes { link, bytes }));
+            }
+        }
+    }
+
+    fn close(&mut self, me: u32, link: LinkId) {
+        let at = link.0 as usize;
+        let own = usize::from(self.links[at].ends[1] == me);
+        self.transit.truncate(Path::Link(at, own), 0);
+        if !std::mem::replace(&mut self.links[at].is_cut, true) {
+            self.push_down(at, 1 - own);
+        }
+    }
+}
+
+/// Ranks: each call delivers all messages.
+impl Net {
+    fn place(&self, rank: u32) -> (u32, LocalRank) {
+        (rank / self.ppn, LocalRank((rank % self.ppn) as u16))
+    }
+
+    /// A rank sends a request; one that ends with `;` is framed as PMI-2. Returns what the rank has received since the last call.
+    pub fn request(&mut self, rank: u32, request: &str) -> String {
+        let text = match request.starts_with("cmd=") && request.ends_with(';') {
+            true => format!("{:>6}{request}", request.len()),
+            false => format!("{request}\n"),
+        };
+        let (agent, local) = self.place(rank);
+        self.answer(agent, Input::ClientBytes { job: JobId(1), local, bytes: text.into() });
+        self.settle();
+        self.replies(rank)
+    }
+
+    /// What a rank has received since the last call.
+    pub fn replies(&mut self, rank: u32) -> String {
+        self.replies.remove(&rank).unwrap_or_default()
+    }
+
+    /// All ranks send the request; returns all replies.
+    pub fn request_all(&mut self, request: &str) -> Vec<String> {
+        let count = self.agents.len() as u32 * self.ppn;
+        for rank in 0..count {
+            let replies = self.request(rank, request);
+            self.replies.insert(rank, replies);
+        }
+        (0..count).map(|rank| self.replies(rank)).collect()
+    }
+
+    /// A rank exits.
+    pub fn exit(&mut self, rank: u32, code: u8) {
+        let ((agent, local), job) = (self.place(rank), JobId(1));
+        self.answer(agent, Input::ClientGone { job, local });
+        for stream in [Stream::Out, Stream::Err] {
+            self.answer(agent, Input::StdioClosed { job, local, stream });
+        }
+        self.answer(agent, Input::ChildExited { job, local, status: ExitStatus::Exited(code) });
+        self.settle();
+    }
+
+    pub fn pass_and_settle(&mut self, ns: u64) {
+        self.pass(ns);
+        self.settle();
+    }
+
+    /// The failures that the launcher was sent.
+    pub fn failures(&self) -> Vec<Cause> {
+        let failure = |report: &Control| match report {
+            Control::Failed(failure) => Some(failure.cause.clone()),
+            _ => None,
+        };
+        self.reports.iter().filter_map(failure).collect()
+    }
+
+    pub fn stalls(&self) -> Vec<&StallReport> {
+        let stalls = self.reports.iter();
+        stalls.filter_map(|report| if let Control::Stall(stall) = report { Some(stall) } else { None }).collect()
+    }
+}

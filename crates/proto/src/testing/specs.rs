@@ -1,0 +1,136 @@
+//! Sessions and jobs as tests need them, and what several tests count the same way.
+
+use crate::job::JobTree;
+use crate::job::facts::Facts;
+use crate::time::Instant;
+use wireup_coll::mapping::{Mapping, by_slot};
+use wireup_coll::tree::Tree;
+use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
+use wireup_wire::job::{AppSpec, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::peer::{AgentSpec, Departed, RemoteShell, SessionSpec};
+
+pub const T: Instant = Instant(5_000_000_000);
+pub const SECOND: u64 = 1_000_000_000;
+
+/// A session of one run: a tree with fan-out 2, started by `ssh`.
+pub fn session(agents: u32) -> SessionSpec {
+    SessionSpec {
+        name: "s".into(),
+        fanout: 2,
+        agents: (0..agents).map(|agent| AgentSpec { host: format!("n{agent}") }).collect(),
+        remote_shell: RemoteShell::Ssh(vec!["ssh".into()]),
+        shells_max: 64,
+        program: "wireup".into(),
+        start_timeout_ns: 60 * SECOND,
+        node_timeout_ns: 30 * SECOND,
+        ..SessionSpec::default()
+    }
+}
+
+pub fn standing(session: SessionSpec) -> SessionSpec {
+    SessionSpec { standing: Some(Default::default()), ..session }
+}
+
+pub fn local(session: SessionSpec) -> SessionSpec {
+    SessionSpec { remote_shell: RemoteShell::Local, ..session }
+}
+
+pub fn by_step(session: SessionSpec) -> SessionSpec {
+    SessionSpec { remote_shell: RemoteShell::Srun(vec!["srun".into()]), ..session }
+}
+
+/// A job with one rank on each of seven agents.
+pub fn job(id: u32) -> JobSpec {
+    job_on(id, 0..7, 1)
+}
+
+/// A job of one rank, on the root's node, which reads standard input.
+pub fn small_job(id: u32) -> JobSpec {
+    let mut spec = job_on(id, [0], 1);
+    spec.options.stdin = StdinTarget::All;
+    spec
+}
+
+/// A job with `ppn` ranks on each of these agents.
+pub fn job_on(id: u32, agents: impl IntoIterator<Item = u32>, ppn: u32) -> JobSpec {
+    let node = |agent| NodeSpec { agent: AgentId(agent), name: format!("n{agent}"), shared: false };
+    let nodes: Vec<NodeSpec> = agents.into_iter().map(node).collect();
+    let count = nodes.len() as u32;
+    JobSpec {
+        job: JobId(id),
+        nspace: format!("s-{id}"),
+        nodes,
+        blocks: vec![Block { first_node: 0, nodes: count, ppn }],
+        apps: vec![AppSpec { ranks: count * ppn, argv: vec![b"a".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
+        env: Vec::new(),
+        options: JobOptions { line_buffered: true, kill_grace_ns: SECOND, ..JobOptions::default() },
+    }
+}
+
+/// A rank that has left after finalizing, before it entered any collective.
+pub fn departed(rank: u32) -> Departed {
+    Departed {
+        rank: Rank(rank),
+        pid: 7,
+        node: NodeId(0),
+        epoch: Epoch(0),
+        modex_epoch: Epoch(0),
+        finalized: true,
+        deserted: false,
+        exit: Some(0),
+    }
+}
+
+impl Facts {
+    /// A job on this many nodes of one tree with fan-out 2, as known to agent `me`.
+    pub fn for_test(nodes: u32, ppn: u32, me: u32) -> Facts {
+        Facts::for_test_of(nodes, ppn, me, PmiFlavour::default())
+    }
+
+    /// The same, with this interface for its ranks.
+    pub fn for_test_of(nodes: u32, ppn: u32, me: u32, pmi: PmiFlavour) -> Facts {
+        let mut spec = job_on(1, 0..nodes, ppn);
+        spec.options.pmi = pmi;
+        let mapping = Mapping::new(&spec.blocks, spec.job_size(), nodes).expect("all ranks are placed");
+        Facts::new(spec.into(), &mapping, AgentId(me), JobTree::whole(AgentId(me), Tree::new(nodes, 2)))
+    }
+}
+
+/// The nodes of a job, which are the agents of a session in the same order, and their ranks.
+pub struct Topology {
+    pub tree: Tree,
+    pub mapping: Mapping,
+}
+
+impl Topology {
+    /// `slots`: number of ranks on each node.
+    pub fn new(slots: &[u32], fanout: u32) -> Topology {
+        let (count, size) = (slots.len() as u32, slots.iter().sum());
+        let mapping = Mapping::new(&by_slot(slots, size), size, count).expect("all ranks are placed");
+        Topology { tree: Tree::new(count, fanout), mapping }
+    }
+
+    /// The children of a node with ranks in their subtrees.
+    pub fn children(&self, node: usize) -> Vec<usize> {
+        let has_ranks = |child: &AgentId| self.tree.subtree(*child).any(|below| self.local_size(below.index()) > 0);
+        self.tree.children(AgentId(node as u32)).map(AgentId).filter(has_ranks).map(AgentId::index).collect()
+    }
+
+    /// The index of a node among the children of its parent.
+    pub fn child_index(&self, parent: usize, child: usize) -> Option<usize> {
+        self.children(parent).iter().position(|one| *one == child)
+    }
+
+    pub fn parent(&self, node: usize) -> usize {
+        self.tree.parent(AgentId(node as u32)).expect("it is not the root").index()
+    }
+
+    pub fn local_size(&self, node: usize) -> u32 {
+        self.mapping.local_size(NodeId(node as u32))
+    }
+
+    pub fn place(&self, rank: u32) -> (usize, wireup_wire::ids::LocalRank) {
+        let (node, local) = self.mapping.place(Rank(rank)).expect("the job has this rank");
+        (node.index(), local)
+    }
+}
