@@ -5,6 +5,7 @@ mod requests;
 
 use crate::clock::Event;
 use crate::configs;
+use crate::fault_injection::Culprit;
 use crate::jobs::job_spec;
 use crate::net::{Arrival, End, Sort};
 use crate::workload;
@@ -330,6 +331,7 @@ impl World {
             self.launcher_gone(launcher, LauncherState::Killed);
             if let Some(job) = job {
                 self.expect_losses_of(job);
+                self.jobs[job as usize].checks.blame(Culprit::Launcher, false);
             }
             self.net.kill_end(&mut self.clock, link, 0);
         }
