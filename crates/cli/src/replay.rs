@@ -8,7 +8,7 @@ use std::path::Path;
 use wireup_flags::{Command, Line, Words};
 use wireup_node::record::{Entry, Recording};
 use wireup_proto::AgentConfig;
-use wireup_sim::replay::{ReplayReport, Told, replay};
+use wireup_sim::replay::{Recorded, ReplayReport, replay};
 
 pub const COMMAND: Command = Command {
     name: "replay",
@@ -46,28 +46,28 @@ fn play(path: &Path) -> std::io::Result<(String, bool)> {
     let recording = Recording::open(path)?;
     let header = recording.header.clone();
     let config = AgentConfig::from(header.clone());
-    let told = recording.map(|entry| {
+    let inputs = recording.map(|entry| {
         entry.map(|entry| match entry {
-            Entry::Begin(now) => Told::Begin(now),
-            Entry::Launch(now, job) => Told::Launch(now, job),
-            Entry::Input(now, input) => Told::Input(now, input),
-            Entry::Asked(digest) => Told::Asked(digest),
+            Entry::Begin(now) => Recorded::Begin(now),
+            Entry::Launch(now, job) => Recorded::Launch(now, job),
+            Entry::Input(now, input) => Recorded::Input(now, input),
+            Entry::Asked(digest) => Recorded::Asked(digest),
         })
     });
-    let told: Vec<Told> = told.collect::<Result<_, _>>()?;
-    let report = replay(config, told.into_iter());
+    let inputs: Vec<Recorded> = inputs.collect::<Result<_, _>>()?;
+    let report = replay(config, inputs.into_iter());
     Ok((line(header.agent.0, &report), report.differs_after.is_none()))
 }
 
 fn line(agent: u32, report: &ReplayReport) -> String {
-    let ReplayReport { told, digest, left, differs_after } = report;
+    let ReplayReport { inputs, digest, left, differs_after } = report;
     let end = if *left { "exited" } else { "did not exit" };
     let verdict = match differs_after {
         None => "the same as recorded".to_owned(),
-        Some(told) => format!("DIFFERS from the recording after {told} inputs"),
+        Some(inputs) => format!("DIFFERS from the recording after {inputs} inputs"),
     };
     format!(
-        "agent {agent}: {told} inputs, {} outputs, digest {:016x}, {end}; {verdict}",
+        "agent {agent}: {inputs} inputs, {} outputs, digest {:016x}, {end}; {verdict}",
         digest.outputs,
         digest.value()
     )

@@ -1,26 +1,28 @@
 //! The rules that hold in every run.
 //!
 //! `collectives`: each completes once, and only after all ranks have entered it. `teams`: the same for group barriers. `quiet`: agents keep
-//! nothing of completed collectives. `bounds`: credit and buffers. `output`: every line arrives whole, once, in order. This file: who may
-//! be blamed for a failure, and what is left at the end.
+//! nothing of completed collectives. `bounds`: credit and buffers. `output`: every line arrives whole, once, in order. `idle`: a session
+//! keeps nothing of jobs that are over. This file: who may be blamed for a failure, and what is left at the end.
 
 pub mod bounds;
 pub mod collectives;
 pub mod ending;
+mod idle;
 pub mod missing;
 pub mod modex;
 pub mod output;
 pub mod quiet;
 pub mod teams;
 
-use crate::faults::Culprit;
-use crate::spec::WorldSpec;
+use crate::fault_injection::Culprit;
+use crate::spec::JobPlan;
 use bounds::Bounds;
 use collectives::Collectives;
 use modex::ModexCheck;
 use output::OutputCheck;
 use std::collections::BTreeMap;
 use teams::Teams;
+use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::peer::{Cause, Failure};
 
@@ -29,51 +31,46 @@ const PROBLEMS_MAX: usize = 16;
 /// The most send times that are kept: enough for all frames of a small world.
 const EXCHANGE_TIMES_MAX: usize = 4096;
 
-/// All checkers of a run and their results.
-pub struct Checks {
+/// The checkers of one job and their results.
+pub struct JobChecks {
     pub collectives: Collectives,
     pub teams: Teams,
     pub modex: ModexCheck,
-    pub bounds: Bounds,
     pub output: OutputCheck,
     pub notices: Vec<Notice>,
-    pub suspended: u32,
-    /// The user sent a signal: ranks that catch it may exit normally.
+    /// The user sent a signal or ended the job: ranks that catch it may exit normally.
     pub interrupted: bool,
+    /// Who may be named by a failure, and whether the job must fail because of it.
+    pub culprits: BTreeMap<Culprit, bool>,
+    /// Its launcher has left.
+    pub has_ended: bool,
+}
+
+/// The checkers of a whole world and their results.
+#[derive(Default)]
+pub struct Checks {
+    pub bounds: Bounds,
     /// Ranks that ran, values that were read, faults that happened.
     pub started: u32,
     pub gets: u64,
     pub strikes: u32,
+    /// Bytes of standard input that ranks read, and pieces of memory that agents passed to them.
+    pub stdin_bytes: u64,
+    pub shared: u64,
     /// When the first frames of the exchange class were sent (ns from the start).
     pub exchange_ns: Vec<u64>,
     /// How often nothing was in progress, so that the state kept by agents was checked.
     pub quiet: u32,
-    /// Who may be named by a failure, and whether the job must fail because of it.
-    pub culprits: BTreeMap<Culprit, bool>,
+    /// The most processes of one agent that existed at the same time.
+    pub copies_most: usize,
+    /// Nodes that were up, and nodes that were lost, when the session ended.
+    pub nodes: Option<(usize, usize)>,
+    /// What agents kept when nothing was in progress.
+    pub holds: Vec<Holds>,
     pub problems: Vec<String>,
 }
 
 impl Checks {
-    pub fn new(spec: &WorldSpec) -> Self {
-        Checks {
-            collectives: Collectives::new(spec.job_size()),
-            teams: Teams::default(),
-            modex: ModexCheck::default(),
-            bounds: Bounds::default(),
-            output: OutputCheck::new(spec),
-            notices: Vec::new(),
-            suspended: 0,
-            interrupted: false,
-            started: 0,
-            gets: 0,
-            strikes: 0,
-            exchange_ns: Vec::new(),
-            quiet: 0,
-            culprits: BTreeMap::new(),
-            problems: Vec::new(),
-        }
-    }
-
     pub fn problem(&mut self, problem: String) {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(problem);
@@ -88,6 +85,44 @@ impl Checks {
         if self.exchange_ns.len() < EXCHANGE_TIMES_MAX {
             self.exchange_ns.push(at_ns);
         }
+    }
+}
+
+impl JobChecks {
+    /// `first_proc`: the number of its first rank among those of all jobs.
+    pub fn new(plan: &JobPlan, first_proc: u32) -> Self {
+        let timeout = plan.timeout_ns.map(|_| (Culprit::Launcher, false));
+        JobChecks {
+            collectives: Collectives::new(plan.size()),
+            teams: Teams::default(),
+            modex: ModexCheck::default(),
+            output: OutputCheck::new(plan, first_proc),
+            notices: Vec::new(),
+            interrupted: false,
+            culprits: timeout.into_iter().collect(),
+            has_ended: false,
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Why the job failed. If it could not go on for a reason that none of its nodes reports, the reason comes with its end.
+    pub fn failure(&self) -> Option<&Failure> {
+        let failed = self.notices.iter().find_map(|notice| match notice {
+            Notice::Failed(failure) => Some(failure),
+            _ => None,
+        });
+        let ended = self.notices.iter().find_map(|notice| match notice {
+            Notice::Ended(ended) => ended.failure.as_ref(),
+            _ => None,
+        });
+        failed.or(ended)
+    }
+
+    pub fn has_succeeded(&self) -> bool {
+        self.failure().is_none() && self.notices.iter().any(|notice| matches!(notice, Notice::Ended(_)))
     }
 
     pub fn notice(&mut self, notice: Notice) {

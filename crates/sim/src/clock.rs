@@ -20,36 +20,42 @@ pub enum Event {
     Task(u32, u32),
     /// The next message of a step reaches the root.
     StepSays(u32),
-    /// A task receives the listening address of another agent.
+    /// A task receives the listening address of another agent: the process, and that agent.
     TaskReads(u32, u32),
     /// A task has waited too long for the address of its parent.
     TaskWaited(u32),
     /// The remaining tasks of a step are killed.
     StepKilled(u32),
-    /// An agent has reached its parent and proved the secret.
+    /// A process of an agent has reached its parent and proved the secret. In the following the number is that of a process, too.
     AgentLink(u32),
     /// An agent's driver listens for other agents.
     AgentListens(u32),
     TransportOpened(u32),
-    /// A dial for a direct link has succeeded or failed.
-    DirectLink(u32, u32),
     /// The caller of a remote shell learns that it ended.
     CallEnded(u32),
     /// An agent's driver carries out the outputs of its machine.
     AgentTurn(u32),
     AgentTick(u32),
-    /// The next report of an agent's keeper.
+    /// A stopped agent continues.
+    AgentContinues(u32),
+    /// Something that was put off: an index into the world's list.
+    Later(u32),
+    /// The next report of the keeper of a job's ranks on one node.
     KeeperReport(u32),
     /// A lane of a link may send its next frame.
     LinkFree(u32, u8),
     LinkArrive(u32, u8),
     /// The receiver of a lane has received nothing for too long.
     LinkSilent(u32, u8),
-    LauncherTurn,
-    LauncherTick,
-    LauncherWritten,
-    LauncherStdin,
-    TerminalResumes,
+    /// The launcher of the job with this plan attaches.
+    LauncherAttaches(u32),
+    LauncherLaunches(u32),
+    LauncherDies(u32),
+    LauncherTurn(u32),
+    LauncherTick(u32),
+    LauncherWritten(u32),
+    LauncherStdin(u32),
+    TerminalResumes(u32),
     /// A rank does the next step of its script.
     RankStep(u32),
     /// The next bytes from a rank reach its agent.
@@ -65,8 +71,6 @@ pub enum Event {
     ServerSpeaks(u32),
     ServerHears(u32),
     Fault(u32),
-    /// The next planned action of a world of sessions: an index into its list.
-    Planned(u32),
 }
 
 /// An event with its time. Two of them are equal if their keys are, which never happens.
@@ -163,7 +167,7 @@ mod tests {
     fn time_orders_events_and_the_seed_orders_ties() {
         let order = |seed| {
             let mut clock = Clock::new(seed);
-            clock.after(5, Event::LauncherTick);
+            clock.after(5, Event::LauncherTick(0));
             for rank in 0..20 {
                 clock.after(3, Event::RankStep(rank));
             }
@@ -171,17 +175,17 @@ mod tests {
         };
         assert_eq!(order(1), order(1));
         assert_ne!(order(1), order(2));
-        assert_eq!(order(1).last(), Some(&Event::LauncherTick));
+        assert_eq!(order(1).last(), Some(&Event::LauncherTick(0)));
     }
 
     #[test]
     fn the_past_is_now() {
         let mut clock = Clock::new(1);
-        clock.after(10, Event::LauncherTick);
+        clock.after(10, Event::LauncherTick(0));
         clock.next();
         let now = clock.now();
-        clock.at(Instant(0), Event::LauncherTurn);
-        assert_eq!(clock.next(), Some(Event::LauncherTurn));
+        clock.at(Instant(0), Event::LauncherTurn(0));
+        assert_eq!(clock.next(), Some(Event::LauncherTurn(0)));
         assert_eq!(clock.now(), now);
     }
 }

@@ -4,23 +4,25 @@
 //! the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use `wireup-client`. Checkers watch every run.
 #![forbid(unsafe_code)]
 
+mod agents;
 mod batch;
-mod birth;
 mod calls;
 mod checkers;
 mod client;
 mod clock;
 mod collecting;
+mod configs;
 mod contributions;
+mod dials;
 pub mod digest;
-mod direct;
-pub mod faults;
+pub mod fault_injection;
 mod fifo;
 mod hosts;
-mod launch;
-mod lives;
+mod jobs;
+mod launchers;
+mod lifecycle;
+mod membership;
 mod memory;
-mod misfortune;
 mod net;
 pub mod random;
 mod ranks;
@@ -29,7 +31,7 @@ pub mod replay;
 pub mod report;
 pub mod rng;
 pub mod servers;
-pub mod session;
+pub mod shrink;
 mod sockets;
 pub mod spec;
 mod stdio;
@@ -39,5 +41,5 @@ pub mod workload;
 mod world;
 
 pub use report::Report;
-pub use spec::WorldSpec;
+pub use spec::{JobPlan, WorldSpec};
 pub use world::run;

@@ -10,7 +10,7 @@ use crate::spec::Timing;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use wireup_proto::Instant;
-use wireup_proto::io::LinkId;
+use wireup_proto::io::{LinkId, Peer};
 use wireup_wire::frame::{Class, Frame, Kind};
 use wireup_wire::route::Routed;
 
@@ -20,8 +20,9 @@ const GLUE_BYTES_MAX: usize = 4096;
 /// The owner of one end of a link, and its number for the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
+    /// A process of an agent.
     Agent(u32, LinkId),
-    Launcher(LinkId),
+    Launcher(u32),
 }
 
 /// What arrives at an end.
@@ -55,14 +56,16 @@ struct Link {
     /// Lane `n` leads away from end `n`.
     lanes: [Lane; 2],
     sort: Sort,
+    /// The role of the peer, as seen from each end.
+    peers: [Peer; 2],
 }
 
 /// The kind of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sort {
-    /// Root and launcher run in one process: no delay, no loss.
+    /// Root and launcher run in one process: no delay, no loss. End 0 of a launcher's link is the launcher's.
     InMemory,
-    /// Parent and child; end 0 is the parent's.
+    /// Parent and child, or a launcher that attaches to the root; end 0 is the parent's or the launcher's.
     Tree,
     /// Any two agents; end 0 is the one that was dialled.
     Direct,
@@ -111,26 +114,26 @@ impl Net {
         self.links[link as usize].sort == Sort::Direct
     }
 
-    /// The ends of a direct link that is still open.
-    pub fn first_open_direct(&self) -> Option<(End, End)> {
-        let open = self.first_open_direct_link()?;
-        let [first, second] = self.ends(open);
-        Some((first, second))
+    /// The role of the peer, as seen from this end.
+    pub fn peer(&self, link: u32, end: usize) -> Peer {
+        self.links[link as usize].peers[end]
     }
 
-    pub fn first_open_direct_link(&self) -> Option<u32> {
+    /// The ends of direct links that are still open.
+    pub fn open_direct(&self) -> impl Iterator<Item = [End; 2]> {
         let is_open =
-            |link: &Link| link.sort == Sort::Direct && link.lanes.iter().any(|lane| lane.state == LaneState::Open);
-        self.links.iter().position(is_open).map(|at| at as u32)
+            |link: &&Link| link.sort == Sort::Direct && link.lanes.iter().any(|lane| lane.state == LaneState::Open);
+        self.links.iter().filter(is_open).map(|link| link.ends)
     }
 
-    /// Brings a link up; each end is told after its own delay.
-    pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], sort: Sort) {
+    /// Brings a link up; each end is told after its own delay. Returns its number.
+    pub fn connect(&mut self, clock: &mut Clock, ends: [End; 2], peers: [Peer; 2], sort: Sort) -> u32 {
         let link = self.next_link();
-        self.links.push(Link { ends, lanes: Default::default(), sort });
+        self.links.push(Link { ends, lanes: Default::default(), sort, peers });
         for lane in 0..2 {
             self.put_on_wire(clock, link, lane, Arrival::Up, 0);
         }
+        link
     }
 
     /// Sends a frame from end `from`; a closed lane drops it.

@@ -3,11 +3,12 @@
 pub mod collectives;
 pub mod groups;
 pub mod modex;
+pub mod sessions;
 
-use crate::faults::Fault;
+use crate::fault_injection::Fault;
 use crate::remote::Remote;
 use crate::rng::Rng;
-use crate::spec::{Delay, Timing, WorldSpec};
+use crate::spec::{Delay, JobPlan, Timing, WorldSpec};
 use crate::workload::{Dialect, Disposition, Script, Step, Whose};
 use crate::{Report, run};
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use wireup_wire::peer::AgentTransport;
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 
 /// Time limit of a job with a rank that may hang.
-const MISCHIEF_TIMEOUT_NS: u64 = 30_000_000_000;
+const MISBEHAVIOUR_TIMEOUT_NS: u64 = 30_000_000_000;
 
 /// A random world without faults.
 pub fn world(seed: u64) -> WorldSpec {
@@ -41,24 +42,31 @@ pub fn world(seed: u64) -> WorldSpec {
     } else {
         StdinTarget::One(Rank(rng.below(u64::from(size)) as u32))
     };
-    WorldSpec {
-        root_is_node: rng.chance(800),
-        fanout: rng.between(1, 4) as u32,
-        blocks,
-        apps,
-        stdin,
-        stdin_bytes: if rng.chance(500) { rng.below(1000) } else { rng.below(2 << 20) },
-        label: rng.chance(300),
-        line_buffered: true,
-        split_output: rng.chance(200),
-        profile: rng.chance(300),
-        stall_report_ns: if rng.chance(200) { rng.between(1_000_000, 1_000_000_000) } else { 0 },
-        timing: draw_timing(rng),
-        exchange: draw_exchange(seed),
-        transport: draw_transport(seed),
-        early_wireup: draw_early_wireup(seed),
-        ..WorldSpec::even(seed, nodes, 1, Script::plain(&[]))
-    }
+    let root_is_node = rng.chance(800);
+    let fanout = rng.between(1, 4) as u32;
+    let mut job = JobPlan { blocks, apps, ..JobPlan::even(0..nodes, 1, Script::default()) };
+    job.stdin_bytes = if rng.chance(500) { rng.below(1000) } else { rng.below(2 << 20) };
+    let options = &mut job.options;
+    options.stdin = stdin;
+    options.label = rng.chance(300);
+    options.split_output = rng.chance(200);
+    options.profile = rng.chance(300);
+    options.stall_report_ns = if rng.chance(200) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
+    options.exchange = draw_exchange(seed);
+    options.early_wireup = draw_early_wireup(seed);
+    let (timing, transport) = (draw_timing(rng), draw_transport(seed));
+    one_job(
+        WorldSpec { fanout, timing, transport, ..WorldSpec::even(seed, nodes, 1, Script::default()) },
+        job,
+        root_is_node,
+    )
+}
+
+/// A world with this job on all nodes. The root is a node of the job, or is above all nodes.
+fn one_job(world: WorldSpec, mut job: JobPlan, root_is_node: bool) -> WorldSpec {
+    let above = u32::from(!root_is_node);
+    job.nodes.iter_mut().for_each(|agent| *agent += above);
+    WorldSpec { agents: world.agents + above, jobs: vec![job], ..world }
 }
 
 /// A world whose agents are on separate hosts, some of which have problems.
@@ -66,7 +74,7 @@ pub fn remote_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "remote hosts");
     let calm = world(seed);
     let start_timeout_ns = *rng.pick(&[10_000_000_000, 60_000_000_000]);
-    let remote = Remote::draw(rng, calm.agent_count(), calm.fanout, start_timeout_ns);
+    let remote = Remote::draw(rng, calm.agents, calm.fanout, start_timeout_ns);
     WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
 }
 
@@ -75,7 +83,7 @@ pub fn step_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "allocation");
     let calm = world(seed);
     let start_timeout_ns = *rng.pick(&[10_000_000_000, 60_000_000_000]);
-    let remote = Remote::draw_allocation(rng, calm.agent_count(), start_timeout_ns);
+    let remote = Remote::draw_allocation(rng, calm.agents, start_timeout_ns);
     WorldSpec { start_timeout_ns, remote: Some(remote), event_max: 5_000_000, ..calm }
 }
 
@@ -90,7 +98,7 @@ pub fn step_with_faults(seed: u64) -> WorldSpec {
         let fault = match rng.below(4) {
             0 => Fault::CancelStep { at_ns },
             1 => Fault::KillStep { at_ns },
-            _ => Fault::draw(rng, stormy.agent_count(), stormy.job_size(), horizon_ns),
+            _ => Fault::draw(rng, stormy.agents, stormy.jobs[0].size(), horizon_ns),
         };
         stormy.faults.push(fault);
     }
@@ -104,12 +112,12 @@ pub fn remote_with_faults(seed: u64) -> WorldSpec {
     let calm = run(stormy.clone());
     let horizon_ns = if rng.chance(500) { stormy.start_timeout_ns } else { calm.elapsed_ns + 1_000_000 };
     for _ in 0..rng.between(1, 3) {
-        let fault = match (rng.below(4), stormy.agent_count()) {
+        let fault = match (rng.below(4), stormy.agents) {
             (0, agents @ 2..) => {
                 let agent = rng.between(1, u64::from(agents) - 1) as u32;
                 Fault::SilenceLink { agent, at_ns: rng.below(horizon_ns) }
             }
-            (_, agents) => Fault::draw(rng, agents, stormy.job_size(), horizon_ns),
+            (_, agents) => Fault::draw(rng, agents, stormy.jobs[0].size(), horizon_ns),
         };
         stormy.faults.push(fault);
     }
@@ -132,29 +140,29 @@ pub fn with_faults(seed: u64, elapsed_ns: u64) -> WorldSpec {
     let mut stormy = calm;
     for _ in 0..count {
         if rng.chance(250) {
-            add_mischief(rng, &mut stormy);
+            add_misbehaviour(rng, &mut stormy.jobs[0]);
         } else {
-            let fault = Fault::draw(rng, stormy.agent_count(), stormy.job_size(), horizon_ns);
+            let fault = Fault::draw(rng, stormy.agents, stormy.jobs[0].size(), horizon_ns);
             stormy.faults.push(fault);
         }
     }
     // A random stream of its own, so that the other faults of a seed do not change.
     let beside = &mut Rng::stream(seed, "faults beside the tree");
-    let scheme = stormy.exchange;
+    let scheme = stormy.jobs[0].options.exchange;
     if matches!(scheme, ExchangeScheme::Direct(_)) && beside.chance(300) {
-        stormy.faults.push(Fault::draw_direct(beside, stormy.agent_count(), horizon_ns));
+        stormy.faults.push(Fault::draw_direct(beside, stormy.agents, horizon_ns));
     }
     if rng.chance(100) {
-        stormy.timeout_ns = Some(rng.below(horizon_ns));
+        stormy.jobs[0].timeout_ns = Some(rng.below(horizon_ns));
     }
     stormy
 }
 
 /// Makes one rank of a program misbehave, somewhere in its script.
-fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
-    let rank = rng.below(u64::from(spec.job_size())) as u32;
-    let script = spec.script_of(rank).clone();
-    let mischief = match rng.below(9) {
+fn add_misbehaviour(rng: &mut Rng, job: &mut JobPlan) {
+    let rank = rng.below(u64::from(job.size())) as u32;
+    let script = job.script_of(rank).clone();
+    let fault = match rng.below(9) {
         0 => Step::Exit { code: 0 },
         1 => Step::Exit { code: rng.between(1, 255) as u8 },
         2 => Step::Die { signal: *rng.pick(&[6, 9, 11]) },
@@ -167,27 +175,21 @@ fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
     };
     let at = rng.below(script.steps.len() as u64) as usize;
     let is_up = script.steps[..at].contains(&Step::Init) && !script.steps[..at].contains(&Step::Finalize);
-    if matches!(mischief, Step::Abort { .. } | Step::Finalize) && !is_up {
+    if matches!(fault, Step::Abort { .. } | Step::Finalize) && !is_up {
         return;
     }
     if script.steps[..at].last().is_some_and(|before| matches!(before, Step::OnlyRank { .. })) {
         // The previous step applies only to the step after it.
         return;
     }
-    let mut steps = script.steps.to_vec();
-    steps.splice(at..at, [Step::OnlyRank { rank }, mischief]);
-    if mischief == Step::Finalize {
+    let only = Step::OnlyRank { rank };
+    match fault {
         // The rank leaves the fences first, and exits afterwards.
-        steps.splice(at + 2..at + 2, [Step::OnlyRank { rank }, Step::Exit { code: 0 }]);
-    }
-    let changed = Rc::new(Script { steps: steps.into(), ..(*script).clone() });
-    for (_, app) in &mut spec.apps {
-        if Rc::ptr_eq(app, &script) {
-            *app = changed.clone();
-        }
+        Step::Finalize => job.insert(rank, at, &[only, fault, only, Step::Exit { code: 0 }]),
+        _ => job.insert(rank, at, &[only, fault]),
     }
     // A rank that hangs does not end the job.
-    spec.timeout_ns = Some(MISCHIEF_TIMEOUT_NS);
+    job.timeout_ns = Some(MISBEHAVIOUR_TIMEOUT_NS);
 }
 
 fn draw_blocks(rng: &mut Rng, nodes: u32) -> Vec<Block> {

@@ -10,7 +10,7 @@ use wireup_wire::job::JobSpec;
 
 /// One entry of a recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum Recorded {
     Begin(Instant),
     /// A job of its bootstrap message.
     Launch(Instant, Box<JobSpec>),
@@ -22,7 +22,7 @@ pub enum Told {
 /// A summary of an agent's outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplayReport {
-    pub told: u64,
+    pub inputs: u64,
     /// The digest of all outputs, in order.
     pub digest: OutputDigest,
     /// Whether the agent exited.
@@ -35,7 +35,7 @@ pub struct ReplayReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
     pub config: AgentConfig,
-    pub told: Vec<Told>,
+    pub inputs: Vec<Recorded>,
     pub report: ReplayReport,
 }
 
@@ -48,29 +48,29 @@ impl ReplayReport {
 
 impl Recording {
     pub fn new(config: AgentConfig) -> Self {
-        Recording { config, told: Vec::new(), report: ReplayReport::default() }
+        Recording { config, inputs: Vec::new(), report: ReplayReport::default() }
     }
 
-    pub fn on_told(&mut self, told: Told) {
-        self.told.push(told);
-        self.report.told += 1;
+    pub fn push(&mut self, inputs: Recorded) {
+        self.inputs.push(inputs);
+        self.report.inputs += 1;
     }
 }
 
 /// Gives all entries to a new agent, and polls its outputs after each.
-pub fn replay(config: AgentConfig, told: impl Iterator<Item = Told>) -> ReplayReport {
+pub fn replay(config: AgentConfig, inputs: impl Iterator<Item = Recorded>) -> ReplayReport {
     let mut agent = Agent::new(config);
     let mut report = ReplayReport::default();
-    for told in told {
-        report.told += 1;
-        match told {
-            Told::Begin(now) => agent.begin(now),
-            Told::Launch(now, job) => agent.launch(now, *job),
-            Told::Input(now, input) => agent.handle(now, input),
-            Told::Asked(recorded) => {
-                report.told -= 1;
+    for inputs in inputs {
+        report.inputs += 1;
+        match inputs {
+            Recorded::Begin(now) => agent.begin(now),
+            Recorded::Launch(now, job) => agent.launch(now, *job),
+            Recorded::Input(now, input) => agent.handle(now, input),
+            Recorded::Asked(recorded) => {
+                report.inputs -= 1;
                 if recorded != report.digest {
-                    report.differs_after.get_or_insert(report.told);
+                    report.differs_after.get_or_insert(report.inputs);
                 }
             }
         }

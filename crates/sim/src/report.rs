@@ -1,12 +1,15 @@
 //! The report of a run.
 
-use crate::launch::LauncherLife;
+use crate::checkers::JobChecks;
+use crate::launchers::LauncherState;
 use crate::net::ClassCount;
 use crate::replay::Recording;
 use crate::world::World;
+use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::Class;
+use wireup_wire::peer::{Cause, Failure};
 
 /// The result and the measurements of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,9 +20,20 @@ pub struct Report {
     pub events: u64,
     /// Virtual time until the launcher left.
     pub elapsed_ns: u64,
-    /// The launcher's exit code; `None` if it was killed or never left.
+    /// The exit code of the first job's launcher; `None` if it was killed or never left.
     pub code: Option<u8>,
+    /// Of all launchers.
     pub notices: Vec<Notice>,
+    /// Jobs that were launched, jobs that succeeded, and jobs that lost a node.
+    pub launched: u32,
+    pub succeeded: u32,
+    pub torn: u32,
+    /// Nodes that were up, and nodes that were lost, when a session was ended.
+    pub nodes: (usize, usize),
+    /// The most processes of one agent that existed at the same time.
+    pub copies_most: usize,
+    /// What agents kept when nothing was in progress.
+    pub holds: Vec<Holds>,
     /// Frames and bytes over all links, by class.
     pub classes: [ClassCount; Class::ALL.len()],
     /// Hops of frames that were routed through the tree because there was no direct link.
@@ -39,6 +53,11 @@ pub struct Report {
     pub excused: u32,
     pub timeouts: u32,
     pub events_told: u64,
+    /// PMIx fences and groups that completed, on each node.
+    pub pmix_complete: u32,
+    /// Bytes of standard input that ranks read, and pieces of memory that agents passed to them.
+    pub stdin_bytes: u64,
+    pub shared: u64,
     pub output_bytes: u64,
     /// The most output that was in flight on any link.
     pub output_peak_bytes: i64,
@@ -61,29 +80,42 @@ impl World {
         if !self.checks.is_broken() {
             self.check_end();
         }
+        let elapsed_ns = self.elapsed_ns();
+        let is_torn = |failure: &Failure| matches!(failure.cause, Cause::AgentLost { .. });
+        let checks = || self.jobs.iter().map(|job| &job.checks);
+        let count = |one: &dyn Fn(&JobChecks) -> u32| checks().map(one).sum::<u32>();
         Report {
             seed: self.spec.seed,
             digest: self.digest.value(),
             events: self.clock.happened(),
-            elapsed_ns: self.elapsed_ns(),
-            code: match self.launcher.life {
-                LauncherLife::Left { code } => Some(code),
-                LauncherLife::Alive | LauncherLife::Killed => None,
-            },
-            notices: self.checks.notices,
+            elapsed_ns,
+            code: self.jobs.first().and_then(|job| match self.launchers[job.launcher as usize].state {
+                LauncherState::Left { code } => Some(code),
+                LauncherState::Running | LauncherState::Killed => None,
+            }),
+            notices: checks().flat_map(|checks| checks.notices.iter().cloned()).collect(),
+            launched: self.jobs.len() as u32,
+            succeeded: count(&|checks| u32::from(checks.has_succeeded())),
+            torn: count(&|checks| u32::from(checks.failure().is_some_and(is_torn))),
+            nodes: self.checks.nodes.unwrap_or_default(),
+            copies_most: self.checks.copies_most,
+            holds: self.checks.holds,
             classes: self.net.classes,
             routed_frames: self.net.routed_frames,
             direct_links: (0..self.net.next_link()).filter(|link| self.net.is_direct(*link)).count() as u32,
             ranks_started: self.checks.started,
-            fences: self.checks.collectives.complete(Some(Collective::Fence)),
-            collectives: self.checks.collectives.complete(None),
-            barriers: self.checks.teams.complete(),
+            fences: count(&|checks| checks.collectives.complete(Some(Collective::Fence))),
+            collectives: count(&|checks| checks.collectives.complete(None)),
+            barriers: count(&|checks| checks.teams.complete()),
             gets: self.checks.gets,
-            modex_wanted: self.checks.modex.wanted,
-            excused: self.checks.modex.excused,
-            timeouts: self.checks.modex.timeouts,
-            events_told: self.checks.modex.events,
-            output_bytes: self.checks.output.bytes,
+            modex_wanted: checks().map(|checks| checks.modex.wanted).sum(),
+            excused: count(&|checks| checks.modex.excused),
+            timeouts: count(&|checks| checks.modex.timeouts),
+            events_told: checks().map(|checks| checks.modex.events).sum(),
+            pmix_complete: count(&|checks| checks.modex.complete),
+            stdin_bytes: self.checks.stdin_bytes,
+            shared: self.checks.shared,
+            output_bytes: checks().map(|checks| checks.output.bytes).sum(),
             output_peak_bytes: self.checks.bounds.output_peak,
             held_peak_bytes: self.checks.bounds.held_peak,
             strikes: self.checks.strikes,

@@ -1,48 +1,30 @@
-//! The description of one world: its size, its timing, its programs, its faults.
+//! The description of one world: its agents, its jobs, its timing, its faults.
 //!
 //! A run is a function of this and nothing else.
 
-use crate::faults::Fault;
+use crate::fault_injection::Fault;
 use crate::remote::Remote;
 use crate::rng::Rng;
-use crate::workload::Script;
+use crate::workload::{Script, Step};
 use std::rc::Rc;
-use wireup_wire::job::{Block, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, StdinTarget};
+use wireup_wire::job::{Block, JobOptions, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
 /// Everything that a run depends on.
 #[derive(Clone, Debug)]
 pub struct WorldSpec {
     pub seed: u64,
-    /// Nodes of the job.
-    pub nodes: u32,
-    /// Whether the root agent is a node of the job; otherwise it is above all nodes.
-    pub root_is_node: bool,
+    /// The session outlives its jobs. Otherwise it ends with its only job, whose launcher is in the root's process.
+    pub is_standing: bool,
+    /// The agents of the session; agent 0 is the root.
+    pub agents: u32,
     pub fanout: u32,
-    pub blocks: Vec<Block>,
-    /// Programs in rank order, with the number of ranks that run each.
-    pub apps: Vec<(u32, Rc<Script>)>,
-    pub stdin: StdinTarget,
-    /// Bytes of the launcher's standard input, if it is relayed.
-    pub stdin_bytes: u64,
-    pub label: bool,
-    pub line_buffered: bool,
-    pub split_output: bool,
-    pub profile: bool,
-    pub stall_report_ns: u64,
-    pub exchange: ExchangeScheme,
-    pub early_wireup: EarlyWireup,
     pub transport: AgentTransport,
-    pub exchange_compress: u32,
-    pub pmi_fence: PmiFence,
-    pub pmi_version: PmiVersion,
-    pub pmi: PmiFlavour,
-    pub modex: Modex,
+    /// The jobs, each with its own launcher.
+    pub jobs: Vec<JobPlan>,
     /// PMIx servers that do not answer about a rank that ended without a commit; PMIx servers that ignore the request to end.
     pub deaf_servers: bool,
     pub stubborn_servers: bool,
-    pub timeout_ns: Option<u64>,
-    pub kill_grace_ns: u64,
     pub start_timeout_ns: u64,
     /// A link that is silent for this long is lost.
     pub node_timeout_ns: u64,
@@ -56,6 +38,27 @@ pub struct WorldSpec {
     pub trace: bool,
     /// A run of more events than this counts as a hang.
     pub event_max: u64,
+}
+
+/// A job and its launcher.
+#[derive(Clone, Debug)]
+pub struct JobPlan {
+    /// The agents of its nodes, in order.
+    pub nodes: Vec<u32>,
+    pub blocks: Vec<Block>,
+    /// Programs in rank order, with the number of ranks that run each.
+    pub apps: Vec<(u32, Rc<Script>)>,
+    pub options: JobOptions,
+    /// Bytes of the launcher's standard input, if it is relayed.
+    pub stdin_bytes: u64,
+    pub timeout_ns: Option<u64>,
+    /// When its launcher attaches to the session, and the time from the welcome to the launch.
+    pub at_ns: u64,
+    pub wait_ns: u64,
+    /// Its launcher dies this long after the launch.
+    pub launcher_dies_ns: Option<u64>,
+    /// Whether its launcher's terminal accepts any output.
+    pub reads: bool,
 }
 
 /// A delay that is drawn anew each time.
@@ -124,34 +127,17 @@ impl Default for Timing {
 }
 
 impl WorldSpec {
-    /// `nodes` nodes with `ppn` ranks each, all running `script`.
+    /// A run of one job on `nodes` nodes with `ppn` ranks each, all running `script`.
     pub fn even(seed: u64, nodes: u32, ppn: u32, script: Script) -> Self {
         WorldSpec {
             seed,
-            nodes,
-            root_is_node: true,
+            is_standing: false,
+            agents: nodes,
             fanout: 16,
-            blocks: vec![Block { first_node: 0, nodes, ppn }],
-            apps: vec![(nodes * ppn, Rc::new(script))],
-            stdin: StdinTarget::None,
-            stdin_bytes: 0,
-            label: false,
-            line_buffered: true,
-            split_output: false,
-            profile: false,
-            stall_report_ns: 0,
-            exchange: ExchangeScheme::Auto,
-            early_wireup: EarlyWireup::Auto,
             transport: AgentTransport::Auto,
-            exchange_compress: 0,
-            pmi_fence: PmiFence::Strict,
-            pmi_version: PmiVersion::Asked,
-            pmi: PmiFlavour::Simple,
-            modex: Modex::Auto,
+            jobs: vec![JobPlan::even(0..nodes, ppn, script)],
             deaf_servers: false,
             stubborn_servers: false,
-            timeout_ns: None,
-            kill_grace_ns: 500_000_000,
             start_timeout_ns: 10_000_000_000,
             node_timeout_ns: 2_000_000_000,
             remote: None,
@@ -163,23 +149,75 @@ impl WorldSpec {
         }
     }
 
-    pub fn job_size(&self) -> u32 {
+    /// The same with changes to the first job.
+    pub fn job(mut self, change: impl FnOnce(&mut JobPlan)) -> Self {
+        change(&mut self.jobs[0]);
+        self
+    }
+
+    /// The same with changes to the options of the first job.
+    pub fn options(self, change: impl FnOnce(&mut JobOptions)) -> Self {
+        self.job(|job| change(&mut job.options))
+    }
+}
+
+impl JobPlan {
+    /// `ppn` ranks on each of these nodes, all running `script`.
+    pub fn even(nodes: impl IntoIterator<Item = u32>, ppn: u32, script: Script) -> Self {
+        let nodes: Vec<u32> = nodes.into_iter().collect();
+        let count = nodes.len() as u32;
+        JobPlan {
+            nodes,
+            blocks: vec![Block { first_node: 0, nodes: count, ppn }],
+            apps: vec![(count * ppn, Rc::new(script))],
+            options: JobOptions { line_buffered: true, kill_grace_ns: 500_000_000, ..JobOptions::default() },
+            stdin_bytes: 0,
+            timeout_ns: None,
+            at_ns: 0,
+            wait_ns: 0,
+            launcher_dies_ns: None,
+            reads: true,
+        }
+    }
+
+    /// The job on those of its nodes that are not lost; `None` if there are none.
+    pub fn without(&self, is_lost: impl Fn(u32) -> bool) -> Option<JobPlan> {
+        let mut plan = self.clone();
+        plan.nodes.retain(|agent| !is_lost(*agent));
+        let count = plan.nodes.len() as u32;
+        if count == self.nodes.len() as u32 {
+            return Some(plan);
+        }
+        for block in &mut plan.blocks {
+            block.nodes = block.nodes.min(count.saturating_sub(block.first_node));
+        }
+        plan.blocks.retain(|block| block.nodes > 0);
+        let slots: u32 = plan.blocks.iter().map(|block| block.nodes * block.ppn).sum();
+        let mut left = slots;
+        for (ranks, _) in &mut plan.apps {
+            *ranks = left.min(*ranks);
+            left -= *ranks;
+        }
+        plan.apps.retain(|(ranks, _)| *ranks > 0);
+        let size = plan.size();
+        if let StdinTarget::One(rank) = &mut plan.options.stdin {
+            rank.0 %= size.max(1);
+        }
+        (size > 0).then_some(plan)
+    }
+
+    /// Whether it may have to be ended from outside.
+    pub fn is_endless(&self) -> bool {
+        !self.reads || self.apps.iter().any(|(_, script)| script.steps.contains(&Step::Hang))
+    }
+
+    pub fn size(&self) -> u32 {
         self.apps.iter().map(|(ranks, _)| ranks).sum()
-    }
-
-    /// The number of agents of the session: one per node, and the root if it is not a node.
-    pub fn agent_count(&self) -> u32 {
-        self.nodes + u32::from(!self.root_is_node)
-    }
-
-    /// The agent of a node.
-    pub fn agent_of(&self, node: u32) -> u32 {
-        node + u32::from(!self.root_is_node)
     }
 
     /// The node of every rank, by the rule of `JobSpec::blocks`: blocks in order, repeated until all ranks are placed.
     pub fn placement(&self) -> Vec<u32> {
-        let size = self.job_size() as usize;
+        let size = self.size() as usize;
         let round = self.blocks.iter().flat_map(|block| {
             (block.first_node..block.first_node + block.nodes).flat_map(|node| (0..block.ppn).map(move |_| node))
         });
@@ -202,5 +240,18 @@ impl WorldSpec {
             }
         }
         panic!("the job has no rank {rank}")
+    }
+
+    /// Inserts steps before step `at` of the program of `rank`.
+    pub fn insert(&mut self, rank: u32, at: usize, inserted: &[Step]) {
+        let script = self.script_of(rank).clone();
+        let mut steps = script.steps.to_vec();
+        steps.splice(at..at, inserted.iter().copied());
+        let changed = Rc::new(Script { steps: steps.into(), ..(*script).clone() });
+        for (_, app) in &mut self.apps {
+            if Rc::ptr_eq(app, &script) {
+                *app = changed.clone();
+            }
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! The ranks' pipes: a writer that waits while a pipe is full, and a driver that reads when it is told to.
 
-use crate::birth::JOB;
 use crate::clock::Event;
-use crate::ranks::{Doing, Phase};
+use crate::ranks::{Doing, Phase, Proc};
 use crate::steps::PIPE_BYTES;
 use crate::workload;
 use crate::world::World;
@@ -38,11 +37,11 @@ pub struct StdinPipe {
 
 impl World {
     /// One attempt of a `Write` step: writes as many lines as fit into the pipe.
-    pub(crate) fn write_lines(&mut self, rank: u32, stream: u8, lines: u32, line_bytes: u16) {
-        let proc = &mut self.procs[rank as usize];
+    pub(crate) fn write_lines(&mut self, id: u32, stream: u8, lines: u32, line_bytes: u16) {
+        let proc = &mut self.procs[id as usize];
         let pipe = &mut proc.pipes[usize::from(stream) - 1];
         while proc.nth < lines && pipe.bytes.len() < PIPE_BYTES {
-            workload::line(stream, rank, pipe.lines, line_bytes, &mut pipe.bytes);
+            workload::line(stream, id, pipe.lines, line_bytes, &mut pipe.bytes);
             pipe.lines += 1;
             proc.nth += 1;
         }
@@ -50,41 +49,43 @@ impl World {
         if !done {
             proc.doing = Doing::PipeSpace;
         }
-        self.schedule_read(rank, stream);
+        self.schedule_read(id, stream);
         if done {
-            self.step_done(rank);
+            self.step_done(id);
         }
     }
 
     /// Schedules a read of a pipe, if the driver is told to read and there is something to read.
-    pub(crate) fn schedule_read(&mut self, rank: u32, stream: u8) {
+    pub(crate) fn schedule_read(&mut self, id: u32, stream: u8) {
         let which = usize::from(stream) - 1;
-        let proc = &mut self.procs[rank as usize];
+        let proc = &mut self.procs[id as usize];
         let pipe = &mut proc.pipes[which];
         let is_over = matches!(proc.phase, Phase::Ended(_) | Phase::Vanished);
         if pipe.due || pipe.closed || (!is_over && pipe.bytes.is_empty()) {
             return;
         }
-        if self.hosts[proc.host as usize].reading[which] && self.hosts[proc.host as usize].is_alive() {
+        let node = &self.nodes[proc.node as usize];
+        if node.reading[which] && node.agent.is_some_and(|agent| self.agents[agent as usize].is_running()) {
             pipe.due = true;
             let delay_ns = self.spec.timing.stdio.draw(&mut self.rng);
-            self.clock.after(delay_ns, Event::StdioRead(rank, stream));
+            self.clock.after(delay_ns, Event::StdioRead(id, stream));
         }
     }
 
-    pub(crate) fn on_stdio_read(&mut self, rank: u32, stream: u8) {
+    pub(crate) fn on_stdio_read(&mut self, id: u32, stream: u8) {
         let which = usize::from(stream) - 1;
-        let proc = &mut self.procs[rank as usize];
-        let (host, local) = (proc.host, proc.local);
+        let proc = &mut self.procs[id as usize];
+        let (at, local) = (proc.node, proc.local);
         let pipe = &mut proc.pipes[which];
         pipe.due = false;
-        if !self.hosts[host as usize].reading[which] || self.hosts[host as usize].job_is_gone {
+        let node = &self.nodes[at as usize];
+        if !node.reading[which] || node.job_is_gone {
             return;
         }
         if !proc.start_is_known {
             // The agent receives the pipe together with the report that the rank runs.
-            if !self.hosts[host as usize].keeper.is_empty() {
-                self.schedule_read(rank, stream);
+            if !node.keeper.is_empty() {
+                self.schedule_read(id, stream);
             }
             return;
         }
@@ -92,7 +93,7 @@ impl World {
         if pipe.bytes.is_empty() {
             if matches!(proc.phase, Phase::Ended(_) | Phase::Vanished) {
                 pipe.closed = true;
-                self.tell_agent(host, Input::StdioClosed { job: JOB, local, stream });
+                self.tell_node(at, |job| Input::StdioClosed { job, local, stream });
             }
             return;
         }
@@ -103,34 +104,34 @@ impl World {
         let bytes = Bytes::from(std::mem::replace(&mut pipe.bytes, rest));
         let has_room = pipe.bytes.len() < PIPE_BYTES;
         if has_room && proc.doing == Doing::PipeSpace && proc.phase == Phase::Running {
-            self.next_step(rank);
+            self.next_step(id);
         }
-        self.tell_agent(host, Input::StdioBytes { job: JOB, local, stream, bytes });
-        self.schedule_read(rank, stream as u8);
+        self.tell_node(at, |job| Input::StdioBytes { job, local, stream, bytes });
+        self.schedule_read(id, stream as u8);
     }
 
     /// The agent writes standard input; no bytes mean its end.
-    pub(crate) fn write_stdin(&mut self, host: u32, local: LocalRank, bytes: Bytes) {
-        let rank = self.hosts[host as usize].ranks[local.index()];
-        self.procs[rank as usize].stdin.pending.push_back(bytes);
-        self.schedule_stdin(rank);
+    pub(crate) fn write_stdin(&mut self, node: u32, local: LocalRank, bytes: Bytes) {
+        let id = self.nodes[node as usize].ranks[local.index()];
+        self.procs[id as usize].stdin.pending.push_back(bytes);
+        self.schedule_stdin(id);
     }
 
-    pub(crate) fn schedule_stdin(&mut self, rank: u32) {
-        let proc = &mut self.procs[rank as usize];
+    pub(crate) fn schedule_stdin(&mut self, id: u32) {
+        let proc = &mut self.procs[id as usize];
         if proc.stdin.due || proc.stdin.pending.is_empty() {
             return;
         }
         proc.stdin.due = true;
         let delay_ns = self.spec.timing.stdio.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::StdinMove(rank));
+        self.clock.after(delay_ns, Event::StdinMove(id));
     }
 
     /// The driver moves what fits into the pipe; for a rank that has ended, everything is discarded.
-    pub(crate) fn on_stdin_move(&mut self, rank: u32) {
-        let proc = &mut self.procs[rank as usize];
-        let (host, local) = (proc.host, proc.local);
-        let is_over = !matches!(proc.phase, Phase::Starting | Phase::Running);
+    pub(crate) fn on_stdin_move(&mut self, id: u32) {
+        let proc = &mut self.procs[id as usize];
+        let (node, local) = (proc.node, proc.local);
+        let is_over = !proc.exists();
         let stdin = &mut proc.stdin;
         stdin.due = false;
         let mut room = if is_over { usize::MAX } else { PIPE_BYTES - stdin.in_pipe.len() };
@@ -155,31 +156,32 @@ impl World {
             }
         }
         if proc.doing == Doing::Stdin {
-            self.next_step(rank);
+            self.next_step(id);
         }
-        if taken > 0 && !self.hosts[host as usize].job_is_gone {
-            self.tell_agent(host, Input::StdinTaken { job: JOB, local, bytes: taken });
+        if taken > 0 && !self.nodes[node as usize].job_is_gone {
+            self.tell_node(node, |job| Input::StdinTaken { job, local, bytes: taken });
         }
     }
 
     /// One attempt of a `ReadStdin` step.
-    pub(crate) fn read_stdin(&mut self, rank: u32) {
-        let stdin = &mut self.procs[rank as usize].stdin;
+    pub(crate) fn read_stdin(&mut self, id: u32) {
+        let Proc { job, ref mut stdin, .. } = self.procs[id as usize];
         let bytes = std::mem::take(&mut stdin.in_pipe);
-        let wrong = bytes.iter().zip(stdin.read..).any(|(byte, at)| *byte != workload::stdin_byte(at));
+        let wrong = bytes.iter().zip(stdin.read..).any(|(byte, at)| *byte != workload::stdin_byte(job, at));
         stdin.read += bytes.len() as u64;
+        self.checks.stdin_bytes += bytes.len() as u64;
         let (ended, read) = (stdin.ended, stdin.read);
         if wrong {
-            return self.checks.problem(format!("rank {rank} reads wrong standard input before byte {read}"));
+            return self.rank_problem(id, &format!("reads wrong standard input before byte {read}"));
         }
-        self.procs[rank as usize].doing = Doing::Stdin;
-        self.schedule_stdin(rank);
+        self.procs[id as usize].doing = Doing::Stdin;
+        self.schedule_stdin(id);
         if !ended {
             return;
         }
-        if read != self.spec.stdin_bytes {
-            return self.checks.problem(format!("rank {rank} reads {read} bytes of standard input, then its end"));
+        if read != self.plan_of(id).stdin_bytes {
+            return self.rank_problem(id, &format!("reads {read} bytes of standard input, then its end"));
         }
-        self.step_done(rank);
+        self.step_done(id);
     }
 }

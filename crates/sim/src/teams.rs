@@ -2,6 +2,7 @@
 
 use crate::checkers::modex::Call;
 use crate::client::Op;
+use crate::ranks::Proc;
 use crate::workload::{Team, Who};
 use crate::world::World;
 
@@ -16,29 +17,29 @@ struct Group {
 
 impl World {
     /// A fence of PMIx clients, or a group if there is a `tag`.
-    pub(crate) fn call(&self, rank: u32, who: Who, tag: Option<u8>, collect: bool) -> Call {
-        let Group { mut members, .. } = self.group(rank, Team { who, tag: 0 });
+    pub(crate) fn call(&self, id: u32, who: Who, tag: Option<u8>, collect: bool) -> Call {
+        let Group { mut members, .. } = self.group(id, Team { who, tag: 0 });
         members.sort_unstable();
         let group = tag.map(|tag| format!("group-{tag}"));
         let name = format!("{} of {members:?}", group.as_deref().unwrap_or(if collect { "modex" } else { "fence" }));
         Call { name, members, collect, group }
     }
 
-    fn group(&self, rank: u32, team: Team) -> Group {
-        let host = self.procs[rank as usize].host;
+    fn group(&self, id: u32, team: Team) -> Group {
+        let (job, Proc { rank, node, .. }) = (self.job(id), &self.procs[id as usize]);
         let is_member = |other: &u32| match team.who {
             Who::World => true,
-            Who::Node => self.procs[*other as usize].host == host,
+            Who::Node => self.procs[(job.first_proc + other) as usize].node == *node,
             Who::Alike(modulo) => other % u32::from(modulo) == rank % u32::from(modulo),
         };
-        let members: Vec<u32> = (0..self.spec.job_size()).filter(is_member).collect();
+        let members: Vec<u32> = (0..job.size()).filter(is_member).collect();
         let tag = team.tag;
         let (text, place) = match team.who {
             Who::World => (format!("WORLD:{tag}"), String::new()),
-            Who::Node => (format!("NODE:{tag}"), format!(" on {host}")),
+            Who::Node => (format!("NODE:{tag}"), format!(" on {}", self.host_of(id))),
             Who::Alike(_) => {
                 // In an order that depends on the caller.
-                let ranks: Vec<String> = members.iter().map(|other| (rank, *other)).map(rotated(&members)).collect();
+                let ranks: Vec<String> = members.iter().map(|other| (*rank, *other)).map(rotated(&members)).collect();
                 let mut sorted = members.clone();
                 sorted.sort_unstable();
                 return Group {
@@ -51,15 +52,15 @@ impl World {
         Group { name: format!("{text}{place}"), text, members }
     }
 
-    pub(crate) fn enter_group(&mut self, rank: u32, team: Team) {
-        let group = self.group(rank, team);
-        self.checks.teams.on_enter(rank, &group.name, &group.members);
-        self.ask(rank, Op::Barrier { group: &group.text });
+    pub(crate) fn enter_group(&mut self, id: u32, team: Team) {
+        let (rank, group) = (self.rank_of(id), self.group(id, team));
+        self.checks_of(id).teams.on_enter(rank, &group.name, &group.members);
+        self.ask(id, Op::Barrier { group: &group.text });
     }
 
-    pub(crate) fn on_group_answer(&mut self, rank: u32, team: Team) -> Result<(), String> {
-        let group = self.group(rank, team);
-        self.checks.teams.on_release(rank, &group.name)
+    pub(crate) fn on_group_answer(&mut self, id: u32, team: Team) -> Result<(), String> {
+        let (rank, group) = (self.rank_of(id), self.group(id, team));
+        self.checks_of(id).teams.on_release(rank, &group.name)
     }
 }
 

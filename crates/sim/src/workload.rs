@@ -188,6 +188,13 @@ impl Whose {
     }
 }
 
+impl Default for Script {
+    /// A program that does nothing.
+    fn default() -> Self {
+        Script::plain(&[])
+    }
+}
+
 impl Script {
     pub fn new(dialect: Dialect, steps: &[Step]) -> Self {
         Script { speaks: Speaks::Text(dialect), on_signal: Disposition::Default, steps: steps.into() }
@@ -246,17 +253,17 @@ pub fn value(seed: u64, rank: u32, pair: u16, value_bytes: u16) -> String {
     text
 }
 
-/// Line number `number` that a rank writes to a stream, including its newline.
-pub fn line(stream: u8, rank: u32, number: u32, line_bytes: u16, into: &mut Vec<u8>) {
+/// Line number `number` that a rank writes to a stream, including its newline; `id`: its number among the ranks of all jobs.
+pub fn line(stream: u8, id: u32, number: u32, line_bytes: u16, into: &mut Vec<u8>) {
     use std::io::Write;
     let start = into.len();
     // Writing into a vector cannot fail.
-    let _ = write!(into, "{stream}:{rank}:{number}:");
+    let _ = write!(into, "{stream}:{id}:{number}:");
     into.resize((start + usize::from(line_bytes)).max(into.len() + 1) - 1, b'.');
     into.push(b'\n');
 }
 
-/// Stream, rank and number in a line; `None` if no rank wrote this line.
+/// Stream, number of the rank, and number of the line; `None` if no rank wrote this line.
 pub fn parse_line(line: &[u8]) -> Option<(u8, u32, u32)> {
     let text = std::str::from_utf8(line).ok()?;
     let mut fields = text.splitn(4, ':');
@@ -264,9 +271,9 @@ pub fn parse_line(line: &[u8]) -> Option<(u8, u32, u32)> {
     fields.next()?.bytes().all(|byte| byte == b'.').then_some(parsed)
 }
 
-/// Byte number `at` of the launcher's standard input.
-pub fn stdin_byte(at: u64) -> u8 {
-    (at ^ (at >> 8) ^ (at >> 16)) as u8
+/// Byte number `at` of the standard input of a job's launcher.
+pub fn stdin_byte(job: u32, at: u64) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16) ^ u64::from(job)) as u8
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use wireup_sim::random::{self, collectives, groups, modex};
-use wireup_sim::session::{self, random as sessions};
+use wireup_sim::random::{self, collectives, groups, modex, sessions};
 use wireup_sim::{Report, run};
 
 const SEEDS: u64 = 2000;
@@ -32,9 +31,9 @@ fn digests(seed: u64) -> (&'static str, Vec<u64>) {
             ("modex", two([calm, stormy]))
         }
         4 => ("remote", two([run(random::remote_world(seed)), run(random::remote_with_faults(seed))])),
-        5 => ("calm session", vec![session::run(sessions::calm(seed)).digest]),
-        6 => ("stormy session", vec![session::run(sessions::stormy(seed)).digest]),
-        _ => ("wild session", vec![session::run(sessions::wild(seed)).digest]),
+        5 => ("calm session", vec![run(sessions::calm(seed)).digest]),
+        6 => ("stormy session", vec![run(sessions::stormy(seed)).digest]),
+        _ => ("wild session", vec![run(sessions::wild(seed)).digest]),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Direct links, as the ring and the logarithmic allgather need them: made once, early or late, missing, broken.
 
 use wireup_proto::launcher_io::Notice;
-use wireup_sim::faults::Fault;
+use wireup_sim::fault_injection::Fault;
 use wireup_sim::spec::{Delay, Timing};
 use wireup_sim::workload::{Dialect, Script, Step, Whose};
 use wireup_sim::{Report, WorldSpec, run};
@@ -22,7 +22,8 @@ fn world(seed: u64, exchange: ExchangeScheme) -> WorldSpec {
     }
     steps.push(Step::Finalize);
     let script = Script::new(Dialect::Pmi2, &steps);
-    WorldSpec { exchange, fanout: 2, ..WorldSpec::even(seed, 7, 2, script) }
+    let world = WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 2, script) };
+    world.options(|options| options.exchange = exchange)
 }
 
 fn failure(report: &Report) -> Option<&Failure> {
@@ -46,7 +47,8 @@ fn each_pair_that_speaks_has_one_link_for_the_whole_job() {
         // The ring 0-1-…-6-0 has only 0-1 in common with the tree. Distances 1, 2 and 4 modulo 7 are all 21 pairs.
         for (exchange, links) in [(ExchangeScheme::Tree, 0), (ExchangeScheme::RING, 6), (ExchangeScheme::BRUCK, 15)] {
             for early_wireup in [EarlyWireup::Auto, EarlyWireup::No] {
-                let report = run(WorldSpec { early_wireup, ..world(seed, exchange) }).expect_good();
+                let report =
+                    run(world(seed, exchange).options(|options| options.early_wireup = early_wireup)).expect_good();
                 assert_eq!((report.code, report.fences), (Some(0), 2), "seed {seed}, {exchange:?}");
                 assert_eq!(report.direct_links, links, "seed {seed}, {exchange:?}");
                 assert_eq!(notes(&report), []);
@@ -96,7 +98,7 @@ fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
         let timing = Timing { spawn: Delay::of(50 * MS, 60 * MS), ..Timing::default() };
         let spec = WorldSpec { timing, ..world(seed, ExchangeScheme::BRUCK) };
         let routed = |early_wireup| {
-            let report = run(WorldSpec { early_wireup, ..spec.clone() }).expect_good();
+            let report = run(spec.clone().options(|options| options.early_wireup = early_wireup)).expect_good();
             assert_eq!((report.code, report.direct_links), (Some(0), 15));
             report.routed_frames
         };
@@ -104,7 +106,10 @@ fn links_made_while_ranks_start_are_there_when_they_are_wanted() {
         assert!(routed(EarlyWireup::No) >= 15, "seed {seed}");
         // The tree may suffice: unless requested, no link is made before it is needed.
         for (early_wireup, links) in [(EarlyWireup::Auto, 0), (EarlyWireup::Yes, 15), (EarlyWireup::No, 0)] {
-            let auto = WorldSpec { early_wireup, exchange: ExchangeScheme::Auto, ..spec.clone() };
+            let auto = spec.clone().options(|options| {
+                options.early_wireup = early_wireup;
+                options.exchange = ExchangeScheme::Auto;
+            });
             assert_eq!(run(auto).expect_good().direct_links, links);
         }
     }
@@ -187,7 +192,8 @@ fn slow(seed: u64) -> WorldSpec {
         Step::Finalize,
     ];
     let script = Script::new(Dialect::Pmi1, &steps);
-    WorldSpec { exchange: ExchangeScheme::RING, fanout: 2, ..WorldSpec::even(seed, 7, 2, script) }
+    let world = WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 2, script) };
+    world.options(|options| options.exchange = ExchangeScheme::RING)
 }
 
 /// A time in a slow world when its ranks compute.

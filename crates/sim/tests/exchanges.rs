@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 use wireup_proto::launcher_io::Notice;
-use wireup_sim::faults::{Fault, NoStart};
+use wireup_sim::fault_injection::{Fault, NoStart};
 use wireup_sim::workload::{Dialect, Lens, Script, Step, Which, Whose};
 use wireup_sim::{Report, WorldSpec, run};
 use wireup_wire::ids::{Epoch, Rank};
@@ -21,7 +21,8 @@ fn schemes() -> impl Iterator<Item = ExchangeScheme> {
 
 /// 7 nodes with 3 ranks each in a binary tree.
 fn world(seed: u64, exchange: ExchangeScheme, script: Script) -> WorldSpec {
-    WorldSpec { exchange, fanout: 2, ..WorldSpec::even(seed, 7, 3, script) }
+    let world = WorldSpec { fanout: 2, ..WorldSpec::even(seed, 7, 3, script) };
+    world.options(|options| options.exchange = exchange)
 }
 
 fn own(steps: &[Step]) -> Script {
@@ -135,7 +136,7 @@ fn a_node_that_is_missing_is_told_by_the_tree() {
 
 fn lazy(seed: u64, exchange: ExchangeScheme, steps: &[Step]) -> WorldSpec {
     let script = Script::new(Dialect::Pmi1, &[&[Step::Init], steps, &[Step::Finalize]].concat());
-    WorldSpec { pmi_fence: PmiFence::Lazy, ..world(seed, exchange, script) }
+    world(seed, exchange, script).options(|options| options.pmi_fence = PmiFence::Lazy)
 }
 
 /// The checkers verify that a get returns what the rank's fence has published, and that no get is answered before that.
@@ -192,7 +193,7 @@ fn the_earliest_departure_counts() {
         let waits = Script::new(Dialect::Pmi1, &[Step::Init, Step::Fence, Step::Finalize]);
         let apps = vec![(18, leaves), (2, Script::new(Dialect::Pmi1, &late)), (1, waits)];
         let apps = apps.into_iter().map(|(ranks, script)| (ranks, Rc::new(script))).collect();
-        fails(WorldSpec { apps, ..lazy(seed, ExchangeScheme::Auto, &[]) }, |failure| {
+        fails(lazy(seed, ExchangeScheme::Auto, &[]).job(|job| job.apps = apps), |failure| {
             matches!(failure.cause, Cause::LeftFence { epoch: Epoch(0), .. })
         });
     }

@@ -49,7 +49,8 @@ fn a_member_that_left_is_named() {
     let rest = [Step::Exit { code: 0 }, all, Step::Finalize, Step::Exit { code: 0 }];
     let steps: Vec<Step> = steps.into_iter().chain(rest).collect();
     let script = Script::new(Dialect::Pmi1, &steps);
-    let spec = WorldSpec { fanout: 4, pmi_version: PmiVersion::Groups, ..WorldSpec::even(1, 64, 4, script) };
+    let spec = WorldSpec { fanout: 4, ..WorldSpec::even(1, 64, 4, script) };
+    let spec = spec.options(|options| options.pmi_version = PmiVersion::Groups);
     let report = run(spec);
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     let failure = report.notices.iter().find_map(|notice| match notice {

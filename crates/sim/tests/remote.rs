@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use wireup_proto::launcher_io::Notice;
-use wireup_sim::faults::Fault;
+use wireup_sim::fault_injection::Fault;
 use wireup_sim::random::{remote_with_faults, remote_world};
 use wireup_sim::remote::{self, HostSpec, Pace, Program, Reach, Remote};
 use wireup_sim::workload::{Dialect, Script, Step};
@@ -165,7 +165,7 @@ fn a_silent_link_ends_the_job_in_its_time() {
         for agent in [1, 7, 14] {
             let faults = vec![Fault::SilenceLink { agent, at_ns: 300 * MS }];
             let apps = vec![(30, std::rc::Rc::new(Script::plain(&[Step::Hang])))];
-            let report = run(WorldSpec { faults, apps, ..world(seed, true, &[]) }).expect_good();
+            let report = run(WorldSpec { faults, ..world(seed, true, &[]).job(|job| job.apps = apps) }).expect_good();
             let lost = |notice: &Notice| matches!(notice, Notice::Failed(Failure { cause: Cause::AgentLost { agent: lost, .. }, .. }) if lost.0 == agent);
             assert!(report.notices.iter().any(lost), "seed {seed}: {:?}", report.notices);
             assert!(report.elapsed_ns < 300 * MS + 2_500 * MS + 4_000 * MS, "seed {seed}: {}", report.elapsed_ns);
@@ -178,7 +178,7 @@ fn clocks_that_differ_by_days_are_brought_together() {
     for seed in 0..SEEDS {
         let ahead = |agent: u32| HostSpec { clock_ahead_ns: u64::from(agent % 4) * 86_400_000 * MS, ..fine() };
         let trouble: Vec<(u32, HostSpec)> = (0..15).map(|agent| (agent, ahead(agent))).collect();
-        let report = run(WorldSpec { profile: true, ..world(seed, true, &trouble) }).expect_good();
+        let report = run(world(seed, true, &trouble).options(|options| options.profile = true)).expect_good();
         let traces = report.notices.iter().filter(|notice| matches!(notice, Notice::Trace(_))).count();
         assert_eq!((report.code, traces), (Some(0), 15), "seed {seed}");
     }

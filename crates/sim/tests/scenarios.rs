@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use wireup_proto::launcher_io::Notice;
-use wireup_sim::faults::{Fault, NoStart};
+use wireup_sim::fault_injection::{Fault, NoStart};
 use wireup_sim::workload::{Dialect, Disposition, Script, Step};
 use wireup_sim::{Report, WorldSpec, run};
 use wireup_wire::ids::Rank;
@@ -54,7 +54,8 @@ fn nodes_without_ranks_hold_no_fence_up() {
     for seed in 0..SEEDS {
         let script = Rc::new(Script::exchange(Dialect::Pmi1, 40, 3));
         let blocks = vec![Block { first_node: 0, nodes: 7, ppn: 3 }];
-        let report = run(WorldSpec { blocks, apps: vec![(8, script)], ..exchange(seed) }).expect_good();
+        let spec = exchange(seed).job(|job| (job.blocks, job.apps) = (blocks, vec![(8, script)]));
+        let report = run(spec).expect_good();
         assert_eq!((report.code, report.fences), (Some(0), 1), "seed {seed}");
     }
 }
@@ -157,7 +158,7 @@ fn a_rank_that_ignores_the_end_is_killed_after_the_grace() {
         let steps = [Step::OnlyRank { rank: 4 }, Step::Exit { code: 7 }, Step::Hang];
         let stubborn = Script::plain(&steps).with_disposition(Disposition::Ignore);
         let spec = WorldSpec::even(seed, 7, 3, stubborn);
-        let grace_ns = spec.kill_grace_ns;
+        let grace_ns = spec.jobs[0].options.kill_grace_ns;
         let report = fails(spec, 7, |cause| *cause == Cause::Exited(7));
         assert!((grace_ns..grace_ns + 200 * MS).contains(&report.elapsed_ns), "seed {seed}: {}", report.elapsed_ns);
     }
@@ -167,7 +168,7 @@ fn a_rank_that_ignores_the_end_is_killed_after_the_grace() {
 fn garbage_from_a_rank_ends_the_job_cleanly() {
     for seed in 0..SEEDS {
         for step in [Step::SendGarbage, Step::HalfRequest] {
-            let spec = WorldSpec { timeout_ns: Some(20_000 * MS), ..stuck(seed, step) };
+            let spec = stuck(seed, step).job(|job| job.timeout_ns = Some(20_000 * MS));
             let report = run(spec).expect_good();
             assert_eq!(failure(&report).rank, Some(Rank(0)), "seed {seed}: {:?}", report.notices);
         }
@@ -182,7 +183,7 @@ fn a_stopped_terminal_delays_no_fence() {
             Script::plain(&[Step::Write { stream: 1, lines: 20_000, line_bytes: 100 }, Step::Exit { code: 0 }]);
         let apps = vec![(3, Rc::new(writer)), (18, Rc::new(Script::plain(&[Step::Exit { code: 0 }])))];
         let stop = Fault::StopTerminal { at_ns: 0, for_ns: 2_000 * MS };
-        let report = run(WorldSpec { apps, faults: vec![stop], ..exchange(seed) }).expect_good();
+        let report = run(WorldSpec { faults: vec![stop], ..exchange(seed).job(|job| job.apps = apps) }).expect_good();
         assert_eq!((report.code, report.output_bytes), (Some(0), 3 * 20_000 * 100), "seed {seed}");
         assert!(report.elapsed_ns > 2_000 * MS);
 
@@ -198,7 +199,7 @@ fn a_stopped_terminal_delays_no_fence() {
             Step::Write { stream: 1, lines: 20_000, line_bytes: 100 },
         ];
         let apps = vec![(21, Rc::new(Script::new(Dialect::Pmi1, &steps)))];
-        let report = run(WorldSpec { apps, faults: vec![stop], ..exchange(seed) }).expect_good();
+        let report = run(WorldSpec { faults: vec![stop], ..exchange(seed).job(|job| job.apps = apps) }).expect_good();
         assert_eq!((report.code, report.fences), (Some(9), 1), "seed {seed}");
     }
 }
@@ -214,11 +215,13 @@ fn standard_input_reaches_who_reads_it() {
                 _ => vec![Step::ReadStdin],
             };
             let apps = vec![(21, Rc::new(Script::plain(&only)))];
-            let report = run(WorldSpec { stdin, stdin_bytes, apps, ..exchange(seed) }).expect_good();
+            let spec = exchange(seed).options(|options| options.stdin = stdin);
+            let report = run(spec.job(|job| (job.apps, job.stdin_bytes) = (apps, stdin_bytes))).expect_good();
             assert_eq!(report.code, Some(0), "seed {seed}");
         }
         // The rank does not read: nothing waits for that.
-        let report = run(WorldSpec { stdin: StdinTarget::One(Rank(5)), stdin_bytes: 8 << 20, ..exchange(seed) });
+        let spec = exchange(seed).options(|options| options.stdin = StdinTarget::One(Rank(5)));
+        let report = run(spec.job(|job| job.stdin_bytes = 8 << 20));
         assert_eq!(report.expect_good().code, Some(0), "seed {seed}");
     }
 }

@@ -4,7 +4,7 @@
 mod seeds;
 
 use wireup_proto::launcher_io::Notice;
-use wireup_sim::faults::{Fault, NoStart};
+use wireup_sim::fault_injection::{Fault, NoStart};
 use wireup_sim::random::{step_with_faults, step_world};
 use wireup_sim::remote::{self, HostSpec, Pace, Program, Reach, Remote};
 use wireup_sim::workload::{Dialect, Script, Step};
@@ -39,7 +39,7 @@ fn world(seed: u64, trouble: &[(u32, HostSpec)]) -> WorldSpec {
 /// The same with ranks that never end by themselves.
 fn endless(seed: u64, fault: Fault) -> WorldSpec {
     let apps = vec![(30, std::rc::Rc::new(Script::plain(&[Step::Hang])))];
-    WorldSpec { faults: vec![fault], apps, ..world(seed, &[]) }
+    WorldSpec { faults: vec![fault], ..world(seed, &[]).job(|job| job.apps = apps) }
 }
 
 fn fine() -> HostSpec {
@@ -152,7 +152,7 @@ fn the_end_of_the_call_alone_is_no_end_of_the_job() {
     for seed in 0..SEEDS {
         let faults = vec![Fault::KillStep { at_ns: 2_000 * MS }];
         let apps = vec![(30, std::rc::Rc::new(Script::plain(&[Step::Compute { ns: 4_000 * MS }])))];
-        let report = run(WorldSpec { faults, apps, ..world(seed, &[]) }).expect_good();
+        let report = run(WorldSpec { faults, ..world(seed, &[]).job(|job| job.apps = apps) }).expect_good();
         assert_eq!((report.code, report.strikes), (Some(0), 1), "seed {seed}: {:?}", report.notices);
     }
 }

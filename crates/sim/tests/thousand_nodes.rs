@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 use wireup_proto::launcher_io::Notice;
-use wireup_sim::faults::Fault;
+use wireup_sim::fault_injection::Fault;
 use wireup_sim::workload::{Dialect, Lens, Script, Step, Which, Whose};
 use wireup_sim::{Report, WorldSpec, run};
 use wireup_wire::frame::Class;
@@ -25,7 +25,8 @@ fn thousand(ppn: u32, faults: Vec<Fault>) -> Report {
     // With the tree, all agents of the simulator share one buffer of the result.
     let exchange = ExchangeScheme::Tree;
     let even = WorldSpec::even(1, 1000, ppn, Script::plain(&[]));
-    measure(WorldSpec { event_max: 20_000_000, faults, apps, exchange, ..even })
+    let even = even.job(|job| job.apps = apps).options(|options| options.exchange = exchange);
+    measure(WorldSpec { faults, ..even })
 }
 
 fn measure(spec: WorldSpec) -> Report {
@@ -89,7 +90,8 @@ fn all_schemes_beside_the_tree() {
         Step::Finalize,
     ];
     for (exchange, messages) in [(ExchangeScheme::RING, 127), (ExchangeScheme::BRUCK, 7)] {
-        let report = measure(WorldSpec { exchange, ..WorldSpec::even(2, 128, 16, Script::own(&steps)) });
+        let spec = WorldSpec::even(2, 128, 16, Script::own(&steps)).options(|options| options.exchange = exchange);
+        let report = measure(spec);
         assert_eq!((report.code, report.collectives, report.gets), (Some(0), 4, 2 * 128 * 16), "{exchange:?}");
         // In addition: a size from each agent except the root, sent up the tree; and for each link its endpoint and first frames through
         // the tree, hop by hop, and acknowledgements.

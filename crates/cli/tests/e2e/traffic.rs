@@ -13,7 +13,7 @@ use wireup_coll::allgather::schemes;
 use wireup_proto::launcher_io::Notice;
 use wireup_sim::WorldSpec;
 use wireup_sim::workload::{Dialect, Lens, Script, Step, Which};
-use wireup_wire::job::{Block, ExchangeScheme};
+use wireup_wire::job::ExchangeScheme;
 use wireup_wire::peer::Traffic;
 
 const NODES: u32 = 4;
@@ -53,14 +53,9 @@ fn real(scheme: &str, program: &Path, args: &str) -> Counts {
 }
 
 fn simulated(exchange: ExchangeScheme, script: Script) -> Counts {
-    let spec = WorldSpec {
-        blocks: vec![Block { first_node: 0, nodes: NODES, ppn: PPN }],
-        apps: vec![(RANKS, Rc::new(script))],
-        fanout: FANOUT,
-        profile: true,
-        exchange,
-        ..WorldSpec::even(1, NODES, PPN, Script::plain(&[]))
-    };
+    let spec = WorldSpec { fanout: FANOUT, ..WorldSpec::even(1, NODES, PPN, Script::default()) };
+    let spec = spec.job(|job| job.apps = vec![(RANKS, Rc::new(script))]);
+    let spec = spec.options(|options| (options.profile, options.exchange) = (true, exchange));
     let report = wireup_sim::run(spec).expect_good();
     let parts = report.notices.iter().filter_map(|notice| match notice {
         Notice::Trace(part) => Some((part.agent.0, [part.traffic.up, part.traffic.down, part.traffic.direct])),

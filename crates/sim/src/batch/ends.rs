@@ -2,7 +2,6 @@
 
 use super::{KILLED, Said, State};
 use crate::clock::Event;
-use crate::faults::Culprit;
 use crate::world::World;
 use wireup_proto::io::{ExitStatus, Input};
 use wireup_wire::signal::SIGTERM;
@@ -27,9 +26,9 @@ impl World {
     /// Kills all remaining tasks of a step.
     pub(crate) fn on_step_killed(&mut self, index: u32) {
         for agent in self.batch.steps[index as usize].left() {
-            if self.hosts[agent as usize].is_alive() {
-                self.checks.output.expect_losses();
-                self.kill_agent(agent);
+            if let Some(process) = self.newest_at(agent) {
+                self.expect_losses();
+                self.kill_agent(process);
             } else {
                 self.task_gone(index, agent, KILLED);
             }
@@ -37,9 +36,9 @@ impl World {
     }
 
     pub(super) fn blame_step(&mut self, index: u32, must: bool) {
-        for agent in self.batch.steps[index as usize].tasks.keys() {
-            let has_ranks = !self.hosts[*agent as usize].ranks.is_empty();
-            self.checks.blame(Culprit::Agent(*agent), must && has_ranks);
+        let tasks: Vec<u32> = self.batch.steps[index as usize].tasks.keys().copied().collect();
+        for agent in tasks {
+            self.blame_agent(agent, must && self.has_ranks(agent));
         }
     }
 
@@ -54,9 +53,9 @@ impl World {
             step.stderr.push_str(&format!("slurmstepd: error: *** {words} ***\n"));
             step.state = State::Cancelled(words);
             for agent in step.left() {
-                if self.hosts[agent as usize].is_alive() {
-                    self.checks.output.expect_losses();
-                    self.tell_agent(agent, Input::ToldToEnd { signal: SIGTERM });
+                if let Some(process) = self.newest_at(agent) {
+                    self.expect_losses();
+                    self.tell_agent(process, Input::ToldToEnd { signal: SIGTERM });
                 } else {
                     self.task_gone(index, agent, 128 + SIGTERM as u8);
                 }
@@ -71,8 +70,10 @@ impl World {
             self.blame_step(index, false);
             self.batch.steps[index as usize].state = State::Over;
             for agent in self.batch.steps[index as usize].left() {
-                self.give_up_waiting(agent, "");
-                if !self.hosts[agent as usize].is_alive() {
+                if let Some(process) = self.newest_at(agent) {
+                    self.give_up_waiting(process, "");
+                }
+                if self.newest_at(agent).is_none() {
                     self.task_gone(index, agent, KILLED);
                 }
             }

@@ -31,7 +31,7 @@ impl World {
         let step = &mut self.batch.steps[index as usize];
         let shell = step.shell;
         let Some(said) = step.says.pop() else { return };
-        if !self.hosts[0].is_alive() {
+        if !self.agents[0].is_running() {
             return;
         }
         match said {
@@ -62,7 +62,8 @@ impl World {
             let step = &self.batch.steps[step as usize];
             let begun = step.tasks.iter().filter(|(_, task)| **task == Task::Begun).map(|(agent, _)| *agent);
             for host in begun.collect::<Vec<u32>>() {
-                self.tell_task(host, at);
+                // A task that has begun has one process.
+                self.tell_task(self.hosts[host as usize].processes[0], at);
             }
         }
     }

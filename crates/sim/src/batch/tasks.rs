@@ -1,13 +1,12 @@
 //! The tasks of a step: their agents start or fail to start, and end.
 
 use super::{GIVEN_UP, KILLED, Said, State, Task};
-use crate::birth;
+use crate::agents::{AgentProcess, ProcessState};
 use crate::clock::Event;
-use crate::faults::{Culprit, NoStart};
-use crate::hosts::Life;
+use crate::configs;
+use crate::fault_injection::NoStart;
 use crate::remote::{Pace, Program};
 use crate::world::World;
-use wireup_coll::tree::Tree;
 use wireup_proto::io::{ExitStatus, How};
 use wireup_proto::{NEEDED, NEEDED_WORDS};
 use wireup_wire::ids::AgentId;
@@ -18,8 +17,8 @@ const NO_EXEC: u8 = 2;
 const CANNOT: u8 = 125;
 
 impl World {
-    pub(super) fn launch(&mut self, step: u32, agent: u32) {
-        let no_start = self.no_start.get(&agent).copied();
+    pub(super) fn launch_task(&mut self, step: u32, agent: u32) {
+        let no_start = self.hosts[agent as usize].no_start;
         if no_start.is_some() {
             // Where the program is missing, a step that fails or never ends keeps the other tasks from receiving the program.
             let tasks = self.batch.steps[step as usize].tasks.keys();
@@ -27,7 +26,7 @@ impl World {
             if hosts.any(|host| host.program == Program::Missing) {
                 self.blame_step(step, false);
             }
-            self.checks.blame(Culprit::Agent(agent), true);
+            self.blame_agent(agent, true);
         }
         let pace = self.host_spec(agent).map_or(Pace::Prompt, |host| host.pace);
         let mut delay_ns = self.spec.timing.agent_start.draw(&mut self.rng);
@@ -57,7 +56,7 @@ impl World {
             }
             return;
         }
-        if let Some(NoStart::ShellFails { code }) = self.no_start.get(&agent).copied() {
+        if let Some(NoStart::ShellFails { code }) = self.hosts[agent as usize].no_start {
             return self.task_fails(index, agent, code);
         }
         let program = self.host_spec(agent).map_or(Program::There, |host| host.program);
@@ -80,18 +79,17 @@ impl World {
         }
     }
 
-    fn on_task_begins(&mut self, index: u32, agent: u32) {
+    fn on_task_begins(&mut self, index: u32, host: u32) {
         let step = &mut self.batch.steps[index as usize];
-        step.tasks.insert(agent, Task::Begun);
+        step.tasks.insert(host, Task::Begun);
         let bootstrap = step.bootstrap.clone();
         let start_timeout_ns = bootstrap.session.start_timeout_ns;
-        let (config, jobs) = birth::task(bootstrap, AgentId(agent), self.local_now(agent));
-        self.hosts[agent as usize].step = Some(index);
-        self.come_alive(agent, config, jobs);
-        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
-        let listens = !tree.children(AgentId(agent)).is_empty();
-        self.say(index, Said::Begun { agent, listens });
-        if self.hosts[agent as usize].parent == Some(0) {
+        let (config, jobs) = configs::task(bootstrap, AgentId(host), self.local_now(host));
+        let agent = self.start_agent(config, jobs);
+        self.agents[agent as usize].step = Some(index);
+        let listens = self.agents[agent as usize].listens;
+        self.say(index, Said::Begun { agent: host, listens });
+        if self.hosts[host as usize].parent == Some(0) {
             self.task_dials(agent, 0);
         } else {
             self.clock.after(start_timeout_ns, Event::TaskWaited(agent));
@@ -102,48 +100,46 @@ impl World {
         self.on_agent_turn(agent);
     }
 
-    fn task_dials(&mut self, host: u32, at: u32) {
-        self.hosts[host as usize].dials = Some(at);
+    fn task_dials(&mut self, agent: u32, at: u32) {
+        self.agents[agent as usize].dials = Some(format!("agent {at}"));
         let delay_ns = self.spec.timing.handshake.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::AgentLink(host));
+        self.clock.after(delay_ns, Event::AgentLink(agent));
     }
 
-    pub(super) fn tell_task(&mut self, host: u32, at: u32) {
+    pub(super) fn tell_task(&mut self, agent: u32, at: u32) {
         let delay_ns = self.spec.timing.report.draw(&mut self.rng);
-        self.clock.after(delay_ns, Event::TaskReads(host, at));
+        self.clock.after(delay_ns, Event::TaskReads(agent, at));
     }
 
-    pub(crate) fn on_task_reads(&mut self, host: u32, at: u32) {
-        if !self.hosts[host as usize].is_alive() {
-            return;
-        }
-        let host_of = &self.hosts[host as usize];
-        if host_of.parent == Some(at) && host_of.dials.is_none() {
-            self.task_dials(host, at);
+    /// A task reads that agent `at` listens.
+    pub(crate) fn on_task_reads(&mut self, agent: u32, at: u32) {
+        let AgentProcess { host, ref dials, .. } = self.agents[agent as usize];
+        let is_its_parent = self.hosts[host as usize].parent == Some(at);
+        if self.agents[agent as usize].is_running() && is_its_parent && dials.is_none() {
+            self.task_dials(agent, at);
         }
     }
 
     /// The task has waited too long for the address of its parent.
-    pub(crate) fn on_task_waited(&mut self, host: u32) {
-        self.give_up_waiting(host, "cannot connect to the parent agent: its address did not arrive in time");
+    pub(crate) fn on_task_waited(&mut self, agent: u32) {
+        self.give_up_waiting(agent, "cannot connect to the parent agent: its address did not arrive in time");
     }
 
-    pub(super) fn give_up_waiting(&mut self, host: u32, problem: &str) {
-        let Some(step) = self.hosts[host as usize].step else { return };
-        if !self.hosts[host as usize].is_alive() || self.hosts[host as usize].dials.is_some() {
-            return;
-        }
-        self.checks.output.expect_losses();
+    pub(super) fn give_up_waiting(&mut self, agent: u32, problem: &str) {
+        let process = &self.agents[agent as usize];
+        let Some(step) = process.step.filter(|_| process.is_running() && process.dials.is_none()) else { return };
+        let host = process.host;
+        self.expect_losses();
         self.say_problem(step, host, problem);
         self.batch.steps[step as usize].code = self.batch.steps[step as usize].code.max(CANNOT);
-        self.kill_agent(host);
+        self.kill_agent(agent);
     }
 
     /// An agent that was started by a step has ended.
-    pub(crate) fn task_ends(&mut self, host: u32) {
-        let Some(step) = self.hosts[host as usize].step else { return };
-        match self.hosts[host as usize].life {
-            Life::Killed => {
+    pub(crate) fn task_ends(&mut self, agent: u32) {
+        let AgentProcess { host, step: Some(step), ref state, .. } = self.agents[agent as usize] else { return };
+        match state {
+            ProcessState::Killed => {
                 let problem = match &self.batch.steps[step as usize].state {
                     State::Cancelled(words) => words.clone(),
                     State::Running | State::GivenUp | State::Over => "Killed".to_owned(),
@@ -151,7 +147,7 @@ impl World {
                 self.say_problem(step, host, &problem);
                 self.task_gone(step, host, KILLED);
             }
-            Life::Unborn | Life::Alive(_) | Life::Left => self.task_gone(step, host, 0),
+            ProcessState::Running(_) | ProcessState::Left => self.task_gone(step, host, 0),
         }
     }
 

@@ -1,17 +1,20 @@
 //! Bounds: output in flight on a link stays within the link's window, and output held by an agent within all of its windows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::JobId;
 use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
 /// A chunk may be sent while any credit is left, so the last chunk may exceed the window.
 const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + STDIO_CHUNK_MAX) as i64;
 
-/// The bytes in flight, by link, stream and direction.
+/// The bytes in flight, by link, job, stream and direction.
 #[derive(Debug, Default)]
 pub struct Bounds {
-    output: BTreeMap<(u32, u16), i64>,
-    input: BTreeMap<u32, i64>,
+    output: BTreeMap<(u32, u32, u16), i64>,
+    input: BTreeMap<(u32, u32), i64>,
+    /// Jobs whose output nobody waits for any more: it may be sent without credit.
+    unlimited: BTreeSet<u32>,
     /// The most output that was in flight on any link.
     pub output_peak: i64,
     /// The most output that was held by any agent.
@@ -20,16 +23,20 @@ pub struct Bounds {
 
 impl Bounds {
     /// An agent holds this much output for all links and ranks together.
-    pub fn on_held(&mut self, held_bytes: usize, fanout: u32, ranks: usize) -> Result<(), String> {
+    pub fn on_held(&mut self, held_bytes: usize, fanout: u32, jobs: usize, ranks: usize) -> Result<(), String> {
         self.held_peak = self.held_peak.max(held_bytes);
-        // For each stream: one window per child, one for the node's own ranks, and one read of each of these ranks. Labels may double the
+        // For each job and stream: one window per child, one for the node's own ranks, and one read of each of these ranks. Labels may double the
         // latter.
-        let windows = (fanout as usize + 1) * WINDOW_MAX as usize;
+        let windows = jobs * (fanout as usize + 1) * WINDOW_MAX as usize;
         let bound = 2 * (windows + ranks * 2 * STDIO_CHUNK_MAX);
         if held_bytes > bound {
             return Err(format!("holds {held_bytes} bytes of output, more than {bound}"));
         }
         Ok(())
+    }
+
+    pub fn ignore(&mut self, job: JobId) {
+        self.unlimited.insert(job.0);
     }
 
     /// A frame is sent on a link; `from` 1 is the end farther from the root.
@@ -39,23 +46,24 @@ impl Bounds {
             return Err(format!("a frame of {bytes} bytes of {:?} on link {link}", frame.kind));
         }
         match frame.kind {
+            _ if self.unlimited.contains(&frame.job) => Ok(()),
             Kind::Output => {
-                let under_way = self.output.entry((link, frame.stream)).or_default();
+                let under_way = self.output.entry((link, frame.job, frame.stream)).or_default();
                 *under_way += bytes;
                 self.output_peak = self.output_peak.max(*under_way);
                 check(*under_way, link, "output")
             }
             Kind::OutputCredit => {
-                *self.output.entry((link, frame.stream)).or_default() -= i64::from(frame.arg);
+                *self.output.entry((link, frame.job, frame.stream)).or_default() -= i64::from(frame.arg);
                 Ok(())
             }
             Kind::Input => {
-                let under_way = self.input.entry(link).or_default();
+                let under_way = self.input.entry((link, frame.job)).or_default();
                 *under_way += bytes;
                 check(*under_way, link, "input")
             }
             Kind::InputCredit => {
-                *self.input.entry(link).or_default() -= i64::from(frame.arg);
+                *self.input.entry((link, frame.job)).or_default() -= i64::from(frame.arg);
                 Ok(())
             }
             // The other kinds have no window.

@@ -1,13 +1,13 @@
 //! Missing hosts: all of them are reported together, no others are, and in time. Clocks: the reported offsets are right.
 
-use crate::checkers::ending::failure;
-use crate::faults::Culprit;
-use crate::launch::LauncherLife;
+use crate::fault_injection::Culprit;
+use crate::launchers::LauncherState;
 use crate::remote::Remote;
 use crate::world::World;
 use std::collections::BTreeSet;
 use wireup_coll::tree::Tree;
 use wireup_proto::launcher_io::Notice;
+use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{Cause, Failure, TracePart};
 
 /// From the end of the start time until the job is over (ns). Agents at the end of their time need a few hops, and what is then in flight
@@ -18,21 +18,21 @@ impl World {
     /// Hosts with a problem may be blamed from the start.
     pub(crate) fn blame_hosts(&mut self) {
         let Some(remote) = self.spec.remote.clone() else { return };
-        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
+        let tree = Tree::new(self.spec.agents, self.spec.fanout);
         let needed = self.needed_agents(&tree);
-        for agent in 1..self.spec.agent_count() {
+        for agent in 1..self.spec.agents {
             let is_out = remote.hosts[agent as usize].is_out();
             if is_out || remote.may_starve() || remote.may_be_missed(agent, &tree, self.spec.start_timeout_ns) {
-                self.checks.blame(Culprit::Agent(agent), is_out && needed.contains(&agent));
+                self.jobs[0].checks.blame(Culprit::Agent(agent), is_out && needed.contains(&agent));
             }
         }
     }
 
     pub(crate) fn check_missing(&mut self) {
         let Some(remote) = self.spec.remote.clone() else { return };
-        let failed = self.checks.notices.iter().find_map(failure).cloned();
-        let is_undisturbed = self.spec.faults.is_empty() && self.spec.timeout_ns.is_none();
-        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
+        let failed = self.jobs[0].checks.failure().cloned();
+        let is_undisturbed = self.spec.faults.is_empty() && self.spec.jobs[0].timeout_ns.is_none();
+        let tree = Tree::new(self.spec.agents, self.spec.fanout);
         let needed: BTreeSet<u32> = self.needed_agents(&tree);
         let out: BTreeSet<u32> = remote.out().filter(|agent| needed.contains(agent)).collect();
         match failed {
@@ -79,7 +79,7 @@ impl World {
         if let Some(fine) = named.iter().find(is_fine) {
             self.checks.problem(format!("{fine:?} is reported, but can start; {out:?} cannot"));
         }
-        let bound_ns = timeout_ns + self.spec.kill_grace_ns + SLACK_NS;
+        let bound_ns = timeout_ns + self.spec.jobs[0].options.kill_grace_ns + SLACK_NS;
         if self.elapsed_ns() > bound_ns {
             let elapsed_ns = self.elapsed_ns();
             self.checks.problem(format!("the run took {elapsed_ns} ns, more than {bound_ns}: {named:?}"));
@@ -88,13 +88,18 @@ impl World {
 
     /// Agents whose subtree has ranks.
     fn needed_agents(&self, tree: &Tree) -> BTreeSet<u32> {
-        let with_ranks = self.hosts.iter().filter(|host| !host.ranks.is_empty()).map(|host| host.agent);
+        let with_ranks = self.nodes.iter().filter(|node| !node.ranks.is_empty()).map(|node| AgentId(node.host));
         with_ranks.flat_map(|agent| std::iter::successors(Some(agent), |at| tree.parent(*at))).map(|at| at.0).collect()
     }
 
+    /// Whether ranks are placed on the host of this agent.
+    pub(crate) fn has_ranks(&self, host: u32) -> bool {
+        self.nodes.iter().any(|node| node.host == host && !node.ranks.is_empty())
+    }
+
     pub(crate) fn check_clocks(&mut self) {
-        let tree = Tree::new(self.spec.agent_count(), self.spec.fanout);
-        let parts = self.checks.notices.iter().filter_map(|notice| match notice {
+        let tree = Tree::new(self.spec.agents, self.spec.fanout);
+        let parts = self.jobs[0].checks.notices.iter().filter_map(|notice| match notice {
             Notice::Trace(part) => Some((**part).clone()),
             _ => None,
         });
@@ -102,7 +107,7 @@ impl World {
         let mut aligned = own.clone();
         wireup_proto::clock_offset::align(&mut aligned, &tree);
         let root_ahead_ns = self.hosts[0].clock_ahead_ns;
-        let is_clean = self.launcher.life == LauncherLife::Left { code: 0 };
+        let is_clean = self.launchers[0].state == LauncherState::Left { code: 0 };
         for (own, aligned) in own.iter().zip(&aligned) {
             let ahead_ns = self.hosts[own.agent.index()].clock_ahead_ns;
             // Each hop may round down by a nanosecond.

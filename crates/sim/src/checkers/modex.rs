@@ -32,6 +32,8 @@ pub struct ModexCheck {
     /// Calls that completed without members that had left, and calls that timed out.
     pub excused: u32,
     pub timeouts: u32,
+    /// Fences and groups that completed, on each node.
+    pub complete: u32,
 }
 
 /// The data of a rank's n-th commit: the rank, n, and bytes that only this rank can produce.
@@ -99,6 +101,13 @@ impl ModexCheck {
             }
         }
         Ok(())
+    }
+
+    /// A round of a group ended for these ranks without the others.
+    pub fn on_excused(&mut self, call: &Call, ranks: &[u32]) {
+        for rank in ranks {
+            self.rounds.entry((call.name.clone(), *rank)).or_default().1 += 1;
+        }
     }
 
     /// A group has this context id for these ranks.

@@ -1,12 +1,15 @@
 //! Output: everything that the ranks wrote reaches the terminal, each line whole, once, in order.
 
-use crate::spec::WorldSpec;
+use crate::spec::JobPlan;
 use crate::workload::parse_line;
 use std::collections::BTreeMap;
 use wireup_proto::io::Stream;
 
 /// The lines seen so far.
 pub struct OutputCheck {
+    /// The number of rank 0 among the ranks of all jobs, and the number of ranks.
+    first: u32,
+    size: u32,
     label: bool,
     /// Text of an unfinished line, by stream and, for split output, by rank.
     partial: BTreeMap<(u8, Option<u32>), Vec<u8>>,
@@ -17,9 +20,11 @@ pub struct OutputCheck {
 }
 
 impl OutputCheck {
-    pub fn new(spec: &WorldSpec) -> Self {
+    pub fn new(plan: &JobPlan, first: u32) -> Self {
         OutputCheck {
-            label: spec.label && !spec.split_output,
+            first,
+            size: plan.size(),
+            label: plan.options.label && !plan.options.split_output,
             partial: BTreeMap::new(),
             next: BTreeMap::new(),
             lossy: false,
@@ -50,12 +55,13 @@ impl OutputCheck {
     fn on_line(&mut self, stream: u8, rank: Option<u32>, line: &[u8]) -> Result<(), String> {
         let shown = || String::from_utf8_lossy(&line[..line.len().min(100)]).into_owned();
         let (label, text) = if self.label { split_label(line) } else { (None, line) };
-        let Some((of_stream, of_rank, number)) = parse_line(text) else {
+        let parsed = parse_line(text).map(|(stream, id, number)| (stream, id.wrapping_sub(self.first), number));
+        let Some((of_stream, of_rank, number)) = parsed else {
             // A line whose end was lost with its node is continued by another rank's line.
             return if self.lossy { Ok(()) } else { Err(format!("broken line: {:?}", shown())) };
         };
         let named = rank.or(label).unwrap_or(of_rank);
-        if of_stream != stream || named != of_rank || (self.label && label.is_none()) {
+        if of_stream != stream || named != of_rank || of_rank >= self.size || (self.label && label.is_none()) {
             return Err(format!("line on stream {stream} for rank {rank:?} with label {label:?}: {:?}", shown()));
         }
         let next = self.next.entry((stream, of_rank)).or_default();
@@ -88,8 +94,11 @@ mod tests {
     use super::*;
     use crate::workload::{Script, line};
 
+    /// A job with two ranks, the first of which is the tenth of all.
     fn check(label: bool) -> OutputCheck {
-        OutputCheck::new(&WorldSpec { label, ..WorldSpec::even(1, 1, 2, Script::plain(&[])) })
+        let mut plan = JobPlan::even([0], 2, Script::plain(&[]));
+        plan.options.label = label;
+        OutputCheck::new(&plan, 10)
     }
 
     #[test]
@@ -97,7 +106,7 @@ mod tests {
         let mut check = check(false);
         let mut text = Vec::new();
         for (rank, number) in [(0, 0), (1, 0), (0, 1)] {
-            line(1, rank, number, 20, &mut text);
+            line(1, 10 + rank, number, 20, &mut text);
         }
         for piece in text.chunks(7) {
             assert_eq!(check.on_write(Stream::Out, None, piece), Ok(()));
@@ -109,9 +118,10 @@ mod tests {
 
     #[test]
     fn labels_name_the_writer() {
-        assert_eq!(check(true).on_write(Stream::Err, None, b"[3] 2:3:0:..\n"), Ok(()));
-        assert!(check(true).on_write(Stream::Err, None, b"[2] 2:3:0:..\n").is_err());
-        assert!(check(true).on_write(Stream::Err, None, b"2:3:0:..\n").is_err());
-        assert!(check(false).on_write(Stream::Out, None, b"1:3:0:.1:2\n").is_err(), "two lines in one");
+        assert_eq!(check(true).on_write(Stream::Err, None, b"[1] 2:11:0:..\n"), Ok(()));
+        assert!(check(true).on_write(Stream::Err, None, b"[0] 2:11:0:..\n").is_err());
+        assert!(check(true).on_write(Stream::Err, None, b"2:11:0:..\n").is_err());
+        assert!(check(false).on_write(Stream::Out, None, b"1:11:0:.1:2\n").is_err(), "two lines in one");
+        assert!(check(false).on_write(Stream::Out, None, b"1:12:0:..\n").is_err(), "another job's line");
     }
 }

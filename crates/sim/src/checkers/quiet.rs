@@ -1,7 +1,7 @@
 //! Quiet: when nothing is in progress, agents keep nothing of completed collectives.
 
-use crate::hosts::Life;
-use crate::launch::LauncherLife;
+use crate::agents::ProcessState;
+use crate::jobs::Job;
 use crate::world::World;
 
 /// Longer than any message, start or handshake takes: if nothing happens for this long, nothing is in flight.
@@ -10,17 +10,21 @@ pub const QUIET_NS: u64 = 150_000_000;
 impl World {
     /// Nothing has happened for a while, and no rank waits.
     pub(crate) fn check_quiet(&mut self) {
-        let collectives = &self.checks.collectives;
-        let teams_are_over = self.checks.teams.all_entered() && !self.checks.teams.is_waited_in();
-        let is_over = collectives.all_entered() && collectives.unfinished().is_none() && teams_are_over;
-        if !is_over || !self.spec.faults.is_empty() || self.launcher.life != LauncherLife::Alive {
+        let is_quiet = |job: &Job| {
+            let (collectives, teams) = (&job.checks.collectives, &job.checks.teams);
+            let teams_are_over = teams.all_entered() && !teams.is_waited_in();
+            collectives.all_entered() && collectives.unfinished().is_none() && teams_are_over
+        };
+        let mut active = self.jobs.iter().filter(|job| !job.checks.is_over()).peekable();
+        if !self.spec.faults.is_empty() || active.peek().is_none() || !active.all(is_quiet) {
             return;
         }
-        for host in &self.hosts {
-            let Life::Alive(machine) = &host.life else { continue };
-            let (open, arrays) = (machine.open_exchanges(), host.memory.array_count());
+        for agent in 0..self.agents.len() as u32 {
+            let ProcessState::Running(machine) = &self.agents[agent as usize].state else { continue };
+            let nodes = self.nodes_of(agent);
+            let arrays: usize = nodes.iter().map(|node| self.nodes[*node as usize].memory.array_count()).sum();
+            let open = machine.open_exchanges();
             if open + arrays > 0 {
-                let agent = host.agent;
                 let problem = format!("agent {agent} holds {open} collectives that are over and {arrays} arrays");
                 return self.checks.problem(problem);
             }

@@ -1,10 +1,10 @@
 //! Worlds for collectives: many in progress, of all kinds and sizes, with every scheme, and faults at the same time.
 
-use super::{add_mischief, draw_blocks, draw_early_wireup, draw_timing, draw_transport};
+use super::{add_misbehaviour, draw_blocks, draw_early_wireup, draw_timing, draw_transport, one_job};
 use crate::Report;
-use crate::faults::Fault;
+use crate::fault_injection::Fault;
 use crate::rng::Rng;
-use crate::spec::WorldSpec;
+use crate::spec::{JobPlan, WorldSpec};
 use crate::workload::{Dialect, Lens, Script, Speaks, Step, Which, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{ExchangeScheme, PmiFence};
@@ -27,31 +27,37 @@ pub fn collective_world(seed: u64) -> WorldSpec {
     }
     let slots: u32 = blocks.iter().map(|block| block.nodes * block.ppn).sum();
     let size = rng.between(1, u64::from(slots) + 2) as u32;
-    let plan = Plan::draw(rng, size);
-    let is_lazy = rng.chance(300) && !plan.overwrites;
-    let mut apps = vec![(size, Rc::new(plan.script(rng)))];
-    if size > 1 && rng.chance(400) {
-        let first = rng.between(1, u64::from(size) - 1) as u32;
-        apps = vec![(first, apps[0].1.clone()), (size - first, Rc::new(plan.script(rng)))];
-    }
+    let mut job =
+        JobPlan { blocks, apps: vec![(size, Rc::default())], ..JobPlan::even(0..spread, 1, Script::default()) };
+    set_program(rng, &mut job);
     use ExchangeScheme::{Auto, Tree};
     let (ring, bruck) = (ExchangeScheme::RING, ExchangeScheme::BRUCK);
-    WorldSpec {
-        nodes: spread,
-        blocks,
-        apps,
-        fanout: rng.between(1, 4) as u32,
-        root_is_node: rng.chance(800),
-        profile: rng.chance(300),
-        timing: draw_timing(rng),
-        stall_report_ns: *rng.pick(&[0, 1_000_000_000]),
-        exchange: *rng.pick(&[Auto, Tree, ring, ring, bruck, bruck]),
-        transport: draw_transport(seed),
-        early_wireup: draw_early_wireup(seed),
-        // A random stream of its own, so that everything else that a seed draws does not change.
-        exchange_compress: *Rng::stream(seed, "compress").pick(&[0, 0, 1, 200]),
-        pmi_fence: if is_lazy { PmiFence::Lazy } else { PmiFence::Strict },
-        ..WorldSpec::even(seed, spread, 1, Script::plain(&[]))
+    let fanout = rng.between(1, 4) as u32;
+    let root_is_node = rng.chance(800);
+    job.options.profile = rng.chance(300);
+    let (timing, transport) = (draw_timing(rng), draw_transport(seed));
+    job.options.stall_report_ns = *rng.pick(&[0, 1_000_000_000]);
+    job.options.exchange = *rng.pick(&[Auto, Tree, ring, ring, bruck, bruck]);
+    job.options.early_wireup = draw_early_wireup(seed);
+    // A random stream of its own, so that everything else that a seed draws does not change.
+    job.options.exchange_compress = *Rng::stream(seed, "compress").pick(&[0, 0, 1, 200]);
+    one_job(
+        WorldSpec { fanout, timing, transport, ..WorldSpec::even(seed, spread, 1, Script::default()) },
+        job,
+        root_is_node,
+    )
+}
+
+/// Gives a job programs that do the same collectives.
+pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
+    let size = job.size();
+    let plan = Plan::draw(rng, size);
+    let is_lazy = rng.chance(300) && !plan.overwrites;
+    job.options.pmi_fence = if is_lazy { PmiFence::Lazy } else { PmiFence::Strict };
+    job.apps = vec![(size, Rc::new(plan.script(rng)))];
+    if size > 1 && rng.chance(400) {
+        let first = rng.between(1, u64::from(size) - 1) as u32;
+        job.apps = vec![(first, job.apps[0].1.clone()), (size - first, Rc::new(plan.script(rng)))];
     }
 }
 
@@ -62,7 +68,7 @@ pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
 
 /// A world with random faults.
 pub(super) fn strike(rng: &mut Rng, stormy: WorldSpec, calm: &Report) -> WorldSpec {
-    strike_with(rng, stormy, calm, add_mischief)
+    strike_with(rng, stormy, calm, add_misbehaviour)
 }
 
 /// The same, with another function that makes a rank misbehave.
@@ -70,17 +76,17 @@ pub(super) fn strike_with(
     rng: &mut Rng,
     mut stormy: WorldSpec,
     calm: &Report,
-    add_mischief: impl Fn(&mut Rng, &mut WorldSpec),
+    add_misbehaviour: impl Fn(&mut Rng, &mut JobPlan),
 ) -> WorldSpec {
     let count = if rng.chance(750) { 1 } else { rng.between(2, 3) };
     for _ in 0..count {
         if rng.chance(300) {
-            add_mischief(rng, &mut stormy);
+            add_misbehaviour(rng, &mut stormy.jobs[0]);
             continue;
         }
         let at_ns = moment(rng, calm);
-        let rank = rng.below(u64::from(stormy.job_size())) as u32;
-        let agents = stormy.agent_count();
+        let rank = rng.below(u64::from(stormy.jobs[0].size())) as u32;
+        let agents = stormy.agents;
         let agent = rng.below(u64::from(agents)) as u32;
         let below_root = (agents > 1).then(|| rng.between(1, u64::from(agents) - 1) as u32);
         let fault = match (rng.below(10), below_root) {

@@ -11,15 +11,12 @@ use wireup_wire::job::{PmiFence, PmiVersion};
 /// A world without faults: the shape of the collective world of this seed, with another program.
 pub fn group_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "groups");
-    let shape = collective_world(seed);
-    let script = Rc::new(script(rng));
-    WorldSpec {
-        apps: vec![(shape.job_size(), script)],
-        pmi_version: PmiVersion::Groups,
-        pmi_fence: PmiFence::Strict,
-        stall_report_ns: if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 },
-        ..shape
-    }
+    collective_world(seed).job(|job| {
+        job.apps = vec![(job.size(), Rc::new(script(rng)))];
+        job.options.pmi_version = PmiVersion::Groups;
+        job.options.pmi_fence = PmiFence::Strict;
+        job.options.stall_report_ns = if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
+    })
 }
 
 /// The same with faults; `calm` is the run without them.
@@ -27,7 +24,7 @@ pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     strike(&mut Rng::stream(seed, "group faults"), group_world(seed), calm)
 }
 
-fn script(rng: &mut Rng) -> Script {
+pub(super) fn script(rng: &mut Rng) -> Script {
     let mut steps = vec![Step::Init];
     for pair in 0..rng.between(1, 8) as u16 {
         match rng.below(8) {

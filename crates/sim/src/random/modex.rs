@@ -2,10 +2,10 @@
 
 use super::collectives::{collective_world, strike_with};
 use crate::Report;
-use crate::faults::Fault;
+use crate::fault_injection::Fault;
 use crate::rng::Rng;
 use crate::servers::NoServer;
-use crate::spec::WorldSpec;
+use crate::spec::{JobPlan, WorldSpec};
 use crate::workload::{PmixStep, Script, Step, Who, Whose};
 use std::rc::Rc;
 use wireup_wire::job::{Modex, PmiFlavour};
@@ -13,24 +13,26 @@ use wireup_wire::job::{Modex, PmiFlavour};
 /// A random world without faults.
 pub fn modex_world(seed: u64) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "modex");
-    let shape = collective_world(seed);
-    let script = Rc::new(script(rng));
-    WorldSpec {
-        apps: vec![(shape.job_size(), script)],
-        pmi: PmiFlavour::Pmix,
-        modex: *rng.pick(&[Modex::Auto, Modex::Full, Modex::Direct]),
-        deaf_servers: rng.chance(200),
-        stubborn_servers: rng.chance(100),
-        stall_report_ns: if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 },
-        ..shape
-    }
+    let mut world = collective_world(seed).job(|job| set_program(rng, job));
+    world.deaf_servers = rng.chance(200);
+    world.stubborn_servers = rng.chance(100);
+    world.options(|options| {
+        options.stall_report_ns = if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
+    })
+}
+
+/// Makes all ranks of a job PMIx clients.
+pub(super) fn set_program(rng: &mut Rng, job: &mut JobPlan) {
+    job.apps = vec![(job.size(), Rc::new(script(rng)))];
+    job.options.pmi = PmiFlavour::Pmix;
+    job.options.modex = *rng.pick(&[Modex::Auto, Modex::Full, Modex::Direct]);
 }
 
 /// The same with faults; `calm` is the run without them.
 pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
     let rng = &mut Rng::stream(seed, "modex faults");
     let world = modex_world(seed);
-    let agents = u64::from(world.agent_count());
+    let agents = u64::from(world.agents);
     if rng.chance(250) {
         let (agent, at_ns) = (rng.below(agents) as u32, rng.below(calm.elapsed_ns + 1));
         let how = *rng.pick(&[NoServer::Fails, NoServer::Dies, NoServer::Garbage, NoServer::Silent]);
@@ -41,34 +43,28 @@ pub fn with_faults(seed: u64, calm: &Report) -> WorldSpec {
         };
         return WorldSpec { faults: vec![fault], ..world };
     }
-    strike_with(rng, world, calm, add_mischief)
+    strike_with(rng, world, calm, add_misbehaviour)
 }
 
 /// Makes one rank misbehave.
-fn add_mischief(rng: &mut Rng, spec: &mut WorldSpec) {
-    let rank = rng.below(u64::from(spec.job_size())) as u32;
-    let script = spec.script_of(rank).clone();
+pub(super) fn add_misbehaviour(rng: &mut Rng, job: &mut JobPlan) {
+    let rank = rng.below(u64::from(job.size())) as u32;
+    let script = job.script_of(rank).clone();
     let at = rng.between(1, script.steps.len() as u64 - 2) as usize;
     let only = Step::OnlyRank { rank };
     if matches!(script.steps[at - 1], Step::OnlyRank { .. }) {
         // The previous step applies only to the step after it.
         return;
     }
-    let mischief: &[Step] = match rng.below(6) {
+    let fault: &[Step] = match rng.below(6) {
         0 => &[Step::Exit { code: 0 }],
         1 => &[Step::Exit { code: 7 }],
         2 => &[Step::Die { signal: 11 }],
         3 => &[Step::Pmix(PmixStep::Abort { code: 9 })],
         _ => &[Step::Pmix(PmixStep::Finalize), Step::Exit { code: 0 }],
     };
-    let mut steps = script.steps.to_vec();
-    steps.splice(at..at, mischief.iter().flat_map(|step| [only, *step]));
-    let changed = Rc::new(Script { steps: steps.into(), ..(*script).clone() });
-    for (_, app) in &mut spec.apps {
-        if Rc::ptr_eq(app, &script) {
-            *app = changed.clone();
-        }
-    }
+    let fault: Vec<Step> = fault.iter().flat_map(|step| [only, *step]).collect();
+    job.insert(rank, at, &fault);
 }
 
 fn script(rng: &mut Rng) -> Script {

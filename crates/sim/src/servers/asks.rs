@@ -2,103 +2,106 @@
 
 use super::{Asked, take_of};
 use crate::checkers::modex::{Call, record};
-use crate::ranks::Doing;
+use crate::ranks::{Doing, Proc};
 use crate::world::World;
 use bytes::Bytes;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Ask, FromServer, Item, Keep, Range, Set};
 
 impl World {
-    /// The host of a rank whose server is ready. `None`: there is none, and the rank waits forever.
-    fn asks(&mut self, rank: u32) -> Option<u32> {
-        let host = self.procs[rank as usize].host;
-        self.procs[rank as usize].doing = Doing::Reply;
-        self.hosts[host as usize].server.as_ref().filter(|server| server.serving).map(|_| host)
+    /// The node of a rank whose server is ready, and the rank. `None`: there is none, and the rank waits forever.
+    fn asks(&mut self, id: u32) -> Option<(u32, u32)> {
+        let Proc { rank, node, ref mut doing, .. } = self.procs[id as usize];
+        *doing = Doing::Reply;
+        self.nodes[node as usize].server.as_ref().filter(|server| server.serving).map(|_| (node, rank))
     }
 
-    fn ask_agent(&mut self, host: u32, asked: Asked, ask: Ask) {
-        let server = self.server(host);
+    fn ask_agent(&mut self, node: u32, asked: Asked, ask: Ask) {
+        let server = self.server(node);
         let id = server.next_id;
         server.next_id += 1;
         server.asked.insert(id, asked);
-        self.server_says(host, &FromServer::Ask { id, ask });
+        self.server_says(node, &FromServer::Ask { id, ask });
     }
 
-    pub(crate) fn pmix_init(&mut self, rank: u32) {
-        if let Some(host) = self.asks(rank) {
-            self.server_says(host, &FromServer::Connected { rank: Rank(rank) });
-            self.step_done(rank);
+    pub(crate) fn pmix_init(&mut self, id: u32) {
+        if let Some((node, rank)) = self.asks(id) {
+            self.server_says(node, &FromServer::Connected { rank: Rank(rank) });
+            self.step_done(id);
         }
     }
 
-    pub(crate) fn pmix_finalize(&mut self, rank: u32) {
-        if let Some(host) = self.asks(rank) {
-            self.server_says(host, &FromServer::Finalized { rank: Rank(rank) });
-            self.commits_no_more(host, rank);
-            self.procs[rank as usize].finalized = true;
-            self.step_done(rank);
+    pub(crate) fn pmix_finalize(&mut self, id: u32) {
+        if let Some((node, rank)) = self.asks(id) {
+            self.server_says(node, &FromServer::Finalized { rank: Rank(rank) });
+            self.commits_no_more(node, rank);
+            self.procs[id as usize].finalized = true;
+            self.step_done(id);
         }
     }
 
-    pub(crate) fn pmix_abort(&mut self, rank: u32, code: u8) {
-        if let Some(host) = self.asks(rank) {
-            self.procs[rank as usize].doing = Doing::Nothing;
+    pub(crate) fn pmix_abort(&mut self, id: u32, code: u8) {
+        if let Some((node, rank)) = self.asks(id) {
+            self.procs[id as usize].doing = Doing::Nothing;
             let message = "the script says so".into();
-            self.server_says(host, &FromServer::Abort { rank: Rank(rank), code: i32::from(code), message });
+            self.server_says(node, &FromServer::Abort { rank: Rank(rank), code: i32::from(code), message });
         }
     }
 
-    pub(crate) fn pmix_watch(&mut self, rank: u32) {
-        if let Some(host) = self.asks(rank) {
-            self.server_says(host, &FromServer::Watch);
-            self.step_done(rank);
+    pub(crate) fn pmix_watch(&mut self, id: u32) {
+        if let Some((node, _)) = self.asks(id) {
+            self.server_says(node, &FromServer::Watch);
+            self.step_done(id);
         }
     }
 
-    pub(crate) fn pmix_commit(&mut self, rank: u32) {
-        let Some(host) = self.asks(rank) else { return };
-        let server = self.server(host);
+    pub(crate) fn pmix_commit(&mut self, id: u32) {
+        let Some((node, rank)) = self.asks(id) else { return };
+        let server = self.server(node);
         *server.committed.entry(rank).or_default() += 1;
         let version = server.committed[&rank];
         let here = take_of(&mut server.waiting, rank);
         let held = take_of(&mut server.held, rank);
         for (request, of) in held {
-            self.give_modex(host, request, of, Some(version));
+            self.give_modex(node, request, of, Some(version));
         }
         for (getter, _) in here {
-            self.got(getter);
+            self.got(node, getter);
         }
-        self.checks.modex.on_commit(rank);
-        self.step_done(rank);
+        self.checks_at(node).modex.on_commit(rank);
+        self.step_done(id);
     }
 
     /// A rank enters a fence or a group; the agent is asked when all local members have entered.
-    pub(crate) fn pmix_enter(&mut self, rank: u32, call: Call, timeout_s: Option<u32>) {
-        let Some(host) = self.asks(rank) else { return };
-        self.checks.teams.on_enter(rank, &call.name, &call.members);
-        self.checks.modex.on_enter(rank, &call, timeout_s.is_some());
-        self.server(host).entered.entry(call.clone()).or_default().push((rank, timeout_s));
-        self.go_on_together(host, call);
+    pub(crate) fn pmix_enter(&mut self, id: u32, call: Call, timeout_s: Option<u32>) {
+        let Some((node, rank)) = self.asks(id) else { return };
+        let checks = self.checks_at(node);
+        checks.teams.on_enter(rank, &call.name, &call.members);
+        checks.modex.on_enter(rank, &call, timeout_s.is_some());
+        self.server(node).entered.entry(call.clone()).or_default().push((rank, timeout_s));
+        self.go_on_together(node, call);
     }
 
     /// A local rank has ended, and the library continues without it.
-    pub(crate) fn server_loses(&mut self, rank: u32) {
-        let host = self.procs[rank as usize].host;
-        let Some(server) = self.hosts[host as usize].server.as_mut().filter(|server| server.serving) else { return };
+    pub(crate) fn server_loses(&mut self, id: u32) {
+        let Proc { rank, node, .. } = self.procs[id as usize];
+        let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.serving) else { return };
         server.lost.insert(rank);
-        self.checks.teams.on_lost(rank);
-        let Some(server) = self.hosts[host as usize].server.as_mut() else { return };
         server.entered.values_mut().for_each(|ranks| ranks.retain(|(other, _)| *other != rank));
         let calls: Vec<Call> = server.entered.keys().cloned().collect();
+        self.checks_at(node).teams.on_lost(rank);
         for call in calls {
-            self.go_on_together(host, call);
+            self.go_on_together(node, call);
         }
     }
 
     /// Asks the agent if all local members have entered.
-    fn go_on_together(&mut self, host: u32, call: Call) {
-        let Some(server) = self.hosts[host as usize].server.as_mut() else { return };
-        let is_here = |member: &&u32| self.procs[**member as usize].host == host && !server.lost.contains(*member);
+    fn go_on_together(&mut self, node: u32, call: Call) {
+        let (job, host) = (self.job_at(node), self.nodes[node as usize].host);
+        let (seed, size, first) = (job.seed, job.size(), job.first_proc);
+        let Some(server) = self.nodes[node as usize].server.as_mut() else { return };
+        let is_here =
+            |member: &&u32| self.procs[(first + **member) as usize].node == node && !server.lost.contains(*member);
         let members_here = call.members.iter().filter(is_here).count();
         if server.entered.get(&call).is_none_or(|ranks| ranks.len() < members_here) {
             return;
@@ -108,10 +111,8 @@ impl World {
         let ranks: Vec<u32> = ranks.into_iter().map(|(rank, _)| rank).collect();
         let committed: Vec<(u32, u32)> =
             ranks.iter().filter_map(|rank| server.committed.get(rank).map(|version| (*rank, *version))).collect();
-        let seed = self.spec.seed;
         let bytes: Vec<u8> = committed.iter().flat_map(|(rank, version)| record(seed, *rank, *version)).collect();
-        let size = self.spec.job_size() as usize;
-        let set = match call.members.len() == size && (call.group.is_none() || host.is_multiple_of(2)) {
+        let set = match call.members.len() == size as usize && (call.group.is_none() || host.is_multiple_of(2)) {
             true => Set::All,
             false => Set::Ranks(call.members.iter().copied().map(Rank).collect()),
         };
@@ -125,56 +126,57 @@ impl World {
                 Ask::Group { name, set, wants_context: true, data: bytes.into(), timeout_s }
             }
         };
-        self.ask_agent(host, Asked::Together { call, ranks, patient: timeout_s.is_none() }, ask);
+        self.ask_agent(node, Asked::Together { call, ranks, patient: timeout_s.is_none() }, ask);
     }
 
-    pub(crate) fn pmix_get(&mut self, rank: u32, of: u32) {
-        let Some(host) = self.asks(rank) else { return };
-        let is_here = self.procs[of as usize].host == host;
-        let server = self.server(host);
+    pub(crate) fn pmix_get(&mut self, id: u32, of: u32) {
+        let Some((node, rank)) = self.asks(id) else { return };
+        let is_here = self.proc_of(node, of).node == node;
+        let server = self.server(node);
         if is_here {
             if server.committed.contains_key(&of) || server.left.contains(&of) {
-                self.got(rank);
+                self.got(node, rank);
             } else {
                 server.waiting.push((rank, of));
             }
         } else if server.known.contains_key(&of) {
-            self.got(rank);
+            self.got(node, rank);
         } else {
             let waiting = server.wanting.entry(of).or_default();
             waiting.push(rank);
             if waiting.len() == 1 {
-                self.ask_agent(host, Asked::Get { of }, Ask::Modex { rank: Rank(of), timeout_s: None });
+                self.ask_agent(node, Asked::Get { of }, Ask::Modex { rank: Rank(of), timeout_s: None });
             }
         }
     }
 
     /// A get is complete: the rank continues with the next one.
-    pub(super) fn got(&mut self, rank: u32) {
-        if self.procs[rank as usize].is_running() {
+    pub(super) fn got(&mut self, node: u32, rank: u32) {
+        let id = self.id_of(node, rank);
+        if self.procs[id as usize].is_running() {
             self.checks.gets += 1;
-            self.procs[rank as usize].nth += 1;
-            self.next_step(rank);
+            self.procs[id as usize].nth += 1;
+            self.next_step(id);
         }
     }
 
-    pub(crate) fn pmix_publish(&mut self, rank: u32) {
-        let Some(host) = self.asks(rank) else { return };
-        let items = vec![Item { key: format!("port-{rank}"), value: record(self.spec.seed, rank, 1).into() }];
+    pub(crate) fn pmix_publish(&mut self, id: u32) {
+        let Some((node, rank)) = self.asks(id) else { return };
+        let items = vec![Item { key: format!("port-{rank}"), value: record(self.job_at(node).seed, rank, 1).into() }];
         let ask = Ask::Publish { from: Rank(rank), items, range: Range::Session, keep: Keep::Job };
-        self.ask_agent(host, Asked::Publish { rank }, ask);
+        self.ask_agent(node, Asked::Publish { rank }, ask);
     }
 
-    pub(crate) fn pmix_look_up(&mut self, rank: u32, of: u32) {
-        let Some(host) = self.asks(rank) else { return };
+    pub(crate) fn pmix_look_up(&mut self, id: u32, of: u32) {
+        let Some((node, rank)) = self.asks(id) else { return };
         let (from, keys) = (Rank(rank), vec![format!("port-{of}")]);
         let ask = Ask::Lookup { from, keys, range: Range::Session, wait: 1, timeout_s: Some(1) };
-        self.ask_agent(host, Asked::LookUp { rank, of }, ask);
+        self.ask_agent(node, Asked::LookUp { rank, of }, ask);
     }
 
-    pub(crate) fn pmix_procs(&mut self, rank: u32) {
-        if let Some(host) = self.asks(rank) {
-            self.ask_agent(host, Asked::Procs { rank }, Ask::ProcTable { here: false });
+    pub(crate) fn pmix_procs(&mut self, id: u32) {
+        if let Some((node, rank)) = self.asks(id) {
+            self.ask_agent(node, Asked::Procs { rank }, Ask::ProcTable { here: false });
         }
     }
 }

@@ -91,7 +91,8 @@ impl Direct {
         peer.failed_there = peer.failed_there.take().or(failed);
         let dials = match peer.state {
             State::Unasked => true,
-            State::Offered => is_answer || from < me,
+            // If this agent has tried in vain, the peer is told that, and dials.
+            State::Offered => is_answer || (from < me && peer.failed_here.is_none()),
             // If the peer says that it has no link, this end must close its own.
             State::Up(link) => {
                 if is_answer && addresses.is_empty() {
@@ -221,5 +222,22 @@ impl Direct {
             self.closing.push(link);
         }
         self.routed.retain(|(_, routed)| routed.to != agent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::peer::AgentTransport;
+
+    /// The peer sends its endpoint again when the path through the tree has changed. If both dialled then, each might close the other's link.
+    #[test]
+    fn after_a_dial_in_vain_only_the_peer_dials() {
+        let endpoint = || Endpoint { addresses: vec!["there".into()], ..Endpoint::default() };
+        let mut direct = Direct::new(AgentId(5), AgentTransport::Auto, true);
+        direct.on_listening(vec!["here".into()]);
+        assert!(direct.on_endpoint(AgentId(0), endpoint(), JobId(1)).is_some());
+        direct.on_dial_failed(AgentId(0), "no answer in time".into());
+        assert_eq!(direct.on_endpoint(AgentId(0), endpoint(), JobId(1)), None);
     }
 }

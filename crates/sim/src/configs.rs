@@ -1,14 +1,12 @@
-//! Creates the state machines under test: the only place that uses their constructors.
+//! The configurations of the state machines: session, agents, launchers.
 
 use crate::spec::WorldSpec;
 use wireup_proto::Instant;
-use wireup_proto::{AgentConfig, Born, Launcher, LauncherConfig};
-use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::job::{AppSpec, JobOptions, JobSpec, NodeSpec, StdinTarget};
+use wireup_proto::{AgentConfig, Born, LauncherConfig};
+use wireup_wire::ids::AgentId;
+use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{AgentSpec, BOOTSTRAP_HEADER_LEN, Bootstrap, RemoteShell, SessionSpec};
-
-/// The job of every single run.
-pub const JOB: JobId = JobId(1);
+use wireup_wire::session::Standing;
 
 /// The architecture of all hosts except those with `Program::OtherArch`.
 pub const ARCH: &str = "x86_64";
@@ -35,14 +33,10 @@ pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) 
     (config, bootstrap.jobs)
 }
 
-pub fn launcher(spec: &WorldSpec, now: Instant) -> Launcher {
-    let config = LauncherConfig {
-        job: job(spec),
-        timeout_ns: spec.timeout_ns,
-        one_shot: true,
-        relay_stdin: spec.stdin != StdinTarget::None,
-    };
-    Launcher::new(config, now)
+/// The configuration of the launcher of a job.
+pub fn launcher(job: JobSpec, timeout_ns: Option<u64>, one_shot: bool) -> LauncherConfig {
+    let relay_stdin = job.options.stdin != StdinTarget::None;
+    LauncherConfig { job, timeout_ns, one_shot, relay_stdin }
 }
 
 /// The name of a node for users.
@@ -62,7 +56,7 @@ fn over_the_wire(bootstrap: &Bootstrap) -> Bootstrap {
 }
 
 fn session(spec: &WorldSpec) -> SessionSpec {
-    let agents = (0..spec.agent_count()).map(|agent| AgentSpec { host: node_name(agent) }).collect();
+    let agents = (0..spec.agents).map(|agent| AgentSpec { host: node_name(agent) }).collect();
     SessionSpec {
         name: "sim".into(),
         fanout: spec.fanout,
@@ -71,44 +65,10 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         shells_max: spec.remote.as_ref().map_or(64, |remote| remote.shells_max),
         program: "wireup".into(),
         node_timeout_ns: spec.node_timeout_ns,
-        verbose: spec.profile,
+        verbose: spec.jobs.iter().any(|job| job.options.profile),
         start_timeout_ns: spec.start_timeout_ns,
         transport: spec.transport,
+        standing: spec.is_standing.then(Standing::default),
         ..SessionSpec::default()
-    }
-}
-
-fn job(spec: &WorldSpec) -> JobSpec {
-    let node = |node| NodeSpec { agent: AgentId(spec.agent_of(node)), name: node_name(node), shared: true };
-    let app = |(index, (ranks, _)): (usize, &(u32, _))| AppSpec {
-        ranks: *ranks,
-        argv: vec![format!("./app{index}").into_bytes()],
-        cwd: b"/".to_vec(),
-        env: Vec::new(),
-    };
-    JobSpec {
-        job: JOB,
-        nspace: "sim-1".into(),
-        nodes: (0..spec.nodes).map(node).collect(),
-        blocks: spec.blocks.clone(),
-        apps: spec.apps.iter().enumerate().map(app).collect(),
-        env: vec![b"LANG=C".to_vec()],
-        options: JobOptions {
-            pmi: spec.pmi,
-            stdin: spec.stdin,
-            label: spec.label,
-            line_buffered: spec.line_buffered,
-            split_output: spec.split_output,
-            profile: spec.profile,
-            kill_grace_ns: spec.kill_grace_ns,
-            stall_report_ns: spec.stall_report_ns,
-            exchange: spec.exchange,
-            early_wireup: spec.early_wireup,
-            exchange_compress: spec.exchange_compress,
-            pmi_fence: spec.pmi_fence,
-            pmi_version: spec.pmi_version,
-            modex: spec.modex,
-            ..JobOptions::default()
-        },
     }
 }

@@ -1,0 +1,144 @@
+//! The faults injected into a world, and who may be blamed for their consequences.
+
+mod inject;
+pub mod random;
+
+pub use crate::servers::NoServer;
+
+/// One fault. Times are nanoseconds from the start of the world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A rank is killed by `SIGKILL`. The ranks of several jobs are numbered in the order of their launch.
+    KillRank { rank: u32, at_ns: u64 },
+    /// The link between an agent and its parent breaks.
+    CutLink { agent: u32, at_ns: u64 },
+    /// The link between an agent and its parent loses everything that is sent from now on; each end notices after a while.
+    SilenceLink { agent: u32, at_ns: u64 },
+    /// An agent dies, and with it its keepers and ranks. In a run of one job its host cannot be reached again, and agent 0 is the launcher's
+    /// process.
+    KillAgent { agent: u32, at_ns: u64 },
+    /// The keeper of an agent's ranks dies, and the ranks with it.
+    KillKeeper { agent: u32, at_ns: u64 },
+    /// The host of an agent has no power for this long, and neither have the hosts of this many of its ancestors in the original tree.
+    PowerLoss { agent: u32, above: u32, off_ns: u64, at_ns: u64 },
+    /// For a time, dials from one host to another get no answer, or dials in both directions. Links that are up stay up.
+    Wall { from: u32, to: u32, is_both: bool, for_ns: u64, at_ns: u64 },
+    /// An agent is stopped for a time: it handles nothing, but its links stay up.
+    StopAgent { agent: u32, for_ns: u64, at_ns: u64 },
+    /// An agent does not start.
+    NoStart { agent: u32, how: NoStart },
+    /// The remote shells that start an agent break at that moment, this many times: the agent runs, but its starter takes it for dead.
+    BreakShells { agent: u32, times: u32 },
+    /// The batch system cancels the running steps: their agents are told, and killed later.
+    CancelStep { at_ns: u64 },
+    /// The calls of all running steps die; agents that no longer need them continue.
+    KillStep { at_ns: u64 },
+    /// The terminal accepts no bytes for a while.
+    StopTerminal { at_ns: u64, for_ns: u64 },
+    /// The launcher's process gets a signal.
+    Signal { signal: u8, at_ns: u64 },
+    /// A direct link of this agent breaks, or of the next agent that has one.
+    CutDirect { agent: u32, at_ns: u64 },
+    /// Such a link loses everything that is sent from now on; each end notices after a while.
+    SilenceDirect { agent: u32, at_ns: u64 },
+    /// No agent can dial this one for a direct link.
+    NoDial { agent: u32 },
+    /// The PMIx server process of an agent dies.
+    KillServer { agent: u32, at_ns: u64 },
+    /// The PMIx server processes of an agent never become ready.
+    NoServer { agent: u32, how: NoServer },
+    /// The PMIx server processes of an agent open another version of the library than the others.
+    OtherLibrary { agent: u32 },
+    /// An agent finds no UCX library.
+    NoTransport { agent: u32 },
+    /// The program of a rank cannot be started; `rank` as above.
+    NoExec { rank: u32, errno: i32 },
+    /// Not a fault: someone asks that all lost nodes are started again.
+    Revive { at_ns: u64 },
+    /// Not a fault: someone ends the jobs that do not end by themselves.
+    EndJobs { at_ns: u64 },
+}
+
+/// How an agent fails to start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoStart {
+    /// The remote shell itself cannot be started.
+    NoShell,
+    /// The remote shell writes a message and exits.
+    ShellFails { code: u8 },
+    /// The same, but only the first calls.
+    FirstCalls { times: u32 },
+    /// There is no sign of the agent or of its shell.
+    Silence,
+}
+
+/// Who may be blamed for a failure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Culprit {
+    Rank(u32),
+    Agent(u32),
+    /// The user at the terminal, or the time limit.
+    Launcher,
+}
+
+impl Fault {
+    /// The time of the fault; `None` if it applies from the start.
+    pub fn at_ns(self) -> Option<u64> {
+        match self {
+            Fault::KillRank { at_ns, .. }
+            | Fault::CutLink { at_ns, .. }
+            | Fault::SilenceLink { at_ns, .. }
+            | Fault::KillAgent { at_ns, .. }
+            | Fault::KillKeeper { at_ns, .. }
+            | Fault::PowerLoss { at_ns, .. }
+            | Fault::Wall { at_ns, .. }
+            | Fault::StopAgent { at_ns, .. }
+            | Fault::CutDirect { at_ns, .. }
+            | Fault::SilenceDirect { at_ns, .. }
+            | Fault::KillServer { at_ns, .. }
+            | Fault::StopTerminal { at_ns, .. }
+            | Fault::CancelStep { at_ns }
+            | Fault::KillStep { at_ns }
+            | Fault::Signal { at_ns, .. }
+            | Fault::Revive { at_ns }
+            | Fault::EndJobs { at_ns } => Some(at_ns),
+            Fault::NoStart { .. }
+            | Fault::BreakShells { .. }
+            | Fault::NoDial { .. }
+            | Fault::NoTransport { .. }
+            | Fault::NoExec { .. }
+            | Fault::NoServer { .. }
+            | Fault::OtherLibrary { .. } => None,
+        }
+    }
+
+    /// The agents that it names.
+    pub fn agents(self) -> Vec<u32> {
+        match self {
+            Fault::CutLink { agent, .. }
+            | Fault::SilenceLink { agent, .. }
+            | Fault::KillAgent { agent, .. }
+            | Fault::KillKeeper { agent, .. }
+            | Fault::PowerLoss { agent, .. }
+            | Fault::StopAgent { agent, .. }
+            | Fault::NoStart { agent, .. }
+            | Fault::BreakShells { agent, .. }
+            | Fault::CutDirect { agent, .. }
+            | Fault::SilenceDirect { agent, .. }
+            | Fault::NoDial { agent }
+            | Fault::KillServer { agent, .. }
+            | Fault::NoServer { agent, .. }
+            | Fault::OtherLibrary { agent }
+            | Fault::NoTransport { agent } => vec![agent],
+            Fault::Wall { from, to, .. } => vec![from, to],
+            Fault::KillRank { .. }
+            | Fault::CancelStep { .. }
+            | Fault::KillStep { .. }
+            | Fault::StopTerminal { .. }
+            | Fault::Signal { .. }
+            | Fault::NoExec { .. }
+            | Fault::Revive { .. }
+            | Fault::EndJobs { .. } => Vec::new(),
+        }
+    }
+}

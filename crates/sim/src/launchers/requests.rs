@@ -1,0 +1,74 @@
+//! What launchers ask of a session that outlives its jobs: the welcome, a revival, the end of jobs, the end of the session.
+
+use super::{LauncherState, Role};
+use crate::clock::Event;
+use crate::fault_injection::Culprit;
+use crate::world::World;
+use bytes::Bytes;
+use wireup_proto::control_frame;
+use wireup_wire::ids::JobId;
+use wireup_wire::peer::{self, Control};
+use wireup_wire::session::Presence;
+
+impl World {
+    /// Bytes of the root for a launcher that has no job yet.
+    pub(super) fn on_answers(&mut self, launcher: u32, bytes: &mut Bytes) {
+        while let Some(frame) = match self.launchers[launcher as usize].reader.next(bytes) {
+            Ok(frame) => frame,
+            Err(error) => return self.checks.problem(format!("launcher {launcher} reads: {error}")),
+        } {
+            match peer::decode(&frame.payload) {
+                Ok(message) => self.on_answer_to_launcher(launcher, message),
+                Err(error) => self.checks.problem(format!("launcher {launcher} reads: {error}")),
+            }
+        }
+    }
+
+    fn on_answer_to_launcher(&mut self, launcher: u32, message: Control) {
+        match (self.launchers[launcher as usize].role, message) {
+            (Role::Job(plan), Control::Welcome(welcome)) => {
+                self.launchers[launcher as usize].welcome = Some(welcome);
+                self.clock.after(self.spec.jobs[plan as usize].wait_ns, Event::LauncherLaunches(launcher));
+            }
+            (Role::Revive, Control::Welcome(_)) => self.ask_root(launcher, &Control::Revive),
+            (Role::Revive, Control::Nodes(nodes)) => {
+                if nodes.iter().any(|node| node.presence == Presence::Starting) {
+                    self.checks.problem("the answer to Revive contains nodes that are still starting".into());
+                }
+                self.launcher_leaves(launcher, 0);
+            }
+            (Role::EndJobs, Control::Welcome(_)) => self.ask_root(launcher, &Control::AskJobs),
+            (Role::EndJobs, Control::JobList(jobs)) => {
+                for entry in jobs {
+                    let job = self.jobs.iter().position(|job| job.id == entry.job && job.plan.is_endless());
+                    if let Some(job) = job {
+                        self.expect_losses_of(job as u32);
+                        let checks = &mut self.jobs[job].checks;
+                        checks.interrupted = true;
+                        checks.blame(Culprit::Launcher, false);
+                        let kill = Control::KillJob { job: entry.job, signal: None, by: "helper".into() };
+                        self.ask_root(launcher, &kill);
+                    }
+                }
+                // Its requests are on their way; it needs no answers.
+                self.launcher_leaves(launcher, 0);
+            }
+            (Role::EndSession, Control::Welcome(_)) => self.ask_root(launcher, &Control::AskNodes),
+            (Role::EndSession, Control::Nodes(nodes)) => {
+                self.check_nodes(&nodes);
+                self.ask_root(launcher, &Control::EndSession { kill: true });
+            }
+            (Role::EndSession, Control::JobList(_)) | (_, Control::Granted | Control::Note(_)) => {}
+            (role, message) => {
+                self.checks.problem(format!("a launcher for {role:?} receives {message:?}"));
+            }
+        }
+    }
+
+    fn ask_root(&mut self, launcher: u32, message: &Control) {
+        let at = &self.launchers[launcher as usize];
+        if at.state == LauncherState::Running {
+            self.net.send(&mut self.clock, at.link, 0, control_frame(JobId(0), message));
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The membership of a session that outlives its jobs: rules that hold after every event.
+//!
+//! - At most one process of an incarnation is linked.
+//! - An agent that the root has not lost does not exit by itself as long as it can reach the root.
+//! - An agent is lost only after a fault since its last return.
+//! - After a loss, an agent dials the root a bounded number of times.
+//!
+//! The root's decisions are read from the messages that it sends.
+
+use crate::agents::AgentProcess;
+use crate::net::End;
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_proto::Instant;
+use wireup_proto::io::Peer;
+use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::ids::AgentId;
+use wireup_wire::peer::{self, Bootstrap, Control};
+use wireup_wire::session::{Entry, Log, SessionSnapshot};
+
+/// The most times that an agent dials the root for one loss. Chosen: twice the number for the longest chain of leases.
+const DIALS_MAX: u32 = 60;
+/// The root is the first process that is started.
+const ROOT: u32 = 0;
+
+#[derive(Default)]
+pub struct Membership {
+    decided: Decided,
+    is_ending: bool,
+    /// Agents affected by a fault since their last return, and the end of the fault.
+    struck: BTreeMap<u32, Instant>,
+    /// Agents ever affected by a fault.
+    were_struck: BTreeSet<u32>,
+    /// Agents of the last `Lost` entry that were not affected by a fault themselves. The next entry must return them.
+    without_cause: BTreeSet<u32>,
+    /// Links that were broken by a fault.
+    broken: BTreeSet<u32>,
+    /// Links that the parent has accepted, each with the process at its lower end.
+    linked: BTreeMap<u32, u32>,
+    /// The same for links about which the parent has not decided yet.
+    undecided: BTreeMap<u32, u32>,
+    /// How often a process has dialled the root since it lost its parent.
+    dials: BTreeMap<u32, u32>,
+    /// Processes whose last dial to the root got no answer.
+    unanswered: BTreeSet<u32>,
+    /// Processes that were told to exit, or whose links the root has closed, whatever the log contains.
+    dismissed: BTreeSet<u32>,
+}
+
+/// The state after the root's log, as far as the root has sent it to any agent.
+#[derive(Default)]
+struct Decided {
+    at: u32,
+    incarnations: BTreeMap<u32, u32>,
+    lost: BTreeSet<u32>,
+}
+
+impl Decided {
+    /// The entries that are new.
+    fn news<'a>(&self, log: &'a Log) -> &'a [Entry] {
+        let known = self.at.saturating_sub(log.at) as usize;
+        log.entries.get(known..).unwrap_or_default()
+    }
+
+    fn fold(&mut self, at: u32, entry: &Entry) {
+        self.at = at;
+        match entry {
+            Entry::Lost(agents) => self.lost.extend(agents.iter().map(|agent| agent.0)),
+            Entry::Return(agents) => {
+                for agent in agents {
+                    self.lost.remove(&agent.0);
+                    self.incarnations.insert(agent.0, at);
+                }
+            }
+        }
+    }
+
+    /// The state for a new agent includes everything that was decided before.
+    fn learn(&mut self, snapshot: &SessionSnapshot) {
+        if snapshot.at > self.at {
+            self.at = snapshot.at;
+            self.incarnations = snapshot.places.iter().map(|(agent, place)| (agent.0, place.incarnation)).collect();
+            self.lost = snapshot.places.iter().filter(|(_, place)| place.is_lost).map(|(agent, _)| agent.0).collect();
+        }
+    }
+
+    fn has(&self, agent: u32, incarnation: u32) -> bool {
+        self.incarnations.get(&agent).copied().unwrap_or(0) == incarnation && !self.lost.contains(&agent)
+    }
+}
+
+impl Membership {
+    /// A fault affects an agent in such a way that others may lose it.
+    fn strike(&mut self, host: u32, until: Instant) {
+        let latest = self.struck.entry(host).or_insert(until);
+        *latest = until.max(*latest);
+        self.were_struck.insert(host);
+    }
+
+    /// Whether a fault has affected this agent since its last return.
+    pub fn is_struck(&self, host: u32) -> bool {
+        self.struck.contains_key(&host)
+    }
+
+    pub fn was_struck(&self, host: u32) -> bool {
+        self.were_struck.contains(&host)
+    }
+
+    /// The root has written this entry; returns the agents that were lost without a cause.
+    fn on_entry(&mut self, entry: &Entry, now: Instant) -> Vec<u32> {
+        let without_cause = std::mem::take(&mut self.without_cause);
+        match entry {
+            Entry::Lost(agents) => {
+                let (struck, others): (BTreeSet<u32>, BTreeSet<u32>) =
+                    agents.iter().map(|agent| agent.0).partition(|agent| self.is_struck(*agent));
+                if struck.is_empty() {
+                    return without_cause.into_iter().chain(others).collect();
+                }
+                self.without_cause = others;
+                without_cause.into_iter().collect()
+            }
+            Entry::Return(agents) => {
+                let returns = |agent: &u32| agents.contains(&AgentId(*agent));
+                self.struck.retain(|agent, until| !returns(agent) || *until > now);
+                without_cause.into_iter().filter(|agent| !returns(agent)).collect()
+            }
+        }
+    }
+
+    pub fn on_ending(&mut self) {
+        self.is_ending = true;
+    }
+
+    pub fn on_broken(&mut self, link: u32) {
+        self.broken.insert(link);
+    }
+
+    pub fn on_unlinked(&mut self, link: u32) {
+        self.linked.remove(&link);
+        self.undecided.remove(&link);
+    }
+
+    pub fn on_gone(&mut self, agent: u32) {
+        self.linked.retain(|_, child| *child != agent);
+        self.undecided.retain(|_, child| *child != agent);
+    }
+
+    pub fn on_silent(&mut self, agent: u32) {
+        self.unanswered.insert(agent);
+    }
+
+    pub fn on_reached(&mut self, agent: u32) {
+        self.unanswered.remove(&agent);
+    }
+}
+
+impl World {
+    /// A fault affects an agent in such a way that others may lose it; until when that may show.
+    pub(crate) fn strike(&mut self, host: u32, until: Instant) {
+        self.membership.strike(host, until);
+        for job in 0..self.jobs.len() as u32 {
+            if self.jobs[job as usize].plan.nodes.contains(&host) {
+                self.expect_losses_of(job);
+            }
+        }
+    }
+
+    /// Output of a job may be dropped.
+    pub(crate) fn expect_losses_of(&mut self, job: u32) {
+        let job = &mut self.jobs[job as usize];
+        job.checks.output.expect_losses();
+        self.checks.bounds.ignore(job.id);
+    }
+
+    /// An agent is being started.
+    pub(crate) fn on_calls(&mut self, agent: u32, bootstrap: Option<&Bootstrap>) {
+        if let Some(bootstrap) = bootstrap.filter(|_| agent == ROOT) {
+            self.membership.decided.learn(&bootstrap.snapshot);
+        }
+    }
+
+    /// An agent dials the root.
+    pub(crate) fn on_rejoin(&mut self, agent: u32) {
+        let dials = self.membership.dials.entry(agent).or_default();
+        *dials += 1;
+        if *dials == DIALS_MAX {
+            self.checks.problem(format!("{} has dialled the root {DIALS_MAX} times", self.name(agent)));
+        }
+    }
+
+    /// An agent closes one of its links.
+    pub(crate) fn on_closes(&mut self, agent: u32, link: u32) {
+        self.membership.on_unlinked(link);
+        // For a child of the root this is final. An agent that seeks a parent is only told to try again.
+        if agent == ROOT && matches!(self.net.peer(link, 0), Peer::Child { .. }) {
+            let child = self.lower_end(link);
+            self.membership.dismissed.extend(child);
+        }
+    }
+
+    /// A child's link is up at its parent, which may accept it.
+    pub(crate) fn on_child_link(&mut self, link: u32) {
+        if let Some(agent) = self.lower_end(link) {
+            self.membership.undecided.insert(link, agent);
+        }
+    }
+
+    fn lower_end(&self, link: u32) -> Option<u32> {
+        match self.net.ends(link)[1] {
+            End::Agent(agent, _) => Some(agent),
+            End::Launcher(_) => None,
+        }
+    }
+
+    pub(crate) fn upper_end(&self, link: u32) -> Option<u32> {
+        match self.net.ends(link)[0] {
+            End::Agent(agent, _) => Some(agent),
+            End::Launcher(_) => None,
+        }
+    }
+
+    /// The root sends entries of its log.
+    pub(crate) fn on_sends(&mut self, agent: u32, link: u32, frame: &Frame) {
+        if !self.spec.is_standing || frame.kind != Kind::Control || frame.job != 0 {
+            return;
+        }
+        let Ok(Control::Log(log)) = peer::decode(&frame.payload) else { return };
+        let is_rejoining = matches!(self.net.peer(link, 0), Peer::Rejoin { .. });
+        if log.at == u32::MAX {
+            // A parent may send this too, if it has another agent of that incarnation.
+            let agent = self.lower_end(link);
+            self.membership.dismissed.extend(agent);
+        } else if agent == ROOT {
+            self.on_decided(&log);
+            if is_rejoining {
+                self.on_child_link(link);
+            }
+        }
+    }
+
+    fn on_decided(&mut self, log: &Log) {
+        let first = log.at.max(self.membership.decided.at);
+        for (at, entry) in (first + 1..).zip(self.membership.decided.news(log).to_vec()) {
+            self.membership.decided.fold(at, &entry);
+            if self.spec.trace {
+                eprintln!("  entry {at}: {entry:?}");
+            }
+            if let Entry::Lost(agents) = &entry {
+                let is_lost = |node: &u32| agents.contains(&AgentId(*node));
+                for job in 0..self.jobs.len() as u32 {
+                    if self.jobs[job as usize].plan.nodes.iter().any(is_lost) {
+                        self.expect_losses_of(job);
+                    }
+                }
+            }
+            if !self.membership.is_ending {
+                for agent in self.membership.on_entry(&entry, self.clock.now()) {
+                    self.checks.problem(format!("agent {agent} is lost without a fault since it was started"));
+                }
+            }
+        }
+    }
+
+    /// An agent exits by itself, for any reason.
+    pub(crate) fn check_leaves(&mut self, agent: u32) {
+        let (AgentProcess { host, incarnation, up, .. }, rules) = (&self.agents[agent as usize], &self.membership);
+        let is_wanted = rules.decided.has(*host, *incarnation) && !rules.dismissed.contains(&agent);
+        let was_roots = up.is_some_and(|up| rules.broken.contains(&up) && self.upper_end(up) == Some(ROOT));
+        if !rules.is_ending && is_wanted && !was_roots && !rules.unanswered.contains(&agent) {
+            self.checks.problem(format!("{} exits, and the root has not lost it", self.name(agent)));
+        }
+    }
+
+    /// Called after every event.
+    pub(crate) fn check_membership(&mut self) {
+        if self.membership.undecided.is_empty() {
+            return;
+        }
+        let is_settled = |link: u32| {
+            let parent = self.upper_end(link).map(|parent| &self.agents[parent as usize]);
+            parent.is_none_or(|parent| !parent.is_running() || parent.is_settled())
+        };
+        let settled: Vec<u32> = self.membership.undecided.keys().copied().filter(|link| is_settled(*link)).collect();
+        for link in &settled {
+            if let Some(agent) = self.membership.undecided.remove(link) {
+                self.membership.linked.insert(*link, agent);
+                self.membership.dials.remove(&agent);
+            }
+        }
+        if !settled.is_empty() {
+            self.check_twins();
+        }
+    }
+
+    /// At most one process of an incarnation is connected to the root.
+    fn check_twins(&mut self) {
+        let mut seen = BTreeMap::new();
+        let above: BTreeMap<u32, u32> =
+            self.membership.linked.iter().filter_map(|(link, agent)| Some((*agent, self.upper_end(*link)?))).collect();
+        let is_in_tree =
+            |agent: u32| std::iter::successors(Some(agent), |agent| above.get(agent).copied()).any(|at| at == ROOT);
+        for agent in above.keys().copied().filter(|agent| is_in_tree(*agent)) {
+            let AgentProcess { host, incarnation, .. } = self.agents[agent as usize];
+            if let Some(twin) = seen.insert((host, incarnation), agent) {
+                self.checks.problem(format!(
+                    "{} and {} are linked, and have the same incarnation",
+                    self.name(twin),
+                    self.name(agent)
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_folded_once_however_often_it_is_told() {
+        let mut decided = Decided::default();
+        let entries = vec![Entry::Lost(vec![AgentId(3)]), Entry::Return(vec![AgentId(3)])];
+        let log = Log { entries, ..Log::default() };
+        assert!(decided.has(3, 0));
+        decided.fold(1, &log.entries[0]);
+        assert!(!decided.has(3, 0));
+        assert_eq!(decided.news(&log), &log.entries[1..]);
+        decided.fold(2, &log.entries[1]);
+        assert!(decided.has(3, 2) && !decided.has(3, 0) && decided.news(&log).is_empty());
+    }
+}

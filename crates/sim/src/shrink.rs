@@ -1,0 +1,194 @@
+//! Reduces a world to the smallest one that still breaks a rule.
+
+use crate::fault_injection::Fault;
+use crate::remote::Remote;
+use crate::spec::{JobPlan, WorldSpec};
+use crate::workload::{Disposition, Script, Step};
+use std::rc::Rc;
+
+/// The most events of a world that is being reduced. Chosen: several times as many as random worlds have.
+const EVENTS_MAX: u64 = 500_000;
+
+/// Removes faults, jobs, agents and steps of programs, as many at a time as possible, while the world still fails.
+pub fn shrink(mut spec: WorldSpec, fails: impl Fn(&WorldSpec) -> bool) -> WorldSpec {
+    let ends = ends_of_jobs(&spec);
+    // A smaller world needs fewer events. One that never ends is to be noticed soon.
+    spec.event_max = spec.event_max.min(EVENTS_MAX);
+    let fails = |spec: &WorldSpec| (ends_of_jobs(spec) == ends || !has_endless_jobs(spec)) && fails(spec);
+    loop {
+        let before = size(&spec);
+        spec = without(spec, &fails, |spec| spec.faults.len(), |spec, range| drop(spec.faults.drain(range)));
+        if spec.is_standing {
+            spec = without(spec, &fails, |spec| spec.jobs.len(), |spec, range| drop(spec.jobs.drain(range)));
+        }
+        for job in 0..spec.jobs.len() {
+            for app in 0..spec.jobs[job].apps.len() {
+                let steps = |spec: &WorldSpec| spec.jobs[job].apps[app].1.steps.len();
+                spec = without(spec, &fails, steps, |spec, range| remove_steps(&mut spec.jobs[job].apps[app].1, range));
+            }
+        }
+        spec = with_fewer_agents(spec, &fails);
+        if size(&spec) == before {
+            return spec;
+        }
+    }
+}
+
+fn ends_of_jobs(spec: &WorldSpec) -> usize {
+    spec.faults.iter().filter(|fault| matches!(fault, Fault::EndJobs { .. })).count()
+}
+
+/// Whether a job must be ended from outside: a world in which that does not happen fails for this reason alone.
+fn has_endless_jobs(spec: &WorldSpec) -> bool {
+    spec.jobs.iter().any(JobPlan::is_endless)
+}
+
+fn size(spec: &WorldSpec) -> usize {
+    let steps = spec.jobs.iter().flat_map(|job| &job.apps).map(|(_, script)| script.steps.len());
+    spec.faults.len() + spec.jobs.len() + spec.agents as usize + steps.sum::<usize>()
+}
+
+fn remove_steps(script: &mut Rc<Script>, range: std::ops::Range<usize>) {
+    let mut steps = script.steps.to_vec();
+    steps.drain(range);
+    *script = Rc::new(Script { steps: steps.into(), ..(**script).clone() });
+}
+
+/// Removes elements of one list: halves first, single ones last.
+fn without(
+    mut spec: WorldSpec,
+    fails: &impl Fn(&WorldSpec) -> bool,
+    len: impl Fn(&WorldSpec) -> usize,
+    remove: impl Fn(&mut WorldSpec, std::ops::Range<usize>),
+) -> WorldSpec {
+    let mut step = len(&spec).div_ceil(2);
+    while step > 0 {
+        let mut first = 0;
+        while first < len(&spec) {
+            let mut smaller = spec.clone();
+            let end = len(&smaller).min(first + step);
+            remove(&mut smaller, first..end);
+            if fails(&smaller) {
+                spec = smaller;
+            } else {
+                first += step;
+            }
+        }
+        step /= 2;
+    }
+    spec
+}
+
+fn with_fewer_agents(mut spec: WorldSpec, fails: &impl Fn(&WorldSpec) -> bool) -> WorldSpec {
+    while spec.agents > 1 {
+        let agents = spec.agents - 1;
+        let remote = spec.remote.clone().map(|mut remote: Remote| {
+            remote.hosts.truncate(agents as usize);
+            remote
+        });
+        let smaller = WorldSpec { agents, remote, ..spec.clone() };
+        if names_more(&smaller) || !fails(&smaller) {
+            break;
+        }
+        spec = smaller;
+    }
+    spec
+}
+
+/// Whether the spec mentions agents that do not exist.
+fn names_more(spec: &WorldSpec) -> bool {
+    let of_faults = spec.faults.iter().flat_map(|fault| fault.agents());
+    let of_jobs = spec.jobs.iter().flat_map(|job| job.nodes.iter().copied());
+    of_faults.chain(of_jobs).any(|agent| agent >= spec.agents)
+}
+
+/// A world of sessions as Rust code, for a test. What is not stated is as in an empty session.
+pub fn as_rust(spec: &WorldSpec) -> String {
+    let mut text = String::from("WorldSpec {\n");
+    let mut field = |name: &str, value: String| text.push_str(&format!("    {name}: {value},\n"));
+    field("transport", format!("AgentTransport::{:?}", spec.transport));
+    field("jobs", list(spec.jobs.iter().map(job)));
+    field("faults", list(spec.faults.iter().map(fault)));
+    if spec.remote.is_some() {
+        field("remote", format!("Some(Remote::prompt({}, ssh()))", spec.agents));
+    }
+    text.push_str(&format!("    ..empty({}, {}, {})\n}}", spec.seed, spec.agents, spec.fanout));
+    text
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    let items: String = items.map(|item| format!("\n        {item},")).collect();
+    if items.is_empty() { "vec![]".into() } else { format!("vec![{items}\n    ]") }
+}
+
+fn fault(fault: &Fault) -> String {
+    let how = if matches!(fault, Fault::NoStart { .. }) { "how: NoStart::" } else { "how: NoServer::" };
+    format!("Fault::{fault:?}").replace("how: ", how)
+}
+
+fn job(plan: &JobPlan) -> String {
+    let JobPlan { nodes, blocks, apps, options, stdin_bytes, timeout_ns, at_ns, wait_ns, launcher_dies_ns, reads } =
+        plan;
+    let ppn = blocks.first().map_or(1, |block| block.ppn);
+    let apps: String = apps.iter().map(|(ranks, app)| format!("({ranks}, Rc::new({})), ", script(app))).collect();
+    let options = format!("{options:?}").replace("..", "");
+    format!(
+        "JobPlan {{ apps: vec![{apps}], stdin_bytes: {stdin_bytes}, timeout_ns: {timeout_ns:?}, at_ns: {at_ns}, \
+         wait_ns: {wait_ns}, launcher_dies_ns: {launcher_dies_ns:?}, reads: {reads}, \
+         ..JobPlan::even({nodes:?}, {ppn}, Script::default()) }} /* {options} */"
+    )
+}
+
+fn script(script: &Script) -> String {
+    let steps: String = script.steps.iter().map(|one| format!("{}, ", step(one))).collect();
+    let on_signal = match script.on_signal {
+        Disposition::Default => String::new(),
+        other => format!(".with_disposition(Disposition::{other:?})"),
+    };
+    let speaks = format!("{:?}", script.speaks).replace('(', "(Dialect::");
+    format!("Script {{ speaks: Speaks::{speaks}, ..Script::plain(&[{steps}]){on_signal} }}")
+}
+
+/// A step with the names of its types.
+fn step(step: &Step) -> String {
+    let names = [
+        ("who: ", "Who::"),
+        ("whose: ", "Whose::"),
+        ("lens: ", "Lens::"),
+        ("Wait(", "Which::"),
+        ("Pmix(", "PmixStep::"),
+    ];
+    let qualify = |text: String, (before, name): &(&str, &str)| text.replace(before, &format!("{before}{name}"));
+    format!("Step::{}", names.iter().fold(format!("{step:?}"), qualify))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::sessions::empty;
+    use crate::workload::{PmixStep, Which, Who};
+
+    #[test]
+    fn what_does_not_matter_is_left_out() {
+        let faults = (0..9).map(|agent| Fault::KillAgent { agent, at_ns: u64::from(agent) }).collect();
+        let steps = [Step::Init, Step::Hang, Step::Wait(Which::All), Step::Finalize];
+        let jobs = (0..5).map(|_| JobPlan::even([1], 1, Script::plain(&steps))).collect();
+        let ends = [Fault::EndJobs { at_ns: 1 }];
+        let faults = [faults, ends.to_vec()].concat();
+        let spec = WorldSpec { faults, jobs, ..empty(1, 12, 2) };
+        let has = |spec: &WorldSpec, agent| spec.faults.contains(&Fault::KillAgent { agent, at_ns: u64::from(agent) });
+        let hangs = |spec: &WorldSpec| spec.jobs.iter().filter(|job| job.is_endless()).count() > 1;
+        let small = shrink(spec, |spec| has(spec, 2) && has(spec, 7) && hangs(spec));
+        assert_eq!((small.faults.len(), small.jobs.len(), small.agents), (3, 2, 8));
+        assert_eq!(small.jobs[0].apps[0].1.steps[..], [Step::Hang]);
+        assert!(as_rust(&small).contains("Fault::KillAgent { agent: 7, at_ns: 7 },"));
+    }
+
+    #[test]
+    fn steps_are_printed_with_their_types() {
+        let fence = PmixStep::Fence { who: Who::Alike(2), collect: true, timeout_s: None };
+        let text = "Step::Pmix(PmixStep::Fence { who: Who::Alike(2), collect: true, timeout_s: None })";
+        assert_eq!(step(&Step::Pmix(fence)), text);
+        assert_eq!(step(&Step::Wait(Which::All)), "Step::Wait(Which::All)");
+    }
+}
