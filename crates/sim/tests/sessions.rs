@@ -53,6 +53,12 @@ fn every_rule_holds_in_fierce_sessions() {
     all_good(seeds::seeds(200), fierce);
 }
 
+/// Sessions that have broken a rule before the defect was fixed.
+#[test]
+fn sessions_that_found_a_defect_break_no_rule() {
+    all_good(6166..6167, wild);
+}
+
 /// Lists all sessions that break a rule, not only the first. Does nothing unless requested.
 #[test]
 fn sessions_that_break_a_rule_are_listed() {

@@ -292,7 +292,10 @@ impl Links {
     /// The next frame of an agent that waited for the frame before it.
     pub fn on_followers(&mut self, from: AgentId, fx: &mut Effects) {
         if let Some(frame) = self.direct.follower(from) {
+            // It may be of another job than the frame before it.
+            let job = JobId(frame.job);
             fx.push(Effect::Early(early::Input::Frame { from, frame }));
+            fx.push(Effect::Early(early::Input::ForgetIfOver(job)));
             fx.push(Effect::Followers(from));
         }
     }

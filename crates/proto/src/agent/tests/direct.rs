@@ -4,6 +4,7 @@ use super::*;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag};
 use wireup_wire::frame::Class;
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
+use wireup_wire::modex::Between;
 use wireup_wire::peer::{Cause, Note};
 use wireup_wire::route::{Endpoint, Incarnations, Routed};
 
@@ -349,6 +350,19 @@ fn a_broken_link_is_not_reported_after_the_job_has_ended() {
     three.links.direct.forget(JobId(1));
     three.link_down(link);
     assert_eq!(notes(&mut three, T + SECOND), []);
+}
+
+#[test]
+fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
+    let mut three = TestAgent::new(3, standing(session(7)));
+    three.early.take(JobId(1));
+    // The request of the ended job waits for a frame of another job that was sent before it.
+    let payload = peer::encode(&Between::Want { ranks: vec![wireup_wire::ids::Rank(3)] }).into();
+    let want = Frame { kind: Kind::Modex, payload, ..frame(1, 0) };
+    three.receive_frame(UP, routed(5, 3, None, Some((1, want))));
+    three.receive_frame(UP, routed(5, 3, None, Some((0, frame(2, 0)))));
+    assert!(!through_tree(&three.outputs(), UP).is_empty(), "the request is answered");
+    assert_eq!(three.links.direct.jobs(), [JobId(2)].into());
 }
 
 /// Why the job failed.
