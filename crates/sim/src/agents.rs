@@ -3,6 +3,7 @@
 use crate::clock::Event;
 use crate::net::End;
 use crate::replay::Recorded;
+use crate::report::short;
 use crate::world::World;
 use std::collections::VecDeque;
 use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
@@ -127,7 +128,7 @@ impl World {
         self.digest.number(u64::from(host) ^ now.0 << 16);
         self.digest.input(&input);
         if self.spec.trace {
-            eprintln!("  agent {host} <- {input:?}");
+            eprintln!("  agent {host} <- {}", short(&input));
         }
         let was_tick = input == Input::Tick;
         machine.handle(now, input);
@@ -181,7 +182,7 @@ impl World {
 
     pub(crate) fn on_agent_output(&mut self, agent: u32, output: &Output) {
         if self.spec.trace {
-            eprintln!("  {} -> {output:?}", self.name(agent));
+            eprintln!("  {} -> {}", self.name(agent), short(output));
         }
         let host = self.agents[agent as usize].host;
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.config.agent.0 == host) {

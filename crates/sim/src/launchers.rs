@@ -8,6 +8,7 @@ use crate::configs;
 use crate::fault_injection::Culprit;
 use crate::jobs::job_spec;
 use crate::net::{Arrival, End, Sort};
+use crate::report::short;
 use crate::workload;
 use crate::world::World;
 use bytes::Bytes;
@@ -161,7 +162,7 @@ impl World {
         self.digest.number(now.0);
         self.digest.launcher_input(&input);
         if self.spec.trace {
-            eprintln!("  launcher {launcher} <- {input:?}");
+            eprintln!("  launcher {launcher} <- {}", short(&input));
         }
         machine.handle(now, input);
         self.on_launcher_turn(launcher);
@@ -173,7 +174,7 @@ impl World {
         {
             let Some(output) = machine.poll() else { break };
             if self.spec.trace {
-                eprintln!("  launcher {launcher} -> {output:?}");
+                eprintln!("  launcher {launcher} -> {}", short(&output));
             }
             self.do_for_launcher(launcher, output);
         }

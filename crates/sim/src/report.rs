@@ -5,11 +5,15 @@ use crate::launchers::LauncherState;
 use crate::net::ClassCount;
 use crate::replay::Recording;
 use crate::world::World;
+use std::fmt::{self, Write as _};
 use wireup_proto::Holds;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::Class;
 use wireup_wire::peer::{Cause, Failure};
+
+/// Length of an input or output in a trace (chosen).
+const SHORT_MAX: usize = 300;
 
 /// The result and the measurements of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -136,5 +140,25 @@ impl Report {
     pub fn expect_good(self) -> Self {
         assert!(self.problems.is_empty(), "seed {}: {:#?}\nnotices: {:?}", self.seed, self.problems, self.notices);
         self
+    }
+}
+
+/// The beginning of a value's text for a trace: contents of frames are long.
+pub(crate) fn short(value: &impl fmt::Debug) -> String {
+    let mut text = Short(String::new());
+    if write!(text, "{value:?}").is_err() {
+        text.0.push('…');
+    }
+    text.0
+}
+
+/// Refuses everything beyond its room, so that no more is formatted.
+struct Short(String);
+
+impl fmt::Write for Short {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let room = SHORT_MAX.saturating_sub(self.0.len());
+        self.0.extend(part.chars().take(room));
+        if part.len() > room { Err(fmt::Error) } else { Ok(()) }
     }
 }

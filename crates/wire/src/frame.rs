@@ -118,6 +118,28 @@ byte_enum! {
     }
 }
 
+impl Kind {
+    /// The class of such frames on the links of the tree. On a link beside the tree all frames have one class, which keeps them in order;
+    /// whoever takes a frame from there restores its class.
+    pub fn class(self) -> Class {
+        match self {
+            Kind::Control | Kind::OutputCredit | Kind::InputCredit => Class::Control,
+            Kind::Output | Kind::Input => Class::Stdio,
+            Kind::Trace => Class::Staging,
+            Kind::ExchangeUp
+            | Kind::ExchangeDown
+            | Kind::Direct
+            | Kind::GroupUp
+            | Kind::GroupDown
+            | Kind::Modex
+            | Kind::PmixUp
+            | Kind::PmixDown
+            | Kind::Routed
+            | Kind::Pair => Class::Exchange,
+        }
+    }
+}
+
 /// One frame, decoded.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Frame {
