@@ -16,7 +16,7 @@ use crate::output::MIXED;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use wireup_wire::frame::{Class, Frame, FrameReader, Kind};
+use wireup_wire::frame::{Frame, FrameReader, Kind};
 use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
@@ -229,15 +229,7 @@ impl Launcher {
     }
 
     fn grant(&mut self, stream: Stream, bytes: u32) {
-        let frame = Frame {
-            kind: Kind::OutputCredit,
-            class: Class::Control,
-            stream: stream as u16,
-            job: self.job.0,
-            arg: bytes,
-            payload: Bytes::new(),
-        };
-        self.send(frame);
+        self.send(Frame::new(Kind::OutputCredit, stream as u16, self.job.0, bytes, Bytes::new()));
     }
 
     /// Nobody reads the output any more: everything returned so far counts as written.
@@ -326,9 +318,7 @@ impl Launcher {
         self.stdin_credit = self.stdin_credit.saturating_sub(bytes.len());
         self.stdin_ended = bytes.is_empty();
         // End of file cannot overtake data: both are in the same class.
-        let frame =
-            Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job: self.job.0, arg: 0, payload: bytes };
-        self.send(frame);
+        self.send(Frame::new(Kind::Input, 0, self.job.0, 0, bytes));
         self.ask_stdin();
     }
 

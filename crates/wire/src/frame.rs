@@ -119,10 +119,11 @@ byte_enum! {
 }
 
 impl Kind {
-    /// The class of such frames on the links of the tree. On a link beside the tree all frames have one class, which keeps them in order;
-    /// whoever takes a frame from there restores its class.
+    /// The class of such frames on the links of the tree; only the last control message of a job has a lower one, so that it follows the
+    /// output. On a link beside the tree all frames have one class, which keeps them in order; the receiver restores theirs.
     pub fn class(self) -> Class {
         match self {
+            // Credit must not wait behind the bytes that it is for.
             Kind::Control | Kind::OutputCredit | Kind::InputCredit => Class::Control,
             Kind::Output | Kind::Input => Class::Stdio,
             Kind::Trace => Class::Staging,
@@ -163,6 +164,11 @@ pub enum FrameError {
 }
 
 impl Frame {
+    /// A frame of its kind's class.
+    pub fn new(kind: Kind, stream: u16, job: u32, arg: u32, payload: Bytes) -> Frame {
+        Frame { kind, class: kind.class(), stream, job, arg, payload }
+    }
+
     /// The header's bytes; the payload follows them on the wire.
     ///
     /// # Panics

@@ -40,14 +40,14 @@ pub struct Role<'a> {
     /// All processes are on this machine.
     pub is_local: bool,
     pub encrypt: bool,
-    pub steps: &'a [(u32, u32)],
+    /// `BYTESxTIMES,..`
+    pub steps: &'a str,
 }
 
 impl Role<'_> {
     pub fn words(&self) -> String {
         let Role { folder, index, last, is_ucx, is_local, encrypt, .. } = self;
-        let steps: Vec<String> = self.steps.iter().map(|(bytes, times)| format!("{bytes}x{times}")).collect();
-        format!("{WORD} {} {index} {last} {is_ucx} {is_local} {encrypt} {}", folder.display(), steps.join(","))
+        format!("{WORD} {} {index} {last} {is_ucx} {is_local} {encrypt} {}", folder.display(), self.steps)
     }
 }
 
@@ -161,10 +161,15 @@ impl Process {
         let Endpoint { addresses, point, .. } = peer::decode(&bytes).map_err(|error| error.to_string())?;
         let LinkEnd { links, reactor, inputs, .. } = &mut self.end;
         links.dial_direct(next, Offer { addresses, point, called_us: false }, reactor, inputs);
-        while !self.links.contains_key(&next) {
+        self.await_link(next)
+    }
+
+    fn await_link(&mut self, with: AgentId) -> Result<(), String> {
+        let until = Instant::now() + WAIT_MAX;
+        while !self.links.contains_key(&with) {
             self.turn()?;
             if Instant::now() > until {
-                return Err(format!("no link to process {} within {} s", next.0, WAIT_MAX.as_secs()));
+                return Err(format!("no link with process {} within {} s", with.0, WAIT_MAX.as_secs()));
             }
         }
         Ok(())
@@ -242,13 +247,7 @@ impl Process {
 
     /// Sends messages back, or passes them on, until the first process leaves.
     fn answer(mut self, last: u32) -> Result<(), String> {
-        let until = Instant::now() + WAIT_MAX;
-        while !self.links.contains_key(&AgentId(self.index - 1)) {
-            self.turn()?;
-            if Instant::now() > until {
-                return Err(format!("no link from process {} within {} s", self.index - 1, WAIT_MAX.as_secs()));
-            }
-        }
+        self.await_link(AgentId(self.index - 1))?;
         let me = AgentId(self.index);
         // The end of the link is the end of the benchmark: the first process reports any problem.
         while let Ok(frames) = self.frames() {
@@ -288,15 +287,8 @@ mod tests {
         let folder = scratch.file("");
         prepare(&folder, last).unwrap();
         let one = |index: u32| {
-            let role = Role {
-                folder: &folder,
-                index,
-                last,
-                is_ucx: false,
-                is_local: true,
-                encrypt,
-                steps: &[(8, 20), (100_000, 3)],
-            };
+            let role =
+                Role { folder: &folder, index, last, is_ucx: false, is_local: true, encrypt, steps: "8x20,100000x3" };
             let words: Vec<OsString> = role.words().split(' ').skip(1).map(OsString::from).collect();
             std::thread::spawn(move || run(&words))
         };

@@ -45,7 +45,7 @@ impl Programs {
             Benchmark::P2p => PathBuf::new(),
             Benchmark::Coll => {
                 let library = startup::library(flags.library.as_deref(), wireup)?;
-                scratch.copy_of(&library).map_err(error::io(library.display().to_string()))?
+                scratch.copy_of(&library).map_err(error::io(format!("--library {}", library.display())))?
             }
         };
         Ok(Programs { own, library })
@@ -118,7 +118,7 @@ impl Subject {
                         is_ucx: *transport == "ucx",
                         is_local: flags.across.hosts.is_empty(),
                         encrypt: flags.common_flags.wireup_args.iter().any(|arg| arg == "--encrypt"),
-                        steps: &flags.steps,
+                        steps: &steps,
                     };
                     format!("{} {} {}", end(flags, nodes[index as usize]), programs.own.display(), role.words())
                 };

@@ -1,13 +1,13 @@
 //! The transports of links between agents, behind one interface.
 //!
-//! A transport knows the ways to reach a peer, makes carriers of bytes by them, and accepts the carriers of incoming connections.
-//! Everything else is the same for all transports and is elsewhere: the order in which ways are tried, guests, frames (`links`), the
-//! handshake and encryption (`crate::transport`).
+//! A transport lists the candidates for reaching a peer (usually addresses), makes carriers of bytes from them, and accepts the carriers
+//! of incoming connections. Everything else is the same for all transports and is elsewhere: the order in which candidates are tried,
+//! guests, frames (`links`), the handshake and encryption (`crate::transport`).
 //!
 //! ```text
-//!   Output::Dial ─► Offer ─► ways() ─► Way::open() ─► Carrier ─┐
-//!                                                              ├─► Link: handshake, frames by class
-//!   incoming connection ────► take_in() ────────────► Carrier ─┘
+//!   Output::Dial ─► Offer ─► candidates() ─► open() ─► Carrier ─┐
+//!                                                               ├─► Link: handshake, frames by class
+//!   incoming connection ────► take_in() ─────────────► Carrier ─┘
 //!   bytes of a link: its own descriptor in the reactor, or take_in() and then ready()
 //! ```
 //!
@@ -121,7 +121,7 @@ pub struct Offer {
 /// Makes the carrier of a link.
 type Open = Box<dyn FnOnce() -> io::Result<Box<dyn Carrier>>>;
 
-/// One way to a peer.
+/// One candidate for reaching a peer.
 pub struct Candidate {
     /// Its description for error messages, usually an address.
     pub words: String,
@@ -164,7 +164,7 @@ pub trait Transport {
         Ok(Vec::new())
     }
 
-    /// The ways to a peer with this offer, best first. None: the peer cannot be reached by this transport.
+    /// The candidates for a peer with this offer, best first. None: the peer cannot be reached by this transport.
     ///
     /// # Errors
     /// The offer is faulty, or something is wrong on this side; a message for the user.

@@ -1,6 +1,6 @@
-//! Schedules attempts at several ways to reach a peer: happy eyeballs (RFC 8305, 5).
+//! Schedules attempts at several candidates for reaching a peer: happy eyeballs (RFC 8305, 5).
 //!
-//! The first way, usually an address, is tried at once; the next one when the previous one has failed or is 250 ms old. All attempts
+//! The first candidate, usually an address, is tried at once; the next one when the previous one has failed or is 250 ms old. All attempts
 //! stay in progress; the owner takes the first that succeeds and closes the others. This holds no socket and no clock.
 
 use std::collections::VecDeque;
@@ -11,10 +11,10 @@ const STAGGER_NS: u64 = 250_000_000;
 
 pub struct Attempts<W> {
     waiting: VecDeque<W>,
-    /// When the next way is due, even if none has failed.
+    /// When the next candidate is due, even if none has failed.
     next_ns: u64,
     under_way: usize,
-    /// Description of each way that was tried.
+    /// Description of each candidate that was tried.
     tried: Vec<String>,
     /// Its problem, in the order of failing.
     failures: Vec<String>,
@@ -29,12 +29,12 @@ impl<W: Display> Attempts<W> {
         Attempts { waiting: candidates.into(), next_ns: 0, under_way: 0, tried: Vec::new(), failures: Vec::new() }
     }
 
-    /// Adds ways to try when all previous ones have failed.
+    /// Adds candidates to try when all previous ones have failed.
     pub fn extend(&mut self, candidates: Vec<W>) {
         self.waiting.extend(candidates);
     }
 
-    /// The next way if one is due. It counts as in progress until `on_failure`.
+    /// The next candidate if one is due. It counts as in progress until `on_failure`.
     pub fn next(&mut self, now_ns: u64) -> Option<(Attempt, W)> {
         if self.under_way > 0 && now_ns < self.next_ns {
             return None;
@@ -53,22 +53,22 @@ impl<W: Display> Attempts<W> {
         self.failures.push(format!("{}: {problem}", self.tried[attempt.0]));
     }
 
-    /// Some kind of way does not exist, for this reason.
+    /// A transport has no candidates, for this reason.
     pub fn on_no_way(&mut self, problem: String) {
         self.failures.push(problem);
     }
 
-    /// When the next way is due, if nothing fails before.
+    /// When the next candidate is due, if nothing fails before.
     pub fn deadline_ns(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.next_ns)
     }
 
-    /// Whether all ways have failed.
+    /// Whether all candidates have failed.
     pub fn is_over(&self) -> bool {
         self.under_way == 0 && self.waiting.is_empty()
     }
 
-    /// If all ways have failed: every way tried, with its problem.
+    /// If all candidates have failed: every candidate tried, with its problem.
     pub fn over(&self) -> Option<String> {
         if !self.is_over() {
             return None;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::group::Members;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::JobSpec;
@@ -107,9 +107,9 @@ impl Facts {
         self.node_of(agent).is_some_and(|node| self.mapping.local_size(node) > 0)
     }
 
-    /// A frame of the exchange class.
+    /// A frame of this job.
     pub fn frame(&self, kind: Kind, stream: u16, arg: u32, payload: Bytes) -> Frame {
-        Frame { kind, class: Class::Exchange, stream, job: self.id().0, arg, payload }
+        Frame::new(kind, stream, self.id().0, arg, payload)
     }
 
     /// The location of a group's members, from the viewpoint of this agent.

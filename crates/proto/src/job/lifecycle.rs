@@ -1,14 +1,14 @@
 //! The state of a job on one agent.
 //!
 //! ```text
-//!            release           all started             all gone          settled
-//!   Held ─────────────► Starting ────────────► Running ───────────► Draining ────► Over
+//!              release         all started             all gone          settled
+//!   Deferred ─────────► Starting ────────────► Running ───────────► Draining ────► Over
 //!     │ kill                │ kill                │ kill               ▲
 //!     └─────────────────────┴─────────────────────┴────► Ending ───────┘
 //!                                                          all gone
 //! ```
 //!
-//! *Held*: local ranks wait for the link to the parent, or for their PMIx server. *Starting*: not all ranks of the subtree are
+//! *Deferred*: local ranks wait for the link to the parent, or for their PMIx server. *Starting*: not all ranks of the subtree are
 //! running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
 //! still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
 //! reported.

@@ -11,7 +11,7 @@ use crate::output::{OutputStream, Style};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::tree::Hop;
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, LocalRank, Rank};
 use wireup_wire::job::StdinTarget;
 use wireup_wire::peer::Cause;
@@ -68,10 +68,10 @@ impl Stdio {
             let stream = output.stream;
             while let Some(ready) = output.poll_ready() {
                 let granted = ready.bytes.len() as u32;
-                let frame = frame(facts, Kind::Output, stream as u16, ready.arg, ready.bytes);
+                let frame = facts.frame(Kind::Output, stream as u16, ready.arg, ready.bytes);
                 out.push(Effect::Up(frame));
                 if let Some(child) = ready.from {
-                    let credit = credit(facts, Kind::OutputCredit, stream as u16, granted);
+                    let credit = facts.frame(Kind::OutputCredit, stream as u16, granted, Bytes::new());
                     out.for_agent(facts.below[child], credit);
                 }
             }
@@ -136,17 +136,8 @@ impl Stdio {
 
 fn grant_input(facts: &Facts, bytes: u32, out: &mut Effects) {
     if bytes > 0 {
-        out.push(Effect::Up(credit(facts, Kind::InputCredit, 0, bytes)));
+        out.push(Effect::Up(facts.frame(Kind::InputCredit, 0, bytes, Bytes::new())));
     }
-}
-
-fn frame(facts: &Facts, kind: Kind, stream: u16, arg: u32, payload: Bytes) -> Frame {
-    Frame { kind, class: Class::Stdio, stream, job: facts.id().0, arg, payload }
-}
-
-/// Credit must not wait behind the bytes that it is for.
-fn credit(facts: &Facts, kind: Kind, stream: u16, bytes: u32) -> Frame {
-    Frame { class: Class::Control, ..frame(facts, kind, stream, bytes, Bytes::new()) }
 }
 
 /// The receivers of standard input on this agent.

@@ -1,6 +1,6 @@
-//! Dials the parent and agents beside the tree: tries each way to reach an agent until there is a link.
+//! Dials the parent and agents beside the tree: tries each candidate until there is a link.
 //!
-//! Transports are asked for ways in the order of their table; the next transport is asked when all ways of the previous one have failed.
+//! Transports are asked for candidates in the order of their table; the next one is asked when all candidates of the previous one have failed.
 
 use super::{Entry, Kind, LinkSet};
 use crate::agent::transports::{Candidate, Offer, Transports, Which};
@@ -35,7 +35,7 @@ impl Dial {
         self.attempts.deadline_ns()
     }
 
-    /// The next way to try, if one is due.
+    /// The next candidate, if one is due.
     fn next(&mut self, now_ns: u64, transports: &mut Transports) -> Option<(Attempt, Candidate)> {
         while self.attempts.is_over()
             && let Some((which, left)) = self.left.split_first()
@@ -96,7 +96,7 @@ impl LinkSet {
         self.dials = dials;
     }
 
-    /// All ways to this agent have failed.
+    /// All candidates for this agent have failed.
     fn on_dialled_in_vain(&mut self, target: AgentId, role: Role, problem: String, inputs: &mut Vec<Input>) {
         match role {
             Role::Direct => inputs.push(Input::DialFailed { agent: target, problem }),

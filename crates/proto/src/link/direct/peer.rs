@@ -120,5 +120,5 @@ pub fn offer(me: AgentId, to: AgentId, job: JobId, endpoint: Endpoint) -> (JobId
 
 /// A frame about the frames of a link.
 pub fn about(stream: u16, arg: u32) -> Frame {
-    Frame { kind: Kind::Pair, class: Class::Exchange, stream, job: 0, arg, payload: Bytes::new() }
+    Frame::new(Kind::Pair, stream, 0, arg, Bytes::new())
 }

@@ -33,7 +33,7 @@ use bytes::Bytes;
 pub use offers::Remains;
 use offers::{Offers, Unasked};
 use wants::Wants;
-use wireup_wire::frame::{Class, Frame, Kind};
+use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{JobId, NodeId, Rank};
 use wireup_wire::limits::PMIX_BLOB_BYTES_MAX;
 use wireup_wire::modex::{Between, Blob};
@@ -165,5 +165,5 @@ pub fn gone(ranks: Vec<Rank>, remains: &Remains) -> Vec<Between> {
 /// A message in its frame.
 pub fn frame(job: JobId, message: &Between) -> Frame {
     let payload = peer::encode(message).into();
-    Frame { kind: Kind::Modex, class: Class::Exchange, stream: 0, job: job.0, arg: 0, payload }
+    Frame::new(Kind::Modex, 0, job.0, 0, payload)
 }
