@@ -18,6 +18,7 @@ pub fn json(report: &Report) -> Value {
         "hosts": flags.across.hosts,
         "fanout": flags.fanout,
         "pair": [flags.pair.0, flags.pair.1],
+        "cpus": flags.cpus.map(|(first, second)| [first, second]),
         "targets": report.judged,
         "series": report.series.iter().map(series).collect::<Vec<_>>(),
     })

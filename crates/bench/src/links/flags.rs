@@ -14,6 +14,12 @@ const PAIR: Flag = Flag::value(
     "A,B",
     "p2p: the two nodes. Default: 5,9, on different branches; 1,2 where there are fewer than 10.",
 );
+const CPUS: Flag = Flag::value(
+    &["--cpus"],
+    "A,B",
+    "p2p: pin the processes of a path to these cpus in turn. Otherwise the scheduler puts both ends on one cpu in some runs, \
+     and on two in others, which differ more than what is compared.",
+);
 const SIZES: Flag = Flag::value(
     &["--sizes"],
     "A,B,..",
@@ -44,7 +50,7 @@ program over TCP and ucx_perftest. coll: allgathers of a job with one rank on ea
     sections: &[
         Section { title: "Jobs", flags: &[NODES, FANOUT, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
         Section { title: "Hosts", flags: &[HOSTS, REMOTE_SHELL, SHARED] },
-        Section { title: "Measurements", flags: &[PAIR, SIZES, SMALL, LARGE, ROUNDS, ONLY, PEER] },
+        Section { title: "Measurements", flags: &[PAIR, CPUS, SIZES, SMALL, LARGE, ROUNDS, ONLY, PEER] },
         RESULTS,
         Section { title: "Targets", flags: &[STRICT] },
     ],
@@ -85,6 +91,7 @@ pub struct Flags {
     pub across: Across,
     pub fanout: u32,
     pub pair: (u32, u32),
+    pub cpus: Option<(u32, u32)>,
     /// Bytes and iterations.
     pub steps: Vec<(u32, u32)>,
     pub rounds: u32,
@@ -109,6 +116,10 @@ pub fn read(benchmark: Benchmark, line: &Line) -> Result<Flags, Error> {
         [first, second] if first != second => Ok((first, second)),
         _ => Err(value.refused(format!("expected two of the {nodes} nodes, A,B"))),
     })?;
+    let cpus = line.last(CPUS, |value| match value.list(Value::number)?[..] {
+        [first, second] => Ok((first, second)),
+        _ => Err(value.refused("expected two cpus, A,B".to_owned())),
+    })?;
     let (small, large) = (line.one(SMALL, Value::at_least_one)?, line.one(LARGE, Value::at_least_one)?);
     let times = |bytes: u32| if bytes <= SMALL_BYTES_MAX { small } else { large };
     let sizes = line.last(SIZES, |value| value.list(|size| size.number_in(1, benchmark.bytes_max())))?;
@@ -118,6 +129,7 @@ pub fn read(benchmark: Benchmark, line: &Line) -> Result<Flags, Error> {
         nodes,
         across,
         fanout: line.one(FANOUT, Value::at_least_one)?,
+        cpus,
         pair: pair.unwrap_or(if nodes < 10 { (1, 2) } else { (5, 9) }),
         steps: sizes.unwrap_or_else(|| benchmark.sizes()).into_iter().map(|bytes| (bytes, times(bytes))).collect(),
         rounds: line.one(ROUNDS, Value::at_least_one)?,
@@ -148,8 +160,17 @@ mod tests {
 
     #[test]
     fn invalid_flags_are_refused() {
-        for words in ["--nodes 2", "--pair 1", "--pair 1,1", "--pair 1,16", "--sizes 0", "--sizes a", "--rounds 0", "x"]
-        {
+        for words in [
+            "--nodes 2",
+            "--pair 1",
+            "--pair 1,1",
+            "--pair 1,16",
+            "--sizes 0",
+            "--sizes a",
+            "--rounds 0",
+            "x",
+            "--cpus 1",
+        ] {
             assert!(parsed(Benchmark::P2p, words).is_err(), "{words}");
         }
         assert!(parsed(Benchmark::Coll, "--sizes 65537").is_err());

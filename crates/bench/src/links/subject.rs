@@ -59,7 +59,11 @@ pub fn all(flags: &Flags) -> Vec<Subject> {
         Benchmark::P2p => {
             all.push(Subject::Bare);
             all.extend(["tcp", "tree", "ucx"].map(|transport| Subject::Pair { transport }));
-            all.extend([true, false].map(|sleeps| Subject::UcxPerftest { sleeps }));
+            all.push(Subject::UcxPerftest { sleeps: true });
+            // Two processes that poll on one cpu wait for the end of each other's time slice.
+            if flags.cpus.is_none_or(|(first, second)| first != second) {
+                all.push(Subject::UcxPerftest { sleeps: false });
+            }
         }
         Benchmark::Coll => {
             all.push(Subject::All { exchange: "tree", transport: None });
@@ -120,7 +124,7 @@ impl Subject {
                         encrypt: flags.common_flags.wireup_args.iter().any(|arg| arg == "--encrypt"),
                         steps: &steps,
                     };
-                    format!("{} {} {}", end(flags, nodes[index as usize]), programs.own.display(), role.words())
+                    format!("{} {} {}", end(flags, nodes[index as usize], index), programs.own.display(), role.words())
                 };
                 let others: Vec<String> = (1..=last).map(|index| format!("{} &", process(index))).collect();
                 shell(&format!("{} {}; code=$?; wait; exit $code", others.join(" "), process(0)))
@@ -135,7 +139,7 @@ impl Subject {
             Subject::Bare => {
                 let program = place.setup.scratch.program(Program::TcpPingpong).display().to_string();
                 let local = if flags.across.hosts.is_empty() { "127.0.0.1" } else { "" };
-                let [first, second] = [flags.pair.0, flags.pair.1].map(|node| end(flags, node));
+                let [first, second] = ends(flags);
                 let served = place.setup.scratch.file("served").display().to_string();
                 let script = format!(
                     "rm -f {served}; {second} {program} serve {local} >{served} & \
@@ -145,7 +149,7 @@ impl Subject {
             }
             Subject::UcxPerftest { sleeps } => {
                 let mode = if *sleeps { " -e -E sleep" } else { "" };
-                let [first, second] = [flags.pair.0, flags.pair.1].map(|node| end(flags, node));
+                let [first, second] = ends(flags);
                 let host = flags.across.hosts.get(flags.pair.1 as usize).map_or("127.0.0.1", String::as_str);
                 let mut script = String::from("port=$((20000 + $$ % 20000));");
                 for (bytes, times) in flags.steps.iter().filter(|(bytes, _)| UCX_SIZES.contains(bytes)) {
@@ -177,12 +181,21 @@ fn shell(script: &str) -> Vec<OsString> {
     ["/bin/sh", "-c", script].map(OsString::from).into()
 }
 
-/// The prefix of a command for this node.
-fn end(flags: &Flags, node: u32) -> String {
-    match flags.across.hosts.get(node as usize) {
+/// The prefixes of commands for the two nodes.
+fn ends(flags: &Flags) -> [String; 2] {
+    [end(flags, flags.pair.0, 0), end(flags, flags.pair.1, 1)]
+}
+
+/// The prefix of a command for this node, the one with this index on the path.
+fn end(flags: &Flags, node: u32, index: u32) -> String {
+    let place = match flags.across.hosts.get(node as usize) {
         Some(host) => format!("{} {host}", flags.across.remote_shell),
         // In a session of its own, like agents and like processes of other hosts; otherwise the scheduler puts all ends into one group.
         None => "setsid -w".into(),
+    };
+    match flags.cpus {
+        Some((first, second)) => format!("{place} taskset -c {}", if index.is_multiple_of(2) { first } else { second }),
+        None => place,
     }
 }
 

@@ -8,10 +8,18 @@ use crate::verdict::Verdict;
 pub fn text(report: &Report) -> String {
     let flags = &report.flags;
     let mut text = match flags.benchmark {
-        Benchmark::P2p => format!(
-            "\n{} nodes, fan-out {}, between nodes {} and {}; median of {} rounds\n",
-            flags.nodes, flags.fanout, flags.pair.0, flags.pair.1, flags.rounds
-        ),
+        Benchmark::P2p => {
+            let cpus = flags.cpus.map(|(first, second)| format!(", on cpus {first} and {second}"));
+            format!(
+                "\n{} nodes, fan-out {}, between nodes {} and {}{}; median of {} rounds\n",
+                flags.nodes,
+                flags.fanout,
+                flags.pair.0,
+                flags.pair.1,
+                cpus.unwrap_or_default(),
+                flags.rounds
+            )
+        }
         Benchmark::Coll => format!(
             "\nallgather among {} nodes, fan-out {}; median of {} rounds\n",
             flags.nodes, flags.fanout, flags.rounds
