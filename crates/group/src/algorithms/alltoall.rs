@@ -1,0 +1,61 @@
+//! Every member has a row for every member (Bruck's index algorithm, which S2 proposes for connecting all to all).
+//!
+//! A member numbers its rows by the distance to their receivers. In step d, every row whose number has bit d moves 2^d to the right. A row
+//! of number i so moves i in all, in at most `log P` messages for all rows together.
+
+use super::{Algorithm, Outcome, Step};
+use crate::message::Malformed;
+use crate::rows;
+use crate::shape::{Link, Shape};
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+pub struct Alltoall {
+    power: usize,
+    /// Before the first step by receiver, then by distance.
+    rows: Vec<Vec<u8>>,
+    me: u32,
+}
+
+impl Alltoall {
+    /// `rows`: one for each member, in their order.
+    pub fn new(rows: Vec<Vec<u8>>) -> Alltoall {
+        Alltoall { power: 0, rows, me: 0 }
+    }
+}
+
+impl Algorithm for Alltoall {
+    fn next(&mut self, shape: &mut Shape) -> Result<Option<Step>, Malformed> {
+        let power = self.power;
+        if power == 0 {
+            self.me = shape.me;
+            self.rows.rotate_left(shape.me as usize);
+        }
+        if power == shape.powers() {
+            return Ok(None);
+        }
+        self.power += 1;
+        let mut payload = Vec::new();
+        for (_, row) in self.rows.iter().enumerate().filter(|(distance, _)| distance & 1 << power != 0) {
+            rows::push(&mut payload, row);
+        }
+        Ok(Some(Step { sends: vec![(Link::right(power), payload)], receives: vec![Link::left(power)] }))
+    }
+
+    fn on_message(&mut self, _: &mut Shape, from: Link, payload: &[u8]) -> Result<(), Malformed> {
+        let mut arrived = rows::all(payload)?.into_iter();
+        for (_, row) in self.rows.iter_mut().enumerate().filter(|(distance, _)| distance & 1 << from.power != 0) {
+            *row = arrived.next().ok_or(Malformed)?.to_vec();
+        }
+        if arrived.next().is_none() { Ok(()) } else { Err(Malformed) }
+    }
+
+    fn outcome(mut self: Box<Self>) -> Outcome {
+        // Row i is now of the member at distance i to the left.
+        self.rows.reverse();
+        let turn = (self.me as usize + 1) % self.rows.len();
+        self.rows.rotate_right(turn);
+        Outcome::Rows(self.rows)
+    }
+}

@@ -1,0 +1,89 @@
+//! What a group can do. An algorithm says, step by step, which messages it sends and for which it waits.
+//!
+//! ```text
+//!                 steps              messages out of a member      bytes out of a member
+//! barrier         log P              log P                         none
+//! scan            log P              2 log P                       2 vectors each step
+//! reduce          log P              1                             1 vector
+//! broadcast       log P              log P at most                 its bytes each time
+//! allgather       log P              log P                         all other members' values once
+//! alltoall        log P              log P                         P/2 rows each step
+//! shift           1                  1                             1 value
+//! sort            log² P             log² P                        1 record each step
+//! split           3 log² P           3 log² P                      1 record each step
+//! build           log P              2 log P                       2 addresses each step
+//! ```
+
+mod allgather;
+mod alltoall;
+mod barrier;
+mod broadcast;
+mod build;
+mod reduce;
+mod scan;
+mod shift;
+mod sort;
+mod split;
+
+pub use allgather::Allgather;
+pub use alltoall::Alltoall;
+pub use barrier::Barrier;
+pub use broadcast::Broadcast;
+pub use build::Build;
+pub use reduce::Allreduce;
+pub use scan::Prefix;
+pub use shift::Shift;
+pub use split::{Split, Wanted};
+
+use crate::message::Malformed;
+use crate::shape::{Link, Peer, Shape};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// The messages of one step.
+#[derive(Default, Debug)]
+pub struct Step {
+    pub sends: Vec<(Link, Vec<u8>)>,
+    /// The links on which a message must arrive before the next step.
+    pub receives: Vec<Link>,
+}
+
+/// The result of an algorithm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Nothing,
+    Bytes(Vec<u8>),
+    /// One for each member, in their order.
+    Rows(Vec<Vec<u8>>),
+    /// This member's place in a new group; `None`: it is in none.
+    Place(Option<NewPlace>),
+}
+
+/// A member's place in a new group whose graph is not built yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewPlace {
+    pub me: u32,
+    pub size: u32,
+    pub left: Peer,
+    pub right: Peer,
+    /// The place in the old group of the new group's first member.
+    pub first: u32,
+}
+
+/// One member's part in one collective.
+pub trait Algorithm: Send {
+    /// The next step; `None`: complete. Called again when all messages of the step have been handed over.
+    ///
+    /// # Errors
+    /// The messages of the steps before make no sense together.
+    fn next(&mut self, shape: &mut Shape) -> Result<Option<Step>, Malformed>;
+
+    /// A message of the current step. They are handed over in the order of [`Step::receives`].
+    ///
+    /// # Errors
+    /// No correct member sends this.
+    fn on_message(&mut self, shape: &mut Shape, from: Link, payload: &[u8]) -> Result<(), Malformed>;
+
+    /// Called once, after the last step.
+    fn outcome(self: Box<Self>) -> Outcome;
+}

@@ -1,0 +1,112 @@
+//! Combines the values of all members to the left, and of all to the right: in step d, values travel 2^d to both sides, and not around the
+//! end of the ring. How two values are combined is up to the caller; the order of the operands is that of the members.
+
+use super::{Algorithm, Outcome, Step};
+use crate::message::Malformed;
+use crate::reduce::Reduce;
+use crate::shape::{Link, Shape, Side};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Combines the value of a member, or of several, with that of members further right.
+pub trait Combine: Send {
+    /// Of the values that travel to the right.
+    fn rightwards(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed>;
+
+    /// Of the values that travel to the left.
+    fn leftwards(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed> {
+        self.rightwards(left, right)
+    }
+}
+
+impl Combine for Reduce {
+    fn rightwards(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed> {
+        self.combine(left, right)
+    }
+}
+
+pub struct Scan<C> {
+    combine: C,
+    power: usize,
+    /// Of this member and those on its left; of this member and those on its right.
+    pub up_to: Vec<u8>,
+    pub from: Vec<u8>,
+    /// Without this member's own.
+    pub before: Option<Vec<u8>>,
+    pub after: Option<Vec<u8>>,
+}
+
+impl<C: Combine> Scan<C> {
+    pub fn new(combine: C, value: Vec<u8>) -> Self {
+        Scan::with_both(combine, value.clone(), value)
+    }
+
+    /// With a value for the way to the right, and one for the way to the left.
+    pub fn with_both(combine: C, up_to: Vec<u8>, from: Vec<u8>) -> Self {
+        Scan { combine, power: 0, up_to, from, before: None, after: None }
+    }
+
+    pub fn next(&mut self, shape: &Shape) -> Option<Step> {
+        let power = self.power;
+        if power == shape.powers() {
+            return None;
+        }
+        self.power += 1;
+        let mut step = Step::default();
+        for (link, value) in [(Link::right(power), &self.up_to), (Link::left(power), &self.from)] {
+            if shape.is_inside(link) {
+                step.sends.push((link, value.clone()));
+                step.receives.push(link);
+            }
+        }
+        Some(step)
+    }
+
+    pub fn on_message(&mut self, from: Link, value: &[u8]) -> Result<(), Malformed> {
+        let Scan { combine, up_to, from: from_here, before, after, .. } = self;
+        match from.side {
+            Side::Left => {
+                *up_to = combine.rightwards(value, up_to)?;
+                *before = Some(before.as_ref().map_or(Ok(value.to_vec()), |before| combine.rightwards(value, before))?);
+            }
+            Side::Right => {
+                *from_here = combine.leftwards(from_here, value)?;
+                *after = Some(after.as_ref().map_or(Ok(value.to_vec()), |after| combine.leftwards(after, value))?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The combination of the members up to this one, or of those before it.
+pub struct Prefix {
+    scan: Scan<Reduce>,
+    is_exclusive: bool,
+}
+
+impl Prefix {
+    pub fn new(reduce: Reduce, value: Vec<u8>, is_exclusive: bool) -> Prefix {
+        Prefix { scan: Scan::new(reduce, value), is_exclusive }
+    }
+}
+
+impl Algorithm for Prefix {
+    fn next(&mut self, shape: &mut Shape) -> Result<Option<Step>, Malformed> {
+        let mut step = self.scan.next(shape);
+        if let Some(step) = &mut step {
+            // Nothing is needed from the right.
+            step.sends.retain(|(link, _)| link.side == Side::Right);
+            step.receives.retain(|link| link.side == Side::Left);
+        }
+        Ok(step)
+    }
+
+    fn on_message(&mut self, _: &mut Shape, from: Link, payload: &[u8]) -> Result<(), Malformed> {
+        self.scan.on_message(from, payload)
+    }
+
+    fn outcome(self: Box<Self>) -> Outcome {
+        let Scan { up_to, before, .. } = self.scan;
+        Outcome::Bytes(if self.is_exclusive { before.unwrap_or_default() } else { up_to })
+    }
+}

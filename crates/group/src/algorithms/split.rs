@@ -1,0 +1,271 @@
+//! Divides a group: members of the same colour form a new group, in the order of their keys (S2; Moody, Ahn and de Supinski).
+//!
+//! ```text
+//!   sort by colour, key, place     so that each new group is a run of neighbours
+//!   exchange with both neighbours  where a run begins and ends
+//!   scan in both directions        place in the run, its size, its first and last member
+//!   sort by place                  the results return to where the records came from
+//! ```
+//!
+//! Nothing here grows with the number of members or colours: a member holds one record at a time. A colour is a string of bytes, so a name
+//! serves as well as a number. The members of no colour end up in a run of their own and are told that they are in no group.
+
+use super::build::{push_peer, take_peer};
+use super::scan::{Combine, Scan};
+use super::sort::Sort;
+use super::{Algorithm, NewPlace, Outcome, Step};
+use crate::message::Malformed;
+use crate::rows;
+use crate::shape::{Link, Peer, Shape, Side};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// What a member wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// `None`: to be in no group. At most 255 bytes.
+    pub colour: Option<Vec<u8>>,
+    pub key: i64,
+}
+
+pub struct Split {
+    stage: Stage,
+    place: Option<NewPlace>,
+}
+
+enum Stage {
+    New { own: Record, key: i64 },
+    Sort(Sort),
+    Neighbours(Neighbours),
+    Scan(Neighbours, Scan<Count>),
+    Return(Sort),
+    Over,
+}
+
+/// The record that this member holds after the sort, and those next to it.
+struct Neighbours {
+    bytes: Vec<u8>,
+    record: Record,
+    left: Option<Record>,
+    right: Option<Record>,
+    is_asked: bool,
+}
+
+/// Sorts after all colours.
+const NO_COLOUR: u8 = 2;
+
+/// What is sorted. Its bytes sort by colour, key and place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Record {
+    colour: Vec<u8>,
+    /// The place in the old group.
+    place: u32,
+    peer: Peer,
+}
+
+impl Record {
+    /// Each byte of a colour follows a 1, and a 0 ends it, so that no colour is the beginning of another.
+    fn colour_bytes(colour: Option<&[u8]>) -> Vec<u8> {
+        let Some(colour) = colour else { return alloc::vec![NO_COLOUR] };
+        let mut bytes: Vec<u8> = colour.iter().flat_map(|byte| [1, *byte]).collect();
+        bytes.push(0);
+        bytes
+    }
+
+    fn encode(&self, key: i64) -> Vec<u8> {
+        let mut out = self.colour.clone();
+        out.extend_from_slice(&(key as u64 ^ 1 << 63).to_be_bytes());
+        out.extend_from_slice(&self.place.to_be_bytes());
+        push_peer(&mut out, &self.peer);
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Record, Malformed> {
+        let mut len = 0;
+        loop {
+            match bytes.get(len) {
+                Some(1) => len += 2,
+                Some(0) => break,
+                Some(&NO_COLOUR) if len == 0 => break,
+                _ => return Err(Malformed),
+            }
+        }
+        let (colour, rest) = bytes.split_at_checked(len + 1).ok_or(Malformed)?;
+        let (_, rest) = rest.split_first_chunk::<8>().ok_or(Malformed)?;
+        let (place, mut rest) = rest.split_first_chunk::<4>().ok_or(Malformed)?;
+        let peer = take_peer(&mut rest)?;
+        Ok(Record { colour: colour.to_vec(), place: u32::from_be_bytes(*place), peer })
+    }
+}
+
+/// Members of one new group that are next to each other: whether the group's edge is among them, their number, and the one at that end.
+struct Run<'a> {
+    has_edge: bool,
+    count: u32,
+    end: &'a [u8],
+}
+
+impl<'a> Run<'a> {
+    fn decode(mut bytes: &'a [u8]) -> Result<Run<'a>, Malformed> {
+        let has_edge = rows::number(&mut bytes)? != 0;
+        Ok(Run { has_edge, count: rows::number(&mut bytes)?, end: bytes })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(8 + self.end.len());
+        out.extend_from_slice(&u32::from(self.has_edge).to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+        out.extend_from_slice(self.end);
+        out
+    }
+
+    /// With the members beyond, unless the group ends before them.
+    fn and(self, beyond: Run<'a>) -> Run<'a> {
+        if self.has_edge {
+            return self;
+        }
+        Run { has_edge: beyond.has_edge, count: self.count.saturating_add(beyond.count), end: beyond.end }
+    }
+}
+
+/// Counts the members of each new group on both sides.
+struct Count;
+
+impl Combine for Count {
+    fn rightwards(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed> {
+        Ok(Run::decode(right)?.and(Run::decode(left)?).encode())
+    }
+
+    fn leftwards(&self, left: &[u8], right: &[u8]) -> Result<Vec<u8>, Malformed> {
+        Ok(Run::decode(left)?.and(Run::decode(right)?).encode())
+    }
+}
+
+impl Split {
+    pub fn new(wanted: Wanted, own: Peer) -> Split {
+        let Wanted { colour, key } = wanted;
+        let own = Record { colour: Record::colour_bytes(colour.as_deref()), place: 0, peer: own };
+        Split { stage: Stage::New { own, key }, place: None }
+    }
+
+    /// The next stage, when the messages of this one are all there.
+    fn advance(&mut self, shape: &Shape) -> Result<(), Malformed> {
+        self.stage = match core::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::New { own, key } => Stage::Sort(Sort::new(shape, Record { place: shape.me, ..own }.encode(key))),
+            Stage::Sort(sort) => {
+                let record = Record::decode(&sort.record)?;
+                Stage::Neighbours(Neighbours { bytes: sort.record, record, left: None, right: None, is_asked: false })
+            }
+            Stage::Neighbours(neighbours) => {
+                let scan = neighbours.scan();
+                Stage::Scan(neighbours, scan)
+            }
+            Stage::Scan(neighbours, scan) => Stage::Return(Sort::new(shape, neighbours.result(&scan)?)),
+            Stage::Return(sort) => {
+                self.place = decode_result(&sort.record, shape.me)?;
+                Stage::Over
+            }
+            Stage::Over => Stage::Over,
+        };
+        Ok(())
+    }
+}
+
+impl Neighbours {
+    fn next(&mut self, shape: &Shape) -> Option<Step> {
+        if core::mem::replace(&mut self.is_asked, true) {
+            return None;
+        }
+        let links: Vec<Link> = match shape.powers() {
+            0 => Vec::new(),
+            _ => [Link::left(0), Link::right(0)].into_iter().filter(|link| shape.is_inside(*link)).collect(),
+        };
+        Some(Step { sends: links.iter().map(|link| (*link, self.bytes.clone())).collect(), receives: links })
+    }
+
+    fn is_with(&self, other: &Option<Record>) -> bool {
+        other.as_ref().is_some_and(|other| other.colour == self.record.colour)
+    }
+
+    fn scan(&self) -> Scan<Count> {
+        let Record { place, peer, .. } = &self.record;
+        let mut end = place.to_le_bytes().to_vec();
+        push_peer(&mut end, peer);
+        let run = |neighbour| Run { has_edge: !self.is_with(neighbour), count: 1, end: &end }.encode();
+        Scan::with_both(Count, run(&self.left), run(&self.right))
+    }
+
+    /// The record that returns to the member that this one is of.
+    fn result(&self, scan: &Scan<Count>) -> Result<Vec<u8>, Malformed> {
+        let (left, right) = (Run::decode(&scan.up_to)?, Run::decode(&scan.from)?);
+        let (first, last) = (end(left.end)?, end(right.end)?);
+        let peer_of = |neighbour: &Option<Record>, around: &Peer| match neighbour {
+            Some(neighbour) if neighbour.colour == self.record.colour => neighbour.peer.clone(),
+            _ => around.clone(),
+        };
+        let me = left.count.checked_sub(1).ok_or(Malformed)?;
+        let size = me.checked_add(right.count).ok_or(Malformed)?;
+        let is_member = self.record.colour != [NO_COLOUR];
+        let mut out = self.record.place.to_be_bytes().to_vec();
+        for number in [u32::from(is_member), me, size, first.0] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        push_peer(&mut out, &peer_of(&self.left, &last.1));
+        push_peer(&mut out, &peer_of(&self.right, &first.1));
+        Ok(out)
+    }
+}
+
+fn end(mut bytes: &[u8]) -> Result<(u32, Peer), Malformed> {
+    Ok((rows::number(&mut bytes)?, take_peer(&mut bytes)?))
+}
+
+fn decode_result(bytes: &[u8], me: u32) -> Result<Option<NewPlace>, Malformed> {
+    let (of, mut bytes) = bytes.split_first_chunk().ok_or(Malformed)?;
+    let is_member = rows::number(&mut bytes)? != 0;
+    let (place, size) = (rows::number(&mut bytes)?, rows::number(&mut bytes)?);
+    let first = rows::number(&mut bytes)?;
+    let (left, right) = (take_peer(&mut bytes)?, take_peer(&mut bytes)?);
+    if u32::from_be_bytes(*of) != me || place >= size {
+        return Err(Malformed);
+    }
+    Ok(is_member.then_some(NewPlace { me: place, size, left, right, first }))
+}
+
+impl Algorithm for Split {
+    fn next(&mut self, shape: &mut Shape) -> Result<Option<Step>, Malformed> {
+        loop {
+            let step = match &mut self.stage {
+                Stage::New { .. } => None,
+                Stage::Sort(sort) | Stage::Return(sort) => sort.next(),
+                Stage::Neighbours(neighbours) => neighbours.next(shape),
+                Stage::Scan(_, scan) => scan.next(shape),
+                Stage::Over => return Ok(None),
+            };
+            if step.is_some() {
+                return Ok(step);
+            }
+            self.advance(shape)?;
+        }
+    }
+
+    fn on_message(&mut self, _: &mut Shape, from: Link, payload: &[u8]) -> Result<(), Malformed> {
+        match &mut self.stage {
+            Stage::Sort(sort) | Stage::Return(sort) => sort.on_message(payload),
+            Stage::Neighbours(neighbours) => {
+                let record = Some(Record::decode(payload)?);
+                match from.side {
+                    Side::Left => neighbours.left = record,
+                    Side::Right => neighbours.right = record,
+                }
+            }
+            Stage::Scan(_, scan) => scan.on_message(from, payload)?,
+            Stage::New { .. } | Stage::Over => return Err(Malformed),
+        }
+        Ok(())
+    }
+
+    fn outcome(self: Box<Self>) -> Outcome {
+        Outcome::Place(self.place)
+    }
+}

@@ -1,0 +1,331 @@
+//! The groups of one process: routes messages to them, and tells when requests are over.
+//!
+//! A group's context is a number that its members derive alike, from the group that it was made from, the number of that collective and the
+//! place of its first member. Messages carry it, so any number of groups and libraries share the links between processes.
+//!
+//! A rank that is lost fails the groups that it was in: the members who had a link to it tell all whom they have a link to, and so on.
+
+use crate::algorithms::{Algorithm, Build, NewPlace, Outcome, Split, Wanted};
+use crate::group::{Group, Over, Send};
+use crate::message::{self, Kind, Malformed, Message};
+use crate::shape::{Peer, Shape};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+/// Identifies a group.
+pub type Context = u64;
+/// Identifies what a caller has started.
+pub type Request = u64;
+
+/// The group of all ranks.
+pub const WORLD: Context = 1;
+
+/// Messages of groups that this process has not made yet (bytes). Chosen: far more than a process can be behind; a peer that sends more is
+/// wrong.
+const EARLY_BYTES_MAX: usize = 16 << 20;
+/// Contexts of groups that were given up, whose late messages are dropped.
+const GONE_MAX: usize = 1024;
+
+/// Why a request has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// This rank of the group is gone.
+    Lost { rank: u32 },
+    /// Members called different things, or something else than a member has sent a message.
+    Malformed,
+    /// The group was given up.
+    Cancelled,
+    /// There is no such group.
+    NoGroup,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Done {
+    Nothing,
+    Bytes(Vec<u8>),
+    Rows(Vec<Vec<u8>>),
+    /// A new group; `None`: this process is not in it.
+    Group(Option<Context>),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    Send {
+        to: u32,
+        message: Vec<u8>,
+    },
+    /// The address of a rank to which messages may follow.
+    Learnt(Peer),
+    Done {
+        request: Request,
+        result: Result<Done, Failure>,
+    },
+}
+
+pub struct Groups {
+    own: Peer,
+    groups: BTreeMap<Context, Entry>,
+    /// Messages of groups that do not exist here yet.
+    early: Vec<(u32, Vec<u8>)>,
+    early_bytes: usize,
+    gone: VecDeque<Context>,
+    lost: BTreeSet<u32>,
+    last_request: Request,
+    out: VecDeque<Output>,
+}
+
+struct Entry {
+    group: Group,
+    /// What the callers wait for, by epoch.
+    requests: BTreeMap<u32, (Request, Then)>,
+    failed: Option<u32>,
+    /// Peers of the shape that were reported.
+    learnt: BTreeSet<u32>,
+}
+
+/// What follows when a collective is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Then {
+    Tell,
+    /// Build the graph of the new group.
+    Build,
+    /// The group can be used.
+    Join,
+}
+
+impl Groups {
+    pub fn new(own: Peer) -> Groups {
+        Groups {
+            own,
+            groups: BTreeMap::new(),
+            early: Vec::new(),
+            early_bytes: 0,
+            gone: VecDeque::new(),
+            lost: BTreeSet::new(),
+            last_request: 0,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// Makes a group of a process that knows its two neighbours in the ring, and builds its graph.
+    pub fn form(&mut self, context: Context, me: u32, size: u32, left: Peer, right: Peer) -> Request {
+        let request = self.request();
+        self.build(request, context, Shape::new(me, size, left, right));
+        request
+    }
+
+    /// The same members with a context of their own. No message is sent.
+    pub fn duplicate(&mut self, of: Context) -> Result<Context, Failure> {
+        let entry = self.groups.get_mut(&of).ok_or(Failure::NoGroup)?;
+        let (shape, epoch) = (entry.group.shape.clone(), entry.group.next_epoch());
+        let context = derived(of, epoch, u32::MAX);
+        self.insert(context, shape);
+        self.take_early(context);
+        Ok(context)
+    }
+
+    /// Divides a group.
+    pub fn split(&mut self, of: Context, wanted: Wanted) -> Request {
+        let split = Split::new(wanted, self.own.clone());
+        self.begin(of, Box::new(split), Then::Build)
+    }
+
+    /// Starts a collective. All members start the same ones in the same order.
+    pub fn start(&mut self, of: Context, algorithm: Box<dyn Algorithm>) -> Request {
+        self.begin(of, algorithm, Then::Tell)
+    }
+
+    pub fn shape(&self, of: Context) -> Option<&Shape> {
+        self.groups.get(&of).map(|entry| &entry.group.shape)
+    }
+
+    /// Forgets a group; what is in progress fails.
+    pub fn free(&mut self, context: Context) {
+        let Some(mut entry) = self.groups.remove(&context) else { return };
+        self.gone.push_back(context);
+        if self.gone.len() > GONE_MAX {
+            self.gone.pop_front();
+        }
+        for epoch in entry.group.stop() {
+            if let Some((request, _)) = entry.requests.remove(&epoch) {
+                self.out.push_back(Output::Done { request, result: Err(Failure::Cancelled) });
+            }
+        }
+    }
+
+    /// A message of another rank.
+    ///
+    /// # Errors
+    /// No correct process sends this. The link to it should be closed.
+    pub fn on_message(&mut self, from: u32, bytes: &[u8]) -> Result<(), Malformed> {
+        let Message { context, kind, payload } = message::decode(bytes)?;
+        let Some(entry) = self.groups.get_mut(&context) else {
+            if self.gone.contains(&context) {
+                return Ok(());
+            }
+            self.early_bytes += bytes.len();
+            if self.early_bytes > EARLY_BYTES_MAX {
+                return Err(Malformed);
+            }
+            self.early.push((from, bytes.to_vec()));
+            return Ok(());
+        };
+        match kind {
+            Kind::Failed { rank } => self.fail(context, rank),
+            Kind::Step { .. } if entry.failed.is_some() => {}
+            Kind::Step { epoch, step } => {
+                let mut sends = Vec::new();
+                let over = entry.group.on_step(from, (epoch, step), payload, &mut sends)?;
+                self.carry_out(context, sends, over);
+            }
+        }
+        Ok(())
+    }
+
+    /// A rank is gone.
+    pub fn on_lost(&mut self, rank: u32) {
+        self.lost.insert(rank);
+        let knows = |entry: &Entry| entry.group.shape.known().any(|(_, peer)| peer.rank == rank);
+        let with: Vec<Context> = self.groups.iter().filter(|(_, entry)| knows(entry)).map(|(at, _)| *at).collect();
+        for context in with {
+            self.fail(context, rank);
+        }
+    }
+
+    pub fn poll(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    fn request(&mut self) -> Request {
+        self.last_request += 1;
+        self.last_request
+    }
+
+    fn begin(&mut self, of: Context, algorithm: Box<dyn Algorithm>, then: Then) -> Request {
+        let request = self.request();
+        self.begin_as(request, of, algorithm, then);
+        request
+    }
+
+    fn begin_as(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
+        let failure = match self.groups.get_mut(&of) {
+            None => Failure::NoGroup,
+            Some(Entry { failed: Some(rank), .. }) => Failure::Lost { rank: *rank },
+            Some(entry) => {
+                let mut sends = Vec::new();
+                let (epoch, over) = entry.group.start(algorithm, &mut sends);
+                entry.requests.insert(epoch, (request, then));
+                return self.carry_out(of, sends, over);
+            }
+        };
+        self.out.push_back(Output::Done { request, result: Err(failure) });
+    }
+
+    fn insert(&mut self, context: Context, shape: Shape) {
+        let group = Group::new(context, shape);
+        let entry = Entry { group, requests: BTreeMap::new(), failed: None, learnt: BTreeSet::new() };
+        self.groups.insert(context, entry);
+        self.learn(context);
+    }
+
+    /// A new group: builds its graph.
+    fn build(&mut self, request: Request, context: Context, shape: Shape) {
+        self.insert(context, shape);
+        self.begin_as(request, context, Box::new(Build::default()), Then::Join);
+        self.take_early(context);
+    }
+
+    fn take_early(&mut self, context: Context) {
+        let (early, later) = core::mem::take(&mut self.early).into_iter().partition(|(_, bytes): &(u32, Vec<u8>)| {
+            message::decode(bytes).is_ok_and(|message| message.context == context)
+        });
+        self.early = later;
+        for (from, bytes) in early {
+            self.early_bytes -= bytes.len();
+            if self.on_message(from, &bytes).is_err() {
+                self.end_all(context, Failure::Malformed);
+            }
+        }
+    }
+
+    /// Reports the peers that a group's shape has and that were not reported.
+    fn learn(&mut self, context: Context) {
+        let Some(Entry { group, learnt, failed, .. }) = self.groups.get_mut(&context) else { return };
+        let new: Vec<Peer> =
+            group.shape.known().filter(|(_, peer)| learnt.insert(peer.rank)).map(|(_, peer)| peer.clone()).collect();
+        let lost = new.iter().find(|peer| self.lost.contains(&peer.rank)).filter(|_| failed.is_none());
+        let lost = lost.map(|peer| peer.rank);
+        let own = self.own.rank;
+        self.out.extend(new.into_iter().filter(|peer| peer.rank != own).map(Output::Learnt));
+        if let Some(rank) = lost {
+            self.fail(context, rank);
+        }
+    }
+
+    fn carry_out(&mut self, context: Context, sends: Vec<Send>, over: Option<Over>) {
+        self.learn(context);
+        for (to, message) in sends {
+            self.send(to, message);
+        }
+        if let Some(over) = over {
+            self.on_over(context, over);
+        }
+    }
+
+    fn send(&mut self, to: u32, message: Vec<u8>) {
+        self.out.push_back(Output::Send { to, message });
+    }
+
+    fn on_over(&mut self, context: Context, Over { epoch, result }: Over) {
+        let Some((request, then)) = self.groups.get_mut(&context).and_then(|entry| entry.requests.remove(&epoch))
+        else {
+            return;
+        };
+        let result = match (result, then) {
+            (Err(Malformed), _) => Err(Failure::Malformed),
+            (Ok(Outcome::Place(Some(place))), Then::Build) => {
+                let NewPlace { me, size, left, right, first } = place;
+                return self.build(request, derived(context, epoch, first), Shape::new(me, size, left, right));
+            }
+            (Ok(_), Then::Build) => Ok(Done::Group(None)),
+            (Ok(_), Then::Join) => Ok(Done::Group(Some(context))),
+            (Ok(Outcome::Bytes(bytes)), Then::Tell) => Ok(Done::Bytes(bytes)),
+            (Ok(Outcome::Rows(rows)), Then::Tell) => Ok(Done::Rows(rows)),
+            (Ok(Outcome::Nothing | Outcome::Place(_)), Then::Tell) => Ok(Done::Nothing),
+        };
+        self.out.push_back(Output::Done { request, result });
+    }
+
+    /// A rank of this group is lost: tells the members that this one has links to.
+    fn fail(&mut self, context: Context, rank: u32) {
+        let Some(entry) = self.groups.get_mut(&context).filter(|entry| entry.failed.is_none()) else { return };
+        entry.failed = Some(rank);
+        let peers: BTreeSet<u32> = entry.group.shape.known().map(|(_, peer)| peer.rank).collect();
+        for to in peers.into_iter().filter(|to| *to != rank && *to != self.own.rank && !self.lost.contains(to)) {
+            let message = Message { context, kind: Kind::Failed { rank }, payload: &[] };
+            self.out.push_back(Output::Send { to, message: message.encode() });
+        }
+        self.end_all(context, Failure::Lost { rank });
+    }
+
+    fn end_all(&mut self, context: Context, failure: Failure) {
+        let Some(entry) = self.groups.get_mut(&context) else { return };
+        entry.group.stop();
+        for (request, _) in core::mem::take(&mut entry.requests).into_values() {
+            self.out.push_back(Output::Done { request, result: Err(failure) });
+        }
+    }
+}
+
+/// The context of a group made from another: a mixture in which different origins practically never meet (splitmix64).
+fn derived(of: Context, epoch: u32, first: u32) -> Context {
+    let mut mixed = of ^ (u64::from(epoch) << 32 | u64::from(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for factor in [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb] {
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(factor);
+    }
+    mixed ^ mixed >> 31
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+use super::*;
+use crate::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift};
+use crate::reduce::{Number, Op, Reduce};
+use crate::shape::powers;
+use crate::testing::{Bench, peer};
+use proptest::prelude::*;
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::vec;
+
+fn value(me: u32) -> Vec<u8> {
+    vec![me as u8; me as usize % 5]
+}
+
+fn bytes(done: &Result<Done, Failure>) -> &[u8] {
+    match done {
+        Ok(Done::Bytes(bytes)) => bytes,
+        other => panic!("not bytes: {other:?}"),
+    }
+}
+
+fn rows(done: &Result<Done, Failure>) -> &[Vec<u8>] {
+    match done {
+        Ok(Done::Rows(rows)) => rows,
+        other => panic!("not rows: {other:?}"),
+    }
+}
+
+fn group(done: &Result<Done, Failure>) -> Option<Context> {
+    match done {
+        Ok(Done::Group(group)) => *group,
+        other => panic!("not a group: {other:?}"),
+    }
+}
+
+const SUM: Reduce = Reduce { number: Number::U64, op: Op::Sum };
+
+fn numbers(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn collectives_give_what_their_definitions_say(size in 1u32..40, seed: u64, root: u32) {
+        let mut bench = Bench::new(size, seed);
+        let root = root % size;
+        for result in bench.collective(WORLD, |_| Box::new(Barrier::default())) {
+            prop_assert_eq!(result, Ok(Done::Nothing));
+        }
+        for result in bench.collective(WORLD, |me| Box::new(Broadcast::new(root, value(me)))) {
+            prop_assert_eq!(bytes(&result), value(root));
+        }
+        let all: Vec<Vec<u8>> = (0..size).map(value).collect();
+        for result in bench.collective(WORLD, |me| Box::new(Allgather::new(value(me)))) {
+            prop_assert_eq!(rows(&result), &all[..]);
+        }
+        for (me, result) in bench.collective(WORLD, |me| Box::new(Shift::new(value(me)))).iter().enumerate() {
+            prop_assert_eq!(bytes(result), value((me as u32 + size - 1) % size));
+        }
+        let row = |from: u32, to: u32| vec![from as u8, to as u8][..(from + to) as usize % 3].to_vec();
+        let sent = bench.collective(WORLD, |me| Box::new(Alltoall::new((0..size).map(|to| row(me, to)).collect())));
+        for (me, result) in (0..).zip(&sent) {
+            let expected: Vec<Vec<u8>> = (0..size).map(|from| row(from, me)).collect();
+            prop_assert_eq!(rows(result), &expected[..]);
+        }
+        let all = numbers(&[u64::from(size) * u64::from(size - 1) / 2, u64::from(size)]);
+        let own = |me: u32| numbers(&[u64::from(me), 1]);
+        for result in bench.collective(WORLD, |me| Box::new(Allreduce::new(SUM, own(me)))) {
+            prop_assert_eq!(bytes(&result), &all[..]);
+        }
+        for is_exclusive in [false, true] {
+            let prefixes = bench.collective(WORLD, |me| Box::new(Prefix::new(SUM, own(me), is_exclusive)));
+            for (me, result) in (0u64..).zip(&prefixes) {
+                let count = me + u64::from(!is_exclusive);
+                let sum = count * count.saturating_sub(1) / 2;
+                let expected = if count == 0 { Vec::new() } else { numbers(&[sum, count]) };
+                prop_assert_eq!(bytes(result), &expected[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_floating_point_numbers_have_the_same_bits_everywhere(size in 1u32..40, seed: u64) {
+        let mut bench = Bench::new(size, seed);
+        let sum = Reduce { number: Number::F64, op: Op::Sum };
+        let own = |me: u32| (0.1 * f64::from(me)).to_ne_bytes().to_vec();
+        let results = bench.collective(WORLD, |me| Box::new(Allreduce::new(sum, own(me))));
+        prop_assert!(results.iter().all(|result| bytes(result) == bytes(&results[0])));
+        let total = f64::from_ne_bytes(bytes(&results[0]).try_into().unwrap());
+        prop_assert!((total - 0.1 * f64::from(size * (size - 1) / 2)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_split_forms_a_group_for_each_colour_in_the_order_of_keys(
+        size in 1u32..33,
+        colours in proptest::collection::vec((0u8..5, -3i64..3), 33),
+        seed: u64,
+    ) {
+        let mut bench = Bench::new(size, seed);
+        // Colour 4 is none; the others are strings of which some begin others.
+        let wanted = |me: u32| {
+            let (colour, key) = colours[me as usize];
+            Wanted { colour: (colour < 4).then(|| vec![1u8; colour as usize]), key }
+        };
+        let requests = bench.all(|groups, me| groups.split(WORLD, wanted(me)));
+        let contexts: Vec<Option<Context>> = bench.take(requests).iter().map(group).collect();
+        let mut expected: BTreeMap<Vec<u8>, Vec<(i64, u32)>> = BTreeMap::new();
+        for me in 0..size {
+            let Wanted { colour, key } = wanted(me);
+            prop_assert_eq!(colour.is_some(), contexts[me as usize].is_some());
+            if let Some(colour) = colour {
+                expected.entry(colour).or_default().push((key, me));
+            }
+        }
+        for (colour, members) in &mut expected {
+            members.sort_unstable();
+            let context = contexts[members[0].1 as usize].unwrap();
+            for (place, (_, rank)) in (0..).zip(&*members) {
+                prop_assert_eq!(contexts[*rank as usize], Some(context), "colour {:?}", colour);
+                let shape = bench.members[*rank as usize].shape(context).unwrap();
+                prop_assert_eq!((shape.me, shape.size as usize), (place, members.len()));
+                for (place, peer) in shape.known() {
+                    prop_assert_eq!(peer.rank, members[place as usize].1);
+                }
+            }
+            // The new group works.
+            let requests: Vec<(u32, Request)> = members
+                .iter()
+                .map(|(_, rank)| (*rank, bench.members[*rank as usize].start(context, Box::new(Allgather::new(value(*rank))))))
+                .collect();
+            bench.run();
+            let all: Vec<Vec<u8>> = members.iter().map(|(_, rank)| value(*rank)).collect();
+            for (rank, request) in requests {
+                prop_assert_eq!(bench.results.remove(&(rank, request)), Some(Ok(Done::Rows(all.clone()))));
+            }
+        }
+    }
+
+    #[test]
+    fn collectives_of_several_groups_may_be_in_progress_at_once(size in 2u32..20, seed: u64, count in 1usize..6) {
+        let mut bench = Bench::new(size, seed);
+        let mut second = 0;
+        for member in &mut bench.members {
+            second = member.duplicate(WORLD).unwrap();
+        }
+        let mut requests: Vec<Vec<(Request, Request)>> = vec![Vec::new(); size as usize];
+        for me in 0..size {
+            for nth in 0..count {
+                let member = &mut bench.members[me as usize];
+                // Different groups may be used in any order.
+                let (mut one, mut other) = (0, 0);
+                for is_world in [me % 2 == 0, me % 2 != 0] {
+                    if is_world {
+                        one = member.start(WORLD, Box::new(Allgather::new(vec![nth as u8])));
+                    } else {
+                        other = member.start(second, Box::new(Allreduce::new(SUM, numbers(&[nth as u64]))));
+                    }
+                }
+                requests[me as usize].push((one, other));
+            }
+        }
+        bench.run();
+        for me in 0..size {
+            for (nth, (one, other)) in requests[me as usize].iter().enumerate() {
+                let rows = vec![vec![nth as u8]; size as usize];
+                prop_assert_eq!(bench.results.remove(&(me, *one)), Some(Ok(Done::Rows(rows))));
+                let sum = numbers(&[nth as u64 * u64::from(size)]);
+                prop_assert_eq!(bench.results.remove(&(me, *other)), Some(Ok(Done::Bytes(sum))));
+            }
+        }
+    }
+
+    #[test]
+    fn a_lost_member_fails_what_waits_for_it_and_nothing_hangs(
+        size in 2u32..24,
+        victim: u32,
+        delivered in 0usize..200,
+        kind in 0u8..4,
+        seed: u64,
+    ) {
+        let mut bench = Bench::new(size, seed);
+        let victim = victim % size;
+        let mut requests = Vec::new();
+        for me in (0..size).filter(|me| *me != victim || seed % 2 == 0) {
+            let member = &mut bench.members[me as usize];
+            let request = match kind {
+                0 => member.split(WORLD, Wanted { colour: Some(vec![me as u8 % 2]), key: 0 }),
+                1 => member.start(WORLD, Box::new(Barrier::default())),
+                2 => member.start(WORLD, Box::new(Allreduce::new(SUM, numbers(&[1])))),
+                _ => member.start(WORLD, Box::new(Alltoall::new(vec![Vec::new(); size as usize]))),
+            };
+            requests.push((me, request));
+        }
+        for _ in 0..delivered {
+            if !bench.messages.is_empty() {
+                bench.deliver_one();
+            }
+        }
+        bench.kill(victim);
+        bench.run();
+        for (me, request) in requests.into_iter().filter(|(me, _)| *me != victim) {
+            let result = bench.results.remove(&(me, request)).expect("a member waits for ever");
+            if let Err(failure) = result {
+                prop_assert_eq!(failure, Failure::Lost { rank: victim });
+            }
+        }
+    }
+}
+
+#[test]
+fn the_graph_costs_two_messages_for_each_distance_and_no_more_peers() {
+    for size in [2u32, 3, 64, 100] {
+        let mut bench = Bench::new(size, 7);
+        for sent in &bench.sent {
+            assert!(sent.len() <= 2 * powers(size) && sent.values().sum::<usize>() == 2 * (powers(size) - 1), "{size}");
+        }
+        bench.sent.iter_mut().for_each(BTreeMap::clear);
+        bench.collective(WORLD, |_| Box::new(Barrier::default()));
+        assert!(bench.sent.iter().all(|sent| sent.values().sum::<usize>() == powers(size)));
+    }
+}
+
+#[test]
+fn a_group_of_ring_positions_becomes_the_world_by_a_split_with_ranks_as_keys() {
+    let size = 24;
+    // The ring's order is not that of ranks.
+    let at = |place: u32| place * 7 % size;
+    let mut bench = Bench::apart(size, 3);
+    let ring = 2;
+    let formed = bench.all(|groups, me| {
+        let place = (0..size).find(|place| at(*place) == me).unwrap();
+        groups.form(ring, place, size, peer(at((place + size - 1) % size)), peer(at((place + 1) % size)))
+    });
+    bench.take(formed);
+    let split = bench.all(|groups, me| groups.split(ring, Wanted { colour: Some(Vec::new()), key: me.into() }));
+    for (me, result) in (0..).zip(bench.take(split)) {
+        let world = group(&result).unwrap();
+        assert_eq!(bench.members[me as usize].shape(world).unwrap().me, me);
+    }
+}
+
+#[test]
+fn messages_of_a_group_that_was_given_up_are_dropped() {
+    let mut bench = Bench::new(2, 1);
+    let request = bench.members[0].start(WORLD, Box::new(Barrier::default()));
+    bench.members[0].free(WORLD);
+    bench.members[1].start(WORLD, Box::new(Barrier::default()));
+    bench.run();
+    assert_eq!(bench.results[&(0, request)], Err(Failure::Cancelled));
+    assert_eq!(bench.members[0].start(WORLD, Box::new(Barrier::default())), request + 1);
+}
+
+#[test]
+fn a_peer_that_sends_nonsense_is_refused() {
+    let mut groups = Groups::new(peer(0));
+    groups.form(WORLD, 0, 2, peer(1), peer(1));
+    assert_eq!(groups.on_message(1, b"short"), Err(Malformed));
+    let step =
+        |epoch, payload: &[u8]| Message { context: WORLD, kind: Kind::Step { epoch, step: 1 }, payload }.encode();
+    assert_eq!(groups.on_message(1, &step(0, b"")), Err(Malformed), "the graph of two is built without messages");
+    assert_eq!(groups.on_message(1, &step(1, b"too much for a barrier")), Ok(()));
+    let request = groups.start(WORLD, Box::new(Barrier::default()));
+    let ends = core::iter::from_fn(|| groups.poll()).filter(|output| matches!(output, Output::Done { .. }));
+    assert_eq!(ends.last(), Some(Output::Done { request, result: Err(Failure::Malformed) }));
+    assert_eq!(groups.on_message(1, &step(3, b"")), Ok(()));
+    assert_eq!(groups.on_message(1, &step(3, b"")), Err(Malformed), "twice");
+}

@@ -1,0 +1,34 @@
+//! The ranks' own network: groups of processes that exchange messages among themselves, without the agents.
+//!
+//! ```text
+//!   two neighbours ──► build: a binomial graph ──► collectives: barrier, scan, allreduce, allgather, bcast, alltoall, shift
+//!                                              ├─► split: sort, scan, sort ──► two neighbours in a new group
+//!                                              └─► lookup: the address of any member, from a member nearer to it
+//! ```
+//!
+//! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring, and nothing else
+//! grows with P, except the results that a caller asks for. [`Groups`] holds a process's groups; `algorithms` are what a group can do, one
+//! file each. Messages are bytes for a rank; who carries them is left to the driver.
+//!
+//! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube in place of a ring).
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod algorithms;
+mod group;
+mod groups;
+mod mail;
+mod message;
+pub mod reduce;
+mod rows;
+pub mod shape;
+#[cfg(test)]
+mod testing;
+
+pub use algorithms::{Algorithm, Outcome, Step};
+pub use groups::{Context, Done, Failure, Groups, Output, Request, WORLD};
+pub use message::Malformed;
+pub use shape::{Link, Peer, Shape, Side};

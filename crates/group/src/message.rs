@@ -1,0 +1,87 @@
+//! The messages between the members of a group.
+//!
+//! ```text
+//! +------+---------+----------+----------+---------+   kind 0: a step of a collective: a its epoch, b the step and the side
+//! | kind | context | a        | b        | payload |        1: the group has failed: a is the rank that was lost
+//! | u8   | u64 LE  | u32 LE   | u32 LE   |         |
+//! +------+---------+----------+----------+---------+
+//! ```
+//!
+//! A stream carries them with their length in front; a datagram carries one.
+
+use alloc::vec::Vec;
+use thiserror::Error;
+
+/// Bytes that no correct member sends.
+#[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[error("not a message between members of a group")]
+pub struct Malformed;
+
+pub const HEADER_LEN: usize = 17;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Step { epoch: u32, step: u32 },
+    Failed { rank: u32 },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message<'a> {
+    pub context: u64,
+    pub kind: Kind,
+    pub payload: &'a [u8],
+}
+
+impl Message<'_> {
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, a, b) = match self.kind {
+            Kind::Step { epoch, step } => (0, epoch, step),
+            Kind::Failed { rank } => (1, rank, 0),
+        };
+        let mut out = Vec::with_capacity(HEADER_LEN + self.payload.len());
+        out.push(kind);
+        out.extend_from_slice(&self.context.to_le_bytes());
+        out.extend_from_slice(&u32::to_le_bytes(a));
+        out.extend_from_slice(&u32::to_le_bytes(b));
+        out.extend_from_slice(self.payload);
+        out
+    }
+}
+
+pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
+    let (head, payload) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(Malformed)?;
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let context = u64::from(number(1)) | u64::from(number(5)) << 32;
+    let (a, b) = (number(9), number(13));
+    let kind = match head[0] {
+        0 => Kind::Step { epoch: a, step: b },
+        1 if b == 0 => Kind::Failed { rank: a },
+        _ => return Err(Malformed),
+    };
+    Ok(Message { context, kind, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_byte_layout_matches_the_documentation() {
+        let kind = Kind::Step { epoch: 2, step: 0x0403_0201 };
+        let bytes = Message { context: 0x0807_0605_0403_0201, kind, payload: b"xy" }.encode();
+        assert_eq!(bytes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 2, 0, 0, 0, 1, 2, 3, 4, b'x', b'y']);
+    }
+
+    proptest! {
+        #[test]
+        fn decoded_messages_encode_to_the_same_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 0u8..3) {
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
+            }
+            if let Ok(message) = decode(&bytes) {
+                prop_assert_eq!(message.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A member's view of its group: its place, and the members at distances 1, 2, 4, … on both sides.
+
+use alloc::vec::Vec;
+
+/// Another process: its rank in the job, and the address at which it takes connections.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peer {
+    pub rank: u32,
+    /// Bytes that only the endpoints understand; at most 255.
+    pub address: Vec<u8>,
+}
+
+/// The direction around the ring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Side {
+    Left,
+    Right,
+}
+
+impl Side {
+    pub fn opposite(self) -> Side {
+        match self {
+            Side::Left => Side::Right,
+            Side::Right => Side::Left,
+        }
+    }
+}
+
+/// The member at distance `2^power` on one side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    pub side: Side,
+    pub power: usize,
+}
+
+impl Link {
+    pub fn left(power: usize) -> Link {
+        Link { side: Side::Left, power }
+    }
+
+    pub fn right(power: usize) -> Link {
+        Link { side: Side::Right, power }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shape {
+    pub me: u32,
+    pub size: u32,
+    /// By power.
+    left: Vec<Peer>,
+    right: Vec<Peer>,
+}
+
+impl Shape {
+    /// Of a member that knows its two neighbours only; a group of one has no links.
+    pub fn new(me: u32, size: u32, left: Peer, right: Peer) -> Shape {
+        let (left, right) = if size > 1 { (alloc::vec![left], alloc::vec![right]) } else { (Vec::new(), Vec::new()) };
+        Shape { me, size, left, right }
+    }
+
+    /// How many distances there are below the size: `ceil(log2 size)`.
+    pub fn powers(&self) -> usize {
+        powers(self.size)
+    }
+
+    pub fn peer(&self, link: Link) -> &Peer {
+        match link.side {
+            Side::Left => &self.left[link.power],
+            Side::Right => &self.right[link.power],
+        }
+    }
+
+    /// The members at the next distance.
+    pub fn extend(&mut self, left: Peer, right: Peer) {
+        self.left.push(left);
+        self.right.push(right);
+    }
+
+    /// The members that are known, with their places; some may appear twice.
+    pub fn known(&self) -> impl Iterator<Item = (u32, &Peer)> {
+        let size = u64::from(self.size);
+        let at = move |distance: u64| ((u64::from(self.me) + distance) % size) as u32;
+        let right = self.right.iter().enumerate().map(move |(power, peer)| (at(1 << power), peer));
+        let left = self.left.iter().enumerate().map(move |(power, peer)| (at(size - (1 << power)), peer));
+        right.chain(left)
+    }
+
+    /// The member at this distance to the right, modulo the size.
+    pub fn place(&self, link: Link) -> u32 {
+        let (size, distance) = (u64::from(self.size), 1u64 << link.power);
+        let right = match link.side {
+            Side::Right => distance,
+            Side::Left => size - distance,
+        };
+        ((u64::from(self.me) + right) % size) as u32
+    }
+
+    /// Whether the link does not go around the end of the ring.
+    pub fn is_inside(&self, link: Link) -> bool {
+        let distance = 1u64 << link.power;
+        match link.side {
+            Side::Right => u64::from(self.me) + distance < u64::from(self.size),
+            Side::Left => u64::from(self.me) >= distance,
+        }
+    }
+}
+
+pub fn powers(size: u32) -> usize {
+    (u32::BITS - size.saturating_sub(1).leading_zeros()) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_reach_every_distance_below_the_size() {
+        assert_eq!([1, 2, 3, 4, 5, 8, 9].map(powers), [0, 1, 2, 2, 3, 3, 4]);
+        let peer = |rank| Peer { rank, address: Vec::new() };
+        let mut shape = Shape::new(1, 5, peer(0), peer(2));
+        shape.extend(peer(4), peer(3));
+        shape.extend(peer(2), peer(0));
+        for (place, peer) in shape.known() {
+            assert_eq!(place, peer.rank);
+        }
+        assert_eq!((shape.place(Link::left(1)), shape.place(Link::right(2))), (4, 0));
+        assert!(shape.is_inside(Link::left(0)) && !shape.is_inside(Link::left(1)));
+        assert!(shape.is_inside(Link::right(1)) && !shape.is_inside(Link::right(2)));
+    }
+}
