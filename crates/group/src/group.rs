@@ -74,9 +74,10 @@ impl Group {
         Ok(self.advance(epoch, out))
     }
 
-    /// Gives up what is in progress; returns the epochs.
-    pub fn stop(&mut self) -> Vec<u32> {
-        core::mem::take(&mut self.running).into_keys().collect()
+    /// Gives up what is in progress.
+    pub fn stop(&mut self) {
+        self.running.clear();
+        self.mail = Mail::default();
     }
 
     fn advance(&mut self, epoch: u32, out: &mut Vec<Send>) -> Option<Over> {

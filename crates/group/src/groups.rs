@@ -5,10 +5,12 @@
 //!
 //! A rank that is lost fails the groups that it was in: the members who had a link to it tell all whom they have a link to, and so on.
 
+use crate::addresses::{Addresses, Waiter};
 use crate::algorithms::{Algorithm, Build, NewPlace, Outcome, Split, Wanted};
 use crate::group::{Group, Over, Send};
 use crate::message::{self, Kind, Malformed, Message};
 use crate::shape::{Peer, Shape};
+use crate::tagged::{Tagged, TooMuch};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -38,6 +40,8 @@ pub enum Failure {
     Cancelled,
     /// There is no such group.
     NoGroup,
+    /// The group has no such member.
+    NoMember,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +51,7 @@ pub enum Done {
     Rows(Vec<Vec<u8>>),
     /// A new group; `None`: this process is not in it.
     Group(Option<Context>),
+    Peer(Peer),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +82,8 @@ pub struct Groups {
 
 struct Entry {
     group: Group,
+    addresses: Addresses,
+    tagged: Tagged,
     /// What the callers wait for, by epoch.
     requests: BTreeMap<u32, (Request, Then)>,
     failed: Option<u32>,
@@ -136,6 +143,51 @@ impl Groups {
         self.begin(of, algorithm, Then::Tell)
     }
 
+    /// Asks for the address of a member.
+    pub fn locate(&mut self, of: Context, member: u32) -> Request {
+        let request = self.request();
+        self.toward(of, member, Waiter::Address(request));
+        request
+    }
+
+    /// Takes the address of a member that was learnt in another way: by a cache, or by the agent.
+    pub fn know(&mut self, of: Context, member: u32, peer: Peer) {
+        if let Some(entry) = self.groups.get_mut(&of)
+            && entry.addresses.get(&entry.group.shape, member).is_none()
+        {
+            entry.addresses.know(member, peer);
+            self.on_located(of, member);
+        }
+    }
+
+    /// Sends bytes to a member, which receives them by the tag. Over when they have left.
+    pub fn send_tagged(&mut self, to: u32, of: Context, tag: u32, payload: &[u8]) -> Request {
+        let request = self.request();
+        let from = self.shape(of).map_or(0, |shape| shape.me);
+        let message = Message { context: of, kind: Kind::Tagged { from, tag }, payload };
+        self.toward(of, to, Waiter::Message(request, message.encode()));
+        request
+    }
+
+    /// Receives the next message that a member has sent with this tag.
+    pub fn receive_tagged(&mut self, from: u32, of: Context, tag: u32) -> Request {
+        let request = self.request();
+        match self.usable(of, from) {
+            Err(failure) => self.done(request, Err(failure)),
+            Ok(entry) => {
+                if let Some(bytes) = entry.tagged.receive((from, tag), request) {
+                    self.done(request, Ok(Done::Bytes(bytes)));
+                }
+            }
+        }
+        request
+    }
+
+    /// How many addresses a group's member holds.
+    pub fn addresses(&self, of: Context) -> usize {
+        self.groups.get(&of).map_or(0, |entry| entry.addresses.count(&entry.group.shape))
+    }
+
     pub fn shape(&self, of: Context) -> Option<&Shape> {
         self.groups.get(&of).map(|entry| &entry.group.shape)
     }
@@ -147,11 +199,7 @@ impl Groups {
         if self.gone.len() > GONE_MAX {
             self.gone.pop_front();
         }
-        for epoch in entry.group.stop() {
-            if let Some((request, _)) = entry.requests.remove(&epoch) {
-                self.out.push_back(Output::Done { request, result: Err(Failure::Cancelled) });
-            }
-        }
+        entry.stop().into_iter().for_each(|request| self.done(request, Err(Failure::Cancelled)));
     }
 
     /// A message of another rank.
@@ -173,11 +221,33 @@ impl Groups {
         };
         match kind {
             Kind::Failed { rank } => self.fail(context, rank),
-            Kind::Step { .. } if entry.failed.is_some() => {}
+            _ if entry.failed.is_some() => {}
             Kind::Step { epoch, step } => {
                 let mut sends = Vec::new();
                 let over = entry.group.on_step(from, (epoch, step), payload, &mut sends)?;
                 self.carry_out(context, sends, over);
+            }
+            Kind::WhereIs { member, question } => {
+                let Entry { group, addresses, .. } = entry;
+                if let Some(message) = addresses.answer(context, &group.shape, (member, question)) {
+                    self.send(from, message);
+                }
+            }
+            Kind::ThereIs { member, question } => {
+                let Entry { group, addresses, .. } = entry;
+                let mut sends = Vec::new();
+                let answer = (member, question);
+                let (peer, found) = addresses.on_answer(context, &group.shape, answer, payload, &mut sends)?;
+                self.out.push_back(Output::Learnt(peer));
+                self.carry_out(context, sends, None);
+                if let Some(member) = found {
+                    self.on_located(context, member);
+                }
+            }
+            Kind::Tagged { from, tag } => {
+                if let Some(request) = entry.tagged.on_message((from, tag), payload).map_err(|TooMuch| Malformed)? {
+                    self.done(request, Ok(Done::Bytes(payload.to_vec())));
+                }
             }
         }
         Ok(())
@@ -195,6 +265,74 @@ impl Groups {
 
     pub fn poll(&mut self) -> Option<Output> {
         self.out.pop_front()
+    }
+
+    fn done(&mut self, request: Request, result: Result<Done, Failure>) {
+        self.out.push_back(Output::Done { request, result });
+    }
+
+    /// A group that has not failed, and has this member.
+    fn usable(&mut self, of: Context, member: u32) -> Result<&mut Entry, Failure> {
+        let entry = self.groups.get_mut(&of).ok_or(Failure::NoGroup)?;
+        match entry.failed {
+            Some(rank) => Err(Failure::Lost { rank }),
+            None if member >= entry.group.shape.size => Err(Failure::NoMember),
+            None => Ok(entry),
+        }
+    }
+
+    /// Does something with a member whose address may have to be found first.
+    fn toward(&mut self, of: Context, member: u32, waiter: Waiter) {
+        let own = self.own.clone();
+        let Entry { group, addresses, .. } = match self.usable(of, member) {
+            Ok(entry) => entry,
+            Err(failure) => {
+                let (Waiter::Address(request) | Waiter::Message(request, _)) = waiter;
+                return self.done(request, Err(failure));
+            }
+        };
+        let shape = &group.shape;
+        if member == shape.me {
+            return match waiter {
+                Waiter::Address(request) => self.done(request, Ok(Done::Peer(own))),
+                Waiter::Message(request, message) => {
+                    let arrived = self.on_message(own.rank, &message);
+                    self.done(request, arrived.map(|()| Done::Nothing).map_err(|Malformed| Failure::Malformed));
+                }
+            };
+        }
+        match addresses.get(shape, member).filter(|_| !addresses.is_awaited(member)) {
+            Some(peer) => {
+                let peer = peer.clone();
+                self.go_on(peer, waiter);
+            }
+            None => {
+                let mut sends = Vec::new();
+                addresses.ask(of, shape, member, waiter, &mut sends);
+                self.carry_out(of, sends, None);
+            }
+        }
+    }
+
+    /// The address is known.
+    fn go_on(&mut self, peer: Peer, waiter: Waiter) {
+        match waiter {
+            Waiter::Address(request) => self.done(request, Ok(Done::Peer(peer))),
+            Waiter::Message(request, message) => {
+                self.send(peer.rank, message);
+                self.done(request, Ok(Done::Nothing));
+            }
+        }
+    }
+
+    fn on_located(&mut self, of: Context, member: u32) {
+        let Some(Entry { group, addresses, .. }) = self.groups.get_mut(&of) else { return };
+        let waiting = addresses.take_waiting(member);
+        let Some(peer) = addresses.get(&group.shape, member).cloned() else { return };
+        if self.lost.contains(&peer.rank) {
+            return self.fail(of, peer.rank);
+        }
+        waiting.into_iter().for_each(|waiter| self.go_on(peer.clone(), waiter));
     }
 
     fn request(&mut self) -> Request {
@@ -219,12 +357,14 @@ impl Groups {
                 return self.carry_out(of, sends, over);
             }
         };
-        self.out.push_back(Output::Done { request, result: Err(failure) });
+        self.done(request, Err(failure));
     }
 
     fn insert(&mut self, context: Context, shape: Shape) {
         let group = Group::new(context, shape);
-        let entry = Entry { group, requests: BTreeMap::new(), failed: None, learnt: BTreeSet::new() };
+        let (addresses, tagged) = (Addresses::default(), Tagged::default());
+        let (requests, learnt) = (BTreeMap::new(), BTreeSet::new());
+        let entry = Entry { group, addresses, tagged, requests, failed: None, learnt };
         self.groups.insert(context, entry);
         self.learn(context);
     }
@@ -294,7 +434,7 @@ impl Groups {
             (Ok(Outcome::Rows(rows)), Then::Tell) => Ok(Done::Rows(rows)),
             (Ok(Outcome::Nothing | Outcome::Place(_)), Then::Tell) => Ok(Done::Nothing),
         };
-        self.out.push_back(Output::Done { request, result });
+        self.done(request, result);
     }
 
     /// A rank of this group is lost: tells the members that this one has links to.
@@ -311,10 +451,16 @@ impl Groups {
 
     fn end_all(&mut self, context: Context, failure: Failure) {
         let Some(entry) = self.groups.get_mut(&context) else { return };
-        entry.group.stop();
-        for (request, _) in core::mem::take(&mut entry.requests).into_values() {
-            self.out.push_back(Output::Done { request, result: Err(failure) });
-        }
+        entry.stop().into_iter().for_each(|request| self.done(request, Err(failure)));
+    }
+}
+
+impl Entry {
+    /// Gives up what is in progress.
+    fn stop(&mut self) -> Vec<Request> {
+        self.group.stop();
+        let collectives = core::mem::take(&mut self.requests).into_values().map(|(request, _)| request);
+        collectives.chain(self.addresses.stop()).chain(self.tagged.stop()).collect()
     }
 }
 

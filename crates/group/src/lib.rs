@@ -3,12 +3,14 @@
 //! ```text
 //!   two neighbours ──► build: a binomial graph ──► collectives: barrier, scan, allreduce, allgather, bcast, alltoall, shift
 //!                                              ├─► split: sort, scan, sort ──► two neighbours in a new group
-//!                                              └─► lookup: the address of any member, from a member nearer to it
+//!                                              ├─► addresses: that of any member, from a member nearer to it
+//!                                              └─► tagged: messages from one member to another
 //! ```
 //!
 //! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring, and nothing else
 //! grows with P, except the results that a caller asks for. [`Groups`] holds a process's groups; `algorithms` are what a group can do, one
-//! file each. Messages are bytes for a rank; who carries them is left to the driver.
+//! file each. Messages are bytes for a rank; the driver carries them, and keeps the order of those from one rank to
+//! another.
 //!
 //! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube in place of a ring).
 #![no_std]
@@ -17,6 +19,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod addresses;
 pub mod algorithms;
 mod group;
 mod groups;
@@ -25,6 +28,7 @@ mod message;
 pub mod reduce;
 mod rows;
 pub mod shape;
+mod tagged;
 #[cfg(test)]
 mod testing;
 

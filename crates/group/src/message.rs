@@ -3,8 +3,9 @@
 //! ```text
 //! +------+---------+----------+----------+---------+   kind 0: a step of a collective: a its epoch, b the step and the side
 //! | kind | context | a        | b        | payload |        1: the group has failed: a is the rank that was lost
-//! | u8   | u64 LE  | u32 LE   | u32 LE   |         |
-//! +------+---------+----------+----------+---------+
+//! | u8   | u64 LE  | u32 LE   | u32 LE   |         |        2: where is member a? b: number of the question
+//! +------+---------+----------+----------+---------+        3: the answer to question b: the peer of member a
+//!                                                           4: for a receive: a the place of the sender, b the tag
 //! ```
 //!
 //! A stream carries them with their length in front; a datagram carries one.
@@ -23,6 +24,9 @@ pub const HEADER_LEN: usize = 17;
 pub enum Kind {
     Step { epoch: u32, step: u32 },
     Failed { rank: u32 },
+    WhereIs { member: u32, question: u32 },
+    ThereIs { member: u32, question: u32 },
+    Tagged { from: u32, tag: u32 },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +41,9 @@ impl Message<'_> {
         let (kind, a, b) = match self.kind {
             Kind::Step { epoch, step } => (0, epoch, step),
             Kind::Failed { rank } => (1, rank, 0),
+            Kind::WhereIs { member, question } => (2, member, question),
+            Kind::ThereIs { member, question } => (3, member, question),
+            Kind::Tagged { from, tag } => (4, from, tag),
         };
         let mut out = Vec::with_capacity(HEADER_LEN + self.payload.len());
         out.push(kind);
@@ -56,6 +63,9 @@ pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
     let kind = match head[0] {
         0 => Kind::Step { epoch: a, step: b },
         1 if b == 0 => Kind::Failed { rank: a },
+        2 => Kind::WhereIs { member: a, question: b },
+        3 => Kind::ThereIs { member: a, question: b },
+        4 => Kind::Tagged { from: a, tag: b },
         _ => return Err(Malformed),
     };
     Ok(Message { context, kind, payload })
@@ -75,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoded_messages_encode_to_the_same_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 0u8..3) {
+        fn decoded_messages_encode_to_the_same_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 0u8..6) {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
             }

@@ -1,4 +1,4 @@
-//! All members of a group in one process, with messages delivered in any order.
+//! All members of a group in one process. Messages of a pair are delivered in their order, those of different pairs in any order.
 
 use crate::{Context, Done, Failure, Groups, Output, Peer, Request, WORLD};
 use std::boxed::Box;
@@ -53,7 +53,7 @@ impl Bench {
     pub fn all(&mut self, mut start: impl FnMut(&mut Groups, u32) -> Request) -> Vec<Request> {
         let requests = (0..self.members.len() as u32).map(|me| {
             let request = start(&mut self.members[me as usize], me);
-            if self.random() % 2 == 0 {
+            if self.random().is_multiple_of(2) {
                 self.collect(me);
                 self.deliver_some();
             }
@@ -90,7 +90,7 @@ impl Bench {
         }
     }
 
-    fn deliver_some(&mut self) {
+    pub fn deliver_some(&mut self) {
         for _ in 0..self.random() % 4 {
             if !self.messages.is_empty() {
                 self.deliver_one();
@@ -100,14 +100,18 @@ impl Bench {
 
     pub fn deliver_one(&mut self) {
         let at = self.random() as usize % self.messages.len();
-        let (from, to, message) = self.messages.swap_remove(at);
+        let pair = |message: &(u32, u32, Vec<u8>)| (message.0, message.1);
+        let any = pair(&self.messages[at]);
+        let first = self.messages.iter().position(|message| pair(message) == any).expect("it is there");
+        let (from, to, message) = self.messages.remove(first);
         if !self.dead[to as usize] {
+            self.known[to as usize].insert(from, peer(from));
             self.members[to as usize].on_message(from, &message).expect("a message of a correct member");
             self.collect(to);
         }
     }
 
-    fn collect(&mut self, me: u32) {
+    pub fn collect(&mut self, me: u32) {
         while let Some(output) = self.members[me as usize].poll() {
             match output {
                 Output::Send { to, message } => {
@@ -120,6 +124,7 @@ impl Bench {
                 }
                 Output::Learnt(other) => {
                     assert_eq!(other, peer(other.rank));
+                    assert_ne!(other.rank, me);
                     self.known[me as usize].insert(other.rank, other);
                 }
                 Output::Done { request, result } => {

@@ -209,6 +209,85 @@ proptest! {
     }
 }
 
+fn questions(bench: &Bench) -> usize {
+    bench.messages.iter().filter(|(_, _, message)| message[0] == 2).count()
+}
+
+#[test]
+fn any_address_is_found_in_half_as_many_questions_as_the_size_has_bits() {
+    for size in [2u32, 3, 7, 64, 100, 257] {
+        let mut bench = Bench::new(size, 11);
+        let most = powers(size).div_ceil(2);
+        for target in 0..size {
+            let mut fresh = bench.members[0].duplicate(WORLD).unwrap();
+            for member in &mut bench.members[1..] {
+                fresh = member.duplicate(WORLD).unwrap();
+            }
+            let request = bench.members[0].locate(fresh, target);
+            let mut asked = 0;
+            bench.collect(0);
+            while !bench.messages.is_empty() {
+                asked += questions(&bench);
+                bench.deliver_one();
+            }
+            assert!(asked <= most, "{asked} questions for {target} of {size}");
+            assert_eq!(bench.results.remove(&(0, request)), Some(Ok(Done::Peer(peer(target)))));
+            let again = bench.members[0].locate(fresh, target);
+            bench.collect(0);
+            assert!(bench.messages.is_empty() && bench.results.contains_key(&(0, again)), "it is cached");
+            assert!(bench.members[0].addresses(fresh) <= 2 * powers(size) + most);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn tagged_messages_arrive_in_order_wherever_their_receiver_is(
+        size in 1u32..30,
+        sends in proptest::collection::vec((0u32..30, 0u32..30, 0u32..3), 1..40),
+        seed: u64,
+    ) {
+        let mut bench = Bench::new(size, seed);
+        let mut expected: BTreeMap<(u32, u32, u32), Vec<Vec<u8>>> = BTreeMap::new();
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        for (at, (from, to, tag)) in sends.into_iter().enumerate() {
+            let (from, to) = (from % size, to % size);
+            let text = vec![at as u8; at];
+            sent.push((from, bench.members[from as usize].send_tagged(to, WORLD, tag, &text)));
+            expected.entry((from, to, tag)).or_default().push(text);
+            if at % 3 == 0 {
+                bench.collect(from);
+                bench.deliver_some();
+            }
+        }
+        for ((from, to, tag), texts) in expected {
+            for text in texts {
+                received.push((to, bench.members[to as usize].receive_tagged(from, WORLD, tag), text));
+            }
+        }
+        bench.run();
+        for (from, request) in sent {
+            prop_assert_eq!(bench.results.remove(&(from, request)), Some(Ok(Done::Nothing)));
+        }
+        for (to, request, text) in received {
+            prop_assert_eq!(bench.results.remove(&(to, request)), Some(Ok(Done::Bytes(text))));
+        }
+    }
+}
+
+#[test]
+fn a_member_that_does_not_exist_is_refused() {
+    let mut bench = Bench::new(3, 1);
+    let requests = [bench.members[0].locate(WORLD, 3), bench.members[0].receive_tagged(9, WORLD, 0)];
+    bench.run();
+    for request in requests {
+        assert_eq!(bench.results.remove(&(0, request)), Some(Err(Failure::NoMember)));
+    }
+    let request = bench.members[0].locate(77, 0);
+    bench.run();
+    assert_eq!(bench.results.remove(&(0, request)), Some(Err(Failure::NoGroup)));
+}
+
 #[test]
 fn the_graph_costs_two_messages_for_each_distance_and_no_more_peers() {
     for size in [2u32, 3, 64, 100] {

@@ -1,0 +1,146 @@
+//! Finds the addresses of members that this one does not know (S2's address requests).
+//!
+//! ```text
+//!   me ── where is 77? ──► the member nearest to 77 that I know ──► its own answer, or a member nearer to 77
+//! ```
+//!
+//! The asker repeats the question, so a member that is asked keeps nothing, and each answer is cached. With links at all powers of two on
+//! both sides, each answer at least halves the distance: at most `ceil(log2 P / 2)` questions, since the steps that lead to any distance are
+//! powers of two with signs, of which no two in a row are needed.
+
+use crate::algorithms::{push_peer, take_peer};
+use crate::group::Send;
+use crate::groups::Request;
+use crate::message::{Kind, Malformed, Message};
+use crate::shape::{Peer, Shape};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// What goes on when an address is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Waiter {
+    /// Somebody wants to know it.
+    Address(Request),
+    /// A message leaves; the request is over then.
+    Message(Request, Vec<u8>),
+}
+
+#[derive(Default)]
+pub struct Addresses {
+    /// By place; those of the shape are not repeated here.
+    cached: BTreeMap<u32, Peer>,
+    /// By number: the member that is looked for, and how far the one asked was from it.
+    questions: BTreeMap<u32, Question>,
+    last: u32,
+    /// By place.
+    waiting: BTreeMap<u32, Vec<Waiter>>,
+}
+
+struct Question {
+    member: u32,
+    distance: u32,
+}
+
+impl Addresses {
+    pub fn get<'a>(&'a self, shape: &'a Shape, member: u32) -> Option<&'a Peer> {
+        let linked = shape.known().find(|(place, _)| *place == member).map(|(_, peer)| peer);
+        linked.or_else(|| self.cached.get(&member))
+    }
+
+    /// How many addresses are held, with those of the shape.
+    pub fn count(&self, shape: &Shape) -> usize {
+        shape.known().count() + self.cached.len()
+    }
+
+    /// Takes an address that was learnt in another way.
+    pub fn know(&mut self, member: u32, peer: Peer) {
+        self.cached.insert(member, peer);
+        self.questions.retain(|_, question| question.member != member);
+    }
+
+    /// Asks for a member whose address is not known, unless that is asked already.
+    pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Vec<Send>) {
+        let waiting = self.waiting.entry(member).or_default();
+        waiting.push(waiter);
+        if waiting.len() == 1 {
+            self.last = self.last.wrapping_add(1);
+            let (number, distance) = (self.last, u32::MAX);
+            self.questions.insert(number, Question { member, distance });
+            self.repeat(context, shape, number, out);
+        }
+    }
+
+    /// Whether messages to this member wait: later ones must not overtake them.
+    pub fn is_awaited(&self, member: u32) -> bool {
+        self.waiting.contains_key(&member)
+    }
+
+    /// What waited for a member's address.
+    pub fn take_waiting(&mut self, member: u32) -> Vec<Waiter> {
+        self.waiting.remove(&member).unwrap_or_default()
+    }
+
+    /// Gives up; the requests that were in progress.
+    pub fn stop(&mut self) -> Vec<Request> {
+        self.questions.clear();
+        let waiting = core::mem::take(&mut self.waiting).into_values().flatten();
+        waiting.map(|(Waiter::Address(request) | Waiter::Message(request, _))| request).collect()
+    }
+
+    /// Another member asks: the member itself, or the nearest one known.
+    pub fn answer(&self, context: u64, shape: &Shape, (member, question): (u32, u32)) -> Option<Vec<u8>> {
+        let (place, peer) = self.nearest(shape, member)?;
+        let mut payload = Vec::new();
+        push_peer(&mut payload, peer);
+        Some(Message { context, kind: Kind::ThereIs { member: place, question }, payload: &payload }.encode())
+    }
+
+    /// An answer: who is known now, and the member if it is the one that was looked for; else asks on.
+    ///
+    /// # Errors
+    /// Nobody asked, or the answer leads no nearer.
+    pub fn on_answer(
+        &mut self,
+        context: u64,
+        shape: &Shape,
+        (place, number): (u32, u32),
+        mut payload: &[u8],
+        out: &mut Vec<Send>,
+    ) -> Result<(Peer, Option<u32>), Malformed> {
+        let question = self.questions.get_mut(&number).ok_or(Malformed)?;
+        let peer = take_peer(&mut payload)?;
+        let (member, distance) = (question.member, distance(shape, place, question.member));
+        if place >= shape.size || place == shape.me || !payload.is_empty() || distance >= question.distance {
+            return Err(Malformed);
+        }
+        self.cached.insert(place, peer.clone());
+        if place == member {
+            self.questions.remove(&number);
+            return Ok((peer, Some(member)));
+        }
+        self.repeat(context, shape, number, out);
+        Ok((peer, None))
+    }
+
+    /// Asks the nearest member that is known now.
+    fn repeat(&mut self, context: u64, shape: &Shape, number: u32, out: &mut Vec<Send>) {
+        let Some(member) = self.questions.get(&number).map(|question| question.member) else { return };
+        let Some((place, rank)) = self.nearest(shape, member).map(|(place, peer)| (place, peer.rank)) else { return };
+        let distance = distance(shape, place, member);
+        self.questions.insert(number, Question { member, distance });
+        let message = Message { context, kind: Kind::WhereIs { member, question: number }, payload: &[] };
+        out.push((rank, message.encode()));
+    }
+
+    /// The known member that is nearest to another one, which may be that itself.
+    fn nearest<'a>(&'a self, shape: &'a Shape, member: u32) -> Option<(u32, &'a Peer)> {
+        let cached = self.cached.iter().map(|(place, peer)| (*place, peer));
+        shape.known().chain(cached).min_by_key(|(place, _)| distance(shape, *place, member))
+    }
+}
+
+/// Around the ring, the shorter way.
+fn distance(shape: &Shape, one: u32, other: u32) -> u32 {
+    let apart = one.abs_diff(other);
+    apart.min(shape.size - apart)
+}

@@ -1,0 +1,61 @@
+//! Messages from one member to another, matched by sender and tag in the order in which they were sent.
+
+use crate::groups::Request;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// Bytes of messages for which no receive was started. Chosen: much more than start-up protocols need; a bound, so that a sender cannot fill
+/// another process's memory.
+const UNEXPECTED_BYTES_MAX: usize = 64 << 20;
+
+/// The sender's place, and the tag.
+pub type Source = (u32, u32);
+
+#[derive(Default)]
+pub struct Tagged {
+    arrived: BTreeMap<Source, VecDeque<Vec<u8>>>,
+    arrived_bytes: usize,
+    wanted: BTreeMap<Source, VecDeque<Request>>,
+}
+
+/// A receiver has not started as many receives as its senders have sent messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooMuch;
+
+impl Tagged {
+    /// A message has arrived: the request that it completes.
+    pub fn on_message(&mut self, source: Source, payload: &[u8]) -> Result<Option<Request>, TooMuch> {
+        if let Some(wanted) = self.wanted.get_mut(&source) {
+            let request = wanted.pop_front();
+            if wanted.is_empty() {
+                self.wanted.remove(&source);
+            }
+            return Ok(request);
+        }
+        if self.arrived_bytes + payload.len() > UNEXPECTED_BYTES_MAX {
+            return Err(TooMuch);
+        }
+        self.arrived_bytes += payload.len();
+        self.arrived.entry(source).or_default().push_back(payload.to_vec());
+        Ok(None)
+    }
+
+    /// A receive is started: the message, if it is here already.
+    pub fn receive(&mut self, source: Source, request: Request) -> Option<Vec<u8>> {
+        let Some(arrived) = self.arrived.get_mut(&source) else {
+            self.wanted.entry(source).or_default().push_back(request);
+            return None;
+        };
+        let message = arrived.pop_front();
+        if arrived.is_empty() {
+            self.arrived.remove(&source);
+        }
+        self.arrived_bytes -= message.as_ref().map_or(0, Vec::len);
+        message
+    }
+
+    /// Gives up; the requests that were in progress.
+    pub fn stop(&mut self) -> Vec<Request> {
+        core::mem::take(self).wanted.into_values().flatten().collect()
+    }
+}
