@@ -100,6 +100,7 @@ impl Flavour {
                 "again",
                 "forks",
                 "threads",
+                "bootstrap",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere"],
@@ -162,7 +163,7 @@ impl Flavour {
             }
             Self::Libpmi | Self::Example => {
                 cc.arg("-DOWN_HEADERS").arg("-I").arg(layout::root().join("include"));
-                cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2"]);
+                cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2", "-lwireup"]);
             }
             // Both wheels share MPICH's binary interface; only one has headers.
             Self::Mpich5 => link_for_good(cc, &mpich_headers(), &layout::mpich5().join("lib/libmpi.so.12")),

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::{fs, process};
 
 /// Names without `lib` and `.so`.
-pub const NAMES: [&str; 2] = ["pmi", "pmi2"];
+pub const NAMES: [&str; 3] = ["pmi", "pmi2", "wireup"];
 
 /// Unwind tables, a sixth of a library, are removed: no exception passes through. Without them debuggers need frame pointers.
 const RUSTFLAGS: &str = "-C force-frame-pointers=yes";

@@ -15,10 +15,12 @@ extern crate std;
 mod memory;
 
 pub mod codes;
-mod fork;
+pub mod fork;
 pub mod ints;
+pub mod job;
 pub mod lock;
 pub mod mapping;
+pub mod net;
 pub mod place;
 #[cfg(any(test, feature = "scripted"))]
 pub mod scripted;

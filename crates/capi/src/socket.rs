@@ -21,7 +21,7 @@ pub struct Gone;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Socket(c_int);
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: a variable of the calling thread.
     unsafe { *libc::__errno_location() }
 }
@@ -162,6 +162,11 @@ impl Socket {
     /// Whether [`Socket::read`] would return without waiting.
     pub fn is_readable(self) -> bool {
         self.poll(libc::POLLIN, 0) != 0
+    }
+
+    /// Waits for input, for at most `ms` milliseconds (negative: without limit).
+    pub fn await_input(self, ms: c_int) {
+        self.poll(libc::POLLIN, ms);
     }
 
     /// After a failed call: waits if that helps.

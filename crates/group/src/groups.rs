@@ -115,6 +115,11 @@ impl Groups {
         }
     }
 
+    /// This process.
+    pub fn own(&self) -> &Peer {
+        &self.own
+    }
+
     /// Makes a group of a process that knows its two neighbours in the ring, and builds its graph.
     pub fn form(&mut self, context: Context, me: u32, size: u32, left: Peer, right: Peer) -> Request {
         let request = self.request();

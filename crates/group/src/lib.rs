@@ -21,6 +21,7 @@ extern crate std;
 
 mod addresses;
 pub mod algorithms;
+pub mod connections;
 mod group;
 mod groups;
 mod mail;

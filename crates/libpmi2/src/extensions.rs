@@ -3,12 +3,12 @@
 //! Source: S1 IV; the forms with a length, without a copy, and the test are our own.
 // SAFETY of every function here: C callers follow the rules of `pmix_ext.h` for pointers; null pointers are checked.
 
-use crate::exchange::{Gathered, MAX_LEN};
 use crate::handles::{Array, Into};
 use crate::state::{Job, given, required, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
+use wireup_capi::job::{Gathered, MAX_LEN};
 use wireup_client::requests::{Id, Kind};
 use wireup_wire::limits::VALUE_LEN_MAX;
 use wireup_wire::shared::rows::Rows;

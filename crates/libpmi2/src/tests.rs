@@ -2,7 +2,6 @@
 
 use crate::extensions::finish;
 use crate::handles::Into;
-use crate::kvs::{get, put};
 use crate::state::{Job, With};
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -17,7 +16,7 @@ use wireup_wire::shared::{rows, segment};
 
 fn job(size: u32) -> (Job, Peer) {
     let (server, peer) = pair();
-    let mut job = Job::new(With::Server(server), 0, size, true);
+    let mut job = Job::new(wireup_capi::job::Job::new(With::Server(server), 0, size, true));
     (job.server_is_known, job.job_id) = (true, Some(b"job".to_vec()));
     (job, peer)
 }
@@ -61,14 +60,14 @@ fn array(values: &[&[u8]], stride: u32, form: rows::Form) -> Vec<u8> {
 
 fn found(job: &mut Job, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut value = None;
-    get(job, b"", -1, key, &mut |found| value = Some(found.to_vec())).map(|_| value)
+    job.get(b"", -1, key, &mut |found| value = Some(found.to_vec())).map(|_| value)
 }
 
 #[test]
 fn a_get_requests_the_map_only_after_a_publishing_fence() {
     let (mut job, mut peer) = job(2);
     assert_eq!(found(&mut job, b"a"), Ok(None));
-    put(&mut job, b"a;", b"1;2").unwrap();
+    job.put(b"a;", b"1;2").unwrap();
     let fence = job.start_fence();
     assert_eq!(peer.heard(), ["cmd=kvs-put;key=a;;;value=1;;2;", "cmd=wireup-fence;id=1;"]);
     peer.say(PUT_OK);
@@ -115,12 +114,12 @@ fn reserved_keys_and_keys_of_other_jobs_are_requested() {
     peer.say("cmd=kvs-get-response;rc=0;found=TRUE;value=m;");
     assert_eq!(found(&mut job, b"PMI_process_mapping"), Ok(Some(b"m".to_vec())));
     peer.say("cmd=kvs-get-response;rc=0;found=FALSE;");
-    assert_eq!(get(&mut job, b"another", 1, b"k", &mut |_| {}), Ok(false));
-    assert_eq!(get(&mut job, b"job", 1, b"k", &mut |_| {}), Ok(false));
+    assert_eq!(job.get(b"another", 1, b"k", &mut |_| {}), Ok(false));
+    assert_eq!(job.get(b"job", 1, b"k", &mut |_| {}), Ok(false));
     let asked = ["cmd=kvs-get;srcid=-1;key=PMI_process_mapping;", "cmd=kvs-get;jobid=another;srcid=1;key=k;"];
     assert_eq!(peer.heard(), asked);
-    assert_eq!(put(&mut job, b"PMI_x", b"v"), Err(Code::OTHER));
-    assert_eq!(put(&mut job, b"k", &[b';'; 600]), Err(Code::OTHER));
+    assert_eq!(job.put(b"PMI_x", b"v"), Err(Code::OTHER));
+    assert_eq!(job.put(b"k", &[b';'; 600]), Err(Code::OTHER));
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn a_refused_put_fails_the_next_fence() {
     let (mut job, mut peer) = job(2);
     let mut fences = vec![];
     for key in [b"a", b"b", b"c"] {
-        put(&mut job, key, b"v").unwrap();
+        job.put(key, b"v").unwrap();
         fences.push(job.start_fence());
     }
     for answer in [PUT_OK, PUT_REFUSED, PUT_OK] {
@@ -265,7 +264,7 @@ fn a_refused_request_fails_all_outstanding_requests() {
     // A request that is started now fails too.
     let late = job.start_fence();
     assert_eq!(job.finish(late), Err(Code::FAIL));
-    assert_eq!(put(&mut job, b"k", b"v"), Err(Code::FAIL));
+    assert_eq!(job.put(b"k", b"v"), Err(Code::FAIL));
 }
 
 #[test]

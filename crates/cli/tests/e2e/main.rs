@@ -14,6 +14,7 @@ mod harness;
 mod hosts;
 mod kill;
 mod libpmi;
+mod libwireup;
 mod link_bench;
 mod links;
 mod mpi;

@@ -1,9 +1,10 @@
 //! The engine's collectives, driven over the socket: started without a round trip, completed when the caller waits.
 
-use crate::state::{Job, Values, With};
+use super::{Job, Values};
+use crate::codes::{Code, Result};
+use crate::place::With;
+use crate::server::Failure;
 use alloc::vec::Vec;
-use wireup_capi::Failure;
-use wireup_capi::codes::{Code, Result};
 use wireup_client::emulated::Gather;
 use wireup_client::requests::{Id, Kind, Outstanding, Stage};
 use wireup_wire::limits::ALLGATHER_LEN_MAX;
@@ -76,7 +77,7 @@ impl Job {
         Ok(self.collectives.is_over(id) == Some(true))
     }
 
-    fn end(&mut self, id: Id) -> Result<Outstanding<wireup_capi::mapping::Shared>> {
+    fn end(&mut self, id: Id) -> Result<Outstanding<crate::mapping::Shared>> {
         self.advance(true, &|job| job.collectives.is_over(id) != Some(false));
         let outstanding = self.collectives.requests.remove(id).ok_or(Code::INVALID_ARG)?;
         match outstanding.stage {

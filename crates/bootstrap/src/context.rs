@@ -1,0 +1,315 @@
+//! A process's place in its job, its groups, and what it has started.
+
+use crate::network::Network;
+use crate::{agents, start};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use wireup_capi::codes::Code;
+use wireup_capi::job::Job;
+use wireup_capi::net::now_ms;
+use wireup_client::requests::Id;
+use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
+use wireup_group::reduce::Reduce;
+use wireup_group::{Algorithm, Done, Failure};
+
+/// Why a call has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// The job's server is gone, or has refused.
+    Server(Code),
+    /// A system call has failed.
+    System(c_int),
+    /// In a group of ranks.
+    Group(Failure),
+    /// The ranks do not call the same, or a value makes no sense.
+    Mismatch,
+    /// Not over in time; it goes on.
+    TimedOut,
+    /// The argument makes no sense.
+    Argument,
+}
+
+/// Who exchanges the data of a group's collectives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// The server of the job: wireup's agents, or another launcher's.
+    Agents,
+    /// The ranks themselves.
+    Peers,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Group {
+    place: Place,
+    pub rank: u32,
+    pub size: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// The whole job, by its server.
+    Job,
+    /// The whole job, by the ranks.
+    World,
+    Peers(wireup_group::Context),
+}
+
+/// A collective. Every member of a group starts the same ones in the same order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    Barrier,
+    /// `bytes` are the root's; those of others have the same length and are ignored.
+    Broadcast {
+        root: u32,
+        bytes: Vec<u8>,
+    },
+    /// No member has more than `len_max` bytes.
+    Allgather {
+        bytes: Vec<u8>,
+        len_max: usize,
+    },
+    Allreduce {
+        reduce: Reduce,
+        bytes: Vec<u8>,
+    },
+    Prefix {
+        reduce: Reduce,
+        bytes: Vec<u8>,
+        is_exclusive: bool,
+    },
+    /// A row for each member.
+    Alltoall(Vec<Vec<u8>>),
+    /// To the right neighbour, from the left one.
+    Shift(Vec<u8>),
+}
+
+/// Something that was started. Its result is taken once.
+#[derive(Debug)]
+pub enum Request {
+    Server { id: Id, operation: Box<Operation> },
+    Peers(wireup_group::Request),
+}
+
+pub struct Context {
+    job: Job,
+    engine: Engine,
+    /// The connections between ranks, and the group of all.
+    network: Option<(Network, wireup_group::Context)>,
+}
+
+impl Context {
+    /// `engine`: of the whole job's group; `None`: the server's if that is wireup's.
+    ///
+    /// # Errors
+    /// With [`Engine::Peers`], the connections could not be made.
+    pub fn new(job: Job, engine: Option<Engine>) -> Result<Context, Error> {
+        let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
+        let mut context = Context { engine: engine.unwrap_or(best), job, network: None };
+        if context.engine == Engine::Peers {
+            context.network()?;
+        }
+        Ok(context)
+    }
+
+    pub fn job(&mut self) -> &mut Job {
+        &mut self.job
+    }
+
+    /// The group of all ranks.
+    pub fn world(&self) -> Group {
+        let place = if self.engine == Engine::Agents { Place::Job } else { Place::World };
+        Group { place, rank: self.job.rank, size: self.job.size }
+    }
+
+    pub fn engine(&self, group: Group) -> Engine {
+        if group.place == Place::Job { Engine::Agents } else { Engine::Peers }
+    }
+
+    /// Open connections to other ranks.
+    pub fn connections(&self) -> usize {
+        self.network.as_ref().map_or(0, |(network, _)| network.connections())
+    }
+
+    /// A descriptor that is readable when [`Context::progress`] has something to do; none without a server. The first group that is split
+    /// off changes it.
+    pub fn fd(&mut self) -> Option<c_int> {
+        match &self.network {
+            Some((network, _)) => Some(network.fd()),
+            None => self.job.server().ok().map(|server| server.socket().fd()),
+        }
+    }
+
+    /// The network of ranks. The first call waits for all ranks.
+    fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
+        if self.network.is_none() {
+            self.network = Some(start::network(&mut self.job)?);
+        }
+        self.network.as_mut().ok_or(Error::Mismatch)
+    }
+
+    fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {
+        let (network, world) = self.network()?;
+        let context = match group.place {
+            Place::Job | Place::World => *world,
+            Place::Peers(context) => context,
+        };
+        Ok((network, context))
+    }
+
+    /// Starts a collective.
+    pub fn start(&mut self, group: Group, operation: Operation) -> Result<Request, Error> {
+        if !is_sound(&operation, group) {
+            return Err(Error::Argument);
+        }
+        if group.place == Place::Job
+            && let Some(id) = agents::start(&mut self.job, &operation)
+        {
+            return Ok(Request::Server { id, operation: Box::new(operation) });
+        }
+        let (network, context) = self.peers(group)?;
+        let algorithm: Box<dyn Algorithm> = match operation {
+            Operation::Barrier => Box::new(Barrier::default()),
+            Operation::Broadcast { root, bytes } => Box::new(Broadcast::new(root, bytes)),
+            Operation::Allgather { bytes, .. } => Box::new(Allgather::new(bytes)),
+            Operation::Allreduce { reduce, bytes } => Box::new(Allreduce::new(reduce, bytes)),
+            Operation::Prefix { reduce, bytes, is_exclusive } => Box::new(Prefix::new(reduce, bytes, is_exclusive)),
+            Operation::Alltoall(rows) => Box::new(Alltoall::new(rows)),
+            Operation::Shift(bytes) => Box::new(Shift::new(bytes)),
+        };
+        let request = network.groups.start(context, algorithm);
+        network.pump();
+        Ok(Request::Peers(request))
+    }
+
+    /// Divides a group.
+    pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
+        let (network, context) = self.peers(group)?;
+        let request = network.groups.split(context, wanted);
+        network.pump();
+        Ok(Request::Peers(request))
+    }
+
+    /// A group with the same members, whose messages never meet those of the first one.
+    pub fn duplicate(&mut self, group: Group) -> Result<Group, Error> {
+        let (network, context) = self.peers(group)?;
+        let context = network.groups.duplicate(context).map_err(Error::Group)?;
+        Ok(Group { place: Place::Peers(context), ..group })
+    }
+
+    pub fn free(&mut self, group: Group) {
+        if let (Place::Peers(context), Some((network, _))) = (group.place, &mut self.network) {
+            network.groups.free(context);
+            network.pump();
+        }
+    }
+
+    pub fn send(&mut self, group: Group, to: u32, tag: u32, bytes: &[u8]) -> Result<Request, Error> {
+        let (network, context) = self.peers(group)?;
+        let request = network.groups.send_tagged(to, context, tag, bytes);
+        network.pump();
+        Ok(Request::Peers(request))
+    }
+
+    pub fn receive(&mut self, group: Group, from: u32, tag: u32) -> Result<Request, Error> {
+        let (network, context) = self.peers(group)?;
+        let request = network.groups.receive_tagged(from, context, tag);
+        network.pump();
+        Ok(Request::Peers(request))
+    }
+
+    /// The group that a split has made.
+    pub fn group(&self, done: &Done) -> Option<Group> {
+        let (Done::Group(Some(context)), Some((network, _))) = (done, &self.network) else { return None };
+        let shape = network.groups.shape(*context)?;
+        Some(Group { place: Place::Peers(*context), rank: shape.me, size: shape.size })
+    }
+
+    /// Does what is possible without waiting.
+    pub fn progress(&mut self) {
+        if let Some((network, _)) = &mut self.network {
+            network.progress(0);
+        }
+    }
+
+    /// Whether a request is over.
+    pub fn test(&mut self, request: &Request) -> Result<bool, Error> {
+        self.progress();
+        match request {
+            Request::Server { id, .. } => self.job.is_over(*id).map_err(Error::Server),
+            Request::Peers(request) => Ok(self.network.as_ref().is_none_or(|(network, _)| network.is_done(*request))),
+        }
+    }
+
+    /// Waits for at most `ms` milliseconds (negative: without limit), and takes the result.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]: the request goes on. Otherwise it is over.
+    pub fn wait(&mut self, request: &Request, ms: c_int) -> Result<Done, Error> {
+        let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
+        while !self.can_take(request, until)? {
+            let left = until.map(|until| until.saturating_sub(now_ms()));
+            if left == Some(0) {
+                return Err(Error::TimedOut);
+            }
+            let ms = left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX));
+            match &mut self.network {
+                Some((network, _)) => network.progress(ms),
+                None => drop(self.job.server().map(|server| server.socket().await_input(ms))),
+            }
+        }
+        self.take(request)
+    }
+
+    /// Whether [`Context::take`] need not wait, or may: nothing else is to be done meanwhile.
+    fn can_take(&mut self, request: &Request, until: Option<u64>) -> Result<bool, Error> {
+        let is_alone = self.network.is_none() && until.is_none();
+        if let (Request::Server { .. }, true) = (request, is_alone) { Ok(true) } else { self.test(request) }
+    }
+
+    fn take(&mut self, request: &Request) -> Result<Done, Error> {
+        match request {
+            Request::Server { id, operation } => agents::finish(&mut self.job, *id, operation),
+            Request::Peers(request) => {
+                let done = self.network.as_mut().and_then(|(network, _)| network.take_done(*request));
+                done.ok_or(Error::Argument)?.map_err(Error::Group)
+            }
+        }
+    }
+
+    /// The result is not wanted.
+    pub fn forget(&mut self, request: Request) {
+        match request {
+            // The other ranks wait for this one's part in any case.
+            Request::Server { .. } => {}
+            Request::Peers(request) => {
+                if let Some((network, _)) = &mut self.network {
+                    network.forget(request);
+                }
+            }
+        }
+    }
+
+    /// Leaves the job; returns it, for the goodbye to its server.
+    pub fn leave(mut self) -> Job {
+        /// How long the goodbyes to other ranks may take (ms).
+        const GOODBYE_MS_MAX: u64 = 1_000;
+        if let Some((network, _)) = &mut self.network {
+            network.leave(GOODBYE_MS_MAX);
+        }
+        self.job.finish_all();
+        self.job
+    }
+}
+
+fn is_sound(operation: &Operation, group: Group) -> bool {
+    match operation {
+        Operation::Broadcast { root, .. } => *root < group.size,
+        Operation::Allgather { bytes, len_max } => bytes.len() <= *len_max,
+        Operation::Allreduce { reduce, bytes } | Operation::Prefix { reduce, bytes, .. } => {
+            reduce.is_defined() && bytes.len().is_multiple_of(8)
+        }
+        Operation::Alltoall(rows) => rows.len() == group.size as usize,
+        Operation::Barrier | Operation::Shift(_) => true,
+    }
+}

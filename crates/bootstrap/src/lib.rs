@@ -1,0 +1,23 @@
+//! From the start of a process to "I can talk to any other of my job": for the authors of communication libraries.
+//!
+//! ```text
+//!   Context ── groups ── agents' engine: the allgathers of the job's server     (whole job; goes on while ranks compute)
+//!                   └─── peers' engine:  wireup-group over connections of ranks (any group, any server)
+//! ```
+//!
+//! `context` is a process's place in its job; `agents` makes collectives of allgathers; `network` carries the messages of the peers'
+//! engine. `libwireup` is the C interface to this.
+#![no_std]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod agents;
+mod context;
+mod network;
+mod start;
+
+pub use context::{Context, Engine, Error, Group, Operation, Request};
+pub use wireup_group::algorithms::Wanted;
+pub use wireup_group::reduce::{Number, Op, Reduce};
+pub use wireup_group::{Done, Failure, Peer};

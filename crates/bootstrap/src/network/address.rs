@@ -1,0 +1,75 @@
+//! A rank's address as others get it: where it listens.
+//!
+//! ```text
+//! +--------+---------+---------------------------------------+
+//! | host   | port    | IP addresses: 4 or 16, and so many    |   host: the same for ranks that reach each other by loopback
+//! | u64 LE | u16 LE  | bytes; up to 8 of them                |
+//! +--------+---------+---------------------------------------+
+//! ```
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Addresses of a host that are told to others. Chosen: enough for several networks, and the message of a neighbour stays short.
+const IPS_MAX: usize = 8;
+
+pub fn encode(host: u64, port: u16, ips: &[IpAddr]) -> Vec<u8> {
+    let mut out = host.to_le_bytes().to_vec();
+    out.extend_from_slice(&port.to_le_bytes());
+    for ip in ips.iter().filter(|ip| !ip.is_loopback()).take(IPS_MAX) {
+        match ip {
+            IpAddr::V4(ip) => {
+                out.push(4);
+                out.extend_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                out.push(16);
+                out.extend_from_slice(&ip.octets());
+            }
+        }
+    }
+    out
+}
+
+/// Where to dial, best first; none if the bytes are no address.
+pub fn candidates(bytes: &[u8], own_host: u64) -> Vec<SocketAddr> {
+    read(bytes, own_host).unwrap_or_default()
+}
+
+fn read(bytes: &[u8], own_host: u64) -> Option<Vec<SocketAddr>> {
+    let (host, rest) = bytes.split_first_chunk()?;
+    let (port, mut rest) = rest.split_first_chunk()?;
+    let port = u16::from_le_bytes(*port);
+    if u64::from_le_bytes(*host) == own_host {
+        return Some([SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)].into());
+    }
+    let mut all = Vec::new();
+    while let Some((len, after)) = rest.split_first() {
+        let ip: IpAddr = match len {
+            4 => (<[u8; 4]>::try_from(after.get(..4)?).ok()?).into(),
+            16 => (<[u8; 16]>::try_from(after.get(..16)?).ok()?).into(),
+            _ => return None,
+        };
+        all.push(SocketAddr::new(ip, port));
+        rest = &after[usize::from(*len)..];
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_a_host_use_loopback_and_others_its_addresses() {
+        let ips: [IpAddr; 3] = ["10.0.0.1", "fd00::1", "127.0.0.1"].map(|text| text.parse().unwrap());
+        let bytes = encode(7, 99, &ips);
+        assert_eq!(candidates(&bytes, 7), ["127.0.0.1:99".parse().unwrap()]);
+        let far: Vec<SocketAddr> = ["10.0.0.1:99", "[fd00::1]:99"].iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(candidates(&bytes, 8), far);
+        for len in 0..bytes.len() {
+            candidates(&bytes[..len], 8);
+        }
+        assert!(candidates(&bytes[..12], 8).is_empty() && candidates(&[], 8).is_empty());
+    }
+}

@@ -1,0 +1,209 @@
+//! One connection: its socket, what it has received and what it has to send.
+
+use super::proof::{Proof, Proved, Secret};
+use super::stream::{Stream, push_unit, take_unit};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use core::net::SocketAddr;
+use wireup_capi::net::{self, Errno, Owned, Received};
+
+/// Bytes in one read.
+const READ_LEN: usize = 64 << 10;
+
+pub struct Link {
+    /// The rank at the other end, once it is known.
+    peer: Option<u32>,
+    was_open: bool,
+    socket: Option<Owned>,
+    stage: Stage,
+    received: Vec<u8>,
+    to_send: Vec<u8>,
+    sent: usize,
+    /// Whether epoll tells when there is room to write.
+    is_watched: bool,
+    since_ms: u64,
+}
+
+enum Stage {
+    Connecting {
+        to: u32,
+        left: Vec<SocketAddr>,
+    },
+    Proving(Proof),
+    Open(Stream),
+    /// The other end broke the rules.
+    Broken,
+}
+
+/// What a read has brought.
+pub enum Arrived {
+    Proved { peer: u32, was_dialled: bool },
+    Message { from: u32, bytes: Vec<u8> },
+    Goodbye { from: u32 },
+}
+
+/// The connection is of no more use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Over;
+
+impl From<Errno> for Over {
+    fn from(_: Errno) -> Over {
+        Over
+    }
+}
+
+impl Link {
+    fn new(peer: Option<u32>, socket: Option<Owned>, stage: Stage) -> Link {
+        Link {
+            peer,
+            was_open: false,
+            socket,
+            stage,
+            received: Vec::new(),
+            to_send: Vec::new(),
+            sent: 0,
+            is_watched: false,
+            since_ms: net::now_ms(),
+        }
+    }
+
+    /// For a rank with these addresses, the best one last.
+    pub fn dial(left: Vec<SocketAddr>, to: u32) -> Link {
+        Link::new(Some(to), None, Stage::Connecting { to, left })
+    }
+
+    pub fn accepted(socket: Owned, secret: &Secret, me: u32) -> Result<Link, Over> {
+        let proof = Proof::accept(secret, me).map_err(|_| Over)?;
+        Ok(Link::new(None, Some(socket), Stage::Proving(proof)))
+    }
+
+    /// Begins with the next address; its descriptor. `None`: none is left.
+    pub fn next_attempt(&mut self) -> Option<c_int> {
+        let Stage::Connecting { left, .. } = &mut self.stage else { return None };
+        self.socket = None;
+        while let Some(address) = left.pop() {
+            if let Ok(socket) = net::connect(&address) {
+                self.is_watched = true;
+                let fd = socket.fd();
+                self.socket = Some(socket);
+                return Some(fd);
+            }
+        }
+        None
+    }
+
+    pub fn is_connecting(&self) -> bool {
+        matches!(self.stage, Stage::Connecting { .. })
+    }
+
+    /// Whether the other end has proved itself, also if the connection is over now.
+    pub fn was_open(&self) -> bool {
+        self.was_open
+    }
+
+    /// Accepted, and nobody knows from whom.
+    pub fn is_stranger(&self) -> bool {
+        self.peer.is_none()
+    }
+
+    pub fn since_ms(&self) -> u64 {
+        self.since_ms
+    }
+
+    pub fn peer(&self) -> Option<u32> {
+        self.peer
+    }
+
+    pub fn has_unsent(&self) -> bool {
+        self.was_open && self.sent < self.to_send.len()
+    }
+
+    /// The attempt is over: begins the proof.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub fn on_connected(&mut self, secret: &Secret, me: u32) -> Result<(), Over> {
+        let (Some(socket), Stage::Connecting { to, .. }) = (&self.socket, &self.stage) else { return Err(Over) };
+        net::outcome(socket)?;
+        let (proof, first) = Proof::dial(secret, me, *to).map_err(|_| Over)?;
+        push_unit(&mut self.to_send, &first);
+        self.stage = Stage::Proving(proof);
+        Ok(())
+    }
+
+    /// Queues a message; `false`: this connection carries no more.
+    pub fn send(&mut self, message: &[u8]) -> bool {
+        match &mut self.stage {
+            Stage::Open(stream) => stream.seal(message, &mut self.to_send).is_ok(),
+            Stage::Connecting { .. } | Stage::Proving(_) | Stage::Broken => false,
+        }
+    }
+
+    pub fn say_goodbye(&mut self) {
+        self.send(&[]);
+    }
+
+    /// Writes what fits. Returns the descriptor, and whether room is to be waited for, if that has changed.
+    pub fn flush(&mut self) -> Result<Option<(c_int, bool)>, Over> {
+        let Some(socket) = self.socket.as_ref().filter(|_| !self.is_connecting()) else { return Ok(None) };
+        while self.sent < self.to_send.len() {
+            match net::write(socket, &self.to_send[self.sent..])? {
+                0 => break,
+                more => self.sent += more,
+            }
+        }
+        if self.sent == self.to_send.len() {
+            self.to_send.clear();
+            self.sent = 0;
+        }
+        let waits = !self.to_send.is_empty();
+        let has_changed = core::mem::replace(&mut self.is_watched, waits) != waits;
+        Ok(has_changed.then_some((socket.fd(), waits)))
+    }
+
+    /// Reads once; `None`: there was nothing.
+    pub fn read(&mut self) -> Result<Option<Vec<Arrived>>, Over> {
+        let mut buffer = vec![0; READ_LEN];
+        let socket = self.socket.as_ref().ok_or(Over)?;
+        match net::read(socket, &mut buffer)? {
+            Received::Nothing => return Ok(None),
+            Received::End => return Err(Over),
+            Received::Bytes(len) => self.received.extend_from_slice(&buffer[..len]),
+        }
+        let (received, mut all) = (core::mem::take(&mut self.received), Vec::new());
+        let mut left = &received[..];
+        while let Some(unit) = take_unit(&mut left) {
+            self.on_unit(unit, &mut all)?;
+        }
+        self.received = left.to_vec();
+        Ok(Some(all))
+    }
+
+    fn on_unit(&mut self, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Over> {
+        match core::mem::replace(&mut self.stage, Stage::Broken) {
+            Stage::Proving(proof) => {
+                let was_dialled = proof.dialled().is_some();
+                let next = proof.on_message(unit).map_err(|_| Over)?;
+                if let Some(reply) = next.reply {
+                    push_unit(&mut self.to_send, &reply);
+                }
+                let Proved { peer, .. } = next.proved;
+                self.stage = Stage::Open(Stream::new(next.proved));
+                (self.peer, self.was_open) = (Some(peer), true);
+                all.push(Arrived::Proved { peer, was_dialled });
+            }
+            Stage::Open(mut stream) => {
+                let from = stream.peer;
+                let messages = stream.open(unit).map_err(|_| Over)?;
+                self.stage = Stage::Open(stream);
+                all.extend(messages.into_iter().map(|bytes| match bytes.is_empty() {
+                    true => Arrived::Goodbye { from },
+                    false => Arrived::Message { from, bytes },
+                }));
+            }
+            Stage::Connecting { .. } | Stage::Broken => return Err(Over),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Messages over a proved connection: cut, sealed, put together again.
+//!
+//! Inside the seals is a stream of messages, each with its length (u32 LE) in front. An empty message is a goodbye: the other end closes
+//! the connection, and is not lost.
+
+use super::proof::{Proved, SEAL_LEN, SEALED_LEN_MAX};
+use alloc::vec;
+use alloc::vec::Vec;
+use snow_bare::TransportState;
+
+/// Longest message. Chosen: what a process may be made to hold for one peer.
+pub const MESSAGE_LEN_MAX: usize = 256 << 20;
+
+/// The other end broke the rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broken;
+
+/// Appends one unit: its length and its bytes.
+pub fn push_unit(out: &mut Vec<u8>, unit: &[u8]) {
+    out.extend_from_slice(&(unit.len() as u16).to_le_bytes());
+    out.extend_from_slice(unit);
+}
+
+/// Takes the first unit off, if it is whole.
+pub fn take_unit<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (unit, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    *bytes = rest;
+    Some(unit)
+}
+
+pub struct Stream {
+    pub peer: u32,
+    seals: TransportState,
+    /// Received, with the messages that are whole taken off.
+    plain: Vec<u8>,
+}
+
+impl Stream {
+    pub fn new(proved: Proved) -> Stream {
+        Stream { peer: proved.peer, seals: proved.seals, plain: Vec::new() }
+    }
+
+    /// Appends a message, sealed.
+    ///
+    /// # Errors
+    /// So much was sent that the keys are used up.
+    pub fn seal(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+        let mut plain = (message.len() as u32).to_le_bytes().to_vec();
+        plain.extend_from_slice(message);
+        let mut room = vec![0; SEALED_LEN_MAX.min(plain.len() + SEAL_LEN)];
+        for piece in plain.chunks(SEALED_LEN_MAX - SEAL_LEN) {
+            let len = self.seals.write_message(piece, &mut room).map_err(|_| Broken)?;
+            push_unit(out, &room[..len]);
+        }
+        Ok(())
+    }
+
+    /// Takes a unit; the messages that are whole now.
+    ///
+    /// # Errors
+    /// It was not sealed by the other end, or is out of order, or makes a message too long.
+    pub fn open(&mut self, unit: &[u8]) -> Result<Vec<Vec<u8>>, Broken> {
+        let before = self.plain.len();
+        self.plain.resize(before + unit.len(), 0);
+        let opened = self.seals.read_message(unit, &mut self.plain[before..]);
+        self.plain.truncate(before + opened.as_ref().map_or(0, |len| *len));
+        opened.map_err(|_| Broken)?;
+        let (mut messages, mut at) = (Vec::new(), 0);
+        while let Some((len, rest)) = self.plain[at..].split_first_chunk() {
+            let len = u32::from_le_bytes(*len) as usize;
+            if len > MESSAGE_LEN_MAX {
+                return Err(Broken);
+            }
+            let Some(message) = rest.get(..len) else { break };
+            messages.push(message.to_vec());
+            at += 4 + len;
+        }
+        self.plain.drain(..at);
+        Ok(messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::proof::Proof;
+
+    fn pair() -> (Stream, Stream) {
+        let (dialler, first) = Proof::dial(&[1; 32], 0, 1).unwrap();
+        let accepted = Proof::accept(&[1; 32], 1).unwrap().on_message(&first).unwrap();
+        let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap().proved;
+        (Stream::new(dialled), Stream::new(accepted.proved))
+    }
+
+    #[test]
+    fn messages_of_any_length_arrive_whole_and_in_order() {
+        let (mut here, mut there) = pair();
+        let sent: Vec<Vec<u8>> =
+            [0, 1, 65_515, 65_519, 65_520, 200_000].iter().map(|len| vec![*len as u8; *len]).collect();
+        let mut bytes = Vec::new();
+        sent.iter().for_each(|message| here.seal(message, &mut bytes).unwrap());
+        let (mut left, mut arrived) = (&bytes[..], Vec::new());
+        while let Some(unit) = take_unit(&mut left) {
+            arrived.extend(there.open(unit).unwrap());
+        }
+        assert!(left.is_empty() && arrived == sent);
+    }
+
+    #[test]
+    fn a_changed_or_repeated_unit_is_refused() {
+        let (mut here, mut there) = pair();
+        let mut bytes = Vec::new();
+        here.seal(b"one", &mut bytes).unwrap();
+        let unit = take_unit(&mut &bytes[..]).unwrap().to_vec();
+        let mut changed = unit.clone();
+        changed[0] ^= 1;
+        assert_eq!(there.open(&changed), Err(Broken));
+        assert_eq!(there.open(&unit).map(|messages| messages.len()), Ok(1));
+        assert_eq!(there.open(&unit), Err(Broken));
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_refused_at_its_beginning() {
+        let (mut here, mut there) = pair();
+        let mut room = vec![0; 64];
+        let len = here.seals.write_message(&u32::MAX.to_le_bytes(), &mut room).unwrap();
+        assert_eq!(there.open(&room[..len]), Err(Broken));
+    }
+}

@@ -1,0 +1,133 @@
+//! Networks of several ranks in one process.
+
+use super::*;
+use std::boxed::Box;
+use std::vec;
+use wireup_group::algorithms::{Allgather, Barrier, Wanted};
+use wireup_group::{Context, WORLD};
+
+const SECRET: Secret = [9; 32];
+
+/// The networks of all ranks, with the group of all.
+fn networks(size: u32) -> Vec<Network> {
+    let mut all: Vec<Network> = (0..size).map(|me| Network::new(me, SECRET).unwrap()).collect();
+    let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
+    let at = |rank: u32| peers[(rank % size) as usize].clone();
+    let formed: Vec<Request> =
+        (0..size).map(|me| all[me as usize].groups.form(WORLD, me, size, at(me + size - 1), at(me + 1))).collect();
+    for (me, request) in formed.into_iter().enumerate() {
+        assert_eq!(run(&mut all, me, request), Ok(Done::Group(Some(WORLD))));
+    }
+    all
+}
+
+/// Lets all go on until a request of one is over.
+fn run(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
+    let until = net::now_ms() + 30_000;
+    loop {
+        all.iter_mut().for_each(|one| one.progress(0));
+        if let Some(done) = all[me].take_done(request) {
+            return done;
+        }
+        assert!(net::now_ms() < until, "rank {me} waits for ever");
+    }
+}
+
+fn gather(all: &mut [Network], context: Context, members: &[usize]) {
+    let value = |me: usize| vec![me as u8; 100_000 + me];
+    let requests: Vec<Request> =
+        members.iter().map(|me| all[*me].groups.start(context, Box::new(Allgather::new(value(*me))))).collect();
+    let rows: Vec<Vec<u8>> = members.iter().map(|me| value(*me)).collect();
+    for (me, request) in members.iter().zip(requests) {
+        assert!(run(all, *me, request) == Ok(Done::Rows(rows.clone())), "rank {me}");
+    }
+}
+
+#[test]
+fn ranks_exchange_long_values_over_few_connections() {
+    let mut all = networks(9);
+    gather(&mut all, WORLD, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert!(all.iter().all(|one| one.connections() <= 8));
+    let requests: Vec<Request> = all
+        .iter_mut()
+        .map(|one| one.groups.split(WORLD, Wanted { colour: Some(vec![one.me as u8 % 2]), key: 0 }))
+        .collect();
+    let contexts: Vec<Context> = requests
+        .into_iter()
+        .enumerate()
+        .map(|(me, request)| match run(&mut all, me, request) {
+            Ok(Done::Group(Some(context))) => context,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    gather(&mut all, contexts[1], &[1, 3, 5, 7]);
+}
+
+#[test]
+fn two_ranks_that_dial_each_other_keep_one_connection() {
+    for _ in 0..20 {
+        let mut all = networks(2);
+        let requests: Vec<Request> =
+            all.iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
+        for (me, request) in requests.into_iter().enumerate() {
+            assert_eq!(run(&mut all, me, request), Ok(Done::Nothing));
+        }
+        assert_eq!([all[0].connections(), all[1].connections()], [1, 1]);
+    }
+}
+
+#[test]
+fn a_rank_that_is_gone_fails_those_who_wait_for_it() {
+    let mut all = networks(4);
+    gather(&mut all, WORLD, &[0, 1, 2, 3]);
+    let requests: Vec<Request> =
+        all[..3].iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
+    drop(all.pop());
+    for (me, request) in requests.into_iter().enumerate() {
+        assert_eq!(run(&mut all, me, request), Err(Failure::Lost { rank: 3 }));
+    }
+}
+
+#[test]
+fn a_rank_that_was_never_reached_is_lost_too() {
+    let mut all = networks(2);
+    drop(all.pop());
+    let request = all[0].groups.start(WORLD, Box::new(Barrier::default()));
+    assert_eq!(run(&mut all, 0, request), Err(Failure::Lost { rank: 1 }));
+}
+
+#[test]
+fn a_rank_that_has_said_goodbye_is_not_lost() {
+    let mut all = networks(2);
+    gather(&mut all, WORLD, &[0, 1]);
+    let mut last = all.pop().unwrap();
+    last.leave(1000);
+    drop(last);
+    let until = net::now_ms() + 200;
+    while net::now_ms() < until {
+        all[0].progress(10);
+    }
+    assert_eq!(all[0].connections(), 0);
+    assert!(all[0].done.is_empty());
+}
+
+#[test]
+fn strangers_are_dropped_and_do_not_disturb_ranks() {
+    let mut all = networks(2);
+    let own = all[0].own_address().to_vec();
+    let address = address::candidates(&own, all[0].host)[0];
+    let mut strangers = Vec::new();
+    for at in 0..2 * UNPROVED_MAX {
+        let stranger = net::connect(&address).unwrap();
+        all[0].progress(0);
+        if at % 2 == 0 {
+            let _ = net::write(&stranger, &[56, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        } else {
+            let _ = net::write(&stranger, &[1, 0, 0]);
+        }
+        strangers.push(stranger);
+    }
+    gather(&mut all, WORLD, &[0, 1]);
+    let unproved = all[0].links.values().filter(|link| link.is_stranger()).count();
+    assert!(unproved <= UNPROVED_MAX, "{unproved}");
+}

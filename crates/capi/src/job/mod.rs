@@ -1,0 +1,104 @@
+//! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust.
+//!
+//! `exchange` drives fences and allgathers, `kvs` does puts and gets, `ring` the exchange with both neighbours.
+
+mod exchange;
+mod kvs;
+mod ring;
+
+pub use exchange::{Gathered, MAX_LEN};
+pub use ring::Ring;
+
+use crate::codes::Result;
+use crate::mapping::Shared;
+use crate::place::{Place, With};
+use crate::server::{Failure, Server};
+use crate::socket::variable;
+use crate::start::{Start, find, join};
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use wireup_client::arena;
+use wireup_client::collectives::Collectives;
+use wireup_client::escape::halve;
+use wireup_client::join::Join;
+use wireup_client::local::Local;
+use wireup_wire::pmi::{Dialect, ReplyFields, Request};
+
+/// The result of an allgather, in shared memory.
+pub type Values = arena::Values<Shared>;
+
+pub struct Job {
+    pub with: With,
+    pub rank: u32,
+    pub size: u32,
+    pub appnum: c_int,
+    pub spawned: bool,
+    /// The server is Slurm's or ours: it answers in order and survives unknown commands.
+    pub server_is_known: bool,
+    /// The job's name, if it is known without asking.
+    pub job_id: Option<Vec<u8>>,
+    pub collectives: Collectives<Shared>,
+}
+
+impl Job {
+    /// Joins the job of the environment, or one of this process alone.
+    pub fn join<J>(place: &Place<J>) -> Result<Job> {
+        let (server, start) = match find(Dialect::Pmi2, |fd| place.take_inherited(fd))? {
+            Start::Singleton => return Ok(Job::new(With::Singleton(Local::new()), 0, 1, false)),
+            Start::With { server, join } => (server, join),
+        };
+        // Only Slurm and wireup set it.
+        let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
+        let (mut server, mut start) = (server, start.job_id(job_id.clone().unwrap_or_default()));
+        place.announce(&server);
+        join(&mut server, &mut start)?;
+        let Join { env, appnum, is_own, .. } = start;
+        if is_own {
+            server.expect_descriptors();
+        }
+        let mut job = Job::new(With::Server(server), env.rank, env.size, is_own);
+        (job.server_is_known, job.job_id) = (job_id.is_some(), job_id);
+        (job.appnum, job.spawned) = (appnum.unwrap_or(-1), env.spawned);
+        Ok(job)
+    }
+
+    pub fn new(with: With, rank: u32, size: u32, is_own: bool) -> Job {
+        Job {
+            with,
+            rank,
+            size,
+            appnum: -1,
+            spawned: false,
+            server_is_known: false,
+            job_id: None,
+            collectives: Collectives::new(rank, is_own),
+        }
+    }
+
+    /// The server; an error without one.
+    pub fn server(&mut self) -> Result<&mut Server> {
+        self.with.server()
+    }
+
+    /// Makes a request whose answer may be that there is no value.
+    pub fn look_up(&mut self, request: &Request<'_>) -> Result<Option<Vec<u8>>> {
+        let mut found = None;
+        self.server()?.call(request, &mut |fields| {
+            if !fields.get("found").is_some_and(|found| found.eq_ignore_ascii_case(b"false")) {
+                found = Some(value(fields));
+            }
+        })?;
+        Ok(found)
+    }
+}
+
+/// The value in an answer, as it was put.
+pub fn value(fields: &ReplyFields<'_>) -> Vec<u8> {
+    let mut plain = Vec::new();
+    halve(fields.get("value").unwrap_or_default(), &mut plain).to_vec()
+}
+
+/// Whether the server refused the request, which is how a server without an extension answers it.
+pub fn is_refusal(failure: Failure) -> bool {
+    failure == Failure::Refused
+}

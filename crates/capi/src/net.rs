@@ -1,0 +1,402 @@
+//! TCP between the ranks of a job: non-blocking sockets and one epoll instance, behind safe calls.
+
+use crate::socket::errno;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use core::mem::{MaybeUninit, size_of};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A failed system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errno(pub c_int);
+
+type Result<T> = core::result::Result<T, Errno>;
+
+/// A descriptor that belongs to this value; not inherited by programs that this process starts.
+#[derive(Debug)]
+pub struct Owned(c_int);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor belongs to this value, which is not used afterwards.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+impl Owned {
+    pub fn fd(&self) -> c_int {
+        self.0
+    }
+}
+
+fn checked(result: c_int) -> Result<c_int> {
+    if result < 0 { Err(Errno(errno())) } else { Ok(result) }
+}
+
+/// An address as the kernel wants it.
+struct Raw {
+    storage: libc::sockaddr_storage,
+    len: libc::socklen_t,
+}
+
+impl Raw {
+    fn of(address: &SocketAddr) -> Raw {
+        // SAFETY: all zeros are a valid value.
+        let mut storage: libc::sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
+        let len = match address {
+            SocketAddr::V4(address) => {
+                let raw = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: address.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+                // SAFETY: the storage is large enough and aligned for every kind of address.
+                unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(raw) };
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(address) => {
+                let raw = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: address.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                    sin6_scope_id: 0,
+                };
+                // SAFETY: as above.
+                unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(raw) };
+                size_of::<libc::sockaddr_in6>()
+            }
+        };
+        Raw { storage, len: len as libc::socklen_t }
+    }
+
+    fn pointer(&self) -> *const libc::sockaddr {
+        (&raw const self.storage).cast()
+    }
+}
+
+/// The address that a pointer from the C library points to, if it is of a kind that ranks use.
+///
+/// # Safety
+/// `raw` is null, or points to an address whose length fits its family.
+unsafe fn ip(raw: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match c_int::from(raw.as_ref()?.sa_family) {
+            libc::AF_INET => {
+                let address = raw.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(IpAddr::V4(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes())))
+            }
+            libc::AF_INET6 => {
+                let address = raw.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(IpAddr::V6(Ipv6Addr::from(address.sin6_addr.s6_addr)))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn option(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<()> {
+    let len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: `len` bytes are read.
+    checked(unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) }).map(drop)
+}
+
+fn stream(family: c_int) -> Result<Owned> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is passed.
+    checked(unsafe { libc::socket(family, kind, 0) }).map(Owned)
+}
+
+/// Listens on a free port of all addresses; returns the port.
+///
+/// # Errors
+/// The system has neither IPv6 nor IPv4, or no free port or descriptor.
+pub fn listen() -> Result<(Owned, u16)> {
+    let any: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+    let mut failed = Errno(0);
+    for (ip, family) in any.into_iter().zip([libc::AF_INET6, libc::AF_INET]) {
+        match listen_at(family, SocketAddr::new(ip, 0)) {
+            Ok(listening) => return Ok(listening),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+/// Waiting connections. A rank's neighbours in the graph dial within moments: twice as many as the size of a job has bits, and as many again.
+const BACKLOG: c_int = 128;
+
+fn listen_at(family: c_int, any: SocketAddr) -> Result<(Owned, u16)> {
+    let socket = stream(family)?;
+    if family == libc::AF_INET6 {
+        // IPv4 too.
+        option(socket.0, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
+    }
+    let raw = Raw::of(&any);
+    // SAFETY: pointer and length are those of the address.
+    checked(unsafe { libc::bind(socket.0, raw.pointer(), raw.len) })?;
+    // SAFETY: no memory is passed.
+    checked(unsafe { libc::listen(socket.0, BACKLOG) })?;
+    let mut bound = Raw::of(&any);
+    // SAFETY: at most `len` bytes are written, which the storage has.
+    checked(unsafe { libc::getsockname(socket.0, (&raw mut bound.storage).cast(), &mut bound.len) })?;
+    // SAFETY: the kernel has written an address of this family; the port is at the same place in both.
+    let port = unsafe { (&raw const bound.storage).cast::<libc::sockaddr_in>().read().sin_port };
+    Ok((socket, u16::from_be(port)))
+}
+
+/// Takes a connection; `None`: none is waiting.
+///
+/// # Errors
+/// There are no more descriptors.
+pub fn accept(listening: &Owned) -> Result<Option<Owned>> {
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: the address of the other end is not wanted.
+    match checked(unsafe { libc::accept4(listening.0, core::ptr::null_mut(), core::ptr::null_mut(), flags) }) {
+        Ok(fd) => {
+            // Without it messages are late, not wrong.
+            let _ = option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+            Ok(Some(Owned(fd)))
+        }
+        Err(Errno(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Begins to connect. The socket can be written when the attempt is over; see [`outcome`].
+///
+/// # Errors
+/// The attempt failed at once.
+pub fn connect(address: &SocketAddr) -> Result<Owned> {
+    let socket = stream(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+    let _ = option(socket.0, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    let raw = Raw::of(address);
+    // SAFETY: pointer and length are those of the address.
+    match checked(unsafe { libc::connect(socket.0, raw.pointer(), raw.len) }) {
+        Ok(_) | Err(Errno(libc::EINPROGRESS)) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// What became of [`connect`].
+///
+/// # Errors
+/// It failed.
+pub fn outcome(socket: &Owned) -> Result<()> {
+    let (mut error, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: `len` bytes may be written.
+    checked(unsafe {
+        libc::getsockopt(socket.0, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut len)
+    })?;
+    if error == 0 { Ok(()) } else { Err(Errno(error)) }
+}
+
+/// Sends what fits, which may be nothing.
+///
+/// # Errors
+/// The other end is gone.
+pub fn write(socket: &Owned, bytes: &[u8]) -> Result<usize> {
+    // SAFETY: pointer and length are those of the slice.
+    let sent = unsafe { libc::send(socket.0, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+    match usize::try_from(sent) {
+        Ok(sent) => Ok(sent),
+        Err(_) => match errno() {
+            libc::EAGAIN | libc::EINTR => Ok(0),
+            other => Err(Errno(other)),
+        },
+    }
+}
+
+/// What was received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Received {
+    Bytes(usize),
+    Nothing,
+    End,
+}
+
+/// # Errors
+/// The connection broke.
+pub fn read(socket: &Owned, buffer: &mut [u8]) -> Result<Received> {
+    // SAFETY: pointer and length are those of the slice.
+    let got = unsafe { libc::recv(socket.0, buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    match usize::try_from(got) {
+        Ok(0) => Ok(Received::End),
+        Ok(got) => Ok(Received::Bytes(got)),
+        Err(_) => match errno() {
+            libc::EAGAIN | libc::EINTR => Ok(Received::Nothing),
+            other => Err(Errno(other)),
+        },
+    }
+}
+
+/// The descriptors that are watched.
+pub struct Epoll(Owned);
+
+/// What has happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    pub token: u64,
+    pub is_readable: bool,
+    pub is_writable: bool,
+}
+
+const EVENTS_MAX: usize = 32;
+
+impl Epoll {
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn new() -> Result<Epoll> {
+        // SAFETY: no memory is passed.
+        checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(|fd| Epoll(Owned(fd)))
+    }
+
+    pub fn fd(&self) -> c_int {
+        self.0.0
+    }
+
+    /// Watches a descriptor, until it is closed: always for input, and for room to write if so wished.
+    ///
+    /// # Errors
+    /// The kernel has no memory for that.
+    pub fn watch(&self, fd: c_int, token: u64, writes: bool, is_new: bool) -> Result<()> {
+        let events = libc::EPOLLIN | if writes { libc::EPOLLOUT } else { 0 };
+        let mut event = libc::epoll_event { events: events as u32, u64: token };
+        let operation = if is_new { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_MOD };
+        // SAFETY: `event` is a valid event.
+        checked(unsafe { libc::epoll_ctl(self.0.0, operation, fd, &mut event) }).map(drop)
+    }
+
+    /// Waits for at most `ms` milliseconds; a negative number means without limit.
+    pub fn wait(&self, ms: c_int, events: &mut Vec<Event>) {
+        let mut raw = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+        // SAFETY: at most `EVENTS_MAX` entries are written.
+        let count = unsafe { libc::epoll_wait(self.0.0, raw.as_mut_ptr(), EVENTS_MAX as c_int, ms) };
+        events.clear();
+        for event in raw.iter().take(usize::try_from(count).unwrap_or(0)) {
+            let bits = { event.events } as c_int;
+            let is_over = bits & (libc::EPOLLERR | libc::EPOLLHUP) != 0;
+            let (is_readable, is_writable) = (bits & libc::EPOLLIN != 0, bits & libc::EPOLLOUT != 0);
+            let token = event.u64;
+            events.push(Event { token, is_readable: is_readable | is_over, is_writable: is_writable | is_over });
+        }
+    }
+}
+
+/// The addresses of this host by which others may reach it; those of the loopback interface last, link-local ones not at all.
+pub fn addresses() -> Vec<IpAddr> {
+    let mut first = core::ptr::null_mut();
+    let mut all = Vec::new();
+    // SAFETY: the list is freed once, after its last use; each entry is valid until then.
+    unsafe {
+        if libc::getifaddrs(&mut first) != 0 {
+            return all;
+        }
+        let mut next = first;
+        while let Some(entry) = next.as_ref() {
+            if entry.ifa_flags & libc::IFF_UP as u32 != 0 {
+                all.extend(ip(entry.ifa_addr));
+            }
+            next = entry.ifa_next;
+        }
+        libc::freeifaddrs(first);
+    }
+    all.retain(|ip| match ip {
+        IpAddr::V4(ip) => !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+    });
+    all.sort_by_key(IpAddr::is_loopback);
+    all
+}
+
+/// A number that is the same for all processes that reach each other by the loopback interface: of this boot and this network namespace.
+pub fn host_number() -> u64 {
+    let mut number = 0xcbf2_9ce4_8422_2325;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes {
+            number = (number ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    };
+    let mut buffer = [0; 64];
+    // SAFETY: both paths end with a zero byte; the kernel writes at most the length of the buffer; all zeros are a valid `stat`.
+    unsafe {
+        let fd = libc::open(c"/proc/sys/kernel/random/boot_id".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd >= 0 {
+            let got = libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len());
+            add(&buffer[..usize::try_from(got).unwrap_or(0)]);
+            libc::close(fd);
+        }
+        let mut stat: libc::stat = MaybeUninit::zeroed().assume_init();
+        if libc::stat(c"/proc/self/ns/net".as_ptr(), &mut stat) == 0 {
+            add(&stat.st_ino.to_le_bytes());
+        }
+    }
+    number
+}
+
+/// Milliseconds of a clock that never goes back.
+pub fn now_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` may be written.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn a_connection_carries_bytes_both_ways() {
+        let (listening, port) = listen().unwrap();
+        assert!(accept(&listening).unwrap().is_none());
+        let dialled = connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)).unwrap();
+        let (epoll, mut events) = (Epoll::new().unwrap(), vec![]);
+        epoll.watch(listening.fd(), 7, false, true).unwrap();
+        epoll.watch(dialled.fd(), 8, true, true).unwrap();
+        let mut seen = vec![];
+        while seen.len() < 2 {
+            epoll.wait(1000, &mut events);
+            assert!(!events.is_empty());
+            seen.extend(events.iter().map(|event| event.token));
+            seen.sort_unstable();
+            seen.dedup();
+        }
+        outcome(&dialled).unwrap();
+        let accepted = accept(&listening).unwrap().unwrap();
+        assert_eq!(write(&accepted, b"hello"), Ok(5));
+        let mut buffer = [0; 9];
+        epoll.watch(dialled.fd(), 8, false, false).unwrap();
+        epoll.wait(1000, &mut events);
+        assert_eq!(events, [Event { token: 8, is_readable: true, is_writable: false }]);
+        assert_eq!(read(&dialled, &mut buffer), Ok(Received::Bytes(5)));
+        assert_eq!(read(&dialled, &mut buffer), Ok(Received::Nothing));
+        drop(accepted);
+        epoll.wait(1000, &mut events);
+        assert_eq!(read(&dialled, &mut buffer), Ok(Received::End));
+    }
+
+    #[test]
+    fn this_host_has_addresses_and_a_number() {
+        let all = addresses();
+        assert!(all.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)), "{all:?}");
+        assert_eq!(host_number(), host_number());
+        assert!(now_ms() > 0);
+    }
+
+    #[test]
+    fn a_port_where_nobody_listens_is_reported() {
+        let (listening, port) = listen().unwrap();
+        drop(listening);
+        let outcome = connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)).and_then(|dialled| {
+            let (epoll, mut events) = (Epoll::new().unwrap(), vec![]);
+            epoll.watch(dialled.fd(), 1, true, true).unwrap();
+            epoll.wait(1000, &mut events);
+            outcome(&dialled)
+        });
+        assert_eq!(outcome, Err(Errno(libc::ECONNREFUSED)));
+    }
+}

@@ -1,0 +1,196 @@
+//! Collectives.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+
+use crate::handles::{GroupHandle, Req, Sink, bytes, go_on, handle, room};
+use crate::rows::{Rows, total};
+use crate::status::{Result, Status, returned};
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use wireup_bootstrap::{Number, Op, Operation, Reduce};
+
+/// Longest value of `wu_allgatherv` (bytes): members need not tell each other the longest.
+const VALUE_LEN_MAX: usize = 65_532;
+
+/// # Safety
+/// As [`go_on`].
+unsafe fn start(group: *mut GroupHandle, operation: Operation, sink: Sink, req: *mut *mut Req) -> Result {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let group = handle(group)?;
+        let request = handle(group.ctx)?.with(|context| context.start(group.group, operation))?;
+        go_on(group.ctx, request, sink, req)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_barrier(group: *mut GroupHandle, req: *mut *mut Req) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { start(group, Operation::Barrier, Sink::Nothing, req) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_bcast(
+    group: *mut GroupHandle,
+    buffer: *mut u8,
+    len: usize,
+    root: u32,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        bytes(buffer, len).and_then(|own| {
+            let operation = Operation::Broadcast { root, bytes: own.to_vec() };
+            start(group, operation, Sink::Bytes { to: buffer, len }, req)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_allgather(
+    group: *mut GroupHandle,
+    value: *const u8,
+    len: usize,
+    rows: *mut u8,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        bytes(value, len).and_then(|own| {
+            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: len };
+            start(group, operation, Sink::Rows { to: room(rows, len)?, len }, req)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_allgatherv(
+    group: *mut GroupHandle,
+    value: *const u8,
+    len: usize,
+    rows: *mut *mut Rows,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        bytes(value, len).and_then(|own| {
+            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: VALUE_LEN_MAX };
+            start(group, operation, Sink::NewRows(handle(rows)?), req)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_alltoall(
+    group: *mut GroupHandle,
+    from: *const u8,
+    len: usize,
+    to: *mut u8,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(group).and_then(|one| {
+            let size = one.group.size;
+            let all = bytes(from, total(len, size)?)?;
+            let rows: Vec<Vec<u8>> = (0..size as usize).map(|at| all[at * len..][..len].to_vec()).collect();
+            start(group, Operation::Alltoall(rows), Sink::Rows { to: room(to, len)?, len }, req)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_shift(
+    group: *mut GroupHandle,
+    from: *const u8,
+    len: usize,
+    to: *mut u8,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        bytes(from, len)
+            .and_then(|own| start(group, Operation::Shift(own.to_vec()), Sink::Bytes { to: room(to, len)?, len }, req))
+    })
+}
+
+fn reduction(number: c_int, op: c_int) -> Result<Reduce> {
+    let number = [Number::U64, Number::I64, Number::F64].into_iter().nth(usize::try_from(number).unwrap_or(9));
+    let op = [Op::Sum, Op::Min, Op::Max, Op::And, Op::Or, Op::Xor].into_iter().nth(usize::try_from(op).unwrap_or(9));
+    let reduce = Reduce { number: number.ok_or(Status::ARG)?, op: op.ok_or(Status::ARG)? };
+    if reduce.is_defined() { Ok(reduce) } else { Err(Status::ARG) }
+}
+
+/// The numbers of a reduction.
+///
+/// # Safety
+/// `count` numbers may be read at `from`.
+unsafe fn numbers(from: *const u8, to: *mut u8, count: usize) -> Result<(Vec<u8>, usize)> {
+    let len = count.checked_mul(8).ok_or(Status::ARG)?;
+    room(to, len)?;
+    // SAFETY: guaranteed by the caller.
+    Ok((unsafe { bytes(from, len)? }.to_vec(), len))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_allreduce(
+    group: *mut GroupHandle,
+    from: *const u8,
+    to: *mut u8,
+    count: usize,
+    number: c_int,
+    op: c_int,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        reduction(number, op).and_then(|reduce| {
+            let (bytes, len) = numbers(from, to, count)?;
+            start(group, Operation::Allreduce { reduce, bytes }, Sink::Bytes { to, len }, req)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_scan(
+    group: *mut GroupHandle,
+    from: *const u8,
+    to: *mut u8,
+    count: usize,
+    number: c_int,
+    op: c_int,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { prefix(group, (from, to, count), (number, op), false, req) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_exscan(
+    group: *mut GroupHandle,
+    from: *const u8,
+    to: *mut u8,
+    count: usize,
+    number: c_int,
+    op: c_int,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { prefix(group, (from, to, count), (number, op), true, req) })
+}
+
+/// # Safety
+/// As for every function here.
+unsafe fn prefix(
+    group: *mut GroupHandle,
+    (from, to, count): (*const u8, *mut u8, usize),
+    (number, op): (c_int, c_int),
+    is_exclusive: bool,
+    req: *mut *mut Req,
+) -> Result {
+    let reduce = reduction(number, op)?;
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (bytes, len) = numbers(from, to, count)?;
+        start(group, Operation::Prefix { reduce, bytes, is_exclusive }, Sink::SomeBytes { to, len }, req)
+    }
+}

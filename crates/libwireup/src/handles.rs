@@ -1,0 +1,200 @@
+//! What C programs hold: contexts, groups, requests.
+
+use crate::rows::Rows;
+use crate::status::{Result, Status, status, words};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
+use wireup_bootstrap::{Context, Done, Error, Failure, Group, Request};
+
+/// Counts the forks that led to this process.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+pub extern "C" fn on_fork() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+pub struct Ctx {
+    context: Context,
+    forks: u32,
+    /// With its terminating zero.
+    error: Vec<u8>,
+    lost: Option<u32>,
+}
+
+pub struct GroupHandle {
+    pub ctx: *mut Ctx,
+    pub group: Group,
+}
+
+pub struct Req {
+    pub ctx: *mut Ctx,
+    pub request: Request,
+    pub sink: Sink,
+}
+
+/// Where a result goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Sink {
+    Nothing,
+    Bytes {
+        to: *mut u8,
+        len: usize,
+    },
+    /// Unless there are none.
+    SomeBytes {
+        to: *mut u8,
+        len: usize,
+    },
+    Rows {
+        to: *mut u8,
+        len: usize,
+    },
+    NewRows(*mut *mut Rows),
+    Message {
+        to: *mut u8,
+        room: usize,
+        len: *mut usize,
+    },
+    Group(*mut *mut GroupHandle),
+}
+
+impl Ctx {
+    pub fn new(context: Context) -> Ctx {
+        Ctx { context, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None }
+    }
+
+    pub fn is_of_this_process(&self) -> bool {
+        self.forks == FORKS.load(Ordering::Relaxed)
+    }
+
+    /// The context, unless this process was forked from the one that opened it.
+    pub fn context(&mut self) -> Result<&mut Context> {
+        if self.is_of_this_process() { Ok(&mut self.context) } else { Err(Status::STATE) }
+    }
+
+    pub fn into_context(self) -> Context {
+        self.context
+    }
+
+    /// Runs `work`, and keeps what has failed.
+    pub fn with<T>(&mut self, work: impl FnOnce(&mut Context) -> core::result::Result<T, Error>) -> Result<T> {
+        let result = work(self.context()?);
+        result.map_err(|error| self.fail(error))
+    }
+
+    pub fn fail(&mut self, error: Error) -> Status {
+        self.error = words(error);
+        self.error.push(0);
+        if let Error::Group(Failure::Lost { rank }) = error {
+            self.lost = Some(rank);
+        }
+        status(error)
+    }
+
+    pub fn error(&self) -> *const u8 {
+        self.error.as_ptr()
+    }
+
+    pub fn lost(&self) -> Option<u32> {
+        self.lost
+    }
+}
+
+/// The value behind a handle.
+///
+/// # Safety
+/// The handle is null, or is valid and not used elsewhere during the call.
+pub unsafe fn handle<'a, T>(pointer: *mut T) -> Result<&'a mut T> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { pointer.as_mut() }.ok_or(Status::ARG)
+}
+
+/// Bytes of a C program.
+///
+/// # Safety
+/// `len` bytes may be read at `pointer`, and do not change during the call.
+pub unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8]> {
+    match pointer.is_null() {
+        true if len > 0 => Err(Status::ARG),
+        true => Ok(&[]),
+        // SAFETY: guaranteed by the caller.
+        false => Ok(unsafe { core::slice::from_raw_parts(pointer, len) }),
+    }
+}
+
+/// A place that must be given if something is written there.
+pub fn room(pointer: *mut u8, len: usize) -> Result<*mut u8> {
+    if pointer.is_null() && len > 0 { Err(Status::ARG) } else { Ok(pointer) }
+}
+
+/// Waits for what was started, or hands it to the program.
+///
+/// # Safety
+/// The pointers in `sink` and `req` may be written, those in `sink` until the request is over.
+pub unsafe fn go_on(ctx: *mut Ctx, request: Request, sink: Sink, req: *mut *mut Req) -> Result {
+    let one = Req { ctx, request, sink };
+    if req.is_null() {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { finish(&one, -1) };
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { req.write(Box::into_raw(Box::new(one))) };
+    Ok(())
+}
+
+/// Waits for a request and writes its result.
+///
+/// # Safety
+/// As [`go_on`].
+pub unsafe fn finish(one: &Req, ms: c_int) -> Result {
+    // SAFETY: the program keeps the context until its requests are over.
+    let ctx = unsafe { handle(one.ctx)? };
+    let done = ctx.with(|context| context.wait(&one.request, ms))?;
+    // SAFETY: guaranteed by the caller.
+    unsafe { deliver(ctx, one.ctx, one.sink, done) }
+}
+
+/// # Safety
+/// The pointers in `sink` may be written.
+unsafe fn deliver(ctx: &mut Ctx, pointer: *mut Ctx, sink: Sink, done: Done) -> Result {
+    let mismatch = |ctx: &mut Ctx| Err(ctx.fail(Error::Mismatch));
+    // SAFETY: guaranteed by the caller; lengths are checked before bytes are written.
+    unsafe {
+        match (sink, done) {
+            (Sink::Nothing, _) => {}
+            (Sink::SomeBytes { .. }, Done::Bytes(bytes)) if bytes.is_empty() => {}
+            (Sink::Bytes { to, len } | Sink::SomeBytes { to, len }, Done::Bytes(bytes)) => {
+                if bytes.len() != len {
+                    return mismatch(ctx);
+                }
+                to.copy_from_nonoverlapping(bytes.as_ptr(), len);
+            }
+            (Sink::Rows { to, len }, Done::Rows(rows)) => {
+                if rows.iter().any(|row| row.len() != len) {
+                    return mismatch(ctx);
+                }
+                for (at, row) in rows.iter().enumerate() {
+                    to.add(at * len).copy_from_nonoverlapping(row.as_ptr(), len);
+                }
+            }
+            (Sink::NewRows(to), Done::Rows(rows)) => to.write(Rows::new(&rows)),
+            (Sink::Message { to, room, len }, Done::Bytes(bytes)) => {
+                if !len.is_null() {
+                    len.write(bytes.len());
+                }
+                if bytes.len() > room {
+                    return Err(Status::TRUNCATED);
+                }
+                to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            }
+            (Sink::Group(to), done) => {
+                let group = ctx.context()?.group(&done).map(|group| GroupHandle { ctx: pointer, group });
+                to.write(group.map_or(core::ptr::null_mut(), |group| Box::into_raw(Box::new(group))));
+            }
+            _ => return mismatch(ctx),
+        }
+    }
+    Ok(())
+}

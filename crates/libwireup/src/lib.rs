@@ -1,0 +1,18 @@
+//! `libwireup.so.0`: the bootstrap library for C programs.
+//!
+//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs`): each function checks its pointers,
+//! makes slices and calls `wireup-bootstrap`. `handles` are what C programs hold.
+#![no_std]
+extern crate alloc;
+#[cfg(not(feature = "bare"))]
+extern crate std;
+
+mod collectives;
+mod groups;
+mod handles;
+mod messages;
+mod open;
+mod pairs;
+mod requests;
+mod rows;
+mod status;

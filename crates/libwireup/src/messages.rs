@@ -1,0 +1,45 @@
+//! Messages between two members.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+
+use crate::handles::{GroupHandle, Req, Sink, bytes, go_on, handle, room as room_for};
+use crate::status::returned;
+use core::ffi::c_int;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_send(
+    group: *mut GroupHandle,
+    to: u32,
+    tag: u32,
+    message: *const u8,
+    len: usize,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(group).and_then(|group| {
+            let message = bytes(message, len)?;
+            let request = handle(group.ctx)?.with(|context| context.send(group.group, to, tag, message))?;
+            go_on(group.ctx, request, Sink::Nothing, req)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_recv(
+    group: *mut GroupHandle,
+    from: u32,
+    tag: u32,
+    buffer: *mut u8,
+    room: usize,
+    len: *mut usize,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(group).and_then(|group| {
+            let to = room_for(buffer, room)?;
+            let request = handle(group.ctx)?.with(|context| context.receive(group.group, from, tag))?;
+            go_on(group.ctx, request, Sink::Message { to, room, len }, req)
+        })
+    })
+}

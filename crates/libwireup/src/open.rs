@@ -1,0 +1,125 @@
+//! `wu_open` to `wu_close`, and what is known of a context.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+
+use crate::handles::{Ctx, handle, on_fork};
+use crate::status::{Result, Status, returned, status};
+use alloc::boxed::Box;
+use core::ffi::{c_char, c_int};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, Ordering};
+use wireup_bootstrap::{Context, Engine};
+use wireup_capi::fork;
+use wireup_capi::job::Job;
+use wireup_capi::place::Place;
+
+const API: u32 = 1;
+
+#[repr(C)]
+pub struct OpenParams {
+    struct_size: usize,
+    field_mask: u64,
+    engine: c_int,
+}
+
+const OPEN_ENGINE: u64 = 1;
+
+/// The descriptor of `PMI_FD`.
+static PLACE: Place<()> = Place::new();
+/// There is a context.
+static IS_OPEN: AtomicBool = AtomicBool::new(false);
+static HEARS_OF_FORKS: AtomicBool = AtomicBool::new(false);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut *mut Ctx) -> c_int {
+    if ctx.is_null() {
+        return Status::ARG.0;
+    }
+    if api == 0 || api > API {
+        return Status::API.0;
+    }
+    // SAFETY: see the top of the file.
+    returned(
+        unsafe { engine(params) }.and_then(open).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }),
+    )
+}
+
+/// # Safety
+/// `params` is null, or `struct_size` bytes may be read.
+unsafe fn engine(params: *const OpenParams) -> Result<Option<Engine>> {
+    // SAFETY: guaranteed by the caller; only fields that lie within the caller's struct are read.
+    unsafe {
+        if params.is_null() {
+            return Ok(None);
+        }
+        let has_engine = (*params).struct_size >= offset_of!(OpenParams, engine) + size_of::<c_int>();
+        if (*params).field_mask & OPEN_ENGINE == 0 || !has_engine {
+            return Ok(None);
+        }
+        match (*params).engine {
+            0 => Ok(None),
+            1 => Ok(Some(Engine::Agents)),
+            2 => Ok(Some(Engine::Peers)),
+            _ => Err(Status::ARG),
+        }
+    }
+}
+
+fn open(engine: Option<Engine>) -> Result<Ctx> {
+    if IS_OPEN.swap(true, Ordering::AcqRel) {
+        return Err(Status::STATE);
+    }
+    if !HEARS_OF_FORKS.swap(true, Ordering::AcqRel) {
+        fork::on_child(on_fork);
+    }
+    let job = Job::join(&PLACE).map_err(|_| Status::SERVER);
+    let context = job.and_then(|job| Context::new(job, engine).map_err(status));
+    if context.is_err() {
+        IS_OPEN.store(false, Ordering::Release);
+    }
+    Ok(Ctx::new(context?))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
+    if ctx.is_null() {
+        return Status::ARG.0;
+    }
+    // SAFETY: it came from `wu_open`, and the program does not use it afterwards.
+    let ctx = *unsafe { Box::from_raw(ctx) };
+    if !ctx.is_of_this_process() {
+        return Status::STATE.0;
+    }
+    let job = ctx.into_context().leave();
+    IS_OPEN.store(false, Ordering::Release);
+    returned(PLACE.leave(job.with).map_err(|_| Status::SERVER))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn wu_version() -> u32 {
+    API
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_error(ctx: *mut Ctx) -> *const c_char {
+    // SAFETY: see the top of the file.
+    unsafe { handle(ctx) }.map_or(c"no context".as_ptr(), |ctx| ctx.error().cast())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_lost_rank(ctx: *mut Ctx) -> i64 {
+    // SAFETY: see the top of the file.
+    unsafe { handle(ctx) }.ok().and_then(|ctx| ctx.lost()).map_or(-1, i64::from)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_fd(ctx: *mut Ctx) -> c_int {
+    // SAFETY: see the top of the file.
+    let fd = unsafe { handle(ctx) }.and_then(Ctx::context).map(Context::fd);
+    fd.ok().flatten().unwrap_or(-1)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_progress(ctx: *mut Ctx) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { handle(ctx) }.and_then(Ctx::context).map(Context::progress))
+}

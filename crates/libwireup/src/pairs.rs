@@ -1,0 +1,60 @@
+//! The job's pairs.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+
+use crate::handles::{Ctx, handle};
+use crate::status::{Result, Status, returned};
+use core::ffi::{c_char, c_int};
+use wireup_bootstrap::Error;
+use wireup_capi::text;
+
+/// # Safety
+/// As [`text::bytes`].
+unsafe fn required<'a>(of: *const c_char) -> Result<&'a [u8]> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { text::bytes(of) }.filter(|text| !text.is_empty()).ok_or(Status::ARG)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_put(ctx: *mut Ctx, key: *const c_char, value: *const c_char) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(ctx).and_then(|ctx| {
+            let (key, value) = (required(key)?, required(value)?);
+            ctx.with(|context| context.job().put(key, value).map_err(Error::Server))
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_fence(ctx: *mut Ctx) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { handle(ctx) }.and_then(|ctx| {
+        ctx.with(|context| {
+            let job = context.job();
+            let id = job.start_fence();
+            job.finish(id).map_err(Error::Server)
+        })
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_get(ctx: *mut Ctx, key: *const c_char, value: *mut c_char, room: usize) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(ctx).and_then(|ctx| {
+            let key = required(key)?;
+            let room = c_int::try_from(room).map_err(|_| Status::ARG)?;
+            if value.is_null() || room == 0 {
+                return Err(Status::ARG);
+            }
+            let mut is_whole = true;
+            let take = &mut |found: &[u8]| is_whole = text::write(found, value, room);
+            let found = ctx.with(|context| context.job().get(&[], -1, key, take).map_err(Error::Server))?;
+            match (found, is_whole) {
+                (false, _) => Err(Status::NOT_FOUND),
+                (true, false) => Err(Status::TRUNCATED),
+                (true, true) => Ok(()),
+            }
+        })
+    })
+}

@@ -1,0 +1,69 @@
+//! Return codes, and texts about failures.
+
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use wireup_bootstrap::{Error, Failure};
+use wireup_capi::ints;
+
+/// A code other than success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status(pub c_int);
+
+impl Status {
+    pub const ARG: Status = Status(-1);
+    pub const STATE: Status = Status(-2);
+    pub const SERVER: Status = Status(-4);
+    pub const SYSTEM: Status = Status(-5);
+    pub const PEER_LOST: Status = Status(-6);
+    pub const MISMATCH: Status = Status(-7);
+    pub const TIMEOUT: Status = Status(-8);
+    pub const CANCELLED: Status = Status(-9);
+    pub const TRUNCATED: Status = Status(-10);
+    pub const NOT_FOUND: Status = Status(-11);
+    pub const API: Status = Status(-12);
+}
+
+pub type Result<T = ()> = core::result::Result<T, Status>;
+
+/// The return value of a C function.
+pub fn returned(result: Result) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(status) => status.0,
+    }
+}
+
+pub fn status(error: Error) -> Status {
+    match error {
+        Error::Server(_) => Status::SERVER,
+        Error::System(_) => Status::SYSTEM,
+        Error::Group(Failure::Lost { .. }) => Status::PEER_LOST,
+        Error::Group(Failure::Cancelled) => Status::CANCELLED,
+        Error::Group(Failure::NoGroup | Failure::NoMember) | Error::Argument => Status::ARG,
+        Error::Group(Failure::Malformed) | Error::Mismatch => Status::MISMATCH,
+        Error::TimedOut => Status::TIMEOUT,
+    }
+}
+
+/// A description of a failure. No formatting: the standard library's needs an unwinder, which this library has not.
+pub fn words(error: Error) -> Vec<u8> {
+    let (text, number, end): (&str, Option<usize>, &str) = match error {
+        Error::Server(_) => ("the job's server is gone, or has refused: see what the launcher has printed", None, ""),
+        Error::System(errno) => ("a system call failed with error ", usize::try_from(errno).ok(), " (see man 3 errno)"),
+        Error::Group(Failure::Lost { rank }) => ("rank ", Some(rank as usize), " of the job is gone"),
+        Error::Group(Failure::Cancelled) => ("the group was freed while this was in progress", None, ""),
+        Error::Group(Failure::NoGroup) => ("there is no such group: it was freed", None, ""),
+        Error::Group(Failure::NoMember) => ("the group has no such member", None, ""),
+        Error::Group(Failure::Malformed) | Error::Mismatch => {
+            ("the ranks do not call the same functions of a group in the same order with matching lengths", None, "")
+        }
+        Error::TimedOut => ("not over in time; it goes on", None, ""),
+        Error::Argument => ("an argument makes no sense for this group", None, ""),
+    };
+    let mut words = Vec::from(text);
+    if let Some(number) = number {
+        ints::push(number, &mut words);
+    }
+    words.extend_from_slice(end.as_bytes());
+    words
+}

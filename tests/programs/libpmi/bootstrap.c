@@ -1,0 +1,234 @@
+/* Every function of wireup.h, with the engine that the first argument names: auto, agents, peers. */
+#include "check.h"
+#include "wireup.h"
+#include <poll.h>
+#include <stdint.h>
+
+static wu_ctx *ctx;
+static uint32_t rank, size;
+
+static wu_group_info_t info_of(wu_group *group) {
+    wu_group_info_t info = {.struct_size = sizeof info};
+    IS(wu_group_info(group, &info), WU_OK);
+    return info;
+}
+
+/* All collectives of a group whose member m is `member(m)` of the job. */
+static void collectives(wu_group *group, uint32_t (*member)(uint32_t)) {
+    wu_group_info_t info = info_of(group);
+    uint32_t me = info.rank, count = info.size;
+    IS(member(me), rank);
+    IS(wu_barrier(group, NULL), WU_OK);
+
+    for (uint32_t root = 0; root < count; root += count / 2 + 1) {
+        char text[40];
+        sprintf(text, "from %u", member(root));
+        char buffer[40] = "";
+        if (me == root)
+            strcpy(buffer, text);
+        IS(wu_bcast(group, buffer, sizeof buffer, root, NULL), WU_OK);
+        SAME(buffer, text);
+    }
+
+    uint64_t *rows = malloc(count * 2 * sizeof *rows), own[2] = {rank, ~(uint64_t)rank};
+    IS(wu_allgather(group, own, sizeof own, rows, NULL), WU_OK);
+    for (uint32_t at = 0; at < count; at++) {
+        IS(rows[2 * at], member(at));
+        IS(rows[2 * at + 1], ~(uint64_t)member(at));
+    }
+
+    uint32_t *from = malloc(count * sizeof *from), *to = malloc(count * sizeof *to);
+    for (uint32_t at = 0; at < count; at++)
+        from[at] = rank * 1000 + member(at);
+    IS(wu_alltoall(group, from, sizeof *from, to, NULL), WU_OK);
+    for (uint32_t at = 0; at < count; at++)
+        IS(to[at], member(at) * 1000 + rank);
+
+    int64_t numbers[2] = {rank, -(int64_t)rank}, result[2], before[2] = {7, 7};
+    int64_t sum = 0, least = 0, up_to = 0;
+    for (uint32_t at = 0; at < count; at++) {
+        sum += member(at);
+        least = -(int64_t)member(at) < least ? -(int64_t)member(at) : least;
+        up_to += at <= me ? member(at) : 0;
+    }
+    IS(wu_allreduce(group, numbers, result, 2, WU_I64, WU_SUM, NULL), WU_OK);
+    IS(result[0], sum);
+    IS(result[1], -sum);
+    IS(wu_allreduce(group, numbers, result, 2, WU_I64, WU_MIN, NULL), WU_OK);
+    IS(result[1], least);
+    IS(wu_scan(group, numbers, result, 2, WU_I64, WU_SUM, NULL), WU_OK);
+    IS(result[0], up_to);
+    IS(wu_exscan(group, numbers, before, 2, WU_I64, WU_SUM, NULL), WU_OK);
+    IS(before[0], me == 0 ? 7 : up_to - rank);
+    double tenth = 0.1 * rank, total, *all = malloc(count * sizeof total);
+    IS(wu_allreduce(group, &tenth, &total, 1, WU_F64, WU_SUM, NULL), WU_OK);
+    IS(wu_allgather(group, &total, sizeof total, all, NULL), WU_OK);
+    for (uint32_t at = 0; at < count; at++)
+        IS(memcmp(&all[at], &total, sizeof total), 0);
+
+    uint32_t left;
+    IS(wu_shift(group, &rank, sizeof rank, &left, NULL), WU_OK);
+    IS(left, member((me + count - 1) % count));
+
+    char text[300];
+    memset(text, 'a' + me % 26, sizeof text);
+    wu_rows *values = NULL;
+    IS(wu_allgatherv(group, text, me % 300, &values, NULL), WU_OK);
+    IS(values->count, count);
+    for (uint32_t at = 0; at < count; at++) {
+        IS(values->offsets[at + 1] - values->offsets[at], at % 300);
+        if (at % 300)
+            IS(values->bytes[values->offsets[at]], 'a' + at % 26);
+    }
+    wu_rows_release(values);
+    free(rows), free(from), free(to), free(all);
+}
+
+static uint32_t same(uint32_t at) {
+    return at;
+}
+
+static uint32_t odd_or_even(uint32_t at) {
+    return at * 2 + rank % 2;
+}
+
+static uint32_t backwards(uint32_t at) {
+    return size - 1 - at;
+}
+
+static void requests(wu_group *group, uint32_t (*member)(uint32_t)) {
+    wu_req *all[20];
+    uint32_t *rows = malloc(20 * size * sizeof *rows), values[20];
+    for (int nth = 0; nth < 20; nth++) {
+        values[nth] = rank * 100 + nth;
+        IS(wu_allgather(group, &values[nth], sizeof *rows, rows + nth * size, &all[nth]), WU_OK);
+    }
+    for (int nth = 19; nth >= 0; nth--) {
+        int flag = 0;
+        if (nth % 3 == 0)
+            while (!flag)
+                IS(wu_test(all[nth], &flag), WU_OK);
+        else
+            IS(wu_wait(all[nth], nth % 3 == 1 ? -1 : 60000), WU_OK);
+        for (uint32_t at = 0; at < size; at++)
+            IS(rows[nth * size + at], member(at) * 100 + nth);
+    }
+    free(rows);
+}
+
+static void messages(wu_group *group) {
+    wu_group_info_t info = info_of(group);
+    uint32_t others = info.size, me = info.rank;
+    wu_req *receives[2 * others];
+    uint32_t values[2 * others];
+    size_t len = 0;
+    for (uint32_t from = 0; from < others; from++)
+        for (uint32_t tag = 0; tag < 2; tag++)
+            IS(wu_recv(group, from, tag, &values[2 * from + tag], sizeof *values, NULL, &receives[2 * from + tag]), WU_OK);
+    for (uint32_t to = 0; to < others; to++)
+        for (uint32_t tag = 0; tag < 2; tag++) {
+            uint32_t value = me * 10 + tag;
+            IS(wu_send(group, to, 1 - tag, &value, sizeof value, NULL), WU_OK);
+        }
+    for (uint32_t at = 0; at < 2 * others; at++) {
+        IS(wu_wait(receives[at], -1), WU_OK);
+        IS(values[at], at / 2 * 10 + 1 - at % 2);
+    }
+    uint32_t left = (me + others - 1) % others, right = (me + 1) % others;
+    IS(wu_send(group, right, 9, "too long", 9, NULL), WU_OK);
+    IS(wu_recv(group, left, 9, values, 4, &len, NULL), WU_ERR_TRUNCATED);
+    IS(len, 9);
+    wu_req *never;
+    IS(wu_recv(group, left, 10, values, 4, NULL, &never), WU_OK);
+    IS(wu_wait(never, 20), WU_ERR_TIMEOUT);
+    IS(wu_free(never), WU_OK);
+    IS(wu_barrier(group, NULL), WU_OK);
+}
+
+static void wrong(wu_group *world) {
+    wu_ctx *second;
+    IS(wu_open(WU_API, NULL, &second), WU_ERR_STATE);
+    IS(wu_open(WU_API + 1, NULL, &second), WU_ERR_API);
+    IS(wu_open(WU_API, NULL, NULL), WU_ERR_ARG);
+    IS(wu_barrier(NULL, NULL), WU_ERR_ARG);
+    IS(wu_allgather(world, NULL, 4, NULL, NULL), WU_ERR_ARG);
+    IS(wu_bcast(world, &rank, sizeof rank, size, NULL), WU_ERR_ARG);
+    IS(wu_allreduce(world, &rank, &rank, 1, 9, 0, NULL), WU_ERR_ARG);
+    IS(wu_allreduce(world, &rank, &rank, 1, WU_F64, WU_BAND, NULL), WU_ERR_ARG);
+    IS(wu_send(world, size, 0, NULL, 0, NULL), WU_ERR_ARG);
+    IS(wu_wait(NULL, 0), WU_ERR_ARG);
+    IS(strlen(wu_error(ctx)) > 5, 1);
+}
+
+int main(int argc, char **argv) {
+    const char *engine = argc > 1 ? argv[1] : "auto";
+    wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE};
+    params.engine = !strcmp(engine, "agents") ? WU_ENGINE_AGENTS : !strcmp(engine, "peers") ? WU_ENGINE_PEERS : WU_ENGINE_AUTO;
+    IS(wu_version(), WU_API);
+    IS(wu_open(WU_API, &params, &ctx), WU_OK);
+    wu_group *world, *half, *reverse, *twin, *none;
+    IS(wu_group_world(ctx, &world), WU_OK);
+    wu_group_info_t info = info_of(world);
+    rank = info.rank, size = info.size;
+    if (params.engine)
+        IS(info.engine, params.engine);
+    collectives(world, same);
+    requests(world, same);
+
+    IS(wu_group_split(world, rank % 2, 0, &half, NULL), WU_OK);
+    IS(wu_group_split_str(world, "all", 3, -(int64_t)rank, &reverse, NULL), WU_OK);
+    IS(wu_group_split(world, rank ? -1 : 0, 0, &none, NULL), WU_OK);
+    IS(none == NULL, rank != 0);
+    IS(wu_group_dup(half, &twin), WU_OK);
+    collectives(half, odd_or_even);
+    collectives(reverse, backwards);
+    collectives(twin, odd_or_even);
+    requests(reverse, backwards);
+    messages(world);
+    messages(half);
+    /* Groups are independent: these two are used in different orders. */
+    wu_req *one, *other;
+    IS(wu_barrier(rank % 2 ? reverse : world, &one), WU_OK);
+    IS(wu_barrier(rank % 2 ? world : reverse, &other), WU_OK);
+    IS(wu_wait(other, -1), WU_OK);
+    IS(wu_wait(one, -1), WU_OK);
+    wrong(world);
+
+    char key[20], value[40], wanted[40];
+    sprintf(key, "key%u", rank);
+    sprintf(value, "value of %u", rank);
+    IS(wu_put(ctx, key, value), WU_OK);
+    IS(wu_fence(ctx), WU_OK);
+    sprintf(key, "key%u", (rank + 1) % size);
+    sprintf(wanted, "value of %u", (rank + 1) % size);
+    IS(wu_get(ctx, key, value, sizeof value), WU_OK);
+    SAME(value, wanted);
+    IS(wu_get(ctx, key, value, 3), WU_ERR_TRUNCATED);
+    IS(wu_get(ctx, "nobody", value, sizeof value), WU_ERR_NOT_FOUND);
+
+    /* The descriptor tells when a message has arrived. */
+    wu_req *receive;
+    uint32_t left = (rank + size - 1) % size, got = ~0u;
+    IS(wu_recv(world, left, 5, &got, sizeof got, NULL, &receive), WU_OK);
+    IS(wu_send(world, (rank + 1) % size, 5, &rank, sizeof rank, NULL), WU_OK);
+    for (int flag = 0; !flag;) {
+        struct pollfd fd = {.fd = wu_fd(ctx), .events = POLLIN};
+        IS(wu_progress(ctx), WU_OK);
+        IS(wu_test(receive, &flag), WU_OK);
+        if (!flag)
+            IS(poll(&fd, 1, 60000), 1);
+    }
+    IS(got, left);
+
+    IS(wu_barrier(world, NULL), WU_OK);
+    IS(wu_lost_rank(ctx), -1);
+    if (none)
+        IS(wu_group_free(none), WU_OK);
+    IS(wu_group_free(twin), WU_OK);
+    IS(wu_group_free(half), WU_OK);
+    IS(wu_group_free(reverse), WU_OK);
+    IS(wu_group_free(world), WU_OK);
+    IS(wu_close(ctx), WU_OK);
+    printf("%u of %u: all right\n", rank, size);
+    return 0;
+}
