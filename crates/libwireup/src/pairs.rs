@@ -5,6 +5,7 @@ use crate::handles::{Ctx, handle};
 use crate::status::{Result, Status, returned};
 use core::ffi::{c_char, c_int};
 use wireup_bootstrap::Error;
+use wireup_capi::codes::Code;
 use wireup_capi::text;
 
 /// # Safety
@@ -49,7 +50,11 @@ pub unsafe extern "C" fn wu_get(ctx: *mut Ctx, key: *const c_char, value: *mut c
             }
             let mut is_whole = true;
             let take = &mut |found: &[u8]| is_whole = text::write(found, value, room);
-            let found = ctx.with(|context| context.job().get(&[], -1, key, take).map_err(Error::Server))?;
+            let found = ctx.with(|context| match context.job().get(&[], -1, key, take) {
+                // Some servers refuse a get of a key that does not exist.
+                Err(Code::OTHER) => Ok(false),
+                found => found.map_err(Error::Server),
+            })?;
             match (found, is_whole) {
                 (false, _) => Err(Status::NOT_FOUND),
                 (true, false) => Err(Status::TRUNCATED),
