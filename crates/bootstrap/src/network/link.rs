@@ -2,6 +2,7 @@
 
 use super::proof::{Proof, Proved, Secret};
 use super::stream::{Stream, push_unit, take_unit};
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -30,8 +31,8 @@ enum Stage {
         to: u32,
         left: Vec<SocketAddr>,
     },
-    Proving(Proof),
-    Open(Stream),
+    Proving(Box<Proof>),
+    Open(Box<Stream>),
     /// The other end broke the rules.
     Broken,
 }
@@ -75,7 +76,7 @@ impl Link {
 
     pub fn accepted(socket: Owned, secret: &Secret, me: u32) -> Result<Link, Over> {
         let proof = Proof::accept(secret, me).map_err(|_| Over)?;
-        Ok(Link::new(None, Some(socket), Stage::Proving(proof)))
+        Ok(Link::new(None, Some(socket), Stage::Proving(Box::new(proof))))
     }
 
     /// Begins with the next address; its descriptor. `None`: none is left.
@@ -128,7 +129,7 @@ impl Link {
         net::outcome(socket)?;
         let (proof, first) = Proof::dial(secret, me, *to).map_err(|_| Over)?;
         push_unit(&mut self.to_send, &first);
-        self.stage = Stage::Proving(proof);
+        self.stage = Stage::Proving(Box::new(proof));
         Ok(())
     }
 
@@ -189,7 +190,7 @@ impl Link {
                     push_unit(&mut self.to_send, &reply);
                 }
                 let Proved { peer, .. } = next.proved;
-                self.stage = Stage::Open(Stream::new(next.proved));
+                self.stage = Stage::Open(Box::new(Stream::new(next.proved)));
                 (self.peer, self.was_open) = (Some(peer), true);
                 all.push(Arrived::Proved { peer, was_dialled });
             }
