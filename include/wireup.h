@@ -119,7 +119,7 @@ int wu_exscan(wu_group *group, const void *from, void *to, size_t count, int typ
 /* The bytes of the left neighbour; this process's go to the right one. */
 int wu_shift(wu_group *group, const void *from, size_t len, void *to, wu_req **req);
 
-/* Values of different lengths: value r is `bytes + offsets[r]` to `bytes + offsets[r + 1]`. To be released. */
+/* Values of different lengths, of at most 65,278 bytes each: value r is `bytes + offsets[r]` to `bytes + offsets[r + 1]`. To be released. */
 typedef struct wu_rows {
     size_t count;
     const unsigned char *bytes;

@@ -1,4 +1,4 @@
-//! The C libraries, `libpmi.so.0` and `libpmi2.so.0`: built small, linked with one version node each.
+//! The C libraries, `libpmi.so.0`, `libpmi2.so.0` and `libwireup.so.0`: built small, linked with one version node each.
 //!
 //! rustc makes static libraries of them and the C compiler makes shared ones: the list of symbols that rustc itself passes to the linker
 //! rules out a version script. Nothing but the C library is linked, not even the compiler's start files, so no code runs when a library is
@@ -109,5 +109,5 @@ fn link(name: &str, folder: &Path) -> Result {
 /// # Errors
 /// As [`build`].
 pub fn announced() -> Result {
-    step("libpmi, libpmi2", || build().map(drop))
+    step("libpmi, libpmi2, libwireup", || build().map(drop))
 }

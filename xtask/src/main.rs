@@ -15,7 +15,7 @@ cargo xtask COMMAND
   proof     what takes longer than tests: simulated sessions by seed, from where the last run ended: proof seeds --hours H;
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
-  libraries build libpmi and libpmi2 beside the release program, for `wireup install`
+  libraries build libpmi, libpmi2 and libwireup beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";
 

@@ -112,11 +112,19 @@ mod tests {
     fn contents_survive_without_zero_bytes() {
         let mut all: Vec<Vec<u8>> = vec![vec![], vec![0], vec![0, 0], (0..=255).collect(), vec![7; 1000]];
         for len in [1, 253, 254, 255, 508, 509] {
-            all.extend([vec![0; len], vec![9; len], [vec![9; len], vec![0]].concat(), [vec![0], vec![9; len]].concat()]);
+            all.extend([
+                vec![0; len],
+                vec![9; len],
+                [vec![9; len], vec![0]].concat(),
+                [vec![0], vec![9; len]].concat(),
+            ]);
         }
         for content in all {
             let value = stuffed(&content);
-            assert!(!value.contains(&0) && value.len() <= content.len() + content.len() / RUN_LEN_MAX + 1, "{content:?}");
+            assert!(
+                !value.contains(&0) && value.len() <= content.len() + content.len() / RUN_LEN_MAX + 1,
+                "{content:?}"
+            );
             assert_eq!(unstuffed(&value), Some(content));
         }
         assert_eq!(unstuffed(&[5, 1]), None);

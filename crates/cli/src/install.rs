@@ -17,14 +17,15 @@ const PREFIX: Flag = Flag::value(&["--prefix"], "DIR", "Where to; required.");
 
 pub const COMMAND: Command = Command {
     name: "install",
-    purpose: "put the program, libpmi and libpmi2 with their headers in place",
+    purpose: "put the program and its C libraries with their headers in place",
     intro: "
   wireup install --prefix /opt/wireup
 
   /opt/wireup/bin/wireup, wireup-bench         the second if it is beside this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
-  /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h
-  /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc
+  /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
+  /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h, wireup.h
+  /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc, wireup.pc
 
 The libraries are copied from beside this program, or from ../lib seen from there.
 ",
@@ -33,12 +34,13 @@ The libraries are copied from beside this program, or from ../lib seen from ther
     end: "",
 };
 
-const LIBRARIES: [&str; 2] = ["pmi", "pmi2"];
+const LIBRARIES: [&str; 3] = ["pmi", "pmi2", "wireup"];
 
-const HEADERS: [(&str, &str); 3] = [
+const HEADERS: [(&str, &str); 4] = [
     ("pmi.h", include_str!("../../../include/pmi.h")),
     ("pmi2.h", include_str!("../../../include/pmi2.h")),
     ("pmix_ext.h", include_str!("../../../include/pmix_ext.h")),
+    ("wireup.h", include_str!("../../../include/wireup.h")),
 ];
 
 const PROGRAM_MODE: u32 = 0o755;
@@ -80,7 +82,7 @@ fn install(prefix: &Path) -> Result<(), String> {
         for link in [format!("lib{name}.so.0"), format!("lib{name}.so")] {
             replace(&lib.join(link), |unfinished| symlink(real_name(name), unfinished))?;
         }
-        write(&pkgconfig.join(format!("wireup-{name}.pc")), &package(name))?;
+        write(&pkgconfig.join(format!("{}.pc", package_name(name))), &package(name))?;
     }
     HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))
 }
@@ -102,13 +104,22 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
     LIBRARIES.into_iter().map(find).collect()
 }
 
+fn package_name(library: &str) -> String {
+    if library == "wireup" { library.to_owned() } else { format!("wireup-{library}") }
+}
+
 /// A pkg-config file with relative paths, which stays valid if the tree is moved.
 fn package(name: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let what = if name == "pmi" { "PMI-1" } else { "PMI-2 and startup extensions" };
+    let what = match name {
+        "pmi" => "PMI-1, client library",
+        "pmi2" => "PMI-2 and startup extensions, client library",
+        _ => "groups, collectives and messages between the ranks of a job",
+    };
+    let package = package_name(name);
     format!(
         "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
-         Name: wireup-{name}\nDescription: {what}, client library\nVersion: {version}\n\
+         Name: {package}\nDescription: {what}\nVersion: {version}\n\
          Libs: -L${{libdir}} -l{name}\nCflags: -I${{includedir}}\n"
     )
 }

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::{Number, Op, Operation, Reduce};
 
-/// Longest value of `wu_allgatherv` (bytes): members need not tell each other the longest.
-const VALUE_LEN_MAX: usize = 65_532;
+/// Longest value of `wu_allgatherv` (bytes): what both engines can carry, so that members need not tell each other the longest.
+const VALUE_LEN_MAX: usize = 65_278;
 
 /// # Safety
 /// As [`go_on`].

@@ -27,6 +27,7 @@ const LIBRARIES: &[(&str, Family)] = &[
     ("libmpich", Family::Mpich),
     ("libmpi", Family::Mpich),
     ("libpmi", Family::Pmi),
+    ("libwireup.so", Family::Pmi),
 ];
 
 pub fn family(library: &str) -> Option<Family> {
@@ -44,6 +45,7 @@ mod tests {
         assert_eq!(family("libmpich.so.12"), Some(Family::Mpich));
         assert_eq!(family("libpmix.so.2"), Some(Family::Pmix));
         assert_eq!(family("libpmi2.so.0"), Some(Family::Pmi));
+        assert_eq!(family("libwireup.so.0"), Some(Family::Pmi));
         assert_eq!(family("libm.so.6"), None);
         assert_eq!(family("libc.so.6"), None);
     }

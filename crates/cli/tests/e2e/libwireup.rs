@@ -2,7 +2,8 @@
 
 use crate::harness::Run;
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
-use crate::harness::peers::skip;
+use crate::harness::peers::{program, skip, tool};
+use xtask::programs::Flavour;
 
 fn run(placement: &str, engine: &str, ranks: usize) {
     let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("bootstrap")).arg(engine);
@@ -31,6 +32,33 @@ fn ranks_make_their_own_network_under_hydra() {
             assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{hydra:?} {engine}: {said}");
         }
     }
+}
+
+/// A rank that ends without a word is named to those that wait for it, where the launcher lets them live.
+#[test]
+fn a_lost_rank_is_named_to_the_others() {
+    let Some((hydra, _)) = hydras().into_iter().next() else { return skip("no mpiexec.hydra").unwrap_or_default() };
+    let options = ["-disable-auto-cleanup"];
+    let said = under(&hydra, 5, &options, &own("lost"), "");
+    assert_eq!(said.matches("lost rank 3").count(), 4, "{said}");
+}
+
+#[test]
+fn the_documented_example_works() {
+    let ranks = program(Flavour::Example, "ranks").expect("the C compiler that built this test's own programs");
+    for (placement, count) in PLACEMENTS {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(&ranks).succeed();
+        assert_eq!(outcome.out(), format!("{count} of {count} messages arrived\n"));
+    }
+}
+
+#[test]
+fn valgrind_finds_no_memory_errors_in_libwireup() {
+    let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
+    let run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&valgrind);
+    let run = run.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    let outcome = run.arg(own("bootstrap")).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{outcome}");
 }
 
 #[test]
