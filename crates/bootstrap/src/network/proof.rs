@@ -10,7 +10,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use snow_bare::{Builder, HandshakeState, TransportState};
+use snow::{Builder, HandshakeState, TransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// What both ends must agree on beside the secret: changes with the format.

@@ -6,7 +6,7 @@
 use super::proof::{Proved, SEAL_LEN, SEALED_LEN_MAX};
 use alloc::vec;
 use alloc::vec::Vec;
-use snow_bare::TransportState;
+use snow::TransportState;
 
 /// Longest message. Chosen: what a process may be made to hold for one peer.
 pub const MESSAGE_LEN_MAX: usize = 256 << 20;

@@ -168,7 +168,8 @@ impl Terms<'_> {
 
 fn builder<'a>(secret: &'a Secret, prologue: &'a [u8]) -> Result<snow::Builder<'a>, HandshakeError> {
     let pattern = PATTERN.parse().map_err(HandshakeError::Setup)?;
-    Ok(snow::Builder::new(pattern).prologue(prologue).psk(0, &secret.0))
+    let builder = snow::Builder::new(pattern).prologue(prologue).and_then(|builder| builder.psk(0, &secret.0));
+    builder.map_err(HandshakeError::Setup)
 }
 
 fn check_version(theirs: u16) -> Result<(), HandshakeError> {
