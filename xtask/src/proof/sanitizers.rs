@@ -41,7 +41,7 @@ const SANITIZERS: [Sanitizer; 2] = [
 ];
 
 /// Program and arguments, and the exit code of the job.
-const JOBS: [(&str, i32); 21] = [
+const JOBS: [(&str, i32); 24] = [
     ("threads pmi", 0),
     ("threads pmi2", 0),
     ("threads pmi abort", 9),
@@ -63,10 +63,13 @@ const JOBS: [(&str, i32); 21] = [
     ("rounds", 0),
     ("sealed", 0),
     ("traffic", 0),
+    ("bootstrap agents", 0),
+    ("bootstrap peers", 0),
+    ("lost", 0),
 ];
 
 /// Programs that run without a launcher.
-const ALONE: [&str; 4] = ["pmi1 alone", "same", "extensions", "gone"];
+const ALONE: [&str; 5] = ["pmi1 alone", "same", "extensions", "gone", "bootstrap"];
 
 /// Runs all programs under each sanitizer, and records it. The launcher is the release build, or the program that `WIREUP_BIN` names.
 ///
