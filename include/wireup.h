@@ -90,6 +90,10 @@ typedef struct wu_group_info_t {
 
 /* Groups are freed one by one, and by wu_close. A negative colour: the process is in no group, and *group becomes null. */
 int wu_group_world(wu_ctx *ctx, wu_group **group);
+/* The ranks of this node; the ranks with the same number on their nodes, of which those with number 0 are the nodes' leaders. All ranks of
+ * the job call these two, which wait for them. */
+int wu_group_node(wu_ctx *ctx, wu_group **group);
+int wu_group_leaders(wu_ctx *ctx, wu_group **group);
 int wu_group_split(wu_group *of, int colour, int64_t key, wu_group **group, wu_req **req);
 int wu_group_split_str(wu_group *of, const void *colour, size_t len, int64_t key, wu_group **group, wu_req **req);
 int wu_group_dup(wu_group *of, wu_group **group);

@@ -5,13 +5,15 @@ use crate::{agents, start};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
+use wireup_capi::clique::node;
 use wireup_capi::codes::Code;
 use wireup_capi::job::Job;
-use wireup_capi::net::now_ms;
+use wireup_capi::net::{host_number, now_ms};
 use wireup_client::requests::Id;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
 use wireup_group::reduce::Reduce;
 use wireup_group::{Algorithm, Done, Failure};
+use wireup_wire::pmi::Request as PmiRequest;
 
 /// Why a call has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -188,6 +190,42 @@ impl Context {
         let request = network.groups.split(context, wanted);
         network.pump();
         Ok(Request::Peers(request))
+    }
+
+    /// The ranks of this process's node. All ranks must call it, and it waits for them.
+    pub fn node(&mut self) -> Result<Group, Error> {
+        let colour = self.node_name()?;
+        let world = self.world();
+        self.divided(world, Wanted { colour: Some(colour), key: 0 })
+    }
+
+    /// The ranks with the same number on their nodes: those with number 0 are their nodes' leaders. All ranks must call it, and it waits
+    /// for them.
+    pub fn leaders(&mut self) -> Result<Group, Error> {
+        let node = self.node()?;
+        let world = self.world();
+        let leaders = self.divided(world, Wanted { colour: Some(node.rank.to_be_bytes().into()), key: 0 });
+        self.free(node);
+        leaders
+    }
+
+    /// The same on the ranks of a node, and nowhere else.
+    fn node_name(&mut self) -> Result<Vec<u8>, Error> {
+        let rank = self.job.rank;
+        let mapping = match self.job.look_up(&PmiRequest::GetJobAttr { key: b"PMI_process_mapping" }) {
+            Ok(mapping) => mapping,
+            // A server without job attributes, or a singleton.
+            Err(Code::OTHER | Code::FAIL) => None,
+            Err(code) => return Err(Error::Server(code)),
+        };
+        let node = mapping.and_then(|mapping| node(&mapping, rank)).map(|node| node.to_be_bytes().to_vec());
+        Ok(node.unwrap_or_else(|| host_number().to_be_bytes().to_vec()))
+    }
+
+    fn divided(&mut self, group: Group, wanted: Wanted) -> Result<Group, Error> {
+        let request = self.split(group, wanted)?;
+        let done = self.wait(&request, -1)?;
+        self.group(&done).ok_or(Error::Mismatch)
     }
 
     /// A group with the same members, whose messages never meet those of the first one.

@@ -14,6 +14,7 @@ extern crate std;
 #[cfg(any(test, feature = "bare"))]
 mod memory;
 
+pub mod clique;
 pub mod codes;
 pub mod fork;
 pub mod ints;

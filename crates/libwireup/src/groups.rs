@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::offset_of;
-use wireup_bootstrap::{Engine, Wanted};
+use wireup_bootstrap::{Context, Engine, Error, Group, Wanted};
 
 /// Longest colour (bytes).
 const COLOUR_LEN_MAX: usize = 255;
@@ -15,13 +15,41 @@ const COLOUR_LEN_MAX: usize = 255;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_group_world(ctx: *mut Ctx, group: *mut *mut GroupHandle) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(ctx).and_then(|opened| {
-            let world = opened.context()?.world();
-            *handle(group)? = Box::into_raw(Box::new(GroupHandle { ctx, group: world }));
-            Ok(())
-        })
-    })
+    returned(unsafe { made(ctx, group, |context| Ok(context.world())) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_group_node(ctx: *mut Ctx, group: *mut *mut GroupHandle) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { made(ctx, group, Context::node) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_group_leaders(ctx: *mut Ctx, group: *mut *mut GroupHandle) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { made(ctx, group, Context::leaders) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_group_dup(of: *mut GroupHandle, group: *mut *mut GroupHandle) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { handle(of).and_then(|of| made(of.ctx, group, |context| context.duplicate(of.group))) })
+}
+
+/// # Safety
+/// As for every function here.
+unsafe fn made(
+    ctx: *mut Ctx,
+    group: *mut *mut GroupHandle,
+    make: impl FnOnce(&mut Context) -> core::result::Result<Group, Error>,
+) -> Result {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (opened, to) = (handle(ctx)?, handle(group)?);
+        let group = opened.with(make)?;
+        *to = Box::into_raw(Box::new(GroupHandle { ctx, group }));
+    }
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -64,19 +92,6 @@ unsafe fn split(of: *mut GroupHandle, wanted: Wanted, group: *mut *mut GroupHand
         let request = handle(of.ctx)?.with(|context| context.split(of.group, wanted))?;
         go_on(of.ctx, request, Sink::Group(group), req)
     }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn wu_group_dup(of: *mut GroupHandle, group: *mut *mut GroupHandle) -> c_int {
-    // SAFETY: see the top of the file.
-    returned(unsafe {
-        handle(of).and_then(|of| {
-            let to = handle(group)?;
-            let group = handle(of.ctx)?.with(|context| context.duplicate(of.group))?;
-            *to = Box::into_raw(Box::new(GroupHandle { ctx: of.ctx, group }));
-            Ok(())
-        })
-    })
 }
 
 #[repr(C)]

@@ -192,6 +192,25 @@ int main(int argc, char **argv) {
     IS(wu_barrier(rank % 2 ? world : reverse, &other), WU_OK);
     IS(wu_wait(other, -1), WU_OK);
     IS(wu_wait(one, -1), WU_OK);
+    wu_group *node, *leaders;
+    IS(wu_group_node(ctx, &node), WU_OK);
+    IS(wu_group_leaders(ctx, &leaders), WU_OK);
+    wu_group_info_t on_node = info_of(node), of_leaders = info_of(leaders);
+    uint32_t *members = malloc(size * sizeof *members), numbers[2] = {on_node.rank, on_node.size};
+    IS(wu_allgather(node, &rank, sizeof rank, members, NULL), WU_OK);
+    for (uint32_t at = 1; at < on_node.size; at++)
+        IS(members[at - 1] < members[at], 1);
+    IS(members[on_node.rank], rank);
+    uint32_t *all = malloc(size * sizeof numbers), peers = 0;
+    IS(wu_allgather(world, numbers, sizeof numbers, all, NULL), WU_OK);
+    for (uint32_t at = 0; at < size; at++)
+        peers += all[2 * at] == on_node.rank;
+    IS(of_leaders.size, peers);
+    if (argc > 2)
+        IS(on_node.size, atoi(argv[2]));
+    free(members), free(all);
+    IS(wu_group_free(node), WU_OK);
+    IS(wu_group_free(leaders), WU_OK);
     wrong(world);
 
     char key[20], value[40], wanted[40];

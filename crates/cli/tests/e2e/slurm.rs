@@ -58,6 +58,14 @@ fn every_extension_works_under_srun() {
 }
 
 #[test]
+fn libwireup_works_under_srun_and_across_hosts() {
+    let Some(machines) = machines::with_slurm() else { return };
+    for run in [machines.step(STEP), machines.job(JOB)] {
+        all_right(&with_our_libraries(run).arg(own("bootstrap")).args(["auto", "4"]).succeed());
+    }
+}
+
+#[test]
 fn every_pmi_1_call_works_under_srun() {
     let Some(machines) = machines::with_slurm() else { return };
     all_right(&with_our_libraries(machines.step(STEP)).arg(own("pmi1")).arg("slurm").succeed());

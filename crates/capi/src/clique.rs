@@ -1,0 +1,81 @@
+//! Which ranks share a node, according to `PMI_process_mapping`.
+//!
+//! `(vector,(s,n,p),…)`: starting at node `s`, each of `n` nodes has `p` ranks. Blocks are applied in order; if ranks remain, again from
+//! the first block with node 0.
+
+use crate::ints;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use core::iter::repeat_n;
+
+/// First node, nodes, ranks on each.
+type Block = [u32; 3];
+
+/// The number of a rank's node; `None`: the mapping cannot be read.
+pub fn node(mapping: &[u8], rank: u32) -> Option<u32> {
+    nodes(&blocks(mapping)?).nth(rank as usize)
+}
+
+/// The ranks on the node of `rank`, in ascending order; `None`: the mapping cannot be read.
+pub fn ranks_beside(mapping: &[u8], rank: u32, size: u32) -> Option<Vec<c_int>> {
+    let blocks = blocks(mapping)?;
+    let own = nodes(&blocks).nth(rank as usize)?;
+    let all = nodes(&blocks).take(size as usize).enumerate();
+    Some(all.filter(|(_, node)| *node == own).map(|(rank, _)| rank as c_int).collect())
+}
+
+/// The nodes of all ranks, in their order.
+fn nodes(blocks: &[Block]) -> impl Iterator<Item = u32> {
+    let of = |&[first, count, ppn]: &Block| {
+        (0..count).flat_map(move |node| repeat_n(first.wrapping_add(node), ppn as usize))
+    };
+    let again = blocks.iter().position(|block| block[0] == 0).map_or(&blocks[..0], |at| &blocks[at..]);
+    blocks.iter().chain(again.iter().cycle()).flat_map(of)
+}
+
+/// Parses the blocks; `None` if the text has another form.
+fn blocks(text: &[u8]) -> Option<Vec<Block>> {
+    let mut rest = text.strip_prefix(b"(vector")?.strip_suffix(b")")?;
+    let mut blocks = Vec::new();
+    while !rest.is_empty() {
+        let inside = rest.strip_prefix(b",(")?;
+        let end = inside.iter().position(|byte| *byte == b')')?;
+        let mut numbers = inside[..end].split(|byte| *byte == b',').map(ints::parse::<u32>);
+        let block = [numbers.next()??, numbers.next()??, numbers.next()??];
+        if numbers.next().is_some() || block[1] == 0 || block[2] == 0 {
+            return None;
+        }
+        blocks.push(block);
+        rest = &inside[end + 1..];
+    }
+    (!blocks.is_empty()).then_some(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beside(rank: u32, size: u32, text: &[u8]) -> Option<Vec<c_int>> {
+        ranks_beside(text, rank, size)
+    }
+
+    #[test]
+    fn mappings_of_common_launchers_are_read() {
+        assert_eq!(beside(5, 8, b"(vector,(0,2,4))"), Some([4, 5, 6, 7].into()));
+        assert_eq!(beside(1, 4, b"(vector,(0,2,1),(0,2,1))"), Some([1, 3].into()));
+        // The blocks repeat from the first block with node 0.
+        assert_eq!(beside(2, 7, b"(vector,(0,3,1))"), Some([2, 5].into()));
+        assert_eq!(beside(3, 4, b"(vector,(0,1,3),(5,1,1))"), Some([3].into()));
+        assert_eq!(beside(2, 3, b"(vector,(0,4000000000,1))"), Some([2].into()));
+        assert_eq!((node(b"(vector,(0,1,3),(5,1,1))", 3), node(b"(vector,(0,3,1))", 5)), (Some(5), Some(2)));
+    }
+
+    #[test]
+    fn malformed_mappings_are_not_read() {
+        for text in
+            [&b""[..], b"(vector)", b"(vector,0,1)", b"(vector,(0,0,1))", b"(vector,(0,1)", b"(vector,(1,1,1))", b"x"]
+        {
+            assert_eq!(beside(1, 2, text), None, "{}", text.escape_ascii());
+        }
+    }
+}
