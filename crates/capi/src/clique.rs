@@ -6,31 +6,50 @@
 use crate::ints;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use core::iter::repeat_n;
 
 /// First node, nodes, ranks on each.
 type Block = [u32; 3];
 
 /// The number of a rank's node; `None`: the mapping cannot be read.
 pub fn node(mapping: &[u8], rank: u32) -> Option<u32> {
-    nodes(&blocks(mapping)?).nth(rank as usize)
+    let mut own = None;
+    visit(&blocks(mapping)?, rank.checked_add(1)?, &mut |_, node| own = Some(node))?;
+    own
 }
 
 /// The ranks on the node of `rank`, in ascending order; `None`: the mapping cannot be read.
 pub fn ranks_beside(mapping: &[u8], rank: u32, size: u32) -> Option<Vec<c_int>> {
-    let blocks = blocks(mapping)?;
-    let own = nodes(&blocks).nth(rank as usize)?;
-    let all = nodes(&blocks).take(size as usize).enumerate();
-    Some(all.filter(|(_, node)| *node == own).map(|(rank, _)| rank as c_int).collect())
+    let own = node(mapping, rank)?;
+    let mut beside = Vec::new();
+    visit(&blocks(mapping)?, size, &mut |rank, node| {
+        if node == own {
+            beside.push(rank as c_int);
+        }
+    })?;
+    Some(beside)
 }
 
-/// The nodes of all ranks, in their order.
-fn nodes(blocks: &[Block]) -> impl Iterator<Item = u32> {
-    let of = |&[first, count, ppn]: &Block| {
-        (0..count).flat_map(move |node| repeat_n(first.wrapping_add(node), ppn as usize))
-    };
-    let again = blocks.iter().position(|block| block[0] == 0).map_or(&blocks[..0], |at| &blocks[at..]);
-    blocks.iter().chain(again.iter().cycle()).flat_map(of)
+/// Passes each of the first `size` ranks to `see`, with its node.
+fn visit(blocks: &[Block], size: u32, see: &mut dyn FnMut(u32, u32)) -> Option<()> {
+    let again = blocks.iter().position(|block| block[0] == 0);
+    let (mut rank, mut at) = (0, 0);
+    while rank < size {
+        let Some(&[first, count, ppn]) = blocks.get(at) else {
+            at = again?;
+            continue;
+        };
+        let mut node = 0;
+        while node < count && rank < size {
+            let end = size.min(rank.saturating_add(ppn));
+            while rank < end {
+                see(rank, first.wrapping_add(node));
+                rank += 1;
+            }
+            node += 1;
+        }
+        at += 1;
+    }
+    Some(())
 }
 
 /// Parses the blocks; `None` if the text has another form.
