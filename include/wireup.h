@@ -58,16 +58,25 @@ typedef struct wu_req wu_req;
 #define WU_ENGINE_AGENTS 1
 #define WU_ENGINE_PEERS 2
 
+/* How ranks find each other before they connect: by an allgather of addresses, in which each node gets those of all ranks; by PMIX_Ring,
+ * in which each rank gets those of two others, and more messages among ranks. */
+#define WU_START_AUTO 0
+#define WU_START_ALLGATHER 1
+#define WU_START_RING 2
+
 /* Bits of field_mask: the fields that the caller has set. */
 #define WU_OPEN_ENGINE 1
+#define WU_OPEN_START 2
 
 typedef struct wu_open_params {
     size_t struct_size; /* sizeof(wu_open_params) */
     uint64_t field_mask;
     int engine; /* of wu_group_world */
+    int start;
 } wu_open_params;
 
-/* Joins the job; params may be null. There is one context at a time in a process. */
+/* Joins the job; params may be null. There is one context at a time in a process, and under a launcher one in its life: a process leaves its
+ * job once. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);

@@ -1,7 +1,8 @@
 //! A process's place in its job, its groups, and what it has started.
 
+use crate::agents;
 use crate::network::Network;
-use crate::{agents, start};
+use crate::start::{self, Start};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -96,6 +97,7 @@ pub enum Request {
 pub struct Context {
     job: Job,
     engine: Engine,
+    start: Start,
     /// The connections between ranks, and the group of all.
     network: Option<(Network, wireup_group::Context)>,
 }
@@ -105,9 +107,9 @@ impl Context {
     ///
     /// # Errors
     /// With [`Engine::Peers`], the connections could not be made.
-    pub fn new(job: Job, engine: Option<Engine>) -> Result<Context, Error> {
+    pub fn new(job: Job, engine: Option<Engine>, start: Start) -> Result<Context, Error> {
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
-        let mut context = Context { engine: engine.unwrap_or(best), job, network: None };
+        let mut context = Context { engine: engine.unwrap_or(best), start, job, network: None };
         if context.engine == Engine::Peers {
             context.network()?;
         }
@@ -145,7 +147,7 @@ impl Context {
     /// The network of ranks. The first call waits for all ranks.
     fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
         if self.network.is_none() {
-            self.network = Some(start::network(&mut self.job)?);
+            self.network = Some(start::network(&mut self.job, self.start)?);
         }
         self.network.as_mut().ok_or(Error::Mismatch)
     }

@@ -18,6 +18,7 @@ mod network;
 mod start;
 
 pub use context::{Context, Engine, Error, Group, Operation, Request};
+pub use start::Start;
 pub use wireup_group::algorithms::Wanted;
 pub use wireup_group::reduce::{Number, Op, Reduce};
 pub use wireup_group::{Done, Failure, Peer};

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
-use wireup_bootstrap::{Context, Engine};
+use wireup_bootstrap::{Context, Engine, Start};
 use wireup_capi::fork;
 use wireup_capi::job::Job;
 use wireup_capi::place::Place;
@@ -19,9 +19,11 @@ pub struct OpenParams {
     struct_size: usize,
     field_mask: u64,
     engine: c_int,
+    start: c_int,
 }
 
 const OPEN_ENGINE: u64 = 1;
+const OPEN_START: u64 = 2;
 
 /// The descriptor of `PMI_FD`.
 static PLACE: Place<()> = Place::new();
@@ -39,32 +41,43 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
     }
     // SAFETY: see the top of the file.
     returned(
-        unsafe { engine(params) }.and_then(open).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }),
+        unsafe { choices(params) }.and_then(open).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }),
     )
 }
 
+/// The values of the fields that the caller has set; others are 0.
+///
 /// # Safety
 /// `params` is null, or `struct_size` bytes may be read.
-unsafe fn engine(params: *const OpenParams) -> Result<Option<Engine>> {
+unsafe fn choices(params: *const OpenParams) -> Result<(Option<Engine>, Start)> {
+    let (mut engine, mut start) = (0, 0);
     // SAFETY: guaranteed by the caller; only fields that lie within the caller's struct are read.
     unsafe {
-        if params.is_null() {
-            return Ok(None);
+        if !params.is_null() {
+            let (size, mask) = ((*params).struct_size, (*params).field_mask);
+            let has = |bit, at| mask & bit != 0 && size >= at + size_of::<c_int>();
+            if has(OPEN_ENGINE, offset_of!(OpenParams, engine)) {
+                engine = (*params).engine;
+            }
+            if has(OPEN_START, offset_of!(OpenParams, start)) {
+                start = (*params).start;
+            }
         }
-        let has_engine = (*params).struct_size >= offset_of!(OpenParams, engine) + size_of::<c_int>();
-        if (*params).field_mask & OPEN_ENGINE == 0 || !has_engine {
-            return Ok(None);
-        }
-        match (*params).engine {
-            0 => Ok(None),
-            1 => Ok(Some(Engine::Agents)),
-            2 => Ok(Some(Engine::Peers)),
-            _ => Err(Status::ARG),
-        }
+    }
+    let engine = match engine {
+        0 => None,
+        1 => Some(Engine::Agents),
+        2 => Some(Engine::Peers),
+        _ => return Err(Status::ARG),
+    };
+    match start {
+        0 | 1 => Ok((engine, Start::Allgather)),
+        2 => Ok((engine, Start::Ring)),
+        _ => Err(Status::ARG),
     }
 }
 
-fn open(engine: Option<Engine>) -> Result<Ctx> {
+fn open((engine, start): (Option<Engine>, Start)) -> Result<Ctx> {
     if IS_OPEN.swap(true, Ordering::AcqRel) {
         return Err(Status::STATE);
     }
@@ -72,7 +85,7 @@ fn open(engine: Option<Engine>) -> Result<Ctx> {
         fork::on_child(on_fork);
     }
     let job = Job::join(&PLACE).map_err(|_| Status::SERVER);
-    let context = job.and_then(|job| Context::new(job, engine).map_err(status));
+    let context = job.and_then(|job| Context::new(job, engine, start).map_err(status));
     if context.is_err() {
         IS_OPEN.store(false, Ordering::Release);
     }

@@ -164,6 +164,10 @@ int main(int argc, char **argv) {
     const char *engine = argc > 1 ? argv[1] : "auto";
     wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE};
     params.engine = !strcmp(engine, "agents") ? WU_ENGINE_AGENTS : !strcmp(engine, "peers") ? WU_ENGINE_PEERS : WU_ENGINE_AUTO;
+    if (!strcmp(engine, "ring")) {
+        params.field_mask |= WU_OPEN_START;
+        params.start = WU_START_RING;
+    }
     IS(wu_version(), WU_API);
     IS(wu_open(WU_API, &params, &ctx), WU_OK);
     wu_group *world, *half, *reverse, *twin, *none;

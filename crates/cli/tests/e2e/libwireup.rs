@@ -14,7 +14,7 @@ fn run(placement: &str, engine: &str, ranks: usize) {
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {
     for (placement, ranks) in PLACEMENTS {
-        for engine in ["auto", "agents", "peers"] {
+        for engine in ["auto", "agents", "peers", "ring"] {
             run(placement, engine, ranks);
         }
     }
@@ -27,7 +27,7 @@ fn ranks_make_their_own_network_under_hydra() {
         return skip("no mpiexec.hydra").unwrap_or_default();
     }
     for (hydra, _) in hydras() {
-        for engine in ["auto", "agents"] {
+        for engine in ["auto", "agents", "ring"] {
             let said = under(&hydra, 5, &[], &own("bootstrap"), engine);
             assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{hydra:?} {engine}: {said}");
         }
