@@ -45,6 +45,20 @@ fn a_lost_rank_is_named_to_the_others() {
 }
 
 #[test]
+fn the_python_package_gives_the_same_results() {
+    let Some(python) = tool("/usr/bin/python3") else { return };
+    let script = xtask::layout::sources().join("python/collectives.py");
+    for engine in ["auto", "peers"] {
+        // The program loads its library by dlopen, so the launcher is told what it needs.
+        let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
+        let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+        let job = job.env("PYTHONDONTWRITEBYTECODE", "1");
+        let outcome = job.arg(&python).arg(&script).arg(engine).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{engine}: {outcome}");
+    }
+}
+
+#[test]
 fn the_documented_example_works() {
     let ranks = program(Flavour::Example, "ranks").expect("the C compiler that built this test's own programs");
     for (placement, count) in PLACEMENTS {

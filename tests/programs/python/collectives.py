@@ -1,0 +1,51 @@
+"""Every method of the package, checked against what its definition says."""
+
+import sys
+
+import wireup
+
+
+def check(group, members):
+    me, size = group.rank, group.size
+    rank = members[me]
+    assert size == len(members)
+    group.barrier()
+    for root in range(0, size, 2):
+        assert group.bcast(b"from %d\0" % rank if me == root else None, root) == b"from %d\0" % members[root]
+    assert group.allgather(bytes(range(rank % 7)) * 3) == [bytes(range(one % 7)) * 3 for one in members]
+    assert group.alltoall([b"%03d>%03d" % (rank, one) for one in members]) == [b"%03d>%03d" % (one, rank) for one in members]
+    assert group.allreduce([rank, -rank]) == [sum(members), -sum(members)]
+    assert group.allreduce([rank], "max") == [max(members)]
+    assert group.allreduce([1 << me], "or") == [(1 << size) - 1]
+    assert abs(group.allreduce([0.5 * rank])[0] - 0.5 * sum(members)) < 1e-9
+    assert group.scan([rank]) == [sum(members[:me + 1])]
+    assert group.exscan([rank]) == ([sum(members[:me])] if me else [rank])
+    assert group.shift(b"%04d" % rank) == b"%04d" % members[me - 1]
+    group.send((me + 1) % size, b"to the right", tag=7)
+    assert group.recv((me - 1) % size, tag=7) == b"to the right"
+
+
+engine = sys.argv[1] if len(sys.argv) > 1 else "auto"
+with wireup.open(engine) as job:
+    world = job.world()
+    ranks = list(range(world.size))
+    check(world, ranks)
+    check(world.split(world.rank % 2), ranks[world.rank % 2::2])
+    check(world.split("all", key=-world.rank), ranks[::-1])
+    nobody = world.split(None if world.rank else 0)
+    assert (nobody is None) == (world.rank > 0)
+    check(world.dup(), ranks)
+    node = job.node()
+    assert job.leaders().rank >= 0 and node.size <= world.size
+    job.put(f"key{world.rank}", "value")
+    job.fence()
+    assert job.get(f"key{world.size - 1}") == "value"
+    for wrong in (lambda: job.get("nobody"), lambda: world.allreduce([1], "add"), lambda: world.send(world.size, b"")):
+        try:
+            wrong()
+        except (KeyError, ValueError, wireup.Error) as error:
+            assert str(error)
+        else:
+            raise AssertionError("it was accepted")
+    world.barrier()
+    print(f"{world.rank} of {world.size}: all right")
