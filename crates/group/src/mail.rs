@@ -13,15 +13,20 @@ pub struct Key {
     pub from: u32,
 }
 
+/// Bytes of messages that wait for their collective (chosen): members are ahead of each other by what they have started and not finished.
+const BYTES_MAX: usize = 256 << 20;
+
 #[derive(Default)]
 pub struct Mail {
     steps: BTreeMap<Key, Vec<u8>>,
+    bytes: usize,
 }
 
 impl Mail {
-    /// `false`: a message of the same step is there already.
+    /// `false`: a message of the same step is there already, or there are too many.
     pub fn put(&mut self, key: Key, payload: Vec<u8>) -> bool {
-        self.steps.insert(key, payload).is_none()
+        self.bytes += payload.len() + size_of::<Key>();
+        self.bytes <= BYTES_MAX && self.steps.insert(key, payload).is_none()
     }
 
     pub fn has(&self, key: &Key) -> bool {
@@ -29,6 +34,26 @@ impl Mail {
     }
 
     pub fn take(&mut self, key: &Key) -> Option<Vec<u8>> {
-        self.steps.remove(key)
+        let payload = self.steps.remove(key)?;
+        self.bytes -= payload.len() + size_of::<Key>();
+        Some(payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn mail_is_limited_and_taken_once() {
+        let key = |step| Key { epoch: 0, step, toward: Side::Left, from: 1 };
+        let mut mail = Mail::default();
+        assert!(mail.put(key(0), vec![1; 9]) && !mail.put(key(0), vec![2]));
+        assert_eq!((mail.has(&key(0)), mail.take(&key(0)).map(|payload| payload.len())), (true, Some(1)));
+        assert_eq!(mail.take(&key(0)), None);
+        let mut mail = Mail::default();
+        assert!(mail.put(key(1), vec![0; BYTES_MAX - 1000]) && !mail.put(key(2), vec![0; 1000]));
+        assert!(mail.take(&key(1)).is_some());
     }
 }
