@@ -97,7 +97,7 @@ typedef struct wu_group_info_t {
     uint32_t connections; /* open connections to other processes, for all groups together */
 } wu_group_info_t;
 
-/* Groups are freed one by one, and by wu_close. A negative colour: the process is in no group, and *group becomes null. */
+/* Groups are freed, and requests are over or freed, before wu_close. A negative colour: the process is in no group, and *group becomes null. */
 int wu_group_world(wu_ctx *ctx, wu_group **group);
 /* The ranks of this node; the ranks with the same number on their nodes, of which those with number 0 are the nodes' leaders. All ranks of
  * the job call these two, which wait for them. */

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use wireup_capi::job::{Gathered, Job, MAX_LEN};
 use wireup_client::requests::Id;
 use wireup_group::Done;
+use wireup_wire::shared::rows::Rows;
 
 /// The longest stuffed run.
 const RUN_LEN_MAX: usize = 254;
@@ -61,6 +62,12 @@ fn combined(reduce: wireup_group::reduce::Reduce, values: &[Vec<u8>]) -> Result<
 
 /// The contents of these ranks, which are in ascending order.
 fn values(job: &mut Job, gathered: &Gathered, ranks: &[u32]) -> Result<Vec<Vec<u8>>, Error> {
+    if let Gathered::Array(array) = gathered {
+        let array = Rows::read(array).map_err(|_| Error::Mismatch)?;
+        let mut wanted = ranks.iter().peekable();
+        let all = (0..).zip(array.values()).filter(|(rank, _)| wanted.next_if_eq(&rank).is_some());
+        return all.map(|(_, value)| value.ok().and_then(unstuffed).ok_or(Error::Mismatch)).collect();
+    }
     let mut contents: Vec<(u32, Option<Vec<u8>>)> = Vec::with_capacity(ranks.len());
     let got = job.values(gathered, ranks, &mut |rank, value| {
         contents.push((rank, unstuffed(value)));

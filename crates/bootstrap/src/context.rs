@@ -267,8 +267,24 @@ impl Context {
 
     /// Does what is possible without waiting.
     pub fn progress(&mut self) {
-        if let Some((network, _)) = &mut self.network {
-            network.progress(0);
+        self.progress_for(0);
+    }
+
+    /// The same, and waits for at most `ms` milliseconds (negative: without limit) if nothing is possible. The server's answers are taken in
+    /// any case: otherwise its descriptor would stay readable, and waits would not wait.
+    fn progress_for(&mut self, ms: c_int) {
+        let Context { job, network, .. } = self;
+        let Some((network, _)) = network else {
+            if let (Ok(server), true) = (job.server(), ms != 0) {
+                server.socket().await_input(ms);
+            }
+            return;
+        };
+        if network.progress(ms)
+            && !job.take_answers()
+            && let Ok(server) = job.server()
+        {
+            network.forget_server(server.socket().fd());
         }
     }
 
@@ -293,10 +309,7 @@ impl Context {
                 return Err(Error::TimedOut);
             }
             let ms = left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX));
-            match &mut self.network {
-                Some((network, _)) => network.progress(ms),
-                None => drop(self.job.server().map(|server| server.socket().await_input(ms))),
-            }
+            self.progress_for(ms);
         }
         self.take(request)
     }

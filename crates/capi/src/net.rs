@@ -269,6 +269,12 @@ impl Epoll {
         checked(unsafe { libc::epoll_ctl(self.0.0, operation, fd, &mut event) }).map(drop)
     }
 
+    /// Watches a descriptor no more.
+    pub fn forget(&self, fd: c_int) {
+        // SAFETY: no memory is passed. If the descriptor is not watched, nothing happens.
+        unsafe { libc::epoll_ctl(self.0.0, libc::EPOLL_CTL_DEL, fd, core::ptr::null_mut()) };
+    }
+
     /// Waits for at most `ms` milliseconds; a negative number means without limit.
     pub fn wait(&self, ms: c_int, events: &mut Vec<Event>) {
         let mut raw = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];

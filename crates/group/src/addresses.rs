@@ -52,12 +52,6 @@ impl Addresses {
         shape.known().count() + self.cached.len()
     }
 
-    /// Takes an address that was learnt in another way.
-    pub fn know(&mut self, member: u32, peer: Peer) {
-        self.cached.insert(member, peer);
-        self.questions.retain(|_, question| question.member != member);
-    }
-
     /// Asks for a member whose address is not known, unless that is asked already.
     pub fn ask(&mut self, context: u64, shape: &Shape, member: u32, waiter: Waiter, out: &mut Vec<Send>) {
         let waiting = self.waiting.entry(member).or_default();

@@ -155,16 +155,6 @@ impl Groups {
         request
     }
 
-    /// Takes the address of a member that was learnt in another way: by a cache, or by the agent.
-    pub fn know(&mut self, of: Context, member: u32, peer: Peer) {
-        if let Some(entry) = self.groups.get_mut(&of)
-            && entry.addresses.get(&entry.group.shape, member).is_none()
-        {
-            entry.addresses.know(member, peer);
-            self.on_located(of, member);
-        }
-    }
-
     /// Sends bytes to a member, which receives them by the tag. Over when they have left.
     pub fn send_tagged(&mut self, to: u32, of: Context, tag: u32, payload: &[u8]) -> Request {
         let request = self.request();

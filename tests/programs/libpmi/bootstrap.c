@@ -3,6 +3,7 @@
 #include "wireup.h"
 #include <poll.h>
 #include <stdint.h>
+#include <time.h>
 
 static wu_ctx *ctx;
 static uint32_t rank, size;
@@ -196,6 +197,18 @@ int main(int argc, char **argv) {
     IS(wu_barrier(rank % 2 ? world : reverse, &other), WU_OK);
     IS(wu_wait(other, -1), WU_OK);
     IS(wu_wait(one, -1), WU_OK);
+    /* A wait sleeps, also while another request is over. */
+    wu_req *over, *never;
+    struct timespec before, after;
+    IS(wu_barrier(world, &over), WU_OK);
+    IS(wu_recv(world, (rank + size - 1) % size, 77, &rank, sizeof rank, NULL, &never), WU_OK);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    IS(wu_wait(never, 300), WU_ERR_TIMEOUT);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    IS((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 < 150, 1);
+    IS(wu_free(never), WU_OK);
+    IS(wu_wait(over, -1), WU_OK);
+
     wu_group *node, *leaders;
     IS(wu_group_node(ctx, &node), WU_OK);
     IS(wu_group_leaders(ctx, &leaders), WU_OK);

@@ -49,8 +49,8 @@ pub struct Network {
     addresses: BTreeMap<u32, Vec<u8>>,
     /// Messages until there is a connection.
     waiting: BTreeMap<u32, Vec<Vec<u8>>>,
-    /// Ranks that are dialled again, how often so far, and when.
-    again: BTreeMap<u32, (u32, u64)>,
+    /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
+    again: BTreeMap<u32, (u32, Option<u64>)>,
     done: BTreeMap<Request, Result<Done, Failure>>,
     forgotten: BTreeSet<Request>,
     events: Vec<Event>,
@@ -104,6 +104,11 @@ impl Network {
         self.epoll.watch(fd, SERVER, false, true)
     }
 
+    /// The server is gone: its descriptor stays readable.
+    pub fn forget_server(&self, fd: c_int) {
+        self.epoll.forget(fd);
+    }
+
     /// How many connections are open.
     pub fn connections(&self) -> usize {
         self.connections.open()
@@ -125,21 +130,24 @@ impl Network {
         self.done.contains_key(&request)
     }
 
-    /// Sends and receives what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing is.
-    pub fn progress(&mut self, ms: c_int) {
+    /// Sends and receives what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing is. Returns whether the
+    /// server's descriptor is readable.
+    pub fn progress(&mut self, ms: c_int) -> bool {
+        let mut is_served = false;
         self.pump();
         let mut events = core::mem::take(&mut self.events);
         self.epoll.wait(self.limit(ms), &mut events);
         for event in &events {
             match event.token {
                 LISTENING => self.accept(),
-                SERVER => {}
+                SERVER => is_served = true,
                 number => self.on_event(number, *event),
             }
         }
         self.events = events;
         self.dial_again();
         self.pump();
+        is_served
     }
 
     /// Carries out what the groups want.
@@ -180,8 +188,8 @@ impl Network {
 
     /// Not longer than until the next dial.
     fn limit(&self, ms: c_int) -> c_int {
-        let Some(due) = self.again.values().map(|(_, at)| *at).min() else { return ms };
-        let left = due.saturating_sub(net::now_ms()) as c_int;
+        let Some(due) = self.again.values().filter_map(|(_, at)| *at).min() else { return ms };
+        let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);
         if ms < 0 { left } else { ms.min(left) }
     }
 
@@ -224,10 +232,11 @@ impl Network {
 
     fn dial_again(&mut self) {
         let now = net::now_ms();
-        let due: Vec<u32> = self.again.iter().filter(|(_, (_, at))| *at <= now).map(|(to, _)| *to).collect();
+        let due: Vec<u32> =
+            self.again.iter().filter(|(_, (_, at))| at.is_some_and(|at| at <= now)).map(|(to, _)| *to).collect();
         for to in due {
             let Some((count, at)) = self.again.get_mut(&to) else { continue };
-            *at = u64::MAX;
+            *at = None;
             let is_enough = *count > DIALS_MAX;
             if self.connections.route(to) != Route::Dial {
                 self.again.remove(&to);
@@ -363,8 +372,8 @@ impl Network {
             return self.on_lost(peer);
         }
         // Refused: the other end dials this one. It is given time for that.
-        let entry = self.again.entry(peer).or_insert((0, 0));
-        *entry = (entry.0 + 1, net::now_ms() + PAUSE_MS);
+        let (count, at) = self.again.entry(peer).or_default();
+        (*count, *at) = (*count + 1, Some(net::now_ms() + PAUSE_MS));
     }
 }
 

@@ -25,7 +25,9 @@ fn networks(size: u32) -> Vec<Network> {
 fn run(all: &mut [Network], me: usize, request: Request) -> Result<Done, Failure> {
     let until = net::now_ms() + 30_000;
     loop {
-        all.iter_mut().for_each(|one| one.progress(0));
+        for one in all.iter_mut() {
+            one.progress(0);
+        }
         if let Some(done) = all[me].take_done(request) {
             return done;
         }
@@ -130,4 +132,14 @@ fn strangers_are_dropped_and_do_not_disturb_ranks() {
     gather(&mut all, WORLD, &[0, 1]);
     let unproved = all[0].links.values().filter(|link| link.is_stranger()).count();
     assert!(unproved <= UNPROVED_MAX, "{unproved}");
+}
+
+#[test]
+fn a_rank_that_is_dialled_again_does_not_make_others_wait() {
+    let mut all = networks(2);
+    for at in [None, Some(0), Some(u64::MAX)] {
+        all[0].again.insert(7, (1, at));
+        assert!((0..=5).contains(&all[0].limit(5)), "{at:?}");
+        assert!(at.is_none() || all[0].limit(-1) >= 0);
+    }
 }

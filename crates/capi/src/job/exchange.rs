@@ -65,6 +65,12 @@ impl Job {
         }
     }
 
+    /// Takes the answers that have arrived; `false`: the server is gone.
+    pub fn take_answers(&mut self) -> bool {
+        self.advance(false, &|_| false);
+        self.with.server().is_ok_and(|server| !server.link.is_broken())
+    }
+
     /// Waits until nothing is outstanding.
     pub fn finish_all(&mut self) {
         self.advance(true, &|job| job.collectives.are_over());
