@@ -14,8 +14,9 @@
  * the call; those that are written must stay until the end.
  *
  * Engines. The collectives of the whole job are exchanged by its server where that is wireup (WU_ENGINE_AGENTS): they go on while ranks
- * compute. Everything else is exchanged by the ranks (WU_ENGINE_PEERS): over TCP, encrypted, each connection made when it is first needed,
- * and only while the ranks are in functions of this library. The first call that needs connections waits for all ranks of the job.
+ * compute. Everything else is exchanged by the ranks (WU_ENGINE_PEERS): over TCP or datagrams, encrypted, each connection made when it is
+ * first needed, and only while the ranks are in functions of this library. The first call that needs connections waits for all ranks of the
+ * job, unless it was started with --instant-on.
  *
  * Threads and forks. A context is used by one thread at a time; contexts of different threads are independent. The library starts no
  * threads and installs no signal handlers. In a child that is forked after wu_open every function returns WU_ERR_STATE, and wu_close frees
@@ -58,21 +59,34 @@ typedef struct wu_req wu_req;
 #define WU_ENGINE_AGENTS 1
 #define WU_ENGINE_PEERS 2
 
-/* How ranks find each other before they connect: by an allgather of addresses, in which each node gets those of all ranks; by PMIX_Ring,
- * in which each rank gets those of two others, and more messages among ranks. */
+/* How ranks find each other before they connect: from the server in a job with --instant-on over TCP (automatic); else by an allgather of
+ * addresses, in which each node gets those of all ranks; by PMIX_Ring, in which each rank gets those of two others, and more messages among
+ * ranks. */
 #define WU_START_AUTO 0
 #define WU_START_ALLGATHER 1
 #define WU_START_RING 2
 
+/* What ranks exchange messages over. All ranks choose the same; otherwise the first call that needs connections fails with WU_ERR_MISMATCH,
+ * or with WU_ERR_PEER_LOST where another rank has failed so. (With --instant-on it is not noticed: such ranks exchange no addresses.)
+ * TCP (the default): a connection and a descriptor for each peer. The end of a process is noticed at once.
+ * UDP: one descriptor for all peers; lost datagrams are sent again. The end of a process is noticed when its host answers that the port is
+ * closed, within seconds. A rank that does not answer is never taken for lost: it may compute. So if a host or the network fails, or a
+ * firewall drops those answers, calls wait until the job is ended. wu_close waits until other ranks have taken what was sent to them. */
+#define WU_TRANSPORT_AUTO 0
+#define WU_TRANSPORT_TCP 1
+#define WU_TRANSPORT_UDP 2
+
 /* Bits of field_mask: the fields that the caller has set. */
 #define WU_OPEN_ENGINE 1
 #define WU_OPEN_START 2
+#define WU_OPEN_TRANSPORT 4
 
 typedef struct wu_open_params {
     size_t struct_size; /* sizeof(wu_open_params) */
     uint64_t field_mask;
     int engine; /* of wu_group_world */
     int start;
+    int transport;
 } wu_open_params;
 
 /* Joins the job; params may be null. There is one context at a time in a process, and under a launcher one in its life: a process leaves its
@@ -84,6 +98,14 @@ uint32_t wu_version(void);
 /* A text about the last failure, valid until the next call; the rank of the last WU_ERR_PEER_LOST. */
 const char *wu_error(wu_ctx *ctx);
 int64_t wu_lost_rank(wu_ctx *ctx);
+
+/* Jobs started with --instant-on: each rank has a TCP socket that listened before it started, so a connect to it succeeds before its main.
+ * Such jobs need no exchange of addresses, and the library uses these sockets for its own connections. With WU_START_ALLGATHER or
+ * WU_START_RING in wu_open, on all ranks, the library leaves them to the program: wu_listen_fd returns this rank's socket (non-blocking
+ * only if the program makes it so), else -1. wu_listen_address writes the struct sockaddr of a rank's socket without any message between
+ * nodes; *len is the room, then the length. WU_ERR_NOT_FOUND: the job has no such sockets, or no such rank. */
+int wu_listen_fd(wu_ctx *ctx);
+int wu_listen_address(wu_ctx *ctx, uint32_t rank, void *address, uint32_t *len);
 
 /* A descriptor that is readable when wu_progress has something to do, or -1. The first use of connections changes it. */
 int wu_fd(wu_ctx *ctx);
@@ -156,6 +178,20 @@ int wu_free(wu_req *req);
 int wu_put(wu_ctx *ctx, const char *key, const char *value);
 int wu_fence(wu_ctx *ctx);
 int wu_get(wu_ctx *ctx, const char *key, char *value, size_t room);
+
+/* For measurements: what this process has done as one of WU_ENGINE_PEERS since wu_open, and what it holds now. Messages and bytes are those
+ * of groups, before encryption; what makes and proves connections is not counted. */
+typedef struct wu_counts_t {
+    size_t struct_size; /* sizeof(wu_counts_t), set by the caller */
+    uint64_t messages;  /* sent */
+    uint64_t bytes;     /* of them */
+    uint64_t rounds;    /* waits for messages of others, one behind the other in each collective and in each search for an address */
+    uint64_t questions; /* messages that asked for an address */
+    uint64_t connections;
+    uint64_t addresses;   /* of how many other ranks the address is known */
+    uint64_t address_len; /* bytes of this process's own */
+} wu_counts_t;
+int wu_counts(wu_ctx *ctx, wu_counts_t *counts);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 17] = [
+const PROGRAMS: [&str; 20] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -13,6 +13,9 @@ const PROGRAMS: [&str; 17] = [
     "shells",
     "tcp_pingpong",
     "startup",
+    "groups",
+    "from_exec",
+    "first_use",
     "pmix_exchange",
     "pmi2_allgather",
     "ucx_init",
@@ -23,7 +26,7 @@ const PROGRAMS: [&str; 17] = [
     ARE_LOADED[1],
 ];
 /// These load a library at run time, so they cannot be static.
-const LOAD_A_LIBRARY: [&str; 4] = ["startup", "pmix_exchange", "pmi2_allgather", "ucx_init"];
+const LOAD_A_LIBRARY: [&str; 6] = ["startup", "groups", "first_use", "pmix_exchange", "pmi2_allgather", "ucx_init"];
 /// These are loaded into other programs.
 const ARE_LOADED: [&str; 2] = ["mpi_shim", "prun_shim"];
 /// The compiler for both kinds, if `CC` can only make static programs.

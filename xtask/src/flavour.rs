@@ -37,8 +37,19 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 10] =
-    ["sessions", "hello", "initfin", "ring", "allreduce", "abort", "earlyexit", "noinit", "onesided", "locality"];
+const MPI: [&str; 11] = [
+    "sessions",
+    "hello",
+    "initfin",
+    "ring",
+    "allreduce",
+    "abort",
+    "earlyexit",
+    "noinit",
+    "onesided",
+    "locality",
+    "firstuse",
+];
 const PMIX: [&str; 10] =
     ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask"];
 
@@ -102,6 +113,7 @@ impl Flavour {
                 "threads",
                 "bootstrap",
                 "lost",
+                "instant",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere", "ranks"],

@@ -42,7 +42,8 @@ struct slot {
     uint64_t ready_ns;                    // everything is done but the wait and the gets after it
     uint64_t end_ns;                      // all values have been read
     uint64_t start_cpu_ns;                // thread CPU time of the starting call
-    uint64_t unused[7];
+    // Of groups.c: what was sent to other ranks in the step (before the first one: since the start), and what is held now.
+    uint64_t messages, bytes, rounds, questions, connections, addresses, address_len;
 };
 
 static struct board *board;

@@ -14,6 +14,7 @@
 // The numbers are those in `src/startup/scheme.rs`.
 enum operation {
     LEAVE, WORK, TEXT_FENCE, FENCE, IFENCE, ALLGATHER_COPY, ALLGATHER, IALLGATHER_COPY, IALLGATHER, RING,
+    FENCE_ALONE,
 };
 enum work_kind { NO_WORK, SLEEP, SPIN };
 enum { VALUE_ROOM = 1088, KEY_ROOM = 64, SPIN_TURNS = 20000 };
@@ -154,6 +155,11 @@ static void do_once(void) {
         break;
     case FENCE:
         must(lib.PMI2_KVS_Put(key, value), "PMI2_KVS_Put");
+        starting();
+        must(lib.PMI2_KVS_Fence(), "PMI2_KVS_Fence");
+        started();
+        break;
+    case FENCE_ALONE:
         starting();
         must(lib.PMI2_KVS_Fence(), "PMI2_KVS_Fence");
         started();

@@ -8,6 +8,8 @@ pub enum BenchError {
     Io { what: String, source: io::Error },
     #[error("{library} was not found beside {}, nor in ../lib from there: see --library; to build it: cargo xtask libraries", .wireup.display())]
     NoLibrary { library: &'static str, wireup: PathBuf },
+    #[error("what was sent differs from the formula: {0}")]
+    Formula(String),
 }
 
 /// For `map_err`: adds what was tried.

@@ -3,7 +3,7 @@ use std::ffi::OsString;
 
 use wireup_flags::{Command, Error, Line, Value, Words};
 
-use crate::{launch_flags, links, modex, startup};
+use crate::{launch_flags, links, modex, s4, startup, steps};
 
 /// The line of `wireup bench`, up to the name of the benchmark.
 const BENCH: Command = Command {
@@ -13,6 +13,8 @@ const BENCH: Command = Command {
   wireup bench launch|start|jobs        launchers side by side
   wireup bench exchange|init|overlap    startup exchanges
   wireup bench modex                    the start of PMIx ranks
+  wireup bench s4                       the start of processes until all are connected
+  wireup bench steps                    its phases, by the steps that made it faster
   wireup bench p2p|coll                 links between agents
 
 wireup help bench BENCHMARK lists the flags of one.
@@ -23,8 +25,15 @@ wireup help bench BENCHMARK lists the flags of one.
 };
 
 /// All tables of flags.
-pub const COMMANDS: [&Command; 5] =
-    [&BENCH, &launch_flags::COMMAND, &startup::COMMAND, &modex::COMMAND, &links::COMMAND];
+pub const COMMANDS: [&Command; 7] = [
+    &BENCH,
+    &launch_flags::COMMAND,
+    &startup::COMMAND,
+    &modex::COMMAND,
+    &s4::COMMAND,
+    &steps::COMMAND,
+    &links::COMMAND,
+];
 
 #[derive(Clone, Copy)]
 enum Benchmark {
@@ -32,9 +41,11 @@ enum Benchmark {
     Startup(startup::Benchmark),
     Links(links::Benchmark),
     Modex,
+    S4,
+    Steps,
 }
 
-const BENCHMARKS: [(&str, Benchmark); 9] = [
+const BENCHMARKS: [(&str, Benchmark); 11] = [
     ("launch", Benchmark::Launch(launch_flags::Benchmark::Launch)),
     ("start", Benchmark::Launch(launch_flags::Benchmark::Start)),
     ("jobs", Benchmark::Launch(launch_flags::Benchmark::Jobs)),
@@ -42,6 +53,8 @@ const BENCHMARKS: [(&str, Benchmark); 9] = [
     ("init", Benchmark::Startup(startup::Benchmark::Init)),
     ("overlap", Benchmark::Startup(startup::Benchmark::Overlap)),
     ("modex", Benchmark::Modex),
+    ("s4", Benchmark::S4),
+    ("steps", Benchmark::Steps),
     ("p2p", Benchmark::Links(links::Benchmark::P2p)),
     ("coll", Benchmark::Links(links::Benchmark::Coll)),
 ];
@@ -52,6 +65,8 @@ pub enum Wish {
     Startup(Box<startup::Flags>),
     Links(Box<links::Flags>),
     Modex(Box<modex::Flags>),
+    S4(Box<s4::Flags>),
+    Steps(Box<steps::Flags>),
     Help(String),
 }
 
@@ -66,6 +81,8 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, Error> {
         Benchmark::Startup(_) => startup::COMMAND,
         Benchmark::Links(_) => links::COMMAND,
         Benchmark::Modex => modex::COMMAND,
+        Benchmark::S4 => s4::COMMAND,
+        Benchmark::Steps => steps::COMMAND,
     };
     let Some(line) = command.parse(words)? else { return Ok(Wish::Help(command.help())) };
     read(benchmark, &line)
@@ -77,5 +94,7 @@ fn read(benchmark: Benchmark, line: &Line) -> Result<Wish, Error> {
         Benchmark::Startup(which) => Wish::Startup(Box::new(startup::read(which, line)?)),
         Benchmark::Links(which) => Wish::Links(Box::new(links::read(which, line)?)),
         Benchmark::Modex => Wish::Modex(Box::new(modex::read(line)?)),
+        Benchmark::S4 => Wish::S4(Box::new(s4::read(line)?)),
+        Benchmark::Steps => Wish::Steps(Box::new(steps::read(line)?)),
     })
 }

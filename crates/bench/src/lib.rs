@@ -5,7 +5,8 @@
 //! `verdict` judge; `table` and `files` show the results, `launch_figures` and `bars` draw them. `docs/explanation/benchmarks.md` explains how each number is made. `in_session`
 //! has the cases for which a session is running (`running_session`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
 //! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents,
-//! `modex` the start of PMIx ranks.
+//! `modex` the start of PMIx ranks, `s4` the start of processes until all are connected, `steps`
+//! the phases of such a start.
 #![forbid(unsafe_code)]
 
 mod bars;
@@ -40,12 +41,14 @@ mod programs;
 mod prun;
 mod published;
 mod running_session;
+mod s4;
 mod sample;
 mod setup;
 mod soak;
 mod stamps;
 mod startup;
 mod stats;
+mod steps;
 mod stream;
 mod summary;
 mod table;
@@ -73,12 +76,18 @@ pub fn main(args: Vec<OsString>) -> u8 {
     // Benchmarks start this program again for a part of their work.
     match args.split_first() {
         Some((word, args)) if word == links::process::WORD => return links::process::main(args),
+        Some((word, args)) if word == s4::launcher::WORD => return s4::launcher::main(args),
+        Some((word, _)) if word == s4::process::WORD => return s4::process::main(),
+        Some((word, _)) if word == s4::daemon::WORD => return s4::daemon::main(),
+        Some((word, args)) if word == steps::rank::WORD => return steps::rank::main(args),
         Some((word, args)) if word == startup::slow_shell::WORD => return startup::slow_shell::main(args),
         _ => {}
     }
     let (strict, result) = match flags::parse(args) {
         Ok(Wish::Launch(flags)) => (flags.strict, launch::launch(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Modex(flags)) => (false, modex::run(&flags).map_err(|e| e.to_string())),
+        Ok(Wish::S4(flags)) => (flags.strict, s4::run(&flags).map_err(|e| e.to_string())),
+        Ok(Wish::Steps(flags)) => (false, steps::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Links(flags)) => (flags.strict, links::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Startup(flags)) => (flags.strict, startup::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Help(text)) => {
@@ -93,7 +102,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
     match result {
         Ok(summary) if summary.interrupted => EXIT_INTERRUPTED,
         Ok(summary) if !summary.has_measured => {
-            eprintln!("wireup bench: nothing was measured; the lines above say why");
+            eprintln!("wireup bench: a case has measured nothing; the lines above say why");
             EXIT_OWN_FAILURE
         }
         Ok(summary) if strict && summary.missed > 0 => EXIT_MISSED,

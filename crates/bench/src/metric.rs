@@ -71,6 +71,33 @@ pub enum Metric {
     JobRate,
     /// Jobs that did not end.
     Hung,
+    /// From rank 0's exec to the end of its first use of the job (seconds).
+    FromExec,
+    /// From the first rank's `main` to the end of the last rank's first use of the job (seconds).
+    FromMain,
+    /// From the farthest rank's `main` to the end of rank 0's first use of the job (seconds).
+    AfterMain,
+    /// Waits for messages of others, one behind the other: the rank with the most.
+    Rounds,
+    /// Messages that a rank has sent to others: the rank with the most.
+    Messages,
+    /// The same of all ranks together.
+    MessagesAll,
+    /// The bytes of these messages: the rank with the most, all ranks.
+    Sent,
+    SentAll,
+    /// Messages that asked for an address: the rank with the most.
+    Questions,
+    /// Open connections to other ranks: the rank with the most, all ranks.
+    Connections,
+    ConnectionsAll,
+    /// Ranks whose address a rank holds: the rank with the most.
+    Addresses,
+    /// Addresses on a node: held by its ranks, and different ones among them.
+    NodeAddresses,
+    NodeDifferent,
+    /// Ranks whose counts are not those of the simulator.
+    Disagreeing,
 }
 
 impl Metric {
@@ -113,6 +140,21 @@ impl Metric {
             Metric::FramesIn => "frames-in",
             Metric::JobRate => "job-rate",
             Metric::Hung => "hung",
+            Metric::FromExec => "from-exec",
+            Metric::FromMain => "from-main",
+            Metric::AfterMain => "after-main",
+            Metric::Rounds => "rounds",
+            Metric::Messages => "messages",
+            Metric::MessagesAll => "messages-all",
+            Metric::Sent => "sent",
+            Metric::SentAll => "sent-all",
+            Metric::Questions => "questions",
+            Metric::Connections => "connections",
+            Metric::ConnectionsAll => "connections-all",
+            Metric::Addresses => "addresses",
+            Metric::NodeAddresses => "node-addresses",
+            Metric::NodeDifferent => "node-different",
+            Metric::Disagreeing => "disagreeing",
         }
     }
 
@@ -122,6 +164,10 @@ impl Metric {
             Metric::ClientMemory | Metric::SharedMemory | Metric::InPerValue | Metric::InPerValueMean => Unit::Bytes,
             Metric::UpInPerValue | Metric::DownInPerValue | Metric::DirectInPerValue => Unit::Bytes,
             Metric::FramesIn | Metric::Hung => Unit::Count,
+            Metric::Sent | Metric::SentAll => Unit::Bytes,
+            Metric::Rounds | Metric::Messages | Metric::MessagesAll | Metric::Questions => Unit::Count,
+            Metric::Connections | Metric::ConnectionsAll | Metric::Addresses => Unit::Count,
+            Metric::NodeAddresses | Metric::NodeDifferent | Metric::Disagreeing => Unit::Count,
             Metric::JobRate => Unit::PerSecond,
             Metric::Overlap => Unit::Share,
             _ => Unit::Seconds,

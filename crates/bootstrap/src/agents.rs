@@ -9,8 +9,11 @@ use alloc::vec::Vec;
 use wireup_capi::job::{Gathered, Job, MAX_LEN};
 use wireup_client::requests::Id;
 use wireup_group::Done;
+use wireup_group::algorithms::Wanted;
 use wireup_wire::shared::rows::Rows;
 
+/// A key and a colour, stuffed.
+const SPLIT_LEN_MAX: usize = 8 + 1 + 255 + 2;
 /// The longest stuffed run.
 const RUN_LEN_MAX: usize = 254;
 
@@ -27,6 +30,37 @@ pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
     };
     let stuffed_max = len_max + len_max / RUN_LEN_MAX + 1;
     (stuffed_max <= MAX_LEN).then(|| job.start_allgather(&stuffed(own), stuffed_max, false))
+}
+
+/// Starts to tell all ranks what group this one wants to be in.
+pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
+    let mut own = wanted.key.to_le_bytes().to_vec();
+    if let Some(colour) = &wanted.colour {
+        own.push(1);
+        own.extend_from_slice(colour);
+    }
+    job.start_allgather(&stuffed(&own), SPLIT_LEN_MAX, false)
+}
+
+/// The ranks of this one's group, in its order; none if it wants no group. Waits until all ranks have told.
+pub fn finish_split(job: &mut Job, id: Id, wanted: &Wanted) -> Result<Vec<u32>, Error> {
+    let gathered = job.collect(id).map_err(Error::Server)?;
+    let all = values(job, &gathered, &all(job.size))?;
+    members(&all, wanted).ok_or(Error::Mismatch)
+}
+
+/// `None`: a rank has told something else.
+fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
+    let Some(own) = &wanted.colour else { return Some(Vec::new()) };
+    let mut members = Vec::new();
+    for (rank, value) in (0..).zip(all) {
+        let (key, colour) = value.split_first_chunk()?;
+        if colour.split_first().is_some_and(|(_, colour)| colour == own) {
+            members.push((i64::from_le_bytes(*key), rank));
+        }
+    }
+    members.sort_unstable();
+    Some(members.into_iter().map(|(_, rank)| rank).collect())
 }
 
 /// Finishes an operation; waits until it is over.
@@ -114,6 +148,27 @@ fn unstuffed(mut value: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use std::vec;
+
+    #[test]
+    fn members_are_those_of_the_same_colour_by_key_then_by_rank() {
+        let wanted = |colour: Option<&[u8]>, key: i64| Wanted { colour: colour.map(<[u8]>::to_vec), key };
+        let told = |wanted: &Wanted| {
+            let mut value = wanted.key.to_le_bytes().to_vec();
+            wanted.colour.iter().for_each(|colour| value.extend([&[1], &colour[..]].concat()));
+            value
+        };
+        let all = [
+            wanted(Some(b"a"), 5),
+            wanted(Some(b"b"), 0),
+            wanted(None, 0),
+            wanted(Some(b"a"), -5),
+            wanted(Some(b"a"), 5),
+        ];
+        let values: Vec<Vec<u8>> = all.iter().map(told).collect();
+        let of = |rank: usize| members(&values, &all[rank]);
+        assert_eq!((of(0), of(1), of(2)), (Some(vec![3, 0, 4]), Some(vec![1]), Some(vec![])));
+        assert_eq!(members(&[vec![1; 7]], &all[0]), None);
+    }
 
     #[test]
     fn contents_survive_without_zero_bytes() {

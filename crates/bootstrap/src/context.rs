@@ -1,20 +1,23 @@
 //! A process's place in its job, its groups, and what it has started.
 
 use crate::agents;
-use crate::network::Network;
-use crate::start::{self, Start};
+use crate::network::{Network, Transport};
+use crate::start::{self, Phases, Start};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_int;
+use core::net::SocketAddr;
 use wireup_capi::clique::node;
 use wireup_capi::codes::Code;
-use wireup_capi::job::Job;
+use wireup_capi::job::{Endpoints, Job};
 use wireup_capi::net::{host_number, now_ms};
 use wireup_client::requests::Id;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
 use wireup_group::reduce::Reduce;
 use wireup_group::{Algorithm, Done, Failure};
 use wireup_wire::pmi::Request as PmiRequest;
+use wireup_wire::rank_address;
 
 /// Why a call has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +61,23 @@ enum Place {
     Peers(wireup_group::Context),
 }
 
+/// What this process has done in the network of ranks, and what it holds. The messages are those of groups; what makes and proves
+/// connections is not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    pub messages: u64,
+    /// Before encryption.
+    pub bytes: u64,
+    /// Waits for messages of others, one behind the other in each collective and in each search for an address.
+    pub rounds: u64,
+    /// Messages that asked for an address.
+    pub questions: u64,
+    pub connections: usize,
+    pub addresses: usize,
+    /// Bytes of this process's own address.
+    pub address_len: usize,
+}
+
 /// A collective. Every member of a group starts the same ones in the same order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
@@ -87,10 +107,21 @@ pub enum Operation {
     Shift(Vec<u8>),
 }
 
+/// What a request of the server ends with.
+#[derive(Debug)]
+pub enum Then {
+    Finish(Operation),
+    /// The whole job is divided: the group's number in that of all.
+    Divide {
+        wanted: Wanted,
+        of: (wireup_group::Context, u32),
+    },
+}
+
 /// Something that was started. Its result is taken once.
 #[derive(Debug)]
 pub enum Request {
-    Server { id: Id, operation: Box<Operation> },
+    Server { id: Id, then: Box<Then> },
     Peers(wireup_group::Request),
 }
 
@@ -98,8 +129,12 @@ pub struct Context {
     job: Job,
     engine: Engine,
     start: Start,
+    /// Where all ranks listen, if the server knows; asked once.
+    book: Option<Option<Arc<Endpoints>>>,
+    transport: Transport,
     /// The connections between ranks, and the group of all.
     network: Option<(Network, wireup_group::Context)>,
+    phases: Phases,
 }
 
 impl Context {
@@ -107,9 +142,11 @@ impl Context {
     ///
     /// # Errors
     /// With [`Engine::Peers`], the connections could not be made.
-    pub fn new(job: Job, engine: Option<Engine>, start: Start) -> Result<Context, Error> {
+    pub fn new(job: Job, engine: Option<Engine>, start: Start, transport: Transport) -> Result<Context, Error> {
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
-        let mut context = Context { engine: engine.unwrap_or(best), start, job, network: None };
+        let engine = engine.unwrap_or(best);
+        let mut context =
+            Context { engine, start, transport, job, book: None, network: None, phases: Phases::default() };
         if context.engine == Engine::Peers {
             context.network()?;
         }
@@ -135,6 +172,25 @@ impl Context {
         self.network.as_ref().map_or(0, |(network, _)| network.connections())
     }
 
+    pub fn counts(&self) -> Counts {
+        let Some((network, _)) = &self.network else { return Counts::default() };
+        let (sent, done) = (network.sent(), network.groups.counts());
+        Counts {
+            messages: sent.messages,
+            bytes: sent.bytes,
+            rounds: done.rounds,
+            questions: done.questions,
+            connections: network.connections(),
+            addresses: network.addresses(),
+            address_len: network.own_address().len(),
+        }
+    }
+
+    /// How long the network of ranks took to make; 0 without one.
+    pub fn phases(&self) -> Phases {
+        self.phases
+    }
+
     /// A descriptor that is readable when [`Context::progress`] has something to do; none without a server. The first group that is split
     /// off changes it.
     pub fn fd(&mut self) -> Option<c_int> {
@@ -147,9 +203,37 @@ impl Context {
     /// The network of ranks. The first call waits for all ranks.
     fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
         if self.network.is_none() {
-            self.network = Some(start::network(&mut self.job, self.start)?);
+            // The server's sockets are those of TCP.
+            let is_known = self.start == Start::Instant && self.transport == Transport::Tcp;
+            let book = if is_known { self.book()? } else { None };
+            let (network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
+            (self.network, self.phases) = (Some((network, world)), phases);
         }
         self.network.as_mut().ok_or(Error::Mismatch)
+    }
+
+    /// Where all ranks listen, if the server has given them sockets; waits until those of all nodes are bound.
+    fn book(&mut self) -> Result<Option<Arc<Endpoints>>, Error> {
+        if let Some(book) = &self.book {
+            return Ok(book.clone());
+        }
+        let book = self.job.endpoints().map_err(Error::Server)?.map(Arc::new);
+        Ok(self.book.insert(book).clone())
+    }
+
+    /// The socket that the server has given this rank; `None`: it has given none, or the network uses it.
+    pub fn listening(&mut self) -> Result<Option<c_int>, Error> {
+        let is_free = self.start != Start::Instant || self.transport != Transport::Tcp;
+        Ok(self.book()?.filter(|_| is_free).map(|book| book.listening))
+    }
+
+    /// Where a rank's socket of the server listens, best first; `None`: the server has given none, or there is no such rank.
+    pub fn listens_at(&mut self, rank: u32) -> Result<Option<Vec<SocketAddr>>, Error> {
+        let own = self.job.rank;
+        let Some(book) = self.book()? else { return Ok(None) };
+        let host = book.address(own).as_deref().and_then(rank_address::host);
+        let address = book.address(rank).zip(host);
+        Ok(address.map(|(address, host)| rank_address::candidates(&address, host)))
     }
 
     fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {
@@ -169,7 +253,7 @@ impl Context {
         if group.place == Place::Job
             && let Some(id) = agents::start(&mut self.job, &operation)
         {
-            return Ok(Request::Server { id, operation: Box::new(operation) });
+            return Ok(Request::Server { id, then: Box::new(Then::Finish(operation)) });
         }
         let (network, context) = self.peers(group)?;
         let algorithm: Box<dyn Algorithm> = match operation {
@@ -188,7 +272,14 @@ impl Context {
 
     /// Divides a group.
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
+        let is_by_server = group.place == Place::Job;
         let (network, context) = self.peers(group)?;
+        if is_by_server && network.has_book() {
+            // One exchange by the server tells every rank who is in its group.
+            let of = (context, network.groups.reserve(context).map_err(Error::Group)?);
+            let id = agents::start_split(&mut self.job, &wanted);
+            return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
+        }
         let request = network.groups.split(context, wanted);
         network.pump();
         Ok(Request::Peers(request))
@@ -196,6 +287,10 @@ impl Context {
 
     /// The ranks of this process's node. All ranks must call it, and it waits for them.
     pub fn node(&mut self) -> Result<Group, Error> {
+        let rank = self.job.rank;
+        if let Some(group) = self.part(|book| book.beside(rank))? {
+            return Ok(group);
+        }
         let colour = self.node_name()?;
         let world = self.world();
         self.divided(world, Wanted { colour: Some(colour), key: 0 })
@@ -204,11 +299,27 @@ impl Context {
     /// The ranks with the same number on their nodes: those with number 0 are their nodes' leaders. All ranks must call it, and it waits
     /// for them.
     pub fn leaders(&mut self) -> Result<Group, Error> {
+        let rank = self.job.rank;
+        if let Some(group) = self.part(|book| book.across(rank))? {
+            return Ok(group);
+        }
         let node = self.node()?;
         let world = self.world();
         let leaders = self.divided(world, Wanted { colour: Some(node.rank.to_be_bytes().into()), key: 0 });
         self.free(node);
         leaders
+    }
+
+    /// A group of ranks that every member finds by itself; `None`: it cannot.
+    fn part(&mut self, choose: impl FnOnce(&Endpoints) -> Vec<u32>) -> Result<Option<Group>, Error> {
+        let (network, world) = self.network()?;
+        if !network.has_book() {
+            return Ok(None);
+        }
+        let of = (*world, network.groups.reserve(*world).map_err(Error::Group)?);
+        let context = network.part(of, choose);
+        network.pump();
+        self.group(&Done::Group(context)).ok_or(Error::Mismatch).map(Some)
     }
 
     /// The same on the ranks of a node, and nowhere else.
@@ -322,7 +433,16 @@ impl Context {
 
     fn take(&mut self, request: &Request) -> Result<Done, Error> {
         match request {
-            Request::Server { id, operation } => agents::finish(&mut self.job, *id, operation),
+            Request::Server { id, then } => match &**then {
+                Then::Finish(operation) => agents::finish(&mut self.job, *id, operation),
+                Then::Divide { wanted, of } => {
+                    let members = agents::finish_split(&mut self.job, *id, wanted)?;
+                    let (network, _) = self.network.as_mut().ok_or(Error::Mismatch)?;
+                    let context = network.part(*of, |_| members);
+                    network.pump();
+                    Ok(Done::Group(context))
+                }
+            },
             Request::Peers(request) => {
                 let done = self.network.as_mut().and_then(|(network, _)| network.take_done(*request));
                 done.ok_or(Error::Argument)?.map_err(Error::Group)
@@ -343,11 +463,23 @@ impl Context {
         }
     }
 
+    /// Publishes the pairs that the ranks have put. The connections go on meanwhile: another rank may wait, before its own fence, for
+    /// something that this one must send again.
+    pub fn fence(&mut self) -> Result<(), Error> {
+        let id = self.job.start_fence();
+        let request = Request::Server { id, then: Box::new(Then::Finish(Operation::Barrier)) };
+        self.wait(&request, -1).map(drop)
+    }
+
     /// Leaves the job; returns it, for the goodbye to its server.
     pub fn leave(mut self) -> Job {
         /// How long the goodbyes to other ranks may take (ms).
         const GOODBYE_MS_MAX: u64 = 1_000;
         if let Some((network, _)) = &mut self.network {
+            // What the server says is read below; until then its descriptor would stay readable.
+            if let Ok(server) = self.job.server() {
+                network.forget_server(server.socket().fd());
+            }
             network.leave(GOODBYE_MS_MAX);
         }
         self.job.finish_all();

@@ -4,6 +4,7 @@
 //! the first block with node 0.
 
 use crate::ints;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 
@@ -17,6 +18,13 @@ pub fn node(mapping: &[u8], rank: u32) -> Option<u32> {
     own
 }
 
+/// A rank's node, and how many lower ranks that node has.
+pub fn place(mapping: &[u8], rank: u32) -> Option<(u32, u32)> {
+    let (own, mut before) = (node(mapping, rank)?, 0);
+    visit(&blocks(mapping)?, rank, &mut |_, node| before += u32::from(node == own))?;
+    Some((own, before))
+}
+
 /// The ranks on the node of `rank`, in ascending order; `None`: the mapping cannot be read.
 pub fn ranks_beside(mapping: &[u8], rank: u32, size: u32) -> Option<Vec<c_int>> {
     let own = node(mapping, rank)?;
@@ -27,6 +35,20 @@ pub fn ranks_beside(mapping: &[u8], rank: u32, size: u32) -> Option<Vec<c_int>> 
         }
     })?;
     Some(beside)
+}
+
+/// The ranks with the same place on their nodes as `rank`, in ascending order; `None`: the mapping cannot be read.
+pub fn ranks_across(mapping: &[u8], rank: u32, size: u32) -> Option<Vec<u32>> {
+    let (_, own) = place(mapping, rank)?;
+    let (mut across, mut counts) = (Vec::new(), BTreeMap::<u32, u32>::new());
+    visit(&blocks(mapping)?, size, &mut |rank, node| {
+        let count = counts.entry(node).or_default();
+        if *count == own {
+            across.push(rank);
+        }
+        *count += 1;
+    })?;
+    Some(across)
 }
 
 /// Passes each of the first `size` ranks to `see`, with its node.
@@ -87,6 +109,14 @@ mod tests {
         assert_eq!(beside(3, 4, b"(vector,(0,1,3),(5,1,1))"), Some([3].into()));
         assert_eq!(beside(2, 3, b"(vector,(0,4000000000,1))"), Some([2].into()));
         assert_eq!((node(b"(vector,(0,1,3),(5,1,1))", 3), node(b"(vector,(0,3,1))", 5)), (Some(5), Some(2)));
+    }
+
+    #[test]
+    fn a_ranks_place_on_its_node_counts_the_lower_ranks_there() {
+        let places = |text: &[u8], size| (0..size).map(|rank| place(text, rank).unwrap()).collect::<Vec<_>>();
+        assert_eq!(places(b"(vector,(0,2,2))", 4), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+        assert_eq!(places(b"(vector,(0,2,1),(0,2,1))", 4), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(ranks_across(b"(vector,(0,2,2))", 3, 5), Some([1, 3].into()));
     }
 
     #[test]

@@ -1,10 +1,16 @@
-//! TCP between the ranks of a job: non-blocking sockets and one epoll instance, behind safe calls.
+//! TCP and UDP between the ranks of a job: non-blocking sockets and one epoll instance, behind safe calls.
+
+mod datagrams;
+mod timer;
 
 use crate::socket::errno;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, size_of};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+pub use datagrams::Datagrams;
+pub use timer::Timer;
 
 /// A failed system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +82,13 @@ impl Raw {
     }
 }
 
+/// An address as the C library has it: a `sockaddr_in` or a `sockaddr_in6`.
+pub fn raw_address(address: &SocketAddr) -> Vec<u8> {
+    let raw = Raw::of(address);
+    // SAFETY: the storage is larger than any address, and all of it was initialised.
+    unsafe { core::slice::from_raw_parts((&raw const raw.storage).cast::<u8>(), raw.len as usize) }.to_vec()
+}
+
 /// The address that a pointer from the C library points to, if it is of a kind that ranks use.
 ///
 /// # Safety
@@ -103,10 +116,19 @@ fn option(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<()> {
     checked(unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) }).map(drop)
 }
 
-fn stream(family: c_int) -> Result<Owned> {
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+fn socket(family: c_int, kind: c_int) -> Result<Owned> {
     // SAFETY: no memory is passed.
-    checked(unsafe { libc::socket(family, kind, 0) }).map(Owned)
+    checked(unsafe { libc::socket(family, kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0) }).map(Owned)
+}
+
+/// The port of a socket that is bound to an address of this family.
+fn bound_port(socket: &Owned, any: &SocketAddr) -> Result<u16> {
+    let mut bound = Raw::of(any);
+    // SAFETY: at most `len` bytes are written, which the storage has.
+    checked(unsafe { libc::getsockname(socket.0, (&raw mut bound.storage).cast(), &mut bound.len) })?;
+    // SAFETY: the kernel has written an address of this family; the port is at the same place in both.
+    let port = unsafe { (&raw const bound.storage).cast::<libc::sockaddr_in>().read().sin_port };
+    Ok(u16::from_be(port))
 }
 
 /// Listens on a free port of all addresses; returns the port.
@@ -125,11 +147,32 @@ pub fn listen() -> Result<(Owned, u16)> {
     Err(failed)
 }
 
+/// The listening socket that this process was started with; it becomes non-blocking, and children do not get it.
+///
+/// # Errors
+/// The number is not that of a listening socket.
+pub fn inherited(fd: c_int) -> Result<Owned> {
+    let (mut listens, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: at most `len` bytes are written, which the number has.
+    checked(unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, (&raw mut listens).cast(), &raw mut len)
+    })?;
+    if listens == 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: no memory is passed.
+    unsafe {
+        checked(libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC))?;
+        checked(libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK))?;
+    }
+    Ok(Owned(fd))
+}
+
 /// Waiting connections. A rank's neighbours in the graph dial within moments: twice as many as the size of a job has bits, and as many again.
 const BACKLOG: c_int = 128;
 
 fn listen_at(family: c_int, any: SocketAddr) -> Result<(Owned, u16)> {
-    let socket = stream(family)?;
+    let socket = socket(family, libc::SOCK_STREAM)?;
     if family == libc::AF_INET6 {
         // IPv4 too.
         option(socket.0, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
@@ -139,12 +182,8 @@ fn listen_at(family: c_int, any: SocketAddr) -> Result<(Owned, u16)> {
     checked(unsafe { libc::bind(socket.0, raw.pointer(), raw.len) })?;
     // SAFETY: no memory is passed.
     checked(unsafe { libc::listen(socket.0, BACKLOG) })?;
-    let mut bound = Raw::of(&any);
-    // SAFETY: at most `len` bytes are written, which the storage has.
-    checked(unsafe { libc::getsockname(socket.0, (&raw mut bound.storage).cast(), &mut bound.len) })?;
-    // SAFETY: the kernel has written an address of this family; the port is at the same place in both.
-    let port = unsafe { (&raw const bound.storage).cast::<libc::sockaddr_in>().read().sin_port };
-    Ok((socket, u16::from_be(port)))
+    let port = bound_port(&socket, &any)?;
+    Ok((socket, port))
 }
 
 /// Takes a connection; `None`: none is waiting.
@@ -170,7 +209,7 @@ pub fn accept(listening: &Owned) -> Result<Option<Owned>> {
 /// # Errors
 /// The attempt failed at once.
 pub fn connect(address: &SocketAddr) -> Result<Owned> {
-    let socket = stream(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+    let socket = socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }, libc::SOCK_STREAM)?;
     let _ = option(socket.0, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
     let raw = Raw::of(address);
     // SAFETY: pointer and length are those of the address.
@@ -344,10 +383,15 @@ pub fn host_number() -> u64 {
 
 /// Milliseconds of a clock that never goes back.
 pub fn now_ms() -> u64 {
+    now_ns() / 1_000_000
+}
+
+/// Nanoseconds of the same clock.
+pub fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` may be written.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]

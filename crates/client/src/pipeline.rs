@@ -164,6 +164,7 @@ fn descriptors(command: Command, fields: &ReplyFields<'_>) -> usize {
     match command {
         _ if !fields.succeeded() => 0,
         Command::Allgather => usize::from(fields.get("place").is_none() | fields.get("new").is_some()),
+        Command::Endpoints => 1,
         Command::KvsMap => match fields.get("ends") {
             None | Some(b"") => 0,
             Some(ends) => ends.split(|byte| *byte == b',').count(),

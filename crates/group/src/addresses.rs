@@ -32,6 +32,8 @@ pub struct Addresses {
     /// By number: the member that is looked for, and how far the one asked was from it.
     questions: BTreeMap<u32, Question>,
     last: u32,
+    /// Messages with questions that this member has sent, since they were taken.
+    asked: u64,
     /// By place.
     waiting: BTreeMap<u32, Vec<Waiter>>,
 }
@@ -62,6 +64,11 @@ impl Addresses {
             self.questions.insert(number, Question { member, distance });
             self.repeat(context, shape, number, out);
         }
+    }
+
+    /// Messages with questions, since the last time.
+    pub fn take_asked(&mut self) -> u64 {
+        core::mem::take(&mut self.asked)
     }
 
     /// Whether messages to this member wait: later ones must not overtake them.
@@ -124,6 +131,7 @@ impl Addresses {
         self.questions.insert(number, Question { member, distance });
         let message = Message { context, kind: Kind::WhereIs { member, question: number }, payload: &[] };
         out.push((rank, message.encode()));
+        self.asked += 1;
     }
 
     /// The known member that is nearest to another one, which may be that itself.

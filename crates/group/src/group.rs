@@ -18,6 +18,8 @@ pub struct Group {
     next_epoch: u32,
     running: BTreeMap<u32, Running>,
     mail: Mail,
+    /// Steps of collectives that wait for messages, since they were taken.
+    rounds: u64,
 }
 
 /// A collective in progress.
@@ -38,7 +40,12 @@ pub struct Over {
 
 impl Group {
     pub fn new(context: u64, shape: Shape) -> Group {
-        Group { context, shape, next_epoch: 0, running: BTreeMap::new(), mail: Mail::default() }
+        Group { context, shape, next_epoch: 0, running: BTreeMap::new(), mail: Mail::default(), rounds: 0 }
+    }
+
+    /// Steps of collectives that wait for messages, since the last time.
+    pub fn take_rounds(&mut self) -> u64 {
+        core::mem::take(&mut self.rounds)
     }
 
     /// Takes the number of the next collective. All members take the same numbers in the same order.
@@ -87,6 +94,7 @@ impl Group {
                 Ok(Progress::Waits) => return None,
                 Ok(Progress::Over) => break None,
                 Ok(Progress::Sends(sends)) => {
+                    self.rounds += u64::from(!running.receives.is_empty());
                     for (link, payload) in sends {
                         let nth = running.count(link, false);
                         let step = nth << 1 | u32::from(link.side == Side::Right);

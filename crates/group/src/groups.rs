@@ -68,6 +68,15 @@ pub enum Output {
     },
 }
 
+/// What a process has done since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Waits for messages of others, one behind the other in each collective and in each search for an address.
+    pub rounds: u64,
+    /// Questions where a member is.
+    pub questions: u64,
+}
+
 pub struct Groups {
     own: Peer,
     groups: BTreeMap<Context, Entry>,
@@ -77,6 +86,7 @@ pub struct Groups {
     gone: VecDeque<Context>,
     lost: BTreeSet<u32>,
     last_request: Request,
+    counts: Counts,
     out: VecDeque<Output>,
 }
 
@@ -87,8 +97,11 @@ struct Entry {
     /// What the callers wait for, by epoch.
     requests: BTreeMap<u32, (Request, Then)>,
     failed: Option<u32>,
-    /// Peers of the shape that were reported.
+    /// Each place is that rank, and the driver finds its address.
+    is_known: bool,
+    /// Peers of the shape that were reported, and how many links it had then.
     learnt: BTreeSet<u32>,
+    learnt_links: usize,
 }
 
 /// What follows when a collective is over.
@@ -111,6 +124,7 @@ impl Groups {
             gone: VecDeque::new(),
             lost: BTreeSet::new(),
             last_request: 0,
+            counts: Counts::default(),
             out: VecDeque::new(),
         }
     }
@@ -120,6 +134,10 @@ impl Groups {
         &self.own
     }
 
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
     /// Makes a group of a process that knows its two neighbours in the ring, and builds its graph.
     pub fn form(&mut self, context: Context, me: u32, size: u32, left: Peer, right: Peer) -> Request {
         let request = self.request();
@@ -127,12 +145,47 @@ impl Groups {
         request
     }
 
+    /// Makes the group of all ranks, whose places are their ranks, for a driver that finds the address of each of them. No message is sent.
+    pub fn form_known(&mut self, context: Context, me: u32, size: u32, find: &dyn Fn(u32) -> Peer) {
+        self.insert(context, Shape::whole(me, size, find));
+        if let Some(entry) = self.groups.get_mut(&context) {
+            entry.is_known = true;
+        }
+        self.take_early(context);
+    }
+
+    /// Makes a group of members of another one, for a driver that finds the address of each of them; `find` is by place in the new group.
+    /// All members of the other group call this with the same number, each for the part that it is in. No message is sent.
+    pub fn form_part(
+        &mut self,
+        (of, number): (Context, u32),
+        (me, size): (u32, u32),
+        find: &dyn Fn(u32) -> Peer,
+    ) -> Context {
+        let context = derived(of, number, find(0).rank);
+        self.insert(context, Shape::whole(me, size, find));
+        self.take_early(context);
+        context
+    }
+
+    /// The number of a group's next collective, for [`Groups::form_part`]. All members call it in the same order as they start collectives.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn reserve(&mut self, of: Context) -> Result<u32, Failure> {
+        let entry = self.groups.get_mut(&of).ok_or(Failure::NoGroup)?;
+        Ok(entry.group.next_epoch())
+    }
+
     /// The same members with a context of their own. No message is sent.
     pub fn duplicate(&mut self, of: Context) -> Result<Context, Failure> {
         let entry = self.groups.get_mut(&of).ok_or(Failure::NoGroup)?;
-        let (shape, epoch) = (entry.group.shape.clone(), entry.group.next_epoch());
+        let (shape, epoch, is_known) = (entry.group.shape.clone(), entry.group.next_epoch(), entry.is_known);
         let context = derived(of, epoch, u32::MAX);
         self.insert(context, shape);
+        if let Some(entry) = self.groups.get_mut(&context) {
+            entry.is_known = is_known;
+        }
         self.take_early(context);
         Ok(context)
     }
@@ -279,7 +332,7 @@ impl Groups {
     /// Does something with a member whose address may have to be found first.
     fn toward(&mut self, of: Context, member: u32, waiter: Waiter) {
         let own = self.own.clone();
-        let Entry { group, addresses, .. } = match self.usable(of, member) {
+        let Entry { group, addresses, is_known, .. } = match self.usable(of, member) {
             Ok(entry) => entry,
             Err(failure) => {
                 let (Waiter::Address(request) | Waiter::Message(request, _)) = waiter;
@@ -287,6 +340,7 @@ impl Groups {
             }
         };
         let shape = &group.shape;
+        let known = is_known.then(|| Peer { rank: member, address: Vec::new() });
         if member == shape.me {
             return match waiter {
                 Waiter::Address(request) => self.done(request, Ok(Done::Peer(own))),
@@ -296,11 +350,8 @@ impl Groups {
                 }
             };
         }
-        match addresses.get(shape, member).filter(|_| !addresses.is_awaited(member)) {
-            Some(peer) => {
-                let peer = peer.clone();
-                self.go_on(peer, waiter);
-            }
+        match addresses.get(shape, member).filter(|_| !addresses.is_awaited(member)).cloned().or(known) {
+            Some(peer) => self.go_on(peer, waiter),
             None => {
                 let mut sends = Vec::new();
                 addresses.ask(of, shape, member, waiter, &mut sends);
@@ -359,7 +410,8 @@ impl Groups {
         let group = Group::new(context, shape);
         let (addresses, tagged) = (Addresses::default(), Tagged::default());
         let (requests, learnt) = (BTreeMap::new(), BTreeSet::new());
-        let entry = Entry { group, addresses, tagged, requests, failed: None, learnt };
+        let entry =
+            Entry { group, addresses, tagged, requests, failed: None, is_known: false, learnt, learnt_links: 0 };
         self.groups.insert(context, entry);
         self.learn(context);
     }
@@ -386,7 +438,10 @@ impl Groups {
 
     /// Reports the peers that a group's shape has and that were not reported.
     fn learn(&mut self, context: Context) {
-        let Some(Entry { group, learnt, failed, .. }) = self.groups.get_mut(&context) else { return };
+        let Some(Entry { group, learnt, learnt_links, failed, .. }) = self.groups.get_mut(&context) else { return };
+        if core::mem::replace(learnt_links, group.shape.links()) == group.shape.links() {
+            return;
+        }
         let new: Vec<Peer> =
             group.shape.known().filter(|(_, peer)| learnt.insert(peer.rank)).map(|(_, peer)| peer.clone()).collect();
         let lost = new.iter().find(|peer| self.lost.contains(&peer.rank)).filter(|_| failed.is_none());
@@ -399,6 +454,7 @@ impl Groups {
     }
 
     fn carry_out(&mut self, context: Context, sends: Vec<Send>, over: Option<Over>) {
+        self.count(context);
         self.learn(context);
         for (to, message) in sends {
             self.send(to, message);
@@ -406,6 +462,13 @@ impl Groups {
         if let Some(over) = over {
             self.on_over(context, over);
         }
+    }
+
+    fn count(&mut self, context: Context) {
+        let Some(Entry { group, addresses, .. }) = self.groups.get_mut(&context) else { return };
+        let asked = addresses.take_asked();
+        self.counts.rounds += group.take_rounds() + asked;
+        self.counts.questions += asked;
     }
 
     fn send(&mut self, to: u32, message: Vec<u8>) {

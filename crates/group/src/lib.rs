@@ -10,7 +10,7 @@
 //! A member of a group of P processes knows `2 log2 P` others, those at distance 1, 2, 4, … on both sides of the ring, and nothing else
 //! grows with P, except the results that a caller asks for. [`Groups`] holds a process's groups; `algorithms` are what a group can do, one
 //! file each. Messages are bytes for a rank; the driver carries them, and keeps the order of those from one rank to
-//! another.
+//! another. [`in_memory`] carries them between the ranks of one process, for tests and simulations.
 //!
 //! Source: S2 (spawnnet, lwgrp), S4's future work (a hypercube in place of a ring).
 #![no_std]
@@ -22,8 +22,10 @@ extern crate std;
 mod addresses;
 pub mod algorithms;
 pub mod connections;
+pub mod datagrams;
 mod group;
 mod groups;
+pub mod in_memory;
 mod mail;
 mod message;
 pub mod reduce;
@@ -34,6 +36,6 @@ mod tagged;
 mod testing;
 
 pub use algorithms::{Algorithm, Outcome, Step};
-pub use groups::{Context, Done, Failure, Groups, Output, Request, WORLD};
-pub use message::Malformed;
+pub use groups::{Context, Counts, Done, Failure, Groups, Output, Request, WORLD};
+pub use message::{Malformed, message_len};
 pub use shape::{Link, Peer, Shape, Side};

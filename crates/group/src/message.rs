@@ -36,6 +36,11 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
+/// The length of a message with this payload.
+pub fn message_len(payload: &[u8]) -> usize {
+    HEADER_LEN + payload.len()
+}
+
 impl Message<'_> {
     pub fn encode(&self) -> Vec<u8> {
         let (kind, a, b) = match self.kind {

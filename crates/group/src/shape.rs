@@ -59,6 +59,16 @@ impl Shape {
         Shape { me, size, left, right }
     }
 
+    /// Of a member that can find all others by itself.
+    pub fn whole(me: u32, size: u32, find: &dyn Fn(u32) -> Peer) -> Shape {
+        let mut shape = Shape { me, size, left: Vec::new(), right: Vec::new() };
+        for power in 0..shape.powers() {
+            let [left, right] = [Link::left(power), Link::right(power)].map(|link| find(shape.place(link)));
+            shape.extend(left, right);
+        }
+        shape
+    }
+
     /// How many distances there are below the size: `ceil(log2 size)`.
     pub fn powers(&self) -> usize {
         powers(self.size)
@@ -69,6 +79,11 @@ impl Shape {
             Side::Left => &self.left[link.power],
             Side::Right => &self.right[link.power],
         }
+    }
+
+    /// How many links are known.
+    pub fn links(&self) -> usize {
+        self.left.len() + self.right.len()
     }
 
     /// The members at the next distance.
@@ -121,6 +136,7 @@ mod tests {
         let mut shape = Shape::new(1, 5, peer(0), peer(2));
         shape.extend(peer(4), peer(3));
         shape.extend(peer(2), peer(0));
+        assert_eq!(Shape::whole(1, 5, &peer), shape);
         for (place, peer) in shape.known() {
             assert_eq!(place, peer.rank);
         }

@@ -1,20 +1,12 @@
 //! All members of a group in one process. Messages of a pair are delivered in their order, those of different pairs in any order.
 
-use crate::{Context, Done, Failure, Groups, Output, Peer, Request, WORLD};
+use crate::in_memory::Ranks;
+use crate::{Context, Done, Failure, Groups, Peer, Request, WORLD};
 use std::boxed::Box;
-use std::collections::BTreeMap;
 use std::vec::Vec;
 
 pub struct Bench {
-    pub members: Vec<Groups>,
-    /// Under way: from, to, message.
-    pub messages: Vec<(u32, u32, Vec<u8>)>,
-    pub results: BTreeMap<(u32, Request), Result<Done, Failure>>,
-    /// By member: whom it has sent to, and how much.
-    pub sent: Vec<BTreeMap<u32, usize>>,
-    pub bytes: usize,
-    known: Vec<BTreeMap<u32, Peer>>,
-    dead: Vec<bool>,
+    pub ranks: Ranks,
     seed: u64,
 }
 
@@ -25,17 +17,7 @@ pub fn peer(rank: u32) -> Peer {
 impl Bench {
     /// Members that know nothing of each other.
     pub fn apart(size: u32, seed: u64) -> Bench {
-        let size_of = size as usize;
-        Bench {
-            members: (0..size).map(|rank| Groups::new(peer(rank))).collect(),
-            messages: Vec::new(),
-            results: BTreeMap::new(),
-            sent: std::vec![BTreeMap::new(); size_of],
-            bytes: 0,
-            known: std::vec![BTreeMap::new(); size_of],
-            dead: std::vec![false; size_of],
-            seed,
-        }
+        Bench { ranks: Ranks::apart((0..size).map(peer)), seed }
     }
 
     /// A group of all.
@@ -44,15 +26,19 @@ impl Bench {
         let formed =
             bench.all(|groups, me| groups.form(WORLD, me, size, peer((me + size - 1) % size), peer((me + 1) % size)));
         for (me, request) in (0..).zip(formed) {
-            assert_eq!(bench.results.remove(&(me, request)), Some(Ok(Done::Group(Some(WORLD)))));
+            assert_eq!(bench.ranks.results.remove(&(me, request)), Some(Ok(Done::Group(Some(WORLD)))));
         }
         bench
     }
 
+    pub fn member(&mut self, rank: u32) -> &mut Groups {
+        &mut self.ranks.members[rank as usize]
+    }
+
     /// Every member starts something; runs until nothing is under way.
     pub fn all(&mut self, mut start: impl FnMut(&mut Groups, u32) -> Request) -> Vec<Request> {
-        let requests = (0..self.members.len() as u32).map(|me| {
-            let request = start(&mut self.members[me as usize], me);
+        let requests = (0..self.ranks.size()).map(|me| {
+            let request = start(self.member(me), me);
             if self.random().is_multiple_of(2) {
                 self.collect(me);
                 self.deliver_some();
@@ -75,74 +61,45 @@ impl Bench {
     }
 
     pub fn take(&mut self, requests: Vec<Request>) -> Vec<Result<Done, Failure>> {
-        let results = (0..)
-            .zip(requests)
-            .map(|(me, request)| self.results.remove(&(me, request)).expect("nothing is under way, so all is over"));
+        let results = (0..).zip(requests).map(|(me, request)| {
+            self.ranks.results.remove(&(me, request)).expect("nothing is under way, so all is over")
+        });
         results.collect()
     }
 
     pub fn run(&mut self) {
-        for me in 0..self.members.len() as u32 {
+        for me in 0..self.ranks.size() {
             self.collect(me);
         }
-        while !self.messages.is_empty() {
+        while self.is_busy() {
             self.deliver_one();
         }
     }
 
+    pub fn is_busy(&self) -> bool {
+        !self.ranks.under_way().is_empty()
+    }
+
     pub fn deliver_some(&mut self) {
         for _ in 0..self.random() % 4 {
-            if !self.messages.is_empty() {
+            if self.is_busy() {
                 self.deliver_one();
             }
         }
     }
 
     pub fn deliver_one(&mut self) {
-        let at = self.random() as usize % self.messages.len();
-        let pair = |message: &(u32, u32, Vec<u8>)| (message.0, message.1);
-        let any = pair(&self.messages[at]);
-        let first = self.messages.iter().position(|message| pair(message) == any).expect("it is there");
-        let (from, to, message) = self.messages.remove(first);
-        if !self.dead[to as usize] {
-            self.known[to as usize].insert(from, peer(from));
-            self.members[to as usize].on_message(from, &message).expect("a message of a correct member");
-            self.collect(to);
-        }
+        let at = self.random() as usize % self.ranks.under_way().len();
+        self.ranks.deliver(at).expect("the ranks are correct");
     }
 
     pub fn collect(&mut self, me: u32) {
-        while let Some(output) = self.members[me as usize].poll() {
-            match output {
-                Output::Send { to, message } => {
-                    assert!(self.known[me as usize].contains_key(&to), "rank {me} has not the address of {to}");
-                    *self.sent[me as usize].entry(to).or_default() += 1;
-                    self.bytes += message.len();
-                    if !self.dead[me as usize] {
-                        self.messages.push((me, to, message));
-                    }
-                }
-                Output::Learnt(other) => {
-                    assert_eq!(other, peer(other.rank));
-                    assert_ne!(other.rank, me);
-                    self.known[me as usize].insert(other.rank, other);
-                }
-                Output::Done { request, result } => {
-                    assert!(self.results.insert((me, request), result).is_none(), "a request ends once");
-                }
-            }
-        }
+        self.ranks.collect(me).expect("the rank is correct");
     }
 
     /// A member dies; those that have a link to it notice.
     pub fn kill(&mut self, rank: u32) {
-        self.dead[rank as usize] = true;
-        for me in (0..self.members.len() as u32).filter(|me| *me != rank) {
-            if self.known[me as usize].contains_key(&rank) {
-                self.members[me as usize].on_lost(rank);
-                self.collect(me);
-            }
-        }
+        self.ranks.lose(rank).expect("the ranks are correct");
     }
 
     pub fn random(&mut self) -> u64 {

@@ -1,13 +1,15 @@
 //! `libwireup.so.0`: the bootstrap library for C programs.
 //!
-//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs`): each function checks its pointers,
+//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs` `counts`): each function checks its pointers,
 //! makes slices and calls `wireup-bootstrap`. `handles` are what C programs hold.
 #![no_std]
 extern crate alloc;
 #[cfg(not(feature = "bare"))]
 extern crate std;
 
+mod addresses;
 mod collectives;
+mod counts;
 mod groups;
 mod handles;
 mod messages;

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
-use wireup_bootstrap::{Context, Engine, Start};
+use wireup_bootstrap::{Context, Engine, Start, Transport};
 use wireup_capi::fork;
 use wireup_capi::job::Job;
 use wireup_capi::place::Place;
@@ -20,10 +20,19 @@ pub struct OpenParams {
     field_mask: u64,
     engine: c_int,
     start: c_int,
+    transport: c_int,
 }
 
 const OPEN_ENGINE: u64 = 1;
 const OPEN_START: u64 = 2;
+const OPEN_TRANSPORT: u64 = 4;
+
+/// How the context is to be.
+struct Choices {
+    engine: Option<Engine>,
+    start: Start,
+    transport: Transport,
+}
 
 /// The descriptor of `PMI_FD`.
 static PLACE: Place<()> = Place::new();
@@ -45,12 +54,12 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
     )
 }
 
-/// The values of the fields that the caller has set; others are 0.
+/// What the caller has chosen; fields that are not set are 0.
 ///
 /// # Safety
 /// `params` is null, or `struct_size` bytes may be read.
-unsafe fn choices(params: *const OpenParams) -> Result<(Option<Engine>, Start)> {
-    let (mut engine, mut start) = (0, 0);
+unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
+    let (mut engine, mut start, mut transport) = (0, 0, 0);
     // SAFETY: guaranteed by the caller; only fields that lie within the caller's struct are read.
     unsafe {
         if !params.is_null() {
@@ -62,22 +71,33 @@ unsafe fn choices(params: *const OpenParams) -> Result<(Option<Engine>, Start)> 
             if has(OPEN_START, offset_of!(OpenParams, start)) {
                 start = (*params).start;
             }
+            if has(OPEN_TRANSPORT, offset_of!(OpenParams, transport)) {
+                transport = (*params).transport;
+            }
         }
     }
-    let engine = match engine {
-        0 => None,
-        1 => Some(Engine::Agents),
-        2 => Some(Engine::Peers),
-        _ => return Err(Status::ARG),
-    };
-    match start {
-        0 | 1 => Ok((engine, Start::Allgather)),
-        2 => Ok((engine, Start::Ring)),
-        _ => Err(Status::ARG),
-    }
+    Ok(Choices {
+        engine: match engine {
+            0 => None,
+            1 => Some(Engine::Agents),
+            2 => Some(Engine::Peers),
+            _ => return Err(Status::ARG),
+        },
+        start: match start {
+            0 => Start::Instant,
+            1 => Start::Allgather,
+            2 => Start::Ring,
+            _ => return Err(Status::ARG),
+        },
+        transport: match transport {
+            0 | 1 => Transport::Tcp,
+            2 => Transport::Udp,
+            _ => return Err(Status::ARG),
+        },
+    })
 }
 
-fn open((engine, start): (Option<Engine>, Start)) -> Result<Ctx> {
+fn open(Choices { engine, start, transport }: Choices) -> Result<Ctx> {
     if IS_OPEN.swap(true, Ordering::AcqRel) {
         return Err(Status::STATE);
     }
@@ -85,7 +105,7 @@ fn open((engine, start): (Option<Engine>, Start)) -> Result<Ctx> {
         fork::on_child(on_fork);
     }
     let job = Job::join(&PLACE).map_err(|_| Status::SERVER);
-    let context = job.and_then(|job| Context::new(job, engine, start).map_err(status));
+    let context = job.and_then(|job| Context::new(job, engine, start, transport).map_err(status));
     if context.is_err() {
         IS_OPEN.store(false, Ordering::Release);
     }

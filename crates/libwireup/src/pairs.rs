@@ -29,13 +29,7 @@ pub unsafe extern "C" fn wu_put(ctx: *mut Ctx, key: *const c_char, value: *const
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_fence(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(|ctx| {
-        ctx.with(|context| {
-            let job = context.job();
-            let id = job.start_fence();
-            job.finish(id).map_err(Error::Server)
-        })
-    }))
+    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.with(wireup_bootstrap::Context::fence)))
 }
 
 #[unsafe(no_mangle)]

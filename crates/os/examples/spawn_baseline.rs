@@ -107,7 +107,7 @@ fn spawner(program: &Rc<Program>, count: u32, at_once: usize, full: bool) -> f64
             program,
             environment: &[],
             stdio: [null.as_fd(), stdout.as_ref().unwrap_or(&null).as_fd(), stderr.as_ref().unwrap_or(&null).as_fd()],
-            extra: pmi.as_ref().map(AsFd::as_fd),
+            extra: [pmi.as_ref().map(AsFd::as_fd), None],
             session: Session::Own,
             cpus: None,
             umask: 0o22,

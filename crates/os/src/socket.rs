@@ -15,7 +15,8 @@ use rustix::net::{
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -94,6 +95,46 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     net::bind(&socket, &address)?;
     net::listen(&socket, backlog)?;
     Ok(socket)
+}
+
+/// `count` sockets that listen on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
+///
+/// # Errors
+/// `AddrInUse`: no run of so many ports is free; or no descriptor is left.
+pub fn listen_in_a_row(
+    count: usize,
+    ports: RangeInclusive<u16>,
+    first: u16,
+    backlog: i32,
+) -> io::Result<(u16, Vec<OwnedFd>)> {
+    let all = usize::from(*ports.end()).saturating_sub(usize::from(*ports.start())) + 1;
+    let (mut run, mut base) = (Vec::with_capacity(count), first);
+    // Each port is tried once, and those at which the search began once more.
+    for port in ports.clone().filter(|port| *port >= first).chain(ports).take(all + count) {
+        if run.is_empty() || port < base {
+            run.clear();
+            base = port;
+        }
+        match listen_anywhere(port, backlog) {
+            Ok(socket) => run.push(socket),
+            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
+                run.clear();
+            }
+            Err(error) => return Err(error),
+        }
+        if run.len() >= count {
+            return Ok((base, run));
+        }
+    }
+    Err(Errno::ADDRINUSE.into())
+}
+
+/// On IPv6 and IPv4, or on IPv4 alone where there is no IPv6.
+fn listen_anywhere(port: u16, backlog: i32) -> io::Result<OwnedFd> {
+    listen((Ipv6Addr::UNSPECIFIED, port).into(), backlog).or_else(|error| match error.kind() {
+        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
+        _ => listen((Ipv4Addr::UNSPECIFIED, port).into(), backlog),
+    })
 }
 
 /// The address on which a socket listens, or the local address of its connection.
@@ -261,6 +302,21 @@ mod tests {
         assert_eq!(receive(&there, &mut buffer, &mut fds).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         net::shutdown(&here, net::Shutdown::Write).unwrap();
         assert_eq!(receive(&there, &mut buffer, &mut fds).unwrap(), 0);
+    }
+
+    #[test]
+    fn sockets_in_a_row_skip_ports_in_use_and_begin_again_at_the_lowest() {
+        let port = |socket: &OwnedFd| local_address(socket).unwrap().port();
+        // A part of the range that no other test uses.
+        let range = 23_100..=23_119;
+        let busy = listen_anywhere(23_110, 1).unwrap();
+        let (base, run) = listen_in_a_row(4, range.clone(), 23_108, 8).unwrap();
+        assert_eq!((base, run.iter().map(port).collect()), (23_111, vec![23_111, 23_112, 23_113, 23_114]));
+        let (base, below) = listen_in_a_row(6, range.clone(), 23_116, 8).unwrap();
+        assert_eq!((base, below.len()), (23_100, 6));
+        let error = listen_in_a_row(6, range, 23_100, 8).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop((busy, run, below));
     }
 
     #[test]

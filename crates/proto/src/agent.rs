@@ -251,6 +251,12 @@ impl Agent {
             Input::ClientBytes { job, local, bytes } => {
                 fx.push(Effect::Job(job, JobInput::ClientBytes { local, bytes }));
             }
+            Input::RanksListen { job, address, secret } => {
+                fx.push(Effect::Job(job, JobInput::RanksListen { address, secret }));
+            }
+            Input::RanksListenFailed { job, error } => {
+                fx.push(Effect::Job(job, JobInput::FailHere(Cause::Spawn(error))));
+            }
             Input::Shared { job, share } => fx.push(Effect::Job(job, JobInput::Shared(share))),
             Input::ShareFailed { job, share, problem } => {
                 fx.push(Effect::Job(job, JobInput::ShareFailed { share, problem }));

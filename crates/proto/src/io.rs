@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
-use wireup_wire::job::{BindTo, Limit, StdinTarget};
-use wireup_wire::peer::{Bootstrap, Rejoin, SpawnError};
+use wireup_wire::job::{BindTo, Limit, PortRange, StdinTarget};
+use wireup_wire::peer::{Bootstrap, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
 
@@ -168,6 +168,18 @@ pub enum Input {
         local: LocalRank,
         bytes: u32,
     },
+    /// A listening socket for each rank of a job on this node is bound: the address of the first (see `wireup_wire::rank_address`), whose
+    /// port is the lowest of consecutive ones; and a secret for the job's ranks, the same on all nodes.
+    RanksListen {
+        job: JobId,
+        address: Bytes,
+        secret: Secret,
+    },
+    /// There are no such sockets; `error.what` says what was tried, for the user.
+    RanksListenFailed {
+        job: JobId,
+        error: SpawnError,
+    },
     /// Bytes from a job's PMIx server process, split anywhere.
     PmixBytes {
         job: JobId,
@@ -271,6 +283,12 @@ pub enum Output {
     StopPmix {
         job: JobId,
     },
+    /// Bind and listen a socket for each of the ranks of a job on this node, which are to be started next.
+    ListenForRanks {
+        job: JobId,
+        count: u32,
+        ports: PortRange,
+    },
     /// Start the ranks of a job on this node.
     Spawn(Box<SpawnPlan>),
     /// Send a signal to ranks of a job (to their process groups).
@@ -362,6 +380,8 @@ pub struct SpawnPlan {
     pub stdin_inherit: bool,
     /// Whether each rank gets a PMI socket (`PMI_FD`).
     pub pmi_socket: bool,
+    /// Whether each rank gets one of the sockets of `ListenForRanks` (`WIREUP_LISTEN_FD`).
+    pub listens: bool,
     /// Number of GPUs for each rank; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
     pub umask: u32,

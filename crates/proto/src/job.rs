@@ -30,6 +30,7 @@ use crate::plan::{app_of, spawn_plan};
 use crate::pmi_server::PmiServer;
 use crate::pmix::{Pmix, Remains, is_awaited_in_library};
 use crate::time::Instant;
+use bytes::Bytes;
 use children::Children;
 use collectives::{Arrived, Collectives};
 use effect::{Effect, Effects};
@@ -51,7 +52,7 @@ use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent};
+use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent, Secret};
 
 pub struct Job {
     facts: Facts,
@@ -140,6 +141,7 @@ impl Job {
             JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),
             JobInput::ClientBytes { local, bytes } => self.on_client_bytes(local, &bytes, out),
             JobInput::ClientGone { local } => self.on_client_gone(now, local),
+            JobInput::RanksListen { address, secret } => self.on_ranks_listen(now, &address, &secret, out),
             JobInput::Shared(share) => self.pmi.on_shared(share, out),
             JobInput::ShareFailed { share, problem } => self.pmi.on_share_failed(share, problem, out),
             JobInput::StdioBytes { local, stream, bytes } => out.push(Effect::Stdio { local, stream, bytes }),
@@ -318,6 +320,11 @@ impl Job {
             if self.pmix.is_some() {
                 self.lifecycle.wait_for(Wait::Server);
             }
+            if let Some(ports) = self.facts.spec.options.rank_ports {
+                self.lifecycle.wait_for(Wait::Sockets);
+                let (job, count) = (self.facts.id(), self.facts.local_size());
+                out.output(Output::ListenForRanks { job, count, ports });
+            }
             self.pmix(turn.now, out, |pmix, view, out| pmix.start(view, out));
             self.lifecycle.spawn_if_free(out);
         }
@@ -328,6 +335,14 @@ impl Job {
             self.children.on_lost(missing.agent);
             self.on_missing(turn, vec![missing], out);
         }
+    }
+
+    /// The sockets of the local ranks exist: their address goes to all nodes, and they can start.
+    fn on_ranks_listen(&mut self, now: Instant, address: &Bytes, secret: &Secret, out: &mut Effects) {
+        for entering in self.pmi.on_ranks_listen(&self.ranks, address, secret) {
+            self.collectives.enter(now, entering, Bytes::new, out);
+        }
+        self.lifecycle.release(Wait::Sockets, out);
     }
 
     fn on_linked(&mut self, now: Instant, out: &mut Effects) {

@@ -46,6 +46,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         stdin: options.stdin,
         stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
         pmi_socket: options.pmi.has_simple(),
+        listens: options.rank_ports.is_some(),
         gpus_per_rank: options.gpus_per_rank,
         umask: options.umask,
         limits: options.limits.clone(),

@@ -10,6 +10,8 @@ use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::{Agent, Instant};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::JobId;
+use wireup_wire::peer::Secret;
+use wireup_wire::rank_address;
 
 /// The longest time during which a driver collects inputs before it polls the agent.
 const BATCH_NS_MAX: u64 = 30_000;
@@ -242,6 +244,13 @@ impl World {
             Output::Spawn(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {
                     self.spawn(node, &plan);
+                }
+            }
+            Output::ListenForRanks { job, count, ports } => {
+                if let Some(node) = self.run_node(agent, job) {
+                    assert!(count > 0 && ports.low <= ports.high);
+                    let address = rank_address::encode(u64::from(node), ports.low, &[]).into();
+                    self.tell_agent(agent, Input::RanksListen { job, address, secret: Secret([job.0 as u8; 32]) });
                 }
             }
             Output::StartPmix(plan) => {

@@ -83,6 +83,8 @@ impl Digest {
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
             | Input::Shared { .. }
+            | Input::RanksListen { .. }
+            | Input::RanksListenFailed { .. }
             | Input::ShareFailed { .. }
             | Input::StepTold { .. }
             | Input::ToldToEnd { .. }

@@ -2,6 +2,8 @@
 //!
 //! [`run`] takes a [`WorldSpec`] and returns a [`Report`]. A run is a function of its spec, so a bug report is a seed. Processes, links and
 //! the terminal are simulated; the state machines are those of `wireup-proto`, and the ranks use `wireup-client`. Checkers watch every run.
+//!
+//! [`rank_network`] is apart from that: the network that ranks make among themselves, without agents, with the code of `wireup-group`.
 #![forbid(unsafe_code)]
 
 mod agents;
@@ -25,6 +27,7 @@ mod membership;
 mod memory;
 mod net;
 pub mod random;
+pub mod rank_network;
 mod ranks;
 pub mod remote;
 pub mod replay;

@@ -185,8 +185,17 @@ pub struct JobOptions {
     pub pmix_library: Option<String>,
     /// The rank that reads standard input may inherit the launcher's descriptor, if it runs on the root's node.
     pub stdin_inherit: bool,
+    /// Each rank gets a socket that already listens, on a port of this range; all ranks know where the others listen.
+    pub rank_ports: Option<PortRange>,
     /// Number of GPUs for each rank, out of those that its node offers; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
+}
+
+/// TCP ports, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PortRange {
+    pub low: u16,
+    pub high: u16,
 }
 
 /// A soft resource limit (`setrlimit`).

@@ -24,6 +24,7 @@ pub mod packed;
 pub mod peer;
 pub mod pmi;
 pub mod pmix;
+pub mod rank_address;
 pub mod rope;
 pub mod route;
 pub mod session;

@@ -1,4 +1,4 @@
-/* Every function of wireup.h, with the engine that the first argument names: auto, agents, peers. */
+/* Every function of wireup.h, with the engine or the transport that the first argument names: auto, agents, peers, ring, udp. */
 #include "check.h"
 #include "wireup.h"
 #include <poll.h>
@@ -169,6 +169,11 @@ int main(int argc, char **argv) {
         params.field_mask |= WU_OPEN_START;
         params.start = WU_START_RING;
     }
+    if (!strcmp(engine, "udp")) {
+        params.field_mask |= WU_OPEN_TRANSPORT;
+        params.engine = WU_ENGINE_PEERS;
+        params.transport = WU_TRANSPORT_UDP;
+    }
     IS(wu_version(), WU_API);
     IS(wu_open(WU_API, &params, &ctx), WU_OK);
     wu_group *world, *half, *reverse, *twin, *none;
@@ -197,6 +202,20 @@ int main(int argc, char **argv) {
     IS(wu_barrier(rank % 2 ? world : reverse, &other), WU_OK);
     IS(wu_wait(other, -1), WU_OK);
     IS(wu_wait(one, -1), WU_OK);
+    /* A barrier by the ranks costs log2 of their number: waits, and messages of 17 bytes. */
+    wu_counts_t was = {.struct_size = sizeof was}, is = {.struct_size = sizeof is}, less = {.struct_size = 16, .bytes = 5};
+    uint32_t log = 0;
+    while (1u << log < size)
+        log++;
+    IS(wu_counts(ctx, &was), WU_OK);
+    IS(wu_barrier(reverse, NULL), WU_OK);
+    IS(wu_counts(ctx, &is), WU_OK);
+    IS(is.rounds - was.rounds, log);
+    IS(is.messages - was.messages, log);
+    IS(is.bytes - was.bytes, 17 * log);
+    IS(is.connections <= size && is.addresses < size && is.address_len > 10, 1);
+    IS(wu_counts(ctx, &less), WU_OK);
+    IS(less.messages == is.messages && less.bytes == 5, 1);
     /* A wait sleeps, also while another request is over. */
     wu_req *over, *never;
     struct timespec before, after;

@@ -1,14 +1,15 @@
-/* Rank 3 ends in the middle of a job; the others are told so by every kind of call. */
+/* Rank 3 ends in the middle of a job; the others are told so by every kind of call. The argument is the number of the transport. */
 #include "check.h"
 #include "wireup.h"
 #include <stdint.h>
 #include <unistd.h>
 
-int main(void) {
+int main(int argc, char **argv) {
     wu_ctx *ctx;
     wu_group *world, *all;
     wu_group_info_t info = {.struct_size = sizeof info};
-    wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE, .engine = WU_ENGINE_PEERS};
+    wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE | WU_OPEN_TRANSPORT, .engine = WU_ENGINE_PEERS};
+    params.transport = argc > 1 ? atoi(argv[1]) : WU_TRANSPORT_AUTO;
     IS(wu_open(WU_API, &params, &ctx), WU_OK);
     IS(wu_group_world(ctx, &world), WU_OK);
     IS(wu_group_info(world, &info), WU_OK);

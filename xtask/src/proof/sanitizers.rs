@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn every_program_of_the_libraries_runs_or_is_named_here() {
-        // It never ends.
-        let left_out = ["endless"];
+        // It never ends; it needs a flag of its own.
+        let left_out = ["endless", "instant"];
         for file in fs::read_dir(layout::sources().join("libpmi")).unwrap() {
             let path = file.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap();

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use wireup_sim::rank_network::Cost;
+
 use super::scheme::Step;
 
 const MAGIC: u32 = 0x5755_4231;
@@ -28,6 +30,19 @@ pub struct Slot {
     pub ready_ns: u64,
     pub end_ns: u64,
     pub start_cpu_ns: u64,
+    pub network: Network,
+}
+
+/// What a rank has sent to other ranks, and what it holds (`programs/groups.c`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// In the step; before the first one, since the start.
+    pub cost: Cost,
+    /// Now.
+    pub connections: u64,
+    pub addresses: u64,
+    /// Bytes of its own address.
+    pub address_len: u64,
 }
 
 pub struct Board {
@@ -97,6 +112,12 @@ impl Slot {
             ready_ns: number(6),
             end_ns: number(7),
             start_cpu_ns: number(8),
+            network: Network {
+                cost: Cost { messages: number(9), bytes: number(10), rounds: number(11), questions: number(12) },
+                connections: number(13),
+                addresses: number(14),
+                address_len: number(15),
+            },
         }
     }
 }

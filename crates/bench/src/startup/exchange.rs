@@ -155,7 +155,7 @@ fn memory(flags: &Flags, surroundings: &Surroundings, place: Place) -> Result<Ve
 /// A description of what would be run.
 pub fn describe(flags: &Flags) -> String {
     let mut text = String::new();
-    for (place, exchange, tasks, rounds) in plan(flags) {
+    for (place, exchange, tasks, rounds) in plan(flags).into_iter().filter(|_| flags.has_part("times")) {
         let names: Vec<&str> = tasks.iter().map(|task| &*task.key.scheme).collect();
         text += &format!("{place}, {exchange}: {rounds} rounds of {}\n", names.join(" "));
     }

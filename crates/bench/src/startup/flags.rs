@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
 
+use super::groups;
 use super::scheme::{self, Lengths, Scheme};
 use crate::cases::Place;
 use crate::common_flags::{self, CommonFlags, LIBRARY, RESULTS, STRICT, WIREUP, WIREUP_ARG};
@@ -28,12 +29,20 @@ const KEY_BYTES: Flag = Flag::value(&["--key-bytes"], "N", "Length of a key; 0: 
 const PARTS: Flag = Flag::value(
     &["--part"],
     "A,B,..",
-    "Only these. exchange: times, bytes, memory, peer; init: schemes, mpi; overlap: sleep, spin.",
+    "Only these. exchange: times, bytes, memory, peer, groups, connections, library; init: schemes, mpi; overlap: sleep, \
+     spin.",
 );
 const BYTES_RANKS: Flag =
     Flag::value(&["--bytes-ranks"], "A,B,..", "exchange: job sizes at which bytes are counted.").or("4096,8192");
 const MEMORY: Flag =
     Flag::value(&["--memory"], "NxP", "exchange: nodes and ranks a node of the job whose memory is read.").or("256x64");
+const SIMULATED: Flag =
+    Flag::value(&["--simulated"], "A,B,..", "exchange: job sizes of the simulator of groups.").or("4096,16384,73728");
+const MPI_FIRST_USE: Flag = Flag::value(
+    &["--mpi-first-use"],
+    "PATH",
+    "exchange: an MPI program that uses its job once. Default: target/programs/mpich5/firstuse.",
+);
 const WORK_MS: Flag = Flag::value(&["--work-ms"], "N", "init: local work of each rank, asleep.").or("20");
 const DELAY_MS: Flag =
     Flag::value(&["--delay-ms"], "N", "overlap: delay of the links between agents while the clients spin; 0: none.")
@@ -61,7 +70,7 @@ hides behind other work.
     sections: &[
         Section { title: "Jobs", flags: &[RANKS, PPN, ROUNDS, PARTS, WIREUP, WIREUP_ARG, LIBRARY, LIMIT] },
         Section { title: "Exchanges", flags: &[SCHEMES, EXCHANGES, VALUE_BYTES, KEY_BYTES] },
-        Section { title: "exchange", flags: &[REPEAT, BYTES_RANKS, MEMORY, PEER] },
+        Section { title: "exchange", flags: &[REPEAT, BYTES_RANKS, MEMORY, PEER, SIMULATED, MPI_FIRST_USE] },
         Section { title: "init and overlap", flags: &[WORK_MS, MPI_RANKS, MPI_PROGRAM, DELAY_MS] },
         RESULTS,
         Section { title: "Targets", flags: &[STRICT] },
@@ -88,7 +97,9 @@ impl Benchmark {
 
     fn parts(self) -> &'static [&'static str] {
         match self {
-            Benchmark::Exchange => &["times", "bytes", "memory", "peer"],
+            Benchmark::Exchange => {
+                &["times", "bytes", "memory", "peer", groups::PARTS[0], groups::PARTS[1], groups::PARTS[2]]
+            }
             Benchmark::Init => &["schemes", "mpi"],
             Benchmark::Overlap => &["sleep", "spin"],
         }
@@ -110,6 +121,8 @@ pub struct Flags {
     parts: Vec<&'static str>,
     pub bytes_ranks: Vec<u32>,
     pub memory: Place,
+    pub simulated: Vec<u32>,
+    pub mpi_first_use: Option<PathBuf>,
     pub work: Duration,
     pub delay_ms: u32,
     pub mpi_ranks: Vec<u32>,
@@ -138,6 +151,8 @@ pub const AUTO: &str = "auto";
 pub const MPI_PPN: u32 = 4;
 /// Most ranks of one benchmark job: with more, one machine gives no useful figures (chosen).
 const JOB_SIZE_MAX: u32 = 65_536;
+/// Most ranks that are simulated: their memory is 26 KiB each.
+const SIMULATED_SIZE_MAX: u32 = 262_144;
 /// More repetitions do not improve the result (chosen).
 const REPEAT_MAX: u32 = 1000;
 /// The capacity of the client (bytes).
@@ -164,6 +179,8 @@ pub fn read(benchmark: Benchmark, line: &Line) -> Result<Flags, Error> {
             .unwrap_or_else(|| benchmark.parts().to_vec()),
         bytes_ranks: line.one(BYTES_RANKS, sizes)?,
         memory: line.one(MEMORY, place)?,
+        simulated: line.one(SIMULATED, simulated_sizes)?,
+        mpi_first_use: line.last(MPI_FIRST_USE, Value::path)?,
         work: Duration::from_millis(line.one(WORK_MS, Value::number)?.into()),
         delay_ms: line.one(DELAY_MS, Value::number)?,
         mpi_ranks: line.one(MPI_RANKS, sizes)?,
@@ -180,7 +197,12 @@ pub fn read(benchmark: Benchmark, line: &Line) -> Result<Flags, Error> {
 /// Every job fills its nodes.
 fn check(flags: &Flags) -> Result<(), Error> {
     let mpi = flags.mpi_ranks.iter().map(|ranks| (ranks, MPI_PPN));
-    let ours = flags.ranks.iter().chain(&flags.bytes_ranks).map(|ranks| (ranks, flags.ppn.min(*ranks)));
+    let ours = flags
+        .ranks
+        .iter()
+        .chain(&flags.bytes_ranks)
+        .chain(&flags.simulated)
+        .map(|ranks| (ranks, flags.ppn.min(*ranks)));
     match mpi.chain(ours).find(|(ranks, ppn)| *ranks % ppn != 0) {
         None => Ok(()),
         Some((ranks, ppn)) => {
@@ -200,6 +222,10 @@ fn key_bytes(value: &Value) -> Result<u32, Error> {
 
 fn sizes(value: &Value) -> Result<Vec<u32>, Error> {
     value.list(|size| size.number_in(1, JOB_SIZE_MAX))
+}
+
+fn simulated_sizes(value: &Value) -> Result<Vec<u32>, Error> {
+    value.list(|size| size.number_in(1, SIMULATED_SIZE_MAX))
 }
 
 fn place(value: &Value) -> Result<Place, Error> {

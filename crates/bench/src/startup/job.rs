@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::agents::Agents;
-use super::board::{Board, Slot};
+use super::board::{Board, Network, Slot};
 use super::scheme::{Lengths, Step};
 use super::slow_shell;
 use super::times;
@@ -34,11 +34,34 @@ const SALTS_PER_STEP: u32 = 1 << 16;
 /// Flags of `open` that the standard library does not define.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
+/// The program of the ranks, and the library that it loads.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Client {
+    /// `programs/startup.c`, with a libpmi2.
+    Startup { library: PathBuf },
+    /// `programs/groups.c`, with a libwireup.
+    Groups { library: PathBuf, engine: &'static str },
+}
+
+impl Client {
+    /// Its command line; the files are the board and the fifos.
+    fn words(&self, scratch: &Scratch, place: Place, [board, ready, go]: [&Path; 3]) -> Vec<OsString> {
+        let (program, library, more) = match self {
+            Client::Startup { library } => (Program::Startup, library, Vec::new()),
+            Client::Groups { library, engine } => {
+                (Program::Groups, library, vec![(*engine).into(), place.ppn.to_string().into()])
+            }
+        };
+        let files = [&scratch.program(program), board, library, ready, go];
+        files.into_iter().map(|path| path.as_os_str().to_owned()).chain(more).collect()
+    }
+}
+
 /// How a job is started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     pub wireup: PathBuf,
-    pub library: PathBuf,
+    pub client: Client,
     /// This program.
     pub own: PathBuf,
     pub place: Place,
@@ -103,8 +126,7 @@ pub fn with_job<R>(
 
     let mut argv = vec![launch.wireup.clone().into_os_string()];
     argv.extend(launch.words().into_iter().map(OsString::from));
-    let program = [&scratch.program(Program::Startup), board.path(), &*launch.library, &*ready_path, &*go_path];
-    argv.extend(program.map(|path| path.as_os_str().to_owned()));
+    argv.extend(launch.client.words(scratch, launch.place, [board.path(), &ready_path, &go_path]));
     let stderr = scratch.file(&format!("stderr-{number}"));
     let invocation = Invocation { argv, env: Vec::new(), stdout: None, stderr, limit: launch.limit };
     let mut running = invocation.start(interrupt)?;
@@ -139,6 +161,11 @@ impl Job<'_> {
     pub fn memory(&self) -> Result<Sample, Failure> {
         thread::sleep(QUIET);
         self.agents.memory(&self.slots()?).map_err(wrong)
+    }
+
+    /// What each rank has sent in the last step, or since the start if there was none; and what it holds.
+    pub fn networks(&self) -> Result<Vec<Network>, Failure> {
+        Ok(self.slots()?.iter().map(|slot| slot.network).collect())
     }
 
     fn slots(&self) -> Result<Vec<Slot>, Failure> {

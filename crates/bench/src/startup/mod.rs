@@ -2,7 +2,7 @@
 //!
 //! `scheme` lists what ranks can do; `job` runs ranks that wait at a gate (`board`) for one step after the other, and `rounds` runs the
 //! schemes in turn; `times` and `agents` compute figures from what ranks and agents leave, `trace` from what agents have counted.
-//! `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `target` judges them, `table`, `files` and `figures`
+//! `groups` are the exchanges of ranks among themselves. `exchange`, `init` and `overlap` are the benchmarks; `report` keeps the figures, `target` judges them, `table`, `files` and `figures`
 //! (drawn by `chart`) show them, next to the results that the `source` has published. `docs/explanation/startup-benchmarks.md` explains how
 //! each number is made.
 mod agents;
@@ -12,6 +12,7 @@ mod exchange;
 mod figures;
 mod files;
 mod flags;
+mod groups;
 mod hydra;
 mod init;
 mod job;
@@ -48,20 +49,24 @@ pub fn run(flags: &Flags) -> Result<Summary, BenchError> {
     println!("wireup: {}\nlibrary: {}", surroundings.wireup.display(), surroundings.library.display());
     let mut report = Report::new(flags.benchmark, machine);
     match flags.benchmark {
-        Benchmark::Exchange => exchange::run(flags, &surroundings, &mut report),
+        Benchmark::Exchange => {
+            exchange::run(flags, &surroundings, &mut report);
+            groups::run(flags, &surroundings, &mut report);
+        }
         Benchmark::Init => init::run(flags, &surroundings, &mut report),
         Benchmark::Overlap => overlap::run(flags, &surroundings, &mut report),
     }
     report.judged = target::judge(&report);
-    print!("{}{}", table::tables(&report), table::tail(&report));
+    print!("{}{}{}", table::tables(&report), groups::table::tables(&report), table::tail(&report));
     flags.common_flags.write(&files::json(&report), &files::csv(&report), || figures::charts(&report))?;
-    let has_measured = report.cells.iter().any(|cell| !cell.runs.is_empty());
+    // A case that has measured nothing leaves an empty cell.
+    let has_measured = !report.cells.is_empty() && report.cells.iter().all(|cell| !cell.runs.is_empty());
     Ok(Summary { missed: report.missed(), has_measured, interrupted: surroundings.interrupt.is_set() })
 }
 
 fn describe(flags: &Flags, machine: &Machine) -> String {
     match flags.benchmark {
-        Benchmark::Exchange => exchange::describe(flags),
+        Benchmark::Exchange => exchange::describe(flags) + &groups::describe(flags),
         Benchmark::Init => init::describe(flags),
         Benchmark::Overlap => overlap::describe(flags, machine.cores),
     }

@@ -16,6 +16,21 @@ pub enum Operation {
     IallgatherCopy = 7,
     Iallgather = 8,
     Ring = 9,
+    /// A fence without a put before it.
+    FenceAlone = 10,
+    /// From here on by `programs/groups.c`: collectives of ranks, in the group of all.
+    Barrier = 32,
+    GroupAllgather = 33,
+    GroupAlltoall = 34,
+    Allreduce = 35,
+    Broadcast = 36,
+    Shift = 37,
+    Split = 38,
+    Locate = 39,
+    Talk = 40,
+    TalkToAll = 41,
+    /// 8 bytes each way on a bare connection.
+    Bare = 42,
 }
 
 /// Which ranks' values each rank reads.
@@ -154,8 +169,13 @@ impl Step {
         Step { operation: WorkOnly, gets: Gets::None, work, lengths, repeat: 1 }
     }
 
+    /// An operation that has no gets and no work.
+    pub fn of(operation: Operation, lengths: Lengths) -> Step {
+        Step { operation, gets: Gets::None, work: Work::None, lengths, repeat: 1 }
+    }
+
     pub fn leave(lengths: Lengths) -> Step {
-        Step { operation: Leave, gets: Gets::None, work: Work::None, lengths, repeat: 1 }
+        Step::of(Leave, lengths)
     }
 
     /// Bytes 24 to 60 of the board; the salt makes the values differ from step to step.

@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 
 use super::flags::Flags;
-use super::job::Launch;
+use super::job::{Client, Launch};
 use crate::cases::Place;
 use crate::common_flags;
 use crate::error::{BenchError, io};
@@ -12,6 +12,8 @@ use crate::setup::Setup;
 
 /// The file name of the library that the clients load.
 const LIBRARY: &str = "libpmi2.so.0.0.0";
+/// The one that ranks with groups load, beside the other.
+const GROUPS_LIBRARY: &str = "libwireup.so.0.0.0";
 
 pub struct Surroundings {
     pub scratch: Scratch,
@@ -31,15 +33,25 @@ impl Surroundings {
         Ok(Surroundings { scratch, interrupt, wireup, library, own })
     }
 
+    /// A job on `place` whose ranks exchange by libwireup, with this engine.
+    pub fn launch_groups(&self, flags: &Flags, place: Place, engine: &'static str) -> Launch {
+        let client = Client::Groups { library: self.groups_library(), engine };
+        Launch { client, ..self.launch(flags, place, super::flags::AUTO) }
+    }
+
+    pub fn groups_library(&self) -> PathBuf {
+        self.library.with_file_name(GROUPS_LIBRARY)
+    }
+
     /// A job on `place` with this exchange.
     pub fn launch(&self, flags: &Flags, place: Place, exchange: &str) -> Launch {
         let mut extra = flags.common_flags.wireup_args.clone();
         if exchange != super::flags::AUTO {
             extra.push(format!("--exchange={exchange}"));
         }
-        let (wireup, library) = (self.wireup.clone(), self.library.clone());
+        let (wireup, client) = (self.wireup.clone(), Client::Startup { library: self.library.clone() });
         let (own, limit) = (self.own.clone(), flags.common_flags.limit);
-        Launch { wireup, library, own, place, link_delay: None, extra, limit }
+        Launch { wireup, client, own, place, link_delay: None, extra, limit }
     }
 }
 

@@ -3,6 +3,7 @@ use std::fmt::Write as _;
 
 use super::exchange::{JOIN, MEMORY};
 use super::flags::Benchmark;
+use super::groups;
 use super::hydra::HYDRA;
 use super::report::{Cell, Judged, Report};
 use super::scheme::TEXT_GETS_RANKS_MAX;
@@ -66,7 +67,7 @@ pub fn tables(report: &Report) -> String {
     let (metrics, base) = shown(report.benchmark);
     let mut text = String::new();
     let mut done: Vec<(u32, &str)> = Vec::new();
-    for cell in &report.cells {
+    for cell in report.cells.iter().filter(|cell| !groups::table::is_kind(&cell.key.exchange)) {
         let job = (cell.key.place.job_size(), &*cell.key.exchange);
         if !done.contains(&job) {
             done.push(job);

@@ -1,6 +1,7 @@
 //! The target of each figure, and whether it was reached.
 use super::exchange::{BYTES_EXCHANGES, BYTES_MARK, MEMORY};
 use super::flags::{AUTO, Benchmark};
+use super::groups;
 use super::hydra::{self, BESIDE_HYDRA, HYDRA};
 use super::overlap::{self, Kind, PAIRS};
 use super::report::{Cell, Judged, Report, at_most, faster, met};
@@ -27,7 +28,7 @@ const OVERLAP_MAX: f64 = 1.05;
 
 pub fn judge(report: &Report) -> Vec<Judged> {
     match report.benchmark {
-        Benchmark::Exchange => exchange(report),
+        Benchmark::Exchange => exchange(report).into_iter().chain(groups::target::judge(report)).collect(),
         Benchmark::Init => init(report),
         Benchmark::Overlap => overlap(report),
     }

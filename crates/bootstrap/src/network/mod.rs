@@ -1,89 +1,130 @@
-//! The connections between ranks: carries the messages of groups over TCP, dialled when first needed.
+//! The connections between ranks: carries the messages of groups, over connections that are dialled when first needed.
 //!
 //! ```text
-//!   groups ── for rank 7 ──► connections: open? ──► link: sealed, written
-//!                                └─ no: dialled; messages wait ──► proof ──► stream
-//!   groups ◄── message ────────────────────────────── stream ◄── read
+//!   groups ── for rank 7 ──► connections: open? ──► carrier ──► sealed, sent
+//!                                └─ no: dialled; messages wait ──► proof
+//!   groups ◄── message ────────────────────────────── carrier ◄── received
 //! ```
 //!
-//! A connection that closes without a goodbye means that its other end is gone: the kernel closes the connections of a process that ended.
+//! A carrier is a way to other ranks: `tcp`, `datagrams`. It tells what happens to connections, and nothing else is known of it here.
 
-mod address;
-mod link;
+mod carrier;
+mod datagrams;
+mod messages;
 pub mod proof;
-mod stream;
+mod tcp;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+pub use carrier::Transport;
+use carrier::{Carrier, Happened, SERVER, Unsent};
 use core::ffi::c_int;
-use link::{Arrived, Link};
+use datagrams::{Datagrams, Udp};
 use proof::Secret;
-use wireup_capi::net::{self, Epoll, Errno, Event, Owned};
+use tcp::Tcp;
+use wireup_capi::job::Endpoints;
+use wireup_capi::net::{self, Errno, Event, Owned};
 use wireup_group::connections::{Connections, Number, Route, Verdict};
-use wireup_group::{Done, Failure, Groups, Output, Peer, Request};
+use wireup_group::{Context, Done, Failure, Groups, Output, Peer, Request};
+use wireup_wire::rank_address;
 
-/// Connections whose dialler has not proved itself. Chosen: twice as many as links of a graph of a billion ranks; the oldest is closed.
-const UNPROVED_MAX: usize = 128;
-/// How long a connection may take until it is proved (ms). Long, because the other end may compute meanwhile.
-const PROOF_MS_MAX: u64 = 300_000;
 /// How often a rank is dialled that refuses, and the pause before the next time (ms): its own dial is about to arrive.
 const DIALS_MAX: u32 = 8;
 const PAUSE_MS: u64 = 50;
 
-/// Tokens of the epoll instance below this are not links.
-const LISTENING: u64 = 0;
-pub const SERVER: u64 = 1;
-const FIRST_LINK: u64 = 2;
-
 pub struct Network {
     pub groups: Groups,
     me: u32,
-    host: u64,
-    secret: Secret,
-    listening: Owned,
-    epoll: Epoll,
+    transport: Transport,
+    carrier: Box<dyn Carrier>,
     connections: Connections,
-    links: BTreeMap<Number, Link>,
-    last: Number,
     /// By rank: where it listens.
     addresses: BTreeMap<u32, Vec<u8>>,
+    /// Where all ranks listen, if the server has told that.
+    book: Option<Arc<Endpoints>>,
     /// Messages until there is a connection.
     waiting: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
     again: BTreeMap<u32, (u32, Option<u64>)>,
     done: BTreeMap<Request, Result<Done, Failure>>,
     forgotten: BTreeSet<Request>,
+    sent: Sent,
     events: Vec<Event>,
 }
 
+/// Messages of groups that were given to connections, and their bytes before encryption.
+#[derive(Clone, Copy, Default)]
+pub struct Sent {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
 impl Network {
-    /// Listens; nothing is dialled yet.
+    /// Can be reached; nothing is dialled yet.
     ///
     /// # Errors
     /// There is no port, or no descriptor.
-    pub fn new(me: u32, secret: Secret) -> Result<Network, Errno> {
-        let (listening, port) = net::listen()?;
-        let epoll = Epoll::new()?;
-        epoll.watch(listening.fd(), LISTENING, false, true)?;
-        let host = net::host_number();
-        let own = Peer { rank: me, address: address::encode(host, port, &net::addresses()) };
-        Ok(Network {
-            groups: Groups::new(own),
+    pub fn new(me: u32, secret: Secret, transport: Transport) -> Result<Network, Errno> {
+        let carrier: Box<dyn Carrier> = match transport {
+            Transport::Tcp => Box::new(Tcp::new(me, secret)?),
+            Transport::Udp => Box::new(Datagrams::new(me, &secret, Udp::open()?)?),
+        };
+        Ok(Network::over(me, transport, carrier))
+    }
+
+    /// Over TCP with a socket that listens already, at this address.
+    ///
+    /// # Errors
+    /// There is no descriptor.
+    pub fn on(listening: Owned, me: u32, address: Vec<u8>, secret: Secret) -> Result<Network, Errno> {
+        let host = rank_address::host(&address).unwrap_or_default();
+        let carrier = Box::new(Tcp::on(listening, me, host, address, secret)?);
+        Ok(Network::over(me, Transport::Tcp, carrier))
+    }
+
+    fn over(me: u32, transport: Transport, carrier: Box<dyn Carrier>) -> Network {
+        let address = transport.address(&carrier.address());
+        Network {
+            groups: Groups::new(Peer { rank: me, address }),
             me,
-            host,
-            secret,
-            listening,
-            epoll,
+            transport,
+            carrier,
             connections: Connections::default(),
-            links: BTreeMap::new(),
-            last: FIRST_LINK,
             addresses: BTreeMap::new(),
+            book: None,
             waiting: BTreeMap::new(),
             again: BTreeMap::new(),
             done: BTreeMap::new(),
             forgotten: BTreeSet::new(),
+            sent: Sent::default(),
             events: Vec::new(),
-        })
+        }
+    }
+
+    /// From now on every rank's address is known.
+    pub fn use_book(&mut self, book: Arc<Endpoints>) {
+        self.book = Some(book);
+    }
+
+    /// Whether every rank's address is known.
+    pub fn has_book(&self) -> bool {
+        self.book.is_some()
+    }
+
+    /// A group of these ranks of the whole job, in this order; `None` without a book, or if this rank is not among them. `of` is the group
+    /// of all and a number that was reserved in it. No message is sent.
+    pub fn part(&mut self, of: (Context, u32), choose: impl FnOnce(&Endpoints) -> Vec<u32>) -> Option<Context> {
+        let Network { groups, book, me, .. } = self;
+        let book = book.as_ref()?;
+        let ranks = choose(book);
+        let own = ranks.iter().position(|rank| rank == me)?;
+        let find = |place: u32| {
+            let rank = ranks.get(place as usize).copied().unwrap_or_default();
+            known(book, rank)
+        };
+        Some(groups.form_part(of, (own as u32, ranks.len() as u32), &find))
     }
 
     /// This rank's address, for others.
@@ -91,9 +132,14 @@ impl Network {
         &self.groups.own().address
     }
 
+    /// Whether a rank with this address uses the same transport.
+    pub fn can_reach(&self, address: &[u8]) -> bool {
+        address.first() == Some(&self.transport.tag())
+    }
+
     /// The descriptor that is readable when something is to be done.
     pub fn fd(&self) -> c_int {
-        self.epoll.fd()
+        self.carrier.epoll().fd()
     }
 
     /// Also wakes up when this descriptor is readable.
@@ -101,17 +147,26 @@ impl Network {
     /// # Errors
     /// The kernel has no memory for that.
     pub fn watch_server(&self, fd: c_int) -> Result<(), Errno> {
-        self.epoll.watch(fd, SERVER, false, true)
+        self.carrier.epoll().watch(fd, SERVER, false, true)
     }
 
     /// The server is gone: its descriptor stays readable.
     pub fn forget_server(&self, fd: c_int) {
-        self.epoll.forget(fd);
+        self.carrier.epoll().forget(fd);
     }
 
     /// How many connections are open.
     pub fn connections(&self) -> usize {
         self.connections.open()
+    }
+
+    pub fn sent(&self) -> Sent {
+        self.sent
+    }
+
+    /// Of how many ranks the address is known.
+    pub fn addresses(&self) -> usize {
+        self.addresses.len()
     }
 
     /// The result of a request that is over. It is returned once.
@@ -136,28 +191,46 @@ impl Network {
         let mut is_served = false;
         self.pump();
         let mut events = core::mem::take(&mut self.events);
-        self.epoll.wait(self.limit(ms), &mut events);
+        self.carrier.epoll().wait(self.limit(ms), &mut events);
         for event in &events {
             match event.token {
-                LISTENING => self.accept(),
                 SERVER => is_served = true,
-                number => self.on_event(number, *event),
+                _ => self.carrier.on_event(*event),
             }
         }
         self.events = events;
+        self.pump();
         self.dial_again();
         self.pump();
         is_served
     }
 
-    /// Carries out what the groups want.
+    /// Carries out what the groups want, and tells them what has happened.
     pub fn pump(&mut self) {
+        loop {
+            self.pump_groups();
+            let happened = self.carrier.poll().or_else(|| {
+                self.carrier.flush();
+                self.carrier.poll()
+            });
+            match happened {
+                Some(happened) => self.on_happened(happened),
+                None => return,
+            }
+        }
+    }
+
+    fn pump_groups(&mut self) {
         while let Some(output) = self.groups.poll() {
             match output {
                 Output::Learnt(Peer { rank, address }) => {
                     self.addresses.insert(rank, address);
                 }
-                Output::Send { to, message } => self.send(to, message),
+                Output::Send { to, message } => {
+                    self.sent.messages += 1;
+                    self.sent.bytes += message.len() as u64;
+                    self.send(to, message);
+                }
                 Output::Done { request, result } => {
                     if !self.forgotten.remove(&request) {
                         self.done.insert(request, result);
@@ -167,15 +240,19 @@ impl Network {
         }
     }
 
-    /// Tells all others that this rank leaves in order, and waits until that is sent, for at most `ms` milliseconds.
+    /// Tells all others that this rank leaves in order. Waits until its messages have gone, which over datagrams means that they have
+    /// arrived, and for the goodbyes for at most `ms` milliseconds.
     pub fn leave(&mut self, ms: u64) {
         self.pump();
-        self.links.values_mut().for_each(Link::say_goodbye);
+        self.carrier.say_goodbye();
         let until = net::now_ms() + ms;
-        while self.links.values().any(Link::has_unsent) && net::now_ms() < until {
-            let numbers: Vec<Number> = self.links.keys().copied().collect();
-            numbers.into_iter().for_each(|number| self.flush(number));
-            self.progress(10);
+        loop {
+            self.pump();
+            match self.carrier.unsent() {
+                Unsent::Nothing => return,
+                Unsent::Goodbyes if net::now_ms() >= until => return,
+                Unsent::Goodbyes | Unsent::Messages => self.progress(10),
+            };
         }
     }
 
@@ -195,10 +272,7 @@ impl Network {
 
     fn send(&mut self, to: u32, message: Vec<u8>) {
         match self.connections.route(to) {
-            Route::Open(number) => {
-                let sent = self.links.get_mut(&number).is_some_and(|link| link.send(&message));
-                if sent { self.flush(number) } else { self.close(number, true) }
-            }
+            Route::Open(number) => self.carrier.send(number, &message),
             route => {
                 self.waiting.entry(to).or_default().push(message);
                 if route == Route::Dial && !self.again.contains_key(&to) {
@@ -209,25 +283,11 @@ impl Network {
     }
 
     fn dial(&mut self, to: u32) {
-        let mut candidates =
-            self.addresses.get(&to).map(|bytes| address::candidates(bytes, self.host)).unwrap_or_default();
-        candidates.reverse();
-        let link = Link::dial(candidates, to);
-        self.last += 1;
-        self.connections.on_dial(to, self.last);
-        self.links.insert(self.last, link);
-        self.try_next(self.last);
-    }
-
-    /// Tries the next address of a rank that is being dialled.
-    fn try_next(&mut self, number: Number) {
-        let Some(link) = self.links.get_mut(&number) else { return };
-        while let Some(socket) = link.next_attempt() {
-            if self.epoll.watch(socket, number, true, true).is_ok() {
-                return;
-            }
-        }
-        self.close(number, true);
+        let in_book = || self.book.as_ref().map(|book| known(book, to).address);
+        let address = self.addresses.get(&to).cloned().or_else(in_book).filter(|address| self.can_reach(address));
+        let address = address.as_deref().and_then(|address| address.get(1..)).unwrap_or_default();
+        let number = self.carrier.dial(to, address);
+        self.connections.on_dial(to, number);
     }
 
     fn dial_again(&mut self) {
@@ -248,94 +308,34 @@ impl Network {
         }
     }
 
-    fn accept(&mut self) {
-        while let Ok(Some(socket)) = net::accept(&self.listening) {
-            let unproved = self.links.iter().filter(|(_, link)| link.is_stranger());
-            let (oldest, count) =
-                unproved.fold((None, 0), |(oldest, count), (number, _)| (oldest.or(Some(*number)), count + 1));
-            if let Some(oldest) = oldest.filter(|_| count >= UNPROVED_MAX) {
-                self.links.remove(&oldest);
-            }
-            self.last += 1;
-            let fd = socket.fd();
-            if let Ok(link) = Link::accepted(socket, &self.secret, self.me)
-                && self.epoll.watch(fd, self.last, false, true).is_ok()
-            {
-                self.links.insert(self.last, link);
-            }
-        }
-        let now = net::now_ms();
-        self.links.retain(|_, link| !link.is_stranger() || now < link.since_ms() + PROOF_MS_MAX);
-    }
-
-    fn on_event(&mut self, number: Number, event: Event) {
-        let Some(link) = self.links.get_mut(&number) else { return };
-        if link.is_connecting() {
-            if event.is_writable {
-                match link.on_connected(&self.secret, self.me) {
-                    Ok(()) => self.flush(number),
-                    Err(_) => self.try_next(number),
-                }
-            }
-            return;
-        }
-        if event.is_writable {
-            self.flush(number);
-        }
-        if event.is_readable {
-            self.read(number);
-        }
-    }
-
-    fn read(&mut self, number: Number) {
-        loop {
-            let Some(link) = self.links.get_mut(&number) else { return };
-            match link.read() {
-                Ok(None) => return,
-                Err(_) => return self.close(number, false),
-                Ok(Some(all)) => {
-                    for arrived in all {
-                        if !self.on_arrived(number, arrived) {
-                            return;
-                        }
-                    }
-                    self.flush(number);
-                }
-            }
-        }
-    }
-
-    /// `false`: the connection is closed.
-    fn on_arrived(&mut self, number: Number, arrived: Arrived) -> bool {
-        match arrived {
-            Arrived::Proved { peer, was_dialled: true } => {
+    fn on_happened(&mut self, happened: Happened) {
+        match happened {
+            Happened::Proved { number, peer, was_dialled: true } => {
                 self.connections.on_dialled(peer, number);
                 self.on_open(peer);
             }
-            Arrived::Proved { peer, was_dialled: false } => match self.connections.on_hello(self.me, peer, number) {
-                Verdict::Keep => self.on_open(peer),
-                Verdict::KeepInsteadOf(other) => {
-                    self.links.remove(&other);
-                    self.on_open(peer);
+            Happened::Proved { number, peer, was_dialled: false } => {
+                match self.connections.on_hello(self.me, peer, number) {
+                    Verdict::Keep => self.on_open(peer),
+                    Verdict::KeepInsteadOf(other) => {
+                        self.carrier.close(other);
+                        self.on_open(peer);
+                    }
+                    Verdict::Refuse => self.carrier.close(number),
                 }
-                Verdict::Refuse => {
-                    self.links.remove(&number);
-                    return false;
-                }
-            },
-            Arrived::Message { from, bytes } => {
+            }
+            Happened::Message { number, from, bytes } => {
                 if self.groups.on_message(from, &bytes).is_err() {
-                    self.close(number, false);
-                    return false;
+                    self.carrier.close(number);
+                    self.on_over(number, from, true);
                 }
             }
-            Arrived::Goodbye { from } => {
+            Happened::Goodbye { number, from } => {
                 self.connections.on_closed(from, number);
-                self.links.remove(&number);
-                return false;
+                self.carrier.close(number);
             }
+            Happened::Over { number, peer, is_lost } => self.on_over(number, peer, is_lost),
         }
-        true
     }
 
     /// There is a connection now.
@@ -346,35 +346,23 @@ impl Network {
         }
     }
 
-    /// Writes what fits.
-    fn flush(&mut self, number: Number) {
-        let Some(link) = self.links.get_mut(&number) else { return };
-        match link.flush() {
-            Ok(changed) => {
-                if let Some((fd, writes)) = changed
-                    && self.epoll.watch(fd, number, writes, false).is_err()
-                {
-                    self.close(number, false);
-                }
-            }
-            Err(_) => self.close(number, false),
-        }
-    }
-
-    /// A connection has ended or must end. `unreachable`: no address of the rank could be connected.
-    fn close(&mut self, number: Number, unreachable: bool) {
-        let Some(link) = self.links.remove(&number) else { return };
-        let Some(peer) = link.peer() else { return };
+    /// A connection has ended.
+    fn on_over(&mut self, number: Number, peer: u32, is_lost: bool) {
         if !self.connections.on_closed(peer, number) {
             return;
         }
-        if link.was_open() || unreachable {
+        if is_lost {
             return self.on_lost(peer);
         }
         // Refused: the other end dials this one. It is given time for that.
         let (count, at) = self.again.entry(peer).or_default();
         (*count, *at) = (*count + 1, Some(net::now_ms() + PAUSE_MS));
     }
+}
+
+/// A rank in the book, whose sockets are those of TCP.
+pub fn known(book: &Endpoints, rank: u32) -> Peer {
+    Peer { rank, address: book.address(rank).map_or_else(Vec::new, |address| Transport::Tcp.address(&address)) }
 }
 
 #[cfg(test)]

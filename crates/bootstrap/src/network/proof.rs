@@ -6,11 +6,11 @@
 //!            ◄═══════ messages, encrypted ════════►
 //! ```
 //!
-//! On the wire, everything is a length (u16 LE) and so many bytes. A stranger's first bytes cost the acceptor one check of a code.
+//! A stranger's first bytes cost the acceptor one check of a code.
 
 use alloc::vec;
 use alloc::vec::Vec;
-use snow::{Builder, HandshakeState, TransportState};
+use snow::{Builder, HandshakeState, StatelessTransportState, TransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// What both ends must agree on beside the secret: changes with the format.
@@ -35,7 +35,19 @@ pub struct Proof {
 /// A connection whose other end is known.
 pub struct Proved {
     pub peer: u32,
-    pub seals: TransportState,
+    state: HandshakeState,
+}
+
+impl Proved {
+    /// For messages that arrive in order, each once.
+    pub fn in_order(self) -> Result<TransportState, Unproved> {
+        self.state.into_transport_mode().map_err(|_| Unproved)
+    }
+
+    /// For messages that carry their numbers. A number is never used twice.
+    pub fn in_any_order(self) -> Result<StatelessTransportState, Unproved> {
+        self.state.into_stateless_transport_mode().map_err(|_| Unproved)
+    }
 }
 
 /// What follows from a handshake's message.
@@ -83,8 +95,7 @@ impl Proof {
                 (is_right, Some(message(&mut self.state, &self.me.to_le_bytes())?))
             }
         };
-        let seals = self.state.into_transport_mode().map_err(|_| Unproved)?;
-        if is_right { Ok(Next { reply, proved: Proved { peer, seals } }) } else { Err(Unproved) }
+        if is_right { Ok(Next { reply, proved: Proved { peer, state: self.state } }) } else { Err(Unproved) }
     }
 }
 
@@ -102,12 +113,13 @@ mod tests {
     #[test]
     fn both_ends_learn_each_others_rank() {
         let (dialler, first) = Proof::dial(&[7; 32], 3, 5).unwrap();
-        let Next { reply, proved: mut accepted } = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
-        let mut dialled = dialler.on_message(&reply.unwrap()).unwrap().proved;
+        let Next { reply, proved: accepted } = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
+        let dialled = dialler.on_message(&reply.unwrap()).unwrap().proved;
         assert_eq!((dialled.peer, accepted.peer), (5, 3));
         let (mut sealed, mut plain) = ([0; 64], [0; 64]);
-        let len = dialled.seals.write_message(b"hello", &mut sealed).unwrap();
-        let len = accepted.seals.read_message(&sealed[..len], &mut plain).unwrap();
+        let (mut dialled, mut accepted) = (dialled.in_order().unwrap(), accepted.in_order().unwrap());
+        let len = dialled.write_message(b"hello", &mut sealed).unwrap();
+        let len = accepted.read_message(&sealed[..len], &mut plain).unwrap();
         assert_eq!(&plain[..len], b"hello");
     }
 

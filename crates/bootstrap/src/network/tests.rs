@@ -1,16 +1,18 @@
 //! Networks of several ranks in one process.
 
+use super::tcp::UNPROVED_MAX;
 use super::*;
 use std::boxed::Box;
 use std::vec;
+use wireup_group::WORLD;
 use wireup_group::algorithms::{Allgather, Barrier, Wanted};
-use wireup_group::{Context, WORLD};
 
 const SECRET: Secret = [9; 32];
+const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
 
 /// The networks of all ranks, with the group of all.
-fn networks(size: u32) -> Vec<Network> {
-    let mut all: Vec<Network> = (0..size).map(|me| Network::new(me, SECRET).unwrap()).collect();
+fn networks(size: u32, transport: Transport) -> Vec<Network> {
+    let mut all: Vec<Network> = (0..size).map(|me| Network::new(me, SECRET, transport).unwrap()).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     let at = |rank: u32| peers[(rank % size) as usize].clone();
     let formed: Vec<Request> =
@@ -47,77 +49,87 @@ fn gather(all: &mut [Network], context: Context, members: &[usize]) {
 
 #[test]
 fn ranks_exchange_long_values_over_few_connections() {
-    let mut all = networks(9);
-    gather(&mut all, WORLD, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
-    assert!(all.iter().all(|one| one.connections() <= 8));
-    let requests: Vec<Request> = all
-        .iter_mut()
-        .map(|one| one.groups.split(WORLD, Wanted { colour: Some(vec![one.me as u8 % 2]), key: 0 }))
-        .collect();
-    let contexts: Vec<Context> = requests
-        .into_iter()
-        .enumerate()
-        .map(|(me, request)| match run(&mut all, me, request) {
-            Ok(Done::Group(Some(context))) => context,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    gather(&mut all, contexts[1], &[1, 3, 5, 7]);
+    for transport in TRANSPORTS {
+        let mut all = networks(9, transport);
+        gather(&mut all, WORLD, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(all.iter().all(|one| one.connections() <= 8));
+        let requests: Vec<Request> = all
+            .iter_mut()
+            .map(|one| one.groups.split(WORLD, Wanted { colour: Some(vec![one.me as u8 % 2]), key: 0 }))
+            .collect();
+        let contexts: Vec<Context> = requests
+            .into_iter()
+            .enumerate()
+            .map(|(me, request)| match run(&mut all, me, request) {
+                Ok(Done::Group(Some(context))) => context,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        gather(&mut all, contexts[1], &[1, 3, 5, 7]);
+    }
 }
 
 #[test]
 fn two_ranks_that_dial_each_other_keep_one_connection() {
-    for _ in 0..20 {
-        let mut all = networks(2);
-        let requests: Vec<Request> =
-            all.iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
-        for (me, request) in requests.into_iter().enumerate() {
-            assert_eq!(run(&mut all, me, request), Ok(Done::Nothing));
+    for transport in TRANSPORTS {
+        for _ in 0..20 {
+            let mut all = networks(2, transport);
+            let requests: Vec<Request> =
+                all.iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
+            for (me, request) in requests.into_iter().enumerate() {
+                assert_eq!(run(&mut all, me, request), Ok(Done::Nothing));
+            }
+            assert_eq!([all[0].connections(), all[1].connections()], [1, 1]);
         }
-        assert_eq!([all[0].connections(), all[1].connections()], [1, 1]);
     }
 }
 
 #[test]
 fn a_rank_that_is_gone_fails_those_who_wait_for_it() {
-    let mut all = networks(4);
-    gather(&mut all, WORLD, &[0, 1, 2, 3]);
-    let requests: Vec<Request> =
-        all[..3].iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
-    drop(all.pop());
-    for (me, request) in requests.into_iter().enumerate() {
-        assert_eq!(run(&mut all, me, request), Err(Failure::Lost { rank: 3 }));
+    for transport in TRANSPORTS {
+        let mut all = networks(4, transport);
+        gather(&mut all, WORLD, &[0, 1, 2, 3]);
+        let requests: Vec<Request> =
+            all[..3].iter_mut().map(|one| one.groups.start(WORLD, Box::new(Barrier::default()))).collect();
+        drop(all.pop());
+        for (me, request) in requests.into_iter().enumerate() {
+            assert_eq!(run(&mut all, me, request), Err(Failure::Lost { rank: 3 }));
+        }
     }
 }
 
 #[test]
 fn a_rank_that_was_never_reached_is_lost_too() {
-    let mut all = networks(2);
-    drop(all.pop());
-    let request = all[0].groups.start(WORLD, Box::new(Barrier::default()));
-    assert_eq!(run(&mut all, 0, request), Err(Failure::Lost { rank: 1 }));
+    for transport in TRANSPORTS {
+        let mut all = networks(2, transport);
+        drop(all.pop());
+        let request = all[0].groups.start(WORLD, Box::new(Barrier::default()));
+        assert_eq!(run(&mut all, 0, request), Err(Failure::Lost { rank: 1 }));
+    }
 }
 
 #[test]
 fn a_rank_that_has_said_goodbye_is_not_lost() {
-    let mut all = networks(2);
-    gather(&mut all, WORLD, &[0, 1]);
-    let mut last = all.pop().unwrap();
-    last.leave(1000);
-    drop(last);
-    let until = net::now_ms() + 200;
-    while net::now_ms() < until {
-        all[0].progress(10);
+    for transport in TRANSPORTS {
+        let mut all = networks(2, transport);
+        gather(&mut all, WORLD, &[0, 1]);
+        let mut last = all.pop().unwrap();
+        last.leave(1000);
+        drop(last);
+        let until = net::now_ms() + 200;
+        while net::now_ms() < until {
+            all[0].progress(10);
+        }
+        assert_eq!(all[0].connections(), 0);
+        assert!(all[0].done.is_empty());
     }
-    assert_eq!(all[0].connections(), 0);
-    assert!(all[0].done.is_empty());
 }
 
 #[test]
-fn strangers_are_dropped_and_do_not_disturb_ranks() {
-    let mut all = networks(2);
-    let own = all[0].own_address().to_vec();
-    let address = address::candidates(&own, all[0].host)[0];
+fn strangers_do_not_disturb_ranks() {
+    let mut all = networks(2, Transport::Tcp);
+    let own = all[0].own_address()[1..].to_vec();
+    let address = rank_address::candidates(&own, net::host_number())[0];
     let mut strangers = Vec::new();
     for at in 0..2 * UNPROVED_MAX {
         let stranger = net::connect(&address).unwrap();
@@ -130,16 +142,63 @@ fn strangers_are_dropped_and_do_not_disturb_ranks() {
         strangers.push(stranger);
     }
     gather(&mut all, WORLD, &[0, 1]);
-    let unproved = all[0].links.values().filter(|link| link.is_stranger()).count();
-    assert!(unproved <= UNPROVED_MAX, "{unproved}");
 }
 
 #[test]
 fn a_rank_that_is_dialled_again_does_not_make_others_wait() {
-    let mut all = networks(2);
+    let mut all = networks(2, Transport::Tcp);
     for at in [None, Some(0), Some(u64::MAX)] {
         all[0].again.insert(7, (1, at));
         assert!((0..=5).contains(&all[0].limit(5)), "{at:?}");
         assert!(at.is_none() || all[0].limit(-1) >= 0);
+    }
+}
+
+#[test]
+fn a_flood_of_strangers_datagrams_does_not_keep_ranks_from_their_work() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    let mut all = networks(3, Transport::Udp);
+    let places: Vec<_> =
+        all.iter().map(|one| rank_address::candidates(&one.own_address()[1..], net::host_number())[0]).collect();
+    let (is_over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (stranger, _) = net::Datagrams::open().unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                for nth in 0..60_u8 {
+                    // For connections that exist, with any counter and any content; or cut off.
+                    let mut datagram = vec![nth; 1 + usize::from(nth) * 20];
+                    datagram[0] = 1 + nth % 3;
+                    if let Some(number) = datagram.get_mut(1..9) {
+                        number.copy_from_slice(&u64::from(nth % 8).to_le_bytes());
+                    }
+                    for place in &places {
+                        stranger.send(place, &datagram);
+                    }
+                    sent.fetch_add(places.len(), Ordering::Relaxed);
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        for _ in 0..5 {
+            gather(&mut all, WORLD, &[0, 1, 2]);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(sent.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_rank_with_another_transport_is_seen_to_be_so_and_is_not_waited_for() {
+    for (one, other) in [(Transport::Tcp, Transport::Udp), (Transport::Udp, Transport::Tcp)] {
+        let mut all = [Network::new(0, SECRET, one).unwrap(), Network::new(1, SECRET, other).unwrap()];
+        let peer = all[1].groups.own().clone();
+        assert!(all[0].can_reach(all[0].own_address()) && !all[0].can_reach(&peer.address));
+        assert!(!all[0].can_reach(&[]));
+        // Two ranks know each other from the beginning.
+        let formed = all[0].groups.form(WORLD, 0, 2, peer.clone(), peer);
+        assert_eq!(run(&mut all, 0, formed), Ok(Done::Group(Some(WORLD))));
+        let barrier = all[0].groups.start(WORLD, Box::new(Barrier::default()));
+        assert_eq!(run(&mut all, 0, barrier), Err(Failure::Lost { rank: 1 }));
     }
 }

@@ -1,11 +1,13 @@
 //! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust.
 //!
-//! `exchange` drives fences and allgathers, `kvs` does puts and gets, `ring` the exchange with both neighbours.
+//! `endpoints` is where all ranks listen, if the server knows; `exchange` drives fences and allgathers, `kvs` does puts and gets, `ring` the exchange with both neighbours.
 
+mod endpoints;
 mod exchange;
 mod kvs;
 mod ring;
 
+pub use endpoints::Endpoints;
 pub use exchange::{Gathered, MAX_LEN};
 pub use ring::Ring;
 

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use wireup_flags::{Error, Flag, Line, Value};
-use wireup_wire::job::{BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion};
+use wireup_wire::job::{BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange};
 use wireup_wire::peer::AgentTransport;
 
 /// The request on a command line of `wireup run`.
@@ -50,6 +50,7 @@ pub struct Parsed {
     pub modex: Option<Modex>,
     pub pmix_library: Option<PathBuf>,
     pub bind_to: Option<BindTo>,
+    pub rank_ports: Option<PortRange>,
     pub gpus_per_rank: Option<u32>,
     pub stdin: Option<Stdin>,
     pub label: bool,
@@ -200,6 +201,10 @@ impl Parsed {
             modex: line.last(flag::MODEX, |value| value.choice(MODEXES))?,
             pmix_library: line.last(flag::PMIX_LIBRARY, Value::path)?,
             bind_to: line.last(flag::BIND_TO, |value| value.choice(BINDINGS))?,
+            rank_ports: match line.last(flag::RANK_PORTS, ports)? {
+                None => line.has(flag::INSTANT_ON).then_some(RANK_PORTS),
+                some => some,
+            },
             gpus_per_rank: line.last(flag::GPUS_PER_RANK, Value::at_least_one)?,
             stdin: line.last(flag::STDIN, stdin)?,
             label: line.has(flag::LABEL),
@@ -274,6 +279,18 @@ fn map_by(value: &Value) -> Result<MapBy, Error> {
         return value.part(per_node).at_least_one().map(MapBy::Ppr);
     }
     value.choice_or(&[("slot", MapBy::Slot), ("node", MapBy::Node)], "choose slot, node or ppr:N:node")
+}
+
+/// The ports for the sockets of ranks. Chosen: below the kernel's own range for outgoing connections, above most services.
+const RANK_PORTS: PortRange = PortRange { low: 10_240, high: 32_767 };
+
+fn ports(value: &Value) -> Result<PortRange, Error> {
+    let read = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    let text = value.text()?;
+    let ports = text.split_once('-').and_then(|(low, high)| Some(PortRange { low: read(low)?, high: read(high)? }));
+    ports
+        .filter(|ports| ports.low <= ports.high)
+        .ok_or_else(|| value.refused("give two port numbers, such as 20000-20999"))
 }
 
 fn stdin(value: &Value) -> Result<Stdin, Error> {

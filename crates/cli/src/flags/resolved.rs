@@ -214,6 +214,7 @@ fn options(parsed: &Parsed, surroundings: &Surroundings) -> JobOptions {
         pmi_fence: parsed.pmi_fence.unwrap_or_default(),
         pmi_version: parsed.pmi_version.unwrap_or_default(),
         modex: parsed.modex.unwrap_or_default(),
+        rank_ports: parsed.rank_ports,
         gpus_per_rank: parsed.gpus_per_rank.unwrap_or(0),
         ..JobOptions::default()
     }

@@ -78,6 +78,15 @@ pub const BIND_TO: Flag = Flag::value(
     "WHAT",
     "even (default): a node's allowed cpus divided among its ranks. none, core, thread, socket. Virtual nodes share the machine unbound.",
 );
+pub const INSTANT_ON: Flag = Flag::switch(
+    &["--instant-on"],
+    "Give each rank a listening socket before it starts, and tell all ranks where the others listen (libwireup).",
+);
+pub const RANK_PORTS: Flag = Flag::value(
+    &["--rank-ports"],
+    "LOW-HIGH",
+    "Ports for --instant-on, consecutive on a node (default 10240-32767); implies it.",
+);
 pub const GPUS_PER_RANK: Flag = Flag::value(
     &["--gpus-per-rank"],
     "N",
@@ -239,7 +248,18 @@ pub const MACHINES: &[Flag] =
 const SECTIONS: &[Section] = &[
     Section {
         title: "How many, and where",
-        flags: &[RANKS, VIRTUAL_NODES, PPN, MAP_BY, SLOTS, OVERSUBSCRIBE, BIND_TO, GPUS_PER_RANK],
+        flags: &[
+            RANKS,
+            VIRTUAL_NODES,
+            PPN,
+            MAP_BY,
+            SLOTS,
+            OVERSUBSCRIBE,
+            BIND_TO,
+            GPUS_PER_RANK,
+            INSTANT_ON,
+            RANK_PORTS,
+        ],
     },
     Section { title: "Machines", flags: MACHINES },
     Section { title: "In a session (wireup up)", flags: &[SESSION, NO_SESSION, DETACH] },

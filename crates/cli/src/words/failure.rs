@@ -170,6 +170,9 @@ fn spawn(error: &SpawnError) -> String {
             "{what}: its interpreter was not found ({reason}); check its first line (#!) or, for a binary, its loader \
              (readelf -l)"
         ),
+        (SpawnStep::Sockets, _) => {
+            format!("cannot make {what}: {reason}; --rank-ports LOW-HIGH chooses other ports")
+        }
         (SpawnStep::Devices, _) => format!("{what}; lower --gpus-per-rank, or start fewer ranks on a node"),
         (SpawnStep::Cwd, _) => {
             format!("working directory {what}: {reason}; create it on that node or name another with --wdir")

@@ -2,6 +2,7 @@
 
 use crate::harness::Run;
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
+use crate::harness::machines;
 use crate::harness::peers::{program, skip, tool};
 use xtask::programs::Flavour;
 
@@ -14,11 +15,66 @@ fn run(placement: &str, engine: &str, ranks: usize) {
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {
     for (placement, ranks) in PLACEMENTS {
-        for engine in ["auto", "agents", "peers", "ring"] {
+        for engine in ["auto", "agents", "peers", "ring", "udp"] {
             run(placement, engine, ranks);
         }
     }
     run("-n 7 --virtual-nodes 3 --ppn 3", "auto", 7);
+}
+
+/// Nothing is exchanged among ranks before their first messages; the groups of nodes need no messages either.
+#[test]
+fn instant_on_jobs_have_the_same_groups_and_collectives() {
+    for placement in ["-n 1", "-n 2", "-n 9 --virtual-nodes 2", "-n 7 --virtual-nodes 3 --ppn 3"] {
+        let ranks = placement.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("a number of ranks");
+        for engine in ["auto", "peers", "ring", "udp"] {
+            run(&format!("{placement} --instant-on"), engine, ranks);
+        }
+    }
+}
+
+#[test]
+fn a_connect_succeeds_before_the_other_rank_has_executed_its_program() {
+    let file = std::env::temp_dir().join(format!("wireup-connected-{}", std::process::id()));
+    let _ = std::fs::remove_file(&file);
+    let file = file.display();
+    let script = format!(
+        "[ $WIREUP_RANK = 0 ] || while [ ! -e {file} ]; do sleep 0.01; done; exec {} {file}",
+        own("instant").display()
+    );
+    let job = Run::job("-n 5 --virtual-nodes 2 --rank-ports 21000-21999").env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.args(["sh", "-c", &script]).succeed();
+    std::fs::remove_file(file.to_string()).expect("rank 0 has made the file");
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{outcome}");
+}
+
+#[test]
+fn too_few_ports_end_a_job_with_the_reason() {
+    let outcome = Run::job("-n 3 --rank-ports 22000-22001").arg("true").finish();
+    assert_eq!(outcome.code(), 125, "{outcome}");
+    assert!(outcome.err().contains("3 listening sockets on consecutive ports of 22000-22001"), "{outcome}");
+}
+
+#[test]
+fn datagrams_that_hosts_lose_are_sent_again() {
+    let Some(nft) = tool("/usr/sbin/nft") else { return };
+    let Some(machines) = machines::own(4, |_| ()) else { return };
+    for host in 0..4 {
+        let nft = nft.display();
+        let rules = [
+            "add table inet lossy",
+            "add chain inet lossy arriving { type filter hook input priority 0; }",
+            "add rule inet lossy arriving meta l4proto udp numgen random mod 10 0 counter drop",
+        ];
+        rules.iter().for_each(|rule| drop(machines.ask(host, &format!("{nft} '{rule}'"))));
+    }
+    let job = machines.job("--hosts n[0-3] --ppn 2").env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.arg(own("bootstrap")).arg("udp").succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{outcome}");
+    for host in 0..4 {
+        let said = machines.ask(host, &format!("{} list table inet lossy", nft.display()));
+        assert!(said.contains("counter packets") && !said.contains("packets 0 "), "nothing was lost: {said}");
+    }
 }
 
 #[test]
@@ -27,7 +83,7 @@ fn ranks_make_their_own_network_under_hydra() {
         return skip("no mpiexec.hydra").unwrap_or_default();
     }
     for (hydra, _) in hydras() {
-        for engine in ["auto", "agents", "ring"] {
+        for engine in ["auto", "agents", "ring", "udp"] {
             let said = under(&hydra, 5, &[], &own("bootstrap"), engine);
             assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{hydra:?} {engine}: {said}");
         }
@@ -38,9 +94,11 @@ fn ranks_make_their_own_network_under_hydra() {
 #[test]
 fn a_lost_rank_is_named_to_the_others() {
     for ranks in [4, 9] {
-        let job = Run::job(&format!("-n {ranks} --virtual-nodes 2")).env("LD_LIBRARY_PATH", library_path());
-        let outcome = job.arg(own("lost")).succeed();
-        assert_eq!(outcome.out().matches("lost rank 3").count(), ranks - 1, "{outcome}");
+        for transport in ["1", "2"] {
+            let job = Run::job(&format!("-n {ranks} --virtual-nodes 2")).env("LD_LIBRARY_PATH", library_path());
+            let outcome = job.arg(own("lost")).arg(transport).succeed();
+            assert_eq!(outcome.out().matches("lost rank 3").count(), ranks - 1, "{transport}: {outcome}");
+        }
     }
 }
 

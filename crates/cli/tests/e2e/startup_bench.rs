@@ -90,6 +90,58 @@ fn exchange_bench_measures_every_scheme() {
 }
 
 #[test]
+fn groups_of_real_ranks_cost_what_the_simulator_says() {
+    let results = Results::of("groups");
+    let lines = results.run("exchange --ranks 6,8 --ppn 2 --rounds 1 --repeat 2 --part groups --simulated 6");
+    for scheme in ["bcast", "shift", "allreduce", "allgather", "alltoall", "split", "locate", "barrier", "build"] {
+        let round = u32::from(scheme != "build");
+        for (ranks, nodes) in [(6, 3), (8, 4)] {
+            let head = format!("exchange,{ranks},{nodes},2,peers,18,9,group-{scheme},{round}");
+            assert_eq!(value(&lines, &head, "disagreeing"), 0.0, "{head}");
+        }
+        // The same code in another program: the figures of the real ranks and of the simulated ones.
+        let figure = |kind: &str, round: u32, metric| {
+            value(&lines, &format!("exchange,6,3,2,{kind},18,9,group-{scheme},{round}"), metric)
+        };
+        assert!(figure("peers", round, "rounds") > 0.0);
+        assert_eq!(figure("peers", round, "rounds"), figure("peers simulated", 0, "rounds"));
+        assert_eq!(figure("peers", round, "messages-all"), figure("peers simulated", 0, "messages-all"));
+    }
+    assert_eq!(value(&lines, "exchange,8,4,2,peers,18,9,group-barrier,1", "sent"), 3.0 * 17.0);
+}
+
+#[test]
+fn ranks_that_talk_to_few_hold_fewer_connections_than_those_that_talk_to_all() {
+    let results = Results::of("connections");
+    let lines = results.run("exchange --ranks 16 --ppn 4 --part connections");
+    let of = |scheme: &str, metric| value(&lines, &format!("exchange,16,4,4,held,18,9,{scheme},0"), metric);
+    assert_eq!(of("talk-to-all", "connections"), 15.0);
+    assert_eq!(of("talk-to-all", "connections-all"), 120.0);
+    assert!(of("graph-alone", "connections-all") < of("talk-log2", "connections-all"));
+    assert!(of("talk-log2", "connections-all") <= 120.0 && of("talk-log2", "client-memory") > 0.0);
+    let simulated = |metric| value(&lines, "exchange,16384,4096,4,held simulated,18,9,talk-log2,0", metric);
+    assert!(simulated("connections") < 200.0 && simulated("node-different") < simulated("node-addresses"));
+}
+
+#[test]
+fn the_library_is_timed_beside_what_it_replaces() {
+    let Some(mpi) = program(Flavour::Mpich5, "firstuse") else { return };
+    let results = Results::of("library");
+    let lines = results.run(&format!("exchange --part library --rounds 1 --mpi-first-use {}", mpi.display()));
+    for (head, schemes, metric) in [
+        ("2,2,1,barrier of 2", &["barrier-peers", "bare-8-bytes"][..], "time"),
+        ("64,4,16,barrier of agents", &["barrier-agents", "fence-alone"], "time"),
+        ("256,16,16,joining", &["wu-open", "pmi2-init"], "join-max"),
+        ("64,4,16,from main", &["node-group", "mpich-split"], "from-main"),
+        ("16,4,4,from exec", &["wu-send", "put-get-connect", "mpich-send"], "from-exec"),
+    ] {
+        for scheme in schemes {
+            assert!(value(&lines, &format!("exchange,{head},18,9,{scheme},1"), metric) > 0.0);
+        }
+    }
+}
+
+#[test]
 fn init_bench_measures_every_scheme_and_a_real_mpi() {
     let results = Results::of("init");
     let lines = results.run("init --ranks 8 --ppn 4 --rounds 1 --work-ms 1 --part schemes");

@@ -119,7 +119,7 @@ proptest! {
             let context = contexts[members[0].1 as usize].unwrap();
             for (place, (_, rank)) in (0..).zip(&*members) {
                 prop_assert_eq!(contexts[*rank as usize], Some(context), "colour {:?}", colour);
-                let shape = bench.members[*rank as usize].shape(context).unwrap();
+                let shape = bench.ranks.members[*rank as usize].shape(context).unwrap();
                 prop_assert_eq!((shape.me, shape.size as usize), (place, members.len()));
                 for (place, peer) in shape.known() {
                     prop_assert_eq!(peer.rank, members[place as usize].1);
@@ -128,12 +128,12 @@ proptest! {
             // The new group works.
             let requests: Vec<(u32, Request)> = members
                 .iter()
-                .map(|(_, rank)| (*rank, bench.members[*rank as usize].start(context, Box::new(Allgather::new(value(*rank))))))
+                .map(|(_, rank)| (*rank, bench.member(*rank).start(context, Box::new(Allgather::new(value(*rank))))))
                 .collect();
             bench.run();
             let all: Vec<Vec<u8>> = members.iter().map(|(_, rank)| value(*rank)).collect();
             for (rank, request) in requests {
-                prop_assert_eq!(bench.results.remove(&(rank, request)), Some(Ok(Done::Rows(all.clone()))));
+                prop_assert_eq!(bench.ranks.results.remove(&(rank, request)), Some(Ok(Done::Rows(all.clone()))));
             }
         }
     }
@@ -142,13 +142,13 @@ proptest! {
     fn collectives_of_several_groups_may_be_in_progress_at_once(size in 2u32..20, seed: u64, count in 1usize..6) {
         let mut bench = Bench::new(size, seed);
         let mut second = 0;
-        for member in &mut bench.members {
+        for member in &mut bench.ranks.members {
             second = member.duplicate(WORLD).unwrap();
         }
         let mut requests: Vec<Vec<(Request, Request)>> = vec![Vec::new(); size as usize];
         for me in 0..size {
             for nth in 0..count {
-                let member = &mut bench.members[me as usize];
+                let member = bench.member(me);
                 // Different groups may be used in any order.
                 let (mut one, mut other) = (0, 0);
                 for is_world in [me % 2 == 0, me % 2 != 0] {
@@ -165,9 +165,9 @@ proptest! {
         for me in 0..size {
             for (nth, (one, other)) in requests[me as usize].iter().enumerate() {
                 let rows = vec![vec![nth as u8]; size as usize];
-                prop_assert_eq!(bench.results.remove(&(me, *one)), Some(Ok(Done::Rows(rows))));
+                prop_assert_eq!(bench.ranks.results.remove(&(me, *one)), Some(Ok(Done::Rows(rows))));
                 let sum = numbers(&[nth as u64 * u64::from(size)]);
-                prop_assert_eq!(bench.results.remove(&(me, *other)), Some(Ok(Done::Bytes(sum))));
+                prop_assert_eq!(bench.ranks.results.remove(&(me, *other)), Some(Ok(Done::Bytes(sum))));
             }
         }
     }
@@ -184,7 +184,7 @@ proptest! {
         let victim = victim % size;
         let mut requests = Vec::new();
         for me in (0..size).filter(|me| *me != victim || seed % 2 == 0) {
-            let member = &mut bench.members[me as usize];
+            let member = bench.member(me);
             let request = match kind {
                 0 => member.split(WORLD, Wanted { colour: Some(vec![me as u8 % 2]), key: 0 }),
                 1 => member.start(WORLD, Box::new(Barrier::default())),
@@ -194,14 +194,14 @@ proptest! {
             requests.push((me, request));
         }
         for _ in 0..delivered {
-            if !bench.messages.is_empty() {
+            if bench.is_busy() {
                 bench.deliver_one();
             }
         }
         bench.kill(victim);
         bench.run();
         for (me, request) in requests.into_iter().filter(|(me, _)| *me != victim) {
-            let result = bench.results.remove(&(me, request)).expect("a member waits for ever");
+            let result = bench.ranks.results.remove(&(me, request)).expect("a member waits for ever");
             if let Err(failure) = result {
                 prop_assert_eq!(failure, Failure::Lost { rank: victim });
             }
@@ -210,7 +210,7 @@ proptest! {
 }
 
 fn questions(bench: &Bench) -> usize {
-    bench.messages.iter().filter(|(_, _, message)| message[0] == 2).count()
+    bench.ranks.under_way().iter().filter(|under_way| under_way.message[0] == 2).count()
 }
 
 #[test]
@@ -219,23 +219,23 @@ fn any_address_is_found_in_half_as_many_questions_as_the_size_has_bits() {
         let mut bench = Bench::new(size, 11);
         let most = powers(size).div_ceil(2);
         for target in 0..size {
-            let mut fresh = bench.members[0].duplicate(WORLD).unwrap();
-            for member in &mut bench.members[1..] {
+            let mut fresh = bench.member(0).duplicate(WORLD).unwrap();
+            for member in &mut bench.ranks.members[1..] {
                 fresh = member.duplicate(WORLD).unwrap();
             }
-            let request = bench.members[0].locate(fresh, target);
+            let request = bench.member(0).locate(fresh, target);
             let mut asked = 0;
             bench.collect(0);
-            while !bench.messages.is_empty() {
+            while bench.is_busy() {
                 asked += questions(&bench);
                 bench.deliver_one();
             }
             assert!(asked <= most, "{asked} questions for {target} of {size}");
-            assert_eq!(bench.results.remove(&(0, request)), Some(Ok(Done::Peer(peer(target)))));
-            let again = bench.members[0].locate(fresh, target);
+            assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Ok(Done::Peer(peer(target)))));
+            let again = bench.member(0).locate(fresh, target);
             bench.collect(0);
-            assert!(bench.messages.is_empty() && bench.results.contains_key(&(0, again)), "it is cached");
-            assert!(bench.members[0].addresses(fresh) <= 2 * powers(size) + most);
+            assert!(!bench.is_busy() && bench.ranks.results.contains_key(&(0, again)), "it is cached");
+            assert!(bench.member(0).addresses(fresh) <= 2 * powers(size) + most);
         }
     }
 }
@@ -253,7 +253,7 @@ proptest! {
         for (at, (from, to, tag)) in sends.into_iter().enumerate() {
             let (from, to) = (from % size, to % size);
             let text = vec![at as u8; at];
-            sent.push((from, bench.members[from as usize].send_tagged(to, WORLD, tag, &text)));
+            sent.push((from, bench.member(from).send_tagged(to, WORLD, tag, &text)));
             expected.entry((from, to, tag)).or_default().push(text);
             if at % 3 == 0 {
                 bench.collect(from);
@@ -262,15 +262,15 @@ proptest! {
         }
         for ((from, to, tag), texts) in expected {
             for text in texts {
-                received.push((to, bench.members[to as usize].receive_tagged(from, WORLD, tag), text));
+                received.push((to, bench.member(to).receive_tagged(from, WORLD, tag), text));
             }
         }
         bench.run();
         for (from, request) in sent {
-            prop_assert_eq!(bench.results.remove(&(from, request)), Some(Ok(Done::Nothing)));
+            prop_assert_eq!(bench.ranks.results.remove(&(from, request)), Some(Ok(Done::Nothing)));
         }
         for (to, request, text) in received {
-            prop_assert_eq!(bench.results.remove(&(to, request)), Some(Ok(Done::Bytes(text))));
+            prop_assert_eq!(bench.ranks.results.remove(&(to, request)), Some(Ok(Done::Bytes(text))));
         }
     }
 }
@@ -278,26 +278,26 @@ proptest! {
 #[test]
 fn a_member_that_does_not_exist_is_refused() {
     let mut bench = Bench::new(3, 1);
-    let requests = [bench.members[0].locate(WORLD, 3), bench.members[0].receive_tagged(9, WORLD, 0)];
+    let requests = [bench.member(0).locate(WORLD, 3), bench.member(0).receive_tagged(9, WORLD, 0)];
     bench.run();
     for request in requests {
-        assert_eq!(bench.results.remove(&(0, request)), Some(Err(Failure::NoMember)));
+        assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Err(Failure::NoMember)));
     }
-    let request = bench.members[0].locate(77, 0);
+    let request = bench.member(0).locate(77, 0);
     bench.run();
-    assert_eq!(bench.results.remove(&(0, request)), Some(Err(Failure::NoGroup)));
+    assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Err(Failure::NoGroup)));
 }
 
 #[test]
 fn the_graph_costs_two_messages_for_each_distance_and_no_more_peers() {
     for size in [2u32, 3, 64, 100] {
         let mut bench = Bench::new(size, 7);
-        for sent in &bench.sent {
-            assert!(sent.len() <= 2 * powers(size) && sent.values().sum::<usize>() == 2 * (powers(size) - 1), "{size}");
+        let powers = powers(size);
+        for traffic in &bench.ranks.traffic {
+            assert!(traffic.peers.len() <= 2 * powers && traffic.messages as usize == 2 * (powers - 1), "{size}");
         }
-        bench.sent.iter_mut().for_each(BTreeMap::clear);
         bench.collective(WORLD, |_| Box::new(Barrier::default()));
-        assert!(bench.sent.iter().all(|sent| sent.values().sum::<usize>() == powers(size)));
+        assert!(bench.ranks.traffic.iter().all(|traffic| traffic.messages as usize == 3 * powers - 2));
     }
 }
 
@@ -316,19 +316,19 @@ fn a_group_of_ring_positions_becomes_the_world_by_a_split_with_ranks_as_keys() {
     let split = bench.all(|groups, me| groups.split(ring, Wanted { colour: Some(Vec::new()), key: me.into() }));
     for (me, result) in (0..).zip(bench.take(split)) {
         let world = group(&result).unwrap();
-        assert_eq!(bench.members[me as usize].shape(world).unwrap().me, me);
+        assert_eq!(bench.ranks.members[me as usize].shape(world).unwrap().me, me);
     }
 }
 
 #[test]
 fn messages_of_a_group_that_was_given_up_are_dropped() {
     let mut bench = Bench::new(2, 1);
-    let request = bench.members[0].start(WORLD, Box::new(Barrier::default()));
-    bench.members[0].free(WORLD);
-    bench.members[1].start(WORLD, Box::new(Barrier::default()));
+    let request = bench.member(0).start(WORLD, Box::new(Barrier::default()));
+    bench.member(0).free(WORLD);
+    bench.member(1).start(WORLD, Box::new(Barrier::default()));
     bench.run();
-    assert_eq!(bench.results[&(0, request)], Err(Failure::Cancelled));
-    assert_eq!(bench.members[0].start(WORLD, Box::new(Barrier::default())), request + 1);
+    assert_eq!(bench.ranks.results[&(0, request)], Err(Failure::Cancelled));
+    assert_eq!(bench.member(0).start(WORLD, Box::new(Barrier::default())), request + 1);
 }
 
 #[test]
@@ -345,4 +345,24 @@ fn a_peer_that_sends_nonsense_is_refused() {
     assert_eq!(ends.last(), Some(Output::Done { request, result: Err(Failure::Malformed) }));
     assert_eq!(groups.on_message(1, &step(3, b"")), Ok(()));
     assert_eq!(groups.on_message(1, &step(3, b"")), Err(Malformed), "twice");
+}
+
+#[test]
+fn rounds_are_waits_one_behind_the_other() {
+    for size in [1u32, 2, 5, 64, 100] {
+        let mut bench = Bench::new(size, 5);
+        bench.collective(WORLD, |_| Box::new(Barrier::default()));
+        let rounds = (powers(size).saturating_sub(1) + powers(size)) as u64;
+        for rank in 0..size {
+            assert_eq!(bench.member(rank).counts(), Counts { rounds, questions: 0 }, "{size}");
+        }
+    }
+    // 85 = 64 + 16 + 4 + 1: rank 0 knows 64, which knows 80, which knows 84, which knows 85.
+    let mut bench = Bench::new(256, 5);
+    let before = bench.member(0).counts();
+    let request = bench.member(0).locate(WORLD, 85);
+    bench.run();
+    assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Ok(Done::Peer(peer(85)))));
+    let after = bench.member(0).counts();
+    assert_eq!((after.questions, after.rounds - before.rounds), (3, 3));
 }

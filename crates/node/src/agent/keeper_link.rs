@@ -3,7 +3,7 @@
 use super::token::Token;
 use crate::keeper::{Alive, Keeper, KeeperEvent, Request};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use wireup_os::process::start_ticks;
 use wireup_os::reactor::{Interest, Reactor};
 
@@ -38,6 +38,11 @@ impl KeeperLink {
 
     pub fn request(&mut self, request: &Request) {
         self.keeper.request(request);
+        self.dirty = true;
+    }
+
+    pub fn give_sockets(&mut self, sockets: Vec<OwnedFd>) {
+        self.keeper.give_sockets(sockets);
         self.dirty = true;
     }
 

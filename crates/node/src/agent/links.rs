@@ -20,13 +20,17 @@ use super::token::Token;
 pub use super::transports::ListenError;
 use super::transports::{Transport, Transports, Which};
 use super::turn::Turn;
+use crate::transport::addresses;
 use crate::transport::attempts::Attempt;
+use crate::transport::filter::Filter;
 use crate::transport::link::{Link, LinkError, Received};
 use dialling::Dial;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::interfaces;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_proto::io::{Input, LinkId, Peer};
 use wireup_wire::ids::AgentId;
@@ -105,6 +109,16 @@ impl LinkSet {
         let length = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
         assert_eq!(length, bytes.len(), "the kernel gives up to 256 random bytes at once");
         Ok(self.secret.insert(Secret(bytes)).clone())
+    }
+
+    /// The addresses at which this node is reached, best first.
+    ///
+    /// # Errors
+    /// They cannot be listed, or none may be used.
+    pub fn ips(&self) -> Result<Vec<IpAddr>, ListenError> {
+        let own = interfaces::addresses().map_err(ListenError::Interfaces)?;
+        let filter = self.config.interface.as_deref().map(Filter::parse).transpose()?;
+        Ok(addresses::offered(&own, filter.as_ref(), self.config.reached_at(), self.config.local)?)
     }
 
     fn insert(&mut self, mut link: Link, kind: Kind, interest: Interest, reactor: &Reactor) -> io::Result<LinkId> {

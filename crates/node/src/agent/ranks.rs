@@ -21,13 +21,18 @@ use super::turn::Turn;
 use crate::devices;
 use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use wireup_os::reactor::{Interest, Reactor};
+use wireup_os::socket::listen_in_a_row;
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank, NodeId};
+use wireup_wire::job::PortRange;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::SIGKILL;
 
+/// Connections to a rank that has not accepted them yet; the kernel lowers this to its own maximum.
+const BACKLOG: i32 = 4096;
 /// How long a pseudo-terminal is read after its rank is gone (ns): a grandchild may hold it open for ever.
 const TERMINAL_NS_MAX: u64 = 200_000_000;
 
@@ -36,6 +41,8 @@ pub struct JobRanks {
     slot: JobSlot,
     keeper: KeeperLink,
     ranks: Vec<RankIo>,
+    /// Listening sockets for ranks that have not been started.
+    sockets: Vec<OwnedFd>,
     /// Streams that are not read for now, and the ranks whose pipes were therefore removed from the reactor.
     paused: [bool; 2],
     parked: [Vec<LocalRank>; 2],
@@ -71,6 +78,7 @@ impl JobRanks {
             slot,
             keeper,
             ranks: Vec::new(),
+            sockets: Vec::new(),
             pmix: None,
             deferred: Vec::new(),
             paused: [false; 2],
@@ -85,6 +93,7 @@ impl JobRanks {
     pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool) -> Result<(), SpawnError> {
         let mut batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", &error))?;
         devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
+        self.keeper.give_sockets(std::mem::take(&mut self.sockets));
         self.keeper.request(&Request::Spawn(batch));
         if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
             self.keeper.request(&Request::RestoreTerminalOnDeath);
@@ -92,6 +101,17 @@ impl JobRanks {
         let ranks = plan.ranks.iter().map(|rank| RankIo { terminal: rank.pty.is_some(), ..RankIo::default() });
         self.ranks = ranks.collect();
         Ok(())
+    }
+
+    /// Binds and listens a socket for each of the ranks, which are about to be started: others may connect from now on. Returns the first
+    /// of their ports, which are consecutive.
+    pub fn listen(&mut self, count: u32, ports: PortRange) -> io::Result<u16> {
+        // Agents on one machine, and jobs one after the other, search in different places.
+        let width = u32::from(ports.high.saturating_sub(ports.low)) + 1;
+        let first = ports.low + ((std::process::id() ^ self.job.0).wrapping_mul(0x9e37_79b1) % width) as u16;
+        let (base, sockets) = listen_in_a_row(count as usize, ports.low..=ports.high, first, BACKLOG)?;
+        self.sockets = sockets;
+        Ok(base)
     }
 
     /// Starts the job's PMIx server process.

@@ -102,6 +102,15 @@ impl Keeper {
         self.outbox.push(request, Vec::new());
     }
 
+    /// Queues listening sockets for the processes of the next request that want one.
+    pub fn give_sockets(&mut self, sockets: Vec<OwnedFd>) {
+        let mut left = sockets.into_iter().peekable();
+        while left.peek().is_some() {
+            let some: Vec<OwnedFd> = left.by_ref().take(socket::FDS_MAX).collect();
+            self.outbox.push(&Request::Sockets { count: some.len() as u32 }, some);
+        }
+    }
+
     /// Writes requests without blocking. `Ok(false)`: call again when the socket is writable.
     ///
     /// # Errors

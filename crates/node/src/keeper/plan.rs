@@ -23,6 +23,7 @@ impl Batch {
             stderr: OutKind::Pipe,
             shares_session: !plan.shares_machine,
             pmi: plan.pmi_socket,
+            listens: plan.listens,
             pty: rank.pty,
             ..Process::new(u32::from(rank.local.0))
         };
@@ -95,6 +96,7 @@ mod tests {
             stdin,
             stdin_inherit,
             pmi_socket: true,
+            listens: false,
             gpus_per_rank: 0,
             umask: 0o22,
             limits: Vec::new(),

@@ -16,6 +16,8 @@ pub const SERVER_SLOT: u32 = u32::MAX;
 /// A request to the keeper.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
+    /// Listening sockets, which come with this message, for the next processes that want one, in order.
+    Sockets { count: u32 },
     /// Start processes. Each is answered by `Started` and later `Exited`, or by `StartFailed`.
     Spawn(Batch),
     /// Send a signal to the process group of one slot, or to all except [`SERVER_SLOT`]. Processes that are not started yet get it
@@ -73,6 +75,8 @@ pub struct Process {
     pub shares_session: bool,
     /// Whether it gets a PMI socket; its number is in `PMI_FD`.
     pub pmi: bool,
+    /// Whether it gets the next listening socket; its number is in `WIREUP_LISTEN_FD`.
+    pub listens: bool,
     /// If present: a pseudo-terminal of this size (rows, columns) instead of all three streams.
     pub pty: Option<(u16, u16)>,
 }
@@ -90,6 +94,7 @@ impl Process {
             stderr: OutKind::Pipe,
             shares_session: false,
             pmi: false,
+            listens: false,
             pty: None,
         }
     }

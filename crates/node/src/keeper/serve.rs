@@ -75,6 +75,8 @@ struct Serve {
     patience: Duration,
     agent_gone: bool,
     directories: Directories,
+    /// For processes that are yet to be started.
+    listening: VecDeque<OwnedFd>,
     /// When the sweep is done, the keeper returns to its initial state.
     renewing: bool,
 }
@@ -124,6 +126,7 @@ impl Serve {
             patience: PATIENCE_MIN,
             agent_gone: false,
             directories: Directories::default(),
+            listening: VecDeque::new(),
             renewing: false,
         })
     }
@@ -187,6 +190,10 @@ impl Serve {
         while let Some(request) = self.inbox.next::<Request>() {
             self.patience = PATIENCE_MIN;
             match request {
+                Request::Sockets { count } => {
+                    let count = (count as usize).min(self.inbox.fds.len());
+                    self.listening.extend(self.inbox.fds.drain(..count));
+                }
                 Request::Spawn(batch) => {
                     if batch.processes.iter().any(|process| process.shares_session) {
                         process::shorten_slice();
@@ -279,13 +286,14 @@ impl Serve {
     fn start(&mut self, waiting: Waiting) -> Result<(), wireup_wire::peer::SpawnError> {
         let prepared = waiting.program.clone()?;
         let process = &waiting.process;
-        let streams = Streams::open(process).map_err(|problem| stdio_error(&problem))?;
+        let listening = if process.listens { self.listening.pop_front() } else { None };
+        let streams = Streams::open(process, listening).map_err(|problem| stdio_error(&problem))?;
         let cpus = process.cpus.clone().map(bind::CpuSet::from_words);
         let command = Command {
             program: &prepared.program,
             environment: &process.env,
             stdio: streams.stdio(&self.lent),
-            extra: streams.pmi(),
+            extra: streams.sockets(),
             session: session(process),
             cpus: cpus.as_ref(),
             umask: waiting.umask,
@@ -368,6 +376,7 @@ impl Serve {
         if mem::take(&mut self.renewing) {
             self.directories.remove();
             self.restore_terminal = false;
+            self.listening.clear();
             self.stops = Stops::default();
             self.living.clear();
             self.slots.clear();

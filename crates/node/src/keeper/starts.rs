@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::{ffi::OsStr, io};
-use wireup_os::spawn::{self, EXTRA_TARGET, Failure, Limits, Step, check_directory, find_program};
+use wireup_os::spawn::{self, EXTRA_TARGETS, Failure, Limits, Step, check_directory, find_program};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 
 /// A process to be started.
@@ -33,7 +33,10 @@ pub(super) fn enqueue(batch: Batch, queue: &mut VecDeque<Waiting>) {
     let limits = Rc::new(limits::of_children(&batch.limits));
     queue.extend(batch.processes.into_iter().map(|mut process| {
         if process.pmi {
-            process.env.push(format!("PMI_FD={EXTRA_TARGET}").into_bytes());
+            process.env.push(format!("PMI_FD={}", EXTRA_TARGETS[0]).into_bytes());
+        }
+        if process.listens {
+            process.env.push(format!("WIREUP_LISTEN_FD={}", EXTRA_TARGETS[1]).into_bytes());
         }
         let missing = || Err(error(SpawnStep::Find, b"(no program)", EINVAL));
         let program = programs.get(usize::from(process.program)).cloned().unwrap_or_else(missing);

@@ -18,6 +18,7 @@ pub(super) struct Streams {
     stdout: ChildEnd,
     stderr: ChildEnd,
     pmi: Option<OwnedFd>,
+    listening: Option<OwnedFd>,
     pub agent: ProcessFds,
 }
 
@@ -33,7 +34,7 @@ enum ChildEnd {
 impl Streams {
     /// # Errors
     /// No descriptor or pseudo-terminal is left.
-    pub fn open(process: &Process) -> io::Result<Streams> {
+    pub fn open(process: &Process, listening: Option<OwnedFd>) -> io::Result<Streams> {
         let mut agent = ProcessFds::default();
         let pmi = if process.pmi {
             let (near, far) = socket::pair()?;
@@ -46,7 +47,7 @@ impl Streams {
             let (master, slave) = pty::open(rows, columns)?;
             agent.pty = Some(nonblocking(master)?);
             let stdin = ChildEnd::Own(slave);
-            return Ok(Streams { stdin, stdout: ChildEnd::AsStdin, stderr: ChildEnd::AsStdin, pmi, agent });
+            return Ok(Streams { stdin, stdout: ChildEnd::AsStdin, stderr: ChildEnd::AsStdin, pmi, listening, agent });
         }
         let stdin = match &process.stdin {
             StdinKind::Null => ChildEnd::Null,
@@ -66,7 +67,7 @@ impl Streams {
         };
         let stdout = output(process.stdout, &mut agent.stdout)?;
         let stderr = output(process.stderr, &mut agent.stderr)?;
-        Ok(Streams { stdin, stdout, stderr, pmi, agent })
+        Ok(Streams { stdin, stdout, stderr, pmi, listening, agent })
     }
 
     /// Standard input, output and error for the process.
@@ -74,8 +75,9 @@ impl Streams {
         [&self.stdin, &self.stdout, &self.stderr].map(|end| self.resolve(end, lent))
     }
 
-    pub fn pmi(&self) -> Option<BorrowedFd<'_>> {
-        self.pmi.as_ref().map(AsFd::as_fd)
+    /// Its PMI socket and its listening socket.
+    pub fn sockets(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [&self.pmi, &self.listening].map(|socket| socket.as_ref().map(AsFd::as_fd))
     }
 
     fn resolve<'a>(&'a self, end: &'a ChildEnd, lent: &'a Lent) -> BorrowedFd<'a> {

@@ -9,8 +9,8 @@ use super::{Session, Step};
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Target descriptors: 0, 1, 2 and the extra one.
-pub(super) const TARGETS: usize = 4;
+/// Target descriptors: 0, 1, 2 and the extra ones.
+pub(super) const TARGETS: usize = 3 + super::EXTRA_TARGETS.len();
 
 /// Everything that a child needs, in memory that does not change until `running` is 0.
 pub(super) struct Task {

@@ -83,18 +83,18 @@ pub struct Command<'a> {
     pub environment: &'a [Vec<u8>],
     /// Standard input, output, error. A descriptor numbered below [`LOWEST_SOURCE`] must already have its target number.
     pub stdio: [BorrowedFd<'a>; 3],
-    /// A descriptor that the child gets as number [`EXTRA_TARGET`].
-    pub extra: Option<BorrowedFd<'a>>,
+    /// Descriptors that the child gets as the numbers [`EXTRA_TARGETS`].
+    pub extra: [Option<BorrowedFd<'a>>; EXTRA_TARGETS.len()],
     pub session: Session,
     pub cpus: Option<&'a CpuSet>,
     pub umask: u32,
     pub limits: &'a Limits,
 }
 
-/// The number that [`Command::extra`] has in the child.
-pub const EXTRA_TARGET: i32 = 3;
+/// The numbers that [`Command::extra`] has in the child.
+pub const EXTRA_TARGETS: [i32; 2] = [3, 4];
 /// The lowest number for sources of a child's descriptors, so that no target overwrites a source.
-pub const LOWEST_SOURCE: i32 = 4;
+pub const LOWEST_SOURCE: i32 = 5;
 
 #[cfg(test)]
 mod tests;

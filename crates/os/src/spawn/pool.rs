@@ -4,7 +4,7 @@ use super::child::{TARGETS, Task, run};
 use super::limits::One;
 use super::program::Environment;
 use super::raw::clone;
-use super::{Command, EXTRA_TARGET, Failure, LOWEST_SOURCE, Program, Session, Step};
+use super::{Command, EXTRA_TARGETS, Failure, LOWEST_SOURCE, Program, Session, Step};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::futex;
 use std::collections::VecDeque;
@@ -168,8 +168,8 @@ fn places(command: &Command<'_>) -> [(i32, i32); TARGETS] {
         (source, target)
     };
     let [stdin, stdout, stderr] = command.stdio;
-    let extra = command.extra.map_or((-1, -1), |extra| place(extra, EXTRA_TARGET));
-    [place(stdin, 0), place(stdout, 1), place(stderr, 2), extra]
+    let extra = |index: usize| command.extra[index].map_or((-1, -1), |extra| place(extra, EXTRA_TARGETS[index]));
+    [place(stdin, 0), place(stdout, 1), place(stderr, 2), extra(0), extra(1)]
 }
 
 impl Slot {

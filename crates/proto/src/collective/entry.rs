@@ -122,6 +122,8 @@ pub enum ReplyTo {
     Server,
     /// A text client's ring.
     Ring { thread: Option<Vec<u8>> },
+    /// Nobody waits: this agent has entered for the rank, and keeps the outcome.
+    Endpoints,
     /// Our own client's fence.
     OwnFence { id: u32 },
     /// Our own client's allgather.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, LocalRank};
 use wireup_wire::modex::Between;
-use wireup_wire::peer::{Cause, Control, MissingAgent, SpawnError};
+use wireup_wire::peer::{Cause, Control, MissingAgent, Secret, SpawnError};
 
 /// An event for a job.
 pub enum JobInput {
@@ -42,6 +42,11 @@ pub enum JobInput {
     },
     ClientGone {
         local: LocalRank,
+    },
+    /// The local ranks' listening sockets are bound.
+    RanksListen {
+        address: Bytes,
+        secret: Secret,
     },
     /// Memory for slots exists.
     Shared(ShareId),

@@ -8,7 +8,7 @@
 //!                                                          all gone
 //! ```
 //!
-//! *Deferred*: local ranks wait for the link to the parent, or for their PMIx server. *Starting*: not all ranks of the subtree are
+//! *Deferred*: local ranks wait for the link to the parent, for their PMIx server, or for their listening sockets. *Starting*: not all ranks of the subtree are
 //! running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
 //! still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
 //! reported.
@@ -78,6 +78,8 @@ pub enum Wait {
     Link,
     /// Their PMIx server.
     Server,
+    /// Their listening sockets.
+    Sockets,
 }
 
 pub struct Lifecycle {

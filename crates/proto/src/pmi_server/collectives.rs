@@ -57,7 +57,7 @@ impl PmiLink {
             (ReplyTo::Allgather { id }, Completion::Array { place, new }) => {
                 encode(Command::Allgather, &None, &Reply::Allgather { id: *id, place: *place, new: new.then_some(1) });
             }
-            (ReplyTo::Lazy | ReplyTo::Server, _) => {}
+            (ReplyTo::Lazy | ReplyTo::Server | ReplyTo::Endpoints, _) => {}
             (reply_to, _) => panic!("the result does not match the collective: {reply_to:?}"),
         }
         match reply_to {
@@ -67,7 +67,7 @@ impl PmiLink {
             }
             ReplyTo::OwnFence { .. } | ReplyTo::Allgather { .. } => self.outstanding -= 1,
             ReplyTo::Lazy => self.lazy -= 1,
-            ReplyTo::Server => {}
+            ReplyTo::Server | ReplyTo::Endpoints => {}
         }
     }
 
@@ -119,6 +119,19 @@ impl Turn<'_, '_> {
         *self.outstanding += 1;
         let entry = Entry::Allgather { max_len, shared, value: Bytes::copy_from_slice(value) };
         self.effects.push(Effect::Enter { entry, reply_to: ReplyTo::Allgather { id } });
+    }
+
+    /// Where the ranks listen: answered when it is known.
+    pub(super) fn on_endpoints(&mut self, envelope: &Envelope<'_>) {
+        if !self.facts.has_endpoints {
+            return self.refuse(envelope, "the_ranks_of_this_job_have_no_sockets");
+        }
+        if let Some(table) = self.tables.endpoints.ask(self.who.local, envelope.thread) {
+            let Self { tables, reply, dialect, .. } = self;
+            let answer = Reply::Endpoints(tables.endpoints.secret());
+            encode_reply(*dialect, Command::Endpoints, envelope.thread, &answer, reply);
+            tables.handed.push(table);
+        }
     }
 
     pub(super) fn on_ring(&mut self, envelope: &Envelope<'_>, left: &[u8], right: &[u8]) {
@@ -174,6 +187,13 @@ impl Turn<'_, '_> {
 }
 
 impl PmiLink {
+    /// It is known where the ranks listen, for a rank that has asked.
+    pub fn answer_endpoints(&mut self, thread: Option<&[u8]>, secret: &[u8], reply: &mut Vec<u8>) {
+        if self.state != State::Closed {
+            encode_reply(self.dialect, Command::Endpoints, thread, &Reply::Endpoints(secret), reply);
+        }
+    }
+
     /// A group's barrier is complete.
     pub fn answer_group(&mut self, tag: i32, reply: &mut Vec<u8>) {
         if self.state == State::Closed {

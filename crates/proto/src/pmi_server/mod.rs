@@ -1,12 +1,13 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `arena` and `array` lay out the
+//! `endpoints` is where the ranks of the job listen. `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `arena` and `array` lay out the
 //! results of allgathers. Consequences of a request for others are effects.
 
 mod arena;
 mod array;
 mod collectives;
 mod connection;
+mod endpoints;
 pub mod kvs;
 pub mod node_attrs;
 mod requests;
@@ -15,16 +16,17 @@ mod state;
 mod turn;
 
 use crate::collective::ReplyTo;
-use crate::collective::{Entry, Outcome};
+use crate::collective::{Entering, Entry, Outcome};
 use crate::io::Output;
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::Facts;
-use crate::job::ranks::Process;
+use crate::job::ranks::{Process, Ranks};
 use crate::memory::{Array, Content, ShareId};
 use arena::Arenas;
 use bytes::Bytes;
 use collectives::Completion;
 use connection::PmiLink;
+use endpoints::Endpoints;
 use kvs::Kvs;
 use node_attrs::NodeAttrs;
 use shares::Shares;
@@ -34,7 +36,7 @@ use wireup_wire::block;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{JobId, LocalRank};
 use wireup_wire::job::PmiFence;
-use wireup_wire::peer::Cause;
+use wireup_wire::peer::{Cause, Secret};
 
 pub struct PmiServer {
     job: JobId,
@@ -44,6 +46,7 @@ pub struct PmiServer {
     process_mapping: Option<Vec<u8>>,
     kvs: Kvs,
     attrs: NodeAttrs,
+    endpoints: Endpoints,
     arenas: Arenas,
     shares: Shares,
 }
@@ -56,6 +59,7 @@ impl PmiServer {
             process_mapping: facts.mapping.process_mapping(),
             kvs: Kvs::default(),
             attrs: NodeAttrs::default(),
+            endpoints: Endpoints::default(),
             arenas: Arenas::default(),
             shares: Shares::new(facts.id()),
         }
@@ -69,7 +73,7 @@ impl PmiServer {
         bytes: &[u8],
         out: &mut Effects,
     ) {
-        let PmiServer { links, process_mapping, kvs, attrs, shares, .. } = self;
+        let PmiServer { links, process_mapping, kvs, attrs, endpoints, shares, .. } = self;
         let link = &mut links[local.index()];
         if link.state() == State::Closed {
             return;
@@ -80,10 +84,11 @@ impl PmiServer {
             job_size: facts.job_size,
             process_mapping: process_mapping.as_deref(),
             lazy_fence: options.pmi_fence == PmiFence::Lazy,
+            has_endpoints: options.rank_ports.is_some(),
             pmi_version: options.pmi_version,
         };
         let who = Requester { local, rank: process.rank, appnum: process.appnum };
-        let mut tables = Tables { kvs, attrs, shares, handed: Vec::new() };
+        let mut tables = Tables { kvs, attrs, endpoints, shares, handed: Vec::new() };
         let (mut reply, mut asked) = (Vec::new(), Vec::new());
         let result = link.on_bytes(bytes, who, &told, &mut tables, &mut reply, &mut asked);
         let handed = tables.handed;
@@ -132,6 +137,11 @@ impl PmiServer {
             self.arenas.prepare(facts.job_size, *max_len, *shared, &mut self.shares);
             self.shares.put_made(out);
         }
+    }
+
+    /// The local ranks' sockets are bound: what each of them enters the first collective with.
+    pub fn on_ranks_listen(&mut self, ranks: &Ranks, address: &Bytes, secret: &Secret) -> Vec<Entering> {
+        self.endpoints.on_bound(ranks, address, secret)
     }
 
     /// Memory for slots exists.
@@ -207,6 +217,9 @@ impl PmiServer {
         out: &mut Effects,
     ) {
         let result = match outcome {
+            Outcome::Values { blocks, .. } if waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints) => {
+                self.publish_endpoints(facts, &blocks, out)
+            }
             Outcome::Pairs(blocks) => self.publish(facts, blocks).map(|()| self.answer_fence(waiting, out)),
             Outcome::Values { max_len, shared, blocks } => array::lay_out(&facts.mapping, (max_len, shared), &blocks)
                 .map(|array| self.answer_allgather(waiting, array, out)),
@@ -222,6 +235,19 @@ impl PmiServer {
         if let Err(problem) = result {
             out.fail_here(Cause::Pmi { problem });
         }
+    }
+
+    /// It is known where the ranks listen: tells those that have asked.
+    fn publish_endpoints(&mut self, facts: &Facts, blocks: &[Bytes], out: &mut Effects) -> Result<(), String> {
+        let nodes = facts.spec.nodes.len();
+        let (table, waiting) = self.endpoints.on_gathered(nodes, blocks, &mut self.shares)?;
+        self.shares.put_made(out);
+        for (local, thread) in waiting {
+            let mut reply = Vec::new();
+            self.links[local.index()].answer_endpoints(thread.as_deref(), self.endpoints.secret(), &mut reply);
+            self.reply(local, reply.into(), vec![table], out);
+        }
+        Ok(())
     }
 
     /// Publishes the pairs of all nodes after a fence.

@@ -69,6 +69,7 @@ impl Turn<'_, '_> {
                 self.on_allgather(envelope, *id, *max_len, *shared, value);
             }
             Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),
+            Request::Endpoints => self.on_endpoints(envelope),
             Request::KvsMap { have } => self.on_kvs_map(envelope, have),
             Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
             Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),

@@ -1,5 +1,6 @@
 //! The data from which a request is answered, and its possible consequences for others.
 
+use super::endpoints::Endpoints;
 use super::kvs::{Kvs, KvsError};
 use super::node_attrs::{NodeAttrs, Parked};
 use super::shares::Shares;
@@ -20,6 +21,8 @@ pub struct Facts<'a> {
     pub process_mapping: Option<&'a [u8]>,
     /// Whether fences of text clients are answered at once if possible.
     pub lazy_fence: bool,
+    /// Whether the ranks have listening sockets.
+    pub has_endpoints: bool,
     /// Which version of PMI-1 the server offers.
     pub pmi_version: PmiVersion,
 }
@@ -36,6 +39,7 @@ pub struct Requester {
 pub struct Tables<'a> {
     pub kvs: &'a mut Kvs,
     pub attrs: &'a mut NodeAttrs,
+    pub endpoints: &'a mut Endpoints,
     /// Requests memory that the rank reads itself.
     pub shares: &'a mut Shares,
     /// Such memory to be sent to the rank with the replies.

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
 use wireup_wire::job::{JobOptions, JobSpec};
-use wireup_wire::peer::{self, Cause, Control, SessionSpec, StallReport};
+use wireup_wire::peer::{self, Cause, Control, Secret, SessionSpec, StallReport};
+use wireup_wire::rank_address;
 
 const LAUNCHER: LinkId = LinkId(u32::MAX);
 
@@ -229,6 +230,10 @@ impl Net {
                     let (local, pid) = (rank.local, 100 + rank.rank.0);
                     self.answer(me, Input::ChildStarted { job: plan.job, local, pid, spawn_ns: 1, exec_ns: 2 });
                 }
+            }
+            Output::ListenForRanks { job, ports, .. } => {
+                let address = rank_address::encode(me.into(), ports.low, &[]).into();
+                self.answer(me, Input::RanksListen { job, address, secret: Secret([7; 32]) });
             }
             Output::Share { job, share, ref content } => {
                 if (self.memory_fails)(content) {

@@ -82,6 +82,8 @@ pub enum SpawnStep {
     Fork,
     /// Assigning GPUs to ranks.
     Devices,
+    /// Listening sockets for ranks.
+    Sockets,
 }
 
 impl SpawnStep {
@@ -95,6 +97,7 @@ impl SpawnStep {
             SpawnStep::Stdio => "making pipes and sockets",
             SpawnStep::Fork => "creating a process",
             SpawnStep::Devices => "giving GPUs to ranks",
+            SpawnStep::Sockets => "making listening sockets for ranks",
         }
     }
 }

@@ -136,6 +136,10 @@ commands! {
         /// Segments that the client has, oldest first: the versions where they end, separated by commas.
         have: &'a [u8] = [] ["have"] or "";
     }
+    /// Our own clients, in a job whose ranks have listening sockets: where those of all ranks are. Answered when it is known, with a
+    /// descriptor of an array (see `crate::shared::rows`) with a row for each node: the address of its first rank, see
+    /// `crate::rank_address`. The ports of the node's other ranks follow.
+    Endpoints [] ["wireup-endpoints"] -> Endpoints
     /// Get the pairs by number; legacy.
     GetByIdx ["getbyidx" => "getbyidx_results"] [] -> Pair {
         kvsname: Option<&'a [u8]> = ["kvsname"] [];
@@ -236,6 +240,8 @@ replies! {
         keep: u32 = [] ["keep"];
         ends: &'a [u8] = [] ["ends"] or "";
     }
+    /// A secret that only ranks of this job know, as hexadecimal digits; the array's descriptor comes with it.
+    Endpoints(secret: &'a [u8] = [] ["secret"])
     /// A pair and the number of the next one.
     Pair {
         next_index: i32 = ["nextidx"] [];

@@ -106,6 +106,8 @@ fn the_pty_flag_may_name_a_rank() {
     assert_eq!(parsed("--pty ./a").pty, Some(0));
     assert_eq!(parsed("--pty 3 ./a").pty, Some(3));
     assert_eq!(parsed("--pty=3 ./a").pty, Some(3));
+    assert_eq!(parsed("--rank-ports 1-2 ./a").rank_ports, Some(PortRange { low: 1, high: 2 }));
+    assert_eq!(parsed("--instant-on ./a").rank_ports, Some(RANK_PORTS));
     assert_eq!(parsed("--stdin 2 ./a").stdin, Some(Stdin::Rank(2)));
     assert_eq!(parsed("-x PATH ./a").sections[0].env, [Variable::Export("PATH".into())]);
 }
@@ -124,6 +126,7 @@ fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("--bind-to cores ./a"), "--bind-to cores: did you mean core?");
     assert_eq!(refused("--map-by socket ./a"), "--map-by socket: choose slot, node or ppr:N:node");
     assert_eq!(refused("--env =1 ./a"), "--env =1: write NAME=VALUE, with a name that is not empty");
+    assert_eq!(refused("--rank-ports 9-8 ./a"), "--rank-ports 9-8: give two port numbers, such as 20000-20999");
     assert_eq!(refused("-n 4"), "no program to run; try: wireup run -n 4 ./app");
     assert_eq!(refused(""), "no program to run; try: wireup run -n 4 ./app");
     assert!(refused("-n 1 ./a : -n 2").starts_with("program 2 of the command line is missing"));
@@ -149,7 +152,8 @@ fn program_words_need_not_be_utf8() {
 
 #[test]
 fn every_flag_changes_the_parsed_result() {
-    let values = ["1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1"];
+    let values =
+        ["1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2"];
     let without = parsed("./a");
     for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {
         let lines = values.map(|value| match flag.takes {

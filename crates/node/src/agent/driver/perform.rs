@@ -7,15 +7,19 @@ use super::super::shells::{Shells, in_words, shell_failed};
 use super::super::transports::Offer;
 use super::super::turn::Turn;
 use super::AgentDriver;
+use blake2::{Blake2s256, Digest};
 use bytes::Bytes;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::memory::ShareId;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
-use wireup_wire::peer::{Bootstrap, SpawnError, SpawnStep};
+use wireup_wire::job::PortRange;
+use wireup_wire::peer::{Bootstrap, Secret, SpawnError, SpawnStep};
+use wireup_wire::rank_address;
 
 impl AgentDriver {
     /// Performs all pending outputs. Returns how many ranks of `job` got a reply.
@@ -69,6 +73,10 @@ impl AgentDriver {
                 links.send(link, frame);
             }
             Output::CloseLink { link } => links.close(link),
+            Output::ListenForRanks { job, count, ports } => {
+                let input = self.listen_for_ranks(job, count, ports);
+                self.inputs.push(input);
+            }
             Output::StartPmix(plan) => {
                 let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
@@ -138,6 +146,30 @@ impl AgentDriver {
     pub(super) fn flush_links(&mut self) {
         self.unsent = false;
         self.links.flush(&self.reactor, &mut self.inputs);
+    }
+
+    fn listen_for_ranks(&mut self, job: JobId, count: u32, ports: PortRange) -> Input {
+        let ranks = self.jobs.ranks_of(job, &mut self.keepers, &self.reactor);
+        let bound = ranks.and_then(|ranks| {
+            ranks.listen(count, ports).map_err(|error| {
+                let PortRange { low, high } = ports;
+                let what = format!("{count} listening sockets on consecutive ports of {low}-{high}");
+                SpawnError { step: SpawnStep::Sockets, what, errno: error.raw_os_error().unwrap_or(0) }
+            })
+        });
+        let address = bound.and_then(|base| {
+            let ips = self.links.ips().map_err(|error| SpawnError {
+                step: SpawnStep::Stdio,
+                what: error.to_string(),
+                errno: error.errno().unwrap_or(0),
+            })?;
+            Ok(rank_address::encode(host_number(), base, &ips).into())
+        });
+        let secret = self.links.secret().map_err(|error| no_stdio("the secret of the ranks", &error));
+        match address.and_then(|address| Ok((address, secret?))) {
+            Ok((address, secret)) => Input::RanksListen { job, address, secret: secret_of_ranks(&secret, job) },
+            Err(error) => Input::RanksListenFailed { job, error },
+        }
     }
 
     fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes, shares: &[ShareId]) {
@@ -223,6 +255,20 @@ fn shells_of<'s>(
             Ok(shells.insert(begun.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
         }
     }
+}
+
+/// The secret that the ranks of a job prove to each other: known to all agents, and of no use for anything else.
+fn secret_of_ranks(session: &Secret, job: JobId) -> Secret {
+    let digest = Blake2s256::new().chain_update(session.0).chain_update(b"ranks").chain_update(job.0.to_le_bytes());
+    Secret(digest.finalize().into())
+}
+
+/// The same number for all agents that share this machine's loopback interface.
+fn host_number() -> u64 {
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let digest = Blake2s256::new().chain_update(boot).chain_update(network.as_os_str().as_bytes()).finalize();
+    u64::from_le_bytes(std::array::from_fn(|index| digest[index]))
 }
 
 fn no_stdio(what: &str, error: &io::Error) -> SpawnError {

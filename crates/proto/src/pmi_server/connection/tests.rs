@@ -1,6 +1,7 @@
 //! One rank's conversations, as text.
 
 use super::super::collectives::Completion;
+use super::super::endpoints::Endpoints;
 use super::super::kvs::Kvs;
 use super::super::node_attrs::NodeAttrs;
 use super::super::shares::Shares;
@@ -17,6 +18,7 @@ struct Bench {
     link: PmiLink,
     kvs: Kvs,
     attrs: NodeAttrs,
+    endpoints: Endpoints,
     effects: Vec<Effect>,
     lazy: bool,
     version: PmiVersion,
@@ -30,6 +32,7 @@ impl Default for Bench {
             link: PmiLink::default(),
             kvs: Kvs::default(),
             attrs: NodeAttrs::default(),
+            endpoints: Endpoints::default(),
             effects: Vec::new(),
             lazy: false,
             version: PmiVersion::default(),
@@ -46,11 +49,12 @@ impl Bench {
             job_size: 8,
             process_mapping: Some(b"(vector,(0,2,4))"),
             lazy_fence: self.lazy,
+            has_endpoints: false,
             pmi_version: self.version,
         };
         let who = Requester { local: LocalRank(1), rank: Rank(5), appnum: 2 };
-        let Bench { kvs, attrs, shares, .. } = self;
-        let mut tables = Tables { kvs, attrs, shares, handed: Vec::new() };
+        let Bench { kvs, attrs, endpoints, shares, .. } = self;
+        let mut tables = Tables { kvs, attrs, endpoints, shares, handed: Vec::new() };
         let mut reply = Vec::new();
         let result = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
         self.named.append(&mut tables.handed);

@@ -295,7 +295,8 @@ impl Starter {
             | SpawnStep::Exec
             | SpawnStep::Cwd
             | SpawnStep::Fork
-            | SpawnStep::Devices => error.what,
+            | SpawnStep::Devices
+            | SpawnStep::Sockets => error.what,
         };
         if self.on_step_failed(shell, &problem, fx) {
             return;

@@ -1,19 +1,12 @@
-//! Messages over a proved connection: cut, sealed, put together again.
+//! Messages over a proved connection of TCP: cut, sealed, put together again.
 //!
-//! Inside the seals is a stream of messages, each with its length (u32 LE) in front. An empty message is a goodbye: the other end closes
-//! the connection, and is not lost.
+//! On the wire, everything is a unit: a length (u16 LE) and so many bytes. Inside the seals is a stream of messages.
 
-use super::proof::{Proved, SEAL_LEN, SEALED_LEN_MAX};
+use crate::network::messages::{Broken, Unframed, framed};
+use crate::network::proof::{Proved, SEAL_LEN, SEALED_LEN_MAX, Unproved};
 use alloc::vec;
 use alloc::vec::Vec;
 use snow::TransportState;
-
-/// Longest message. Chosen: what a process may be made to hold for one peer.
-pub const MESSAGE_LEN_MAX: usize = 256 << 20;
-
-/// The other end broke the rules.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Broken;
 
 /// Appends one unit: its length and its bytes.
 pub fn push_unit(out: &mut Vec<u8>, unit: &[u8]) {
@@ -32,13 +25,12 @@ pub fn take_unit<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
 pub struct Stream {
     pub peer: u32,
     seals: TransportState,
-    /// Received, with the messages that are whole taken off.
-    plain: Vec<u8>,
+    plain: Unframed,
 }
 
 impl Stream {
-    pub fn new(proved: Proved) -> Stream {
-        Stream { peer: proved.peer, seals: proved.seals, plain: Vec::new() }
+    pub fn new(proved: Proved) -> Result<Stream, Unproved> {
+        Ok(Stream { peer: proved.peer, seals: proved.in_order()?, plain: Unframed::default() })
     }
 
     /// Appends a message, sealed.
@@ -46,8 +38,7 @@ impl Stream {
     /// # Errors
     /// So much was sent that the keys are used up.
     pub fn seal(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
-        let mut plain = (message.len() as u32).to_le_bytes().to_vec();
-        plain.extend_from_slice(message);
+        let plain = framed(message);
         let mut room = vec![0; SEALED_LEN_MAX.min(plain.len() + SEAL_LEN)];
         for piece in plain.chunks(SEALED_LEN_MAX - SEAL_LEN) {
             let len = self.seals.write_message(piece, &mut room).map_err(|_| Broken)?;
@@ -61,23 +52,13 @@ impl Stream {
     /// # Errors
     /// It was not sealed by the other end, or is out of order, or makes a message too long.
     pub fn open(&mut self, unit: &[u8]) -> Result<Vec<Vec<u8>>, Broken> {
-        let before = self.plain.len();
-        self.plain.resize(before + unit.len(), 0);
-        let opened = self.seals.read_message(unit, &mut self.plain[before..]);
-        self.plain.truncate(before + opened.as_ref().map_or(0, |len| *len));
+        let plain = &mut self.plain.bytes;
+        let before = plain.len();
+        plain.resize(before + unit.len(), 0);
+        let opened = self.seals.read_message(unit, &mut plain[before..]);
+        plain.truncate(before + opened.as_ref().map_or(0, |len| *len));
         opened.map_err(|_| Broken)?;
-        let (mut messages, mut at) = (Vec::new(), 0);
-        while let Some((len, rest)) = self.plain[at..].split_first_chunk() {
-            let len = u32::from_le_bytes(*len) as usize;
-            if len > MESSAGE_LEN_MAX {
-                return Err(Broken);
-            }
-            let Some(message) = rest.get(..len) else { break };
-            messages.push(message.to_vec());
-            at += 4 + len;
-        }
-        self.plain.drain(..at);
-        Ok(messages)
+        self.plain.take()
     }
 }
 
@@ -90,7 +71,7 @@ mod tests {
         let (dialler, first) = Proof::dial(&[1; 32], 0, 1).unwrap();
         let accepted = Proof::accept(&[1; 32], 1).unwrap().on_message(&first).unwrap();
         let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap().proved;
-        (Stream::new(dialled), Stream::new(accepted.proved))
+        (Stream::new(dialled).unwrap(), Stream::new(accepted.proved).unwrap())
     }
 
     #[test]

@@ -13,6 +13,9 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// Addresses of a host that are told to others. Chosen: enough for several networks, and the message of a neighbour stays short.
 const IPS_MAX: usize = 8;
 
+/// Longest address (bytes).
+pub const LEN_MAX: usize = 10 + IPS_MAX * 17;
+
 pub fn encode(host: u64, port: u16, ips: &[IpAddr]) -> Vec<u8> {
     let mut out = host.to_le_bytes().to_vec();
     out.extend_from_slice(&port.to_le_bytes());
@@ -36,6 +39,25 @@ pub fn candidates(bytes: &[u8], own_host: u64) -> Vec<SocketAddr> {
     read(bytes, own_host).unwrap_or_default()
 }
 
+/// The host of an address.
+pub fn host(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk().map(|host| u64::from_le_bytes(*host))
+}
+
+/// The address of a rank whose port is `distance` higher; `None` if there is no such port, or the bytes are no address. Zeros behind the
+/// address are left out.
+pub fn further(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
+    let mut len = 10;
+    while let Some(ip_len @ 1..) = bytes.get(len) {
+        len += 1 + usize::from(*ip_len);
+    }
+    let mut further = bytes.get(..len)?.to_vec();
+    let port = further.get_mut(8..10)?;
+    let number = u32::from(u16::from_le_bytes([port[0], port[1]])).checked_add(distance)?;
+    port.copy_from_slice(&u16::try_from(number).ok()?.to_le_bytes());
+    Some(further)
+}
+
 fn read(bytes: &[u8], own_host: u64) -> Option<Vec<SocketAddr>> {
     let (host, rest) = bytes.split_first_chunk()?;
     let (port, mut rest) = rest.split_first_chunk()?;
@@ -46,6 +68,7 @@ fn read(bytes: &[u8], own_host: u64) -> Option<Vec<SocketAddr>> {
     let mut all = Vec::new();
     while let Some((len, after)) = rest.split_first() {
         let ip: IpAddr = match len {
+            0 => break,
             4 => (<[u8; 4]>::try_from(after.get(..4)?).ok()?).into(),
             16 => (<[u8; 16]>::try_from(after.get(..16)?).ok()?).into(),
             _ => return None,
@@ -59,6 +82,7 @@ fn read(bytes: &[u8], own_host: u64) -> Option<Vec<SocketAddr>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec;
 
     #[test]
     fn ranks_of_a_host_use_loopback_and_others_its_addresses() {
@@ -71,5 +95,18 @@ mod tests {
             candidates(&bytes[..len], 8);
         }
         assert!(candidates(&bytes[..12], 8).is_empty() && candidates(&[], 8).is_empty());
+    }
+
+    #[test]
+    fn the_ports_of_a_nodes_ranks_follow_each_other() {
+        let bytes = encode(7, 65_530, &[]);
+        assert_eq!(
+            further(&bytes, 5).map(|bytes| (host(&bytes), candidates(&bytes, 7))),
+            Some((Some(7), vec!["127.0.0.1:65535".parse().unwrap()]))
+        );
+        let padded = [encode(7, 1, &["10.0.0.1".parse().unwrap()]), vec![0; 20]].concat();
+        assert_eq!(further(&padded, 1).map(|bytes| bytes.len()), Some(15));
+        assert_eq!(candidates(&padded, 8), candidates(&padded[..15], 8));
+        assert_eq!((further(&bytes, 6), further(&bytes[..9], 1), further(&bytes, u32::MAX)), (None, None, None));
     }
 }

@@ -1,7 +1,7 @@
 //! One connection: its socket, what it has received and what it has to send.
 
-use super::proof::{Proof, Proved, Secret};
 use super::stream::{Stream, push_unit, take_unit};
+use crate::network::proof::{Proof, Secret};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -189,8 +189,8 @@ impl Link {
                 if let Some(reply) = next.reply {
                     push_unit(&mut self.to_send, &reply);
                 }
-                let Proved { peer, .. } = next.proved;
-                self.stage = Stage::Open(Box::new(Stream::new(next.proved)));
+                let peer = next.proved.peer;
+                self.stage = Stage::Open(Box::new(Stream::new(next.proved).map_err(|_| Over)?));
                 (self.peer, self.was_open) = (Some(peer), true);
                 all.push(Arrived::Proved { peer, was_dialled });
             }

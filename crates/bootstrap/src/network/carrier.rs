@@ -1,0 +1,114 @@
+//! What the network of ranks wants of the ways to other ranks: connections that are dialled, carry messages in order, and end.
+//!
+//! A rank's address begins with a byte that tells the transport; the rest belongs to the carrier.
+
+use alloc::vec::Vec;
+use wireup_capi::net::{Epoll, Event};
+pub use wireup_group::connections::Number;
+
+/// How ranks exchange messages. All ranks of a job choose the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// One connection of the kernel's for each peer.
+    Tcp,
+    /// One socket for all peers, with a reliability of our own.
+    Udp,
+}
+
+impl Transport {
+    /// The first byte of an address.
+    pub fn tag(self) -> u8 {
+        match self {
+            Transport::Tcp => 1,
+            Transport::Udp => 2,
+        }
+    }
+
+    /// An address of a carrier as others get it.
+    pub fn address(self, rest: &[u8]) -> Vec<u8> {
+        let mut address = Vec::with_capacity(1 + rest.len());
+        address.push(self.tag());
+        address.extend_from_slice(rest);
+        address
+    }
+}
+
+/// The token of the server's descriptor in a carrier's [`Epoll`]; all others are the carrier's.
+pub const SERVER: u64 = 1;
+
+/// What has happened to a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Happened {
+    /// The other end has proved which rank it is. Messages can be sent.
+    Proved {
+        number: Number,
+        peer: u32,
+        was_dialled: bool,
+    },
+    Message {
+        number: Number,
+        from: u32,
+        bytes: Vec<u8>,
+    },
+    /// The other end has left in order.
+    Goodbye {
+        number: Number,
+        from: u32,
+    },
+    /// It is no more. `is_lost`: so is the rank; otherwise the rank has refused it.
+    Over {
+        number: Number,
+        peer: u32,
+        is_lost: bool,
+    },
+}
+
+impl Happened {
+    pub fn number(&self) -> Number {
+        match self {
+            Happened::Proved { number, .. }
+            | Happened::Message { number, .. }
+            | Happened::Goodbye { number, .. }
+            | Happened::Over { number, .. } => *number,
+        }
+    }
+}
+
+/// What has not left this process, or has not arrived as far as is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Unsent {
+    Nothing,
+    /// Only goodbyes, or what is lost if this process ends now without harm to others.
+    Goodbyes,
+    Messages,
+}
+
+pub trait Carrier {
+    /// Where this rank is reached, without the transport's byte.
+    fn address(&self) -> Vec<u8>;
+
+    /// The descriptors that are watched.
+    fn epoll(&self) -> &Epoll;
+
+    /// Begins a connection to a rank at this address; a failure is told by [`Carrier::poll`].
+    fn dial(&mut self, to: u32, address: &[u8]) -> Number;
+
+    /// Queues a message; if the connection is over, that is told by [`Carrier::poll`].
+    fn send(&mut self, number: Number, message: &[u8]);
+
+    /// Gives a connection up, without a word to the other end; nothing more is told of it.
+    fn close(&mut self, number: Number);
+
+    /// One of the watched descriptors is ready.
+    fn on_event(&mut self, event: Event);
+
+    fn poll(&mut self) -> Option<Happened>;
+
+    /// Sends what can be sent.
+    fn flush(&mut self);
+
+    /// Tells all other ends that this one leaves in order. Nothing is sent afterwards.
+    fn say_goodbye(&mut self);
+
+    fn unsent(&self) -> Unsent;
+}

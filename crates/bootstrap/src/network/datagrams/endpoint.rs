@@ -1,0 +1,377 @@
+//! All connections of a rank over datagrams, without a socket or a clock.
+//!
+//! ```text
+//!   dialling ── hello, to the best place first, then to all, ever more rarely ──► welcome ──► open
+//!   none ── a hello with a code that is right, and a number that is new ──► open (its welcome is repeated until the dialler is heard)
+//! ```
+//!
+//! A rank that computes does not answer a hello: it is repeated until the rank does, or until all places where it might be have refused it.
+//! Datagrams name the connection by the receiver's number. Memory is kept for connections, and one number for each rank that has ever
+//! dialled this one; none for strangers.
+
+use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
+use super::open::{DATA, Open, header};
+use crate::network::carrier::{Happened, Number, Unsent};
+use crate::network::proof::{Proof, Secret, Unproved};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The pause after the first hello (ms), which doubles up to the second number. Chosen: several round trips of a slow network; and what a
+/// rank that has computed may wait for the next one, if its socket had no more room.
+const HELLO_MS_MIN: u64 = 50;
+const HELLO_MS_MAX: u64 = 1_000;
+/// A goodbye's bytes in the stream.
+const GOODBYE_LEN: usize = 4;
+
+/// Where a rank may be reached: bytes that only the driver reads.
+pub type Place = Vec<u8>;
+
+pub struct Endpoint {
+    me: u32,
+    secret: Secret,
+    codes: Codes,
+    /// Where others answer hellos, if that is not where they come from.
+    own_place: Place,
+    datagram_len: usize,
+    connections: BTreeMap<Number, Connection>,
+    last: Number,
+    /// By rank: its latest hello, and the connection that it has made.
+    heard: BTreeMap<u32, (Number, Number)>,
+    /// Connections that may have something to send.
+    ready: BTreeSet<Number>,
+    /// When connections want to be called, the first one first.
+    timers: BTreeSet<(u64, Number)>,
+    /// To be sent before anything else: for a connection, or for none any more.
+    outbox: VecDeque<(Option<Number>, Place, Vec<u8>)>,
+    happened: VecDeque<Happened>,
+    plain: Vec<u8>,
+}
+
+struct Connection {
+    stage: Stage,
+    timer: Option<u64>,
+}
+
+enum Stage {
+    Dialling(Box<Dialling>),
+    Open {
+        open: Box<Open>,
+        /// The answer to this hello, until the dialler is heard.
+        welcome: Option<Vec<u8>>,
+    },
+}
+
+struct Dialling {
+    to: u32,
+    /// With those that have refused at the end.
+    places: Vec<Place>,
+    refused: usize,
+    hello: Vec<u8>,
+    proof: Proof,
+    pause: u64,
+    due: u64,
+}
+
+impl Endpoint {
+    /// Makes datagrams of at most `datagram_len` bytes.
+    pub fn new(me: u32, secret: &Secret, own_place: Place, datagram_len: usize) -> Result<Endpoint, Unproved> {
+        Ok(Endpoint {
+            me,
+            secret: *secret,
+            codes: Codes::new(secret)?,
+            own_place,
+            datagram_len,
+            connections: BTreeMap::new(),
+            last: 0,
+            heard: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            outbox: VecDeque::new(),
+            happened: VecDeque::new(),
+            plain: vec![0; datagram_len],
+        })
+    }
+
+    pub fn poll(&mut self) -> Option<Happened> {
+        self.happened.pop_front()
+    }
+
+    /// Dials a rank that may be at these places, the best one first.
+    pub fn dial(&mut self, now: u64, to: u32, places: Vec<Place>) -> Number {
+        self.last += 1;
+        let number = self.last;
+        let dialled = Proof::dial(&self.secret, self.me, to);
+        let (Ok((proof, first)), false) = (dialled, places.is_empty()) else {
+            self.happened.push_back(Happened::Over { number, peer: to, is_lost: true });
+            return number;
+        };
+        let hello = Hello { from: self.me, to, number, place: &self.own_place, proof: &first };
+        let hello = hello.encode(&mut self.codes);
+        let dialling = Dialling { to, places, refused: 0, hello, proof, pause: 0, due: now };
+        self.connections.insert(number, Connection { stage: Stage::Dialling(Box::new(dialling)), timer: None });
+        self.settle(number);
+        number
+    }
+
+    pub fn send(&mut self, number: Number, message: &[u8]) {
+        if let Some(open) = self.open(number) {
+            open.send(message);
+            self.settle(number);
+        }
+    }
+
+    /// Gives a connection up, without a word to the other end.
+    pub fn close(&mut self, number: Number) {
+        self.forget(number);
+        self.happened.retain(|happened| happened.number() != number);
+    }
+
+    /// Tells all other ends that this one leaves in order.
+    pub fn say_goodbye(&mut self) {
+        let open = self.connections.iter().filter(|(_, connection)| matches!(connection.stage, Stage::Open { .. }));
+        let numbers: Vec<Number> = open.map(|(number, _)| *number).collect();
+        numbers.into_iter().for_each(|number| self.send(number, &[]));
+    }
+
+    pub fn unsent(&self) -> Unsent {
+        let most = self.connections.values().map(|connection| match &connection.stage {
+            Stage::Dialling(_) => 0,
+            Stage::Open { open, .. } => open.unacknowledged(),
+        });
+        match most.max().unwrap_or(0) {
+            0 => Unsent::Nothing,
+            1..=GOODBYE_LEN => Unsent::Goodbyes,
+            _ => Unsent::Messages,
+        }
+    }
+
+    /// A datagram has arrived; `from` is empty if that is not known.
+    pub fn on_datagram(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
+        match bytes.first() {
+            Some(&HELLO) => self.on_hello(now, from, bytes),
+            Some(&WELCOME) => self.on_welcome(now, from, bytes),
+            Some(&DATA) => self.on_data(now, from, bytes),
+            _ => {}
+        }
+    }
+
+    /// The host at this place says that nobody is there.
+    pub fn on_refused(&mut self, now: u64, place: &[u8]) {
+        let mut lost = Vec::new();
+        for (number, connection) in &mut self.connections {
+            let peer = match &mut connection.stage {
+                Stage::Dialling(dialling) => dialling.on_refused(place).then_some(dialling.to),
+                Stage::Open { open, .. } => (open.place == place && open.on_refused(now)).then_some(open.peer),
+            };
+            lost.extend(peer.map(|peer| (*number, peer)));
+        }
+        for (number, peer) in lost {
+            self.end(number, peer);
+        }
+        let numbers: Vec<Number> = self.connections.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.settle(number));
+    }
+
+    /// When to call [`Endpoint::on_tick`].
+    pub fn deadline(&self) -> Option<u64> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    pub fn on_tick(&mut self, now: u64) {
+        while let Some((_, number)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            match self.connections.get_mut(&number).map(|connection| &mut connection.stage) {
+                Some(Stage::Open { open, .. }) => open.on_tick(now),
+                Some(Stage::Dialling(dialling)) => {
+                    let hellos = dialling.on_tick(now);
+                    self.outbox.extend(hellos.into_iter().map(|(to, hello)| (Some(number), to, hello)));
+                }
+                None => {}
+            }
+            self.settle(number);
+        }
+    }
+
+    /// The next datagram; `false`: there is nothing to send.
+    pub fn transmit(&mut self, now: u64, to: &mut Vec<u8>, bytes: &mut Vec<u8>) -> bool {
+        if let Some((_, place, datagram)) = self.outbox.pop_front() {
+            (*to, *bytes) = (place, datagram);
+            return true;
+        }
+        while let Some(number) = self.ready.first().copied() {
+            let stage = self.connections.get_mut(&number).map(|connection| &mut connection.stage);
+            if let Some(Stage::Open { open, .. }) = stage {
+                bytes.clear();
+                if open.transmit(now, &mut self.plain, bytes) {
+                    to.clear();
+                    to.extend_from_slice(&open.place);
+                    return true;
+                }
+            }
+            self.ready.remove(&number);
+            self.set_timer(number);
+        }
+        false
+    }
+
+    #[cfg(test)]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn open(&mut self, number: Number) -> Option<&mut Open> {
+        match &mut self.connections.get_mut(&number)?.stage {
+            Stage::Open { open, .. } => Some(open),
+            Stage::Dialling(_) => None,
+        }
+    }
+
+    fn on_hello(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
+        let Some(hello) = Hello::decode(bytes, &mut self.codes) else { return };
+        if hello.to != self.me || hello.from == self.me {
+            return;
+        }
+        let place = if hello.place.is_empty() { from } else { hello.place };
+        match self.heard.get(&hello.from) {
+            Some((latest, number)) if *latest == hello.number => {
+                let number = *number;
+                if let Some(Connection { stage: Stage::Open { welcome: Some(welcome), .. }, .. }) =
+                    self.connections.get(&number)
+                {
+                    self.outbox.push_back((Some(number), place.to_vec(), welcome.clone()));
+                }
+            }
+            Some((latest, _)) if *latest > hello.number => {}
+            _ => self.accept(now, place, &hello),
+        }
+    }
+
+    fn accept(&mut self, now: u64, place: &[u8], hello: &Hello<'_>) {
+        let accepted = Proof::accept(&self.secret, self.me).and_then(|proof| proof.on_message(hello.proof));
+        let Ok(accepted) = accepted else { return };
+        let (peer, reply) = (accepted.proved.peer, accepted.reply.unwrap_or_default());
+        let Some(seals) = accepted.proved.in_any_order().ok().filter(|_| peer == hello.from) else { return };
+        self.last += 1;
+        let number = self.last;
+        self.heard.insert(peer, (hello.number, number));
+        let welcome = Welcome { to: hello.number, number, proof: &reply }.encode(&mut self.codes);
+        self.outbox.push_back((Some(number), place.to_vec(), welcome.clone()));
+        let open = Open::new(now, peer, hello.number, (place.to_vec(), true), seals, self.datagram_len);
+        let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome) };
+        self.connections.insert(number, Connection { stage, timer: None });
+        self.happened.push_back(Happened::Proved { number, peer, was_dialled: false });
+        self.settle(number);
+    }
+
+    fn on_welcome(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
+        let Some(welcome) = Welcome::decode(bytes, &mut self.codes) else { return };
+        let number = welcome.to;
+        let Some(Connection { stage: Stage::Dialling(_), .. }) = self.connections.get(&number) else { return };
+        let Some(Stage::Dialling(dialling)) = self.forget(number) else { return };
+        let Dialling { to: peer, mut places, proof, .. } = *dialling;
+        let at = places.iter().position(|place| place == from).unwrap_or(0);
+        let place = places.swap_remove(at);
+        let seals = proof.on_message(welcome.proof).and_then(|next| next.proved.in_any_order());
+        let Ok(seals) = seals else {
+            self.happened.push_back(Happened::Over { number, peer, is_lost: false });
+            return;
+        };
+        let open = Open::new(now, peer, welcome.number, (place, false), seals, self.datagram_len);
+        let stage = Stage::Open { open: Box::new(open), welcome: None };
+        self.connections.insert(number, Connection { stage, timer: None });
+        self.happened.push_back(Happened::Proved { number, peer, was_dialled: true });
+        self.settle(number);
+    }
+
+    fn on_data(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
+        let Some((number, counter, sealed)) = header(bytes) else { return };
+        let Some(Connection { stage: Stage::Open { open, welcome }, .. }) = self.connections.get_mut(&number) else {
+            return;
+        };
+        self.plain.resize(self.datagram_len, 0);
+        let Some(arrived) = open.on_datagram(now, from, (counter, sealed), &mut self.plain) else { return };
+        *welcome = None;
+        let (peer, mut is_leaving) = (open.peer, false);
+        let Ok(messages) = arrived else { return self.end(number, peer) };
+        for bytes in messages {
+            is_leaving |= bytes.is_empty();
+            self.happened.push_back(match bytes.is_empty() {
+                true => Happened::Goodbye { number, from: peer },
+                false => Happened::Message { number, from: peer, bytes },
+            });
+        }
+        if is_leaving {
+            self.answer(now, number);
+        }
+        self.settle(number);
+    }
+
+    /// Answers at once, since the connection is about to be forgotten.
+    fn answer(&mut self, now: u64, number: Number) {
+        if let Some(Connection { stage: Stage::Open { open, .. }, .. }) = self.connections.get_mut(&number) {
+            let mut datagram = Vec::new();
+            if open.transmit(now, &mut self.plain, &mut datagram) {
+                self.outbox.push_back((None, open.place.clone(), datagram));
+            }
+        }
+    }
+
+    /// It has ended, and with it the rank.
+    fn end(&mut self, number: Number, peer: u32) {
+        self.forget(number);
+        self.happened.push_back(Happened::Over { number, peer, is_lost: true });
+    }
+
+    fn forget(&mut self, number: Number) -> Option<Stage> {
+        let connection = self.connections.remove(&number)?;
+        self.ready.remove(&number);
+        if let Some(at) = connection.timer {
+            self.timers.remove(&(at, number));
+        }
+        self.outbox.retain(|(of, _, _)| *of != Some(number));
+        Some(connection.stage)
+    }
+
+    /// After every change of a connection.
+    fn settle(&mut self, number: Number) {
+        self.ready.insert(number);
+        self.set_timer(number);
+    }
+
+    fn set_timer(&mut self, number: Number) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            self.ready.remove(&number);
+            return;
+        };
+        let at = match &connection.stage {
+            Stage::Dialling(dialling) => dialling.due,
+            Stage::Open { open, .. } => open.deadline(),
+        };
+        if let Some(before) = connection.timer.replace(at) {
+            self.timers.remove(&(before, number));
+        }
+        self.timers.insert((at, number));
+    }
+}
+
+impl Dialling {
+    /// The hellos to send now.
+    fn on_tick(&mut self, now: u64) -> Vec<(Place, Vec<u8>)> {
+        let count = if self.pause == 0 { 1 } else { self.places.len() };
+        self.pause = (self.pause * 2).clamp(HELLO_MS_MIN, HELLO_MS_MAX);
+        self.due = now + self.pause;
+        self.places.iter().take(count).map(|place| (place.clone(), self.hello.clone())).collect()
+    }
+
+    /// Whether all have refused now.
+    fn on_refused(&mut self, place: &[u8]) -> bool {
+        let open = self.places.len() - self.refused;
+        if let Some(at) = self.places[..open].iter().position(|at| at == place) {
+            let place = self.places.remove(at);
+            self.places.push(place);
+            self.refused += 1;
+        }
+        self.refused == self.places.len()
+    }
+}

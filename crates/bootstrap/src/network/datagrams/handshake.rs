@@ -1,0 +1,153 @@
+//! The first two datagrams of a connection: the proof of `proof.rs`, with a code in each that is cheap to check.
+//!
+//! ```text
+//! hello    | 1 | from u32 | to u32 | number u64 | place: u8 and so many bytes | proof | code 16 |    number: of the dialler's
+//! welcome  | 2 | to u64   | number u64          | proof | code 16 |              to: the number of the hello
+//! ```
+//!
+//! All numbers are little-endian. The code is keyed with the job's secret and covers all before it. So a stranger's datagram costs one
+//! check of the code: nothing is allocated for it, and no Diffie-Hellman is computed. A hello that is repeated by a stranger is known by its
+//! number: a rank's numbers grow.
+
+use crate::network::carrier::Number;
+use crate::network::proof::{Secret, Unproved};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use snow::params::HashChoice;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::Hash;
+
+pub const HELLO: u8 = 1;
+pub const WELCOME: u8 = 2;
+
+const CODE_LEN: usize = 16;
+/// What the key of codes is made for: the secret itself is the key of the proof.
+const PURPOSE: &[u8] = b"wireup datagrams 1";
+
+/// Makes and checks codes (HMAC of BLAKE2s, 16 bytes of it).
+pub struct Codes {
+    hash: Box<dyn Hash>,
+    key: [u8; 32],
+}
+
+impl Codes {
+    pub fn new(secret: &Secret) -> Result<Codes, Unproved> {
+        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).ok_or(Unproved)?;
+        let mut key = [0; 32];
+        hash.hmac(secret, PURPOSE, &mut key);
+        Ok(Codes { hash, key })
+    }
+
+    fn code(&mut self, bytes: &[u8]) -> [u8; 32] {
+        let mut code = [0; 32];
+        self.hash.hmac(&self.key, bytes, &mut code);
+        code
+    }
+
+    fn append(&mut self, bytes: &mut Vec<u8>) {
+        let code = self.code(bytes);
+        bytes.extend_from_slice(&code[..CODE_LEN]);
+    }
+
+    /// The bytes before the code; `None`: a stranger's.
+    fn checked<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let (content, code) = bytes.split_at_checked(bytes.len().checked_sub(CODE_LEN)?)?;
+        let right = self.code(content);
+        let difference = right.iter().zip(code).fold(0, |difference, (one, other)| difference | (one ^ other));
+        (difference == 0).then_some(content)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hello<'a> {
+    pub from: u32,
+    pub to: u32,
+    pub number: Number,
+    /// Where to answer; empty: where it came from.
+    pub place: &'a [u8],
+    pub proof: &'a [u8],
+}
+
+impl<'a> Hello<'a> {
+    pub fn encode(&self, codes: &mut Codes) -> Vec<u8> {
+        let mut out = [HELLO].to_vec();
+        out.extend_from_slice(&self.from.to_le_bytes());
+        out.extend_from_slice(&self.to.to_le_bytes());
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.push(self.place.len() as u8);
+        out.extend_from_slice(self.place);
+        out.extend_from_slice(self.proof);
+        codes.append(&mut out);
+        out
+    }
+
+    /// `None`: a stranger's.
+    pub fn decode(bytes: &'a [u8], codes: &mut Codes) -> Option<Hello<'a>> {
+        let rest = codes.checked(bytes)?.strip_prefix(&[HELLO])?;
+        let (from, rest) = rest.split_first_chunk()?;
+        let (to, rest) = rest.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (len, rest) = rest.split_first()?;
+        let (place, proof) = rest.split_at_checked(usize::from(*len))?;
+        let (from, to) = (u32::from_le_bytes(*from), u32::from_le_bytes(*to));
+        Some(Hello { from, to, number: u64::from_le_bytes(*number), place, proof })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Welcome<'a> {
+    pub to: Number,
+    pub number: Number,
+    pub proof: &'a [u8],
+}
+
+impl<'a> Welcome<'a> {
+    pub fn encode(&self, codes: &mut Codes) -> Vec<u8> {
+        let mut out = [WELCOME].to_vec();
+        out.extend_from_slice(&self.to.to_le_bytes());
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(self.proof);
+        codes.append(&mut out);
+        out
+    }
+
+    /// `None`: a stranger's.
+    pub fn decode(bytes: &'a [u8], codes: &mut Codes) -> Option<Welcome<'a>> {
+        let rest = codes.checked(bytes)?.strip_prefix(&[WELCOME])?;
+        let (to, rest) = rest.split_first_chunk()?;
+        let (number, proof) = rest.split_first_chunk()?;
+        Some(Welcome { to: u64::from_le_bytes(*to), number: u64::from_le_bytes(*number), proof })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn both_datagrams_survive_and_no_change_does(
+            (from, to, number) in any::<(u32, u32, u64)>(),
+            place in proptest::collection::vec(any::<u8>(), 0..40),
+            proof in proptest::collection::vec(any::<u8>(), 0..80),
+            at: prop::sample::Index,
+            bit in 0u8..8,
+        ) {
+            let mut codes = Codes::new(&[1; 32]).unwrap();
+            let hello = Hello { from, to, number, place: &place, proof: &proof };
+            let welcome = Welcome { to: number, number: from.into(), proof: &proof };
+            let (mut one, mut other) = (hello.encode(&mut codes), welcome.encode(&mut codes));
+            prop_assert_eq!(Hello::decode(&one, &mut codes), Some(hello));
+            prop_assert_eq!(Welcome::decode(&other, &mut codes), Some(welcome));
+            prop_assert_eq!(Hello::decode(&one, &mut Codes::new(&[2; 32]).unwrap()), None);
+            prop_assert!(Welcome::decode(&one, &mut codes).is_none() && Hello::decode(&other, &mut codes).is_none());
+            let (short, len) = (at.index(one.len()), at.index(other.len()));
+            prop_assert!(Hello::decode(&one[..short], &mut codes).is_none());
+            prop_assert!(Welcome::decode(&other[..len], &mut codes).is_none());
+            one[short] ^= 1 << bit;
+            other[len] ^= 1 << bit;
+            prop_assert!(Hello::decode(&one, &mut codes).is_none() && Welcome::decode(&other, &mut codes).is_none());
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Connections over datagrams: one socket for all, with a reliability of our own.
+//!
+//! ```text
+//!   Datagrams ── bytes ──► Endpoint: connections by number ──► Open: seals ──► sender, receiver (wireup-group)
+//!       │                      └── hellos, welcomes ◄── handshake: codes, proof
+//!       └── Wire: udp
+//! ```
+//!
+//! `endpoint`, `open` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has arrived, and sends when that is
+//! due. While this process computes, nothing is read and nothing is repeated; a timer makes the descriptor of [`Carrier::epoll`] readable
+//! when something must be repeated.
+
+mod endpoint;
+mod handshake;
+mod open;
+#[cfg(test)]
+mod tests;
+mod udp;
+
+use super::carrier::{Carrier, Happened, Number, Unsent};
+use super::proof::Secret;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use endpoint::{Endpoint, Place};
+pub use udp::Udp;
+use wireup_capi::net::{Epoll, Errno, Event, Timer, now_ms};
+
+/// The tokens of the wire's descriptor and of the timer.
+const WIRE: u64 = 0;
+const TIMER: u64 = 2;
+/// Datagrams that are read before anything else is done. Chosen: several windows; a flood from strangers does not keep a rank from its work.
+const RECEIVED_MAX: usize = 512;
+
+/// A way to send datagrams.
+pub trait Wire {
+    /// Readable when a datagram has arrived.
+    fn fd(&self) -> c_int;
+
+    /// Where this rank is reached, for others.
+    fn address(&self) -> Vec<u8>;
+
+    /// The same, for the answers of those that this rank dials; empty if they see where a datagram comes from.
+    fn own_place(&self) -> Place;
+
+    fn datagram_len(&self) -> usize;
+
+    /// Where a rank with this address may be, the best place first.
+    fn places(&self, address: &[u8]) -> Vec<Place>;
+
+    /// `false`: there is no room; the descriptor becomes writable when there is.
+    fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool;
+
+    /// The length of the next datagram, and where it came from, if that is seen.
+    fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize>;
+
+    /// A place whose host says that nobody is there.
+    fn refused(&mut self) -> Option<Place>;
+}
+
+pub struct Datagrams<W> {
+    wire: W,
+    endpoint: Endpoint,
+    epoll: Epoll,
+    timer: Timer,
+    received: Vec<u8>,
+    from: Place,
+    /// The datagram that is being sent, and whether it waits for room.
+    to: Place,
+    sent: Vec<u8>,
+    waits_for_room: bool,
+}
+
+impl<W: Wire> Datagrams<W> {
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn new(me: u32, secret: &Secret, wire: W) -> Result<Datagrams<W>, Errno> {
+        let (epoll, timer) = (Epoll::new()?, Timer::new()?);
+        epoll.watch(wire.fd(), WIRE, false, true)?;
+        epoll.watch(timer.fd(), TIMER, false, true)?;
+        // The algorithms are part of this library.
+        let endpoint = Endpoint::new(me, secret, wire.own_place(), wire.datagram_len()).map_err(|_| Errno(0))?;
+        Ok(Datagrams {
+            // One byte more: a datagram that is too long is seen to be.
+            received: vec![0; wire.datagram_len() + 1],
+            wire,
+            endpoint,
+            epoll,
+            timer,
+            from: Place::new(),
+            to: Place::new(),
+            sent: Vec::new(),
+            waits_for_room: false,
+        })
+    }
+
+    fn receive(&mut self) {
+        let now = now_ms();
+        for _ in 0..RECEIVED_MAX {
+            match self.wire.receive(&mut self.from, &mut self.received) {
+                Some(len) => self.endpoint.on_datagram(now, &self.from, &self.received[..len]),
+                // A goodbye is read before the news that its sender has ended.
+                None => {
+                    while let Some(place) = self.wire.refused() {
+                        self.endpoint.on_refused(now, &place);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends until there is no room; whether that is so.
+    fn transmit(&mut self, now: u64) -> bool {
+        loop {
+            let is_left = core::mem::take(&mut self.waits_for_room);
+            if !is_left && !self.endpoint.transmit(now, &mut self.to, &mut self.sent) {
+                return false;
+            }
+            if !self.wire.send(&self.to, &self.sent) {
+                self.waits_for_room = true;
+                return true;
+            }
+        }
+    }
+}
+
+impl<W: Wire> Carrier for Datagrams<W> {
+    fn address(&self) -> Vec<u8> {
+        self.wire.address()
+    }
+
+    fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    fn dial(&mut self, to: u32, address: &[u8]) -> Number {
+        let places = self.wire.places(address);
+        self.endpoint.dial(now_ms(), to, places)
+    }
+
+    fn send(&mut self, number: Number, message: &[u8]) {
+        self.endpoint.send(number, message);
+    }
+
+    fn close(&mut self, number: Number) {
+        self.endpoint.close(number);
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event.token {
+            TIMER => self.timer.clear(),
+            _ if event.is_readable => self.receive(),
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self) -> Option<Happened> {
+        self.endpoint.poll()
+    }
+
+    fn flush(&mut self) {
+        let now = now_ms();
+        self.endpoint.on_tick(now);
+        let waited = self.waits_for_room;
+        let waits = self.transmit(now);
+        if waits != waited {
+            // If the kernel has no memory for that, the timer comes to it.
+            let _ = self.epoll.watch(self.wire.fd(), WIRE, waits, false);
+        }
+        self.timer.set(self.endpoint.deadline());
+    }
+
+    fn say_goodbye(&mut self) {
+        self.endpoint.say_goodbye();
+    }
+
+    fn unsent(&self) -> Unsent {
+        self.endpoint.unsent()
+    }
+}

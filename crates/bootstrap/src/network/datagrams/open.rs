@@ -1,0 +1,219 @@
+//! A connection over datagrams that is proved: seals, numbers, acknowledges.
+//!
+//! ```text
+//! | 3 | to u64 | counter u64 | sealed: | next u64 | seen u128 | kind u8 | segment's number u64 | its bytes |
+//! ```
+//!
+//! `to` is the number that the receiver has given to the connection. No counter is used twice: it is the seal's nonce. Each datagram tells
+//! what its sender has got (`next`, `seen`); a probe and a segment want an answer.
+//!
+//! A rank is lost if its host says that its port is closed, which the kernel does when a process has ended; and says so again to a datagram
+//! that was sent [`REFUSED_MS`] later, unless something has come from the rank. Silence says nothing: the rank computes, or its network is
+//! bad. So that the host is asked at all, a connection on which nothing is under way is probed, after a pause that doubles up to
+//! [`PROBE_MS_MAX`].
+
+use crate::network::carrier::Number;
+use crate::network::messages::{Broken, Unframed, framed};
+use crate::network::proof::SEAL_LEN;
+use alloc::vec::Vec;
+use snow::StatelessTransportState;
+use wireup_group::datagrams::{Ack, Receiver, Replay, Sender};
+
+pub const DATA: u8 = 3;
+
+const HEADER_LEN: usize = 1 + 8 + 8;
+const PREFIX_LEN: usize = 8 + 16 + 1;
+const KIND_ACK: u8 = 0;
+const KIND_PROBE: u8 = 1;
+const KIND_SEGMENT: u8 = 2;
+/// How much longer a datagram is than its segment.
+const EXTRA_LEN: usize = HEADER_LEN + PREFIX_LEN + 8 + SEAL_LEN;
+
+/// Pauses between probes (ms): the first soon after the last message, since a rank that waits wants to know; the longest costs the other
+/// end's socket 15 datagrams a minute while it computes.
+const PROBE_MS_MIN: u64 = 250;
+const PROBE_MS_MAX: u64 = 4_000;
+/// Two refusals that are nearer to each other (ms) count once.
+const REFUSED_MS: u64 = 50;
+
+pub struct Open {
+    pub peer: u32,
+    /// The other end's number of this connection.
+    theirs: Number,
+    /// Where it is.
+    pub place: Vec<u8>,
+    /// The other end has dialled: it is where its latest datagram came from. The end that has dialled keeps to the place that it knows. So
+    /// a stranger who repeats datagrams from elsewhere before they arrive diverts answers, and only until the next datagram.
+    follows: bool,
+    seals: StatelessTransportState,
+    counter: u64,
+    replay: Replay,
+    sender: Sender,
+    receiver: Receiver,
+    unframed: Unframed,
+    wants_answer: bool,
+    probes: Probes,
+    /// When its host has said that the port is closed.
+    refused: Option<u64>,
+}
+
+struct Probes {
+    is_due: bool,
+    at: u64,
+    pause: u64,
+}
+
+impl Probes {
+    fn begin_again(&mut self, now: u64) {
+        (self.at, self.pause) = (now + PROBE_MS_MIN, PROBE_MS_MIN);
+    }
+}
+
+/// What was read of a datagram's sealed part.
+struct Opened<'a> {
+    ack: Ack,
+    kind: u8,
+    rest: &'a [u8],
+}
+
+/// The numbers in front of the sealed part: the connection's, and the datagram's.
+pub fn header(bytes: &[u8]) -> Option<(Number, u64, &[u8])> {
+    let rest = bytes.strip_prefix(&[DATA])?;
+    let (to, rest) = rest.split_first_chunk()?;
+    let (counter, sealed) = rest.split_first_chunk()?;
+    Some((u64::from_le_bytes(*to), u64::from_le_bytes(*counter), sealed))
+}
+
+impl Open {
+    pub fn new(
+        now: u64,
+        peer: u32,
+        theirs: Number,
+        (place, follows): (Vec<u8>, bool),
+        seals: StatelessTransportState,
+        datagram_len: usize,
+    ) -> Open {
+        let mut probes = Probes { is_due: false, at: 0, pause: 0 };
+        probes.begin_again(now);
+        Open {
+            peer,
+            theirs,
+            place,
+            follows,
+            seals,
+            counter: 0,
+            replay: Replay::default(),
+            sender: Sender::new(datagram_len.saturating_sub(EXTRA_LEN).max(1)),
+            receiver: Receiver::default(),
+            unframed: Unframed::default(),
+            wants_answer: false,
+            probes,
+            refused: None,
+        }
+    }
+
+    pub fn send(&mut self, message: &[u8]) {
+        self.sender.push(framed(message));
+    }
+
+    /// Bytes of messages of which it is not known that they have arrived.
+    pub fn unacknowledged(&self) -> usize {
+        self.sender.unacknowledged()
+    }
+
+    /// Takes a datagram, of which `plain` has room for the content; the messages that are whole now. `None`: a stranger's, or a repeated one.
+    ///
+    /// # Errors
+    /// The other end broke the rules.
+    pub fn on_datagram(
+        &mut self,
+        now: u64,
+        from: &[u8],
+        (counter, sealed): (u64, &[u8]),
+        plain: &mut [u8],
+    ) -> Option<Result<Vec<Vec<u8>>, Broken>> {
+        if !self.replay.is_new(counter) || sealed.len() > plain.len() {
+            return None;
+        }
+        let len = self.seals.read_message(counter, sealed, plain).ok()?;
+        if self.follows && self.replay.is_latest(counter) && !from.is_empty() && from != self.place {
+            self.place = from.to_vec();
+        }
+        self.replay.note(counter);
+        self.refused = None;
+        Some(opened(&plain[..len]).ok_or(Broken).and_then(|opened| self.on_opened(now, &opened)))
+    }
+
+    fn on_opened(&mut self, now: u64, opened: &Opened<'_>) -> Result<Vec<Vec<u8>>, Broken> {
+        self.sender.on_ack(now, opened.ack);
+        self.wants_answer |= opened.kind != KIND_ACK;
+        if opened.kind != KIND_SEGMENT {
+            return Ok(Vec::new());
+        }
+        self.probes.begin_again(now);
+        let (number, bytes) = opened.rest.split_first_chunk().ok_or(Broken)?;
+        self.receiver.on_segment(u64::from_le_bytes(*number), bytes, &mut self.unframed.bytes);
+        self.unframed.take()
+    }
+
+    /// Its host says that its port is closed; whether the rank is lost.
+    pub fn on_refused(&mut self, now: u64) -> bool {
+        let since = *self.refused.get_or_insert(now);
+        if since == now {
+            self.probes.at = now + REFUSED_MS;
+        }
+        now >= since + REFUSED_MS
+    }
+
+    /// When to call [`Open::on_tick`].
+    pub fn deadline(&self) -> u64 {
+        self.sender.deadline().map_or(self.probes.at, |at| at.min(self.probes.at))
+    }
+
+    pub fn on_tick(&mut self, now: u64) {
+        self.sender.on_tick(now);
+        if now < self.probes.at {
+            return;
+        }
+        // What is under way is repeated, and asks as well.
+        self.probes.is_due = self.refused.is_some() || self.sender.deadline().is_none();
+        self.probes.pause = (self.probes.pause * 2).min(PROBE_MS_MAX);
+        self.probes.at = now + self.probes.pause;
+    }
+
+    /// The next datagram, appended to `out`, which is empty; `false`: there is nothing to send. `plain` is used on the way.
+    pub fn transmit(&mut self, now: u64, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
+        let ack = self.receiver.ack();
+        plain.clear();
+        plain.extend_from_slice(&ack.next.to_le_bytes());
+        plain.extend_from_slice(&ack.seen.to_le_bytes());
+        if let Some((number, bytes)) = self.sender.poll(now) {
+            plain.push(KIND_SEGMENT);
+            plain.extend_from_slice(&number.to_le_bytes());
+            plain.extend_from_slice(bytes);
+            self.probes.begin_again(now);
+        } else if self.probes.is_due {
+            plain.push(KIND_PROBE);
+        } else if self.wants_answer {
+            plain.push(KIND_ACK);
+        } else {
+            return false;
+        }
+        (self.probes.is_due, self.wants_answer) = (false, false);
+        out.push(DATA);
+        out.extend_from_slice(&self.theirs.to_le_bytes());
+        out.extend_from_slice(&self.counter.to_le_bytes());
+        out.resize(HEADER_LEN + plain.len() + SEAL_LEN, 0);
+        let is_sealed = self.seals.write_message(self.counter, plain, &mut out[HEADER_LEN..]).is_ok();
+        self.counter += 1;
+        is_sealed
+    }
+}
+
+fn opened(plain: &[u8]) -> Option<Opened<'_>> {
+    let (next, rest) = plain.split_first_chunk()?;
+    let (seen, rest) = rest.split_first_chunk()?;
+    let (kind, rest) = rest.split_first()?;
+    let ack = Ack { next: u64::from_le_bytes(*next), seen: u128::from_le_bytes(*seen) };
+    (*kind <= KIND_SEGMENT).then_some(Opened { ack, kind: *kind, rest })
+}

@@ -1,0 +1,104 @@
+//! Datagrams of UDP: one socket for all ranks.
+
+use super::Wire;
+use super::endpoint::Place;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use core::net::{IpAddr, SocketAddr};
+use wireup_capi::net::{self, Errno};
+use wireup_wire::rank_address;
+
+/// Fits the smallest path of IPv6 (1,280 bytes with all headers), so that no datagram is divided on its way.
+const DATAGRAM_LEN: usize = 1_232;
+
+pub struct Udp {
+    socket: net::Datagrams,
+    host: u64,
+    address: Vec<u8>,
+}
+
+impl Udp {
+    /// # Errors
+    /// There is no port, or no descriptor.
+    pub fn open() -> Result<Udp, Errno> {
+        let (socket, port) = net::Datagrams::open()?;
+        let host = net::host_number();
+        Ok(Udp { socket, host, address: rank_address::encode(host, port, &net::addresses()) })
+    }
+}
+
+impl Wire for Udp {
+    fn fd(&self) -> c_int {
+        self.socket.fd()
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.address.clone()
+    }
+
+    /// Answers go to where a datagram came from: a network may have changed the address on its way.
+    fn own_place(&self) -> Place {
+        Place::new()
+    }
+
+    fn datagram_len(&self) -> usize {
+        DATAGRAM_LEN
+    }
+
+    fn places(&self, address: &[u8]) -> Vec<Place> {
+        rank_address::candidates(address, self.host).iter().map(place).collect()
+    }
+
+    fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool {
+        socket_address(to).is_none_or(|to| self.socket.send(&to, bytes))
+    }
+
+    fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize> {
+        let (len, address) = self.socket.receive(buffer)?;
+        from.clear();
+        append(&address, from);
+        Some(len)
+    }
+
+    fn refused(&mut self) -> Option<Place> {
+        self.socket.refused().as_ref().map(place)
+    }
+}
+
+fn place(address: &SocketAddr) -> Place {
+    let mut place = Place::with_capacity(18);
+    append(address, &mut place);
+    place
+}
+
+/// The bytes of the address, and the port.
+fn append(address: &SocketAddr, out: &mut Place) {
+    match address.ip() {
+        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+    }
+    out.extend_from_slice(&address.port().to_le_bytes());
+}
+
+fn socket_address(place: &[u8]) -> Option<SocketAddr> {
+    let (ip, port) = place.split_last_chunk()?;
+    let ip: IpAddr = match ip.len() {
+        4 => <[u8; 4]>::try_from(ip).ok()?.into(),
+        _ => <[u8; 16]>::try_from(ip).ok()?.into(),
+    };
+    Some(SocketAddr::new(ip, u16::from_le_bytes(*port)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_addresses() {
+        for text in ["10.1.2.3:99", "[fd00::1]:65535"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(socket_address(&place(&address)), Some(address));
+        }
+        assert_eq!((socket_address(&[]), socket_address(&[1; 7])), (None, None));
+    }
+}

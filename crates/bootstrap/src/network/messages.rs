@@ -1,0 +1,77 @@
+//! Messages in a stream of bytes: each with its length (u32 LE) in front.
+//!
+//! An empty message is a goodbye: the other end closes the connection, and is not lost.
+
+use alloc::vec::Vec;
+
+/// Longest message. Chosen: what a process may be made to hold for one peer.
+pub const MESSAGE_LEN_MAX: usize = 256 << 20;
+
+/// The other end broke the rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broken;
+
+/// A message as part of the stream.
+pub fn framed(message: &[u8]) -> Vec<u8> {
+    let mut framed = Vec::with_capacity(4 + message.len());
+    framed.extend_from_slice(&(message.len() as u32).to_le_bytes());
+    framed.extend_from_slice(message);
+    framed
+}
+
+/// Bytes of a stream that are no whole message yet.
+#[derive(Default)]
+pub struct Unframed {
+    pub bytes: Vec<u8>,
+}
+
+impl Unframed {
+    /// Takes off the messages that are whole.
+    ///
+    /// # Errors
+    /// One is too long.
+    pub fn take(&mut self) -> Result<Vec<Vec<u8>>, Broken> {
+        let (mut messages, mut at) = (Vec::new(), 0);
+        while let Some((len, rest)) = self.bytes[at..].split_first_chunk() {
+            let len = u32::from_le_bytes(*len) as usize;
+            if len > MESSAGE_LEN_MAX {
+                return Err(Broken);
+            }
+            let Some(message) = rest.get(..len) else { break };
+            messages.push(message.to_vec());
+            at += 4 + len;
+        }
+        self.bytes.drain(..at);
+        Ok(messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec;
+
+    proptest! {
+        #[test]
+        fn any_division_of_the_bytes_gives_the_same_messages(
+            messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..9),
+            step in 1usize..20,
+        ) {
+            let bytes: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
+            let (mut unframed, mut got) = (Unframed::default(), vec![]);
+            for piece in bytes.chunks(step) {
+                unframed.bytes.extend_from_slice(piece);
+                got.extend(unframed.take().unwrap());
+            }
+            prop_assert_eq!(got, messages);
+            prop_assert!(unframed.bytes.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_refused_at_its_beginning() {
+        let mut unframed = Unframed { bytes: (MESSAGE_LEN_MAX as u32 + 1).to_le_bytes().to_vec() };
+        assert_eq!(unframed.take(), Err(Broken));
+    }
+}

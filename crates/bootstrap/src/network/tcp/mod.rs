@@ -1,0 +1,243 @@
+//! Connections over TCP, one socket each.
+//!
+//! A connection that closes without a goodbye means that its other end is gone: the kernel closes the connections of a process that ended.
+
+mod link;
+mod stream;
+
+use super::SERVER;
+use super::carrier::{Carrier, Happened, Number, Unsent};
+use super::proof::Secret;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use link::{Arrived, Link};
+use wireup_capi::net::{self, Epoll, Errno, Event, Owned};
+use wireup_wire::rank_address;
+
+/// Connections whose dialler has not proved itself. Chosen: twice as many as links of a graph of a billion ranks; the oldest is closed.
+pub const UNPROVED_MAX: usize = 128;
+/// How long a connection may take until it is proved (ms). Long, because the other end may compute meanwhile.
+const PROOF_MS_MAX: u64 = 300_000;
+
+/// The token of the listening socket. Those of links are their numbers, which are higher than [`SERVER`].
+const LISTENING: u64 = 0;
+
+pub struct Tcp {
+    me: u32,
+    host: u64,
+    secret: Secret,
+    listening: Owned,
+    address: Vec<u8>,
+    epoll: Epoll,
+    links: BTreeMap<Number, Link>,
+    last: Number,
+    /// Links with something to write, which waits until it is known that they are kept.
+    unwritten: BTreeSet<Number>,
+    happened: VecDeque<Happened>,
+}
+
+impl Tcp {
+    /// Listens; nothing is dialled yet.
+    ///
+    /// # Errors
+    /// There is no port, or no descriptor.
+    pub fn new(me: u32, secret: Secret) -> Result<Tcp, Errno> {
+        let (listening, port) = net::listen()?;
+        let host = net::host_number();
+        let address = rank_address::encode(host, port, &net::addresses());
+        Tcp::on(listening, me, host, address, secret)
+    }
+
+    /// With a socket that listens already, at this address of this host.
+    ///
+    /// # Errors
+    /// There is no descriptor.
+    pub fn on(listening: Owned, me: u32, host: u64, address: Vec<u8>, secret: Secret) -> Result<Tcp, Errno> {
+        let epoll = Epoll::new()?;
+        epoll.watch(listening.fd(), LISTENING, false, true)?;
+        Ok(Tcp {
+            me,
+            host,
+            secret,
+            listening,
+            address,
+            epoll,
+            links: BTreeMap::new(),
+            last: SERVER,
+            unwritten: BTreeSet::new(),
+            happened: VecDeque::new(),
+        })
+    }
+
+    /// Tries the next address of a rank that is being dialled.
+    fn try_next(&mut self, number: Number) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        while let Some(socket) = link.next_attempt() {
+            if self.epoll.watch(socket, number, true, true).is_ok() {
+                return;
+            }
+        }
+        self.end(number, true);
+    }
+
+    fn accept(&mut self) {
+        while let Ok(Some(socket)) = net::accept(&self.listening) {
+            let unproved = self.links.iter().filter(|(_, link)| link.is_stranger());
+            let (oldest, count) =
+                unproved.fold((None, 0), |(oldest, count), (number, _)| (oldest.or(Some(*number)), count + 1));
+            if let Some(oldest) = oldest.filter(|_| count >= UNPROVED_MAX) {
+                self.links.remove(&oldest);
+            }
+            self.last += 1;
+            let fd = socket.fd();
+            if let Ok(link) = Link::accepted(socket, &self.secret, self.me)
+                && self.epoll.watch(fd, self.last, false, true).is_ok()
+            {
+                self.links.insert(self.last, link);
+            }
+        }
+        let now = net::now_ms();
+        self.links.retain(|_, link| !link.is_stranger() || now < link.since_ms() + PROOF_MS_MAX);
+    }
+
+    fn read(&mut self, number: Number) {
+        loop {
+            let Some(link) = self.links.get_mut(&number) else { return };
+            match link.read() {
+                Ok(None) => return,
+                Err(_) => return self.end(number, false),
+                Ok(Some(all)) => {
+                    self.happened.extend(all.into_iter().map(|arrived| match arrived {
+                        Arrived::Proved { peer, was_dialled } => Happened::Proved { number, peer, was_dialled },
+                        Arrived::Message { from, bytes } => Happened::Message { number, from, bytes },
+                        Arrived::Goodbye { from } => Happened::Goodbye { number, from },
+                    }));
+                    self.unwritten.insert(number);
+                }
+            }
+        }
+    }
+
+    /// Writes what fits.
+    fn write(&mut self, number: Number) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        match link.flush() {
+            Ok(changed) => {
+                if let Some((fd, writes)) = changed
+                    && self.epoll.watch(fd, number, writes, false).is_err()
+                {
+                    self.end(number, false);
+                }
+            }
+            Err(_) => self.end(number, false),
+        }
+    }
+
+    /// A connection has ended or must end. `unreachable`: no address of the rank could be connected.
+    fn end(&mut self, number: Number, unreachable: bool) {
+        let Some(link) = self.links.remove(&number) else { return };
+        if let Some(peer) = link.peer() {
+            self.happened.push_back(Happened::Over { number, peer, is_lost: link.was_open() || unreachable });
+        }
+    }
+}
+
+impl Carrier for Tcp {
+    fn address(&self) -> Vec<u8> {
+        self.address.clone()
+    }
+
+    fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    fn dial(&mut self, to: u32, address: &[u8]) -> Number {
+        let mut candidates = rank_address::candidates(address, self.host);
+        candidates.reverse();
+        self.last += 1;
+        self.links.insert(self.last, Link::dial(candidates, to));
+        self.try_next(self.last);
+        self.last
+    }
+
+    fn send(&mut self, number: Number, message: &[u8]) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        if link.send(message) {
+            self.unwritten.insert(number);
+        } else {
+            self.end(number, true);
+        }
+    }
+
+    fn close(&mut self, number: Number) {
+        self.links.remove(&number);
+        self.happened.retain(|happened| happened.number() != number);
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let number = event.token;
+        if number == LISTENING {
+            return self.accept();
+        }
+        let Some(link) = self.links.get_mut(&number) else { return };
+        if link.is_connecting() {
+            if event.is_writable {
+                match link.on_connected(&self.secret, self.me) {
+                    Ok(()) => self.write(number),
+                    Err(_) => self.try_next(number),
+                }
+            }
+            return;
+        }
+        if event.is_writable {
+            self.write(number);
+        }
+        if event.is_readable {
+            self.read(number);
+        }
+    }
+
+    fn poll(&mut self) -> Option<Happened> {
+        self.happened.pop_front()
+    }
+
+    fn flush(&mut self) {
+        while let Some(number) = self.unwritten.pop_first() {
+            self.write(number);
+        }
+    }
+
+    fn say_goodbye(&mut self) {
+        self.links.values_mut().for_each(Link::say_goodbye);
+        self.unwritten.extend(self.links.keys());
+    }
+
+    /// The kernel carries on after the process has ended.
+    fn unsent(&self) -> Unsent {
+        if self.links.values().any(Link::has_unsent) { Unsent::Goodbyes } else { Unsent::Nothing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn few_strangers_are_kept() {
+        let mut tcp = Tcp::new(0, [9; 32]).unwrap();
+        let address = rank_address::candidates(&tcp.address(), net::host_number())[0];
+        let (mut strangers, mut events) = (vec![], vec![]);
+        for at in 0..2 * UNPROVED_MAX {
+            let stranger = net::connect(&address).unwrap();
+            let _ = net::write(&stranger, if at % 2 == 0 { &[4, 0, 1, 2, 3, 4] } else { &[1, 0, 0] });
+            strangers.push(stranger);
+            tcp.epoll().wait(1_000, &mut events);
+            for event in &events {
+                tcp.on_event(*event);
+            }
+        }
+        assert!((1..=UNPROVED_MAX).contains(&tcp.links.len()), "{}", tcp.links.len());
+        assert_eq!(tcp.poll(), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! A descriptor that becomes readable at a time.
+
+use super::{Owned, Result, checked};
+use core::cell::Cell;
+use core::ffi::c_int;
+
+pub struct Timer {
+    timer: Owned,
+    /// When it goes off (ms).
+    at: Cell<Option<u64>>,
+}
+
+impl Timer {
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn new() -> Result<Timer> {
+        // SAFETY: no memory is passed.
+        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
+        checked(fd).map(|fd| Timer { timer: Owned(fd), at: Cell::new(None) })
+    }
+
+    pub fn fd(&self) -> c_int {
+        self.timer.fd()
+    }
+
+    /// Goes off at this time of [`super::now_ms`], or earlier: a time that is put off costs no call of the kernel.
+    pub fn set(&self, at: Option<u64>) {
+        let Some(at) = at.filter(|at| self.at.get().is_none_or(|set| *at < set)) else { return };
+        self.at.set(Some(at));
+        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // 0 would stop it.
+        let at = at.max(1);
+        let value = libc::timespec { tv_sec: (at / 1000) as libc::time_t, tv_nsec: (at % 1000 * 1_000_000) as _ };
+        let value = libc::itimerspec { it_interval: zero, it_value: value };
+        // SAFETY: `value` is valid, and the old value is not wanted. The call fails only with a wrong descriptor or value.
+        unsafe { libc::timerfd_settime(self.fd(), libc::TFD_TIMER_ABSTIME, &value, core::ptr::null_mut()) };
+    }
+
+    /// It has gone off: it is quiet until it is set again.
+    pub fn clear(&self) {
+        let mut count = [0_u8; 8];
+        self.at.set(None);
+        // SAFETY: pointer and length are those of the array. If it has not gone off, nothing is read.
+        unsafe { libc::read(self.fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Epoll, now_ms};
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn it_goes_off_when_it_is_set_and_not_before() {
+        let (timer, epoll, mut events) = (Timer::new().unwrap(), Epoll::new().unwrap(), vec![]);
+        epoll.watch(timer.fd(), 3, false, true).unwrap();
+        epoll.wait(0, &mut events);
+        assert!(events.is_empty());
+        let at = now_ms() + 30;
+        timer.set(Some(at + 1_000_000));
+        timer.set(Some(at));
+        timer.set(None);
+        epoll.wait(10_000, &mut events);
+        assert!(now_ms() >= at && events.len() == 1);
+        timer.clear();
+        epoll.wait(0, &mut events);
+        assert!(events.is_empty());
+        timer.set(Some(0));
+        epoll.wait(10_000, &mut events);
+        assert_eq!(events.len(), 1);
+    }
+}

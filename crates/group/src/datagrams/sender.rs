@@ -1,0 +1,238 @@
+//! The sending half: cuts bytes into segments, and repeats those that do not arrive.
+
+use super::{Ack, WINDOW};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// The pause before a repetition (ms): before the first round trip is known; at least, because a process that shares its core may answer
+/// late; at most, which bounds how long a peer that has lost segments while it computed waits for them.
+const PAUSE_MS_FIRST: u64 = 100;
+const PAUSE_MS_MIN: u64 = 20;
+pub const PAUSE_MS_MAX: u64 = 1_000;
+/// Segments under way at the beginning, and at least after a loss.
+const ROOM_FIRST: usize = 16;
+const ROOM_MIN: usize = 2;
+/// A segment is lost if one that was sent so many transmissions later has arrived.
+const REORDERED_MAX: u64 = 3;
+
+pub struct Sender {
+    segment_len: usize,
+    /// Not cut yet; `cut` bytes of the first piece are.
+    queue: VecDeque<Vec<u8>>,
+    cut: usize,
+    /// The number of the first segment of `flight`.
+    first: u64,
+    flight: VecDeque<Segment>,
+    /// Bytes that are not acknowledged, in both.
+    unacknowledged: usize,
+    /// How many segments may be under way; below `threshold` it grows fast.
+    room: usize,
+    threshold: usize,
+    /// Acknowledged since `room` has grown.
+    credit: usize,
+    /// Transmissions so far; a loss among those before `recovery` has been counted already.
+    transmissions: u64,
+    recovery: u64,
+    round_trip: RoundTrip,
+    /// Silences in a row.
+    silences: u32,
+    /// Since when nothing was acknowledged; `None`: nothing is under way.
+    waits_since: Option<u64>,
+}
+
+struct Segment {
+    bytes: Vec<u8>,
+    state: State,
+    is_repeated: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    ToSend,
+    Sent { at_ms: u64, transmission: u64 },
+    Arrived,
+}
+
+impl Sender {
+    /// Makes segments of at most so many bytes, which are not 0.
+    pub fn new(segment_len: usize) -> Sender {
+        Sender {
+            segment_len,
+            queue: VecDeque::new(),
+            cut: 0,
+            first: 0,
+            flight: VecDeque::new(),
+            unacknowledged: 0,
+            room: ROOM_FIRST,
+            threshold: WINDOW,
+            credit: 0,
+            transmissions: 0,
+            recovery: 0,
+            round_trip: RoundTrip::default(),
+            silences: 0,
+            waits_since: None,
+        }
+    }
+
+    pub fn push(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.unacknowledged += bytes.len();
+            self.queue.push_back(bytes);
+        }
+    }
+
+    /// Bytes of which it is not known that they have arrived.
+    pub fn unacknowledged(&self) -> usize {
+        self.unacknowledged
+    }
+
+    /// The segment that is to be sent now, with its number.
+    pub fn poll(&mut self, now: u64) -> Option<(u64, &[u8])> {
+        let is_sent = |segment: &&Segment| matches!(segment.state, State::Sent { .. });
+        if self.flight.iter().filter(is_sent).count() >= self.room {
+            return None;
+        }
+        let at = match self.flight.iter().position(|segment| segment.state == State::ToSend) {
+            Some(lost) => lost,
+            None => self.cut_next()?,
+        };
+        self.waits_since.get_or_insert(now);
+        let segment = &mut self.flight[at];
+        segment.state = State::Sent { at_ms: now, transmission: self.transmissions };
+        self.transmissions += 1;
+        Some((self.first + at as u64, &segment.bytes))
+    }
+
+    /// When to call [`Sender::on_tick`].
+    pub fn deadline(&self) -> Option<u64> {
+        self.waits_since.map(|since| since + self.pause())
+    }
+
+    /// Nothing was acknowledged for a while: all are sent again, one at first.
+    pub fn on_tick(&mut self, now: u64) {
+        if self.deadline().is_none_or(|due| now < due) {
+            return;
+        }
+        if self.silences == 0 {
+            self.threshold = (self.room / 2).max(ROOM_MIN);
+        }
+        self.silences += 1;
+        (self.room, self.credit, self.recovery) = (1, 0, self.transmissions);
+        self.waits_since = Some(now);
+        self.flight.iter_mut().for_each(Segment::lose);
+    }
+
+    /// The other end has got these.
+    pub fn on_ack(&mut self, now: u64, ack: Ack) {
+        if ack.next < self.first || ack.next > self.first + self.flight.len() as u64 {
+            return;
+        }
+        let (mut count, mut latest, mut sample) = (0, None, None);
+        for (number, segment) in (self.first..).zip(&mut self.flight) {
+            if segment.state == State::Arrived || !ack.has(number) {
+                continue;
+            }
+            if let State::Sent { at_ms, transmission } = segment.state
+                && latest.is_none_or(|latest| transmission > latest)
+            {
+                latest = Some(transmission);
+                sample = (!segment.is_repeated).then(|| now.saturating_sub(at_ms));
+            }
+            segment.state = State::Arrived;
+            count += 1;
+        }
+        if count == 0 {
+            return;
+        }
+        while self.flight.front().is_some_and(|segment| segment.state == State::Arrived) {
+            self.unacknowledged -= self.flight.pop_front().map_or(0, |segment| segment.bytes.len());
+            self.first += 1;
+        }
+        self.silences = 0;
+        self.waits_since = (!self.flight.is_empty()).then_some(now);
+        if let Some(sample) = sample {
+            self.round_trip.on_sample(sample);
+        }
+        self.grow(count);
+        if let Some(latest) = latest {
+            self.find_losses(latest);
+        }
+    }
+
+    fn cut_next(&mut self) -> Option<usize> {
+        if self.flight.len() >= WINDOW || self.queue.is_empty() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.queue.front() {
+            let rest = &piece[self.cut..];
+            let len = rest.len().min(self.segment_len - bytes.len());
+            bytes.extend_from_slice(&rest[..len]);
+            if len < rest.len() {
+                self.cut += len;
+                break;
+            }
+            self.cut = 0;
+            self.queue.pop_front();
+        }
+        self.flight.push_back(Segment { bytes, state: State::ToSend, is_repeated: false });
+        Some(self.flight.len() - 1)
+    }
+
+    fn pause(&self) -> u64 {
+        (self.round_trip.pause() << self.silences.min(10)).min(PAUSE_MS_MAX)
+    }
+
+    fn grow(&mut self, count: usize) {
+        self.credit += count;
+        let step = if self.room < self.threshold { 1 } else { self.room };
+        self.room = (self.room + self.credit / step).min(WINDOW);
+        self.credit %= step;
+    }
+
+    /// Segments that were sent well before this transmission, which has arrived, are lost.
+    fn find_losses(&mut self, latest: u64) {
+        let mut last = None;
+        for segment in &mut self.flight {
+            if let State::Sent { transmission, .. } = segment.state
+                && transmission + REORDERED_MAX <= latest
+            {
+                segment.lose();
+                last = last.max(Some(transmission));
+            }
+        }
+        if last.is_some_and(|last| last >= self.recovery) {
+            self.room = (self.room / 2).max(ROOM_MIN);
+            (self.threshold, self.credit, self.recovery) = (self.room, 0, self.transmissions);
+        }
+    }
+}
+
+impl Segment {
+    fn lose(&mut self) {
+        if let State::Sent { .. } = self.state {
+            (self.state, self.is_repeated) = (State::ToSend, true);
+        }
+    }
+}
+
+/// How long an answer takes (ms, times 8): its mean and its deviation, as in RFC 6298.
+#[derive(Default)]
+struct RoundTrip {
+    known: Option<(u64, u64)>,
+}
+
+impl RoundTrip {
+    fn on_sample(&mut self, ms: u64) {
+        let sample = ms * 8;
+        self.known = Some(match self.known {
+            None => (sample, sample / 2),
+            Some((mean, deviation)) => ((mean * 7 + sample) / 8, (deviation * 3 + mean.abs_diff(sample)) / 4),
+        });
+    }
+
+    fn pause(&self) -> u64 {
+        let known = self.known.map_or(PAUSE_MS_FIRST, |(mean, deviation)| (mean + 4 * deviation) / 8);
+        known.clamp(PAUSE_MS_MIN, PAUSE_MS_MAX)
+    }
+}

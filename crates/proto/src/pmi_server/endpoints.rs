@@ -1,0 +1,122 @@
+//! Where the ranks of the whole job listen, for jobs whose ranks have sockets from their start (S3: future work).
+//!
+//! ```text
+//!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node
+//!                                     its outcome ──► a table in shared memory ──► the ranks that have asked, and that will
+//! ```
+//!
+//! The ranks start meanwhile: they wait for their own sockets, not for the table.
+
+use super::shares::Shares;
+use crate::collective::{Entering, Entry, ReplyTo};
+use crate::job::ranks::Ranks;
+use crate::memory::{Array, Content, ShareId, Values};
+use bytes::Bytes;
+use std::fmt::Write;
+use wireup_wire::block;
+use wireup_wire::ids::LocalRank;
+use wireup_wire::peer::Secret;
+use wireup_wire::rank_address;
+use wireup_wire::shared::rows::Layout;
+use wireup_wire::values::values;
+
+/// A rank that waits for the table, and its request's `thrid`.
+type Asker = (LocalRank, Option<Vec<u8>>);
+
+#[derive(Default)]
+pub struct Endpoints {
+    /// As hexadecimal digits, once this node's sockets are bound.
+    secret: String,
+    table: Option<ShareId>,
+    waiting: Vec<Asker>,
+}
+
+impl Endpoints {
+    /// This node's sockets are bound: the entries of its ranks, of which the first one has the address.
+    pub fn on_bound(&mut self, ranks: &Ranks, address: &Bytes, secret: &Secret) -> Vec<Entering> {
+        secret.0.iter().for_each(|byte| write!(self.secret, "{byte:02x}").expect("memory takes any text"));
+        let entering = |(index, process): (usize, &crate::job::ranks::Process)| {
+            let value = if index == 0 { address.clone() } else { Bytes::new() };
+            let entry = Entry::Allgather { max_len: rank_address::LEN_MAX as u32, shared: false, value };
+            Entering { local: LocalRank(index as u16), rank: process.rank, entry, reply_to: ReplyTo::Endpoints }
+        };
+        ranks.iter().enumerate().map(entering).collect()
+    }
+
+    /// The addresses of all nodes have arrived. Returns the memory of the table, and the ranks that wait for it.
+    ///
+    /// # Errors
+    /// A message: a node has sent something else.
+    pub fn on_gathered(
+        &mut self,
+        nodes: usize,
+        parts: &[Bytes],
+        shares: &mut Shares,
+    ) -> Result<(ShareId, Vec<Asker>), String> {
+        let mut rows = vec![Bytes::new(); nodes];
+        for block in parts.iter().cloned().flat_map(block::blocks) {
+            let block = block.map_err(|error| error.to_string())?;
+            let node = block.node;
+            let plain = block.into_plain().map_err(|error| error.to_string())?;
+            let address =
+                values(&plain).next().and_then(Result::ok).filter(|value| value.len() <= rank_address::LEN_MAX);
+            let (Some(row), Some(address)) = (rows.get_mut(node.index()), address) else {
+                return Err(format!("node {node} has sent something else than the address of its ranks"));
+            };
+            *row = plain.slice_ref(address);
+        }
+        let layout = Layout::rows(nodes as u32, rank_address::LEN_MAX as u32);
+        let share = shares.make(Content::Array(Array { layout, values: Values::ByRank(rows) }));
+        self.table = Some(share);
+        Ok((share, std::mem::take(&mut self.waiting)))
+    }
+
+    /// A rank asks: the table, if it is there already.
+    pub fn ask(&mut self, local: LocalRank, thread: Option<&[u8]>) -> Option<ShareId> {
+        if self.table.is_none() {
+            self.waiting.push((local, thread.map(<[u8]>::to_vec)));
+        }
+        self.table
+    }
+
+    pub fn secret(&self) -> &[u8] {
+        self.secret.as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::block::Block;
+    use wireup_wire::ids::{JobId, NodeId};
+    use wireup_wire::values;
+
+    fn part(node: u32, own: &[&[u8]]) -> Bytes {
+        let mut bytes = Vec::new();
+        own.iter().for_each(|value| values::push(&mut bytes, value));
+        Block { node: NodeId(node), compressed: false, bytes: bytes.into() }.encode()
+    }
+
+    #[test]
+    fn ranks_that_asked_early_get_the_table_when_it_is_there() {
+        let (mut endpoints, mut shares) = (Endpoints::default(), Shares::new(JobId(1)));
+        assert_eq!(endpoints.ask(LocalRank(3), Some(b"7")), None);
+        let parts = [part(2, &[b"two"]), part(0, &[b"zero", b"", b""])];
+        let (share, waiting) = endpoints.on_gathered(3, &parts, &mut shares).unwrap();
+        assert_eq!(waiting, [(LocalRank(3), Some(b"7".to_vec()))]);
+        assert_eq!(endpoints.ask(LocalRank(1), None), Some(share));
+        let Content::Array(array) = shares.content(share) else { panic!("a table is an array") };
+        let Values::ByRank(rows) = &array.values else { panic!("a table has a row for each node") };
+        assert_eq!(rows[..], [&b"zero"[..], b"", b"two"].map(Bytes::from_static));
+    }
+
+    #[test]
+    fn nodes_that_send_something_else_are_named() {
+        let long = [7; rank_address::LEN_MAX + 1];
+        for wrong in [part(9, &[b"a"]), part(1, &[]), part(1, &[&long])] {
+            let (mut endpoints, mut shares) = (Endpoints::default(), Shares::new(JobId(1)));
+            let problem = endpoints.on_gathered(2, &[wrong], &mut shares).unwrap_err();
+            assert!(problem.starts_with("node ") && endpoints.table.is_none(), "{problem}");
+        }
+    }
+}

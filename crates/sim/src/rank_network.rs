@@ -1,0 +1,311 @@
+//! Simulates the network that ranks make among themselves: all ranks of a job in one thread, with the code of `wireup-group`.
+//!
+//! ```text
+//!   ring ──► new: binomial graph ──► run(call): the cost of each rank   (exact, up to 73,728 ranks)
+//!                                └─► one_for_all(call): allgather and alltoall of large jobs, whose results do not fit in memory P times
+//! ```
+//!
+//! Messages take no time and arrive in the order in which they were sent, so costs are counts. They are those of real ranks: the messages
+//! of the members of a group, before encryption, without what makes and proves connections.
+
+mod one_for_all;
+mod peers;
+
+pub use one_for_all::one_for_all;
+pub use peers::{distance, peers};
+
+use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Shift, Wanted};
+use wireup_group::in_memory::{Ranks, Wrong};
+use wireup_group::reduce::{Number, Op, Reduce};
+use wireup_group::{Algorithm, Context, Counts, Done, Failure, Groups, Peer, Request, WORLD};
+
+/// What all ranks do together, in the group of all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    Barrier,
+    /// So many bytes from each rank.
+    Allgather(usize),
+    /// So many bytes from each rank to each.
+    Alltoall(usize),
+    /// So many bytes of rank 0.
+    Broadcast(usize),
+    Shift(usize),
+    /// A sum of so many whole numbers.
+    Allreduce(usize),
+    /// Into groups of this many ranks, as nodes are.
+    Split(u32),
+    /// So many ranks send one empty message each, in a group of their own, to the rank at their [`distance`]; then a barrier.
+    Locate(u32),
+    /// Each rank sends an empty message to each of so many [`peers`], one after the other; then a barrier.
+    Talk(u32),
+}
+
+/// What one rank has done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Cost {
+    pub messages: u64,
+    /// With the heads of the messages.
+    pub bytes: u64,
+    /// Waits for messages of others, one behind the other.
+    pub rounds: u64,
+    /// Questions for addresses.
+    pub questions: u64,
+}
+
+/// What one rank holds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Held {
+    /// One for each rank that it has exchanged messages with.
+    pub connections: usize,
+    pub addresses: usize,
+}
+
+/// Addresses on a node.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NodeAddresses {
+    /// Held by its ranks together.
+    pub held: usize,
+    /// Different ones among them: what a cache shared by the node would hold.
+    pub different: usize,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    Wrong(Wrong),
+    /// A call has failed, has not ended, or has another result than it should.
+    Result {
+        rank: u32,
+        failure: Option<Failure>,
+    },
+}
+
+impl From<Wrong> for Trouble {
+    fn from(wrong: Wrong) -> Trouble {
+        Trouble::Wrong(wrong)
+    }
+}
+
+pub struct RankNetwork {
+    ranks: Ranks,
+    /// What the ranks had done before the last call.
+    before: Vec<Cost>,
+}
+
+impl RankNetwork {
+    /// Ranks that know their two neighbours in the ring build the graph; what that cost each. Their addresses have `address_len` bytes.
+    ///
+    /// # Errors
+    /// The code of the ranks is wrong.
+    pub fn new(size: u32, address_len: usize) -> Result<(RankNetwork, Vec<Cost>), Trouble> {
+        let own = (0..size).map(|rank| Peer { rank, address: vec![0; address_len] });
+        let mut network = RankNetwork { ranks: Ranks::apart(own), before: vec![Cost::default(); size as usize] };
+        let requests: Vec<Request> = (0..size).map(|rank| network.ranks.form(WORLD, rank)).collect();
+        network.finish(&requests, |_, done| *done == Done::Group(Some(WORLD)))?;
+        let costs = network.take_costs();
+        Ok((network, costs))
+    }
+
+    pub fn size(&self) -> u32 {
+        self.ranks.size()
+    }
+
+    /// The longest chain of messages so far, of which each was sent on the arrival of the one before.
+    pub fn chain(&self) -> u64 {
+        self.ranks.rounds
+    }
+
+    /// All ranks make a call; what it cost each.
+    ///
+    /// # Errors
+    /// The code of the ranks is wrong.
+    pub fn run(&mut self, call: Call) -> Result<Vec<Cost>, Trouble> {
+        self.ranks.rounds = 0;
+        match call {
+            Call::Split(ppn) => self.split(ppn)?,
+            Call::Locate(count) => self.locate(count)?,
+            Call::Talk(count) => self.talk(count)?,
+            _ => self.collective(call)?,
+        }
+        Ok(self.take_costs())
+    }
+
+    pub fn held(&self) -> Vec<Held> {
+        let all = self.ranks.traffic.iter().zip(&self.ranks.learnt);
+        all.map(|(traffic, learnt)| Held { connections: traffic.peers.len(), addresses: learnt.len() }).collect()
+    }
+
+    /// The node with the most addresses, with so many ranks on each.
+    pub fn worst_node(&self, ppn: u32) -> NodeAddresses {
+        let nodes = self.ranks.learnt.chunks(ppn as usize).map(|node| {
+            let mut different: Vec<u32> = node.iter().flatten().copied().collect();
+            let held = different.len();
+            different.sort_unstable();
+            different.dedup();
+            NodeAddresses { held, different: different.len() }
+        });
+        nodes.max_by_key(|node| (node.held, node.different)).unwrap_or_default()
+    }
+
+    fn collective(&mut self, call: Call) -> Result<(), Trouble> {
+        let size = self.size();
+        let requests = self.all(|groups, rank| groups.start(WORLD, algorithm(call, rank, size)));
+        self.finish(&requests, |rank, done| is_right(call, rank, size, done))
+    }
+
+    fn split(&mut self, ppn: u32) -> Result<(), Trouble> {
+        let size = self.size();
+        let wanted = |rank: u32| Wanted { colour: Some((rank / ppn).to_be_bytes().to_vec()), key: 0 };
+        let requests = self.all(|groups, rank| groups.split(WORLD, wanted(rank)));
+        let mut made: Vec<Option<Context>> = Vec::new();
+        self.finish(&requests, |_, done| {
+            made.push(if let Done::Group(group) = done { *group } else { None });
+            true
+        })?;
+        for (rank, context) in (0..).zip(made) {
+            let expected = (rank % ppn, ppn.min(size - rank / ppn * ppn));
+            let member = &mut self.ranks.members[rank as usize];
+            let shape = context.and_then(|context| member.shape(context));
+            if shape.map(|shape| (shape.me, shape.size)) != Some(expected) {
+                return Err(Trouble::Result { rank, failure: None });
+            }
+            context.into_iter().for_each(|context| member.free(context));
+        }
+        Ok(())
+    }
+
+    fn locate(&mut self, count: u32) -> Result<(), Trouble> {
+        let size = self.size();
+        let mut groups = Vec::new();
+        for nth in 0..count.min(size) {
+            let group = self.duplicate()?;
+            let from = asker(nth, count, size);
+            let to = (from + distance(nth, size)) % size;
+            if from != to {
+                let sent = self.ranks.members[from as usize].send_tagged(to, group, 0, &[]);
+                let received = self.ranks.members[to as usize].receive_tagged(from, group, 0);
+                self.finish_of(&[(from, sent), (to, received)], |_, _| true)?;
+            }
+            groups.push(group);
+        }
+        self.collective(Call::Barrier)?;
+        for member in &mut self.ranks.members {
+            groups.iter().for_each(|group| member.free(*group));
+        }
+        Ok(())
+    }
+
+    fn talk(&mut self, count: u32) -> Result<(), Trouble> {
+        let size = self.size();
+        for shift in peers(count, size) {
+            let mut requests = Vec::new();
+            for rank in 0..size {
+                let (to, from) = ((rank + shift) % size, (rank + size - shift) % size);
+                let member = &mut self.ranks.members[rank as usize];
+                requests.push((rank, member.send_tagged(to, WORLD, 0, &[])));
+                requests.push((rank, member.receive_tagged(from, WORLD, 0)));
+            }
+            self.finish_of(&requests, |_, _| true)?;
+        }
+        self.collective(Call::Barrier)
+    }
+
+    fn duplicate(&mut self) -> Result<Context, Trouble> {
+        let mut group = WORLD;
+        for (rank, member) in (0..).zip(&mut self.ranks.members) {
+            group = member.duplicate(WORLD).map_err(|failure| Trouble::Result { rank, failure: Some(failure) })?;
+        }
+        Ok(group)
+    }
+
+    fn all(&mut self, mut start: impl FnMut(&mut Groups, u32) -> Request) -> Vec<Request> {
+        (0..).zip(&mut self.ranks.members).map(|(rank, member)| start(member, rank)).collect()
+    }
+
+    /// Request `r` is rank r's.
+    fn finish(&mut self, requests: &[Request], is_right: impl FnMut(u32, &Done) -> bool) -> Result<(), Trouble> {
+        let requests: Vec<(u32, Request)> = (0..).zip(requests.iter().copied()).collect();
+        self.finish_of(&requests, is_right)
+    }
+
+    fn finish_of(
+        &mut self,
+        requests: &[(u32, Request)],
+        mut is_right: impl FnMut(u32, &Done) -> bool,
+    ) -> Result<(), Trouble> {
+        for (rank, _) in requests {
+            self.ranks.collect(*rank)?;
+        }
+        self.ranks.settle()?;
+        for request @ (rank, _) in requests {
+            let result = self.ranks.results.remove(request);
+            match result {
+                Some(Ok(done)) if is_right(*rank, &done) => {}
+                other => return Err(Trouble::Result { rank: *rank, failure: other.and_then(Result::err) }),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_costs(&mut self) -> Vec<Cost> {
+        let both = self.ranks.members.iter().zip(&self.ranks.traffic);
+        let now = both.map(|(member, traffic)| {
+            let Counts { rounds, questions } = member.counts();
+            Cost { messages: traffic.messages, bytes: traffic.bytes, rounds, questions }
+        });
+        let now: Vec<Cost> = now.collect();
+        let costs = now.iter().zip(&self.before).map(|(now, before)| now.since(before)).collect();
+        self.before = now;
+        costs
+    }
+}
+
+impl Cost {
+    fn since(&self, before: &Cost) -> Cost {
+        Cost {
+            messages: self.messages - before.messages,
+            bytes: self.bytes - before.bytes,
+            rounds: self.rounds - before.rounds,
+            questions: self.questions - before.questions,
+        }
+    }
+}
+
+/// The rank that asks as the `nth` of `count`: they are spread over the job.
+fn asker(nth: u32, count: u32, size: u32) -> u32 {
+    (u64::from(nth) * u64::from(size) / u64::from(count.min(size))) as u32
+}
+
+fn algorithm(call: Call, rank: u32, size: u32) -> Box<dyn Algorithm> {
+    let value = |len: usize| vec![rank as u8; len];
+    match call {
+        Call::Allgather(len) => Box::new(Allgather::new(value(len))),
+        Call::Alltoall(len) => Box::new(Alltoall::new(vec![value(len); size as usize])),
+        Call::Broadcast(len) => Box::new(Broadcast::new(0, value(len))),
+        Call::Shift(len) => Box::new(Shift::new(value(len))),
+        Call::Allreduce(count) => {
+            let own = u64::from(rank).to_ne_bytes();
+            Box::new(Allreduce::new(Reduce { number: Number::U64, op: Op::Sum }, own.repeat(count)))
+        }
+        Call::Barrier | Call::Split(_) | Call::Locate(_) | Call::Talk(_) => Box::new(Barrier::default()),
+    }
+}
+
+fn is_right(call: Call, rank: u32, size: u32, done: &Done) -> bool {
+    let is_value = |of: u32, value: &[u8], len| value.len() == len && value.iter().all(|byte| *byte == of as u8);
+    match (call, done) {
+        (Call::Allgather(len) | Call::Alltoall(len), Done::Rows(rows)) => {
+            rows.len() == size as usize && (0..).zip(rows).all(|(of, row)| is_value(of, row, len))
+        }
+        (Call::Broadcast(len), Done::Bytes(bytes)) => is_value(0, bytes, len),
+        (Call::Shift(len), Done::Bytes(bytes)) => is_value((rank + size - 1) % size, bytes, len),
+        (Call::Allreduce(count), Done::Bytes(bytes)) => {
+            let sum = u64::from(size) * u64::from(size - 1) / 2;
+            *bytes == sum.to_ne_bytes().repeat(count)
+        }
+        (Call::Barrier, Done::Nothing) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use super::*;
+
+/// `ceil(log2 size)`.
+fn powers(size: u32) -> u64 {
+    (u32::BITS - size.saturating_sub(1).leading_zeros()).into()
+}
+
+const ADDRESS_LEN: usize = 15;
+/// The head of a message, and a peer in it: its number, the length of its address, the address.
+const HEAD: u64 = 17;
+const PEER: u64 = 8 + ADDRESS_LEN as u64;
+
+fn network(size: u32) -> RankNetwork {
+    RankNetwork::new(size, ADDRESS_LEN).unwrap().0
+}
+
+#[test]
+fn a_graph_costs_two_messages_for_each_distance() {
+    for size in [1, 2, 3, 64, 100, 1000] {
+        let (network, costs) = RankNetwork::new(size, ADDRESS_LEN).unwrap();
+        let rounds = powers(size).saturating_sub(1);
+        let messages = 2 * rounds;
+        let expected = Cost { messages, bytes: messages * (HEAD + PEER), rounds, questions: 0 };
+        assert!(costs.iter().all(|cost| *cost == expected), "{size}: {:?}", costs[0]);
+        assert_eq!(network.chain(), rounds);
+        let most = 2 * powers(size) as usize;
+        assert!(network.held().iter().all(|held| held.addresses <= most && held.connections <= most));
+    }
+}
+
+#[test]
+fn collectives_cost_what_their_tables_say() {
+    for size in [1u32, 2, 5, 64, 100] {
+        let mut network = network(size);
+        let (log, others) = (powers(size), u64::from(size) - 1);
+        let barrier = Cost { messages: log, bytes: log * HEAD, rounds: log, questions: 0 };
+        assert!(network.run(Call::Barrier).unwrap().iter().all(|cost| *cost == barrier), "{size}");
+        assert_eq!(network.chain(), log);
+        let allgather = Cost { bytes: log * HEAD + others * (4 + 9), ..barrier };
+        assert!(network.run(Call::Allgather(9)).unwrap().iter().all(|cost| *cost == allgather), "{size}");
+        let rows: u64 = (0..u64::from(size)).map(|row| u64::from(row.count_ones())).sum();
+        let alltoall = Cost { bytes: log * HEAD + rows * (4 + 9), ..barrier };
+        assert!(network.run(Call::Alltoall(9)).unwrap().iter().all(|cost| *cost == alltoall), "{size}");
+        for call in [Call::Broadcast(9), Call::Shift(9), Call::Allreduce(2)] {
+            let costs = network.run(call).unwrap();
+            assert!(costs.iter().all(|cost| cost.rounds <= log && cost.messages <= 2 * log), "{call:?}, {size}");
+        }
+        let broadcast: u64 = network.run(Call::Broadcast(9)).unwrap().iter().map(|cost| cost.messages).sum();
+        assert_eq!(broadcast, others, "every other member gets it once");
+    }
+}
+
+#[test]
+fn one_member_and_its_reflection_cost_as_much_as_each_of_all_members() {
+    for size in [1, 2, 3, 31, 64, 100] {
+        let mut network = network(size);
+        for call in [Call::Barrier, Call::Allgather(7), Call::Alltoall(7), Call::Shift(7)] {
+            let one = one_for_all(call, size).unwrap().unwrap();
+            let all = network.run(call).unwrap();
+            assert!(all.iter().all(|cost| *cost == one), "{call:?}, {size}: {one:?} {:?}", all[0]);
+        }
+    }
+    assert_eq!(one_for_all(Call::Split(4), 8), Ok(None));
+}
+
+#[test]
+fn splits_are_right_and_cost_a_square_of_the_logarithm() {
+    for (size, ppn) in [(1, 1), (16, 4), (100, 16), (257, 1), (64, 64)] {
+        let mut network = network(size);
+        let costs = network.run(Call::Split(ppn)).unwrap();
+        let (log, group) = (powers(size), powers(ppn));
+        // Two sorts, the neighbours, a scan, the new graph.
+        let most = log * (log + 1) + 2 + log + group;
+        assert!(costs.iter().all(|cost| cost.rounds <= most), "{size}: {:?}, {most}", costs[0]);
+    }
+}
+
+#[test]
+fn addresses_are_found_in_half_as_many_questions_as_the_size_has_bits() {
+    for size in [2, 3, 16, 100, 1024] {
+        let mut network = network(size);
+        let costs = network.run(Call::Locate(16)).unwrap();
+        let most = powers(size).div_ceil(2);
+        assert!(costs.iter().all(|cost| cost.questions <= most), "{size}");
+        if size == 1024 {
+            assert_eq!(
+                costs[0].questions, 4,
+                "341 = 256 + 64 + 16 + 4 + 1, of which the last is known to the one asked"
+            );
+            let asked: u64 = costs.iter().map(|cost| cost.questions).sum();
+            let messages: u64 = costs.iter().map(|cost| cost.messages).sum();
+            // A question and its answer, a message of each asker, a barrier.
+            assert_eq!(messages, 2 * asked + 16 + 10 * 1024);
+        }
+    }
+}
+
+#[test]
+fn ranks_hold_connections_and_addresses_for_those_they_talk_to() {
+    for size in [16, 64, 256] {
+        let (mut network, log) = (network(size), powers(size) as usize);
+        let costs = network.run(Call::Talk(log as u32)).unwrap();
+        assert!(costs.iter().all(|cost| cost.messages >= log as u64));
+        for held in network.held() {
+            // The graph; those that are talked to and those that talk; those that were asked on the way.
+            assert!(held.connections >= log && held.connections <= 4 * log + 2 * log * log.div_ceil(2), "{held:?}");
+            assert!(held.addresses >= log && held.addresses <= 2 * log + log * log.div_ceil(2), "{held:?}");
+        }
+        let node = network.worst_node(16);
+        assert!(node.different < node.held && node.different < size as usize + 1, "{node:?}");
+    }
+}
