@@ -16,11 +16,13 @@ pub fn run() -> Result {
     step::step("cargo xtask check", structure::run)?;
     if has("clippy") {
         let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        step::step("cargo clippy", || step::run(cargo().args(args)))?;
+        step::step("cargo clippy", || step::run(cargo().args(args).env("CARGO_INCREMENTAL", "0")))?;
     }
     release()?;
     let mut tests = cargo();
     tests.args(["test", "--workspace", "--no-fail-fast"]);
+    // What only a second build would use takes more room than the tests themselves.
+    tests.env("CARGO_INCREMENTAL", "0");
     tests.env("WIREUP_REQUIRE_PEERS", "1").env("WIREUP_BIN", layout::wireup());
     step::step("cargo test --workspace", || step::run(&mut tests))
 }
