@@ -2,7 +2,7 @@
 
 use crate::harness::machines::{self, Machines};
 use crate::harness::peers::program;
-use crate::harness::{Outcome, Running};
+use crate::harness::{Outcome, Running, executables};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use xtask::programs::Flavour;
@@ -93,8 +93,7 @@ fn ranks_get_the_devices_that_slurm_gives_their_node() {
     for i in 0..2 {
         let text = format!("#!/bin/sh\necho export CUDA_VISIBLE_DEVICES={i}0,{i}1\n");
         let path = machines.path_in_node(i, "/run/prolog");
-        std::fs::write(&path, text).expect("a prolog");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+        executables::write(&path, &text, 0o755);
     }
     let show = "echo $WIREUP_RANK $CUDA_VISIBLE_DEVICES";
     let outcome = machines.allocated("-N 2 -n 4", "--gpus-per-rank 1").sh(show).succeed();

@@ -1,9 +1,8 @@
 //! Mistakes of users and programs: each gives one line that names the node and the next step.
 
 use crate::harness::peers::{plain, skip};
-use crate::harness::{Outcome, Run};
+use crate::harness::{Outcome, Run, executables};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 const PLACEMENTS: [&str; 2] = ["-n 2", "-n 4 --virtual-nodes 2"];
@@ -21,8 +20,7 @@ struct Script(PathBuf);
 impl Script {
     fn new(name: &str, content: &str, mode: u32) -> Self {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        fs::write(&path, content).expect("write a script");
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set its mode");
+        executables::write(&path, content, mode);
         Self(path)
     }
 }

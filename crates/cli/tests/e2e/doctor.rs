@@ -1,6 +1,6 @@
 //! `wireup doctor` on healthy hosts and on hosts with problems.
 
-use crate::harness;
+use crate::harness::{self, executables};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ impl Hidden {
     fn new() -> Self {
         let folder = Path::new("/tmp").join(format!("end-to-end-doctor-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder in /tmp");
-        fs::copy(harness::wireup(), folder.join("wireup")).expect("copy the product");
+        executables::copy(&harness::wireup(), &folder.join("wireup"));
         Hidden(folder)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, folder, hydras, library_path, own, under};
 use crate::harness::peers::{program, skip};
-use crate::harness::{Run, wireup};
+use crate::harness::{Run, executables, wireup};
 use object::elf::{DT_INIT, DT_INIT_ARRAY, DT_NEEDED, DT_SONAME, DynamicTag, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, SectionHeader, Sym};
 use object::{LittleEndian, elf};
@@ -277,7 +277,7 @@ fn programs_compile_and_run_against_an_installed_tree() {
     let (program_folder, prefix) = (place.join("from"), place.join("to"));
     fs::create_dir_all(&program_folder).expect("a folder");
     let program = program_folder.join("wireup");
-    fs::copy(wireup(), &program).expect("copy the program");
+    executables::copy(&wireup(), &program);
 
     // Nothing is installed if the libraries are missing.
     let install = |program: &Path, prefix: &Path| {

@@ -1,5 +1,6 @@
 //! wireup is sent by ssh to hosts that lack it, once, into a private folder of the user.
 
+use crate::harness::executables;
 use crate::harness::machines::{self, HiddenCopy, Machines};
 
 /// The shared hosts with empty caches.
@@ -111,9 +112,7 @@ fn another_program_named_wireup_is_not_used() {
         "#!/bin/sh\nexit 1\n",
         "\u{7f}ELF of another machine\n",
     ] {
-        std::fs::write(&place, fake).expect("a program on the hosts' PATH");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&place, mode).expect("set the mode");
+        executables::write(&place, fake, 0o755);
         let outcome = machines.job_of(&hidden.program(), "--hosts n0,n1 --fanout 1 --verbose hostname").succeed();
         assert_eq!(outcome.sorted_lines(), ["n0", "n1"], "{outcome}");
         outcome.expect_err_line(&["wireup was sent to n[0-1]"]);

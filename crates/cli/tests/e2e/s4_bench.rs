@@ -1,8 +1,7 @@
 //! `wireup bench s4` with few processes: every scheme connects all of them, and sends what its formula says; times are not checked.
 
-use crate::harness::{Outcome, Run, machines};
+use crate::harness::{Outcome, Run, executables, machines};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 const SCHEMES: [&str; 5] = ["original", "ssh-dr", "ssh-bc", "mpd-bc", "hypercube"];
@@ -25,8 +24,7 @@ impl Results {
     /// A remote shell that runs its command here.
     fn shell(&self, script: &str) -> PathBuf {
         let path = self.0.join("rsh");
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        executables::write(&path, &format!("#!/bin/sh\n{script}\n"), 0o700);
         path
     }
 

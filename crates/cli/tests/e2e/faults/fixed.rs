@@ -1,7 +1,7 @@
 //! Faults at a chosen moment: remote shells that are no longer needed, and full disks.
 
 use crate::harness::faults::{Ended, FaultSite, Shell, Started, is_sshd, kill, short_name, until};
-use crate::harness::wireup;
+use crate::harness::{executables, wireup};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
@@ -72,7 +72,7 @@ fn a_node_too_full_for_the_program_is_named_and_keeps_no_part() {
     let folder = std::env::temp_dir().join(format!("end-to-end-full-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder that nodes do not see");
     let program = folder.join("wireup");
-    fs::copy(wireup(), &program).expect("a copy");
+    executables::copy(&wireup(), &program);
     let home = std::env::var("HOME").unwrap_or_else(|_| "/root".into());
     site.testbed.small_disk(2, &home, 64 << 10).expect("mount a small disk");
     let line = format!("--hosts {} -n 3 --fanout 1", site.testbed.hosts());

@@ -3,7 +3,7 @@
 //! Most tests share three testbeds, one test at a time on each: four hosts with sshd, sixteen with only the plain remote shell, four with
 //! Slurm. A test that damages its hosts makes its own testbed. Testbeds start when they are first needed and end with the test process.
 
-use super::Run;
+use super::{Run, executables};
 use std::io::Write;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -263,7 +263,7 @@ impl HiddenCopy {
         // Made smaller if `strip` is installed, since it is sent many times.
         let stripped = Command::new("strip").arg("-o").arg(folder.join("wireup")).arg(super::wireup()).status();
         if !stripped.is_ok_and(|status| status.success()) {
-            fs::copy(super::wireup(), folder.join("wireup")).expect("copy the product");
+            executables::copy(&super::wireup(), &folder.join("wireup"));
         }
         HiddenCopy(folder)
     }

@@ -5,6 +5,7 @@
 //! panic on stderr; on the hosts of a testbed nothing at all.
 
 mod capture;
+pub mod executables;
 pub mod faults;
 pub mod libraries;
 pub mod machines;

@@ -4,7 +4,7 @@
 
 use super::{CLIENTS, PLACEMENTS, run};
 use crate::harness::peers::{program, tool};
-use crate::harness::{Run, Running};
+use crate::harness::{Run, Running, executables};
 use rustix::process::{Signal, kill_process};
 use xtask::programs::Flavour;
 
@@ -133,7 +133,7 @@ fn a_client_of_another_user_is_refused() {
     }
     // A folder that every user may read.
     let copy = std::env::temp_dir().join(format!("brief-{}", std::process::id()));
-    std::fs::copy(brief, &copy).expect("copy a program");
+    executables::copy(&brief, &copy);
     let script = format!(
         "{} --reuid 65534 --regid 65534 --clear-groups timeout 10 {} >/dev/null 2>&1 && echo let in || echo refused",
         setpriv.display(),
