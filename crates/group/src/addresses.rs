@@ -10,7 +10,7 @@
 
 use crate::algorithms::{push_peer, take_peer};
 use crate::group::Send;
-use crate::groups::Request;
+use crate::groups::{Context, Request};
 use crate::message::{Kind, Malformed, Message};
 use crate::shape::{Peer, Shape};
 use alloc::collections::BTreeMap;
@@ -23,6 +23,18 @@ pub enum Waiter {
     Address(Request),
     /// A message leaves; the request is over then.
     Message(Request, Vec<u8>),
+    /// It is a neighbour, on the left or not, in the group with this context that is being made.
+    Neighbour(Context, bool),
+}
+
+impl Waiter {
+    /// Of its own; a group that is being made has one for both neighbours.
+    fn request(&self) -> Option<Request> {
+        match self {
+            Waiter::Address(request) | Waiter::Message(request, _) => Some(*request),
+            Waiter::Neighbour(..) => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -85,7 +97,7 @@ impl Addresses {
     pub fn stop(&mut self) -> Vec<Request> {
         self.questions.clear();
         let waiting = core::mem::take(&mut self.waiting).into_values().flatten();
-        waiting.map(|(Waiter::Address(request) | Waiter::Message(request, _))| request).collect()
+        waiting.filter_map(|waiter| waiter.request()).collect()
     }
 
     /// Another member asks: the member itself, or the nearest one known.

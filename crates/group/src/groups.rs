@@ -7,6 +7,7 @@
 
 use crate::addresses::{Addresses, Waiter};
 use crate::algorithms::{Algorithm, Build, NewPlace, Outcome, Split, Wanted};
+use crate::creation::{Announcement, Creation, Creations, Heard, Sender, hash};
 use crate::group::{Group, Over, Send};
 use crate::message::{self, Kind, Malformed, Message};
 use crate::shape::{Peer, Shape};
@@ -42,6 +43,8 @@ pub enum Failure {
     NoGroup,
     /// The group has no such member.
     NoMember,
+    /// This rank makes a group of the same name with other members, or with another order of them.
+    Disagrees { rank: u32 },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +87,7 @@ pub struct Groups {
     early: Vec<(u32, Vec<u8>)>,
     early_bytes: usize,
     gone: VecDeque<Context>,
+    creations: Creations,
     lost: BTreeSet<u32>,
     last_request: Request,
     counts: Counts,
@@ -96,7 +100,7 @@ struct Entry {
     tagged: Tagged,
     /// What the callers wait for, by epoch.
     requests: BTreeMap<u32, (Request, Then)>,
-    failed: Option<u32>,
+    failed: Option<Failure>,
     /// Each place is that rank, and the driver finds its address.
     is_known: bool,
     /// Peers of the shape that were reported, and how many links it had then.
@@ -122,6 +126,7 @@ impl Groups {
             early: Vec::new(),
             early_bytes: 0,
             gone: VecDeque::new(),
+            creations: Creations::default(),
             lost: BTreeSet::new(),
             last_request: 0,
             counts: Counts::default(),
@@ -196,6 +201,117 @@ impl Groups {
         self.begin(of, Box::new(split), Then::Build)
     }
 
+    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and nobody else calls it.
+    pub fn create(&mut self, of: Context, members: &[u32], name: &[u8]) -> Request {
+        let request = self.request();
+        let result = self.begin_creation(request, of, members, name);
+        if let Err(failure) = result {
+            self.done(request, Err(failure));
+        }
+        request
+    }
+
+    fn begin_creation(&mut self, request: Request, of: Context, members: &[u32], name: &[u8]) -> Result<(), Failure> {
+        let last = members.iter().copied().max().ok_or(Failure::NoMember)?;
+        let own = self.usable(of, last)?.group.shape.me;
+        let me = members.iter().position(|member| *member == own).ok_or(Failure::NoMember)? as u32;
+        if members.iter().collect::<BTreeSet<_>>().len() != members.len() {
+            return Err(Failure::NoMember);
+        }
+        let (name, list) = (hash(name.iter().copied()), hash(members.iter().flat_map(|member| member.to_le_bytes())));
+        let derive = |made| derived(derived(of, 0, u32::MAX) ^ name, made, u32::MAX) ^ list;
+        let announcement = self.creations.announce(of, (name, list), derive);
+        let context = announcement.context;
+        if members.len() == 1 {
+            self.build(request, context, Shape::new(0, 1, self.own.clone(), self.own.clone()));
+            return Ok(());
+        }
+        let creation = Creation::new(request, of, announcement, me, members.to_vec());
+        let (left, right) = creation.neighbours();
+        let heard = self.creations.insert(creation);
+        // Another member may have given up already.
+        self.take_early(context);
+        self.toward(of, left, Waiter::Neighbour(context, true));
+        self.toward(of, right, Waiter::Neighbour(context, false));
+        heard.into_iter().for_each(|(from, heard)| self.on_heard(from, heard));
+        Ok(())
+    }
+
+    /// A neighbour in a group that is being made is found.
+    fn on_neighbour(&mut self, context: Context, peer: Peer, is_left: bool) {
+        if let Some(failure) = self.creations.take_ended(context) {
+            return self.tell_failure(context, failure, peer.rank);
+        }
+        let Some(creation) = self.creations.get_mut(context) else { return };
+        let other = if is_left { &mut creation.left } else { &mut creation.right };
+        *other = Some(peer.clone());
+        // In a group of two both neighbours are the same.
+        if creation.left.as_ref().map(|left| left.rank) != creation.right.as_ref().map(|right| right.rank) {
+            let message = creation.own.encode(creation.of, creation.members[creation.me as usize]);
+            self.send(peer.rank, message);
+        }
+        self.go_on_with(context);
+    }
+
+    fn on_heard(&mut self, from: Sender, heard: Heard) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Agreed(context) => self.go_on_with(context),
+            Heard::Disagrees { own, others } => {
+                self.tell_failure(others, Failure::Disagrees { rank: self.own.rank }, from.rank);
+                let failure = Failure::Disagrees { rank: from.rank };
+                self.end_creation(own, failure);
+                self.fail(own, failure);
+            }
+        }
+    }
+
+    /// Builds a group's graph if its neighbours are found and agree.
+    fn go_on_with(&mut self, context: Context) {
+        let Some((creation, left, right)) = self.creations.take_complete(context) else { return };
+        let Creation { request, of, me, members, .. } = creation;
+        let size = members.len() as u32;
+        if self.groups.get(&of).is_some_and(|entry| entry.is_known) {
+            // Each place of the other group is that rank.
+            let find = |place: u32| Peer { rank: members[place as usize], address: Vec::new() };
+            self.insert(context, Shape::whole(me, size, &find));
+            self.creations.on_built(context);
+            self.done(request, Ok(Done::Group(Some(context))));
+            return self.take_early(context);
+        }
+        self.build(request, context, Shape::new(me, size, left, right));
+    }
+
+    /// Gives up a group that is being made, and tells the neighbours, who tell theirs.
+    fn end_creation(&mut self, context: Context, failure: Failure) {
+        let Some(creation) = self.creations.end(context, failure) else { return };
+        for peer in creation.found() {
+            self.tell_failure(context, failure, peer.rank);
+        }
+        self.forget_late(context);
+        self.done(creation.request, Err(failure));
+    }
+
+    /// Tells a member that a group has failed.
+    fn tell_failure(&mut self, context: Context, failure: Failure, to: u32) {
+        let (kind, rank) = match failure {
+            Failure::Lost { rank } => (Kind::Failed { rank }, rank),
+            Failure::Disagrees { rank } => (Kind::Disagrees { rank }, rank),
+            _ => return,
+        };
+        if to != rank && to != self.own.rank && !self.lost.contains(&to) {
+            self.send(to, Message { context, kind, payload: &[] }.encode());
+        }
+    }
+
+    /// Late messages of this group are dropped.
+    fn forget_late(&mut self, context: Context) {
+        self.gone.push_back(context);
+        if self.gone.len() > GONE_MAX {
+            self.gone.pop_front();
+        }
+    }
+
     /// Starts a collective. All members start the same ones in the same order.
     pub fn start(&mut self, of: Context, algorithm: Box<dyn Algorithm>) -> Request {
         self.begin(of, algorithm, Then::Tell)
@@ -243,9 +359,9 @@ impl Groups {
     /// Forgets a group; what is in progress fails.
     pub fn free(&mut self, context: Context) {
         let Some(mut entry) = self.groups.remove(&context) else { return };
-        self.gone.push_back(context);
-        if self.gone.len() > GONE_MAX {
-            self.gone.pop_front();
+        self.forget_late(context);
+        for made in self.creations.find(|creation| creation.of == context) {
+            self.end_creation(made, Failure::Cancelled);
         }
         entry.stop().into_iter().for_each(|request| self.done(request, Err(Failure::Cancelled)));
     }
@@ -256,6 +372,17 @@ impl Groups {
     /// No correct process sends this. The link to it should be closed.
     pub fn on_message(&mut self, from: u32, bytes: &[u8]) -> Result<(), Malformed> {
         let Message { context, kind, payload } = message::decode(bytes)?;
+        let failure = match kind {
+            Kind::Failed { rank } => Some(Failure::Lost { rank }),
+            Kind::Disagrees { rank } => Some(Failure::Disagrees { rank }),
+            _ => None,
+        };
+        if let Some(failure) = failure
+            && self.creations.get_mut(context).is_some()
+        {
+            self.end_creation(context, failure);
+            return Ok(());
+        }
         let Some(entry) = self.groups.get_mut(&context) else {
             if self.gone.contains(&context) {
                 return Ok(());
@@ -267,8 +394,12 @@ impl Groups {
             self.early.push((from, bytes.to_vec()));
             return Ok(());
         };
+        if let Some(failure) = failure {
+            self.fail(context, failure);
+            return Ok(());
+        }
         match kind {
-            Kind::Failed { rank } => self.fail(context, rank),
+            Kind::Failed { .. } | Kind::Disagrees { .. } => {}
             _ if entry.failed.is_some() => {}
             Kind::Step { epoch, step } => {
                 let mut sends = Vec::new();
@@ -292,6 +423,11 @@ impl Groups {
                     self.on_located(context, member);
                 }
             }
+            Kind::Creates { from: place } => {
+                let from = Sender { rank: from, place };
+                let heard = self.creations.hear(from, context, Announcement::decode(payload)?)?;
+                self.on_heard(from, heard);
+            }
             Kind::Tagged { from, tag } => {
                 if let Some(request) = entry.tagged.on_message((from, tag), payload).map_err(|TooMuch| Malformed)? {
                     self.done(request, Ok(Done::Bytes(payload.to_vec())));
@@ -307,7 +443,10 @@ impl Groups {
         let knows = |entry: &Entry| entry.group.shape.known().any(|(_, peer)| peer.rank == rank);
         let with: Vec<Context> = self.groups.iter().filter(|(_, entry)| knows(entry)).map(|(at, _)| *at).collect();
         for context in with {
-            self.fail(context, rank);
+            self.fail(context, Failure::Lost { rank });
+        }
+        for context in self.creations.find(|creation| creation.found().any(|peer| peer.rank == rank)) {
+            self.end_creation(context, Failure::Lost { rank });
         }
     }
 
@@ -323,7 +462,7 @@ impl Groups {
     fn usable(&mut self, of: Context, member: u32) -> Result<&mut Entry, Failure> {
         let entry = self.groups.get_mut(&of).ok_or(Failure::NoGroup)?;
         match entry.failed {
-            Some(rank) => Err(Failure::Lost { rank }),
+            Some(failure) => Err(failure),
             None if member >= entry.group.shape.size => Err(Failure::NoMember),
             None => Ok(entry),
         }
@@ -335,8 +474,10 @@ impl Groups {
         let Entry { group, addresses, is_known, .. } = match self.usable(of, member) {
             Ok(entry) => entry,
             Err(failure) => {
-                let (Waiter::Address(request) | Waiter::Message(request, _)) = waiter;
-                return self.done(request, Err(failure));
+                return match waiter {
+                    Waiter::Address(request) | Waiter::Message(request, _) => self.done(request, Err(failure)),
+                    Waiter::Neighbour(context, _) => self.end_creation(context, failure),
+                };
             }
         };
         let shape = &group.shape;
@@ -344,6 +485,8 @@ impl Groups {
         if member == shape.me {
             return match waiter {
                 Waiter::Address(request) => self.done(request, Ok(Done::Peer(own))),
+                // A member is not its own neighbour.
+                Waiter::Neighbour(..) => {}
                 Waiter::Message(request, message) => {
                     let arrived = self.on_message(own.rank, &message);
                     self.done(request, arrived.map(|()| Done::Nothing).map_err(|Malformed| Failure::Malformed));
@@ -364,6 +507,7 @@ impl Groups {
     fn go_on(&mut self, peer: Peer, waiter: Waiter) {
         match waiter {
             Waiter::Address(request) => self.done(request, Ok(Done::Peer(peer))),
+            Waiter::Neighbour(context, is_left) => self.on_neighbour(context, peer, is_left),
             Waiter::Message(request, message) => {
                 self.send(peer.rank, message);
                 self.done(request, Ok(Done::Nothing));
@@ -376,7 +520,7 @@ impl Groups {
         let waiting = addresses.take_waiting(member);
         let Some(peer) = addresses.get(&group.shape, member).cloned() else { return };
         if self.lost.contains(&peer.rank) {
-            return self.fail(of, peer.rank);
+            return self.fail(of, Failure::Lost { rank: peer.rank });
         }
         waiting.into_iter().for_each(|waiter| self.go_on(peer.clone(), waiter));
     }
@@ -395,7 +539,7 @@ impl Groups {
     fn begin_as(&mut self, request: Request, of: Context, algorithm: Box<dyn Algorithm>, then: Then) {
         let failure = match self.groups.get_mut(&of) {
             None => Failure::NoGroup,
-            Some(Entry { failed: Some(rank), .. }) => Failure::Lost { rank: *rank },
+            Some(Entry { failed: Some(failure), .. }) => *failure,
             Some(entry) => {
                 let mut sends = Vec::new();
                 let (epoch, over) = entry.group.start(algorithm, &mut sends);
@@ -449,7 +593,7 @@ impl Groups {
         let own = self.own.rank;
         self.out.extend(new.into_iter().filter(|peer| peer.rank != own).map(Output::Learnt));
         if let Some(rank) = lost {
-            self.fail(context, rank);
+            self.fail(context, Failure::Lost { rank });
         }
     }
 
@@ -487,7 +631,10 @@ impl Groups {
                 return self.build(request, derived(context, epoch, first), Shape::new(me, size, left, right));
             }
             (Ok(_), Then::Build) => Ok(Done::Group(None)),
-            (Ok(_), Then::Join) => Ok(Done::Group(Some(context))),
+            (Ok(_), Then::Join) => {
+                self.creations.on_built(context);
+                Ok(Done::Group(Some(context)))
+            }
             (Ok(Outcome::Bytes(bytes)), Then::Tell) => Ok(Done::Bytes(bytes)),
             (Ok(Outcome::Rows(rows)), Then::Tell) => Ok(Done::Rows(rows)),
             (Ok(Outcome::Nothing | Outcome::Place(_)), Then::Tell) => Ok(Done::Nothing),
@@ -495,21 +642,25 @@ impl Groups {
         self.done(request, result);
     }
 
-    /// A rank of this group is lost: tells the members that this one has links to.
-    fn fail(&mut self, context: Context, rank: u32) {
+    /// A rank of this group is lost or disagrees: tells the members that this one has links to.
+    fn fail(&mut self, context: Context, failure: Failure) {
         let Some(entry) = self.groups.get_mut(&context).filter(|entry| entry.failed.is_none()) else { return };
-        entry.failed = Some(rank);
+        entry.failed = Some(failure);
         let peers: BTreeSet<u32> = entry.group.shape.known().map(|(_, peer)| peer.rank).collect();
-        for to in peers.into_iter().filter(|to| *to != rank && *to != self.own.rank && !self.lost.contains(to)) {
-            let message = Message { context, kind: Kind::Failed { rank }, payload: &[] };
-            self.out.push_back(Output::Send { to, message: message.encode() });
+        for to in peers {
+            self.tell_failure(context, failure, to);
         }
-        self.end_all(context, Failure::Lost { rank });
+        self.end_all(context, failure);
     }
 
     fn end_all(&mut self, context: Context, failure: Failure) {
         let Some(entry) = self.groups.get_mut(&context) else { return };
         entry.stop().into_iter().for_each(|request| self.done(request, Err(failure)));
+        // Their members talk through this group until they agree.
+        for made in self.creations.find(|creation| creation.of == context) {
+            self.end_creation(made, failure);
+        }
+        self.creations.on_built(context);
     }
 }
 

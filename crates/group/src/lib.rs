@@ -22,6 +22,7 @@ extern crate std;
 mod addresses;
 pub mod algorithms;
 pub mod connections;
+mod creation;
 pub mod datagrams;
 mod group;
 mod groups;

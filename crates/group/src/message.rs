@@ -6,6 +6,8 @@
 //! | u8   | u64 LE  | u32 LE   | u32 LE   |         |        2: where is member a? b: number of the question
 //! +------+---------+----------+----------+---------+        3: the answer to question b: the peer of member a
 //!                                                           4: for a receive: a the place of the sender, b the tag
+//!                                                           5: the group's members disagree: a is the rank that has another list
+//!                                                           6: member a makes a group of others: its name, list, context (u64)
 //! ```
 //!
 //! A stream carries them with their length in front; a datagram carries one.
@@ -27,6 +29,8 @@ pub enum Kind {
     WhereIs { member: u32, question: u32 },
     ThereIs { member: u32, question: u32 },
     Tagged { from: u32, tag: u32 },
+    Disagrees { rank: u32 },
+    Creates { from: u32 },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +53,8 @@ impl Message<'_> {
             Kind::WhereIs { member, question } => (2, member, question),
             Kind::ThereIs { member, question } => (3, member, question),
             Kind::Tagged { from, tag } => (4, from, tag),
+            Kind::Disagrees { rank } => (5, rank, 0),
+            Kind::Creates { from } => (6, from, 0),
         };
         let mut out = Vec::with_capacity(HEADER_LEN + self.payload.len());
         out.push(kind);
@@ -71,6 +77,8 @@ pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         2 => Kind::WhereIs { member: a, question: b },
         3 => Kind::ThereIs { member: a, question: b },
         4 => Kind::Tagged { from: a, tag: b },
+        5 if b == 0 => Kind::Disagrees { rank: a },
+        6 if b == 0 => Kind::Creates { from: a },
         _ => return Err(Malformed),
     };
     Ok(Message { context, kind, payload })
@@ -90,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoded_messages_encode_to_the_same_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 0u8..6) {
+        fn decoded_messages_encode_to_the_same_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), kind in 0u8..8) {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
             }

@@ -366,3 +366,127 @@ fn rounds_are_waits_one_behind_the_other() {
     let after = bench.member(0).counts();
     assert_eq!((after.questions, after.rounds - before.rounds), (3, 3));
 }
+
+/// Members make a group: each by its own list and name; those without a list do nothing.
+fn create(bench: &mut Bench, list: impl Fn(u32) -> Option<Vec<u32>>, name: &[u8]) -> BTreeMap<u32, Request> {
+    let mut requests = BTreeMap::new();
+    for me in 0..bench.ranks.size() {
+        if let Some(members) = list(me) {
+            requests.insert(me, bench.member(me).create(WORLD, &members, name));
+            bench.collect(me);
+            bench.deliver_some();
+        }
+    }
+    bench.run();
+    requests
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn listed_members_make_a_group_in_the_order_of_the_list(size in 1u32..30, seed: u64, step in 1u32..6, turn: u32) {
+        let mut bench = Bench::new(size, seed);
+        let mut members: Vec<u32> = (0..size).step_by(step as usize).collect();
+        let turn = turn as usize % members.len();
+        members.rotate_left(turn);
+        let list = |me| members.contains(&me).then(|| members.clone());
+        let mut contexts = BTreeSet::new();
+        for _ in 0..2 {
+            let requests = create(&mut bench, list, b"some");
+            let ends: Vec<_> = requests.iter().map(|(me, request)| bench.ranks.results.remove(&(*me, *request))).collect();
+            let context = group(ends[0].as_ref().unwrap()).unwrap();
+            prop_assert!(ends.iter().all(|end| *end == Some(Ok(Done::Group(Some(context))))), "{ends:?}");
+            prop_assert!(contexts.insert(context), "a group of its own each time");
+            let requests: Vec<(u32, Request)> = members.iter().map(|me| {
+                (*me, bench.member(*me).start(context, Box::new(Allgather::new(value(*me)))))
+            }).collect();
+            bench.run();
+            let all: Vec<Vec<u8>> = members.iter().map(|me| value(*me)).collect();
+            for key in requests {
+                let end = bench.ranks.results.remove(&key).unwrap();
+                prop_assert_eq!(rows(&end), &all[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_with_another_list_is_named_and_nobody_waits(size in 3u32..20, seed: u64, odd: u32, shorter: bool) {
+        let mut bench = Bench::new(size, seed);
+        let odd = odd % size;
+        let mut other: Vec<u32> = (0..size).collect();
+        if shorter {
+            other.remove((odd as usize + 1) % size as usize);
+        } else {
+            other.swap(0, 1);
+            other.swap(1, size as usize - 1);
+        }
+        let list = |me| Some(if me == odd { other.clone() } else { (0..size).collect() });
+        let mut named = 0;
+        for key in create(&mut bench, list, b"some") {
+            match bench.ranks.results.remove(&key) {
+                Some(Err(Failure::Disagrees { rank })) => named += u32::from(rank == odd || key.0 == odd),
+                end => prop_assert!(false, "{key:?}: {end:?}"),
+            }
+        }
+        prop_assert_eq!(named, size);
+    }
+
+    #[test]
+    fn rows_and_columns_of_a_grid_may_have_one_name(side in 2u32..6, seed: u64) {
+        let mut bench = Bench::new(side * side, seed);
+        let row = |me: u32| Some((0..side).map(|at| me / side * side + at).collect());
+        let column = |me: u32| Some((0..side).map(|at| at * side + me % side).collect());
+        let begun: Vec<(u32, Request)> = (0..side * side).flat_map(|me| {
+            let lists: [Option<Vec<u32>>; 2] = [row(me), column(me)];
+            lists.map(|list| (me, bench.member(me).create(WORLD, &list.unwrap(), b"line")))
+        }).collect();
+        bench.run();
+        for key in begun {
+            prop_assert!(group(&bench.ranks.results.remove(&key).unwrap()).is_some());
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_made_ends_when_a_member_is_lost(size in 2u32..20, seed: u64, victim: u32, steps in 0usize..40) {
+        let mut bench = Bench::new(size, seed);
+        let victim = victim % size;
+        let list: Vec<u32> = (0..size).rev().collect();
+        let requests: Vec<(u32, Request)> = (0..size).map(|me| {
+            let request = bench.member(me).create(WORLD, &list, b"some");
+            bench.collect(me);
+            (me, request)
+        }).collect();
+        for _ in 0..steps {
+            if bench.is_busy() {
+                bench.deliver_one();
+            }
+        }
+        bench.kill(victim);
+        bench.run();
+        for key in requests.into_iter().filter(|(me, _)| *me != victim) {
+            match bench.ranks.results.remove(&key) {
+                Some(Ok(Done::Group(Some(_)))) => {}
+                Some(Err(failure)) => prop_assert_eq!(failure, Failure::Lost { rank: victim }),
+                end => prop_assert!(false, "{end:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_that_makes_no_sense_is_refused() {
+    let mut bench = Bench::new(4, 1);
+    for members in [&[][..], &[1, 2], &[0, 1, 1], &[0, 4]] {
+        let request = bench.member(0).create(WORLD, members, b"some");
+        bench.collect(0);
+        assert_eq!(bench.ranks.results.remove(&(0, request)), Some(Err(Failure::NoMember)), "{members:?}");
+    }
+    let alone = bench.member(3).create(WORLD, &[3], b"some");
+    let wanting = bench.member(0).create(WORLD, &[0, 1], b"some");
+    bench.run();
+    assert!(group(&bench.ranks.results.remove(&(3, alone)).unwrap()).is_some());
+    bench.member(0).free(WORLD);
+    bench.collect(0);
+    assert_eq!(bench.ranks.results.remove(&(0, wanting)), Some(Err(Failure::Cancelled)));
+}

@@ -1,0 +1,217 @@
+//! Groups that some members of another group make by themselves (as `MPI_Comm_create_group`).
+//!
+//! Each member finds its two neighbours of the new ring in the other group, and tells them the name, the list of members and the new group's
+//! context. When both have told the same, the graph is built. Whoever tells another list under this name disagrees.
+//!
+//! The context is derived from the name, the list and how many groups this member has made of both, so it is the same for all of them.
+
+use crate::groups::{Context, Failure, Request};
+use crate::message::{Kind, Malformed, Message};
+use crate::shape::Peer;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// Announcements of groups that this process has not begun to make. Chosen: far more than a process can be behind.
+const EARLY_MAX: usize = 65_536;
+
+/// A member of the other group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sender {
+    pub rank: u32,
+    pub place: u32,
+}
+
+/// What a member tells its neighbours in a group that is being made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Announcement {
+    pub name: u64,
+    pub members: u64,
+    pub context: Context,
+}
+
+/// A group that is being made.
+pub struct Creation {
+    pub request: Request,
+    /// The group that its members are of.
+    pub of: Context,
+    pub own: Announcement,
+    pub me: u32,
+    /// Places in the other group.
+    pub members: Vec<u32>,
+    /// The neighbours, when they are found.
+    pub left: Option<Peer>,
+    pub right: Option<Peer>,
+    /// Ranks that have told the same.
+    agreed: BTreeSet<u32>,
+}
+
+#[derive(Default)]
+pub struct Creations {
+    /// By the new group's context: neighbours are looked for, or do not agree yet.
+    in_progress: BTreeMap<Context, Creation>,
+    /// The graph is being built.
+    building: BTreeMap<Context, Building>,
+    /// Given up while neighbours were looked for, who are told why when they are found: how many there are.
+    ended: BTreeMap<Context, (Failure, usize)>,
+    /// With senders, and the groups through which they came.
+    early: Vec<(Sender, Context, Announcement)>,
+    /// How many groups were made of this name and list.
+    made: BTreeMap<(Context, u64, u64), u32>,
+}
+
+struct Building {
+    of: Context,
+    own: Announcement,
+    members: Vec<u32>,
+}
+
+/// What follows from an announcement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    Nothing,
+    /// The neighbours of this group may be complete.
+    Agreed(Context),
+    /// The sender has another list for a group that this process makes.
+    Disagrees {
+        own: Context,
+        others: Context,
+    },
+}
+
+impl Announcement {
+    /// `from`: this member's place in the other group.
+    pub fn encode(&self, of: Context, from: u32) -> Vec<u8> {
+        let payload: Vec<u8> = [self.name, self.members, self.context].into_iter().flat_map(u64::to_le_bytes).collect();
+        Message { context: of, kind: Kind::Creates { from }, payload: &payload }.encode()
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Announcement, Malformed> {
+        let (numbers, []) = payload.as_chunks::<8>() else { return Err(Malformed) };
+        let [name, members, context] = numbers else { return Err(Malformed) };
+        let [name, members, context] = [name, members, context].map(|bytes| u64::from_le_bytes(*bytes));
+        Ok(Announcement { name, members, context })
+    }
+}
+
+impl Creation {
+    pub fn new(request: Request, of: Context, own: Announcement, me: u32, members: Vec<u32>) -> Creation {
+        Creation { request, of, own, me, members, left: None, right: None, agreed: BTreeSet::new() }
+    }
+
+    /// The neighbours' places in the other group, left and right.
+    pub fn neighbours(&self) -> (u32, u32) {
+        let (me, size) = (self.me as usize, self.members.len());
+        (self.members[(me + size - 1) % size], self.members[(me + 1) % size])
+    }
+
+    /// The neighbours that are found.
+    pub fn found(&self) -> impl Iterator<Item = &Peer> {
+        [&self.left, &self.right].into_iter().flatten()
+    }
+
+    /// The neighbours, if both are found and agree.
+    fn complete(&self) -> Option<(&Peer, &Peer)> {
+        let (left, right) = (self.left.as_ref()?, self.right.as_ref()?);
+        (self.agreed.contains(&left.rank) && self.agreed.contains(&right.rank)).then_some((left, right))
+    }
+}
+
+impl Creations {
+    /// What this member tells the others. `derive` makes the context.
+    pub fn announce(
+        &mut self,
+        of: Context,
+        (name, members): (u64, u64),
+        derive: impl FnOnce(u32) -> Context,
+    ) -> Announcement {
+        let made = self.made.entry((of, name, members)).or_default();
+        *made += 1;
+        Announcement { name, members, context: derive(*made) }
+    }
+
+    /// Begins to make a group; what was heard about it already.
+    pub fn insert(&mut self, creation: Creation) -> Vec<(Sender, Heard)> {
+        let of = creation.of;
+        let (own, context) = (creation.own, creation.own.context);
+        self.in_progress.insert(context, creation);
+        let concerns = |(_, through, heard): &(Sender, Context, Announcement)| *through == of && heard.name == own.name;
+        let (early, later) = core::mem::take(&mut self.early).into_iter().partition(concerns);
+        self.early = later;
+        let early: Vec<(Sender, Context, Announcement)> = early;
+        early.into_iter().filter_map(|(from, of, heard)| Some((from, self.hear(from, of, heard).ok()?))).collect()
+    }
+
+    pub fn get_mut(&mut self, context: Context) -> Option<&mut Creation> {
+        self.in_progress.get_mut(&context)
+    }
+
+    /// Takes a group whose neighbours are found and agree, to build its graph.
+    pub fn take_complete(&mut self, context: Context) -> Option<(Creation, Peer, Peer)> {
+        let (left, right) = self.in_progress.get(&context)?.complete()?;
+        let (left, right) = (left.clone(), right.clone());
+        let creation = self.in_progress.remove(&context)?;
+        let Creation { of, own, members, .. } = &creation;
+        self.building.insert(context, Building { of: *of, own: *own, members: members.clone() });
+        Some((creation, left, right))
+    }
+
+    /// The graph is built, or never will be.
+    pub fn on_built(&mut self, context: Context) {
+        self.building.remove(&context);
+    }
+
+    /// Gives up a group.
+    pub fn end(&mut self, context: Context, failure: Failure) -> Option<Creation> {
+        let creation = self.in_progress.remove(&context)?;
+        let missing = 2 - creation.found().count();
+        if missing > 0 {
+            self.ended.insert(context, (failure, missing));
+        }
+        Some(creation)
+    }
+
+    /// A neighbour is found: why the group was given up, if it was.
+    pub fn take_ended(&mut self, context: Context) -> Option<Failure> {
+        let (failure, missing) = self.ended.get_mut(&context)?;
+        let failure = *failure;
+        *missing -= 1;
+        if *missing == 0 {
+            self.ended.remove(&context);
+        }
+        Some(failure)
+    }
+
+    /// Groups that are being made of members of which this is true.
+    pub fn find(&self, is_wanted: impl Fn(&Creation) -> bool) -> Vec<Context> {
+        self.in_progress.iter().filter(|(_, creation)| is_wanted(creation)).map(|(context, _)| *context).collect()
+    }
+
+    /// Another rank makes a group of members of `of`.
+    ///
+    /// # Errors
+    /// It tells too much.
+    pub fn hear(&mut self, from: Sender, of: Context, heard: Announcement) -> Result<Heard, Malformed> {
+        if let Some(creation) = self.in_progress.get_mut(&heard.context) {
+            creation.agreed.insert(from.rank);
+            return Ok(Heard::Agreed(heard.context));
+        }
+        let begun = self.in_progress.values().map(|creation| (creation.of, creation.own, &creation.members[..]));
+        let building = self.building.values().map(|building| (building.of, building.own, &building.members[..]));
+        let differs = |(of_own, own, members): &(Context, Announcement, &[u32])| {
+            (*of_own, own.name) == (of, heard.name) && own.members != heard.members && members.contains(&from.place)
+        };
+        if let Some((_, own, _)) = begun.chain(building).find(differs) {
+            return Ok(Heard::Disagrees { own: own.context, others: heard.context });
+        }
+        if self.early.len() >= EARLY_MAX {
+            return Err(Malformed);
+        }
+        self.early.push((from, of, heard));
+        Ok(Heard::Nothing)
+    }
+}
+
+/// A number for these bytes (FNV-1a).
+pub fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
