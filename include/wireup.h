@@ -46,7 +46,7 @@ extern "C" {
 #define WU_ERR_PEER_LOST -6   /* a rank of the group is gone: wu_lost_rank tells which */
 #define WU_ERR_MISMATCH -7    /* the ranks do not call the same functions with matching arguments */
 #define WU_ERR_TIMEOUT -8     /* not over in time; the request goes on */
-#define WU_ERR_CANCELLED -9   /* the group was freed */
+#define WU_ERR_CANCELLED -9   /* the request was cancelled, or its group freed */
 #define WU_ERR_TRUNCATED -10  /* the buffer is too small; nothing was written */
 #define WU_ERR_NOT_FOUND -11  /* there is no such key */
 #define WU_ERR_API -12        /* this library is older than the header */
@@ -128,6 +128,10 @@ int wu_group_leaders(wu_ctx *ctx, wu_group **group);
 int wu_group_split(wu_group *of, int colour, int64_t key, wu_group **group, wu_req **req);
 int wu_group_split_str(wu_group *of, const void *colour, size_t len, int64_t key, wu_group **group, wu_req **req);
 int wu_group_dup(wu_group *of, wu_group **group);
+/* Makes a group of `count` members of another one, in this order. Only they call it, with the same list and name (as MPI_Comm_create_group).
+ * Lists that share two members or more have names of their own, and a name on which the members have disagreed is not used again.
+ * WU_ERR_MISMATCH: a member has another list for the name; wu_error tells which rank. */
+int wu_group_create(wu_group *of, const uint32_t *members, uint32_t count, const char *name, wu_group **group, wu_req **req);
 int wu_group_info(wu_group *group, wu_group_info_t *info);
 int wu_group_free(wu_group *group);
 
@@ -168,10 +172,15 @@ int wu_send(wu_group *group, uint32_t to, uint32_t tag, const void *bytes, size_
 int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t room, size_t *len, wu_req **req);
 
 /* Waits for at most `ms` milliseconds (negative: without limit). WU_ERR_TIMEOUT: the request goes on. Every other code: it is over, and the
- * handle is invalid. wu_test does not wait: *flag tells whether it is over, and the code then is the result. wu_free gives up a request
- * whose result is not wanted; its buffers are not written any more. */
+ * handle is invalid. wu_test does not wait: *flag tells whether it is over, and the code then is the result. wu_wait_any waits for any one
+ * of several requests of a context: *which is its place, the code its result, and the handle there becomes null; those that are null are
+ * left out. wu_cancel ends a request that is not over with WU_ERR_CANCELLED, which the next wu_wait or wu_test returns: its buffers are not
+ * written any more, a receive leaves its message to the next one, and the other members' part of a collective is not disturbed. wu_free
+ * gives up a request whose result is not wanted in the same way. */
 int wu_wait(wu_req *req, int ms);
+int wu_wait_any(wu_req **reqs, size_t count, size_t *which, int ms);
 int wu_test(wu_req *req, int *flag);
+int wu_cancel(wu_req *req);
 int wu_free(wu_req *req);
 
 /* Pairs of the job, as in PMI-2: text, which wu_fence publishes. */

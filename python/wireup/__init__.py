@@ -23,6 +23,7 @@ __all__ = ["Context", "Group", "Error", "PeerLost", "open"]
 _API = 1
 _OK, _PEER_LOST, _TRUNCATED, _NOT_FOUND = 0, -6, -10, -11
 _ENGINES = {"auto": 0, "agents": 1, "peers": 2}
+_TRANSPORTS = {"tcp": 1, "udp": 2}
 _OPS = {"sum": 0, "min": 1, "max": 2, "and": 3, "or": 4, "xor": 5}
 
 
@@ -43,7 +44,7 @@ class PeerLost(Error):
 
 
 class _OpenParams(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("field_mask", c_uint64), ("engine", c_int), ("start", c_int)]
+    _fields_ = [("struct_size", c_size_t), ("field_mask", c_uint64), ("engine", c_int), ("start", c_int), ("transport", c_int)]
 
 
 class _GroupInfo(ctypes.Structure):
@@ -67,6 +68,7 @@ def _load():
         "wu_group_split": [handle, c_int, c_int64, out, c_void_p],
         "wu_group_split_str": [handle, c_char_p, length, c_int64, out, c_void_p],
         "wu_group_dup": [handle, out],
+        "wu_group_create": [handle, POINTER(c_uint32), c_uint32, c_char_p, out, c_void_p],
         "wu_group_info": [handle, POINTER(_GroupInfo)],
         "wu_group_free": [handle],
         "wu_barrier": [handle, c_void_p],
@@ -92,19 +94,22 @@ def _load():
     return library
 
 
-def open(engine="auto"):
-    """Joins the job. ``engine``: who exchanges the collectives of all ranks: ``auto``, ``agents`` or ``peers``."""
-    return Context(engine)
+def open(engine="auto", transport="tcp"):
+    """Joins the job. ``engine``: who exchanges the collectives of all ranks: ``auto``, ``agents`` or ``peers``. ``transport``: what ranks
+    exchange messages over, ``tcp`` or ``udp``; the same on all ranks."""
+    return Context(engine, transport)
 
 
 class Context:
     """A process's place in its job."""
 
-    def __init__(self, engine="auto"):
+    def __init__(self, engine="auto", transport="tcp"):
         if engine not in _ENGINES:
             raise ValueError(f"engine is one of {', '.join(_ENGINES)}, not {engine!r}")
         self._library, self._handle = _load(), c_void_p()
-        params = _OpenParams(ctypes.sizeof(_OpenParams), 1, _ENGINES[engine], 0)
+        if transport not in _TRANSPORTS:
+            raise ValueError(f"transport is one of {', '.join(_TRANSPORTS)}, not {transport!r}")
+        params = _OpenParams(ctypes.sizeof(_OpenParams), 1 | 4, _ENGINES[engine], 0, _TRANSPORTS[transport])
         status = self._library.wu_open(_API, byref(params), byref(self._handle))
         if status != _OK:
             raise Error(status, f"wu_open failed with {status}: is this process in a job, and its only context?")
@@ -210,6 +215,13 @@ class Group:
     def dup(self):
         """The same members; messages of the two groups never meet."""
         return self._context._group("wu_group_dup", self._handle)
+
+    def create(self, members, name):
+        """A group of these members, in this order: only they call it, with the same list and name."""
+        list_ = (c_uint32 * len(members))(*members)
+        handle = c_void_p()
+        self._call("wu_group_create", list_, len(members), name.encode(), byref(handle), None)
+        return Group(self._context, handle)
 
     def free(self):
         self._call("wu_group_free")

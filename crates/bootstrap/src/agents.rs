@@ -20,7 +20,7 @@ const RUN_LEN_MAX: usize = 254;
 /// Starts an operation; `None` if it cannot be made of allgathers, or its contents are too long for one.
 pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
     let (own, len_max): (&[u8], usize) = match operation {
-        Operation::Barrier => return Some(job.start_fence()),
+        Operation::Barrier => return fence_waits(job).then(|| job.start_fence()),
         Operation::Broadcast { root, bytes } if *root == job.rank => (bytes, bytes.len()),
         Operation::Broadcast { bytes, .. } => (&[], bytes.len()),
         Operation::Allgather { bytes, len_max } => (bytes, *len_max),
@@ -30,6 +30,11 @@ pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
     };
     let stuffed_max = len_max + len_max / RUN_LEN_MAX + 1;
     (stuffed_max <= MAX_LEN).then(|| job.start_allgather(&stuffed(own), stuffed_max, false))
+}
+
+/// Whether a fence is over only when all ranks have started it. Hydra answers at once, and lets gets wait.
+fn fence_waits(job: &mut Job) -> bool {
+    job.server().is_err() || job.server_is_known
 }
 
 /// Starts to tell all ranks what group this one wants to be in.

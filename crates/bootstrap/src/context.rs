@@ -348,6 +348,14 @@ impl Context {
         Ok(Group { place: Place::Peers(context), ..group })
     }
 
+    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and nobody else calls it.
+    pub fn create(&mut self, of: Group, members: &[u32], name: &[u8]) -> Result<Request, Error> {
+        let (network, context) = self.peers(of)?;
+        let request = network.groups.create(context, members, name);
+        network.pump();
+        Ok(Request::Peers(request))
+    }
+
     pub fn free(&mut self, group: Group) {
         if let (Place::Peers(context), Some((network, _))) = (group.place, &mut self.network) {
             network.groups.free(context);
@@ -451,15 +459,33 @@ impl Context {
     }
 
     /// The result is not wanted.
-    pub fn forget(&mut self, request: Request) {
+    pub fn forget(&mut self, request: &Request) {
         match request {
             // The other ranks wait for this one's part in any case.
             Request::Server { .. } => {}
             Request::Peers(request) => {
                 if let Some((network, _)) = &mut self.network {
-                    network.forget(request);
+                    network.forget(*request);
                 }
             }
+        }
+    }
+
+    /// Waits until one of these is over; its place among them. Fails as [`Context::wait`] does.
+    pub fn wait_any(&mut self, requests: &[&Request], ms: c_int) -> Result<usize, Error> {
+        let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
+        loop {
+            for (at, request) in requests.iter().enumerate() {
+                // One that has failed is over.
+                if self.test(request) != Ok(false) {
+                    return Ok(at);
+                }
+            }
+            let left = until.map(|until| until.saturating_sub(now_ms()));
+            if left == Some(0) {
+                return Err(Error::TimedOut);
+            }
+            self.progress_for(left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX)));
         }
     }
 

@@ -8,7 +8,6 @@
 use crate::groups::{Context, Failure, Request};
 use crate::message::{Kind, Malformed, Message};
 use crate::shape::Peer;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Announcements of groups that this process has not begun to make. Chosen: far more than a process can be behind.
@@ -42,21 +41,21 @@ pub struct Creation {
     pub left: Option<Peer>,
     pub right: Option<Peer>,
     /// Ranks that have told the same.
-    agreed: BTreeSet<u32>,
+    agreed: Vec<u32>,
 }
 
 #[derive(Default)]
 pub struct Creations {
     /// By the new group's context: neighbours are looked for, or do not agree yet.
-    in_progress: BTreeMap<Context, Creation>,
+    in_progress: Vec<Creation>,
     /// The graph is being built.
-    building: BTreeMap<Context, Building>,
+    building: Vec<Building>,
     /// Given up while neighbours were looked for, who are told why when they are found: how many there are.
-    ended: BTreeMap<Context, (Failure, usize)>,
+    ended: Vec<(Context, Failure, usize)>,
     /// With senders, and the groups through which they came.
     early: Vec<(Sender, Context, Announcement)>,
     /// How many groups were made of this name and list.
-    made: BTreeMap<(Context, u64, u64), u32>,
+    made: Vec<(Context, u64, u64, u32)>,
 }
 
 struct Building {
@@ -95,7 +94,7 @@ impl Announcement {
 
 impl Creation {
     pub fn new(request: Request, of: Context, own: Announcement, me: u32, members: Vec<u32>) -> Creation {
-        Creation { request, of, own, me, members, left: None, right: None, agreed: BTreeSet::new() }
+        Creation { request, of, own, me, members, left: None, right: None, agreed: Vec::new() }
     }
 
     /// The neighbours' places in the other group, left and right.
@@ -124,16 +123,22 @@ impl Creations {
         (name, members): (u64, u64),
         derive: impl FnOnce(u32) -> Context,
     ) -> Announcement {
-        let made = self.made.entry((of, name, members)).or_default();
-        *made += 1;
-        Announcement { name, members, context: derive(*made) }
+        let known = self.made.iter_mut().find(|known| (known.0, known.1, known.2) == (of, name, members));
+        let made = known.map(|(.., made)| {
+            *made += 1;
+            *made
+        });
+        if made.is_none() {
+            self.made.push((of, name, members, 0));
+        }
+        Announcement { name, members, context: derive(made.unwrap_or_default()) }
     }
 
     /// Begins to make a group; what was heard about it already.
     pub fn insert(&mut self, creation: Creation) -> Vec<(Sender, Heard)> {
         let of = creation.of;
-        let (own, context) = (creation.own, creation.own.context);
-        self.in_progress.insert(context, creation);
+        let own = creation.own;
+        self.in_progress.push(creation);
         let concerns = |(_, through, heard): &(Sender, Context, Announcement)| *through == of && heard.name == own.name;
         let (early, later) = core::mem::take(&mut self.early).into_iter().partition(concerns);
         self.early = later;
@@ -142,48 +147,53 @@ impl Creations {
     }
 
     pub fn get_mut(&mut self, context: Context) -> Option<&mut Creation> {
-        self.in_progress.get_mut(&context)
+        self.in_progress.iter_mut().find(|creation| creation.own.context == context)
     }
 
     /// Takes a group whose neighbours are found and agree, to build its graph.
     pub fn take_complete(&mut self, context: Context) -> Option<(Creation, Peer, Peer)> {
-        let (left, right) = self.in_progress.get(&context)?.complete()?;
+        let at = self.position(context)?;
+        let (left, right) = self.in_progress[at].complete()?;
         let (left, right) = (left.clone(), right.clone());
-        let creation = self.in_progress.remove(&context)?;
-        let Creation { of, own, members, .. } = &creation;
-        self.building.insert(context, Building { of: *of, own: *own, members: members.clone() });
+        let creation = self.in_progress.swap_remove(at);
+        self.building.push(Building { of: creation.of, own: creation.own, members: creation.members.clone() });
         Some((creation, left, right))
+    }
+
+    fn position(&self, context: Context) -> Option<usize> {
+        self.in_progress.iter().position(|creation| creation.own.context == context)
     }
 
     /// The graph is built, or never will be.
     pub fn on_built(&mut self, context: Context) {
-        self.building.remove(&context);
+        self.building.retain(|building| building.own.context != context);
     }
 
     /// Gives up a group.
     pub fn end(&mut self, context: Context, failure: Failure) -> Option<Creation> {
-        let creation = self.in_progress.remove(&context)?;
+        let creation = self.in_progress.swap_remove(self.position(context)?);
         let missing = 2 - creation.found().count();
         if missing > 0 {
-            self.ended.insert(context, (failure, missing));
+            self.ended.push((context, failure, missing));
         }
         Some(creation)
     }
 
     /// A neighbour is found: why the group was given up, if it was.
     pub fn take_ended(&mut self, context: Context) -> Option<Failure> {
-        let (failure, missing) = self.ended.get_mut(&context)?;
+        let at = self.ended.iter().position(|(ended, ..)| *ended == context)?;
+        let (_, failure, missing) = &mut self.ended[at];
         let failure = *failure;
         *missing -= 1;
         if *missing == 0 {
-            self.ended.remove(&context);
+            self.ended.swap_remove(at);
         }
         Some(failure)
     }
 
     /// Groups that are being made of members of which this is true.
     pub fn find(&self, is_wanted: impl Fn(&Creation) -> bool) -> Vec<Context> {
-        self.in_progress.iter().filter(|(_, creation)| is_wanted(creation)).map(|(context, _)| *context).collect()
+        self.in_progress.iter().filter(|creation| is_wanted(creation)).map(|creation| creation.own.context).collect()
     }
 
     /// Another rank makes a group of members of `of`.
@@ -191,12 +201,12 @@ impl Creations {
     /// # Errors
     /// It tells too much.
     pub fn hear(&mut self, from: Sender, of: Context, heard: Announcement) -> Result<Heard, Malformed> {
-        if let Some(creation) = self.in_progress.get_mut(&heard.context) {
-            creation.agreed.insert(from.rank);
+        if let Some(creation) = self.get_mut(heard.context) {
+            creation.agreed.push(from.rank);
             return Ok(Heard::Agreed(heard.context));
         }
-        let begun = self.in_progress.values().map(|creation| (creation.of, creation.own, &creation.members[..]));
-        let building = self.building.values().map(|building| (building.of, building.own, &building.members[..]));
+        let begun = self.in_progress.iter().map(|creation| (creation.of, creation.own, &creation.members[..]));
+        let building = self.building.iter().map(|building| (building.of, building.own, &building.members[..]));
         let differs = |(of_own, own, members): &(Context, Announcement, &[u32])| {
             (*of_own, own.name) == (of, heard.name) && own.members != heard.members && members.contains(&from.place)
         };

@@ -6,7 +6,7 @@
 //! A rank that is lost fails the groups that it was in: the members who had a link to it tell all whom they have a link to, and so on.
 
 use crate::addresses::{Addresses, Waiter};
-use crate::algorithms::{Algorithm, Build, NewPlace, Outcome, Split, Wanted};
+use crate::algorithms::{Algorithm, Barrier, Build, NewPlace, Outcome, Split, Wanted};
 use crate::creation::{Announcement, Creation, Creations, Heard, Sender, hash};
 use crate::group::{Group, Over, Send};
 use crate::message::{self, Kind, Malformed, Message};
@@ -215,7 +215,9 @@ impl Groups {
         let last = members.iter().copied().max().ok_or(Failure::NoMember)?;
         let own = self.usable(of, last)?.group.shape.me;
         let me = members.iter().position(|member| *member == own).ok_or(Failure::NoMember)? as u32;
-        if members.iter().collect::<BTreeSet<_>>().len() != members.len() {
+        let mut sorted = members.to_vec();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(Failure::NoMember);
         }
         let (name, list) = (hash(name.iter().copied()), hash(members.iter().flat_map(|member| member.to_le_bytes())));
@@ -275,8 +277,8 @@ impl Groups {
             // Each place of the other group is that rank.
             let find = |place: u32| Peer { rank: members[place as usize], address: Vec::new() };
             self.insert(context, Shape::whole(me, size, &find));
-            self.creations.on_built(context);
-            self.done(request, Ok(Done::Group(Some(context))));
+            // Only a disagreement anywhere keeps it from its end.
+            self.begin_as(request, context, Box::new(Barrier::default()), Then::Join);
             return self.take_early(context);
         }
         self.build(request, context, Shape::new(me, size, left, right));
@@ -345,6 +347,11 @@ impl Groups {
             }
         }
         request
+    }
+
+    /// Gives up a receive that waits, so that the next one gets its message; `false`: the request is another one, or over.
+    pub fn cancel_receive(&mut self, request: Request) -> bool {
+        self.groups.values_mut().any(|entry| entry.tagged.cancel(request))
     }
 
     /// How many addresses a group's member holds.

@@ -54,6 +54,19 @@ impl Tagged {
         message
     }
 
+    /// Gives up a receive; `false`: there is no such one.
+    pub fn cancel(&mut self, request: Request) -> bool {
+        let found = self.wanted.iter_mut().find_map(|(source, wanted)| {
+            let at = wanted.iter().position(|one| *one == request)?;
+            wanted.remove(at);
+            Some((*source, wanted.is_empty()))
+        });
+        if let Some((source, true)) = found {
+            self.wanted.remove(&source);
+        }
+        found.is_some()
+    }
+
     /// Gives up; the requests that were in progress.
     pub fn stop(&mut self) -> Vec<Request> {
         core::mem::take(self).wanted.into_values().flatten().collect()

@@ -2,10 +2,11 @@
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
 
 use crate::handles::{Ctx, GroupHandle, Req, Sink, bytes, go_on, handle};
+use crate::pairs::required;
 use crate::status::{Result, Status, returned};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use wireup_bootstrap::{Context, Engine, Error, Group, Wanted};
 
@@ -92,6 +93,29 @@ unsafe fn split(of: *mut GroupHandle, wanted: Wanted, group: *mut *mut GroupHand
         let request = handle(of.ctx)?.with(|context| context.split(of.group, wanted))?;
         go_on(of.ctx, request, Sink::Group(group), req)
     }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_group_create(
+    of: *mut GroupHandle,
+    members: *const u32,
+    count: u32,
+    name: *const c_char,
+    group: *mut *mut GroupHandle,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        required(name).and_then(|name| {
+            let (of, group) = (handle(of)?, handle(group)?);
+            if members.is_null() || count > of.group.size {
+                return Err(Status::ARG);
+            }
+            let members = core::slice::from_raw_parts(members, count as usize);
+            let request = handle(of.ctx)?.with(|context| context.create(of.group, members, name))?;
+            go_on(of.ctx, request, Sink::Group(group), req)
+        })
+    })
 }
 
 #[repr(C)]

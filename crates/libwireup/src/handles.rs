@@ -30,7 +30,8 @@ pub struct GroupHandle {
 
 pub struct Req {
     pub ctx: *mut Ctx,
-    pub request: Request,
+    /// None: cancelled.
+    pub request: Option<Request>,
     pub sink: Sink,
 }
 
@@ -134,7 +135,7 @@ pub fn room(pointer: *mut u8, len: usize) -> Result<*mut u8> {
 /// # Safety
 /// The pointers in `sink` and `req` may be written, those in `sink` until the request is over.
 pub unsafe fn go_on(ctx: *mut Ctx, request: Request, sink: Sink, req: *mut *mut Req) -> Result {
-    let one = Req { ctx, request, sink };
+    let one = Req { ctx, request: Some(request), sink };
     if req.is_null() {
         // SAFETY: guaranteed by the caller.
         return unsafe { finish(&one, -1) };
@@ -151,7 +152,8 @@ pub unsafe fn go_on(ctx: *mut Ctx, request: Request, sink: Sink, req: *mut *mut 
 pub unsafe fn finish(one: &Req, ms: c_int) -> Result {
     // SAFETY: the program keeps the context until its requests are over.
     let ctx = unsafe { handle(one.ctx)? };
-    let done = ctx.with(|context| context.wait(&one.request, ms))?;
+    let request = one.request.as_ref().ok_or(Status::CANCELLED)?;
+    let done = ctx.with(|context| context.wait(request, ms))?;
     // SAFETY: guaranteed by the caller.
     unsafe { deliver(ctx, one.ctx, one.sink, done) }
 }

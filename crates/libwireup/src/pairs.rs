@@ -10,7 +10,7 @@ use wireup_capi::text;
 
 /// # Safety
 /// As [`text::bytes`].
-unsafe fn required<'a>(of: *const c_char) -> Result<&'a [u8]> {
+pub unsafe fn required<'a>(of: *const c_char) -> Result<&'a [u8]> {
     // SAFETY: guaranteed by the caller.
     unsafe { text::bytes(of) }.filter(|text| !text.is_empty()).ok_or(Status::ARG)
 }

@@ -4,7 +4,9 @@
 use crate::handles::{Req, finish, handle};
 use crate::status::{Result, Status, returned};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ffi::c_int;
+use wireup_bootstrap::Request;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_wait(req: *mut Req, ms: c_int) -> c_int {
@@ -31,7 +33,10 @@ pub unsafe extern "C" fn wu_test(req: *mut Req, flag: *mut c_int) -> c_int {
     returned(unsafe {
         handle(req).and_then(|one| {
             let flag = handle(flag)?;
-            let is_over = handle(one.ctx)?.with(|context| context.test(&one.request));
+            let is_over = match &one.request {
+                Some(request) => handle(one.ctx)?.with(|context| context.test(request)),
+                None => Err(Status::CANCELLED),
+            };
             *flag = c_int::from(is_over != Ok(false));
             match is_over {
                 Ok(false) => Ok(()),
@@ -54,5 +59,59 @@ pub unsafe extern "C" fn wu_free(req: *mut Req) -> c_int {
     let one = *unsafe { Box::from_raw(req) };
     // SAFETY: see the top of the file.
     let ctx = unsafe { handle(one.ctx) };
-    returned(ctx.and_then(|ctx| ctx.context().map(|context| context.forget(one.request))))
+    returned(ctx.and_then(|ctx| ctx.context()).map(|context| {
+        if let Some(request) = &one.request {
+            context.forget(request);
+        }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_cancel(req: *mut Req) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(req).and_then(|one| {
+            let context = handle(one.ctx)?.context()?;
+            // What is over keeps its result.
+            if let Some(request) = one.request.take_if(|request| context.test(request) == Ok(false)) {
+                context.forget(&request);
+            }
+            Ok(())
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_wait_any(reqs: *mut *mut Req, count: usize, which: *mut usize, ms: c_int) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { wait_any(reqs, count, which, ms) })
+}
+
+/// # Safety
+/// As for every function here.
+unsafe fn wait_any(reqs: *mut *mut Req, count: usize, which: *mut usize, ms: c_int) -> Result {
+    // SAFETY: guaranteed by the caller; handles that are over are freed once and become null.
+    unsafe {
+        let which = handle(which)?;
+        if reqs.is_null() {
+            return Err(Status::ARG);
+        }
+        let reqs = core::slice::from_raw_parts_mut(reqs, count);
+        let places: Vec<usize> = (0..count).filter(|at| !reqs[*at].is_null()).collect();
+        let first = *places.first().ok_or(Status::ARG)?;
+        let ctx = handle(reqs[first])?.ctx;
+        if places.iter().any(|at| (*reqs[*at]).ctx != ctx) {
+            return Err(Status::ARG);
+        }
+        let cancelled = places.iter().position(|at| (*reqs[*at]).request.is_none());
+        let at = match cancelled {
+            Some(at) => at,
+            None => {
+                let requests: Vec<&Request> = places.iter().filter_map(|at| (*reqs[*at]).request.as_ref()).collect();
+                handle(ctx)?.with(|context| context.wait_any(&requests, ms))?
+            }
+        };
+        *which = places[at];
+        wait(core::mem::replace(&mut reqs[places[at]], core::ptr::null_mut()), -1)
+    }
 }

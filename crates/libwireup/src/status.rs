@@ -40,7 +40,7 @@ pub fn status(error: Error) -> Status {
         Error::Group(Failure::Lost { .. }) => Status::PEER_LOST,
         Error::Group(Failure::Cancelled) => Status::CANCELLED,
         Error::Group(Failure::NoGroup | Failure::NoMember) | Error::Argument => Status::ARG,
-        Error::Group(Failure::Malformed) | Error::Mismatch => Status::MISMATCH,
+        Error::Group(Failure::Malformed | Failure::Disagrees { .. }) | Error::Mismatch => Status::MISMATCH,
         Error::TimedOut => Status::TIMEOUT,
     }
 }
@@ -54,6 +54,9 @@ pub fn words(error: Error) -> Vec<u8> {
         Error::Group(Failure::Cancelled) => ("the group was freed while this was in progress", None, ""),
         Error::Group(Failure::NoGroup) => ("there is no such group: it was freed", None, ""),
         Error::Group(Failure::NoMember) => ("the group has no such member", None, ""),
+        Error::Group(Failure::Disagrees { rank }) => {
+            ("rank ", Some(rank as usize), " of the job makes this group of other members, or in another order")
+        }
         Error::Group(Failure::Malformed) | Error::Mismatch => {
             ("the ranks do not call the same functions of a group in the same order with matching lengths", None, "")
         }

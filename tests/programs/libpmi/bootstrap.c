@@ -146,6 +146,98 @@ static void messages(wu_group *group) {
     IS(wu_barrier(group, NULL), WU_OK);
 }
 
+static uint32_t lower_half_backwards(uint32_t at) {
+    return (size + 1) / 2 - 1 - at;
+}
+
+/* Groups that only their members make: the lower half of the job backwards, twice under one name; and the whole job without agreement. */
+static void creations(wu_group *world) {
+    uint32_t half = (size + 1) / 2, *members = malloc(size * sizeof *members);
+    wu_group *group, *twin;
+    if (rank < half) {
+        for (uint32_t at = 0; at < half; at++)
+            members[at] = half - 1 - at;
+        wu_req *one, *other;
+        IS(wu_group_create(world, members, half, "lower half", &group, &one), WU_OK);
+        IS(wu_group_create(world, members, half, "lower half", &twin, &other), WU_OK);
+        IS(wu_wait(other, -1), WU_OK);
+        IS(wu_wait(one, -1), WU_OK);
+        collectives(group, lower_half_backwards);
+        collectives(twin, lower_half_backwards);
+        IS(wu_group_free(group), WU_OK);
+        IS(wu_group_free(twin), WU_OK);
+    } else {
+        members[0] = 0;
+        IS(wu_group_create(world, members, 1, "not with this rank", &group, NULL), WU_ERR_ARG);
+    }
+    /* The last rank has another list than the others. */
+    uint32_t last = size - 1, count = rank == last ? size - 1 : size;
+    for (uint32_t at = 0; at < count; at++)
+        members[at] = rank == last ? at + 1 : at;
+    if (size > 2) {
+        IS(wu_group_create(world, members, count, "disagreed", &group, NULL), WU_ERR_MISMATCH);
+        char wanted[20];
+        sprintf(wanted, "rank %u ", last);
+        IS(strncmp(wu_error(ctx), "rank ", 5), 0);
+        if (rank != last)
+            IS(strncmp(wu_error(ctx), wanted, strlen(wanted)), 0);
+    }
+    members[0] = rank, members[1] = rank;
+    IS(wu_group_create(world, members, 2, "twice", &group, NULL), WU_ERR_ARG);
+    IS(wu_group_create(world, members, 0, "nobody", &group, NULL), WU_ERR_ARG);
+    IS(wu_group_create(world, NULL, 1, "null", &group, NULL), WU_ERR_ARG);
+    IS(wu_group_create(world, members, 1, NULL, &group, NULL), WU_ERR_ARG);
+    IS(wu_group_create(world, members, 1, "alone", &group, NULL), WU_OK);
+    IS(info_of(group).size, 1);
+    IS(wu_group_free(group), WU_OK);
+    free(members);
+}
+
+/* Of several requests the one that is over is found; a receive that is cancelled leaves its message to the next one. */
+static void ends(wu_group *world) {
+    uint32_t left = (rank + size - 1) % size, right = (rank + 1) % size, got[3] = {0};
+    wu_req *all[4] = {NULL};
+    size_t which = 9;
+    for (uint32_t tag = 0; tag < 3; tag++)
+        IS(wu_recv(world, left, 20 + tag, &got[tag], sizeof *got, NULL, &all[1 + tag]), WU_OK);
+    IS(wu_wait_any(all, 4, &which, 10), WU_ERR_TIMEOUT);
+    IS(wu_barrier(world, NULL), WU_OK);
+    IS(wu_send(world, right, 21, &rank, sizeof rank, NULL), WU_OK);
+    IS(wu_wait_any(all, 4, &which, -1), WU_OK);
+    IS(which, 2);
+    IS(all[2] == NULL, 1);
+    IS(got[1], left);
+    IS(wu_cancel(all[1]), WU_OK);
+    IS(wu_wait_any(all, 4, &which, -1), WU_ERR_CANCELLED);
+    IS(which, 1);
+    IS(wu_cancel(all[3]), WU_OK);
+    IS(wu_cancel(all[3]), WU_OK);
+    IS(wu_wait(all[3], -1), WU_ERR_CANCELLED);
+    all[3] = NULL;
+    IS(wu_wait_any(all, 4, &which, -1), WU_ERR_ARG);
+    IS(wu_recv(world, left, 22, &got[0], sizeof *got, NULL, &all[0]), WU_OK);
+    uint32_t value = rank + 500;
+    IS(wu_barrier(world, NULL), WU_OK);
+    IS(wu_send(world, right, 22, &value, sizeof value, NULL), WU_OK);
+    IS(wu_wait(all[0], -1), WU_OK);
+    IS(got[0], left + 500);
+    IS(got[2], 0);
+    /* The other members' part of a collective goes on, and what is over keeps its result. */
+    uint64_t *rows = calloc(size, sizeof *rows), own = rank;
+    wu_req *collective;
+    IS(wu_allgather(world, &own, sizeof own, rows, &collective), WU_OK);
+    if (rank == 0) {
+        wu_cancel(collective);
+        int code = wu_wait(collective, -1);
+        IS(code == WU_ERR_CANCELLED || code == WU_OK, 1);
+    } else {
+        IS(wu_wait(collective, -1), WU_OK);
+        IS(rows[size - 1], size - 1);
+    }
+    IS(wu_barrier(world, NULL), WU_OK);
+    free(rows);
+}
+
 static void wrong(wu_group *world) {
     wu_ctx *second;
     IS(wu_open(WU_API, NULL, &second), WU_ERR_STATE);
@@ -196,6 +288,8 @@ int main(int argc, char **argv) {
     requests(reverse, backwards);
     messages(world);
     messages(half);
+    creations(world);
+    ends(world);
     /* Groups are independent: these two are used in different orders. */
     wu_req *one, *other;
     IS(wu_barrier(rank % 2 ? reverse : world, &one), WU_OK);

@@ -26,7 +26,7 @@ def check(group, members):
 
 
 engine = sys.argv[1] if len(sys.argv) > 1 else "auto"
-with wireup.open(engine) as job:
+with wireup.open("auto", "udp") if engine == "udp" else wireup.open(engine) as job:
     world = job.world()
     ranks = list(range(world.size))
     check(world, ranks)
@@ -35,6 +35,7 @@ with wireup.open(engine) as job:
     nobody = world.split(None if world.rank else 0)
     assert (nobody is None) == (world.rank > 0)
     check(world.dup(), ranks)
+    check(world.create(ranks[::-1], "backwards"), ranks[::-1])
     node = job.node()
     assert job.leaders().rank >= 0 and node.size <= world.size
     job.put(f"key{world.rank}", "value")

@@ -176,6 +176,9 @@ impl Network {
 
     /// The result of a request is not wanted.
     pub fn forget(&mut self, request: Request) {
+        if self.groups.cancel_receive(request) {
+            return;
+        }
         if self.done.remove(&request).is_none() {
             self.forgotten.insert(request);
         }
@@ -223,6 +226,8 @@ impl Network {
     fn pump_groups(&mut self) {
         while let Some(output) = self.groups.poll() {
             match output {
+                // Without an address: one that is in the book.
+                Output::Learnt(Peer { address, .. }) if address.is_empty() => {}
                 Output::Learnt(Peer { rank, address }) => {
                     self.addresses.insert(rank, address);
                 }

@@ -106,7 +106,7 @@ fn a_lost_rank_is_named_to_the_others() {
 fn the_python_package_gives_the_same_results() {
     let Some(python) = tool("/usr/bin/python3") else { return };
     let script = xtask::layout::sources().join("python/collectives.py");
-    for engine in ["auto", "peers"] {
+    for engine in ["auto", "peers", "udp"] {
         // The program loads its library by dlopen, so the launcher is told what it needs.
         let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
         let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
