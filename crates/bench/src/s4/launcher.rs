@@ -169,7 +169,8 @@ impl Star {
         // Closed at once: a process reads one line.
         let written = shell.stdin.take().map_or(Ok(()), |mut input| input.write_all(place.line().as_bytes()));
         self.shells.0.push(shell);
-        written
+        // A shell that has ended does not read: whoever waits for the call finds that, and says how it ended.
+        written.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
     }
 
     /// Waits until the process has called; gives up if its shell ends first.

@@ -246,9 +246,13 @@ impl Network {
     }
 
     /// Tells all others that this rank leaves in order. Waits until its messages have gone, which over datagrams means that they have
-    /// arrived, and for the goodbyes for at most `ms` milliseconds.
+    /// arrived, and for the goodbyes for at most `ms` milliseconds. Messages also wait for connections that are being made: without them
+    /// their receivers would find a rank that does not answer, and take it for lost.
     pub fn leave(&mut self, ms: u64) {
         self.pump();
+        while !self.waiting.is_empty() {
+            self.progress(-1);
+        }
         self.carrier.say_goodbye();
         let until = net::now_ms() + ms;
         loop {

@@ -99,6 +99,32 @@ fn a_rank_that_is_gone_fails_those_who_wait_for_it() {
 }
 
 #[test]
+fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
+    for transport in TRANSPORTS {
+        let formed = move |me: u32, tell: std::sync::mpsc::Sender<Peer>, told: std::sync::mpsc::Receiver<Peer>| {
+            let mut one = Network::new(me, SECRET, transport).unwrap();
+            tell.send(one.groups.own().clone()).unwrap();
+            let other = told.recv().unwrap();
+            one.groups.form(WORLD, me, 2, other.clone(), other);
+            one.pump();
+            one
+        };
+        let ((tell_1, told_by_0), (tell_0, told_by_1)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        let leaver = std::thread::spawn(move || {
+            let mut leaver = formed(0, tell_1, told_by_1);
+            leaver.groups.send_tagged(1, WORLD, 7, b"goodbye");
+            leaver.leave(1_000);
+        });
+        let mut receiver = [formed(1, tell_0, told_by_0)];
+        let receive = receiver[0].groups.receive_tagged(0, WORLD, 7);
+        // It computes while the other one leaves.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(run(&mut receiver, 0, receive), Ok(Done::Bytes(b"goodbye".to_vec())));
+        leaver.join().unwrap();
+    }
+}
+
+#[test]
 fn a_rank_that_was_never_reached_is_lost_too() {
     for transport in TRANSPORTS {
         let mut all = networks(2, transport);

@@ -132,8 +132,8 @@ fn the_library_is_timed_beside_what_it_replaces() {
         ("2,2,1,barrier of 2", &["barrier-peers", "bare-8-bytes"][..], "time"),
         ("64,4,16,barrier of agents", &["barrier-agents", "fence-alone"], "time"),
         ("256,16,16,joining", &["wu-open", "pmi2-init"], "join-max"),
-        ("64,4,16,from main", &["node-group", "mpich-split"], "from-main"),
-        ("16,4,4,from exec", &["wu-send", "put-get-connect", "mpich-send"], "from-exec"),
+        ("64,4,16,from main", &["node-instant-on", "node-group", "mpich-split"], "from-main"),
+        ("16,4,4,from exec", &["instant-on", "wu-send", "put-get-connect", "mpich-send"], "from-exec"),
     ] {
         for scheme in schemes {
             assert!(value(&lines, &format!("exchange,{head},18,9,{scheme},1"), metric) > 0.0);

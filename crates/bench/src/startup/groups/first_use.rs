@@ -33,6 +33,8 @@ const BYTE_ROUNDS: u32 = 21;
 enum Ranks {
     /// `programs/first_use.c`.
     Wireup,
+    /// The same in a job with `--instant-on`.
+    InstantOn,
     /// The same with libpmi2.
     Pmi2,
     Mpich,
@@ -42,12 +44,19 @@ enum Ranks {
 type Contestant = (&'static str, Ranks, &'static str);
 
 /// The first one is judged against the others.
-pub const NODE: [&str; 2] = ["node-group", "mpich-split"];
-const NODE_CONTESTANTS: [Contestant; 2] =
-    [(NODE[0], Ranks::Wireup, "node-group"), (NODE[1], Ranks::Mpich, "node-group")];
-pub const BYTE: [&str; 3] = ["wu-send", "put-get-connect", "mpich-send"];
-const BYTE_CONTESTANTS: [Contestant; 3] =
-    [(BYTE[0], Ranks::Wireup, "message"), (BYTE[1], Ranks::Pmi2, "pairs"), (BYTE[2], Ranks::Mpich, "message")];
+pub const NODE: [&str; 3] = ["node-instant-on", "node-group", "mpich-split"];
+const NODE_CONTESTANTS: [Contestant; 3] = [
+    (NODE[0], Ranks::InstantOn, "node-group"),
+    (NODE[1], Ranks::Wireup, "node-group"),
+    (NODE[2], Ranks::Mpich, "node-group"),
+];
+pub const BYTE: [&str; 4] = ["instant-on", "wu-send", "put-get-connect", "mpich-send"];
+const BYTE_CONTESTANTS: [Contestant; 4] = [
+    (BYTE[0], Ranks::InstantOn, "message"),
+    (BYTE[1], Ranks::Wireup, "message"),
+    (BYTE[2], Ranks::Pmi2, "pairs"),
+    (BYTE[3], Ranks::Mpich, "message"),
+];
 
 /// The node's group, of 64 ranks, from `main`.
 pub fn node(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
@@ -73,7 +82,7 @@ fn turns(
         for (cell, (_, ranks, what)) in cells.iter_mut().zip(contestants) {
             let stamps = surroundings.scratch.empty_file("first-use-stamps").map_err(wrong)?;
             let program = command(*ranks, what, surroundings, &mpi, &stamps);
-            cell.runs.push(once(flags, surroundings, place, program, &stamps)?);
+            cell.runs.push(once(flags, surroundings, place, *ranks, program, &stamps)?);
         }
     }
     Ok(cells)
@@ -89,7 +98,7 @@ fn command(ranks: Ranks, what: &str, surroundings: &Surroundings, mpi: &Path, st
     let first_use = surroundings.scratch.program(Program::FirstUse);
     let with = |library: &Path| vec![first_use.clone().into(), what.into(), library.into(), stamps.into()];
     let program: Vec<OsString> = match ranks {
-        Ranks::Wireup => with(&surroundings.groups_library()),
+        Ranks::Wireup | Ranks::InstantOn => with(&surroundings.groups_library()),
         Ranks::Pmi2 => with(&surroundings.library),
         Ranks::Mpich => vec![mpi.into(), what.into(), stamps.into()],
     };
@@ -100,11 +109,15 @@ fn once(
     flags: &Flags,
     surroundings: &Surroundings,
     place: Place,
+    ranks: Ranks,
     program: Vec<OsString>,
     stamps: &Path,
 ) -> Result<Sample, Failure> {
     let mut launch = surroundings.launch(flags, place, AUTO);
     launch.extra.push(format!("--env={PPN}={}", place.ppn));
+    if ranks == Ranks::InstantOn {
+        launch.extra.push("--instant-on".into());
+    }
     let mut argv = vec![launch.wireup.clone().into_os_string()];
     argv.extend(launch.words().into_iter().map(OsString::from));
     argv.extend(program);

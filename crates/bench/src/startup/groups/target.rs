@@ -55,7 +55,7 @@ pub fn judge(report: &Report) -> Vec<Judged> {
         }
     }
     if has(FROM_MAIN) {
-        let [ours, mpich] = first_use::NODE.map(|scheme| of(FROM_MAIN, scheme));
+        let [ours, _, mpich] = first_use::NODE.map(|scheme| of(FROM_MAIN, scheme));
         let verdict = measured(faster(ours, mpich, Metric::FromMain, SPLIT_TIMES));
         ask(
             "MPI_Init and MPI_Comm_split of MPICH to the node's group, 64 ranks, from main".into(),
@@ -65,7 +65,7 @@ pub fn judge(report: &Report) -> Vec<Judged> {
         );
     }
     if has(FROM_EXEC) {
-        let [ours, pairs, mpich] = first_use::BYTE.map(|scheme| of(FROM_EXEC, scheme));
+        let [ours, _, pairs, mpich] = first_use::BYTE.map(|scheme| of(FROM_EXEC, scheme));
         let verdict = measured(faster(ours, mpich, Metric::FromExec, MPI_TIMES));
         ask("MPICH to libwireup: from exec to a byte answered, 4x4".into(), ">= 20 x", "", verdict);
         let verdict = measured(faster(ours, pairs, Metric::FromExec, PAIRS_TIMES));
@@ -161,7 +161,7 @@ mod tests {
         assert!(matches!(verdict(&pair(2.7), "8 bytes"), Verdict::Missed(_)));
         let split = |ours: f64| {
             let cells = [
-                (FROM_MAIN, "node-group", Metric::FromMain, &[ours][..]),
+                (FROM_MAIN, "node-instant-on", Metric::FromMain, &[ours][..]),
                 (FROM_MAIN, "mpich-split", Metric::FromMain, &[20.0][..]),
             ];
             verdict(&judged(&cells), "MPI_Comm_split")
