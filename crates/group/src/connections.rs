@@ -5,6 +5,8 @@
 //!     └──────── a hello arrives ─────────────▲
 //!   dialling, and a hello arrives: the connection that the lower rank dialled stays
 //! ```
+//!
+//! A rank that has said goodbye has left: a hello of it that arrives now is of a dial that it gave up before.
 
 use alloc::collections::BTreeMap;
 
@@ -15,6 +17,7 @@ pub type Number = u64;
 enum State {
     Dialling(Number),
     Open { number: Number, was_dialled: bool },
+    Left,
 }
 
 #[derive(Default)]
@@ -30,6 +33,8 @@ pub enum Route {
     Wait,
     /// They wait: dial it.
     Dial,
+    /// It has left.
+    Nowhere,
 }
 
 /// What to do with a connection whose dialler has said who it is.
@@ -47,6 +52,7 @@ impl Connections {
             None => Route::Dial,
             Some(State::Dialling(_)) => Route::Wait,
             Some(State::Open { number, .. }) => Route::Open(*number),
+            Some(State::Left) => Route::Nowhere,
         }
     }
 
@@ -64,6 +70,7 @@ impl Connections {
     pub fn on_hello(&mut self, me: u32, from: u32, number: Number) -> Verdict {
         let verdict = match self.peers.get(&from) {
             None => Verdict::Keep,
+            Some(State::Left) => Verdict::Refuse,
             // Also when its hello is late, and this process's own dial has been taken.
             Some(State::Dialling(_) | State::Open { was_dialled: true, .. }) if me < from => Verdict::Refuse,
             Some(State::Dialling(dialled)) => Verdict::KeepInsteadOf(*dialled),
@@ -84,6 +91,11 @@ impl Connections {
             self.peers.remove(&peer);
         }
         is_current
+    }
+
+    /// A rank has said goodbye.
+    pub fn on_left(&mut self, peer: u32) {
+        self.peers.insert(peer, State::Left);
     }
 
     /// How many are open.

@@ -282,6 +282,7 @@ impl Network {
     fn send(&mut self, to: u32, message: Vec<u8>) {
         match self.connections.route(to) {
             Route::Open(number) => self.carrier.send(number, &message),
+            Route::Nowhere => self.on_lost(to),
             route => {
                 self.waiting.entry(to).or_default().push(message);
                 if route == Route::Dial && !self.again.contains_key(&to) {
@@ -340,7 +341,7 @@ impl Network {
                 }
             }
             Happened::Goodbye { number, from } => {
-                self.connections.on_closed(from, number);
+                self.connections.on_left(from);
                 self.carrier.close(number);
             }
             Happened::Over { number, peer, is_lost } => self.on_over(number, peer, is_lost),

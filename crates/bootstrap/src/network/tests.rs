@@ -99,6 +99,29 @@ fn a_rank_that_is_gone_fails_those_who_wait_for_it() {
 }
 
 #[test]
+fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
+    let mut all: Vec<Network> = (0..2).map(|me| Network::new(me, SECRET, Transport::Tcp).unwrap()).collect();
+    let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
+    for (me, one) in all.iter_mut().enumerate() {
+        one.groups.form_known(WORLD, me as u32, 2, &|rank| peers[rank as usize].clone());
+        one.groups.send_tagged(1 - me as u32, WORLD, 7, b"hello");
+        one.progress(100);
+    }
+    // Both have dialled. The higher rank takes the lower one's dial, gives up its own, and leaves.
+    let mut leaver = all.pop().unwrap();
+    leaver.leave(1_000);
+    drop(leaver);
+    let receive = all[0].groups.receive_tagged(1, WORLD, 7);
+    assert_eq!(run(&mut all, 0, receive), Ok(Done::Bytes(b"hello".into())));
+    for _ in 0..20 {
+        all[0].progress(1);
+    }
+    let next = all[0].groups.receive_tagged(1, WORLD, 8);
+    all[0].pump();
+    assert_eq!(all[0].take_done(next), None);
+}
+
+#[test]
 fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
     for transport in TRANSPORTS {
         let formed = move |me: u32, tell: std::sync::mpsc::Sender<Peer>, told: std::sync::mpsc::Receiver<Peer>| {

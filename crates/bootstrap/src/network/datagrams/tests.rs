@@ -85,6 +85,7 @@ impl World {
                 end.connections.on_dial(to, number);
             }
             Route::Wait => {}
+            Route::Nowhere => return end.lost.push(to),
         }
         end.waiting.entry(to).or_default().push(message.to_vec());
     }
@@ -108,7 +109,7 @@ impl World {
             }
             Happened::Message { from, bytes, .. } => end.got.entry(from).or_default().push(bytes),
             Happened::Goodbye { number, from } => {
-                end.connections.on_closed(from, number);
+                end.connections.on_left(from);
                 end.endpoint.close(number);
                 end.goodbyes.push(from);
             }
@@ -262,13 +263,17 @@ proptest! {
     }
 
     #[test]
-    fn all_leave_in_order(weather in weather(), seed: u64) {
+    fn all_leave_in_order(weather in weather(), seed: u64, both_dial: bool) {
         let mut world = World::new(2, weather, seed);
         world.send(0, 1, b"hello");
-        world.run(|world| world.ends[1].got.contains_key(&0));
+        if both_dial {
+            world.send(1, 0, b"hello");
+        }
+        world.run(|world| world.ends[1].got.contains_key(&0) && (!both_dial || world.ends[0].got.contains_key(&1)));
         world.ends[0].endpoint.say_goodbye();
         world.run(|world| world.ends[1].goodbyes == [0]);
-        prop_assert_eq!(world.route(1, 0), Route::Dial);
+        world.run(|world| world.under_way.is_empty());
+        prop_assert_eq!(world.route(1, 0), Route::Nowhere);
         prop_assert!(world.ends[1].endpoint.connections() == 0 && world.ends[1].lost.is_empty());
     }
 
