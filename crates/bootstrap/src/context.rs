@@ -408,11 +408,16 @@ impl Context {
     }
 
     /// Whether a request is over.
-    pub fn test(&mut self, request: &Request) -> Result<bool, Error> {
+    pub fn test(&mut self, request: &Request) -> bool {
         self.progress();
+        self.is_over(request)
+    }
+
+    /// The same, without progress. One that has failed is over.
+    fn is_over(&mut self, request: &Request) -> bool {
         match request {
-            Request::Server { id, .. } => self.job.is_over(*id).map_err(Error::Server),
-            Request::Peers(request) => Ok(self.network.as_ref().is_none_or(|(network, _)| network.is_done(*request))),
+            Request::Server { id, .. } => self.job.is_over(*id) != Ok(false),
+            Request::Peers(request) => self.network.as_ref().is_none_or(|(network, _)| network.is_done(*request)),
         }
     }
 
@@ -421,22 +426,34 @@ impl Context {
     /// # Errors
     /// [`Error::TimedOut`]: the request goes on. Otherwise it is over.
     pub fn wait(&mut self, request: &Request, ms: c_int) -> Result<Done, Error> {
-        let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
-        while !self.can_take(request, until)? {
-            let left = until.map(|until| until.saturating_sub(now_ms()));
-            if left == Some(0) {
-                return Err(Error::TimedOut);
-            }
-            let ms = left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX));
-            self.progress_for(ms);
+        // Nothing else is to be done meanwhile: the server's answer is read where it is taken.
+        let is_alone = self.network.is_none() && ms < 0;
+        if !(is_alone && matches!(request, Request::Server { .. })) {
+            self.wait_any(&[request], ms)?;
         }
         self.take(request)
     }
 
-    /// Whether [`Context::take`] need not wait, or may: nothing else is to be done meanwhile.
-    fn can_take(&mut self, request: &Request, until: Option<u64>) -> Result<bool, Error> {
-        let is_alone = self.network.is_none() && until.is_none();
-        if let (Request::Server { .. }, true) = (request, is_alone) { Ok(true) } else { self.test(request) }
+    /// Waits until one of these is over; its place among them. Fails as [`Context::wait`] does.
+    pub fn wait_any(&mut self, requests: &[&Request], ms: c_int) -> Result<usize, Error> {
+        let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
+        // Every call does what is possible, also one that need not wait.
+        let mut limit = if self.first_over(requests).is_some() { 0 } else { ms };
+        loop {
+            self.progress_for(limit);
+            if let Some(at) = self.first_over(requests) {
+                return Ok(at);
+            }
+            let left = until.map(|until| until.saturating_sub(now_ms()));
+            if left == Some(0) {
+                return Err(Error::TimedOut);
+            }
+            limit = left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX));
+        }
+    }
+
+    fn first_over(&mut self, requests: &[&Request]) -> Option<usize> {
+        requests.iter().position(|request| self.is_over(request))
     }
 
     fn take(&mut self, request: &Request) -> Result<Done, Error> {
@@ -468,24 +485,6 @@ impl Context {
                     network.forget(*request);
                 }
             }
-        }
-    }
-
-    /// Waits until one of these is over; its place among them. Fails as [`Context::wait`] does.
-    pub fn wait_any(&mut self, requests: &[&Request], ms: c_int) -> Result<usize, Error> {
-        let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
-        loop {
-            for (at, request) in requests.iter().enumerate() {
-                // One that has failed is over.
-                if self.test(request) != Ok(false) {
-                    return Ok(at);
-                }
-            }
-            let left = until.map(|until| until.saturating_sub(now_ms()));
-            if left == Some(0) {
-                return Err(Error::TimedOut);
-            }
-            self.progress_for(left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX)));
         }
     }
 

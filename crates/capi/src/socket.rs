@@ -4,6 +4,7 @@ use crate::mapping::Descriptor;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
+use wireup_wire::pmi::SERVER_NAME;
 
 /// Bytes per read: most answers are shorter than a hundred bytes, and a batch of gets fits.
 const ROOM: usize = 16 << 10;
@@ -35,7 +36,12 @@ impl Socket {
     /// For a descriptor named by the environment: it may have been closed since, or be a file of the program.
     pub fn named(fd: c_int) -> Result<Self, Gone> {
         let socket = Socket(fd);
-        if socket.is_stream() && socket.is_connected() { Ok(socket) } else { Err(Gone) }
+        if socket.is_stream() && socket.peer_name().is_some() { Ok(socket) } else { Err(Gone) }
+    }
+
+    /// Whether the other end is a server of ours.
+    pub fn is_of_our_server(self) -> bool {
+        self.peer_name() == Some(SERVER_NAME)
     }
 
     pub fn fd(self) -> c_int {
@@ -196,11 +202,15 @@ impl Socket {
         asked == 0 && kind == libc::SOCK_STREAM
     }
 
-    fn is_connected(self) -> bool {
-        let mut address = MaybeUninit::<libc::sockaddr>::uninit();
-        let mut len = size_of::<libc::sockaddr>() as libc::socklen_t;
-        // SAFETY: at most `len` bytes are written.
-        unsafe { libc::getpeername(self.0, address.as_mut_ptr(), &mut len) == 0 }
+    /// The beginning of the other end's address, as far as a [`SERVER_NAME`] is long; `None`: there is no other end.
+    fn peer_name(self) -> Option<[u8; SERVER_NAME.len()]> {
+        #[repr(C)]
+        struct Address(libc::sa_family_t, [u8; SERVER_NAME.len()]);
+        let mut address = Address(0, [0; SERVER_NAME.len()]);
+        let mut len = size_of::<Address>() as libc::socklen_t;
+        // SAFETY: at most `len` bytes are written; the kernel wants no alignment.
+        let is_connected = unsafe { libc::getpeername(self.0, (&raw mut address).cast(), &mut len) == 0 };
+        is_connected.then_some(address.1)
     }
 
     /// Ends the connection and closes the descriptor. If the program has closed it and opened a file with this number, that file stays
@@ -285,6 +295,21 @@ mod tests {
         assert_eq!(named(&std::fs::File::open("/dev/null").unwrap()), Err(Gone));
         assert_eq!(Socket::named(-1), Err(Gone));
         drop(there);
+    }
+
+    #[test]
+    fn our_own_server_is_known_by_its_name() {
+        for (name, is_ours) in [(&SERVER_NAME[..], true), (b"\0wireup", false), (b"\0another1", false)] {
+            let (here, there) = UnixStream::pair().unwrap();
+            assert!(!Socket::named(here.as_raw_fd()).unwrap().is_of_our_server());
+            let name = [name, &std::process::id().to_ne_bytes()].concat();
+            let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+            address.sun_path.iter_mut().zip(&name).for_each(|(to, from)| *to = *from as libc::c_char);
+            let len = (size_of::<libc::sa_family_t>() + name.len()) as libc::socklen_t;
+            // SAFETY: pointer and length are those of the address.
+            assert_eq!(unsafe { libc::bind(there.as_raw_fd(), (&raw const address).cast(), len) }, 0);
+            assert_eq!(Socket::named(here.as_raw_fd()).unwrap().is_of_our_server(), is_ours, "{name:?}");
+        }
     }
 
     #[test]

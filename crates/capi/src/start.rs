@@ -24,7 +24,10 @@ pub fn find(dialect: Dialect, inherited: impl FnOnce(c_int) -> Result<Socket, Go
     let lookup = |name: &str| variable(name).and_then(|value| String::from_utf8(value).ok());
     let (socket, join) = match Contact::read(lookup).map_err(|_| Failure::Broken)? {
         Contact::Singleton => return Ok(Start::Singleton),
-        Contact::Fd { fd, env } => (inherited(fd)?, Join::new(env)),
+        Contact::Fd { fd, env } => {
+            let socket = inherited(fd)?;
+            (socket, Join::new(env).at_once(socket.is_of_our_server()))
+        }
         Contact::Port { address, id } => {
             let spawned = variable("PMI_SPAWNED").is_some_and(|value| value != b"0");
             (Socket::connect(address.as_bytes())?, Join::introduced(id, spawned))
@@ -33,7 +36,7 @@ pub fn find(dialect: Dialect, inherited: impl FnOnce(c_int) -> Result<Socket, Go
     Ok(Start::With { server: Server::new(socket, dialect), join })
 }
 
-/// Asks for what a process must know: two round trips, three with `PMI_PORT`.
+/// Asks for what a process must know: one round trip with our own server, two with others, three with `PMI_PORT`.
 pub fn join(server: &mut Server, join: &mut Join) -> Result<(), Failure> {
     while join.ask(&mut server.link)? {
         server.settle(&mut |answer| join.on_answer(answer.command, &answer.fields))?;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The driver calls [`Join::ask`] and sends what it adds; hands each answer to [`Join::on_answer`]; and asks again when all are there, until
-//! there is nothing left to ask.
+//! there is nothing left to ask. Our own server is asked for the version and the rest at once.
 
 use crate::env::Env;
 use crate::link::{Failure, Link};
@@ -23,8 +23,7 @@ pub const EXTENSION: u32 = 1;
 enum Step {
     Introduce { pmiid: u32 },
     Init,
-    FullInit,
-    Maxes,
+    Place,
     Joined,
 }
 
@@ -46,6 +45,7 @@ pub struct Join {
     job_id: Vec<u8>,
     /// Ask a PMI-1 server for version 1.2 in our own way: some servers reject the standard one.
     wants_groups: bool,
+    is_at_once: bool,
     is_refused: bool,
     version: Option<u32>,
     has_place: bool,
@@ -66,6 +66,7 @@ impl Join {
             next: Step::Init,
             job_id: Vec::new(),
             wants_groups: false,
+            is_at_once: false,
             is_refused: false,
             version: None,
             has_place: false,
@@ -92,6 +93,11 @@ impl Join {
         Join { wants_groups: true, ..self }
     }
 
+    /// For a server that is known to be ours.
+    pub fn at_once(self, is_at_once: bool) -> Join {
+        Join { is_at_once, ..self }
+    }
+
     /// Adds the next question; `false`: the process has joined its job.
     ///
     /// # Errors
@@ -110,23 +116,26 @@ impl Join {
             Step::Init => {
                 let extension = (self.wants_groups && !is_pmi2).then_some(EXTENSION);
                 link.ask(&Request::Init { version: wanted, subversion: u32::from(!is_pmi2), extension })?;
-                self.next = if is_pmi2 { Step::FullInit } else { Step::Maxes };
+                self.next = Step::Place;
+                if self.is_at_once {
+                    self.ask_for_place(link)?;
+                }
             }
             _ if self.version != Some(wanted) => return Err(Failure::Refused),
-            Step::FullInit => {
-                link.switch_to_pmi2();
-                let job_id = Some(&self.job_id[..]).filter(|name| !name.is_empty());
-                link.ask(&Request::FullInit { rank: Some(self.env.rank), job_id, threaded: false })?;
-                self.next = Step::Joined;
-            }
-            Step::Maxes => {
-                link.ask(&Request::GetMaxes)?;
-                self.next = Step::Joined;
-            }
+            Step::Place => self.ask_for_place(link)?,
             Step::Joined if !self.has_place => return Err(Failure::Refused),
             Step::Joined => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn ask_for_place<M>(&mut self, link: &mut Link<M>) -> Result<(), Failure> {
+        self.next = Step::Joined;
+        if link.dialect() == Dialect::Pmi1 {
+            return link.ask(&Request::GetMaxes);
+        }
+        let job_id = Some(&self.job_id[..]).filter(|name| !name.is_empty());
+        link.ask(&Request::FullInit { rank: Some(self.env.rank), job_id, threaded: false })
     }
 
     /// An answer has come.
@@ -205,6 +214,25 @@ mod tests {
         assert!(asked[1].contains("pmirank=3") && asked[1].contains("pmijobid=j"), "{asked:?}");
         let env = Env { rank: 2, size: 8, spawned: false };
         assert_eq!((joined.env, joined.appnum, joined.is_own), (env, Some(1), true));
+    }
+
+    #[test]
+    fn our_own_server_is_asked_once() {
+        let place = "cmd=fullinit-response;rc=0;rank=2;size=8;wireup=1;";
+        let both = std::format!("cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n{:6}{place}", place.len());
+        let (joined, asked) = join(Dialect::Pmi2, Join::new(ENV).at_once(true), &[&both]).unwrap();
+        let (init, full) = asked[0].split_once('\n').unwrap();
+        assert!(init.starts_with("cmd=init ") && full.contains("cmd=fullinit;") && asked.len() == 1, "{asked:?}");
+        assert!(joined.env.size == 8 && joined.is_own);
+
+        let both = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n\
+                    cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=9\n";
+        let (joined, asked) = join(Dialect::Pmi1, Join::new(ENV).at_once(true), &[both]).unwrap();
+        assert_eq!((asked.len(), joined.maxes.value), (1, 9));
+
+        let refused = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\ncmd=maxes rc=-1\n";
+        let refused = join(Dialect::Pmi1, Join::new(ENV).at_once(true), &[refused]);
+        assert_eq!(refused.map(|_| ()), Err(Failure::Refused));
     }
 
     #[test]

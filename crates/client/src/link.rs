@@ -77,7 +77,7 @@ impl<M> Link<M> {
         self.pipeline.dialect()
     }
 
-    /// The server has agreed to PMI-2.
+    /// For a conversation that begins after `init` in PMI-2.
     pub fn switch_to_pmi2(&mut self) {
         self.pipeline.switch_to_pmi2();
     }

@@ -23,6 +23,8 @@ const INIT_ACK_LINES: usize = 4;
 pub struct Pipeline {
     dialect: Dialect,
     reader: ReplyReader,
+    /// The server has answered a request for PMI-2: what follows is counted.
+    has_agreed: bool,
     /// Commands that will be answered in order.
     asked: Vec<Command>,
     fence: bool,
@@ -56,7 +58,8 @@ pub enum Broken {
 
 impl Pipeline {
     pub fn new(dialect: Dialect) -> Self {
-        Pipeline { dialect, reader: ReplyReader::new(), asked: Vec::new(), fence: false, numbered: Vec::new() }
+        let reader = ReplyReader::new();
+        Pipeline { dialect, reader, has_agreed: false, asked: Vec::new(), fence: false, numbered: Vec::new() }
     }
 
     pub fn dialect(&self) -> Dialect {
@@ -92,7 +95,7 @@ impl Pipeline {
         true
     }
 
-    /// The server has agreed to PMI-2: all that follows is counted.
+    /// For a conversation that begins after `init`: everything is counted.
     pub fn switch_to_pmi2(&mut self) {
         self.reader.switch_to_pmi2();
     }
@@ -111,6 +114,9 @@ impl Pipeline {
     /// [`Broken`]: nothing more can be read.
     #[allow(clippy::should_implement_trait)] // It lends from the reader: no iterator can.
     pub fn next(&mut self) -> Result<Option<Answer<'_>>, Broken> {
+        if core::mem::take(&mut self.has_agreed) {
+            self.reader.switch_to_pmi2();
+        }
         let Some(fields) = self.reader.next().map_err(Broken::Bytes)? else {
             return Ok(None);
         };
@@ -131,6 +137,7 @@ impl Pipeline {
             // Queues are short and their entries a byte: moving them up costs less code than a ring buffer.
             (self.asked.remove(at), None)
         };
+        self.has_agreed = command == Command::Init && self.dialect == Dialect::Pmi2;
         if command == Command::KvsMap && !fields.succeeded() {
             return Err(Broken::Refused);
         }

@@ -34,8 +34,8 @@ pub unsafe extern "C" fn wu_test(req: *mut Req, flag: *mut c_int) -> c_int {
         handle(req).and_then(|one| {
             let flag = handle(flag)?;
             let is_over = match &one.request {
-                Some(request) => handle(one.ctx)?.with(|context| context.test(request)),
-                None => Err(Status::CANCELLED),
+                Some(request) => handle(one.ctx)?.context().map(|context| context.test(request)),
+                None => Ok(true),
             };
             *flag = c_int::from(is_over != Ok(false));
             match is_over {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn wu_cancel(req: *mut Req) -> c_int {
         handle(req).and_then(|one| {
             let context = handle(one.ctx)?.context()?;
             // What is over keeps its result.
-            if let Some(request) = one.request.take_if(|request| context.test(request) == Ok(false)) {
+            if let Some(request) = one.request.take_if(|request| !context.test(request)) {
                 context.forget(&request);
             }
             Ok(())

@@ -18,6 +18,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Most descriptors in one message: the kernel's `SCM_MAX_FD`.
@@ -29,6 +30,18 @@ pub const FDS_MAX: usize = 253;
 /// No descriptor is left.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Gives a Unix socket an abstract name that begins with `kind` and that no other socket of this machine has; its other end can read it.
+///
+/// # Errors
+/// A process in another PID namespace has given the same name.
+pub fn name(socket: impl AsFd, kind: &[u8]) -> io::Result<()> {
+    static NAMED: AtomicU32 = AtomicU32::new(0);
+    let number = NAMED.fetch_add(1, Ordering::Relaxed);
+    let own = format!("{:x}.{number:x}", std::process::id());
+    let name = [kind.strip_prefix(b"\0").unwrap_or(kind), own.as_bytes()].concat();
+    Ok(net::bind(socket, &net::SocketAddrUnix::new_abstract_name(&name)?)?)
 }
 
 /// Sends bytes and, with the first of them, up to [`FDS_MAX`] descriptors. Returns how many bytes were sent; if
@@ -284,6 +297,18 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
     use crate::files::pipe;
+
+    #[test]
+    fn the_other_end_of_a_pair_reads_its_name() {
+        let (one, other) = pair().unwrap();
+        let (another, _end) = pair().unwrap();
+        name(&one, b"\0kind").unwrap();
+        name(&another, b"\0kind").unwrap();
+        assert!(name(&one, b"\0kind").is_err());
+        let seen: net::SocketAddrUnix = net::getpeername(&other).unwrap().unwrap().try_into().unwrap();
+        assert!(seen.abstract_name().unwrap().starts_with(b"kind"));
+        assert_eq!(send(&other, b"x", &[]).unwrap(), 1);
+    }
 
     #[test]
     fn descriptors_arrive_with_the_first_byte() {

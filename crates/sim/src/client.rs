@@ -130,7 +130,7 @@ impl Client {
             env: place.env,
             link: Link::new(dialect),
             own: (speaks == Speaks::Own).then(own),
-            join: Join::new(place.env).job_id(place.job_id),
+            join: Join::new(place.env).job_id(place.job_id).at_once(speaks == Speaks::Own),
             names,
             kvsname: Vec::new(),
         }

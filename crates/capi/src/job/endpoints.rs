@@ -1,6 +1,6 @@
 //! Where all ranks listen, in jobs whose ranks get listening sockets from the server: known without any exchange of their own.
 
-use super::Job;
+use super::{Job, value};
 use crate::clique::{place, ranks_across, ranks_beside};
 use crate::codes::{Code, Result};
 use crate::mapping::Part;
@@ -9,7 +9,8 @@ use crate::{hex, ints};
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_client::memory::Memory;
-use wireup_wire::pmi::Request;
+use wireup_client::pipeline::Answer;
+use wireup_wire::pmi::{Command, Request};
 use wireup_wire::rank_address;
 use wireup_wire::shared::rows::Rows;
 
@@ -34,19 +35,22 @@ impl Job {
         if self.collectives.own.is_none() {
             return Ok(None);
         }
-        let mapping = self.look_up(&Request::GetJobAttr { key: b"PMI_process_mapping" })?;
-        let (mapping, size) = (mapping.ok_or(Code::OTHER)?, self.size);
+        let size = self.size;
         let server = self.server()?;
-        let mut secret = None;
-        server.call(&Request::Endpoints, &mut |fields| {
-            secret = fields.get("secret").and_then(hex::decode).and_then(|bytes| bytes.try_into().ok());
+        let (mut mapping, mut secret) = (None, None);
+        // Both with one round trip.
+        server.link.ask(&Request::GetJobAttr { key: b"PMI_process_mapping" })?;
+        server.link.ask(&Request::Endpoints)?;
+        server.settle(&mut |Answer { command, fields, .. }| match command {
+            Command::GetJobAttr => mapping = Some(value(fields)),
+            _ => secret = fields.get("secret").and_then(hex::decode).and_then(|bytes| bytes.try_into().ok()),
         })?;
         let table = server.link.take_memory().pop().flatten().and_then(|memory| memory.whole());
         Ok(Some(Endpoints {
             secret: secret.ok_or(Code::OTHER)?,
             listening,
             size,
-            mapping,
+            mapping: mapping.ok_or(Code::OTHER)?,
             table: table.ok_or(Code::NOMEM)?,
         }))
     }

@@ -6,6 +6,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use wireup_os::spawn::LOWEST_SOURCE;
 use wireup_os::{files, pty, socket};
+use wireup_wire::pmi::SERVER_NAME;
 
 /// Descriptors that the keeper lends to its children.
 pub(super) struct Lent {
@@ -38,6 +39,8 @@ impl Streams {
         let mut agent = ProcessFds::default();
         let pmi = if process.pmi {
             let (near, far) = socket::pair()?;
+            // Without it a client of ours joins by one more round trip.
+            let _ = socket::name(&near, &SERVER_NAME);
             agent.pmi = Some(nonblocking(near)?);
             Some(far)
         } else {

@@ -13,6 +13,7 @@ use wireup_os::process::{kill, leave, start_ticks};
 use wireup_proto::io::ExitStatus;
 use wireup_wire::job::{Limit, Resource};
 use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::pmi::SERVER_NAME;
 use wireup_wire::signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 
 /// Long enough for a loaded machine; only a failing test waits this long.
@@ -288,6 +289,9 @@ fn a_rank_inherits_only_its_streams_and_its_pmi_socket() {
     assert_eq!(shell("ls /proc/self/fd; echo $PMI_FD", |_| {}).1, "0\n1\n2\n3\n\n");
     let mut bench = Bench::new();
     bench.run(batch(&["sh", "-c", "echo hi >&3"], vec![Process { pmi: true, ..Process::new(0) }]));
+    let pmi = bench.reported[&0].fds.pmi.as_ref().unwrap();
+    let named: rustix::net::SocketAddrUnix = rustix::net::getsockname(pmi).unwrap().try_into().unwrap();
+    assert!(named.abstract_name().unwrap().starts_with(&SERVER_NAME[1..]), "{named:?}");
     let mut buffer = [0u8; 8];
     let read = rustix::io::read(bench.reported[&0].fds.pmi.as_ref().unwrap(), &mut buffer[..]).unwrap();
     assert_eq!(&buffer[..read], b"hi\n");

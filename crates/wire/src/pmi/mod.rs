@@ -36,6 +36,10 @@ pub use read_request::{Envelope, RequestReader};
 pub use spawn::{SpawnCommand, SpawnRequest};
 pub use table::{Command, Reply, ReplyKind, Request};
 
+/// The beginning of the name of our server's sockets (in the abstract namespace): a client that finds it need not wait for the answer to
+/// `init` before it asks for more.
+pub const SERVER_NAME: [u8; 8] = *b"\0wireup1";
+
 /// The dialect of a link after its `init`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Dialect {

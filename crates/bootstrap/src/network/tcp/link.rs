@@ -3,14 +3,10 @@
 use super::stream::{Stream, push_unit, take_unit};
 use crate::network::proof::{Proof, Secret};
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::SocketAddr;
 use wireup_capi::net::{self, Errno, Owned, Received};
-
-/// Bytes in one read.
-const READ_LEN: usize = 64 << 10;
 
 pub struct Link {
     /// The rank at the other end, once it is known.
@@ -163,22 +159,24 @@ impl Link {
         Ok(has_changed.then_some((socket.fd(), waits)))
     }
 
-    /// Reads once; `None`: there was nothing.
-    pub fn read(&mut self) -> Result<Option<Vec<Arrived>>, Over> {
-        let mut buffer = vec![0; READ_LEN];
+    /// Reads once into `buffer`. Returns what has arrived, and whether there may be more to read.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Over> {
         let socket = self.socket.as_ref().ok_or(Over)?;
-        match net::read(socket, &mut buffer)? {
-            Received::Nothing => return Ok(None),
+        let len = match net::read(socket, buffer)? {
+            Received::Nothing => return Ok((Vec::new(), false)),
             Received::End => return Err(Over),
-            Received::Bytes(len) => self.received.extend_from_slice(&buffer[..len]),
-        }
-        let (received, mut all) = (core::mem::take(&mut self.received), Vec::new());
-        let mut left = &received[..];
+            Received::Bytes(len) => len,
+        };
+        let mut received = core::mem::take(&mut self.received);
+        received.extend_from_slice(&buffer[..len]);
+        let (mut left, mut all) = (&received[..], Vec::new());
         while let Some(unit) = take_unit(&mut left) {
             self.on_unit(unit, &mut all)?;
         }
-        self.received = left.to_vec();
-        Ok(Some(all))
+        let taken = received.len() - left.len();
+        received.drain(..taken);
+        self.received = received;
+        Ok((all, len == buffer.len()))
     }
 
     fn on_unit(&mut self, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Over> {

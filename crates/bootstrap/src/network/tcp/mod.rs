@@ -9,6 +9,7 @@ use super::SERVER;
 use super::carrier::{Carrier, Happened, Number, Unsent};
 use super::proof::Secret;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
 use alloc::vec::Vec;
 use link::{Arrived, Link};
 use wireup_capi::net::{self, Epoll, Errno, Event, Owned};
@@ -18,6 +19,9 @@ use wireup_wire::rank_address;
 pub const UNPROVED_MAX: usize = 128;
 /// How long a connection may take until it is proved (ms). Long, because the other end may compute meanwhile.
 const PROOF_MS_MAX: u64 = 300_000;
+
+/// Bytes in one read.
+const READ_LEN: usize = 64 << 10;
 
 /// The token of the listening socket. Those of links are their numbers, which are higher than [`SERVER`].
 const LISTENING: u64 = 0;
@@ -33,6 +37,8 @@ pub struct Tcp {
     last: Number,
     /// Links with something to write, which waits until it is known that they are kept.
     unwritten: BTreeSet<Number>,
+    /// For what is read.
+    buffer: Vec<u8>,
     happened: VecDeque<Happened>,
 }
 
@@ -65,6 +71,7 @@ impl Tcp {
             links: BTreeMap::new(),
             last: SERVER,
             unwritten: BTreeSet::new(),
+            buffer: vec![0; READ_LEN],
             happened: VecDeque::new(),
         })
     }
@@ -103,16 +110,18 @@ impl Tcp {
     fn read(&mut self, number: Number) {
         loop {
             let Some(link) = self.links.get_mut(&number) else { return };
-            match link.read() {
-                Ok(None) => return,
+            match link.read(&mut self.buffer) {
                 Err(_) => return self.end(number, false),
-                Ok(Some(all)) => {
+                Ok((all, is_more)) => {
                     self.happened.extend(all.into_iter().map(|arrived| match arrived {
                         Arrived::Proved { peer, was_dialled } => Happened::Proved { number, peer, was_dialled },
                         Arrived::Message { from, bytes } => Happened::Message { number, from, bytes },
                         Arrived::Goodbye { from } => Happened::Goodbye { number, from },
                     }));
                     self.unwritten.insert(number);
+                    if !is_more {
+                        return;
+                    }
                 }
             }
         }
