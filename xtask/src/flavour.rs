@@ -18,6 +18,8 @@ pub enum Flavour {
     LibpmiSlurm,
     /// Our headers and libraries, for the programs in the documentation.
     Example,
+    /// Our headers, adapters and libraries.
+    Adapter,
     /// Debian's MPICH 4.
     Mpich4,
     /// The PyPI package `mpich`.
@@ -54,12 +56,13 @@ const PMIX: [&str; 10] =
     ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask"];
 
 impl Flavour {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Plain,
         Self::Pmi2,
         Self::Libpmi,
         Self::LibpmiSlurm,
         Self::Example,
+        Self::Adapter,
         Self::Mpich4,
         Self::Mpich5,
         Self::Intel,
@@ -78,6 +81,7 @@ impl Flavour {
             Self::Libpmi => "libpmi",
             Self::LibpmiSlurm => "libpmi-slurm",
             Self::Example => "examples",
+            Self::Adapter => "adapters",
             Self::Mpich4 => "mpich4",
             Self::Mpich5 => "mpich5",
             Self::Intel => "intel",
@@ -117,6 +121,7 @@ impl Flavour {
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere", "ranks"],
+            Self::Adapter => &["oob", "plugin"],
             Self::Mpich4 | Self::Intel | Self::OpenMpi4 => &MPI[1..],
             Self::Mpich5 | Self::OpenMpi5 => &MPI,
             Self::Oshmem => &["hello", "ring", "initfin"],
@@ -131,6 +136,7 @@ impl Flavour {
             Self::Pmi2 => "pmi2",
             Self::Libpmi | Self::LibpmiSlurm => "libpmi",
             Self::Example => return layout::root().join("docs/examples"),
+            Self::Adapter => "adapters",
             Self::Mpich4 | Self::Mpich5 | Self::Intel | Self::OpenMpi4 | Self::OpenMpi5 => "mpi",
             Self::Oshmem => "oshmem",
             Self::Pmix | Self::Pmix5 => "pmix",
@@ -141,7 +147,7 @@ impl Flavour {
     /// The reason why programs of this flavour cannot be built on this machine, if there is one.
     pub fn missing(self) -> Option<String> {
         let needed = match self {
-            Self::Plain | Self::Libpmi | Self::Example => PathBuf::from("/usr/bin/cc"),
+            Self::Plain | Self::Libpmi | Self::Example | Self::Adapter => PathBuf::from("/usr/bin/cc"),
             Self::Pmi2 | Self::LibpmiSlurm => PathBuf::from("/usr/include/slurm/pmi2.h"),
             Self::Mpich4 => PathBuf::from("/usr/bin/mpicc.mpich"),
             Self::Mpich5 => layout::mpich5().join("complete"),
@@ -177,6 +183,12 @@ impl Flavour {
             Self::Libpmi | Self::Example => {
                 cc.arg("-DOWN_HEADERS").arg("-I").arg(layout::root().join("include"));
                 cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2", "-lwireup"]);
+            }
+            Self::Adapter => {
+                let ucc = [layout::root().join("adapters/ucc"), layout::sources().join("adapters/ucc-declared")];
+                ucc.iter().for_each(|folder| drop(cc.arg("-I").arg(folder)));
+                cc.arg("-I").arg(layout::root().join("include"));
+                cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lwireup", "-ldl"]);
             }
             // Both wheels share MPICH's binary interface; only one has headers.
             Self::Mpich5 => link_for_good(cc, &mpich_headers(), &layout::mpich5().join("lib/libmpi.so.12")),

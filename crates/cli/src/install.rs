@@ -24,7 +24,8 @@ pub const COMMAND: Command = Command {
   /opt/wireup/bin/wireup, wireup-bench         the second if it is beside this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
   /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
-  /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h, wireup.h
+  /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h, wireup.h; wireup_ucc.h, for UCC
+  /opt/wireup/share/wireup/nvshmem_bootstrap_wireup.c    a plugin for NVSHMEM, to be compiled
   /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc, wireup.pc
 
 The libraries are copied from beside this program, or from ../lib seen from there.
@@ -36,12 +37,18 @@ The libraries are copied from beside this program, or from ../lib seen from ther
 
 const LIBRARIES: [&str; 3] = ["pmi", "pmi2", "wireup"];
 
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 5] = [
     ("pmi.h", include_str!("../../../include/pmi.h")),
     ("pmi2.h", include_str!("../../../include/pmi2.h")),
     ("pmix_ext.h", include_str!("../../../include/pmix_ext.h")),
     ("wireup.h", include_str!("../../../include/wireup.h")),
+    ("wireup_ucc.h", include_str!("../../../adapters/ucc/wireup_ucc.h")),
 ];
+
+const PLUGIN: (&str, &str) = (
+    "nvshmem_bootstrap_wireup.c",
+    include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c"),
+);
 
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
@@ -68,8 +75,8 @@ fn install(prefix: &Path) -> Result<(), String> {
     // Look for everything first, so that nothing is copied if a file is missing.
     let libraries = libraries_of(&program)?;
     let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
-    let pkgconfig = lib.join("pkgconfig");
-    for folder in [&bin, &lib, &include, &pkgconfig] {
+    let (pkgconfig, share) = (lib.join("pkgconfig"), prefix.join("share/wireup"));
+    for folder in [&bin, &lib, &include, &pkgconfig, &share] {
         fs::create_dir_all(folder).map_err(tried("create", folder))?;
     }
     copy(&program, &bin.join("wireup"))?;
@@ -84,7 +91,8 @@ fn install(prefix: &Path) -> Result<(), String> {
         }
         write(&pkgconfig.join(format!("{}.pc", package_name(name))), &package(name))?;
     }
-    HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))
+    HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))?;
+    write(&share.join(PLUGIN.0), PLUGIN.1)
 }
 
 /// Where the libraries are, in the order of [`LIBRARIES`].

@@ -1,5 +1,6 @@
 //! End to end: the product's binary, real processes, real MPI libraries; one subject per file.
 
+mod adapters;
 mod allocation;
 mod bad_input;
 mod bounded_waits;

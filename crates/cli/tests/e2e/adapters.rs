@@ -1,0 +1,68 @@
+//! The adapters for other libraries, over libwireup.
+
+use crate::harness::Run;
+use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, under};
+use crate::harness::peers::program;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use xtask::layout;
+use xtask::programs::Flavour;
+
+fn adapter(name: &str) -> PathBuf {
+    program(Flavour::Adapter, name).expect("the C compiler that built this test's own programs")
+}
+
+/// Compiles with the flags that users need, in a folder of this process.
+fn compile(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let folder = layout::target().join("adapters");
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    let output = folder.join(format!("{name}.{}", std::process::id()));
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&output).arg(source).args(flags);
+    cc.arg("-I").arg(layout::root().join("include")).arg("-I").arg(layout::root().join("adapters/ucc"));
+    cc.arg("-L").arg(library_path()).arg("-lwireup");
+    assert!(cc.status().expect("start the compiler").success(), "{cc:?}");
+    output
+}
+
+#[test]
+fn uccs_exchanges_go_on_at_the_same_time() {
+    for (placement, ranks) in PLACEMENTS {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(adapter("oob")).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+    }
+    for (hydra, _) in hydras() {
+        let said = under(&hydra, 5, &[], &adapter("oob"), "");
+        assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{said}");
+    }
+}
+
+/// UCC is not packaged: where it is installed, it makes a team of all ranks.
+#[test]
+fn ucc_makes_contexts_and_teams() {
+    let flags = Command::new("pkg-config").args(["--cflags", "--libs", "ucc"]).output();
+    let Some(flags) = flags.ok().filter(|output| output.status.success()) else {
+        return eprintln!("skipped: ucc is not installed");
+    };
+    let flags = String::from_utf8_lossy(&flags.stdout).into_owned();
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let team = compile(&layout::sources().join("adapters/team.c"), "team", &flags);
+    let outcome = Run::job("-n 4 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&team).succeed();
+    std::fs::remove_file(&team).expect("remove the program");
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 4, "{outcome}");
+}
+
+/// Beside the plugins that NVSHMEM brings: the same program checks the answers of all.
+#[test]
+fn nvshmem_gets_its_bootstrap_from_a_plugin() {
+    let source = layout::root().join("adapters/nvshmem/nvshmem_bootstrap_wireup.c");
+    let own = compile(&source, "plugin", &["-shared", "-fPIC"]);
+    let theirs = ["pmi", "pmi2"].map(|name| layout::nvshmem().join(format!("lib/nvshmem_bootstrap_{name}.so.3")));
+    for plugin in [&own].into_iter().chain(&theirs) {
+        assert!(plugin.exists(), "no {}: run the set-up", plugin.display());
+        let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
+        let outcome = job.arg(adapter("plugin")).arg(plugin).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{}: {outcome}", plugin.display());
+    }
+    std::fs::remove_file(&own).expect("remove the plugin");
+}
