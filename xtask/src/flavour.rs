@@ -37,7 +37,7 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 11] = [
+const MPI: [&str; 12] = [
     "sessions",
     "hello",
     "initfin",
@@ -49,6 +49,7 @@ const MPI: [&str; 11] = [
     "onesided",
     "locality",
     "firstuse",
+    "names",
 ];
 const PMIX: [&str; 10] =
     ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask"];
@@ -114,6 +115,7 @@ impl Flavour {
                 "bootstrap",
                 "lost",
                 "instant",
+                "names",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere", "ranks"],

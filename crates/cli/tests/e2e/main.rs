@@ -18,6 +18,7 @@ mod libwireup;
 mod link_bench;
 mod links;
 mod mpi;
+mod names;
 mod placement;
 mod pmi;
 mod pmix;
