@@ -5,12 +5,14 @@
 
 mod room;
 mod store;
+mod waiting;
 
 use super::inputs::names::Input;
 use super::{Effect, Effects, View};
 use crate::job::JobInput;
 use crate::time::Instant;
-use store::{AddressedAnswer, LookUp, Place, Store};
+use store::{AddressedAnswer, Store};
+use waiting::{LookUp, Place};
 use wireup_wire::ids::Rank;
 use wireup_wire::names::{Ask, Asker, Down, Up};
 
@@ -36,9 +38,10 @@ impl Names {
         let Some(spec) = view.jobs.spec(at.job) else { return };
         match ask {
             Ask::Publish { items, range, keep } => {
+                let names: Vec<_> = items.iter().map(|item| item.name.clone()).collect();
                 let told = self.store.publish(at, (&spec.nspace, from), items, range, keep);
                 answer((at, asker, told), fx);
-                self.store.take_found().into_iter().for_each(|told| answer(told, fx));
+                self.store.take_found(&names).into_iter().for_each(|told| answer(told, fx));
             }
             Ask::LookUp { names, range, wait, timeout_s } => {
                 let until = view.now.until(timeout_s);

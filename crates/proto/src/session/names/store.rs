@@ -4,28 +4,22 @@
 //! exist, in order of arrival.
 
 use super::room::Room;
+use super::waiting::{LookUp, Place, Waiting};
 use crate::time::Instant;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::limits::PMIX_ASKS_MAX;
 use wireup_wire::names::{Answer, Asker, Found, Item, Keep, Publisher, Range, Refusal};
 
-/// The cost of a name besides its bytes and its value's.
+/// The cost of a name besides its bytes and its value's, also in a look-up; the least cost of a look-up.
 const NAME_OVERHEAD: usize = 128;
 
 #[derive(Default)]
 pub struct Store {
     names: BTreeMap<(Scope, Bytes), Entry>,
-    waiting: VecDeque<LookUp>,
+    waiting: Waiting,
     room: Room,
-}
-
-/// Where a request comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    pub job: JobId,
-    pub agent: AgentId,
 }
 
 /// The ranks that see a name.
@@ -42,18 +36,6 @@ struct Entry {
     from: Rank,
     keep: Keep,
     value: wireup_wire::names::Value,
-}
-
-/// A look-up, and where to send the answer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LookUp {
-    pub at: Place,
-    pub asker: Asker,
-    pub names: Vec<Bytes>,
-    pub range: Range,
-    /// The number of names to wait for.
-    pub wait: u32,
-    pub until: Option<Instant>,
 }
 
 pub type AddressedAnswer = (Place, Asker, Answer);
@@ -74,7 +56,7 @@ impl Entry {
 
 impl LookUp {
     fn cost(&self) -> usize {
-        self.names.iter().map(|name| NAME_OVERHEAD + name.len()).sum()
+        NAME_OVERHEAD * self.names.len().max(1) + self.names.iter().map(Bytes::len).sum::<usize>()
     }
 
     fn refused(&self, refusal: Refusal) -> AddressedAnswer {
@@ -127,7 +109,9 @@ impl Store {
 
     pub fn on_job_over(&mut self, job: JobId) {
         self.retain(|_, entry| entry.at.job != job);
-        self.take_waiting(|lookup| lookup.at.job == job);
+        for number in self.waiting.of_job(job) {
+            self.give_up(number);
+        }
     }
 
     fn retain(&mut self, mut keep: impl FnMut(&(Scope, Bytes), &Entry) -> bool) {
@@ -155,20 +139,18 @@ impl Store {
         if self.waiting.len() >= PMIX_ASKS_MAX || !self.room.take(lookup.at.job, lookup.cost()) {
             return Some(lookup.refused(Refusal::Full));
         }
-        self.waiting.push_back(lookup);
+        self.waiting.push(lookup);
         None
     }
 
-    /// The look-ups that can be answered because something was published.
-    pub fn take_found(&mut self) -> Vec<AddressedAnswer> {
+    /// The look-ups that can be answered because these names were published.
+    pub fn take_found(&mut self, names: &[Bytes]) -> Vec<AddressedAnswer> {
         let mut told = Vec::new();
-        for lookup in std::mem::take(&mut self.waiting) {
-            match self.found(&lookup) {
-                Some(answer) => {
-                    self.room.free(lookup.at.job, lookup.cost());
-                    told.push((lookup.at, lookup.asker, answer));
-                }
-                None => self.waiting.push_back(lookup),
+        for number in self.waiting.that_want(names) {
+            let Some(lookup) = self.waiting.get(number).cloned() else { continue };
+            if let Some(answer) = self.found(&lookup) {
+                self.give_up(number);
+                told.push((lookup.at, lookup.asker, answer));
             }
         }
         told
@@ -176,19 +158,19 @@ impl Store {
 
     /// The look-ups whose time has passed.
     pub fn take_late(&mut self, now: Instant) -> Vec<AddressedAnswer> {
-        let late = self.take_waiting(|lookup| lookup.until.is_some_and(|until| until <= now));
-        late.iter().map(|lookup| lookup.refused(Refusal::TimedOut)).collect()
+        let late = self.waiting.late(now).into_iter().filter_map(|number| self.give_up(number));
+        late.map(|lookup| lookup.refused(Refusal::TimedOut)).collect()
     }
 
-    fn take_waiting(&mut self, which: impl Fn(&LookUp) -> bool) -> Vec<LookUp> {
-        let (taken, kept) = std::mem::take(&mut self.waiting).into_iter().partition::<Vec<_>, _>(which);
-        self.waiting = kept.into();
-        taken.iter().for_each(|lookup| self.room.free(lookup.at.job, lookup.cost()));
-        taken
+    /// Removes a look-up that waits.
+    fn give_up(&mut self, number: u64) -> Option<LookUp> {
+        let lookup = self.waiting.remove(number)?;
+        self.room.free(lookup.at.job, lookup.cost());
+        Some(lookup)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.waiting.iter().filter_map(|lookup| lookup.until).min()
+        self.waiting.deadline()
     }
 
     /// Number of names and look-ups, for the simulator's checkers.
@@ -273,7 +255,7 @@ mod tests {
             let name = format!("{range:?}");
             assert_eq!(publish(&mut store, (1, 1), &name, range, Keep::Job), Answer::Done);
             assert_eq!(publish(&mut store, (1, 1), &name, range, Keep::Job), TAKEN);
-            assert_eq!(names(store.look_up(lookup((1, 1), &[&name], Range::Session, 0))), [name.clone()]);
+            assert_eq!(names(store.look_up(lookup((1, 1), &[&name], Range::Session, 0))), [&name[..]]);
             let others = names(store.look_up(lookup(elsewhere, &[&name], Range::Session, 0)));
             assert_eq!(others == NOT_FOUND, elsewhere != (0, 0), "{name}: {others:?}");
         }
@@ -345,9 +327,10 @@ mod tests {
         let late = LookUp { until: Some(Instant(5)), ..lookup((1, 2), &["c"], Range::Session, 1) };
         assert_eq!(store.look_up(late.clone()), None);
         publish(&mut store, (2, 0), "a", Range::Session, Keep::FirstRead);
-        assert!(store.take_found().is_empty());
+        assert!(store.take_found(&["a".into()]).is_empty());
         publish(&mut store, (2, 0), "b", Range::Session, Keep::Job);
-        assert_eq!(names(store.take_found().pop()), ["a", "b"]);
+        assert!(store.take_found(&["c".into(), "other".into()]).is_empty(), "it waits for other names");
+        assert_eq!(names(store.take_found(&["b".into(), "a".into()]).pop()), ["a", "b"]);
         assert_eq!(store.deadline(), Some(Instant(5)));
         assert!(store.take_late(Instant(4)).is_empty());
         assert_eq!(store.take_late(Instant(5)), [late.refused(Refusal::TimedOut)]);
@@ -386,7 +369,7 @@ mod tests {
                     1 => drop(store.withdraw(at, from, &[name.into()], Range::Session, Publisher::Rank)),
                     2 => drop(store.publish(at, ("job", from), vec![item(&name, "vv")], Range::Node, Keep::Rank)),
                     3 => drop(store.look_up(lookup((who, who), &[&name, &name], Range::Session, 1))),
-                    4 => drop(store.take_found()),
+                    4 => drop(store.take_found(&[name.into()])),
                     _ => store.on_left(at.job, from),
                 }
                 let names = store.names.iter().map(|((_, name), entry)| entry.cost(name));
