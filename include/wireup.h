@@ -48,8 +48,9 @@ extern "C" {
 #define WU_ERR_TIMEOUT -8     /* not over in time; the request goes on */
 #define WU_ERR_CANCELLED -9   /* the request was cancelled, or its group freed */
 #define WU_ERR_TRUNCATED -10  /* the buffer is too small; nothing was written */
-#define WU_ERR_NOT_FOUND -11  /* there is no such key */
+#define WU_ERR_NOT_FOUND -11  /* there is no such key or name */
 #define WU_ERR_API -12        /* this library is older than the header */
+#define WU_ERR_EXISTS -13     /* the name is taken */
 
 typedef struct wu_ctx wu_ctx;
 typedef struct wu_group wu_group;
@@ -187,6 +188,14 @@ int wu_free(wu_req *req);
 int wu_put(wu_ctx *ctx, const char *key, const char *value);
 int wu_fence(wu_ctx *ctx);
 int wu_get(wu_ctx *ctx, const char *key, char *value, size_t room);
+
+/* Names: text of at most 1,023 bytes with a value of as many, for all jobs of the session (`wireup up`) or, in a single run, for the run; they
+ * are those of MPI_Publish_name and PMIx_Publish. A name is there when wu_publish returns, and ends with its publisher's job. wu_lookup does
+ * not wait for a name. Any rank of the job may withdraw it. WU_ERR_EXISTS: the name is taken; WU_ERR_NOT_FOUND: there is no such name, or
+ * the job to withdraw it has not published it; WU_ERR_SERVER: the job has published too much. Other servers have rules of their own. */
+int wu_publish(wu_ctx *ctx, const char *name, const char *value);
+int wu_lookup(wu_ctx *ctx, const char *name, char *value, size_t room);
+int wu_unpublish(wu_ctx *ctx, const char *name);
 
 /* For measurements: what this process has done as one of WU_ENGINE_PEERS since wu_open, and what it holds now. Messages and bytes are those
  * of groups, before encryption; what makes and proves connections is not counted. */

@@ -18,10 +18,10 @@ import ctypes
 import os
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_ubyte, c_void_p
 
-__all__ = ["Context", "Group", "Error", "PeerLost", "open"]
+__all__ = ["Context", "Group", "Error", "NameTaken", "PeerLost", "open"]
 
 _API = 1
-_OK, _PEER_LOST, _TRUNCATED, _NOT_FOUND = 0, -6, -10, -11
+_OK, _PEER_LOST, _TRUNCATED, _NOT_FOUND, _EXISTS = 0, -6, -10, -11, -13
 _ENGINES = {"auto": 0, "agents": 1, "peers": 2}
 _TRANSPORTS = {"tcp": 1, "udp": 2}
 _OPS = {"sum": 0, "min": 1, "max": 2, "and": 3, "or": 4, "xor": 5}
@@ -33,6 +33,10 @@ class Error(Exception):
     def __init__(self, status, text):
         super().__init__(text)
         self.status = status
+
+
+class NameTaken(Error):
+    """The name is published already."""
 
 
 class PeerLost(Error):
@@ -84,6 +88,9 @@ def _load():
         "wu_put": [handle, c_char_p, c_char_p],
         "wu_fence": [handle],
         "wu_get": [handle, c_char_p, c_char_p, length],
+        "wu_publish": [handle, c_char_p, c_char_p],
+        "wu_lookup": [handle, c_char_p, c_char_p, length],
+        "wu_unpublish": [handle, c_char_p],
     }
     for name, arguments in signatures.items():
         function = getattr(library, name)
@@ -163,14 +170,37 @@ class Context:
 
     def get(self, key):
         """The value of a key; raises ``KeyError`` if there is none."""
-        room = ctypes.create_string_buffer(1025)
+        return self._text("wu_get", key)
+
+    def publish(self, name, value):
+        """Publishes a name with a value, for all jobs of the session; raises ``NameTaken`` if it is published."""
         try:
-            self._call("wu_get", self._handle, key.encode(), room, len(room))
+            self._call("wu_publish", self._handle, name.encode(), value.encode())
+        except Error as error:
+            if error.status == _EXISTS:
+                raise NameTaken(error.status, f"the name is taken: {name}") from None
+            raise
+
+    def lookup(self, name):
+        """The value of a published name; raises ``KeyError`` if there is none."""
+        return self._text("wu_lookup", name)
+
+    def unpublish(self, name):
+        """Withdraws a name that this job has published; raises ``KeyError`` if there is none."""
+        self._find("wu_unpublish", name)
+
+    def _text(self, function, key):
+        room = ctypes.create_string_buffer(1025)
+        self._find(function, key, room, len(room))
+        return room.value.decode()
+
+    def _find(self, function, key, *arguments):
+        try:
+            self._call(function, self._handle, key.encode(), *arguments)
         except Error as error:
             if error.status == _NOT_FOUND:
                 raise KeyError(key) from None
             raise
-        return room.value.decode()
 
 
 class Group:

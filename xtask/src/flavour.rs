@@ -39,7 +39,7 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 11] = [
+const MPI: [&str; 12] = [
     "sessions",
     "hello",
     "initfin",
@@ -51,6 +51,7 @@ const MPI: [&str; 11] = [
     "onesided",
     "locality",
     "firstuse",
+    "names",
 ];
 const PMIX: [&str; 10] =
     ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask"];
@@ -118,6 +119,7 @@ impl Flavour {
                 "bootstrap",
                 "lost",
                 "instant",
+                "names",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere", "ranks"],
@@ -185,9 +187,8 @@ impl Flavour {
                 cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lpmi", "-lpmi2", "-lwireup"]);
             }
             Self::Adapter => {
-                let ucc = [layout::root().join("adapters/ucc"), layout::sources().join("adapters/ucc-declared")];
-                ucc.iter().for_each(|folder| drop(cc.arg("-I").arg(folder)));
-                cc.arg("-I").arg(layout::root().join("include"));
+                cc.arg("-I").arg(layout::root().join("include")).arg("-I").arg(layout::root().join("adapters/ucc"));
+                cc.arg("-I").arg(layout::sources().join("adapters/ucc-declared"));
                 cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lwireup", "-ldl"]);
             }
             // Both wheels share MPICH's binary interface; only one has headers.

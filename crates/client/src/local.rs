@@ -1,4 +1,4 @@
-//! The kvs of a process that no launcher started: what it puts it may get.
+//! The kvs of a process that no launcher started, and the names that it publishes: what it puts it may get.
 
 use alloc::vec::Vec;
 
@@ -6,11 +6,21 @@ use alloc::vec::Vec;
 pub struct Local {
     /// In the order of their first put.
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    names: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What to do with a name.
+#[derive(Clone, Copy)]
+pub enum Wish<'a> {
+    /// With this port.
+    Publish(&'a [u8]),
+    LookUp,
+    Unpublish,
 }
 
 impl Local {
     pub const fn new() -> Self {
-        Local { pairs: Vec::new() }
+        Local { pairs: Vec::new(), names: Vec::new() }
     }
 
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
@@ -22,6 +32,20 @@ impl Local {
 
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.pairs.iter().find(|pair| pair.0 == key).map(|pair| &pair.1[..])
+    }
+
+    /// Returns the name's port; `None`: it is taken, or there is no such name.
+    pub fn name(&mut self, name: &[u8], wish: Wish<'_>) -> Option<Vec<u8>> {
+        let at = self.names.iter().position(|pair| pair.0 == name);
+        match (wish, at) {
+            (Wish::Publish(_), Some(_)) => None,
+            (Wish::Publish(port), None) => {
+                self.names.push((name.to_vec(), port.to_vec()));
+                Some(Vec::new())
+            }
+            (Wish::LookUp, at) => at.map(|at| self.names[at].1.clone()),
+            (Wish::Unpublish, at) => at.map(|at| self.names.swap_remove(at).1),
+        }
     }
 
     /// The pair of that number.
@@ -42,5 +66,17 @@ mod tests {
         local.put(b"a", b"3");
         assert_eq!((local.get(b"a"), local.get(b"c")), (Some(&b"3"[..]), None));
         assert_eq!((local.at(1), local.at(2)), (Some((&b"b"[..], &b"2"[..])), None));
+    }
+
+    #[test]
+    fn a_name_is_published_once() {
+        let mut local = Local::new();
+        let mut publish = |name: &[u8], port: &[u8]| local.name(name, Wish::Publish(port)).is_some();
+        assert!(publish(b"a", b"1") && publish(b"b", b"2") && !publish(b"a", b"3"));
+        let port = |local: &mut Local, name: &[u8]| local.name(name, Wish::LookUp);
+        assert_eq!((port(&mut local, b"a"), port(&mut local, b"c")), (Some(b"1".to_vec()), None));
+        assert!(local.name(b"a", Wish::Unpublish).is_some() && local.name(b"a", Wish::Unpublish).is_none());
+        assert_eq!((port(&mut local, b"a"), port(&mut local, b"b")), (None, Some(b"2".to_vec())));
+        assert_eq!(local.get(b"b"), None);
     }
 }

@@ -2,17 +2,38 @@
 // SAFETY of every function here: C callers follow the rules of `pmi2.h` for pointers; null pointers are checked.
 
 use crate::state::{given, required, with_job};
-use alloc::vec::Vec;
 use core::ffi::{c_char, c_int, c_void};
+use core::ptr::null_mut;
 use wireup_capi::codes::{Code, returned};
+use wireup_capi::job::Wish;
 use wireup_capi::text;
-use wireup_client::escape::{double, halve};
-use wireup_wire::pmi::Request;
 
-fn sendable(text: &[u8]) -> Vec<u8> {
-    let mut sendable = Vec::new();
-    double(text, &mut sendable);
-    sendable
+#[derive(Clone, Copy)]
+enum Call {
+    Publish,
+    LookUp,
+    Unpublish,
+}
+
+/// All three calls, in one function because that is smaller.
+///
+/// # Safety
+/// See the top of the file.
+unsafe fn ask(call: Call, service_name: *const c_char, port: *mut c_char, room: c_int) -> c_int {
+    returned(with_job(|job| {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let name = required(service_name)?;
+            let wish = match call {
+                Call::Publish => Wish::Publish(required(port)?),
+                Call::LookUp => given(port).map(|_| Wish::LookUp)?,
+                Call::Unpublish => Wish::Unpublish,
+            };
+            let found = job.name(name, wish)?;
+            let is_written = !matches!(call, Call::LookUp) || text::write(&found, port, room);
+            if is_written { Ok(()) } else { Err(Code::INVALID_LENGTH) }
+        }
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -21,11 +42,8 @@ pub unsafe extern "C" fn PMI2_Nameserv_publish(
     _info: *const c_void,
     port: *const c_char,
 ) -> c_int {
-    returned(with_job(|job| {
-        // SAFETY: see the top of the file.
-        let (name, port) = unsafe { (sendable(required(service_name)?), sendable(required(port)?)) };
-        Ok(job.server()?.tell(&Request::PublishName { name: &name, port: &port })?)
-    }))
+    // SAFETY: see the top of the file.
+    unsafe { ask(Call::Publish, service_name, port.cast_mut(), 0) }
 }
 
 #[unsafe(no_mangle)]
@@ -35,28 +53,12 @@ pub unsafe extern "C" fn PMI2_Nameserv_lookup(
     port: *mut c_char,
     port_len: c_int,
 ) -> c_int {
-    returned(with_job(|job| {
-        // SAFETY: see the top of the file.
-        let name = unsafe { sendable(required(service_name)?) };
-        given(port)?;
-        let (mut found, mut plain) = (None, Vec::new());
-        job.server()?.call(&Request::LookupName { name: &name }, &mut |fields| {
-            found = fields.get("value").or(fields.get("port")).map(|port| halve(port, &mut plain).to_vec());
-        })?;
-        // SAFETY: see the top of the file.
-        match found {
-            None => Err(Code::OTHER),
-            Some(found) if unsafe { text::write(&found, port, port_len) } => Ok(()),
-            Some(_) => Err(Code::INVALID_LENGTH),
-        }
-    }))
+    // SAFETY: see the top of the file.
+    unsafe { ask(Call::LookUp, service_name, port, port_len) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PMI2_Nameserv_unpublish(service_name: *const c_char, _info: *const c_void) -> c_int {
-    returned(with_job(|job| {
-        // SAFETY: see the top of the file.
-        let name = unsafe { sendable(required(service_name)?) };
-        Ok(job.server()?.tell(&Request::UnpublishName { name: &name })?)
-    }))
+    // SAFETY: see the top of the file.
+    unsafe { ask(Call::Unpublish, service_name, null_mut(), 0) }
 }

@@ -1,6 +1,6 @@
 //! `libwireup.so.0`: the bootstrap library for C programs.
 //!
-//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs` `counts`): each function checks its pointers,
+//! One file for each part of `wireup.h` (`open` `groups` `collectives` `messages` `requests` `pairs` `names` `counts`): each function checks its pointers,
 //! makes slices and calls `wireup-bootstrap`. `handles` are what C programs hold.
 #![no_std]
 extern crate alloc;
@@ -13,6 +13,7 @@ mod counts;
 mod groups;
 mod handles;
 mod messages;
+mod names;
 mod open;
 mod pairs;
 mod requests;

@@ -15,6 +15,11 @@ pub unsafe fn required<'a>(of: *const c_char) -> Result<&'a [u8]> {
     unsafe { text::bytes(of) }.filter(|text| !text.is_empty()).ok_or(Status::ARG)
 }
 
+/// The room for a text.
+pub fn room_at(to: *const c_char, room: usize) -> Result<c_int> {
+    c_int::try_from(room).ok().filter(|room| !to.is_null() && *room > 0).ok_or(Status::ARG)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_put(ctx: *mut Ctx, key: *const c_char, value: *const c_char) -> c_int {
     // SAFETY: see the top of the file.
@@ -38,10 +43,7 @@ pub unsafe extern "C" fn wu_get(ctx: *mut Ctx, key: *const c_char, value: *mut c
     returned(unsafe {
         handle(ctx).and_then(|ctx| {
             let key = required(key)?;
-            let room = c_int::try_from(room).map_err(|_| Status::ARG)?;
-            if value.is_null() || room == 0 {
-                return Err(Status::ARG);
-            }
+            let room = room_at(value, room)?;
             let mut is_whole = true;
             let take = &mut |found: &[u8]| is_whole = text::write(found, value, room);
             let found = ctx.with(|context| match context.job().get(&[], -1, key, take) {

@@ -21,6 +21,7 @@ impl Status {
     pub const TRUNCATED: Status = Status(-10);
     pub const NOT_FOUND: Status = Status(-11);
     pub const API: Status = Status(-12);
+    pub const EXISTS: Status = Status(-13);
 }
 
 pub type Result<T = ()> = core::result::Result<T, Status>;

@@ -172,9 +172,10 @@ unsafe fn reclaimed<T>(first: *mut T, count: usize) -> Vec<T> {
 }
 
 /// A string for C; a NUL in the text ends it.
-pub fn c_text(text: &str) -> CString {
-    let end = text.bytes().position(|byte| byte == 0).unwrap_or(text.len());
-    CString::new(&text.as_bytes()[..end]).unwrap_or_default()
+pub fn c_text(text: impl AsRef<[u8]>) -> CString {
+    let text = text.as_ref();
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    CString::new(&text[..end]).unwrap_or_default()
 }
 
 /// The library's name of a process.

@@ -19,11 +19,11 @@ use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants
 use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
 use crate::session::inputs::heartbeat::Side;
-use crate::session::inputs::{agreement, early, heartbeat, launchers, membership, starter};
+use crate::session::inputs::{agreement, early, heartbeat, launchers, membership, names, starter};
 pub use crate::session::{AgentConfig, Holds};
 use crate::session::{
-    Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership, Policy,
-    Starter, View, on_control, placement,
+    Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership, Names,
+    Policy, Starter, View, on_control, placement,
 };
 use crate::time::Instant;
 use bytes::Bytes;
@@ -54,6 +54,7 @@ pub struct Agent {
     agreement: Agreement,
     heartbeat: Heartbeat,
     clock: Clock,
+    names: Names,
     leaving: Leaving,
     jobs: Jobs,
     /// The effects of the current input that remain to be carried out; the last one is next.
@@ -98,6 +99,7 @@ impl Agent {
             agreement: Agreement::default(),
             heartbeat: Heartbeat::default(),
             clock: Clock::of(&session.remote_shell),
+            names: Names::default(),
             leaving: Leaving::default(),
             jobs: Jobs::default(),
             session,
@@ -156,6 +158,7 @@ impl Agent {
             .chain(self.membership.deadline())
             .chain(self.launchers.deadline())
             .chain(self.heartbeat.deadline())
+            .chain(self.names.deadline())
             .chain(self.leaving.deadline())
             .min()
     }
@@ -183,7 +186,7 @@ impl Agent {
             early_frames: self.early.len(),
             direct_jobs: self.links.direct.jobs().len(),
             direct_bytes: self.links.direct.held_bytes(),
-            session: self.membership.size() + self.launchers.size(),
+            session: self.membership.size() + self.launchers.size() + self.names.size(),
         }
     }
 
@@ -285,6 +288,7 @@ impl Agent {
                 fx.push(Effect::Membership(membership::Input::Tick));
                 fx.push(Effect::Launchers(launchers::Input::Tick));
                 fx.push(Effect::Heartbeat(heartbeat::Input::Tick));
+                fx.push(Effect::Names(names::Input::Tick));
                 fx.push(Effect::TickJobs);
                 fx.push(Effect::LeaveIfLate);
             }
@@ -355,6 +359,7 @@ impl Agent {
             Effect::Early(input) => self.early.handle(&view, input, fx),
             Effect::Agreement(input) => self.agreement.handle(&view, input, fx),
             Effect::Heartbeat(input) => self.heartbeat.handle(&view, input, fx),
+            Effect::Names(input) => self.names.handle(&view, input, fx),
             Effect::AskClock { only_profiled } => {
                 if !only_profiled || self.jobs.all().any(Job::is_profiled) {
                     self.clock.ask_parent(&view, fx);
@@ -518,7 +523,9 @@ impl Agent {
                 | Kind::GroupUp
                 | Kind::GroupDown
                 | Kind::PmixUp
-                | Kind::PmixDown,
+                | Kind::PmixDown
+                | Kind::NamesUp
+                | Kind::NamesDown,
                 _,
             ) => self.jobs.on_frame(neighbour, frame, fx),
         }
@@ -613,6 +620,7 @@ impl Agent {
         match act {
             Act::ToLauncher(frame) | Act::NoteUp(frame) => self.send_up(frame),
             Act::ToAgent(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
+            Act::Names(message) => fx.push(Effect::Names(names::Input::Said { job: id, message })),
             Act::Prepare(agents) => self.links.prepare_peers(routes, agents, id, &mut self.out),
             Act::DropChild(agent) => {
                 if self.links.cut_child(agent, &mut self.out) {
@@ -629,6 +637,7 @@ impl Agent {
         if job.up() != Up::Nowhere {
             self.early.leave_behind(id, job.take_remains());
         }
+        fx.push(Effect::Names(names::Input::JobOver(id)));
         fx.push(Effect::ForgetDirect(vec![id]));
         let traces = job.leaves_traces().then(|| job.agents());
         fx.push(Effect::Launchers(launchers::Input::JobOver { job: id, traces }));

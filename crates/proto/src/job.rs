@@ -16,6 +16,7 @@ mod failure;
 pub mod groups;
 mod interface;
 mod lifecycle;
+mod names;
 mod profile;
 pub mod ranks;
 mod stalls;
@@ -39,6 +40,7 @@ use failure::Ends;
 use groups::{Arrived as Barrier, Barriers};
 pub use interface::{Act, Acts, JobInput, Turn};
 use lifecycle::{Lifecycle, Wait};
+use names::Names;
 pub use profile::Born;
 use profile::Profile;
 use ranks::{Process, ProcessState, Ranks};
@@ -52,6 +54,7 @@ use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
+use wireup_wire::names::{Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent, Secret};
 
 pub struct Job {
@@ -67,6 +70,7 @@ pub struct Job {
     collectives: Collectives,
     barriers: Barriers,
     pmix: Option<Box<Pmix>>,
+    names: Names,
     profile: Option<Box<Profile>>,
     /// Lists that are empty between inputs, kept so that the next input allocates nothing.
     room: [Effects; 2],
@@ -101,6 +105,7 @@ impl Job {
             stalls: Stalls::default(),
             pmi: PmiServer::new(&facts),
             pmix: Pmix::new(&facts, &config),
+            names: Names::default(),
             collectives: Collectives::new(config),
             barriers: Barriers::new(facts.below.len()),
             profile: Profile::new(&facts, born, now),
@@ -159,6 +164,7 @@ impl Job {
             JobInput::Between { from, message } => {
                 self.pmix(now, out, |pmix, view, out| pmix.on_between(view, from, message, out));
             }
+            JobInput::Named { agent, down } => self.with_view(now, |view| names::answer(view, agent, down, out)),
             JobInput::FailHere(cause) => out.fail_here(cause),
             JobInput::FailBy(cause) => out.push(Effect::FailBy(cause)),
             JobInput::LauncherGone => {
@@ -250,6 +256,7 @@ impl Job {
             }
             Effect::RankGone(local) => {
                 self.pmi.on_gone(local);
+                self.names.on_gone(&self.facts, self.ranks[local.index()].rank, out);
                 self.pmix(now, out, |pmix, view, out| pmix.on_rank_gone(view, local, out));
                 self.stdio.on_rank_gone(&self.facts, local, out);
             }
@@ -275,6 +282,11 @@ impl Job {
                 let pairs = self.pmi.pending_since(self.barriers.mark(&group.members));
                 self.barriers.enter(now, facts, local, group, pairs, out);
             }
+            Effect::AskName { from, asker, ask } => self.names.ask(facts, from, asker, ask, out),
+            Effect::Named(Down { asker, answer }) => match asker {
+                Asker::Rank(local) => self.pmi.on_named(local, answer, out),
+                Asker::Server(id) => self.pmix(now, out, |pmix, view, out| pmix.on_named(view, id, answer, out)),
+            },
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
             Effect::Finished(finished) => self.on_finished(*finished, out),
             Effect::GroupOver { group, waiting, pairs } => {
@@ -303,6 +315,10 @@ impl Job {
     /// The view given to a part.
     fn view<'a>(facts: &'a Facts, ranks: &'a Ranks, children: &'a Children, ends: &Ends, now: Instant) -> View<'a> {
         View { now, facts, ranks, children, is_ending: ends.is_ending() }
+    }
+
+    fn with_view(&self, now: Instant, tell: impl FnOnce(&View<'_>)) {
+        tell(&Job::view(&self.facts, &self.ranks, &self.children, &self.ends, now));
     }
 
     /// Tells the PMIx part something, if the job offers PMIx.
@@ -412,6 +428,8 @@ impl Job {
             (Some(_), Kind::PmixUp) | (None, Kind::PmixDown) => {
                 self.pmix(now, out, |pmix, view, out| pmix.on_frame(view, from, &frame, out));
             }
+            (Some(_), Kind::NamesUp) => names::on_request(&self.facts, frame, out),
+            (None, Kind::NamesDown) => self.with_view(now, |view| names::on_answer(view, frame, out)),
             (Some(_), Kind::Trace) => out.push(Effect::Up(profile::frame(&self.facts, frame.payload))),
             // No correct agent sends frames in the wrong direction: ignore them.
             (
@@ -431,7 +449,9 @@ impl Job {
                 | Kind::GroupDown
                 | Kind::Modex
                 | Kind::PmixUp
-                | Kind::PmixDown,
+                | Kind::PmixDown
+                | Kind::NamesUp
+                | Kind::NamesDown,
             ) => {}
         }
     }

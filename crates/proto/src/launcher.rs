@@ -170,6 +170,8 @@ impl Launcher {
             | Kind::Modex
             | Kind::PmixUp
             | Kind::PmixDown
+            | Kind::NamesUp
+            | Kind::NamesDown
             | Kind::Routed
             | Kind::Pair => {}
         }

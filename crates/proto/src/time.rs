@@ -7,6 +7,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Instant(pub u64);
 
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Instant {
+    /// When a client's timeout expires; `None` if it has not set one.
+    pub fn until(self, timeout_s: Option<u32>) -> Option<Instant> {
+        timeout_s.filter(|seconds| *seconds > 0).map(|seconds| self + u64::from(seconds) * SECOND_NS)
+    }
+}
+
 impl Add<u64> for Instant {
     type Output = Instant;
 
@@ -20,5 +29,16 @@ impl Sub for Instant {
 
     fn sub(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_of_zero_is_none() {
+        assert_eq!(Instant(5).until(Some(0)), None);
+        assert_eq!(Instant(5).until(Some(2)), Some(Instant(2_000_000_005)));
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!          possible  in use  free
-//! kinds    256       17      0, 15 to 31, 35 to 255
+//! kinds    256       18      0, 17 to 31, 34 to 255
 //! classes  256       4       4 to 255
 //! ```
 //!
@@ -96,6 +96,10 @@ byte_enum! {
         PmixUp = 13,
         /// Down, to agent `arg` or to all (`u32::MAX`): `postcard` of [`crate::modex::Down`].
         PmixDown = 14,
+        /// Up, to the root: `postcard` of [`crate::names::Up`].
+        NamesUp = 15,
+        /// Down, to agent `arg`: `postcard` of [`crate::names::Down`].
+        NamesDown = 16,
         /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
         Routed = 32,
         /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in this direction; 1: all
@@ -135,6 +139,8 @@ impl Kind {
             | Kind::Modex
             | Kind::PmixUp
             | Kind::PmixDown
+            | Kind::NamesUp
+            | Kind::NamesDown
             | Kind::Routed
             | Kind::Pair => Class::Exchange,
         }

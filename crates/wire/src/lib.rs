@@ -2,7 +2,7 @@
 //!
 //! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `peer` and `job` are the
 //! messages between agents, `session` and `attach` those between launchers and standing sessions; `pmi` is the protocol between ranks and
-//! their agent; `blob`, `values` and `block` are the data of an exchange, and `rope` avoids copying it; `shared` is what ranks read in
+//! their agent, `names` what they publish; `blob`, `values` and `block` are the data of an exchange, and `rope` avoids copying it; `shared` is what ranks read in
 //! memory provided by their agent. Every bound on what another process may send is in `limits`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ pub mod ids;
 pub mod job;
 pub mod limits;
 pub mod modex;
+pub mod names;
 pub mod packed;
 pub mod peer;
 pub mod pmi;

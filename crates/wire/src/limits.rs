@@ -68,8 +68,12 @@ pub const UNACKNOWLEDGED_BYTES_MAX: usize = 256 << 10;
 
 /// Requests that one PMIx server process may have outstanding: a few for each rank of a large node.
 pub const PMIX_ASKS_MAX: usize = 64 << 10;
-/// Data that the ranks of a job may publish by PMIx, keys and values together (bytes): enough for ports and names, not for datasets.
-pub const PMIX_PUBLISHED_BYTES_MAX: usize = 16 << 20;
+/// Names that the ranks of a job have published or wait for, with their values (bytes): enough for ports, not for datasets.
+pub const NAMES_OF_JOB_BYTES_MAX: usize = 16 << 20;
+/// The same for all jobs of a session: the root stores them.
+pub const NAMES_BYTES_MAX: usize = 64 << 20;
+/// PMI: longest name of a service, and longest port. Every caller of `PMI_Lookup_name` has room for 1,024 bytes with the final zero.
+pub const NAME_LEN_MAX: usize = 1023;
 /// Longest piece of PMIx data of one rank, one group member or one event (bytes); several fit into a frame.
 pub const PMIX_BLOB_BYTES_MAX: usize = 64 << 20;
 /// Answers are bundled into one frame between two agents up to this many bytes; a longer answer is sent alone. Chosen: below this size a

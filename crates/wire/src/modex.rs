@@ -39,8 +39,6 @@ pub struct Blob {
 pub enum Up {
     /// A request that the root serves; answered with the same number.
     Ask { node: NodeId, id: u64, ask: Ask },
-    /// A rank that has published keys has ended.
-    Left { rank: Rank },
     /// A rank here is registered for events about others.
     Watch,
     /// A rank raises an event, or has ended.

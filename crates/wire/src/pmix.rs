@@ -26,6 +26,7 @@
 use crate::block;
 use crate::ids::{NodeId, Rank};
 use crate::job::Block;
+use crate::names;
 use crate::peer::{PeerError, decode_front, encode};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -77,8 +78,6 @@ pub enum Status {
     /// A rank that it needs has ended.
     RankGone,
     BadParam,
-    /// Publish: the key already exists.
-    Exists,
     /// The library's own code, passed through.
     Library(i32),
 }
@@ -188,57 +187,19 @@ pub enum FromServer {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
     /// All local members have entered. `data` is what they have committed, if the fence collects it.
-    Fence {
-        set: Set,
-        collect: bool,
-        data: Bytes,
-        timeout_s: Option<u32>,
-    },
+    Fence { set: Set, collect: bool, data: Bytes, timeout_s: Option<u32> },
     /// All local members have entered the construction of a group: a fence with a name.
-    Group {
-        name: String,
-        set: Set,
-        wants_context: bool,
-        data: Bytes,
-        timeout_s: Option<u32>,
-    },
+    Group { name: String, set: Set, wants_context: bool, data: Bytes, timeout_s: Option<u32> },
     /// What `rank`, on another node, has committed.
-    Modex {
-        rank: Rank,
-        timeout_s: Option<u32>,
-    },
-    Publish {
-        from: Rank,
-        items: Vec<Item>,
-        range: Range,
-        keep: Keep,
-    },
-    /// `wait`: answer only when this many of the keys exist (0: at once).
-    Lookup {
-        from: Rank,
-        keys: Vec<String>,
-        range: Range,
-        wait: u32,
-        timeout_s: Option<u32>,
-    },
-    /// No keys: all keys that `from` has published.
-    Unpublish {
-        from: Rank,
-        keys: Vec<String>,
-        range: Range,
-    },
+    Modex { rank: Rank, timeout_s: Option<u32> },
+    /// About published names.
+    Names { from: Rank, ask: names::Ask },
     /// Every rank of the job, or of this node only: its node, pid and state.
-    ProcTable {
-        here: bool,
-    },
+    ProcTable { here: bool },
     /// The job's name and its number of ranks.
     Namespaces,
     /// End the job, or send a signal to these ranks.
-    Control {
-        from: Rank,
-        set: Set,
-        action: Action,
-    },
+    Control { from: Rank, set: Set, action: Action },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -248,37 +209,9 @@ pub enum Action {
     Signal(i32),
 }
 
-/// Which ranks may look up a published key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Range {
-    /// The ranks of the publisher's node.
-    Local,
-    Namespace,
-    Session,
-}
-
-/// Lifetime of a published key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Keep {
-    /// Until it is unpublished.
-    Always,
-    /// Until its publisher ends, or the job.
-    Rank,
-    Job,
-    /// Until it is looked up for the first time.
-    FirstRead,
-}
-
-/// A published pair. `value` is packed by the library.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Item {
-    pub key: String,
-    pub value: Bytes,
-}
-
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// To `Publish`, `Unpublish`, `Control`, and to any request that failed.
+    /// To `Control`, and to any request that failed.
     Status(Status),
     /// To `Fence`: the nodes' data as blocks, after the struct; empty if no node has data.
     Fenced {
@@ -293,10 +226,7 @@ pub enum Answer {
     Modex {
         blob: Bytes,
     },
-    /// Each with its publisher.
-    Found {
-        items: Vec<(Rank, Item)>,
-    },
+    Names(names::Answer),
     ProcTable {
         procs: Vec<Proc>,
     },

@@ -253,6 +253,39 @@ static void wrong(wu_group *world) {
     IS(strlen(wu_error(ctx)) > 5, 1);
 }
 
+/* Each rank publishes a name, and its neighbour looks it up. Slurm's server replaces a name, and withdraws any. */
+static void names(wu_ctx *ctx, wu_group *world)
+{
+    wu_group_info_t its = info_of(world);
+    int is_slurm = getenv("SLURM_STEP_ID") && !getenv("WIREUP_RANK");
+    char name[20], value[40], wanted[40], *long_name = calloc(1, 1025);
+
+    sprintf(name, "name %u", its.rank);
+    sprintf(value, "port of %u", its.rank);
+    IS(wu_publish(ctx, name, value), WU_OK);
+    if (!is_slurm)
+        IS(wu_publish(ctx, name, "another"), WU_ERR_EXISTS);
+    IS(wu_barrier(world, NULL), WU_OK);
+    sprintf(name, "name %u", (its.rank + 1) % its.size);
+    sprintf(wanted, "port of %u", (its.rank + 1) % its.size);
+    IS(wu_lookup(ctx, name, value, sizeof value), WU_OK);
+    SAME(value, wanted);
+    IS(wu_lookup(ctx, name, value, 3), WU_ERR_TRUNCATED);
+    IS(wu_lookup(ctx, "nobody", value, sizeof value), WU_ERR_NOT_FOUND);
+    if (!is_slurm)
+        IS(wu_unpublish(ctx, "nobody"), WU_ERR_NOT_FOUND);
+    IS(wu_barrier(world, NULL), WU_OK);
+    sprintf(name, "name %u", its.rank);
+    IS(wu_unpublish(ctx, name), WU_OK);
+    IS(wu_lookup(ctx, name, value, sizeof value), WU_ERR_NOT_FOUND);
+    IS(wu_publish(ctx, "", "value"), WU_ERR_ARG);
+    IS(wu_publish(ctx, memset(long_name, 'x', 1024), "value"), WU_ERR_ARG);
+    IS(wu_lookup(ctx, NULL, value, sizeof value), WU_ERR_ARG);
+    IS(wu_lookup(ctx, name, NULL, 8), WU_ERR_ARG);
+    IS(wu_unpublish(NULL, name), WU_ERR_ARG);
+    free(long_name);
+}
+
 int main(int argc, char **argv) {
     const char *engine = argc > 1 ? argv[1] : "auto";
     wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE};
@@ -354,6 +387,7 @@ int main(int argc, char **argv) {
     SAME(value, wanted);
     IS(wu_get(ctx, key, value, 3), WU_ERR_TRUNCATED);
     IS(wu_get(ctx, "nobody", value, sizeof value), WU_ERR_NOT_FOUND);
+    names(ctx, world);
 
     /* The descriptor tells when a message has arrived. */
     wu_req *receive;

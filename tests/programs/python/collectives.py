@@ -41,7 +41,15 @@ with wireup.open("auto", "udp") if engine == "udp" else wireup.open(engine) as j
     job.put(f"key{world.rank}", "value")
     job.fence()
     assert job.get(f"key{world.size - 1}") == "value"
-    for wrong in (lambda: job.get("nobody"), lambda: world.allreduce([1], "add"), lambda: world.send(world.size, b"")):
+    job.publish(f"name of {world.rank}", f"value {world.rank}")
+    job.fence()
+    assert job.lookup(f"name of {world.size - 1}") == f"value {world.size - 1}"
+    job.fence()
+    job.unpublish(f"name of {world.rank}")
+    if world.rank == 0:
+        job.publish("taken", "by 0")
+    world.barrier()
+    for wrong in (lambda: job.publish("taken", "again"), lambda: job.lookup("nobody"), lambda: job.unpublish("nobody"), lambda: job.get("nobody"), lambda: world.allreduce([1], "add"), lambda: world.send(world.size, b"")):
         try:
             wrong()
         except (KeyError, ValueError, wireup.Error) as error:

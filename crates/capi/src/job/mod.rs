@@ -1,14 +1,16 @@
 //! A process's place in its job and its conversation with any PMI-2 server, for blocking callers in Rust.
 //!
-//! `endpoints` is where all ranks listen, if the server knows; `exchange` drives fences and allgathers, `kvs` does puts and gets, `ring` the exchange with both neighbours.
+//! `endpoints` is where all ranks listen, if the server knows; `exchange` drives fences and allgathers, `kvs` does puts and gets, `names` publishes, `ring` the exchange with both neighbours.
 
 mod endpoints;
 mod exchange;
 mod kvs;
+mod names;
 mod ring;
 
 pub use endpoints::Endpoints;
 pub use exchange::{Gathered, MAX_LEN};
+pub use names::{NAME_LEN_MAX, Wish};
 pub use ring::Ring;
 
 use crate::codes::Result;
@@ -94,10 +96,10 @@ impl Job {
     }
 }
 
-/// The value in an answer, as it was put.
+/// The value or port in an answer, as it was put; empty if there is none.
 pub fn value(fields: &ReplyFields<'_>) -> Vec<u8> {
     let mut plain = Vec::new();
-    halve(fields.get("value").unwrap_or_default(), &mut plain).to_vec()
+    halve(fields.get("value").or(fields.get("port")).unwrap_or_default(), &mut plain).to_vec()
 }
 
 /// Whether the server refused the request, which is how a server without an extension answers it.

@@ -19,6 +19,7 @@ mod libwireup;
 mod link_bench;
 mod links;
 mod mpi;
+mod names;
 mod placement;
 mod pmi;
 mod pmix;

@@ -3,15 +3,16 @@
 use super::state::{Callback, Server, Waiting};
 use crate::infos::{Infos, c_array, c_text, proc_name};
 use crate::packing::{unpack_infos, unpack_value};
-use crate::sys::constants::{key, range, rank, status};
-use crate::sys::types::{LookupCallback, ModexCallback, PmixInfo, PmixPdata, Status as Code};
+use crate::sys::constants::{key, kind, range, rank, status};
+use crate::sys::types::{LookupCallback, ModexCallback, PmixData, PmixInfo, PmixPdata, PmixValue, Status as Code};
 use bytes::Bytes;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use wireup_wire::block;
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-use wireup_wire::pmix::{Answer, Event, Item, Set, Status, ToServer};
+use wireup_wire::names::{self, Found, Refusal, Value};
+use wireup_wire::pmix::{Answer, Event, Set, Status, ToServer};
 
 /// The blocks of a fence's nodes, concatenated: the library's format allows that.
 fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
@@ -50,6 +51,7 @@ impl Server {
     fn finish(&'static self, waiting: Waiting, answer: Answer) {
         let code = match &answer {
             Answer::Status(status) => to_library(*status),
+            Answer::Names(names::Answer::Refused(refusal)) => refused(*refusal),
             _ => status::SUCCESS,
         };
         match (waiting, answer) {
@@ -57,7 +59,7 @@ impl Server {
             (Waiting::Control(callback), _) => callback.infos(code, Infos::new()),
             (Waiting::Modex(callback), Answer::Modex { blob }) => callback.blob(code, blob),
             (Waiting::Modex(callback), _) => callback.blob(failed(code), Bytes::new()),
-            (Waiting::Lookup(callback), Answer::Found { items }) => self.found(callback, items),
+            (Waiting::Lookup(callback), Answer::Names(names::Answer::Found(found))) => self.found(callback, found),
             (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),
             (Waiting::Group { callback, ranks, wants_context }, Answer::Grouped { context, data }) => {
                 callback.infos(code, self.group_infos(ranks, wants_context.then_some(context), &data));
@@ -67,19 +69,29 @@ impl Server {
         }
     }
 
-    fn found(&self, callback: Callback<LookupCallback>, items: Vec<(Rank, Item)>) {
+    fn found(&self, callback: Callback<LookupCallback>, found: Vec<Found>) {
         let functions = &self.library.functions;
         let mut pairs = Vec::new();
         // They own what the pairs point to, until the callback has returned.
-        let mut values = Vec::new();
-        for (from, item) in items {
-            let Some(unpacked) = unpack_value(functions, &item.value) else { continue };
-            pairs.push(PmixPdata {
-                proc: self.name_of(from),
-                key: c_array(&c_text(&item.key)),
-                value: unpacked.values[0],
-            });
-            values.push(unpacked);
+        let (mut texts, mut values) = (Vec::new(), Vec::new());
+        for Found { nspace, rank, item } in found {
+            let value = match item.value {
+                Value::Text(text) => {
+                    let text = c_text(&text);
+                    let data = PmixData { string: text.as_ptr().cast_mut() };
+                    texts.push(text);
+                    PmixValue { kind: kind::STRING, data }
+                }
+                Value::Packed(packed) => {
+                    // A job of the same session may use another library.
+                    let Some(unpacked) = unpack_value(functions, &packed) else { continue };
+                    let value = unpacked.values[0];
+                    values.push(unpacked);
+                    value
+                }
+            };
+            let proc = proc_name(&nspace, rank.0);
+            pairs.push(PmixPdata { proc, key: c_array(&c_text(&item.name)), value });
         }
         let code = if pairs.is_empty() { status::NOT_FOUND } else { status::SUCCESS };
         callback.pairs(code, pairs);
@@ -201,8 +213,16 @@ fn to_library(status: Status) -> Code {
         Status::Timeout => status::TIMEOUT,
         Status::RankGone => status::LOST_CONNECTION,
         Status::BadParam => status::BAD_PARAM,
-        Status::Exists => status::DUPLICATE_KEY,
         Status::Library(code) => code,
+    }
+}
+
+fn refused(refusal: Refusal) -> Code {
+    match refusal {
+        Refusal::Taken => status::DUPLICATE_KEY,
+        Refusal::NotFound => status::NOT_FOUND,
+        Refusal::TimedOut => status::TIMEOUT,
+        Refusal::Full => status::OUT_OF_RESOURCE,
     }
 }
 

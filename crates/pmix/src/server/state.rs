@@ -8,12 +8,14 @@ use crate::outbox::{DATA_LEN_MAX, Outbox};
 use crate::read::text_in;
 use crate::sys::constants::{rank, status};
 use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, Status};
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
 /// The only server of this process. It is set before the library can call us.
@@ -189,8 +191,12 @@ impl Server {
 fn data_len(ask: &Ask) -> usize {
     match ask {
         Ask::Fence { data, .. } | Ask::Group { data, .. } => data.len(),
-        Ask::Publish { items, .. } => items.iter().map(|item| item.key.len() + item.value.len()).sum(),
-        Ask::Lookup { keys, .. } | Ask::Unpublish { keys, .. } => keys.iter().map(String::len).sum(),
+        Ask::Names { ask: names::Ask::Publish { items, .. }, .. } => {
+            items.iter().map(|item| item.name.len() + item.value.len()).sum()
+        }
+        Ask::Names { ask: names::Ask::LookUp { names, .. } | names::Ask::Withdraw { names, .. }, .. } => {
+            names.iter().map(Bytes::len).sum()
+        }
         Ask::Modex { .. } | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
     }
 }

@@ -82,10 +82,8 @@ pub mod range {
 
 pub mod persist {
     numbers! { TABLE: u8 {
-        INDEFINITE = 0, "PMIX_PERSIST_INDEF";
         FIRST_READ = 1, "PMIX_PERSIST_FIRST_READ";
         PROC = 2, "PMIX_PERSIST_PROC";
-        APP = 3, "PMIX_PERSIST_APP";
     }}
 }
 

@@ -19,9 +19,8 @@ mod times;
 use agent::{Agent, begin, client, headers};
 use bytes::Bytes;
 use wireup_wire::ids::{NodeId, Rank};
-use wireup_wire::pmix::{
-    Action, Answer, Ask, Event, FromServer, Item, Keep, Proc, ProcState, Range, Set, Status, ToServer,
-};
+use wireup_wire::names::{self, Item, Keep, Range};
+use wireup_wire::pmix::{Action, Answer, Ask, Event, FromServer, Proc, ProcState, Set, Status, ToServer};
 
 /// Not a test: the server process started by the tests, which run this same program.
 #[test]
@@ -144,21 +143,26 @@ fn names_are_published_and_looked_up_through_the_agent() {
     let mut unpublished = Vec::new();
     while unpublished.is_empty() {
         match agent.next_but_comings() {
-            FromServer::Ask { id, ask: Ask::Publish { from, items, range, keep } } => {
-                assert_eq!((from, range, keep), (Rank(1), Range::Session, Keep::Always));
+            FromServer::Ask { id, ask: Ask::Names { from, ask: names::Ask::Publish { items, range, keep } } } => {
+                assert_eq!((from, range, keep), (Rank(1), Range::Session, Keep::Job));
                 kept = items;
-                agent.answer(id, Answer::Status(Status::Ok));
+                agent.answer(id, Answer::Names(names::Answer::Done));
             }
-            FromServer::Ask { id, ask: Ask::Lookup { keys, wait, .. } } => {
+            FromServer::Ask { id, ask: Ask::Names { ask: names::Ask::LookUp { names, wait, .. }, .. } } => {
                 assert_eq!(wait, 0);
-                let items: Vec<_> =
-                    kept.iter().filter(|item| keys.contains(&item.key)).map(|item| (Rank(1), item.clone())).collect();
-                let answer = if items.is_empty() { Answer::Status(Status::NotFound) } else { Answer::Found { items } };
-                agent.answer(id, answer);
+                let found = kept.iter().filter(|item| names.contains(&item.name)).map(|item| names::Found {
+                    nspace: "another job".into(),
+                    rank: Rank(1),
+                    item: item.clone(),
+                });
+                let found: Vec<_> = found.collect();
+                let not_found = names::Answer::Refused(names::Refusal::NotFound);
+                let answer = if found.is_empty() { not_found } else { names::Answer::Found(found) };
+                agent.answer(id, Answer::Names(answer));
             }
-            FromServer::Ask { id, ask: Ask::Unpublish { keys, .. } } => {
-                unpublished = keys;
-                agent.answer(id, Answer::Status(Status::Ok));
+            FromServer::Ask { id, ask: Ask::Names { ask: names::Ask::Withdraw { names, .. }, .. } } => {
+                unpublished = names;
+                agent.answer(id, Answer::Names(names::Answer::Done));
             }
             other => panic!("{other:?}"),
         }

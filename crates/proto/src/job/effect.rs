@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::Frame;
 use wireup_wire::group::Group;
-use wireup_wire::ids::{AgentId, JobId, LocalRank};
+use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
+use wireup_wire::names::{Ask, Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Failure, Note};
 
 pub enum Effect {
@@ -90,6 +91,14 @@ pub enum Effect {
         local: LocalRank,
         group: Group,
     },
+    /// A local rank publishes, looks up or withdraws names; the answer is for `asker`.
+    AskName {
+        from: Rank,
+        asker: Asker,
+        ask: Ask,
+    },
+    /// The answer for an asker on this node.
+    Named(Down),
     /// The next action of a collective, of ranks or of PMIx servers.
     Exchange(collective::Action),
     /// A collective of ranks is complete.

@@ -41,6 +41,15 @@ pub struct View<'a> {
     pub is_ending: bool,
 }
 
+impl View<'_> {
+    /// The children on the path to this agent that have not finished, or all of them.
+    pub fn children_towards(&self, to: Option<AgentId>) -> impl Iterator<Item = AgentId> {
+        let is_on_the_way = move |agent| to.is_none_or(|to| self.facts.tree.subtree_contains(agent, to));
+        let open = self.children.iter().filter(|child| child.done.is_none()).map(|child| child.agent);
+        open.filter(move |agent| is_on_the_way(*agent))
+    }
+}
+
 impl Facts {
     pub fn new(spec: Arc<JobSpec>, mapping: &Mapping, me: AgentId, tree: JobTree) -> Facts {
         Facts {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, LocalRank};
 use wireup_wire::modex::Between;
+use wireup_wire::names::{Down, Up};
 use wireup_wire::peer::{Cause, Control, MissingAgent, Secret, SpawnError};
 
 /// An event for a job.
@@ -95,6 +96,11 @@ pub enum JobInput {
         from: AgentId,
         message: Between,
     },
+    /// At the root: an answer about names for one of the job's agents.
+    Named {
+        agent: AgentId,
+        down: Down,
+    },
     /// A failure of this node.
     FailHere(Cause),
     /// A cause that is not on any node ends it.
@@ -141,6 +147,8 @@ pub enum Act {
     ToAgent(AgentId, Frame),
     /// Towards the root along the session's tree: a note for the user.
     NoteUp(Frame),
+    /// At the root: a request about names.
+    Names(Up),
     /// Links with these agents will be needed.
     Prepare(Vec<AgentId>),
     /// A child does not answer: close its link.

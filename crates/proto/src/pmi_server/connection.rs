@@ -5,7 +5,7 @@
 
 use super::node_attrs::Parked;
 use super::state::{Event, State};
-use super::turn::{Effect, Facts, Next, Requester, Tables, Turn, WaitingGet};
+use super::turn::{Effect, Facts, Next, Requester, Tables, Turn, WaitingGet, WaitingName};
 use wireup_wire::pmi::{Command, Dialect, PmiError, Reply, RequestReader, encode_reply};
 
 pub struct PmiLink {
@@ -26,6 +26,8 @@ pub struct PmiLink {
     pub(super) lazy: u32,
     /// A get that delays the requests after it.
     pub(super) waiting_get: Option<WaitingGet>,
+    /// The same for a request about a name.
+    pub(super) waiting_name: Option<WaitingName>,
 }
 
 impl Default for PmiLink {
@@ -41,6 +43,7 @@ impl Default for PmiLink {
             has_put: false,
             lazy: 0,
             waiting_get: None,
+            waiting_name: None,
         }
     }
 }
@@ -80,17 +83,29 @@ impl PmiLink {
         effects: &mut Vec<Effect>,
     ) -> Result<(), PmiError> {
         loop {
-            if self.waiting_get.is_some() && self.lazy > 0 {
+            if self.waiting_name.is_some() || (self.waiting_get.is_some() && self.lazy > 0) {
                 return Ok(());
             }
-            let Self { reader, state, outstanding, has_put, lazy, waiting_get, dialect, subversion, groups, arena: _ } =
-                &mut *self;
+            let Self {
+                reader,
+                state,
+                outstanding,
+                has_put,
+                lazy,
+                waiting_get,
+                waiting_name,
+                dialect,
+                subversion,
+                groups,
+                arena: _,
+            } = &mut *self;
             let mut turn = Turn {
                 state,
                 outstanding,
                 has_put,
                 lazy,
                 waiting_get,
+                waiting_name,
                 groups,
                 dialect: *dialect,
                 subversion: *subversion,

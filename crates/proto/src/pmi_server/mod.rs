@@ -1,6 +1,6 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `endpoints` is where the ranks of the job listen. `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `arena` and `array` lay out the
+//! `endpoints` is where the ranks of the job listen. `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `names` requests what the root has, `arena` and `array` lay out the
 //! results of allgathers. Consequences of a request for others are effects.
 
 mod arena;
@@ -9,6 +9,7 @@ mod collectives;
 mod connection;
 mod endpoints;
 pub mod kvs;
+mod names;
 pub mod node_attrs;
 mod requests;
 mod shares;
@@ -34,8 +35,9 @@ use state::State;
 use turn::{Effect as Asked, Requester, Tables};
 use wireup_wire::block;
 use wireup_wire::group::Group;
-use wireup_wire::ids::{JobId, LocalRank};
+use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::job::PmiFence;
+use wireup_wire::names::{Answer, Asker};
 use wireup_wire::peer::{Cause, Secret};
 
 pub struct PmiServer {
@@ -95,14 +97,14 @@ impl PmiServer {
         self.shares.put_made(out);
         self.reply(local, reply.into(), handed, out);
         self.give_memory_up(out);
-        asked.into_iter().for_each(|asked| self.on_asked(facts, local, asked, out));
+        asked.into_iter().for_each(|asked| self.on_asked(facts, (local, process.rank), asked, out));
         if let Err(problem) = result {
             out.push(Effect::ClientUnreadable { local, problem: problem.to_string() });
         }
     }
 
     /// Applies the consequences of a request for others.
-    fn on_asked(&mut self, facts: &Facts, local: LocalRank, asked: Asked, out: &mut Effects) {
+    fn on_asked(&mut self, facts: &Facts, (local, from): (LocalRank, Rank), asked: Asked, out: &mut Effects) {
         match asked {
             Asked::Initialised => out.push(Effect::Connected { local, by_pmix: false }),
             Asked::Enter { entry, reply_to } => {
@@ -110,6 +112,7 @@ impl PmiServer {
                 out.push(Effect::Enter { local, entry, reply_to });
             }
             Asked::Freed { place } => out.push(Effect::Freed { local, place }),
+            Asked::Name(ask) => out.push(Effect::AskName { from, asker: Asker::Rank(local), ask }),
             Asked::EnterGroup(group) => out.push(Effect::EnterGroup { local, group }),
             Asked::Finalized => out.push(Effect::Finalized { local, by_pmix: false }),
             Asked::Abort { code, message } => {
@@ -314,6 +317,15 @@ impl PmiServer {
             self.shares.give_up(share);
         }
         self.give_memory_up(out);
+    }
+
+    /// The root's answer to a rank's request about a name. The rank's further requests can be answered now.
+    pub fn on_named(&mut self, local: LocalRank, answer: Answer, out: &mut Effects) {
+        let Some(link) = self.links.get_mut(local.index()) else { return };
+        let mut reply = Vec::new();
+        link.answer_name(answer, &mut reply);
+        self.reply(local, reply.into(), Vec::new(), out);
+        out.push(Effect::Resume(local));
     }
 
     /// A group's barrier is complete: its local members may get each other's pairs.

@@ -82,9 +82,9 @@ impl Turn<'_, '_> {
             Request::GetJobAttr { key } => self.on_job_attr(envelope, key),
             Request::Malformed { problem, .. } => self.refuse(envelope, &problem.to_string().replace(' ', "_")),
             Request::Spawn(_) => self.refuse(envelope, "spawn_is_not_offered_by_this_version"),
-            Request::PublishName { .. } | Request::UnpublishName { .. } | Request::LookupName { .. } => {
-                self.refuse(envelope, "name_publishing_is_not_offered_by_this_version");
-            }
+            Request::PublishName { name, port } => return self.on_publish(envelope, name, port),
+            Request::UnpublishName { name } => return self.on_unpublish(envelope, name),
+            Request::LookupName { name } => return self.on_look_up(envelope, name),
             // Handled above; it has no answer.
             Request::Abort { .. } => {}
             Request::JobConnect { .. }
@@ -174,6 +174,7 @@ impl Turn<'_, '_> {
         let value = match key {
             b"PMI_process_mapping" => self.facts.process_mapping,
             b"universeSize" => Some(size.as_bytes()),
+            b"hasNameServ" => Some(&b"TRUE"[..]),
             _ => None,
         };
         self.answer(envelope, &value.map_or(Reply::NotFound, Reply::Value));

@@ -11,7 +11,8 @@ use crate::memory::ShareId;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
-use wireup_wire::pmi::Dialect;
+use wireup_wire::names::Ask;
+use wireup_wire::pmi::{Command, Dialect};
 
 /// Data that is the same for every client of the job on this node.
 pub struct Facts<'a> {
@@ -71,6 +72,8 @@ pub enum Effect {
         parked: Vec<Parked>,
         value: Vec<u8>,
     },
+    /// The rank publishes, looks up or withdraws a name.
+    Name(Ask),
     /// The fences' pairs cannot be read here: the job fails.
     Unreadable {
         problem: String,
@@ -80,7 +83,7 @@ pub enum Effect {
 /// How to continue after a request.
 pub enum Next {
     Go,
-    /// Wait until the rank's lazy fences are complete.
+    /// Wait until the rank's lazy fences are complete, or for the answer about a name.
     Wait,
     /// PMI-1 was agreed on, with this subversion.
     Agreed(u32),
@@ -94,6 +97,7 @@ pub struct Turn<'a, 't> {
     pub has_put: &'a mut bool,
     pub lazy: &'a mut u32,
     pub waiting_get: &'a mut Option<WaitingGet>,
+    pub waiting_name: &'a mut Option<WaitingName>,
     pub groups: &'a mut usize,
     pub dialect: Dialect,
     pub subversion: u32,
@@ -112,6 +116,12 @@ pub enum WaitingGet {
     },
     /// A step of the iteration over all pairs.
     Number(u32),
+}
+
+/// A request about a name that the root has not answered.
+pub struct WaitingName {
+    pub command: Command,
+    pub thread: Option<Vec<u8>>,
 }
 
 /// The answer to the requesting rank while its job fails.

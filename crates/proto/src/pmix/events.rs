@@ -6,7 +6,6 @@
 use crate::job::facts::Facts;
 use crate::job::ranks::{Process, ProcessState};
 use bytes::Bytes;
-use std::collections::BTreeSet;
 use wireup_wire::ids::Rank;
 use wireup_wire::modex::Up;
 use wireup_wire::pmix::{Event, Set, ToServer};
@@ -15,8 +14,6 @@ use wireup_wire::pmix::{Event, Set, ToServer};
 pub struct Events {
     /// Some rank of the job waits for events.
     watched: bool,
-    /// Local ranks whose published keys may be removed with them.
-    publishers: BTreeSet<Rank>,
 }
 
 /// An event on its way to its receivers.
@@ -34,26 +31,18 @@ impl Events {
         !std::mem::replace(&mut self.watched, true)
     }
 
-    /// A local rank publishes keys that are removed when it ends.
-    pub fn on_publish(&mut self, rank: Rank) {
-        self.publishers.insert(rank);
-    }
-
-    /// A local rank has ended: returns the messages for the root.
-    pub fn on_gone(&mut self, process: &Process) -> impl Iterator<Item = Up> + use<> {
-        let rank = process.rank;
-        let left = self.publishers.remove(&rank).then_some(Up::Left { rank });
+    /// A local rank has ended: returns the message for the root.
+    pub fn on_gone(&self, process: &Process) -> Option<Up> {
         let deserted = process.spoke_pmi && !process.finalized;
         // A normal exit is not reported: every rank exits eventually.
         let is_news = process.state != (ProcessState::Gone { exit: Some(0) }) || deserted;
-        let event = (self.watched && is_news).then_some(Up::Event {
+        (self.watched && is_news).then_some(Up::Event {
             code: Event::ProcAborted,
             from: None,
-            affected: Some(rank),
+            affected: Some(process.rank),
             to: Set::All,
             infos: Bytes::new(),
-        });
-        left.into_iter().chain(event)
+        })
     }
 }
 
@@ -85,23 +74,15 @@ mod tests {
     #[test]
     fn a_normal_exit_is_not_an_event() {
         let mut events = Events::default();
-        assert_eq!(events.on_gone(&gone(None)).count(), 0, "no rank waits for events");
+        assert_eq!(events.on_gone(&gone(None)), None, "no rank waits for events");
         assert!(events.watch() && !events.watch());
-        assert_eq!(events.on_gone(&gone(Some(0))).count(), 0);
+        assert_eq!(events.on_gone(&gone(Some(0))), None);
         let mut deserter = gone(Some(0));
         deserter.spoke_pmi = true;
         for process in [gone(None), gone(Some(3)), deserter] {
-            let sent: Vec<Up> = events.on_gone(&process).collect();
-            assert!(matches!(sent[..], [Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. }]));
+            let sent = events.on_gone(&process);
+            assert!(matches!(sent, Some(Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. })));
         }
-    }
-
-    #[test]
-    fn keys_of_a_rank_are_removed_once_when_it_ends() {
-        let mut events = Events::default();
-        events.on_publish(Rank(1));
-        assert_eq!(events.on_gone(&gone(Some(0))).collect::<Vec<_>>(), [Up::Left { rank: Rank(1) }]);
-        assert_eq!(events.on_gone(&gone(Some(0))).count(), 0);
     }
 
     #[test]

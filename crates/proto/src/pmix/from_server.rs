@@ -2,7 +2,7 @@
 
 use super::asks::{Refused, Waits};
 use super::fences::{subsets, whole};
-use super::requests::{check, check_ask, members, until};
+use super::requests::{check, check_ask, members};
 use super::server::Phase;
 use super::step::{Step, Steps};
 use super::{Pmix, queries};
@@ -13,8 +13,9 @@ use crate::time::Instant;
 use wireup_wire::group::Members;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::modex::Up;
+use wireup_wire::names::Asker;
 use wireup_wire::peer::Cause;
-use wireup_wire::pmix::{Answer, Ask, FromServer, Keep};
+use wireup_wire::pmix::{Answer, Ask, FromServer};
 
 impl Pmix {
     /// Bytes from the server process.
@@ -106,7 +107,7 @@ impl Pmix {
         match ask {
             Ask::Fence { set, collect, data, timeout_s } => match members(view, &set) {
                 Some(Members::World) => {
-                    let until = until(view.now, timeout_s);
+                    let until = view.now.until(timeout_s);
                     let entrance = whole::Entrance { id, collect, data, is_impatient: until.is_some() };
                     self.fence_all(view, entrance, until, out);
                 }
@@ -132,7 +133,7 @@ impl Pmix {
                 ),
             },
             Ask::Modex { rank, timeout_s } => {
-                let until = until(view.now, timeout_s);
+                let until = view.now.until(timeout_s);
                 self.take_on(view, id, Waits::Modex, until, out, |pmix, steps| {
                     pmix.modex.want(view.facts, id, rank, steps);
                 });
@@ -149,15 +150,11 @@ impl Pmix {
                     steps.answer(id, Answer::Namespaces { names });
                 });
             }
-            Ask::Publish { .. }
-            | Ask::Lookup { .. }
-            | Ask::Unpublish { .. }
-            | Ask::Control { .. }
-            | Ask::ProcTable { here: false } => {
-                self.take_on(view, id, Waits::Root, None, out, |pmix, steps| {
-                    if let Ask::Publish { from, keep: Keep::Rank, .. } = &ask {
-                        pmix.events.on_publish(*from);
-                    }
+            Ask::Names { from, ask } => self.take_on(view, id, Waits::Root, None, out, |_, steps| {
+                steps.job(Effect::AskName { from, asker: Asker::Server(id), ask });
+            }),
+            Ask::Control { .. } | Ask::ProcTable { here: false } => {
+                self.take_on(view, id, Waits::Root, None, out, |_, steps| {
                     steps.push(Step::Up(Up::Ask { node: view.facts.own_node(), id, ask }));
                 });
             }
@@ -172,7 +169,7 @@ impl Pmix {
     }
 
     fn fence_some(&mut self, view: &View<'_>, entrance: subsets::Entrance, timeout_s: Option<u32>, out: &mut Effects) {
-        self.take_on(view, entrance.id, Waits::Subset, until(view.now, timeout_s), out, |pmix, steps| {
+        self.take_on(view, entrance.id, Waits::Subset, view.now.until(timeout_s), out, |pmix, steps| {
             pmix.fences.subsets.enter(view, entrance, steps);
         });
     }

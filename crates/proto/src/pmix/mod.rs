@@ -4,14 +4,14 @@
 //! ```text
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
 //!                 ▲                     modex       the agent of the rank's node, directly
-//!                 │ Answer              published   up to the root, down again
-//!                 └───────────────────  queries     the same, combined at each hop
+//!                 │ Answer              queries     up to the root, down again, combined at each hop
+//!                 └───────────────────  (job/names) to the root's names, and back
 //! ```
 //!
 //! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are here for inputs from
 //! the job, in `server_process` for starting and ending the server process, in `from_server` for its messages, in `tree` for messages of other agents.
-//! Parts: `server` is the state machine of the process, `asks` the outstanding requests; `fences`, `modex`, `published`, `queries`,
-//! `events`, `libraries`; `requests` (checks) has no state.
+//! Parts: `server` is the state machine of the process, `asks` the outstanding requests; `fences`, `modex`, `queries`, `events`,
+//! `libraries`; `requests` (checks) has no state.
 //!
 //! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node violates the
 //! protocol, and ends only this job.
@@ -22,7 +22,6 @@ mod fences;
 mod from_server;
 mod libraries;
 mod modex;
-mod published;
 mod queries;
 mod requests;
 mod server;
@@ -47,7 +46,6 @@ use fences::Fences;
 use libraries::Libraries;
 use modex::Modex;
 pub use modex::{Remains, frame as modex_frame, gone as modex_gone};
-use published::Published;
 use queries::Queries;
 use server::Server;
 use step::{Step, Steps};
@@ -55,6 +53,7 @@ use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
 use wireup_wire::modex::{Between, Up};
+use wireup_wire::names;
 use wireup_wire::peer::{Cause, Departed, Opened};
 use wireup_wire::pmix::{Answer, Status, ToServer, pieces};
 
@@ -78,8 +77,6 @@ pub struct Pmix {
     asks: Asks,
     fences: Fences,
     modex: Modex,
-    /// Used only at the root.
-    published: Published,
     queries: Queries,
     events: Events,
     libraries: Libraries,
@@ -95,7 +92,6 @@ impl Pmix {
                 asks: Asks::default(),
                 fences: Fences::new(site_of_servers(site, options.modex), facts.below.len()),
                 modex: Modex::default(),
-                published: Published::default(),
                 queries: Queries::default(),
                 events: Events::default(),
                 libraries: Libraries::default(),
@@ -108,7 +104,7 @@ impl Pmix {
         let process = &view.ranks[local.index()];
         self.modex.on_departed(process.rank, view.now);
         self.tell(view, &ToServer::Gone { rank: process.rank }, out);
-        for message in self.events.on_gone(process) {
+        if let Some(message) = self.events.on_gone(process) {
             self.say(view, message, out);
         }
     }
@@ -168,9 +164,6 @@ impl Pmix {
         self.modex.on_tick(view.now);
         self.end_if_emptied(view, out);
         self.flush(view, out);
-        for told in self.published.take_late(view.now) {
-            self.answer_node(view, told, out);
-        }
     }
 
     /// Answers the requests whose timeout has expired. Other ranks may wait for the same fence, so the root is told.
@@ -186,7 +179,7 @@ impl Pmix {
     pub fn deadline(&self) -> Option<Instant> {
         let machine = self.server.deadline().into_iter().chain(self.asks.deadline());
         let fences = self.fences.subsets.groups().deadline();
-        machine.chain(fences).chain(self.modex.deadline()).chain(self.published.deadline()).min()
+        machine.chain(fences).chain(self.modex.deadline()).min()
     }
 
     /// Lets a part act, and carries out its steps.
@@ -199,7 +192,7 @@ impl Pmix {
                 Step::Tell(message) => self.tell(view, &message, out),
                 Step::Up(message) => self.say(view, message, out),
                 Step::All(message) => self.say_to_all(view, message, out),
-                Step::AnswerNode(told) => self.answer_node(view, told, out),
+                Step::AnswerNode(node, id, answer) => self.answer_node(view, node, id, answer, out),
                 Step::FailServer(problem) => self.fail_server(view, problem, out),
                 Step::Job(effect) => out.push(effect),
             }
@@ -212,6 +205,11 @@ impl Pmix {
             let job = view.facts.id();
             pieces(message).into_iter().for_each(|bytes| out.output(Output::PmixSend { job, bytes }));
         }
+    }
+
+    /// The answer to a request about names.
+    pub fn on_named(&mut self, view: &View<'_>, id: u64, answer: names::Answer, out: &mut Effects) {
+        self.answer(view, id, Answer::Names(answer), out);
     }
 
     /// Answers a request, unless it was already answered: its timeout may have expired.

@@ -74,7 +74,7 @@ impl Queries {
                 steps.job(Effect::Up(step::up(facts, &Up::Procs { query, procs })));
             } else if let Some((node, id)) = self.askers.remove(&query) {
                 let procs = all_processes(facts, procs);
-                steps.push(Step::AnswerNode((node, id, Answer::ProcTable { procs })));
+                steps.push(Step::AnswerNode(node, id, Answer::ProcTable { procs }));
             }
         }
     }

@@ -2,13 +2,10 @@
 //! bounds.
 
 use crate::job::facts::{Facts, View};
-use crate::time::Instant;
 use wireup_wire::group::{Members, Run};
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::{PENDING_PUT_BYTES_MAX, PMIX_BLOB_BYTES_MAX, STDIO_CHUNK_MAX};
 use wireup_wire::pmix::{Ask, FromServer, Set};
-
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// Checks a message that is not a request.
 ///
@@ -50,10 +47,7 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
         Ask::Group { data, .. } => {
             at_most(data.len(), PMIX_BLOB_BYTES_MAX, "a rank brings more than 64 MiB to a group")
         }
-        Ask::Publish { from, .. }
-        | Ask::Lookup { from, .. }
-        | Ask::Unpublish { from, .. }
-        | Ask::Control { from, .. } => {
+        Ask::Names { from, .. } | Ask::Control { from, .. } => {
             let here = facts.local_of(*from).is_some();
             here.then_some(()).ok_or_else(|| format!("it sent a request for rank {from}, which is not on this node"))
         }
@@ -91,11 +85,6 @@ fn is_in_order(facts: &Facts, set: &Set) -> bool {
     }
 }
 
-/// When a client's timeout expires; `None` if it has not set one.
-pub fn until(now: Instant, timeout_s: Option<u32>) -> Option<Instant> {
-    timeout_s.filter(|seconds| *seconds > 0).map(|seconds| now + u64::from(seconds) * SECOND_NS)
-}
-
 /// Combines consecutive ranks.
 fn runs(ranks: &[Rank]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
@@ -117,8 +106,6 @@ mod tests {
         let ranks: Vec<Rank> = [1, 2, 3, 7, 9, 10].map(Rank).into();
         let run = |first, count| Run { first, count };
         assert_eq!(runs(&ranks), [run(1, 3), run(7, 1), run(9, 2)]);
-        assert_eq!(until(Instant(5), Some(0)), None);
-        assert_eq!(until(Instant(5), Some(2)), Some(Instant(2_000_000_005)));
     }
 
     #[test]

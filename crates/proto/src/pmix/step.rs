@@ -1,12 +1,11 @@
 //! The actions that the parts of a job's PMIx service request of each other or of the job. `Pmix` carries them out.
 
-use super::published::AddressedAnswer;
 use crate::job::Act;
 use crate::job::effect::Effect;
 use crate::job::facts::{Facts, View};
 use bytes::Bytes;
 use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::ids::AgentId;
+use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::modex::{Down, Up};
 use wireup_wire::peer::{self, Cause};
 use wireup_wire::pmix::{Answer, Status, ToServer};
@@ -24,7 +23,7 @@ pub enum Step {
     /// Send a message from the root to all nodes, including itself.
     All(Down),
     /// Answer a node's request, at the root.
-    AnswerNode(AddressedAnswer),
+    AnswerNode(NodeId, u64, Answer),
     /// This node's server process has failed.
     FailServer(String),
     Job(Effect),
@@ -78,10 +77,7 @@ pub fn up(facts: &Facts, message: &Up) -> Frame {
 
 /// Frames to the children on the path to agent `to`, or to all children.
 pub fn down(view: &View<'_>, to: u32, payload: &Bytes) -> impl Iterator<Item = Effect> {
-    let is_on_the_way = move |agent| to == EVERYBODY || view.facts.tree.subtree_contains(agent, AgentId(to));
-    let children = view.children.iter().filter(|child| child.done.is_none());
-    children
-        .map(|child| child.agent)
-        .filter(move |agent| is_on_the_way(*agent))
-        .map(move |agent| Effect::Act(Act::ToAgent(agent, view.facts.frame(Kind::PmixDown, 0, to, payload.clone()))))
+    let to_agent = Some(AgentId(to)).filter(|_| to != EVERYBODY);
+    let frame = move |agent| Act::ToAgent(agent, view.facts.frame(Kind::PmixDown, 0, to, payload.clone()));
+    view.children_towards(to_agent).map(move |agent| Effect::Act(frame(agent)))
 }

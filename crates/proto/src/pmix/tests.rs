@@ -14,9 +14,10 @@ use wireup_wire::frame::Kind;
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::{ExchangeScheme, Modex as ModexOption, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
-use wireup_wire::modex::{Blob, Down};
+use wireup_wire::modex::Blob;
+use wireup_wire::names::{Asker, Range};
 use wireup_wire::peer;
-use wireup_wire::pmix::{Ask, FromServer, Item, Keep, Range, Set, Unpacker, pack};
+use wireup_wire::pmix::{Ask, FromServer, Set, Unpacker, pack};
 
 const T: Instant = Instant(1_000);
 
@@ -348,20 +349,18 @@ fn data_of_a_rank_on_another_node_is_requested_from_its_agent() {
 }
 
 #[test]
-fn a_look_up_from_another_node_finds_what_is_published() {
-    let (mut root, mut bench) = (Bench::serving(0), Bench::serving(1));
-    let keys = vec!["port".into()];
-    let lookup = Ask::Lookup { from: Rank(2), keys, range: Range::Session, wait: 1, timeout_s: None };
-    let up = frames(bench.server_asks(5, lookup)).pop().expect("the root is asked");
-    assert!(root.frame(&up).is_empty(), "nothing is published yet");
-    let item = Item { key: "port".into(), value: "x".into() };
-    let publish = Ask::Publish { from: Rank(0), items: vec![item.clone()], range: Range::Session, keep: Keep::Job };
-    let effects = root.server_asks(6, publish);
-    assert_eq!(to_server(&effects), answered(6, Status::Ok));
-    let down = frames(effects).pop().expect("the look-up is answered");
-    assert!(matches!(peer::decode::<Down>(&down.payload), Ok(Down::Answer { id: 5, .. })));
-    let found = Answer::Found { items: vec![(Rank(0), item)] };
-    assert_eq!(to_server(&bench.frame(&down)), [ToServer::Answer { id: 5, answer: found }]);
+fn a_request_about_names_is_answered_by_the_number_of_the_server() {
+    let mut bench = Bench::serving(1);
+    let ask = names::Ask::LookUp { names: vec!["port".into()], range: Range::Session, wait: 1, timeout_s: None };
+    let effects = bench.server_asks(5, Ask::Names { from: Rank(2), ask: ask.clone() });
+    let [Effect::AskName { from: Rank(2), asker: Asker::Server(5), ask: asked }] = &effects[..] else {
+        panic!("the root is asked")
+    };
+    assert_eq!(*asked, ask);
+    let told = names::Answer::Found(Vec::new());
+    let mut answer = || bench.act(|pmix, view, out| pmix.on_named(view, 5, told.clone(), out));
+    assert_eq!(to_server(&answer()), [ToServer::Answer { id: 5, answer: Answer::Names(told.clone()) }]);
+    assert!(answer().is_empty(), "it was answered");
 }
 
 #[test]
@@ -379,7 +378,8 @@ fn the_processes_of_all_nodes_are_joined_on_the_way() {
 #[test]
 fn a_protocol_violation_of_the_server_ends_the_job_once() {
     let ask = |id, ask| FromServer::Ask { id, ask };
-    let lookup = Ask::Lookup { from: Rank(3), keys: Vec::new(), range: Range::Session, wait: 0, timeout_s: Some(1) };
+    let ask_names = names::Ask::LookUp { names: Vec::new(), range: Range::Session, wait: 0, timeout_s: Some(1) };
+    let lookup = Ask::Names { from: Rank(3), ask: ask_names };
     let raise = FromServer::Raise {
         from: Rank(0),
         code: wireup_wire::pmix::Event::Library(1),

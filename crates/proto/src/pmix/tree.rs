@@ -3,10 +3,9 @@
 //! Answers are routed along the tree to their node; messages for all nodes are forwarded to all children. Agents other than the root
 //! forward everything unchanged, except for the lists of processes, which they combine (`queries`).
 
+use super::Pmix;
 use super::events::News;
-use super::published::{AddressedAnswer, Lookup};
 use super::step::{self, EVERYBODY, Step, Steps};
-use super::{Pmix, requests};
 use crate::io::{Output, SignalTarget};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::{Facts, View};
@@ -78,7 +77,6 @@ impl Pmix {
     fn at_root(&mut self, view: &View<'_>, message: Up, out: &mut Effects) {
         match message {
             Up::Ask { node, id, ask } => self.serve(view, node, id, ask, out),
-            Up::Left { rank } => self.published.on_left(rank),
             Up::Watch => {
                 if self.events.watch() {
                     self.say_to_all(view, Down::Watched, out);
@@ -123,7 +121,7 @@ impl Pmix {
     }
 
     /// Answers a node's request, at the root.
-    pub(super) fn answer_node(&mut self, view: &View<'_>, (node, id, answer): AddressedAnswer, out: &mut Effects) {
+    pub(super) fn answer_node(&mut self, view: &View<'_>, node: NodeId, id: u64, answer: Answer, out: &mut Effects) {
         if Some(node) == view.facts.node {
             return self.answer(view, id, answer, out);
         }
@@ -135,27 +133,13 @@ impl Pmix {
     /// Serves a request at the root.
     fn serve(&mut self, view: &View<'_>, node: NodeId, id: u64, ask: Ask, out: &mut Effects) {
         self.step(view, out, |pmix, steps| match ask {
-            Ask::Publish { from, items, range, keep } => {
-                let status = pmix.published.publish(from, node, items, range, keep);
-                steps.push(Step::AnswerNode((node, id, Answer::Status(status))));
-                pmix.published.take_found().into_iter().for_each(|told| steps.push(Step::AnswerNode(told)));
-            }
-            Ask::Lookup { keys, range, wait, timeout_s, .. } => {
-                let until = requests::until(view.now, timeout_s);
-                let told = pmix.published.look_up(Lookup { node, id, keys, range, wait, until });
-                told.into_iter().for_each(|told| steps.push(Step::AnswerNode(told)));
-            }
-            Ask::Unpublish { from, keys, range } => {
-                let status = pmix.published.unpublish(from, node, &keys, range);
-                steps.push(Step::AnswerNode((node, id, Answer::Status(status))));
-            }
             Ask::ProcTable { .. } => pmix.queries.begin(view, node, id, steps),
             Ask::Control { from, set, action } => {
                 let status = control(view.facts, node, from, set, action, steps);
-                steps.push(Step::AnswerNode((node, id, Answer::Status(status))));
+                steps.push(Step::AnswerNode(node, id, Answer::Status(status)));
             }
             // These requests do not go to the root.
-            Ask::Fence { .. } | Ask::Group { .. } | Ask::Modex { .. } | Ask::Namespaces => {}
+            Ask::Fence { .. } | Ask::Group { .. } | Ask::Modex { .. } | Ask::Names { .. } | Ask::Namespaces => {}
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Begin;
 use super::inputs::heartbeat::Side;
-use super::inputs::{agreement, early, heartbeat, launchers, membership, starter};
+use super::inputs::{agreement, early, heartbeat, launchers, membership, names, starter};
 use crate::io::{LinkId, Output};
 use crate::job::JobInput;
 use crate::outbox::control_frame;
@@ -69,6 +69,7 @@ pub enum Effect {
     Early(early::Input),
     Agreement(agreement::Input),
     Heartbeat(heartbeat::Input),
+    Names(names::Input),
     /// Ask the parent for its clock, once. `only_profiled`: only if a job here is profiled.
     AskClock {
         only_profiled: bool,

@@ -164,6 +164,23 @@ pub mod membership {
     }
 }
 
+/// The inputs of the part that has the published names.
+pub mod names {
+    use wireup_wire::ids::JobId;
+    use wireup_wire::names::Up;
+
+    pub enum Input {
+        /// A message of one of a job's agents.
+        Said {
+            job: JobId,
+            message: Up,
+        },
+        /// A job has ended everywhere.
+        JobOver(JobId),
+        Tick,
+    }
+}
+
 /// The inputs of the part that starts an agent's children.
 pub mod starter {
     use crate::io::{ExitStatus, ShellId};

@@ -155,7 +155,9 @@ impl Jobs {
             | Kind::GroupUp
             | Kind::GroupDown
             | Kind::PmixUp
-            | Kind::PmixDown => {
+            | Kind::PmixDown
+            | Kind::NamesUp
+            | Kind::NamesDown => {
                 self.on_frame(Some(from), frame, fx);
                 return Ok(());
             }

@@ -5,10 +5,10 @@ use crate::checkers::modex::{Call, record, records};
 use crate::world::World;
 use bytes::Bytes;
 use wireup_wire::block;
-use wireup_wire::ids::Rank;
 use wireup_wire::job::Modex;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-use wireup_wire::pmix::{Answer, Item, Proc, ProcState, Status};
+use wireup_wire::names::{self, Found, Refusal, Value};
+use wireup_wire::pmix::{Answer, Proc, ProcState, Status};
 
 impl World {
     pub(super) fn on_ask_answered(&mut self, node: u32, asked: Asked, answer: Answer) {
@@ -41,7 +41,7 @@ impl World {
                 waiting.into_iter().for_each(|rank| self.got(node, rank));
             }
             Asked::Publish { rank } => match answer {
-                Answer::Status(Status::Ok) => {
+                Answer::Names(names::Answer::Done) => {
                     self.checks_at(node).modex.published.insert(rank);
                     goes_on(self, rank);
                 }
@@ -49,10 +49,13 @@ impl World {
             },
             Asked::LookUp { rank, of } => {
                 let value: Bytes = record(self.job_at(node).seed, of, 1).into();
-                let is_found = |items: &Vec<(Rank, Item)>| matches!(&items[..], [(from, item)] if from.0 == of && item.value == value);
+                let value = Value::Packed(value);
+                let is_found = |found: &[Found]| matches!(found, [one] if one.rank.0 == of && one.item.value == value);
                 match answer {
-                    Answer::Found { items } if is_found(&items) => goes_on(self, rank),
-                    Answer::Status(Status::Timeout) if !self.job_at(node).checks.modex.published.contains(&of) => {
+                    Answer::Names(names::Answer::Found(found)) if is_found(&found) => goes_on(self, rank),
+                    Answer::Names(names::Answer::Refused(Refusal::TimedOut))
+                        if !self.job_at(node).checks.modex.published.contains(&of) =>
+                    {
                         goes_on(self, rank)
                     }
                     other => {

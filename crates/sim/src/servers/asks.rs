@@ -6,7 +6,8 @@ use crate::ranks::{Doing, Proc};
 use crate::world::World;
 use bytes::Bytes;
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{Ask, FromServer, Item, Keep, Range, Set};
+use wireup_wire::names::{self, Item, Keep, Range, Value};
+use wireup_wire::pmix::{Ask, FromServer, Set};
 
 impl World {
     /// The node of a rank whose server is ready, and the rank. `None`: there is none, and the rank waits forever.
@@ -162,16 +163,22 @@ impl World {
 
     pub(crate) fn pmix_publish(&mut self, id: u32) {
         let Some((node, rank)) = self.asks(id) else { return };
-        let items = vec![Item { key: format!("port-{rank}"), value: record(self.job_at(node).seed, rank, 1).into() }];
-        let ask = Ask::Publish { from: Rank(rank), items, range: Range::Session, keep: Keep::Job };
-        self.ask_agent(node, Asked::Publish { rank }, ask);
+        let value = Value::Packed(record(self.job_at(node).seed, rank, 1).into());
+        let items = vec![Item { name: self.port_of(node, rank), value }];
+        let ask = names::Ask::Publish { items, range: Range::Session, keep: Keep::Job };
+        self.ask_agent(node, Asked::Publish { rank }, Ask::Names { from: Rank(rank), ask });
     }
 
     pub(crate) fn pmix_look_up(&mut self, id: u32, of: u32) {
         let Some((node, rank)) = self.asks(id) else { return };
-        let (from, keys) = (Rank(rank), vec![format!("port-{of}")]);
-        let ask = Ask::Lookup { from, keys, range: Range::Session, wait: 1, timeout_s: Some(1) };
-        self.ask_agent(node, Asked::LookUp { rank, of }, ask);
+        let names = vec![self.port_of(node, of)];
+        let ask = names::Ask::LookUp { names, range: Range::Session, wait: 1, timeout_s: Some(1) };
+        self.ask_agent(node, Asked::LookUp { rank, of }, Ask::Names { from: Rank(rank), ask });
+    }
+
+    /// The name under which a rank publishes, unlike those of other jobs of the session.
+    fn port_of(&self, node: u32, rank: u32) -> Bytes {
+        format!("port-{}-{rank}", self.job_at(node).seed).into()
     }
 
     pub(crate) fn pmix_procs(&mut self, id: u32) {

@@ -2,13 +2,15 @@
 
 use super::{timeout_in, view};
 use crate::packing::pack_value;
-use crate::read::{Read, View, c_strs, text_in};
+use crate::read::{Read, View, c_strs};
 use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, persist, range, status};
 use crate::sys::types::{LookupCallback, OpCallback, PmixInfo, PmixProc, Status};
+use bytes::Bytes;
 use std::ffi::{CStr, c_char, c_void};
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{Ask, Item, Keep, Range};
+use wireup_wire::names::{self, Item, Keep, Publisher, Range, Value};
+use wireup_wire::pmix::Ask;
 
 /// Infos that say how to publish or look up; all others are pairs to publish.
 const DIRECTIVES: [&CStr; 6] = [key::RANGE, key::PERSISTENCE, key::TIMEOUT, key::WAIT, key::USERID, key::GRPID];
@@ -26,16 +28,19 @@ pub unsafe extern "C" fn publish(
     let Some(from) = server.rank_of(proc) else { return status::BAD_PARAM };
     let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
     let mut items = Vec::new();
-    for info in infos.as_slice() {
-        let key = text_in(&info.key);
+    for (info, (key, read)) in infos.as_slice().iter().zip(infos.iter()) {
         if DIRECTIVES.contains(&key) {
             continue;
         }
-        let Some(value) = pack_value(&server.library.functions, &info.value) else { return status::BAD_PARAM };
-        items.push(Item { key: key.to_string_lossy().into_owned(), value });
+        let value = match read.text_bytes() {
+            Some(text) => Some(Value::Text(Bytes::copy_from_slice(text))),
+            None => pack_value(&server.library.functions, &info.value).map(Value::Packed),
+        };
+        let Some(value) = value else { return status::BAD_PARAM };
+        items.push(Item { name: Bytes::copy_from_slice(key.to_bytes()), value });
     }
-    let ask = Ask::Publish { from, items, range: range_in(infos), keep: keep_in(infos) };
-    server.ask(ask, Waiting::Op(callback))
+    let ask = names::Ask::Publish { items, range: range_in(infos), keep: keep_in(infos) };
+    server.ask(Ask::Names { from, ask }, Waiting::Op(callback))
 }
 
 pub unsafe extern "C" fn lookup(
@@ -48,10 +53,10 @@ pub unsafe extern "C" fn lookup(
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
     let asked = unsafe { KeyRequest::new(proc, keys, infos, count, callback, data) };
-    let Some(KeyRequest { from, keys, infos, callback }) = asked else { return status::BAD_PARAM };
-    let wait = wait_in(infos, keys.len());
-    let ask = Ask::Lookup { from, keys, range: range_in(infos), wait, timeout_s: timeout_in(infos) };
-    server().ask(ask, Waiting::Lookup(callback))
+    let Some(KeyRequest { from, names, infos, callback }) = asked else { return status::BAD_PARAM };
+    let wait = wait_in(infos, names.len());
+    let ask = names::Ask::LookUp { names, range: range_in(infos), wait, timeout_s: timeout_in(infos) };
+    server().ask(Ask::Names { from, ask }, Waiting::Lookup(callback))
 }
 
 pub unsafe extern "C" fn unpublish(
@@ -64,14 +69,15 @@ pub unsafe extern "C" fn unpublish(
 ) -> Status {
     // SAFETY: the library lends us all of it for the call.
     let asked = unsafe { KeyRequest::new(proc, keys, infos, count, callback, data) };
-    let Some(KeyRequest { from, keys, infos, callback }) = asked else { return status::BAD_PARAM };
-    server().ask(Ask::Unpublish { from, keys, range: range_in(infos) }, Waiting::Op(callback))
+    let Some(KeyRequest { from, names, infos, callback }) = asked else { return status::BAD_PARAM };
+    let ask = names::Ask::Withdraw { names, range: range_in(infos), by: Publisher::Rank };
+    server().ask(Ask::Names { from, ask }, Waiting::Op(callback))
 }
 
 /// A request about some keys.
 struct KeyRequest<'a, F> {
     from: Rank,
-    keys: Vec<String>,
+    names: Vec<Bytes>,
     infos: View<'a>,
     callback: Callback<F>,
 }
@@ -91,8 +97,8 @@ impl<F> KeyRequest<'_, F> {
     ) -> Option<Self> {
         // SAFETY: the caller guarantees it.
         let (proc, infos, keys) = unsafe { (&*proc, view(infos, count), c_strs(keys.cast_const())) };
-        let keys = keys.iter().map(|key| key.to_string_lossy().into_owned()).collect();
-        Some(KeyRequest { from: server().rank_of(proc)?, keys, infos, callback: Callback::new(callback, data)? })
+        let names = keys.iter().map(|key| Bytes::copy_from_slice(key.to_bytes())).collect();
+        Some(KeyRequest { from: server().rank_of(proc)?, names, infos, callback: Callback::new(callback, data)? })
     }
 }
 
@@ -112,19 +118,18 @@ fn wait_in(infos: View<'_>, keys: usize) -> u32 {
 /// Jobs of other sessions cannot ask, so "global" means the session.
 fn range_in(infos: View<'_>) -> Range {
     match infos.find(key::RANGE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
-        Some(range::LOCAL | range::PROC_LOCAL) => Range::Local,
-        Some(range::NAMESPACE | range::CUSTOM) => Range::Namespace,
+        Some(range::LOCAL | range::PROC_LOCAL) => Range::Node,
+        Some(range::NAMESPACE | range::CUSTOM) => Range::Job,
         _ => Range::Session,
     }
 }
 
+/// Nothing outlives its publisher's job.
 fn keep_in(infos: View<'_>) -> Keep {
     match infos.find(key::PERSISTENCE).and_then(Read::number).and_then(|number| u8::try_from(number).ok()) {
-        Some(persist::INDEFINITE) => Keep::Always,
         Some(persist::FIRST_READ) => Keep::FirstRead,
         Some(persist::PROC) => Keep::Rank,
-        Some(persist::APP) => Keep::Job,
-        _ => Keep::Always,
+        _ => Keep::Job,
     }
 }
 

@@ -4,9 +4,8 @@ use super::*;
 use crate::io::ExitStatus;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::PmiFlavour;
-use wireup_wire::pmix::{
-    Action, Answer, Ask, FromServer, Item, Keep, ProcState, Range, Set, Status, ToServer, Unpacker, pack,
-};
+use wireup_wire::names::{self, Item, Keep, Range, Value};
+use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, pack};
 
 const JOB: JobId = JobId(1);
 
@@ -77,8 +76,11 @@ fn fence(ranks: &[u32]) -> Ask {
 fn a_server_that_violates_the_protocol_ends_its_job() {
     let ask = |id, ask| FromServer::Ask { id, ask };
     let modex = |rank| Ask::Modex { rank: Rank(rank), timeout_s: None };
-    let lookup =
-        || Ask::Lookup { from: Rank(0), keys: vec!["k".into()], range: Range::Session, wait: 1, timeout_s: None };
+    let lookup = || Ask::Names {
+        from: Rank(0),
+        ask: names::Ask::LookUp { names: vec!["k".into()], range: Range::Session, wait: 1, timeout_s: None },
+    };
+    let withdraw = names::Ask::Withdraw { names: Vec::new(), range: Range::Session, by: names::Publisher::Rank };
     let broken: [(&str, Vec<FromServer>); 9] = [
         ("twice that it is ready", vec![ready()]),
         ("rank 2, which is not here", vec![FromServer::Connected { rank: Rank(2) }]),
@@ -87,7 +89,7 @@ fn a_server_that_violates_the_protocol_ends_its_job() {
         ("ranks that do not exist", vec![ask(1, fence(&[1, 0]))]),
         ("ranks that do not exist", vec![ask(1, fence(&[]))]),
         ("answered request number 3", vec![FromServer::Modex { request: 3, status: Status::Ok, blob: Bytes::new() }]),
-        ("for rank 9", vec![ask(1, Ask::Unpublish { from: Rank(9), keys: Vec::new(), range: Range::Session })]),
+        ("for rank 9", vec![ask(1, Ask::Names { from: Rank(9), ask: withdraw })]),
         ("more than 65536", (0..=65_536).map(|id| ask(id, lookup())).collect()),
     ];
     for (what, messages) in broken {
@@ -215,19 +217,23 @@ fn one_node_answers_requests_about_its_own_ranks() {
     };
     let seen: Vec<_> = procs.iter().map(|proc| (proc.pid, proc.state)).collect();
     assert_eq!(seen, [(70, ProcState::Running), (71, ProcState::Running)]);
-    let items = vec![Item { key: "port".into(), value: Bytes::from_static(b"5") }];
-    let publish = Ask::Publish { from: Rank(0), items: items.clone(), range: Range::Session, keep: Keep::Rank };
-    assert_eq!(server_asks(&mut agent, 6, publish), answered(6, Answer::Status(Status::Ok)));
-    let lookup =
-        || Ask::Lookup { from: Rank(1), keys: vec!["port".into()], range: Range::Session, wait: 0, timeout_s: None };
-    let found = Answer::Found { items: vec![(Rank(0), items[0].clone())] };
+    let item = Item { name: "port".into(), value: Value::Packed(Bytes::from_static(b"5")) };
+    let publish = names::Ask::Publish { items: vec![item.clone()], range: Range::Session, keep: Keep::Rank };
+    let publish = Ask::Names { from: Rank(0), ask: publish };
+    assert_eq!(server_asks(&mut agent, 6, publish), answered(6, Answer::Names(names::Answer::Done)));
+    let lookup = || Ask::Names {
+        from: Rank(1),
+        ask: names::Ask::LookUp { names: vec!["port".into()], range: Range::Session, wait: 0, timeout_s: None },
+    };
+    let found = names::Found { nspace: "s-1".into(), rank: Rank(0), item };
+    let found = Answer::Names(names::Answer::Found(vec![found]));
     assert_eq!(server_asks(&mut agent, 7, lookup()), answered(7, found));
     server_sends(&mut agent, &FromServer::Finalized { rank: Rank(0) });
     let local = LocalRank(0);
     agent.handle(Input::ChildExited { job: JOB, local, status: ExitStatus::Exited(0) }).outputs();
     assert_eq!(
         server_asks(&mut agent, 8, lookup()),
-        answered(8, Answer::Status(Status::NotFound)),
+        answered(8, Answer::Names(names::Answer::Refused(names::Refusal::NotFound))),
         "removed with its rank"
     );
     assert_eq!(

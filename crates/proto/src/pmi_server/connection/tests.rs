@@ -8,9 +8,11 @@ use super::super::shares::Shares;
 use super::super::turn::UNREADABLE;
 use super::*;
 use crate::memory::{Content, ShareId};
+use bytes::Bytes;
 use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::VALUE_LEN_MAX;
+use wireup_wire::names::{Answer, Ask, Found, Item, Keep, Publisher, Range, Refusal, Value};
 use wireup_wire::shared::segment::Segment;
 
 /// One rank, its tables, and the text of its conversation.
@@ -62,6 +64,13 @@ impl Bench {
             Ok(()) => String::from_utf8(reply).unwrap(),
             Err(error) => format!("broken: {error}"),
         }
+    }
+
+    /// The root's answer about a name.
+    fn named(&mut self, answer: Answer) -> String {
+        let mut reply = Vec::new();
+        self.link.answer_name(answer, &mut reply);
+        String::from_utf8(reply).unwrap()
     }
 
     fn fence(&mut self) -> String {
@@ -184,4 +193,87 @@ fn invalid_framing_ends_the_link() {
     assert!(bench.request("abcdefcmd=fullinit;").starts_with("broken: "));
     let mut bench = Bench::default();
     assert!(bench.request(&"x".repeat(600_000)).starts_with("broken: "));
+}
+
+#[test]
+fn requests_about_names_go_to_the_root_and_later_requests_wait() {
+    let mut bench = Bench::default();
+    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
+    bench.effects.clear();
+    let name = |name: &'static str| Bytes::from_static(name.as_bytes());
+    let item = |text: &'static str| Item { name: name("svc"), value: Value::Text(name(text)) };
+    let found = |item| Answer::Found(vec![Found { nspace: "job-2".into(), rank: Rank(0), item }]);
+    let publish = Ask::Publish { items: vec![item("tag#0$x;y")], range: Range::Session, keep: Keep::Job };
+    let withdraw = Ask::Withdraw { names: vec![name("svc")], range: Range::Session, by: Publisher::Job };
+    let look_up = Ask::LookUp { names: vec![name("svc")], range: Range::Session, wait: 0, timeout_s: None };
+    let refused = Answer::Refused;
+    let packed = Item { name: name("svc"), value: Value::Packed(name("7")) };
+    let lookup = "cmd=lookup_name service=svc\n";
+    let asked = [
+        ("cmd=publish_name service=svc port=tag#0$x;y\n", &publish, Answer::Done, "cmd=publish_result rc=0 info=ok\n"),
+        (
+            "cmd=publish_name service=svc port=tag#0$x;y\n",
+            &publish,
+            refused(Refusal::Taken),
+            "cmd=publish_result rc=-1 msg=key_already_present info=fail\n",
+        ),
+        (
+            "cmd=publish_name service=svc port=tag#0$x;y\n",
+            &publish,
+            refused(Refusal::Full),
+            "cmd=publish_result rc=-1 msg=too_much_is_published info=fail\n",
+        ),
+        (lookup, &look_up, found(item("tag#0$x;y")), "cmd=lookup_result rc=0 info=ok port=tag#0$x;y\n"),
+        (lookup, &look_up, refused(Refusal::NotFound), "cmd=lookup_result rc=-1 msg=service_not_found info=fail\n"),
+        (lookup, &look_up, found(item("two words")), "cmd=lookup_result rc=-1 msg=value_cannot_be_sent info=fail\n"),
+        (lookup, &look_up, found(packed), "cmd=lookup_result rc=-1 msg=value_is_no_text info=fail\n"),
+        ("cmd=unpublish_name service=svc\n", &withdraw, Answer::Done, "cmd=unpublish_result rc=0 info=ok\n"),
+        (
+            "cmd=unpublish_name service=svc\n",
+            &withdraw,
+            refused(Refusal::NotFound),
+            "cmd=unpublish_result rc=-1 msg=service_not_found info=fail\n",
+        ),
+    ];
+    for (request, ask, answer, reply) in asked {
+        assert_eq!(bench.request(request), "");
+        assert_eq!(bench.request("cmd=get_appnum\n"), "", "it waits");
+        assert_eq!(bench.effects, [Effect::Name(ask.clone())]);
+        bench.effects.clear();
+        assert_eq!(bench.named(answer), reply);
+        assert_eq!(bench.request(""), "cmd=appnum rc=0 appnum=2\n");
+        assert_eq!(bench.named(Answer::Done), "", "nothing waits for it");
+    }
+    for (long, problem) in [
+        (format!("cmd=publish_name service=svc port={}\n", "x".repeat(1024)), "port_is_longer_than_1023"),
+        (format!("cmd=lookup_name service={}\n", "x".repeat(1024)), "name_is_empty_or_longer_than_1023"),
+        ("cmd=lookup_name service=\n".into(), "name_is_empty_or_longer_than_1023"),
+    ] {
+        assert!(bench.request(&long).contains(problem), "{long}");
+    }
+    assert!(bench.effects.is_empty());
+}
+
+#[test]
+fn names_in_pmi2_are_escaped() {
+    let framed = |body: &str| format!("{:>6}{body}", body.len());
+    let mut bench = Bench::default();
+    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
+    bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+    bench.effects.clear();
+    assert_eq!(bench.request(&framed("cmd=name-publish;name=a b;;c;port=x;;y;thrid=0x7;infokeycount=0;")), "");
+    let item = Item { name: "a b;c".into(), value: Value::Text("x;y".into()) };
+    let publish = Ask::Publish { items: vec![item.clone()], range: Range::Session, keep: Keep::Job };
+    assert_eq!(bench.effects, [Effect::Name(publish)]);
+    assert_eq!(bench.named(Answer::Done), framed("cmd=name-publish-response;thrid=0x7;rc=0;"));
+    bench.request(&framed("cmd=name-lookup;name=a b;;c;infokeycount=0;"));
+    let found = Found { nspace: "job-1".into(), rank: Rank(0), item };
+    let told = bench.named(Answer::Found(vec![found]));
+    assert_eq!(told, framed("cmd=name-lookup-response;rc=0;value=x;;y;port=x;;y;"));
+    bench.request(&framed("cmd=name-lookup;name=none;infokeycount=0;"));
+    let told = bench.named(Answer::Refused(Refusal::NotFound));
+    assert_eq!(told, framed("cmd=name-lookup-response;rc=-1;errmsg=service_not_found;"));
+    bench.request(&framed("cmd=name-unpublish;name=a;infokeycount=0;"));
+    bench.link.close();
+    assert_eq!(bench.named(Answer::Done), "");
 }

@@ -1,0 +1,66 @@
+//! Names of the session.
+// SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
+
+use crate::handles::{Ctx, handle};
+use crate::pairs::{required, room_at};
+use crate::status::{Result, Status, returned};
+use core::ffi::{c_char, c_int};
+use wireup_bootstrap::Error;
+use wireup_capi::codes::{self, Code};
+use wireup_capi::job::{Job, NAME_LEN_MAX, Wish};
+use wireup_capi::text;
+
+/// # Safety
+/// As [`text::bytes`].
+unsafe fn short<'a>(of: *const c_char) -> Result<&'a [u8]> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { required(of) }.and_then(|text| if text.len() > NAME_LEN_MAX { Err(Status::ARG) } else { Ok(text) })
+}
+
+/// Asks the server; a refusal becomes `refused`.
+///
+/// # Safety
+/// As [`handle`].
+unsafe fn ask<T>(ctx: *mut Ctx, refused: Status, ask: impl FnOnce(&mut Job) -> codes::Result<T>) -> Result<T> {
+    // SAFETY: guaranteed by the caller.
+    let answer = unsafe { handle(ctx) }?.with(|context| match ask(context.job()) {
+        Err(Code::OTHER) => Ok(None),
+        answer => answer.map(Some).map_err(Error::Server),
+    })?;
+    answer.ok_or(refused)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_publish(ctx: *mut Ctx, name: *const c_char, value: *const c_char) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        short(name).and_then(|name| {
+            let value = short(value)?;
+            ask(ctx, Status::EXISTS, |job| match job.name(name, Wish::Publish(value)) {
+                // Servers do not tell why they refuse.
+                Err(Code::OTHER) if job.name(name, Wish::LookUp).is_err() => Err(Code::FAIL),
+                answer => answer.map(drop),
+            })
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_lookup(ctx: *mut Ctx, name: *const c_char, value: *mut c_char, room: usize) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        short(name).and_then(|name| {
+            let room = room_at(value, room)?;
+            let found = ask(ctx, Status::NOT_FOUND, |job| job.name(name, Wish::LookUp))?;
+            if text::write(&found, value, room) { Ok(()) } else { Err(Status::TRUNCATED) }
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_unpublish(ctx: *mut Ctx, name: *const c_char) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        short(name).and_then(|name| ask(ctx, Status::NOT_FOUND, |job| job.name(name, Wish::Unpublish).map(drop)))
+    })
+}

@@ -1,0 +1,92 @@
+//! Services by name: PMI's requests to the names of the session, and the answers.
+//!
+//! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may withdraw what another
+//! one has published.
+
+use super::connection::PmiLink;
+use super::state::State;
+use super::turn::{Effect, Next, Turn, WaitingName};
+use bytes::Bytes;
+use wireup_wire::limits::{NAME_LEN_MAX, THREAD_LEN_MAX};
+use wireup_wire::names::{Answer, Ask, Item, Keep, Publisher, Range, Refusal, Value};
+use wireup_wire::pmi::escape::{doubled, halve};
+use wireup_wire::pmi::{Dialect, Envelope, Reply, encode_reply};
+
+impl Turn<'_, '_> {
+    pub(super) fn on_publish(&mut self, envelope: &Envelope<'_>, name: &[u8], port: &[u8]) -> Next {
+        let port = self.plain(port);
+        if port.len() > NAME_LEN_MAX {
+            self.refuse(envelope, "port_is_longer_than_1023");
+            return Next::Go;
+        }
+        self.ask(envelope, name, |name| Ask::Publish {
+            items: vec![Item { name, value: Value::Text(port) }],
+            range: Range::Session,
+            keep: Keep::Job,
+        })
+    }
+
+    pub(super) fn on_unpublish(&mut self, envelope: &Envelope<'_>, name: &[u8]) -> Next {
+        self.ask(envelope, name, |name| Ask::Withdraw { names: vec![name], range: Range::Session, by: Publisher::Job })
+    }
+
+    pub(super) fn on_look_up(&mut self, envelope: &Envelope<'_>, name: &[u8]) -> Next {
+        self.ask(envelope, name, |name| Ask::LookUp {
+            names: vec![name],
+            range: Range::Session,
+            wait: 0,
+            timeout_s: None,
+        })
+    }
+
+    fn ask(&mut self, envelope: &Envelope<'_>, name: &[u8], ask: impl FnOnce(Bytes) -> Ask) -> Next {
+        let name = self.plain(name);
+        if name.is_empty() || name.len() > NAME_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) {
+            self.refuse(envelope, "name_is_empty_or_longer_than_1023");
+            return Next::Go;
+        }
+        self.effects.push(Effect::Name(ask(name)));
+        let thread = envelope.thread.map(<[u8]>::to_vec);
+        *self.waiting_name = Some(WaitingName { command: envelope.request.command(), thread });
+        Next::Wait
+    }
+
+    /// The text that the rank means.
+    fn plain(&self, text: &[u8]) -> Bytes {
+        let mut room = Vec::new();
+        Bytes::copy_from_slice(if self.dialect == Dialect::Pmi2 { halve(text, &mut room) } else { text })
+    }
+}
+
+/// In both dialects: PMI-2 has no other way to say it.
+const NOT_FOUND: Reply<'static> = Reply::Failed { message: "service_not_found" };
+
+impl PmiLink {
+    /// The root has answered the request that waits.
+    pub fn answer_name(&mut self, answer: Answer, reply: &mut Vec<u8>) {
+        let Some(WaitingName { command, thread }) = self.waiting_name.take() else { return };
+        if self.state == State::Closed {
+            return;
+        }
+        let mut room = Vec::new();
+        let told = match &answer {
+            Answer::Done => Reply::Done,
+            Answer::Found(found) => match found.first().map(|found| &found.item.value) {
+                Some(Value::Text(port)) if !self.can_send(port) => Reply::Failed { message: "value_cannot_be_sent" },
+                Some(Value::Text(port)) if self.dialect == Dialect::Pmi2 => Reply::Port(doubled(port, &mut room)),
+                Some(Value::Text(port)) => Reply::Port(port),
+                Some(Value::Packed(_)) => Reply::Failed { message: "value_is_no_text" },
+                None => NOT_FOUND,
+            },
+            Answer::Refused(Refusal::NotFound | Refusal::TimedOut) => NOT_FOUND,
+            Answer::Refused(Refusal::Taken) => Reply::Failed { message: "key_already_present" },
+            Answer::Refused(Refusal::Full) => Reply::Failed { message: "too_much_is_published" },
+        };
+        encode_reply(self.dialect, command, thread.as_deref(), &told, reply);
+    }
+
+    /// Whether the rank can get this text, which a PMIx client may have published.
+    fn can_send(&self, port: &[u8]) -> bool {
+        port.len() <= NAME_LEN_MAX && (self.dialect == Dialect::Pmi2 || port.iter().all(|byte| *byte > b' '))
+    }
+}

@@ -1,0 +1,136 @@
+//! Names that ranks publish and look up, by PMI or by PMIx: plain structs, encoded by `postcard`. The root stores them.
+//!
+//! ```text
+//!   rank or PMIx server ── Ask ──► its agent ── Up ──► … ──► root
+//!                       ◄─ Answer ──           ◄─ Down ── … ──
+//! ```
+
+use crate::ids::{AgentId, LocalRank, Rank};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A request of a rank.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Ask {
+    /// All of the items, or none.
+    Publish { items: Vec<Item>, range: Range, keep: Keep },
+    /// `wait`: answer only when this many of the names exist (0: at once).
+    LookUp { names: Vec<Bytes>, range: Range, wait: u32, timeout_s: Option<u32> },
+    /// No names: all that the publisher has published in this range.
+    Withdraw { names: Vec<Bytes>, range: Range, by: Publisher },
+}
+
+/// Whose names a rank withdraws.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Publisher {
+    /// Its own.
+    Rank,
+    /// Those of any rank of its job.
+    Job,
+}
+
+/// Which ranks find a name; in a look-up and a withdrawal, whose names are meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Range {
+    /// The ranks of the publisher's node, of any job of the session.
+    Node,
+    Job,
+    Session,
+}
+
+/// Lifetime of a name. None is longer than its publisher's job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Keep {
+    Job,
+    /// Until its publisher ends.
+    Rank,
+    /// Until it is looked up for the first time.
+    FirstRead,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Item {
+    pub name: Bytes,
+    pub value: Value,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Value {
+    /// Of PMI, and strings of PMIx.
+    Text(Bytes),
+    /// Any other value of PMIx, packed by its library.
+    Packed(Bytes),
+}
+
+impl Value {
+    pub fn len(&self) -> usize {
+        match self {
+            Value::Text(bytes) | Value::Packed(bytes) => bytes.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// To a publication or withdrawal.
+    Done,
+    /// To a look-up: those that exist.
+    Found(Vec<Found>),
+    Refused(Refusal),
+}
+
+/// A name that exists, with its publisher.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Found {
+    pub nspace: String,
+    pub rank: Rank,
+    pub item: Item,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Refusal {
+    /// Publication: the name exists in this range.
+    Taken,
+    NotFound,
+    /// The names did not all exist in time.
+    TimedOut,
+    /// The job or the session has published, or waits for, as much as it may.
+    Full,
+}
+
+/// Who waits for an answer on its node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Asker {
+    /// A rank, by PMI.
+    Rank(LocalRank),
+    /// The PMIx server process, by the number of its request.
+    Server(u64),
+}
+
+/// To the root, in frames of [`crate::frame::Kind::NamesUp`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Up {
+    Ask {
+        agent: AgentId,
+        asker: Asker,
+        from: Rank,
+        ask: Ask,
+    },
+    /// A rank that has published something of [`Keep::Rank`] has ended.
+    Left {
+        rank: Rank,
+    },
+}
+
+/// From the root to one agent, in frames of [`crate::frame::Kind::NamesDown`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Down {
+    pub asker: Asker,
+    pub answer: Answer,
+}
