@@ -60,9 +60,10 @@ typedef struct wu_req wu_req;
 #define WU_ENGINE_AGENTS 1
 #define WU_ENGINE_PEERS 2
 
-/* How ranks find each other before they connect: from the server in a job with --instant-on over TCP (automatic); else by an allgather of
- * addresses, in which each node gets those of all ranks; by PMIX_Ring, in which each rank gets those of two others, and more messages among
- * ranks. */
+/* How ranks find each other before they connect. AUTO: by the table of a job with --instant-on (over TCP); under wireup, else, by a table that
+ * one allgather makes, one for the ranks of a node; under other launchers as ALLGATHER. With a table a rank finds every other without a
+ * message. ALLGATHER: each rank gets the addresses of two others by an allgather, RING: by PMIX_Ring; the rest by messages among ranks. A
+ * rank then holds O(log P) addresses, and a node no table. */
 #define WU_START_AUTO 0
 #define WU_START_ALLGATHER 1
 #define WU_START_RING 2

@@ -227,7 +227,8 @@ int main(int argc, char **argv) {
     if (rank == 0 && ((ready_fd = open(argv[3], O_RDWR | O_CLOEXEC)) < 0 || (go_fd = open(argv[4], O_RDONLY | O_CLOEXEC)) < 0))
         fail("cannot open the fifos", errno);
     wu_load(argv[2]);
-    wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE};
+    // The graph of ranks and its questions for addresses are what is counted.
+    wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE | WU_OPEN_START, .start = WU_START_ALLGATHER};
     params.engine = !strcmp(argv[5], "peers") ? WU_ENGINE_PEERS : !strcmp(argv[5], "agents") ? WU_ENGINE_AGENTS : WU_ENGINE_AUTO;
 
     slot->join_begin_ns = now_ns(CLOCK_MONOTONIC);

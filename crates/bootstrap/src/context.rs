@@ -204,7 +204,7 @@ impl Context {
     fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
         if self.network.is_none() {
             // The server's sockets are those of TCP.
-            let is_known = self.start == Start::Instant && self.transport == Transport::Tcp;
+            let is_known = self.start == Start::Auto && self.transport == Transport::Tcp;
             let book = if is_known { self.book()? } else { None };
             let (network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
             (self.network, self.phases) = (Some((network, world)), phases);
@@ -223,8 +223,8 @@ impl Context {
 
     /// The socket that the server has given this rank; `None`: it has given none, or the network uses it.
     pub fn listening(&mut self) -> Result<Option<c_int>, Error> {
-        let is_free = self.start != Start::Instant || self.transport != Transport::Tcp;
-        Ok(self.book()?.filter(|_| is_free).map(|book| book.listening))
+        let is_free = self.start != Start::Auto || self.transport != Transport::Tcp;
+        Ok(self.book()?.filter(|_| is_free).and_then(|book| book.listening()))
     }
 
     /// Where a rank's socket of the server listens, best first; `None`: the server has given none, or there is no such rank.

@@ -1,42 +1,39 @@
-//! Makes the network of ranks: one exchange for the secret, one with both neighbours, then messages among ranks only (S2).
+//! Makes the network of ranks: an exchange of all by the server, then messages among ranks only (S2).
 //!
 //! ```text
-//!   rank 0's secret ──► all        an allgather with one value
-//!   own address ──► left, right    by an allgather (put, fence and two gets with other servers): a ring in the order of ranks
-//!                                  by PMIX_Ring: a ring in the server's order ──► binomial graph ──► split with ranks as keys
-//!   ring ──► binomial graph ──► the world
+//!   Auto, with sockets of the server    the server's table of addresses                   ──► the world: no exchange
+//!   Auto, with our server               own address, rank 0's secret ──► a table          ──► the world
+//!   Allgather, and Auto elsewhere       rank 0's secret; own address ──► left, right      ──► ring ──► binomial graph ──► the world
+//!   Ring                                the same, by PMIX_Ring, in the server's order     ──► ring ──► binomial graph ──► split by rank
 //! ```
 //!
-//! `PMIX_Ring` brings two addresses to a rank, the allgather those of all ranks to a node; but the split takes `3 log² P` steps. Measured
-//! with 64 ranks on two cores: the network and a first split take 406 ms with the ring, 255 ms without. So the ring is for those who ask
-//! for it.
-//!
-//! In a job whose ranks get listening sockets from their server all of this is known without an exchange ([`Start::Instant`]).
+//! A table is in the memory of each node, one for its ranks, and tells every rank's address: P rows. With a ring a rank knows O(log P)
+//! addresses, and asks others for more; its split takes `3 log² P` steps.
 
 use crate::context::Error;
 use crate::network::proof::Secret;
-use crate::network::{Network, Transport, known};
+use crate::network::{Listener, Network, Transport, known};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use wireup_capi::hex;
 use wireup_capi::job::{Endpoints, Job};
-use wireup_capi::net::{self, now_ns};
+use wireup_capi::net::{self, Errno, now_ns};
 use wireup_group::algorithms::Wanted;
 use wireup_group::{Context, Done, Peer, Request, WORLD};
 
-/// How ranks learn their neighbours' addresses.
+/// How ranks learn each other's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
+    /// The best that the server offers.
+    Auto,
     Allgather,
     Ring,
-    /// From the server, which has bound their sockets: no exchange, if it is so.
-    Instant,
 }
 
 /// How long the network of ranks took to make on this rank, waits for other ranks included (ns).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Phases {
-    /// The secret, and the addresses of both neighbours, by the server; with [`Start::Instant`] nothing.
+    /// Exchanges by the server.
     pub ring_ns: u64,
     /// From the ring to the group of all.
     pub group_ns: u64,
@@ -44,65 +41,81 @@ pub struct Phases {
 
 /// The group in the order of the server's ring.
 const RING: Context = 2;
-/// Longest secret as text.
-const SECRET_TEXT_LEN: usize = 2 * size_of::<Secret>();
 
 /// The network, the group of all, and how long that took.
 type Made = (Network, Context, Phases);
 
-/// All ranks must call it, and it waits for them, unless there is a book, which is for TCP.
-pub fn network(job: &mut Job, start: Start, transport: Transport, book: Option<Arc<Endpoints>>) -> Result<Made, Error> {
+/// All ranks must call it, and it waits for them, unless the server has bound their sockets, which are for TCP.
+pub fn network(
+    job: &mut Job,
+    start: Start,
+    transport: Transport,
+    bound: Option<Arc<Endpoints>>,
+) -> Result<Made, Error> {
     let begin = now_ns();
-    if let Some(book) = book {
-        let network = instant(job, book)?;
-        return Ok((network, WORLD, Phases { ring_ns: 0, group_ns: now_ns() - begin }));
+    let phases = |ring_done| Phases { ring_ns: ring_done - begin, group_ns: now_ns() - ring_done };
+    if let Some(book) = bound {
+        let listening = net::inherited(book.listening().unwrap_or(-1)).map_err(system)?;
+        let address = book.address(job.rank).unwrap_or_default();
+        let network = with_book(job, Listener::bound(listening, address), book)?;
+        return Ok((network, WORLD, phases(begin)));
     }
-    let secret = secret(job)?;
-    let mut network = Network::new(job.rank, secret, transport).map_err(|error| Error::System(error.0))?;
-    watch_server(&network, job)?;
-    let mut own = job.rank.to_le_bytes().to_vec();
-    own.extend_from_slice(network.own_address());
-    let own = hex::encode(&own);
-    let ring = match start {
-        Start::Allgather | Start::Instant => job.neighbours(&own),
-        Start::Ring => job.ring(&own),
-    };
+    let listener = Listener::new(transport).map_err(system)?;
+    let own_secret = own_secret(job)?;
+    if start == Start::Auto
+        && job.size > 1
+        && let Some(book) = job.gather_endpoints(&own_secret, &listener.address()).map_err(Error::Server)?
+    {
+        let ring_done = now_ns();
+        let network = with_book(job, listener, Arc::new(book))?;
+        // As with a ring: who chose another transport has a neighbour that did not.
+        let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
+        if neighbours.iter().any(|rank| !network.can_reach(&network.address(*rank))) {
+            return Err(Error::Mismatch);
+        }
+        return Ok((network, WORLD, phases(ring_done)));
+    }
+    let secret = secret(job, own_secret)?;
+    let own = hex::encode(&[&job.rank.to_le_bytes()[..], &listener.address()].concat());
+    let ring = if start == Start::Ring { job.ring(&own) } else { job.neighbours(&own) };
     let ring = ring.map_err(Error::Server)?;
+    let mut network = Network::new(job.rank, secret, listener).map_err(system)?;
+    watch_server(&network, job)?;
     let (left, right) = (peer(&ring.left)?, peer(&ring.right)?);
     if [&left, &right].iter().any(|peer| !network.can_reach(&peer.address)) {
         return Err(Error::Mismatch);
     }
     let ring_done = now_ns();
-    let phases = |done| Phases { ring_ns: ring_done - begin, group_ns: done - ring_done };
     if start != Start::Ring {
         let formed = network.groups.form(WORLD, job.rank, job.size, left, right);
         wait(&mut network, formed)?;
-        return Ok((network, WORLD, phases(now_ns())));
+        return Ok((network, WORLD, phases(ring_done)));
     }
     let formed = network.groups.form(RING, ring.position, job.size, left, right);
     wait(&mut network, formed)?;
     let split = network.groups.split(RING, Wanted { colour: Some(Vec::new()), key: job.rank.into() });
     let Done::Group(Some(world)) = wait(&mut network, split)? else { return Err(Error::Mismatch) };
     network.groups.free(RING);
-    Ok((network, world, phases(now_ns())))
+    Ok((network, world, phases(ring_done)))
+}
+
+fn system(error: Errno) -> Error {
+    Error::System(error.0)
 }
 
 /// All addresses are known: the graph needs no messages.
-fn instant(job: &mut Job, endpoints: Arc<Endpoints>) -> Result<Network, Error> {
-    let listening = net::inherited(endpoints.listening).map_err(|error| Error::System(error.0))?;
-    let address = endpoints.address(job.rank).unwrap_or_default();
-    let mut network =
-        Network::on(listening, job.rank, address, endpoints.secret).map_err(|error| Error::System(error.0))?;
+fn with_book(job: &mut Job, listener: Listener, book: Arc<Endpoints>) -> Result<Network, Error> {
+    let mut network = Network::new(job.rank, book.secret, listener).map_err(system)?;
     watch_server(&network, job)?;
-    network.groups.form_known(WORLD, job.rank, job.size, &|rank| known(&endpoints, rank));
-    network.use_book(endpoints);
+    network.groups.form_known(WORLD, job.rank, job.size, &|rank| known(&book, rank));
+    network.use_book(book);
     network.pump();
     Ok(network)
 }
 
 fn watch_server(network: &Network, job: &mut Job) -> Result<(), Error> {
     let Ok(server) = job.server() else { return Ok(()) };
-    network.watch_server(server.socket().fd()).map_err(|error| Error::System(error.0))
+    network.watch_server(server.socket().fd()).map_err(system)
 }
 
 fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {
@@ -115,18 +128,23 @@ fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {
     }
 }
 
-fn secret(job: &mut Job) -> Result<Secret, Error> {
+/// Rank 0's; zeros elsewhere.
+fn own_secret(job: &Job) -> Result<Secret, Error> {
     let mut own = Secret::default();
     if job.rank == 0 {
         getrandom::fill(&mut own).map_err(|error| Error::System(error.raw_os_error().unwrap_or(0)))?;
     }
+    Ok(own)
+}
+
+fn secret(job: &mut Job, own: Secret) -> Result<Secret, Error> {
     if job.size == 1 {
         return Ok(own);
     }
     let text = if job.rank == 0 { hex::encode(&own) } else { Vec::new() };
-    let id = job.start_allgather(&text, SECRET_TEXT_LEN, false);
-    let gathered = job.collect(id).map_err(Error::Server)?;
+    let id = job.start_allgather(&text, 2 * size_of::<Secret>(), false);
     let mut secret = None;
+    let gathered = job.collect(id).map_err(Error::Server)?;
     let got = job.values(&gathered, &[0], &mut |_, text| {
         secret = hex::decode(text).and_then(|bytes| bytes.try_into().ok());
         Ok(())

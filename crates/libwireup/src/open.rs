@@ -84,7 +84,7 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
             _ => return Err(Status::ARG),
         },
         start: match start {
-            0 => Start::Instant,
+            0 => Start::Auto,
             1 => Start::Allgather,
             2 => Start::Ring,
             _ => return Err(Status::ARG),

@@ -290,9 +290,9 @@ int main(int argc, char **argv) {
     const char *engine = argc > 1 ? argv[1] : "auto";
     wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE};
     params.engine = !strcmp(engine, "agents") ? WU_ENGINE_AGENTS : !strcmp(engine, "peers") ? WU_ENGINE_PEERS : WU_ENGINE_AUTO;
-    if (!strcmp(engine, "ring")) {
+    if (!strcmp(engine, "ring") || !strcmp(engine, "allgather")) {
         params.field_mask |= WU_OPEN_START;
-        params.start = WU_START_RING;
+        params.start = !strcmp(engine, "ring") ? WU_START_RING : WU_START_ALLGATHER;
     }
     if (!strcmp(engine, "udp")) {
         params.field_mask |= WU_OPEN_TRANSPORT;

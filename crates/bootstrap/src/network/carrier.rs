@@ -84,9 +84,6 @@ pub enum Unsent {
 }
 
 pub trait Carrier {
-    /// Where this rank is reached, without the transport's byte.
-    fn address(&self) -> Vec<u8>;
-
     /// The descriptors that are watched.
     fn epoll(&self) -> &Epoll;
 

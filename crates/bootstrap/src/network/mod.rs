@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 pub use carrier::Transport;
 use carrier::{Carrier, Happened, SERVER, Unsent};
 use core::ffi::c_int;
-use datagrams::{Datagrams, Udp};
+use datagrams::{Datagrams, Udp, Wire};
 use proof::Secret;
 use tcp::Tcp;
 use wireup_capi::job::Endpoints;
@@ -61,32 +61,60 @@ pub struct Sent {
     pub bytes: u64,
 }
 
+/// A socket at which others reach this rank. It is not used before the secret is known.
+pub enum Listener {
+    Tcp { listening: Owned, host: u64, address: Vec<u8> },
+    Udp(Udp),
+}
+
+impl Listener {
+    /// # Errors
+    /// There is no port, or no descriptor.
+    pub fn new(transport: Transport) -> Result<Listener, Errno> {
+        match transport {
+            Transport::Tcp => {
+                let (listening, port) = net::listen()?;
+                let host = net::host_number();
+                let address = rank_address::encode(host, port, &net::addresses());
+                Ok(Listener::Tcp { listening, host, address })
+            }
+            Transport::Udp => Udp::open().map(Listener::Udp),
+        }
+    }
+
+    /// One that listens already, at this address.
+    pub fn bound(listening: Owned, address: Vec<u8>) -> Listener {
+        Listener::Tcp { listening, host: rank_address::host(&address).unwrap_or_default(), address }
+    }
+
+    fn transport(&self) -> Transport {
+        match self {
+            Listener::Tcp { .. } => Transport::Tcp,
+            Listener::Udp(_) => Transport::Udp,
+        }
+    }
+
+    /// For others.
+    pub fn address(&self) -> Vec<u8> {
+        match self {
+            Listener::Tcp { address, .. } => Transport::Tcp.address(address),
+            Listener::Udp(udp) => Transport::Udp.address(&udp.address()),
+        }
+    }
+}
+
 impl Network {
     /// Can be reached; nothing is dialled yet.
     ///
     /// # Errors
-    /// There is no port, or no descriptor.
-    pub fn new(me: u32, secret: Secret, transport: Transport) -> Result<Network, Errno> {
-        let carrier: Box<dyn Carrier> = match transport {
-            Transport::Tcp => Box::new(Tcp::new(me, secret)?),
-            Transport::Udp => Box::new(Datagrams::new(me, &secret, Udp::open()?)?),
-        };
-        Ok(Network::over(me, transport, carrier))
-    }
-
-    /// Over TCP with a socket that listens already, at this address.
-    ///
-    /// # Errors
     /// There is no descriptor.
-    pub fn on(listening: Owned, me: u32, address: Vec<u8>, secret: Secret) -> Result<Network, Errno> {
-        let host = rank_address::host(&address).unwrap_or_default();
-        let carrier = Box::new(Tcp::on(listening, me, host, address, secret)?);
-        Ok(Network::over(me, Transport::Tcp, carrier))
-    }
-
-    fn over(me: u32, transport: Transport, carrier: Box<dyn Carrier>) -> Network {
-        let address = transport.address(&carrier.address());
-        Network {
+    pub fn new(me: u32, secret: Secret, listener: Listener) -> Result<Network, Errno> {
+        let (transport, address) = (listener.transport(), listener.address());
+        let carrier: Box<dyn Carrier> = match listener {
+            Listener::Tcp { listening, host, .. } => Box::new(Tcp::new(listening, me, host, secret)?),
+            Listener::Udp(udp) => Box::new(Datagrams::new(me, &secret, udp)?),
+        };
+        Ok(Network {
             groups: Groups::new(Peer { rank: me, address }),
             me,
             transport,
@@ -100,7 +128,7 @@ impl Network {
             forgotten: BTreeSet::new(),
             sent: Sent::default(),
             events: Vec::new(),
-        }
+        })
     }
 
     /// From now on every rank's address is known.
@@ -292,10 +320,15 @@ impl Network {
         }
     }
 
+    /// Where a rank is reached; empty if that is not known.
+    pub fn address(&self, rank: u32) -> Vec<u8> {
+        let in_book = || self.book.as_ref().map(|book| known(book, rank).address);
+        self.addresses.get(&rank).cloned().or_else(in_book).unwrap_or_default()
+    }
+
     fn dial(&mut self, to: u32) {
-        let in_book = || self.book.as_ref().map(|book| known(book, to).address);
-        let address = self.addresses.get(&to).cloned().or_else(in_book).filter(|address| self.can_reach(address));
-        let address = address.as_deref().and_then(|address| address.get(1..)).unwrap_or_default();
+        let address = self.address(to);
+        let address = if self.can_reach(&address) { address.get(1..).unwrap_or_default() } else { &[] };
         let number = self.carrier.dial(to, address);
         self.connections.on_dial(to, number);
     }
@@ -370,9 +403,10 @@ impl Network {
     }
 }
 
-/// A rank in the book, whose sockets are those of TCP.
+/// A rank in the book. The server's sockets are those of TCP.
 pub fn known(book: &Endpoints, rank: u32) -> Peer {
-    Peer { rank, address: book.address(rank).map_or_else(Vec::new, |address| Transport::Tcp.address(&address)) }
+    let address = book.address(rank).unwrap_or_default();
+    Peer { rank, address: if book.listening().is_some() { Transport::Tcp.address(&address) } else { address } }
 }
 
 #[cfg(test)]

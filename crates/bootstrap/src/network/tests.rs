@@ -12,7 +12,8 @@ const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
 
 /// The networks of all ranks, with the group of all.
 fn networks(size: u32, transport: Transport) -> Vec<Network> {
-    let mut all: Vec<Network> = (0..size).map(|me| Network::new(me, SECRET, transport).unwrap()).collect();
+    let mut all: Vec<Network> =
+        (0..size).map(|me| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap()).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     let at = |rank: u32| peers[(rank % size) as usize].clone();
     let formed: Vec<Request> =
@@ -100,7 +101,8 @@ fn a_rank_that_is_gone_fails_those_who_wait_for_it() {
 
 #[test]
 fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
-    let mut all: Vec<Network> = (0..2).map(|me| Network::new(me, SECRET, Transport::Tcp).unwrap()).collect();
+    let mut all: Vec<Network> =
+        (0..2).map(|me| Network::new(me, SECRET, Listener::new(Transport::Tcp).unwrap()).unwrap()).collect();
     let peers: Vec<Peer> = all.iter().map(|one| one.groups.own().clone()).collect();
     for (me, one) in all.iter_mut().enumerate() {
         one.groups.form_known(WORLD, me as u32, 2, &|rank| peers[rank as usize].clone());
@@ -125,7 +127,7 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
 fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
     for transport in TRANSPORTS {
         let formed = move |me: u32, tell: std::sync::mpsc::Sender<Peer>, told: std::sync::mpsc::Receiver<Peer>| {
-            let mut one = Network::new(me, SECRET, transport).unwrap();
+            let mut one = Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap();
             tell.send(one.groups.own().clone()).unwrap();
             let other = told.recv().unwrap();
             one.groups.form(WORLD, me, 2, other.clone(), other);
@@ -240,7 +242,8 @@ fn a_flood_of_strangers_datagrams_does_not_keep_ranks_from_their_work() {
 #[test]
 fn a_rank_with_another_transport_is_seen_to_be_so_and_is_not_waited_for() {
     for (one, other) in [(Transport::Tcp, Transport::Udp), (Transport::Udp, Transport::Tcp)] {
-        let mut all = [Network::new(0, SECRET, one).unwrap(), Network::new(1, SECRET, other).unwrap()];
+        let mut all = [(0, one), (1, other)]
+            .map(|(me, transport)| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap());
         let peer = all[1].groups.own().clone();
         assert!(all[0].can_reach(all[0].own_address()) && !all[0].can_reach(&peer.address));
         assert!(!all[0].can_reach(&[]));

@@ -61,7 +61,8 @@ fn nvshmem_gets_its_bootstrap_from_a_plugin() {
     for plugin in [&own].into_iter().chain(&theirs) {
         assert!(plugin.exists(), "no {}: run the set-up", plugin.display());
         let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
-        let outcome = job.arg(adapter("plugin")).arg(plugin).succeed();
+        let in_place = (plugin == &own).then_some("in-place");
+        let outcome = job.arg(adapter("plugin")).arg(plugin).args(in_place.as_slice()).succeed();
         assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{}: {outcome}", plugin.display());
     }
     std::fs::remove_file(&own).expect("remove the plugin");

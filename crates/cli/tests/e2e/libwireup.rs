@@ -15,7 +15,7 @@ fn run(placement: &str, engine: &str, ranks: usize) {
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {
     for (placement, ranks) in PLACEMENTS {
-        for engine in ["auto", "agents", "peers", "ring", "udp"] {
+        for engine in ["auto", "agents", "peers", "allgather", "ring", "udp"] {
             run(placement, engine, ranks);
         }
     }

@@ -126,10 +126,6 @@ impl<W: Wire> Datagrams<W> {
 }
 
 impl<W: Wire> Carrier for Datagrams<W> {
-    fn address(&self) -> Vec<u8> {
-        self.wire.address()
-    }
-
     fn epoll(&self) -> &Epoll {
         &self.epoll
     }

@@ -31,7 +31,6 @@ pub struct Tcp {
     host: u64,
     secret: Secret,
     listening: Owned,
-    address: Vec<u8>,
     epoll: Epoll,
     links: BTreeMap<Number, Link>,
     last: Number,
@@ -43,22 +42,11 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Listens; nothing is dialled yet.
-    ///
-    /// # Errors
-    /// There is no port, or no descriptor.
-    pub fn new(me: u32, secret: Secret) -> Result<Tcp, Errno> {
-        let (listening, port) = net::listen()?;
-        let host = net::host_number();
-        let address = rank_address::encode(host, port, &net::addresses());
-        Tcp::on(listening, me, host, address, secret)
-    }
-
-    /// With a socket that listens already, at this address of this host.
+    /// With a socket that listens on this host.
     ///
     /// # Errors
     /// There is no descriptor.
-    pub fn on(listening: Owned, me: u32, host: u64, address: Vec<u8>, secret: Secret) -> Result<Tcp, Errno> {
+    pub fn new(listening: Owned, me: u32, host: u64, secret: Secret) -> Result<Tcp, Errno> {
         let epoll = Epoll::new()?;
         epoll.watch(listening.fd(), LISTENING, false, true)?;
         Ok(Tcp {
@@ -66,7 +54,6 @@ impl Tcp {
             host,
             secret,
             listening,
-            address,
             epoll,
             links: BTreeMap::new(),
             last: SERVER,
@@ -152,10 +139,6 @@ impl Tcp {
 }
 
 impl Carrier for Tcp {
-    fn address(&self) -> Vec<u8> {
-        self.address.clone()
-    }
-
     fn epoll(&self) -> &Epoll {
         &self.epoll
     }
@@ -230,12 +213,14 @@ impl Carrier for Tcp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::{Ipv4Addr, SocketAddr};
     use std::vec;
 
     #[test]
     fn few_strangers_are_kept() {
-        let mut tcp = Tcp::new(0, [9; 32]).unwrap();
-        let address = rank_address::candidates(&tcp.address(), net::host_number())[0];
+        let (listening, port) = net::listen().unwrap();
+        let mut tcp = Tcp::new(listening, 0, net::host_number(), [9; 32]).unwrap();
+        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let (mut strangers, mut events) = (vec![], vec![]);
         for at in 0..2 * UNPROVED_MAX {
             let stranger = net::connect(&address).unwrap();
