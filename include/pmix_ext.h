@@ -67,6 +67,11 @@ int PMI2_Iallgather_wait(void *buf);
 int PMI2_SHMEM_Iallgather(const char value[]);
 int PMI2_SHMEM_Iallgather_wait(void **buf);
 
+/* The functions of Cray's PMI that Chapel looks for, for any bytes; the length is the same on all processes. Allgather: row r is rank r's.
+ * Bcast: the bytes of rank 0. */
+int PMI_Allgather(void *own, void *all, int len);
+int PMI_Bcast(void *buffer, int len);
+
 #ifdef __cplusplus
 }
 #endif

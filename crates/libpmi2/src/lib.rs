@@ -11,6 +11,7 @@ extern crate alloc;
 #[cfg(not(feature = "bare"))]
 extern crate std;
 
+mod cray;
 mod extensions;
 mod handles;
 mod info;

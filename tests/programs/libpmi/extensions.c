@@ -209,6 +209,26 @@ static void misuse(void) {
     free(long_value);
 }
 
+/* Any bytes, also such as are cut into several exchanges. */
+static void cray(void) {
+    int lens[] = {0, 1, 12, 40000};
+    for (int at = 0; at < 4; at++) {
+        int len = lens[at];
+        unsigned char *own = malloc(len + 1), *all = malloc((size_t)len * size + 1);
+        for (int i = 0; i < len; i++)
+            own[i] = (unsigned char)(rank * 37 + i / 3);
+        IS(PMI_Allgather(own, all, len), PMI2_SUCCESS);
+        for (int i = 0; i < len * size; i++)
+            IS(all[i], (unsigned char)(i / len * 37 + i % len / 3));
+        IS(PMI_Bcast(own, len), PMI2_SUCCESS);
+        for (int i = 0; i < len; i++)
+            IS(own[i], (unsigned char)(i / 3));
+        free(own), free(all);
+    }
+    IS(PMI_Allgather(NULL, NULL, 1), PMI2_ERR_INVALID_ARG);
+    IS(PMI_Bcast(NULL, -1), PMI2_ERR_INVALID_LENGTH);
+}
+
 int main(void) {
     int spawned, appnum;
     PMIX_Request request;
@@ -225,6 +245,7 @@ int main(void) {
     lengths();
     out_of_order();
     mvapich();
+    cray();
     ring();
     misuse();
     allgathers();
