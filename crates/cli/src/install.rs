@@ -45,10 +45,8 @@ const HEADERS: [(&str, &str); 5] = [
     ("wireup_ucc.h", include_str!("../../../adapters/ucc/wireup_ucc.h")),
 ];
 
-const PLUGIN: (&str, &str) = (
-    "nvshmem_bootstrap_wireup.c",
-    include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c"),
-);
+const PLUGIN: (&str, &str) =
+    ("nvshmem_bootstrap_wireup.c", include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c"));
 
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
