@@ -4,6 +4,7 @@ use crate::harness::Run;
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
 use crate::harness::machines;
 use crate::harness::peers::{program, skip, tool};
+use std::path::Path;
 use xtask::programs::Flavour;
 
 fn run(placement: &str, engine: &str, ranks: usize) {
@@ -100,6 +101,50 @@ fn a_lost_rank_is_named_to_the_others() {
             assert_eq!(outcome.out().matches("lost rank 3").count(), ranks - 1, "{transport}: {outcome}");
         }
     }
+}
+
+#[test]
+fn an_old_client_works_with_todays_library() {
+    for (placement, ranks) in PLACEMENTS {
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("old")).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+    }
+}
+
+/// Whatever a header has declared stays: constants, functions, and the beginnings of structs.
+#[test]
+fn todays_header_declares_what_the_first_one_did() {
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a header");
+    let (was, is) =
+        (xtask::layout::sources().join("libpmi/old/wireup.h"), xtask::layout::root().join("include/wireup.h"));
+    let (was, is) = (declarations(&read(&was)), declarations(&read(&is)));
+    assert!(was.len() > 70, "{was:?}");
+    for one in &was {
+        let fields = one.split_once('}').map_or(one.as_str(), |(fields, _)| fields);
+        assert!(is.iter().any(|other| other == one || fields != one && other.starts_with(fields)), "no `{one}`");
+    }
+}
+
+/// Without comments, each with single blanks.
+fn declarations(header: &str) -> Vec<String> {
+    let mut text = String::new();
+    for (at, piece) in header.split("/*").enumerate() {
+        text.push_str(if at == 0 { piece } else { piece.split_once("*/").map_or("", |(_, after)| after) });
+    }
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (defined, declared): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
+    let mut all: Vec<String> = defined.iter().map(|line| words(line)).collect();
+    let mut one = String::new();
+    for line in declared.into_iter().map(str::trim_end).filter(|line| *line != "extern \"C\" {") {
+        one.push_str(line);
+        one.push(' ');
+        if line.ends_with(';') && one.matches('{').count() == one.matches('}').count() {
+            all.push(words(&one));
+            one.clear();
+        }
+    }
+    all.retain(|one| !one.is_empty());
+    all
 }
 
 #[test]
