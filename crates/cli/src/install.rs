@@ -26,6 +26,7 @@ pub const COMMAND: Command = Command {
   /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
   /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h, wireup.h; wireup_ucc.h, for UCC
   /opt/wireup/share/wireup/nvshmem_bootstrap_wireup.c    a plugin for NVSHMEM, to be compiled
+  /opt/wireup/share/man/man3/wireup.3
   /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc, wireup.pc
 
 The libraries are copied from beside this program, or from ../lib seen from there.
@@ -45,8 +46,11 @@ const HEADERS: [(&str, &str); 5] = [
     ("wireup_ucc.h", include_str!("../../../adapters/ucc/wireup_ucc.h")),
 ];
 
-const PLUGIN: (&str, &str) =
-    ("nvshmem_bootstrap_wireup.c", include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c"));
+/// Below `share`.
+const SHARED: [(&str, &str, &str); 2] = [
+    ("wireup", "nvshmem_bootstrap_wireup.c", include_str!("../../../adapters/nvshmem/nvshmem_bootstrap_wireup.c")),
+    ("man/man3", "wireup.3", include_str!("../../../docs/man/wireup.3")),
+];
 
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
@@ -73,8 +77,8 @@ fn install(prefix: &Path) -> Result<(), String> {
     // Look for everything first, so that nothing is copied if a file is missing.
     let libraries = libraries_of(&program)?;
     let (bin, lib, include) = (prefix.join("bin"), prefix.join("lib"), prefix.join("include"));
-    let (pkgconfig, share) = (lib.join("pkgconfig"), prefix.join("share/wireup"));
-    for folder in [&bin, &lib, &include, &pkgconfig, &share] {
+    let (pkgconfig, share) = (lib.join("pkgconfig"), prefix.join("share"));
+    for folder in [&bin, &lib, &include, &pkgconfig] {
         fs::create_dir_all(folder).map_err(tried("create", folder))?;
     }
     copy(&program, &bin.join("wireup"))?;
@@ -90,7 +94,11 @@ fn install(prefix: &Path) -> Result<(), String> {
         write(&pkgconfig.join(format!("{}.pc", package_name(name))), &package(name))?;
     }
     HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))?;
-    write(&share.join(PLUGIN.0), PLUGIN.1)
+    SHARED.iter().try_for_each(|(folder, name, text)| {
+        let folder = share.join(folder);
+        fs::create_dir_all(&folder).map_err(tried("create", &folder))?;
+        write(&folder.join(name), text)
+    })
 }
 
 /// Where the libraries are, in the order of [`LIBRARIES`].

@@ -4,6 +4,7 @@ use crate::harness::Run;
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
 use crate::harness::machines;
 use crate::harness::peers::{program, skip, tool};
+use std::collections::BTreeSet;
 use std::path::Path;
 use xtask::programs::Flavour;
 
@@ -123,6 +124,44 @@ fn todays_header_declares_what_the_first_one_did() {
         let fields = one.split_once('}').map_or(one.as_str(), |(fields, _)| fields);
         assert!(is.iter().any(|other| other == one || fields != one && other.starts_with(fields)), "no `{one}`");
     }
+}
+
+#[test]
+fn the_man_page_has_every_function_and_an_example_that_works() {
+    let page = xtask::layout::root().join("docs/man/wireup.3");
+    let text = std::fs::read_to_string(&page).expect("the page");
+    let header = std::fs::read_to_string(xtask::layout::root().join("include/wireup.h")).expect("the header");
+    let words = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        words.filter(|word| word.starts_with("wu_") || word.starts_with("WU_ERR_")).map(str::to_owned).collect()
+    };
+    let (declared, described) = (words(&header), words(&text));
+    assert!(declared.len() > 60, "{declared:?}");
+    let missing: Vec<&String> = declared.difference(&described).collect();
+    assert!(missing.is_empty(), "not in the page: {missing:?}");
+
+    let example = text.split_once(".EX").and_then(|(_, rest)| rest.split_once(".EE")).expect("an example").0;
+    let folder = std::env::temp_dir().join(format!("wireup-man-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    let source = format!(
+        "#include <stdio.h>\n#include <wireup.h>\nint main(void) {{{example}printf(\"%d of %d\\n\", (int)arrived, (int)all);}}"
+    );
+    std::fs::write(folder.join("example.c"), source).expect("write the example");
+    let mut cc = std::process::Command::new("cc");
+    cc.current_dir(&folder).args(["-Wall", "-Werror", "example.c", "-o", "example", "-I"]);
+    cc.arg(xtask::layout::root().join("include")).arg("-L").arg(library_path()).arg("-lwireup");
+    assert!(cc.status().expect("start the compiler").success());
+    let job = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.arg(folder.join("example")).succeed();
+    std::fs::remove_dir_all(&folder).expect("clean up");
+    let said = outcome.out();
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 of 3", "1 of 3", "2 of 3"]);
+
+    let Some(groff) = tool("/usr/bin/groff") else { return };
+    let shown = std::process::Command::new(groff).args(["-ww", "-man", "-Tutf8"]).arg(&page).output().expect("groff");
+    assert!(shown.status.success() && shown.stderr.is_empty(), "{}", String::from_utf8_lossy(&shown.stderr));
 }
 
 /// Without comments, each with single blanks.
