@@ -3,7 +3,7 @@
 use crate::harness::Run;
 use crate::harness::libraries::{ALL_RIGHT, PLACEMENTS, hydras, library_path, own, under};
 use crate::harness::machines;
-use crate::harness::peers::{program, skip, tool};
+use crate::harness::peers::{mpi4py, program, skip, tool};
 use std::collections::BTreeSet;
 use std::path::Path;
 use xtask::programs::Flavour;
@@ -197,6 +197,33 @@ fn the_python_package_gives_the_same_results() {
         let job = job.env("PYTHONDONTWRITEBYTECODE", "1");
         let outcome = job.arg(&python).arg(&script).arg(engine).succeed();
         assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{engine}: {outcome}");
+    }
+}
+
+/// Random collectives of random groups: what mpi4py returns.
+#[test]
+fn collectives_return_what_those_of_mpi_return() {
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    let script = xtask::layout::sources().join("python/compare.py");
+    let lines = |placement: &str, what: &str, seed: usize| -> Vec<String> {
+        let job = Run::job(placement).args(["--pmi", "simple"]).env("LD_LIBRARY_PATH", library_path());
+        let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+        let job = job.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONHASHSEED", "0");
+        let outcome = job.arg(&python).arg(&script).args([what, &seed.to_string()]).succeed();
+        let mut lines: Vec<String> = outcome.out().lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    for (seed, placement) in
+        ["-n 1", "-n 2", "-n 5 --virtual-nodes 2", "-n 9 --virtual-nodes 2"].into_iter().enumerate()
+    {
+        let wanted = lines(placement, "mpi", seed);
+        assert!(wanted.len() > 30, "{placement}: {wanted:?}");
+        for engine in ["auto", "peers", "udp"] {
+            let got = lines(placement, engine, seed);
+            let differ = wanted.iter().zip(&got).find(|(wanted, got)| wanted != got);
+            assert!(differ.is_none() && wanted.len() == got.len(), "{placement} {engine} {seed}: {differ:?}");
+        }
     }
 }
 
