@@ -168,11 +168,14 @@ impl Started {
         assert!(there.is_some(), "{}: gave up waiting for: {count} x {text:?}\n{}", self.shown, self.stderr.text().1);
     }
 
-    /// Processes of the job on the hub, including the launcher.
+    /// Processes of the job on the hub, including the launcher. Those of nodes begin and end meanwhile: one that was there before and after
+    /// the nodes were looked at was seen on its node.
     pub fn on_hub(&self, site: &FaultSite) -> Vec<super::run_processes::Process> {
+        let before = self.mark.processes();
         let elsewhere: Vec<u32> =
             site.testbed.all_processes().into_iter().flatten().map(|process| process.pid).collect();
-        let all = self.mark.processes();
+        let mut all = self.mark.processes();
+        all.retain(|found| before.iter().any(|one| one.pid == found.pid));
         all.into_iter().filter(|found| !elsewhere.contains(&found.pid.as_raw_nonzero().get().cast_unsigned())).collect()
     }
 
