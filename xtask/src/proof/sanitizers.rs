@@ -41,7 +41,7 @@ const SANITIZERS: [Sanitizer; 2] = [
 ];
 
 /// Program and arguments, and the exit code of the job.
-const JOBS: [(&str, i32); 25] = [
+const JOBS: [(&str, i32); 26] = [
     ("threads pmi", 0),
     ("threads pmi2", 0),
     ("threads pmi abort", 9),
@@ -66,6 +66,7 @@ const JOBS: [(&str, i32); 25] = [
     ("bootstrap agents", 0),
     ("bootstrap peers", 0),
     ("lost", 0),
+    ("old", 0),
     ("names publish a b publish a c lookup a unpublish a unpublish a", 0),
 ];
 
