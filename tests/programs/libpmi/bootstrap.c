@@ -152,7 +152,7 @@ static uint32_t lower_half_backwards(uint32_t at) {
 
 /* Groups that only their members make: the lower half of the job backwards, twice under one name; and the whole job without agreement. */
 static void creations(wu_group *world) {
-    uint32_t half = (size + 1) / 2, *members = malloc(size * sizeof *members);
+    uint32_t half = (size + 1) / 2, *members = malloc((size + 1) * sizeof *members);
     wu_group *group, *twin;
     if (rank < half) {
         for (uint32_t at = 0; at < half; at++)

@@ -160,7 +160,7 @@ impl Built {
         let mut cc = Command::new("cc");
         cc.arg("-o").arg(self.0.join(name)).arg(object);
         cc.arg("-Wl,--whole-archive").arg(runtime).args(["-Wl,--no-whole-archive,--export-dynamic", "-L"]).arg(&self.0);
-        run_quietly(cc.args(["-Wl,--as-needed", "-lpmi", "-lpmi2", "-pthread", "-ldl", "-lm", "-lrt"]))
+        run_quietly(cc.args(["-Wl,--as-needed", "-lpmi", "-lpmi2", "-lwireup", "-pthread", "-ldl", "-lm", "-lrt"]))
     }
 
     /// A program and its arguments, as a job or without a launcher; its exit code and all that it printed.
