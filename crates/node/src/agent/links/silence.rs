@@ -10,7 +10,7 @@ use wireup_os::socket::Unacknowledged;
 
 /// Checks of unacknowledged bytes within `--node-timeout`.
 const LOOKS: u64 = 4;
-/// Time from a suspicion to the second check: far more than an answer takes.
+/// Time from a suspicion to the second check: far more than an answer takes on a busy machine, however short `--node-timeout` is.
 const SUSPECT_NS: u64 = 1_000_000_000;
 
 impl LinkSet {
@@ -34,7 +34,7 @@ impl LinkSet {
                 }
                 Unacknowledged::Silent(since) if since >= patience => {
                     entry.suspect = true;
-                    SUSPECT_NS.min(self.config.node_timeout_ns / LOOKS)
+                    SUSPECT_NS
                 }
                 Unacknowledged::Silent(_) | Unacknowledged::Answered => {
                     entry.suspect = false;
