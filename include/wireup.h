@@ -15,8 +15,8 @@
  *
  * Engines. The collectives of the whole job are exchanged by its server where that is wireup (WU_ENGINE_AGENTS): they go on while ranks
  * compute. Everything else is exchanged by the ranks (WU_ENGINE_PEERS): over TCP or datagrams, encrypted, each connection made when it is
- * first needed, and only while the ranks are in functions of this library. The first call that needs connections waits for all ranks of the
- * job, unless it was started with --instant-on.
+ * first needed, and only while the ranks are in functions of this library. Under wireup a message waits for the rank that it is for, until
+ * that has used connections too; under other launchers the first call that needs connections waits for all ranks of the job.
  *
  * Threads and forks. A context is used by one thread at a time; contexts of different threads are independent. The library starts no
  * threads and installs no signal handlers. In a child that is forked after wu_open every function returns WU_ERR_STATE, and wu_close frees
@@ -60,10 +60,10 @@ typedef struct wu_req wu_req;
 #define WU_ENGINE_AGENTS 1
 #define WU_ENGINE_PEERS 2
 
-/* How ranks find each other before they connect. AUTO: by the table of a job with --instant-on (over TCP); under wireup, else, by a table that
- * one allgather makes, one for the ranks of a node; under other launchers as ALLGATHER. With a table a rank finds every other without a
- * message. ALLGATHER: each rank gets the addresses of two others by an allgather, RING: by PMIX_Ring; the rest by messages among ranks. A
- * rank then holds O(log P) addresses, and a node no table. */
+/* How ranks find each other before they connect. AUTO: under wireup each rank tells its agent where it is reached when it first uses
+ * connections, and asks its agent for the addresses that it needs; those of a job with --instant-on (over TCP) are known from the start. Under
+ * other launchers as ALLGATHER: each rank gets the addresses of two others by an allgather, RING: by PMIX_Ring; the rest by messages among
+ * ranks. All ranks choose the same. */
 #define WU_START_AUTO 0
 #define WU_START_ALLGATHER 1
 #define WU_START_RING 2
@@ -108,6 +108,14 @@ int64_t wu_lost_rank(wu_ctx *ctx);
  * nodes; *len is the room, then the length. WU_ERR_NOT_FOUND: the job has no such sockets, or no such rank. */
 int wu_listen_fd(wu_ctx *ctx);
 int wu_listen_address(wu_ctx *ctx, uint32_t rank, void *address, uint32_t *len);
+
+/* Addresses of networks of the program's own. wu_addr_set tells where this rank is reached, once for each network (a name of at most 32
+ * letters, digits, '-', '_' and '.'; an address of at most 500 bytes). wu_addr_get writes a rank's address; *len becomes its length. Under
+ * wireup no fence is needed: the agent of the rank's node is asked with one message, and the answer is kept for all ranks of this node. It
+ * waits until the rank has told its address; WU_ERR_NOT_FOUND: the rank has left without. Under other launchers wu_fence publishes what was
+ * set, and WU_ERR_NOT_FOUND means that it is not published. WU_ERR_EXISTS: this rank has told an address for the network before. */
+int wu_addr_set(wu_ctx *ctx, const char *network, const void *address, size_t len);
+int wu_addr_get(wu_ctx *ctx, const char *network, uint32_t rank, void *address, size_t room, size_t *len, wu_req **req);
 
 /* A descriptor that is readable when wu_progress has something to do, or -1. The first use of connections changes it. */
 int wu_fd(wu_ctx *ctx);
@@ -172,6 +180,12 @@ void wu_rows_release(wu_rows *rows);
 /* Messages between two members, matched by sender and tag, in order. A send is over when the message is on its way. */
 int wu_send(wu_group *group, uint32_t to, uint32_t tag, const void *bytes, size_t len, wu_req **req);
 int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t room, size_t *len, wu_req **req);
+
+/* A TCP connection of the program's own between two ranks, which both call this: *fd becomes its descriptor, which blocks, is not inherited by
+ * other programs, and belongs to the program. The first call of one rank meets the first call of the other, the second the second. Both ends
+ * have proved that they belong to the job; what is sent afterwards is not encrypted. It uses the ranks' listening sockets, so a firewall needs
+ * no further port. WU_ERR_ARG: the transport is not TCP, or the rank is this one. */
+int wu_connect(wu_ctx *ctx, uint32_t rank, int *fd, wu_req **req);
 
 /* Waits for at most `ms` milliseconds (negative: without limit). WU_ERR_TIMEOUT: the request goes on. Every other code: it is over, and the
  * handle is invalid. wu_test does not wait: *flag tells whether it is over, and the code then is the result. wu_wait_any waits for any one

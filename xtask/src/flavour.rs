@@ -121,6 +121,7 @@ impl Flavour {
                 "instant",
                 "old",
                 "names",
+                "apart",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere", "ranks"],

@@ -1,16 +1,17 @@
 //! A process's place in its job, its groups, and what it has started.
 
 use crate::agents;
-use crate::network::{Network, Transport};
-use crate::start::{self, Phases, Start};
+use crate::network::{Key, Network, Transport};
+use crate::start::{self, ADDRESS_NAME, Phases, Start};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::SocketAddr;
 use wireup_capi::clique::node;
 use wireup_capi::codes::Code;
-use wireup_capi::job::{Endpoints, Job};
+use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Endpoints, Job};
 use wireup_capi::net::{host_number, now_ms};
 use wireup_client::requests::Id;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
@@ -34,6 +35,8 @@ pub enum Error {
     TimedOut,
     /// The argument makes no sense.
     Argument,
+    /// There is no such thing.
+    NotFound,
 }
 
 /// Who exchanges the data of a group's collectives.
@@ -121,8 +124,15 @@ pub enum Then {
 /// Something that was started. Its result is taken once.
 #[derive(Debug)]
 pub enum Request {
-    Server { id: Id, then: Box<Then> },
+    Server {
+        id: Id,
+        then: Box<Then>,
+    },
     Peers(wireup_group::Request),
+    /// A question for a rank's address.
+    Address(u32),
+    /// A connection of the program's own.
+    Connection(Key),
 }
 
 pub struct Context {
@@ -135,7 +145,13 @@ pub struct Context {
     /// The connections between ranks, and the group of all.
     network: Option<(Network, wireup_group::Context)>,
     phases: Phases,
+    /// The answers to the program's questions for addresses, which are numbered upwards from [`OWN_QUESTIONS`].
+    found: BTreeMap<u32, Option<Vec<u8>>>,
+    questions: u32,
 }
+
+/// The lowest number of a question of the program; those of the network are ranks, which are lower.
+const OWN_QUESTIONS: u32 = 1 << 31;
 
 impl Context {
     /// `engine`: of the whole job's group; `None`: the server's if that is wireup's.
@@ -145,8 +161,9 @@ impl Context {
     pub fn new(job: Job, engine: Option<Engine>, start: Start, transport: Transport) -> Result<Context, Error> {
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
         let engine = engine.unwrap_or(best);
+        let (phases, found) = (Phases::default(), BTreeMap::new());
         let mut context =
-            Context { engine, start, transport, job, book: None, network: None, phases: Phases::default() };
+            Context { engine, start, transport, job, book: None, network: None, phases, found, questions: 0 };
         if context.engine == Engine::Peers {
             context.network()?;
         }
@@ -200,7 +217,7 @@ impl Context {
         }
     }
 
-    /// The network of ranks. The first call waits for all ranks.
+    /// The network of ranks. Where the server does not answer questions for addresses, the first call waits for all ranks.
     fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
         if self.network.is_none() {
             // The server's sockets are those of TCP.
@@ -217,7 +234,7 @@ impl Context {
         if let Some(book) = &self.book {
             return Ok(book.clone());
         }
-        let book = self.job.endpoints().map_err(Error::Server)?.map(Arc::new);
+        let book = self.job.bound_endpoints().map_err(Error::Server)?.map(Arc::new);
         Ok(self.book.insert(book).clone())
     }
 
@@ -266,7 +283,7 @@ impl Context {
             Operation::Shift(bytes) => Box::new(Shift::new(bytes)),
         };
         let request = network.groups.start(context, algorithm);
-        network.pump();
+        self.pump();
         Ok(Request::Peers(request))
     }
 
@@ -281,7 +298,7 @@ impl Context {
             return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
         }
         let request = network.groups.split(context, wanted);
-        network.pump();
+        self.pump();
         Ok(Request::Peers(request))
     }
 
@@ -311,14 +328,12 @@ impl Context {
     }
 
     /// A group of ranks that every member finds by itself; `None`: it cannot.
-    fn part(&mut self, choose: impl FnOnce(&Endpoints) -> Vec<u32>) -> Result<Option<Group>, Error> {
+    fn part(&mut self, choose: impl FnOnce(&Endpoints) -> Option<Vec<u32>>) -> Result<Option<Group>, Error> {
         let (network, world) = self.network()?;
-        if !network.has_book() {
-            return Ok(None);
-        }
+        let Some(ranks) = network.book().and_then(choose) else { return Ok(None) };
         let of = (*world, network.groups.reserve(*world).map_err(Error::Group)?);
-        let context = network.part(of, choose);
-        network.pump();
+        let context = network.part(of, &ranks);
+        self.pump();
         self.group(&Done::Group(context)).ok_or(Error::Mismatch).map(Some)
     }
 
@@ -352,28 +367,28 @@ impl Context {
     pub fn create(&mut self, of: Group, members: &[u32], name: &[u8]) -> Result<Request, Error> {
         let (network, context) = self.peers(of)?;
         let request = network.groups.create(context, members, name);
-        network.pump();
+        self.pump();
         Ok(Request::Peers(request))
     }
 
     pub fn free(&mut self, group: Group) {
         if let (Place::Peers(context), Some((network, _))) = (group.place, &mut self.network) {
             network.groups.free(context);
-            network.pump();
+            self.pump();
         }
     }
 
     pub fn send(&mut self, group: Group, to: u32, tag: u32, bytes: &[u8]) -> Result<Request, Error> {
         let (network, context) = self.peers(group)?;
         let request = network.groups.send_tagged(to, context, tag, bytes);
-        network.pump();
+        self.pump();
         Ok(Request::Peers(request))
     }
 
     pub fn receive(&mut self, group: Group, from: u32, tag: u32) -> Result<Request, Error> {
         let (network, context) = self.peers(group)?;
         let request = network.groups.receive_tagged(from, context, tag);
-        network.pump();
+        self.pump();
         Ok(Request::Peers(request))
     }
 
@@ -384,6 +399,84 @@ impl Context {
         Some(Group { place: Place::Peers(*context), rank: shape.me, size: shape.size })
     }
 
+    /// Carries out what the groups want, without waiting. Returns whether the server has answered something.
+    fn pump(&mut self) -> bool {
+        let is_answered = self.take_addresses();
+        let Context { job, network, .. } = self;
+        let Some((network, _)) = network else { return is_answered };
+        network.pump();
+        let wanted = network.take_wanted();
+        if !wanted.is_empty() {
+            // A rank is asked for once at a time: its number serves as the question's.
+            let asked = wanted.into_iter().try_for_each(|rank| job.ask_address(rank, ADDRESS_NAME, rank));
+            if asked.and_then(|()| Ok(job.server()?.flush()?)).is_err() {
+                network.on_unanswered();
+                network.pump();
+            }
+        }
+        is_answered
+    }
+
+    /// Hands the server's answers about addresses to those who wait for them. Returns whether there were any.
+    fn take_addresses(&mut self) -> bool {
+        let answers = self.job.take_addresses();
+        let is_answered = !answers.is_empty();
+        for (id, address) in answers {
+            match &mut self.network {
+                Some((network, _)) if id < OWN_QUESTIONS => network.on_address(id, address),
+                _ => drop(self.found.insert(id, address)),
+            }
+        }
+        is_answered
+    }
+
+    /// Tells where this rank is reached in a network of the program's own, once under each name.
+    pub fn set_address(&mut self, network: &[u8], address: &[u8]) -> Result<(), Error> {
+        self.job.set_address(&in_programs(network), address).map_err(|code| match code {
+            Code::INVALID_ARG => Error::Argument,
+            code => Error::Server(code),
+        })
+    }
+
+    /// Asks where a rank is reached in a network of the program's own.
+    pub fn address(&mut self, network: &[u8], rank: u32) -> Result<Request, Error> {
+        if rank >= self.job.size || network.len() > ADDRESS_NAME_LEN_MAX {
+            return Err(Error::Argument);
+        }
+        let name = in_programs(network);
+        let id = OWN_QUESTIONS | self.questions;
+        self.questions = (self.questions + 1) % OWN_QUESTIONS;
+        if self.job.answers_questions() {
+            let asked = self.job.ask_address(id, &name, rank);
+            asked.and_then(|()| Ok(self.job.server()?.flush()?)).map_err(Error::Server)?;
+        } else {
+            let found = self.job.look_up_address(&name, rank).map_err(Error::Server)?;
+            self.found.insert(id, found);
+        }
+        Ok(Request::Address(id))
+    }
+
+    /// Starts to make a plain TCP connection to another rank, which does the same. The result is the descriptor's bytes.
+    pub fn connect(&mut self, rank: u32) -> Result<Request, Error> {
+        if rank >= self.job.size || rank == self.job.rank {
+            return Err(Error::Argument);
+        }
+        let (network, world) = self.network()?;
+        let key = network.connect(*world, rank).ok_or(Error::Argument)?;
+        self.pump();
+        Ok(Request::Connection(key))
+    }
+
+    /// Why an operation of a group has failed.
+    fn failure(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::Lost { rank } if self.network.as_ref().is_some_and(|(network, _)| network.is_misfit(rank)) => {
+                Error::Mismatch
+            }
+            failure => Error::Group(failure),
+        }
+    }
+
     /// Does what is possible without waiting.
     pub fn progress(&mut self) {
         self.progress_for(0);
@@ -392,11 +485,14 @@ impl Context {
     /// The same, and waits for at most `ms` milliseconds (negative: without limit) if nothing is possible. The server's answers are taken in
     /// any case: otherwise its descriptor would stay readable, and waits would not wait.
     fn progress_for(&mut self, ms: c_int) {
+        let ms = if self.pump() { 0 } else { ms };
         let Context { job, network, .. } = self;
         let Some((network, _)) = network else {
             if let (Ok(server), true) = (job.server(), ms != 0) {
                 server.socket().await_input(ms);
             }
+            job.take_answers();
+            self.take_addresses();
             return;
         };
         if network.progress(ms)
@@ -404,7 +500,9 @@ impl Context {
             && let Ok(server) = job.server()
         {
             network.forget_server(server.socket().fd());
+            network.on_unanswered();
         }
+        self.pump();
     }
 
     /// Whether a request is over.
@@ -418,7 +516,14 @@ impl Context {
         match request {
             Request::Server { id, .. } => self.job.is_over(*id) != Ok(false),
             Request::Peers(request) => self.network.as_ref().is_none_or(|(network, _)| network.is_done(*request)),
+            Request::Address(id) => self.found.contains_key(id) || self.is_unserved(),
+            Request::Connection(key) => self.network.as_mut().is_none_or(|(network, _)| network.plain().is_over(*key)),
         }
+    }
+
+    /// Whether the server answers no more.
+    fn is_unserved(&mut self) -> bool {
+        self.job.server().is_ok_and(|server| server.link.is_broken())
     }
 
     /// Waits for at most `ms` milliseconds (negative: without limit), and takes the result.
@@ -463,14 +568,24 @@ impl Context {
                 Then::Divide { wanted, of } => {
                     let members = agents::finish_split(&mut self.job, *id, wanted)?;
                     let (network, _) = self.network.as_mut().ok_or(Error::Mismatch)?;
-                    let context = network.part(*of, |_| members);
-                    network.pump();
+                    let context = network.part(*of, &members);
+                    self.pump();
                     Ok(Done::Group(context))
                 }
             },
             Request::Peers(request) => {
                 let done = self.network.as_mut().and_then(|(network, _)| network.take_done(*request));
-                done.ok_or(Error::Argument)?.map_err(Error::Group)
+                done.ok_or(Error::Argument)?.map_err(|failure| self.failure(failure))
+            }
+            Request::Address(id) => match self.found.remove(id) {
+                Some(address) => address.map(Done::Bytes).ok_or(Error::NotFound),
+                None => Err(Error::Server(Code::FAIL)),
+            },
+            Request::Connection(key) => {
+                let made = self.network.as_mut().and_then(|(network, _)| network.plain().take(*key));
+                let socket = made.ok_or(Error::Argument)?.map_err(|_| self.failure(Failure::Lost { rank: key.0 }))?;
+                let fd = socket.into_blocking().map_err(|error| Error::System(error.0))?;
+                Ok(Done::Bytes(fd.to_ne_bytes().into()))
             }
         }
     }
@@ -480,6 +595,13 @@ impl Context {
         match request {
             // The other ranks wait for this one's part in any case.
             Request::Server { .. } => {}
+            // An answer that arrives later stays until the context is closed.
+            Request::Address(id) => drop(self.found.remove(id)),
+            Request::Connection(key) => {
+                if let Some((network, _)) = &mut self.network {
+                    network.plain().forget(*key);
+                }
+            }
             Request::Peers(request) => {
                 if let Some((network, _)) = &mut self.network {
                     network.forget(*request);
@@ -500,6 +622,10 @@ impl Context {
     pub fn leave(mut self) -> Job {
         /// How long the goodbyes to other ranks may take (ms).
         const GOODBYE_MS_MAX: u64 = 1_000;
+        self.pump();
+        while self.network.as_ref().is_some_and(|(network, _)| network.has_waiting()) {
+            self.progress_for(-1);
+        }
         if let Some((network, _)) = &mut self.network {
             // What the server says is read below; until then its descriptor would stay readable.
             if let Ok(server) = self.job.server() {
@@ -510,6 +636,11 @@ impl Context {
         self.job.finish_all();
         self.job
     }
+}
+
+/// The name of a network of the program's own: never that of this library.
+fn in_programs(network: &[u8]) -> Vec<u8> {
+    [b".", network].concat()
 }
 
 fn is_sound(operation: &Operation, group: Group) -> bool {

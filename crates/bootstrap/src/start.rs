@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   Auto, with sockets of the server    the server's table of addresses                   ──► the world: no exchange
-//!   Auto, with our server               own address, rank 0's secret ──► a table          ──► the world
+//!   Auto, with our server               own address ──► the server, which is asked for others' when needed ──► the world: no exchange
 //!   Allgather, and Auto elsewhere       rank 0's secret; own address ──► left, right      ──► ring ──► binomial graph ──► the world
 //!   Ring                                the same, by PMIX_Ring, in the server's order     ──► ring ──► binomial graph ──► split by rank
 //! ```
 //!
-//! A table is in the memory of each node, one for its ranks, and tells every rank's address: P rows. With a ring a rank knows O(log P)
-//! addresses, and asks others for more; its split takes `3 log² P` steps.
+//! Our server answers where a rank is as soon as that rank has told its own server, so the first two wait for no other rank. With a ring a
+//! rank knows O(log P) addresses, and asks others for more; its split takes `3 log² P` steps.
 
 use crate::context::Error;
 use crate::network::proof::Secret;
@@ -39,13 +39,17 @@ pub struct Phases {
     pub group_ns: u64,
 }
 
+/// The name under which ranks tell where this library reaches them.
+pub const ADDRESS_NAME: &[u8] = b"wireup";
+
 /// The group in the order of the server's ring.
 const RING: Context = 2;
 
 /// The network, the group of all, and how long that took.
 type Made = (Network, Context, Phases);
 
-/// All ranks must call it, and it waits for them, unless the server has bound their sockets, which are for TCP.
+/// Without a server of ours, or with another start than [`Start::Auto`], all ranks must call it, and it waits for them. `bound`: the server
+/// has bound the ranks' sockets, which are for TCP.
 pub fn network(
     job: &mut Job,
     start: Start,
@@ -61,21 +65,16 @@ pub fn network(
         return Ok((network, WORLD, phases(begin)));
     }
     let listener = Listener::new(transport).map_err(system)?;
-    let own_secret = own_secret(job)?;
-    if start == Start::Auto
-        && job.size > 1
-        && let Some(book) = job.gather_endpoints(&own_secret, &listener.address()).map_err(Error::Server)?
-    {
-        let ring_done = now_ns();
-        let network = with_book(job, listener, Arc::new(book))?;
-        // As with a ring: who chose another transport has a neighbour that did not.
+    if start == Start::Auto && job.answers_questions() {
+        let book = job.told_endpoints(ADDRESS_NAME, &listener.address()).map_err(Error::Server)?;
+        let told = now_ns();
+        let mut network = with_book(job, listener, Arc::new(book))?;
+        // They are needed soon, and tell whether they use another transport: who differs has a neighbour that does not.
         let neighbours = [job.size - 1, 1].map(|distance| (job.rank + distance) % job.size);
-        if neighbours.iter().any(|rank| !network.can_reach(&network.address(*rank))) {
-            return Err(Error::Mismatch);
-        }
-        return Ok((network, WORLD, phases(ring_done)));
+        neighbours.into_iter().filter(|rank| *rank != job.rank).for_each(|rank| network.want(rank));
+        return Ok((network, WORLD, phases(told)));
     }
-    let secret = secret(job, own_secret)?;
+    let secret = secret(job)?;
     let own = hex::encode(&[&job.rank.to_le_bytes()[..], &listener.address()].concat());
     let ring = if start == Start::Ring { job.ring(&own) } else { job.neighbours(&own) };
     let ring = ring.map_err(Error::Server)?;
@@ -128,16 +127,12 @@ fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {
     }
 }
 
-/// Rank 0's; zeros elsewhere.
-fn own_secret(job: &Job) -> Result<Secret, Error> {
+/// Rank 0's, for all.
+fn secret(job: &mut Job) -> Result<Secret, Error> {
     let mut own = Secret::default();
     if job.rank == 0 {
         getrandom::fill(&mut own).map_err(|error| Error::System(error.raw_os_error().unwrap_or(0)))?;
     }
-    Ok(own)
-}
-
-fn secret(job: &mut Job, own: Secret) -> Result<Secret, Error> {
     if job.size == 1 {
         return Ok(own);
     }

@@ -33,6 +33,16 @@ impl Owned {
     pub fn fd(&self) -> c_int {
         self.0
     }
+
+    /// Gives the descriptor of a socket to the program, which reads and writes with waits.
+    ///
+    /// # Errors
+    /// The kernel refuses; the descriptor is closed.
+    pub fn into_blocking(self) -> Result<c_int> {
+        // SAFETY: no memory is passed.
+        checked(unsafe { libc::fcntl(self.0, libc::F_SETFL, 0) })?;
+        Ok(core::mem::ManuallyDrop::new(self).0)
+    }
 }
 
 fn checked(result: c_int) -> Result<c_int> {

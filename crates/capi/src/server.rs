@@ -126,15 +126,21 @@ impl Server {
 
     /// Takes an answer that no call waits for, or reads; `false` if it would have to wait and `wait` is false.
     pub fn advance(&mut self, wait: bool) -> Result<bool, Failure> {
-        let mut asked = true;
-        if self.take(&mut |_| asked = false)? {
-            // Any other answer is taken by the call that waits for it.
-            return if asked { Ok(true) } else { Err(self.broke()) };
+        if self.take_unawaited()? {
+            return Ok(true);
         }
         if !wait && !self.link.is_broken() && !self.socket.is_readable() {
             return Ok(false);
         }
         self.read().map(|()| true)
+    }
+
+    /// Takes an answer that has been read and that no call waits for; `false` if there is none.
+    pub fn take_unawaited(&mut self) -> Result<bool, Failure> {
+        let mut is_awaited = false;
+        let is_taken = self.take(&mut |_| is_awaited = true)?;
+        // Any other answer is taken by the call that waits for it.
+        if is_awaited { Err(self.broke()) } else { Ok(is_taken) }
     }
 
     /// Takes one answer; `false` if no complete answer has been received.

@@ -8,7 +8,7 @@
 //!     ├─ answer to a request of the caller:  handed to `take`
 //!     ├─ answer to a posted put:             counted; a refusal is reported by the next fence
 //!     ├─ answer to the fence:                kept until `take_fence_end`
-//!     └─ answer to a numbered request:       kept until `next_completion`
+//!     └─ answer to a numbered request:       kept until `next_completion`, `take_addresses`
 //! ```
 
 use crate::number;
@@ -53,6 +53,8 @@ pub struct Link<M> {
     /// What came with the last answer.
     taken: Vec<Option<M>>,
     completions: Vec<Completion<M>>,
+    /// By number: where ranks are reached; `None`: the rank has left.
+    addresses: Vec<(u32, Option<Vec<u8>>)>,
     is_broken: bool,
 }
 
@@ -69,6 +71,7 @@ impl<M> Link<M> {
             received: Vec::new(),
             taken: Vec::new(),
             completions: Vec::new(),
+            addresses: Vec::new(),
             is_broken: false,
         }
     }
@@ -145,6 +148,11 @@ impl<M> Link<M> {
     /// The next numbered request that has succeeded.
     pub fn next_completion(&mut self) -> Option<Completion<M>> {
         if self.completions.is_empty() { None } else { Some(self.completions.remove(0)) }
+    }
+
+    /// The answers to questions for addresses, by number; `None`: the rank has left without telling one.
+    pub fn take_addresses(&mut self) -> Vec<(u32, Option<Vec<u8>>)> {
+        core::mem::take(&mut self.addresses)
     }
 
     /// The memory that came with the last answer; `None` for a piece that could not be mapped.
@@ -233,6 +241,9 @@ impl<M> Link<M> {
                 let number = number.unwrap_or(0);
                 self.completions.extend(answer.id.map(|id| Completion { id, number, memory }));
             }
+            Command::AddressGet => {
+                self.addresses.extend(answer.id.map(|id| (id, answer.fields.get("value").map(<[u8]>::to_vec))));
+            }
             Command::Put if self.posts.unanswered() > 0 => {
                 is_complete &= answer.fields.answers(Command::Put);
                 self.posts.on_answered(answer.fields.succeeded());
@@ -294,6 +305,20 @@ mod tests {
         assert_eq!((link.take_fence_end(), link.take_fence_end()), (Some(Err(Failure::Refused)), None));
         let over = link.next_completion().unwrap();
         assert_eq!((over.id, over.memory, link.next_completion().is_none()), (2, Some("array"), true));
+    }
+
+    #[test]
+    fn addresses_arrive_in_any_order() {
+        let mut link = link();
+        for (id, rank) in [(1, 7), (2, 8)] {
+            link.ask(&Request::AddressGet { id, rank, name: b"net" }).unwrap();
+        }
+        assert_eq!(link.awaited(), 0, "calls do not wait for them");
+        assert_eq!(hear(&mut link, "cmd=wireup-address-get-response;rc=0;id=2;value=ab;"), Ok(vec![]));
+        assert_eq!(hear(&mut link, "cmd=wireup-address-get-response;rc=0;id=1;"), Ok(vec![]));
+        assert_eq!(link.take_addresses(), [(2, Some(b"ab".to_vec())), (1, None)]);
+        let unasked = hear(&mut link, "cmd=wireup-address-get-response;rc=0;id=1;");
+        assert_eq!((unasked, link.take_addresses()), (Err(Broken::Unasked), vec![]));
     }
 
     #[test]

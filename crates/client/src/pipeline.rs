@@ -1,8 +1,8 @@
 //! The requests that are under way on one link.
 //!
 //! Servers answer in order, at least requests of one name, but for two kinds. A fence's answer comes when all ranks have entered, and what is asked
-//! meanwhile is answered before it: one such may be under way, told apart by its name. Fences and allgathers of our own
-//! server carry a number: any number of them may be under way, and their answers come in any order. Bytes to send are appended
+//! meanwhile is answered before it: one such may be under way, told apart by its name. Fences, allgathers and questions for addresses of our
+//! own server carry a number: any number of them may be under way, and their answers come in any order. Bytes to send are appended
 //! to `out`; nothing here waits.
 //!
 //! ```text
@@ -18,6 +18,9 @@ use wireup_wire::pmi::{Command, Dialect, PmiError, ReplyFields, ReplyReader, Req
 
 /// Lines that answer `initack`: itself, then `size`, `rank`, `debug`.
 const INIT_ACK_LINES: usize = 4;
+
+/// Commands whose answers come in any order.
+const NUMBERED: [Command; 3] = [Command::FenceNb, Command::Allgather, Command::AddressGet];
 
 #[derive(Clone, Debug)]
 pub struct Pipeline {
@@ -88,7 +91,9 @@ impl Pipeline {
                 assert!(!self.fence, "one fence at a time is on a link");
                 self.fence = true;
             }
-            Request::FenceNb { id } | Request::Allgather { id, .. } => self.numbered.push((command, *id)),
+            Request::FenceNb { id } | Request::Allgather { id, .. } | Request::AddressGet { id, .. } => {
+                self.numbered.push((command, *id))
+            }
             Request::InitAck { .. } => self.asked.extend([Command::InitAck; INIT_ACK_LINES]),
             _ => self.asked.push(command),
         }
@@ -124,9 +129,7 @@ impl Pipeline {
         let (command, id) = if self.fence && fields.answers(Command::Barrier) {
             self.fence = false;
             (Command::Barrier, None)
-        } else if let Some(command) =
-            [Command::FenceNb, Command::Allgather].into_iter().find(|one| fields.answers(*one))
-        {
+        } else if let Some(command) = NUMBERED.into_iter().find(|one| fields.answers(*one)) {
             (command, Some(take_numbered(&mut self.numbered, command, &fields)?))
         } else {
             // Of another name than the first only where a server answers some before others, as Hydra does.

@@ -1,9 +1,13 @@
-//! The sockets that the server has given to the ranks.
+//! Where ranks are reached: at the sockets that the server has given to them, and in networks of the program's own.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
 
-use crate::handles::{Ctx, handle};
+use crate::handles::{Ctx, Req, Sink, bytes, go_on, handle, room as room_for};
+use crate::pairs::required;
 use crate::status::{Result, Status, returned};
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
+use wireup_bootstrap::Error;
+use wireup_capi::codes::Code;
+use wireup_capi::job::ADDRESS_NAME_LEN_MAX;
 use wireup_capi::net::raw_address;
 
 #[unsafe(no_mangle)]
@@ -34,4 +38,50 @@ unsafe fn listen_address(ctx: *mut Ctx, rank: u32, address: *mut u8, len: *mut u
         address.copy_from_nonoverlapping(raw.as_ptr(), raw.len());
     }
     Ok(())
+}
+
+/// The name of a network: letters, digits, `-`, `_` and `.`.
+///
+/// # Safety
+/// As [`text::bytes`](wireup_capi::text::bytes).
+unsafe fn network<'a>(of: *const c_char) -> Result<&'a [u8]> {
+    // SAFETY: guaranteed by the caller.
+    let name = unsafe { required(of) }?;
+    let is_plain = name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte));
+    if is_plain && name.len() <= ADDRESS_NAME_LEN_MAX { Ok(name) } else { Err(Status::ARG) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_addr_set(ctx: *mut Ctx, name: *const c_char, address: *const u8, len: usize) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(ctx).and_then(|ctx| {
+            let (name, address) = (network(name)?, bytes(address, len)?);
+            let told = ctx.with(|context| match context.set_address(name, address) {
+                Err(Error::Server(Code::OTHER)) => Ok(false),
+                told => told.map(|()| true),
+            })?;
+            if told { Ok(()) } else { Err(Status::EXISTS) }
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_addr_get(
+    ctx: *mut Ctx,
+    name: *const c_char,
+    rank: u32,
+    address: *mut u8,
+    room: usize,
+    len: *mut usize,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(ctx).and_then(|found| {
+            let (name, to) = (network(name)?, room_for(address, room)?);
+            let request = found.with(|context| context.address(name, rank))?;
+            go_on(ctx, request, Sink::Message { to, room, len }, req)
+        })
+    })
 }

@@ -1,8 +1,8 @@
-//! Messages between two members.
+//! Messages between two members, and connections between two ranks.
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
 
-use crate::handles::{GroupHandle, Req, Sink, bytes, go_on, handle, room as room_for};
-use crate::status::returned;
+use crate::handles::{Ctx, GroupHandle, Req, Sink, bytes, go_on, handle, room as room_for};
+use crate::status::{Status, returned};
 use core::ffi::c_int;
 
 #[unsafe(no_mangle)]
@@ -40,6 +40,18 @@ pub unsafe extern "C" fn wu_recv(
             let to = room_for(buffer, room)?;
             let request = handle(group.ctx)?.with(|context| context.receive(group.group, from, tag))?;
             go_on(group.ctx, request, Sink::Message { to, room, len }, req)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_connect(ctx: *mut Ctx, rank: u32, fd: *mut c_int, req: *mut *mut Req) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        handle(ctx).and_then(|context| {
+            let to = if fd.is_null() { return Err(Status::ARG) } else { fd.cast() };
+            let request = context.with(|context| context.connect(rank))?;
+            go_on(ctx, request, Sink::Bytes { to, len: size_of::<c_int>() }, req)
         })
     })
 }

@@ -43,6 +43,7 @@ pub fn status(error: Error) -> Status {
         Error::Group(Failure::NoGroup | Failure::NoMember) | Error::Argument => Status::ARG,
         Error::Group(Failure::Malformed | Failure::Disagrees { .. }) | Error::Mismatch => Status::MISMATCH,
         Error::TimedOut => Status::TIMEOUT,
+        Error::NotFound => Status::NOT_FOUND,
     }
 }
 
@@ -62,6 +63,7 @@ pub fn words(error: Error) -> Vec<u8> {
             ("the ranks do not call the same functions of a group in the same order with matching lengths", None, "")
         }
         Error::TimedOut => ("not over in time; it goes on", None, ""),
+        Error::NotFound => ("the rank has not told such an address", None, ""),
         Error::Argument => ("an argument makes no sense for this group", None, ""),
     };
     let mut words = Vec::from(text);

@@ -254,9 +254,8 @@ impl Agent {
             Input::ClientBytes { job, local, bytes } => {
                 fx.push(Effect::Job(job, JobInput::ClientBytes { local, bytes }));
             }
-            Input::RanksListen { job, address, secret } => {
-                fx.push(Effect::Job(job, JobInput::RanksListen { address, secret }));
-            }
+            Input::RanksListen { job, address } => fx.push(Effect::Job(job, JobInput::RanksListen { address })),
+            Input::SecretOfRanks { job, secret } => fx.push(Effect::Job(job, JobInput::SecretOfRanks(secret))),
             Input::RanksListenFailed { job, error } => {
                 fx.push(Effect::Job(job, JobInput::FailHere(Cause::Spawn(error))));
             }
@@ -503,8 +502,8 @@ impl Agent {
         let neighbour = self.links.agent_at(routes, peer);
         match (frame.kind, neighbour) {
             (Kind::Routed, _) => return self.links.on_routed(routes, branch, frame, &mut self.out, fx),
-            (Kind::Direct | Kind::Modex, None) => {}
-            (Kind::Direct | Kind::Modex, Some(from)) => {
+            (Kind::Direct | Kind::Modex | Kind::Addresses, None) => {}
+            (Kind::Direct | Kind::Modex | Kind::Addresses, Some(from)) => {
                 fx.push(Effect::Early(early::Input::Frame { from, frame }));
             }
             (Kind::Control, _) => {

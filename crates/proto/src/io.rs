@@ -169,13 +169,17 @@ pub enum Input {
         bytes: u32,
     },
     /// A listening socket for each rank of a job on this node is bound: the address of the first (see `wireup_wire::rank_address`), whose
-    /// port is the lowest of consecutive ones; and a secret for the job's ranks, the same on all nodes.
+    /// port is the lowest of consecutive ones.
     RanksListen {
         job: JobId,
         address: Bytes,
+    },
+    /// The secret of the job's ranks, the same on all nodes.
+    SecretOfRanks {
+        job: JobId,
         secret: Secret,
     },
-    /// There are no such sockets; `error.what` says what was tried, for the user.
+    /// There are no such sockets, or no secret; `error.what` says what was tried, for the user.
     RanksListenFailed {
         job: JobId,
         error: SpawnError,
@@ -288,6 +292,10 @@ pub enum Output {
         job: JobId,
         count: u32,
         ports: PortRange,
+    },
+    /// Answer with the secret of the job's ranks ([`Input::SecretOfRanks`]).
+    TellSecret {
+        job: JobId,
     },
     /// Start the ranks of a job on this node.
     Spawn(Box<SpawnPlan>),

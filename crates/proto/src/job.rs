@@ -55,7 +55,7 @@ use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
-use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent, Secret};
+use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent};
 
 pub struct Job {
     facts: Facts,
@@ -146,7 +146,8 @@ impl Job {
             JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),
             JobInput::ClientBytes { local, bytes } => self.on_client_bytes(local, &bytes, out),
             JobInput::ClientGone { local } => self.on_client_gone(now, local),
-            JobInput::RanksListen { address, secret } => self.on_ranks_listen(now, &address, &secret, out),
+            JobInput::RanksListen { address } => self.on_ranks_listen(now, &address, out),
+            JobInput::SecretOfRanks(secret) => self.pmi.on_secret(&secret, out),
             JobInput::Shared(share) => self.pmi.on_shared(share, out),
             JobInput::ShareFailed { share, problem } => self.pmi.on_share_failed(share, problem, out),
             JobInput::StdioBytes { local, stream, bytes } => out.push(Effect::Stdio { local, stream, bytes }),
@@ -163,6 +164,11 @@ impl Job {
             JobInput::Direct { from, frame } => self.on_direct(now, from, frame, out),
             JobInput::Between { from, message } => {
                 self.pmix(now, out, |pmix, view, out| pmix.on_between(view, from, message, out));
+            }
+            JobInput::Addresses { from, message } => {
+                if let Some(node) = self.facts.node_of(from) {
+                    self.pmi.on_addresses(&self.facts, node, message, out);
+                }
             }
             JobInput::Named { agent, down } => self.with_view(now, |view| names::answer(view, agent, down, out)),
             JobInput::FailHere(cause) => out.fail_here(cause),
@@ -354,8 +360,8 @@ impl Job {
     }
 
     /// The sockets of the local ranks exist: their address goes to all nodes, and they can start.
-    fn on_ranks_listen(&mut self, now: Instant, address: &Bytes, secret: &Secret, out: &mut Effects) {
-        for entering in self.pmi.on_ranks_listen(&self.ranks, address, secret) {
+    fn on_ranks_listen(&mut self, now: Instant, address: &Bytes, out: &mut Effects) {
+        for entering in self.pmi.on_ranks_listen(&self.ranks, address) {
             self.collectives.enter(now, entering, Bytes::new, out);
         }
         self.lifecycle.release(Wait::Sockets, out);
@@ -448,6 +454,7 @@ impl Job {
                 | Kind::GroupUp
                 | Kind::GroupDown
                 | Kind::Modex
+                | Kind::Addresses
                 | Kind::PmixUp
                 | Kind::PmixDown
                 | Kind::NamesUp
@@ -720,7 +727,7 @@ impl Job {
     /// A local rank enters no more collectives.
     fn depart(&mut self, now: Instant, local: LocalRank, out: &mut Effects) {
         let departed = self.departed(local);
-        self.pmi.on_departed(local);
+        self.pmi.on_departed(&self.facts, local, departed.rank, out);
         self.barriers.on_departed(&self.facts, local, departed, out);
         self.pmix(now, out, |pmix, view, out| pmix.on_member_departed(view, local, departed, out));
         out.push(Effect::Departed(departed));

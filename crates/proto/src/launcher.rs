@@ -168,6 +168,7 @@ impl Launcher {
             Kind::GroupUp
             | Kind::GroupDown
             | Kind::Modex
+            | Kind::Addresses
             | Kind::PmixUp
             | Kind::PmixDown
             | Kind::NamesUp

@@ -250,8 +250,11 @@ impl World {
                 if let Some(node) = self.run_node(agent, job) {
                     assert!(count > 0 && ports.low <= ports.high);
                     let address = rank_address::encode(u64::from(node), ports.low, &[]).into();
-                    self.tell_agent(agent, Input::RanksListen { job, address, secret: Secret([job.0 as u8; 32]) });
+                    self.tell_agent(agent, Input::RanksListen { job, address });
                 }
+            }
+            Output::TellSecret { job } => {
+                self.tell_agent(agent, Input::SecretOfRanks { job, secret: Secret([job.0 as u8; 32]) });
             }
             Output::StartPmix(plan) => {
                 if let Some(node) = self.run_node(agent, plan.job) {

@@ -84,6 +84,7 @@ impl Digest {
             | Input::ShellFailed { .. }
             | Input::Shared { .. }
             | Input::RanksListen { .. }
+            | Input::SecretOfRanks { .. }
             | Input::RanksListenFailed { .. }
             | Input::ShareFailed { .. }
             | Input::StepTold { .. }

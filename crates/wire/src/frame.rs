@@ -100,6 +100,8 @@ byte_enum! {
         NamesUp = 15,
         /// Down, to agent `arg`: `postcard` of [`crate::names::Down`].
         NamesDown = 16,
+        /// Between any two agents: `postcard` of [`crate::addresses::Between`].
+        Addresses = 17,
         /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
         Routed = 32,
         /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in this direction; 1: all
@@ -137,6 +139,7 @@ impl Kind {
             | Kind::GroupUp
             | Kind::GroupDown
             | Kind::Modex
+            | Kind::Addresses
             | Kind::PmixUp
             | Kind::PmixDown
             | Kind::NamesUp

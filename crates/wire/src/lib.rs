@@ -2,7 +2,7 @@
 //!
 //! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `peer` and `job` are the
 //! messages between agents, `session` and `attach` those between launchers and standing sessions; `pmi` is the protocol between ranks and
-//! their agent, `names` what they publish; `blob`, `values` and `block` are the data of an exchange, and `rope` avoids copying it; `shared` is what ranks read in
+//! their agent, `names` what they publish, `addresses` where they are reached; `blob`, `values` and `block` are the data of an exchange, and `rope` avoids copying it; `shared` is what ranks read in
 //! memory provided by their agent. Every bound on what another process may send is in `limits`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod addresses;
 pub mod attach;
 pub mod blob;
 pub mod block;

@@ -35,6 +35,15 @@ pub const GROUP_BARRIERS_PER_RANK_MAX: usize = 64;
 /// route. Chosen: less than a parent with 32 children receives in a few milliseconds.
 pub const EAGER_BYTES_MAX: usize = 256 << 10;
 
+/// Names under which one rank may tell where it is reached: one for each network and library.
+pub const ADDRESS_NAMES_MAX: usize = 64;
+/// Questions for addresses that one rank may have outstanding (each costs its agent about a hundred bytes): more than any rank connects to
+/// at once.
+pub const ADDRESS_QUESTIONS_MAX: u32 = 64 << 10;
+/// Bytes of addresses in one answer to another agent; what a rank was asked for is sent in any case. Chosen: as for
+/// [`MODEX_BUNDLE_BYTES`].
+pub const ADDRESS_BUNDLE_BYTES: usize = 64 << 10;
+
 /// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;
 /// Longest frame payload of a launcher that is attached to a session. The longest is a job's description: a full environment (at most 2 MiB

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdint.h>
 #include <time.h>
+#include <unistd.h>
 
 static wu_ctx *ctx;
 static uint32_t rank, size;
@@ -286,6 +287,84 @@ static void names(wu_ctx *ctx, wu_group *world)
     free(long_name);
 }
 
+/* Addresses of a network of the program's own. Under wireup they are there at once; elsewhere after a fence. */
+static void addresses(wu_group *world) {
+    int is_wireup = getenv("WIREUP_RANK") != NULL;
+    uint32_t right = (rank + 1) % size;
+    char own[500] = "", got[500], wanted[500] = "";
+    size_t len = 0;
+    wu_req *early = NULL;
+    own[0] = wanted[0] = ';';
+    sprintf(own + 2, "address of %u", rank);
+    sprintf(wanted + 2, "address of %u", right);
+    if (is_wireup)
+        IS(wu_addr_get(ctx, "my-net_1.0", right, got, sizeof got, &len, &early), WU_OK);
+    IS(wu_addr_set(ctx, "my-net_1.0", own, sizeof own), WU_OK);
+    if (early) {
+        IS(wu_wait(early, -1), WU_OK);
+        IS(len, sizeof wanted);
+        IS(memcmp(got, wanted, sizeof wanted), 0);
+        IS(wu_addr_set(ctx, "my-net_1.0", own, 1), WU_ERR_EXISTS);
+    }
+    IS(wu_fence(ctx), WU_OK);
+    for (uint32_t of = rank; of < rank + size; of += 1 + size / 8) {
+        sprintf(wanted + 2, "address of %u", of % size);
+        IS(wu_addr_get(ctx, "my-net_1.0", of % size, got, sizeof got, NULL, NULL), WU_OK);
+        SAME(got + 2, wanted + 2);
+    }
+    IS(wu_addr_get(ctx, "my-net_1.0", right, got, 499, &len, NULL), WU_ERR_TRUNCATED);
+    IS(len, 500);
+    IS(wu_addr_get(ctx, "none", right, got, sizeof got, &len, &early), WU_OK);
+    IS(wu_wait(early, 20), is_wireup ? WU_ERR_TIMEOUT : WU_ERR_NOT_FOUND);
+    if (is_wireup)
+        IS(wu_free(early), WU_OK);
+    IS(wu_addr_set(ctx, "no blanks", own, 1), WU_ERR_ARG);
+    IS(wu_addr_set(ctx, "a-name-that-is-longer-than-32-bytes", own, 1), WU_ERR_ARG);
+    IS(wu_addr_set(ctx, "long", own, 501), WU_ERR_ARG);
+    IS(wu_addr_set(ctx, "empty", NULL, 0), WU_OK);
+    IS(wu_addr_get(ctx, "net", size, got, sizeof got, NULL, NULL), WU_ERR_ARG);
+    IS(wu_addr_get(ctx, NULL, 0, got, sizeof got, NULL, NULL), WU_ERR_ARG);
+    IS(wu_barrier(world, NULL), WU_OK);
+}
+
+/* Connections of the program's own: two to each other rank, asked for in both directions at once. What one end sends at once, while the other
+ * has not asked yet, is not lost. */
+static void connections(wu_group *world, int is_tcp) {
+    uint32_t others = size < 5 ? size - 1 : 4;
+    int fds[16];
+    wu_req *reqs[16];
+    if (!is_tcp) {
+        IS(wu_connect(ctx, (rank + 1) % size, fds, NULL), WU_ERR_ARG);
+        return;
+    }
+    for (uint32_t at = 0; at < others; at++) {
+        uint32_t up = (rank + 1 + at) % size, down = (rank + size - 1 - at) % size;
+        IS(wu_connect(ctx, up, &fds[2 * at], &reqs[2 * at]), WU_OK);
+        IS(wu_connect(ctx, down, &fds[2 * at + 1], &reqs[2 * at + 1]), WU_OK);
+    }
+    for (uint32_t at = 0; at < 2 * others; at++) {
+        IS(wu_wait(reqs[at], -1), WU_OK);
+        IS(write(fds[at], &rank, sizeof rank), sizeof rank);
+        /* So that the other end may be in the middle of its proof. */
+        wu_progress(ctx);
+    }
+    for (uint32_t at = 0; at < 2 * others; at++) {
+        uint32_t got, wanted = at % 2 ? (rank + size - 1 - at / 2) % size : (rank + 1 + at / 2) % size;
+        IS(read(fds[at], &got, sizeof got), sizeof got);
+        IS(got, wanted);
+        close(fds[at]);
+    }
+    IS(wu_connect(ctx, rank, fds, NULL), WU_ERR_ARG);
+    IS(wu_connect(ctx, size, fds, NULL), WU_ERR_ARG);
+    IS(wu_connect(ctx, 0, NULL, NULL), WU_ERR_ARG);
+    if (size > 1) {
+        IS(wu_connect(ctx, (rank + 1) % size, fds, reqs), WU_OK);
+        IS(wu_cancel(reqs[0]), WU_OK);
+        IS(wu_wait(reqs[0], -1), WU_ERR_CANCELLED);
+    }
+    IS(wu_barrier(world, NULL), WU_OK);
+}
+
 int main(int argc, char **argv) {
     const char *engine = argc > 1 ? argv[1] : "auto";
     wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE};
@@ -388,6 +467,8 @@ int main(int argc, char **argv) {
     IS(wu_get(ctx, key, value, 3), WU_ERR_TRUNCATED);
     IS(wu_get(ctx, "nobody", value, sizeof value), WU_ERR_NOT_FOUND);
     names(ctx, world);
+    addresses(world);
+    connections(world, strcmp(engine, "udp") != 0);
 
     /* The descriptor tells when a message has arrived. */
     wu_req *receive;

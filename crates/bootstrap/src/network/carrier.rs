@@ -2,8 +2,9 @@
 //!
 //! A rank's address begins with a byte that tells the transport; the rest belongs to the carrier.
 
+use super::plain::Key;
 use alloc::vec::Vec;
-use wireup_capi::net::{Epoll, Event};
+use wireup_capi::net::{Epoll, Event, Owned};
 pub use wireup_group::connections::Number;
 
 /// How ranks exchange messages. All ranks of a job choose the same.
@@ -108,4 +109,14 @@ pub trait Carrier {
     fn say_goodbye(&mut self);
 
     fn unsent(&self) -> Unsent;
+
+    /// Begins a connection of the program's own, with its number; `false`: this transport has none.
+    fn dial_plain(&mut self, _to: u32, _address: &[u8], _number: u32) -> bool {
+        false
+    }
+
+    /// A connection of the program's own, dialled by either end; `None` instead of a socket: the rank cannot be reached.
+    fn poll_plain(&mut self) -> Option<(Key, Option<Owned>)> {
+        None
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   groups ── for rank 7 ──► connections: open? ──► carrier ──► sealed, sent
-//!                                └─ no: dialled; messages wait ──► proof
+//!                                └─ no: address known? dialled; messages wait ──► proof
+//!                                            └─ no: wanted; the owner of the network asks for it
 //!   groups ◄── message ────────────────────────────── carrier ◄── received
 //! ```
 //!
@@ -11,6 +12,7 @@
 mod carrier;
 mod datagrams;
 mod messages;
+mod plain;
 pub mod proof;
 mod tcp;
 
@@ -22,6 +24,8 @@ pub use carrier::Transport;
 use carrier::{Carrier, Happened, SERVER, Unsent};
 use core::ffi::c_int;
 use datagrams::{Datagrams, Udp, Wire};
+use plain::Unreachable;
+pub use plain::{Key, Plain};
 use proof::Secret;
 use tcp::Tcp;
 use wireup_capi::job::Endpoints;
@@ -42,14 +46,20 @@ pub struct Network {
     connections: Connections,
     /// By rank: where it listens.
     addresses: BTreeMap<u32, Vec<u8>>,
-    /// Where all ranks listen, if the server has told that.
+    /// What the server knows of all ranks. Where they listen is in it, or asked of the server.
     book: Option<Arc<Endpoints>>,
+    /// Ranks whose address is being asked for, and those of them for which that has yet to be done.
+    sought: BTreeSet<u32>,
+    wanted: Vec<u32>,
+    /// Ranks that use another transport.
+    misfits: BTreeSet<u32>,
     /// Messages until there is a connection.
     waiting: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
     again: BTreeMap<u32, (u32, Option<u64>)>,
     done: BTreeMap<Request, Result<Done, Failure>>,
     forgotten: BTreeSet<Request>,
+    plain: Plain,
     sent: Sent,
     events: Vec<Event>,
 }
@@ -122,37 +132,128 @@ impl Network {
             connections: Connections::default(),
             addresses: BTreeMap::new(),
             book: None,
+            sought: BTreeSet::new(),
+            wanted: Vec::new(),
+            misfits: BTreeSet::new(),
             waiting: BTreeMap::new(),
             again: BTreeMap::new(),
             done: BTreeMap::new(),
             forgotten: BTreeSet::new(),
+            plain: Plain::default(),
             sent: Sent::default(),
             events: Vec::new(),
         })
     }
 
-    /// From now on every rank's address is known.
+    /// From now on every rank's address is known, or can be asked for.
     pub fn use_book(&mut self, book: Arc<Endpoints>) {
         self.book = Some(book);
     }
 
-    /// Whether every rank's address is known.
+    /// Whether every rank's address is known or can be asked for.
     pub fn has_book(&self) -> bool {
         self.book.is_some()
     }
 
     /// A group of these ranks of the whole job, in this order; `None` without a book, or if this rank is not among them. `of` is the group
     /// of all and a number that was reserved in it. No message is sent.
-    pub fn part(&mut self, of: (Context, u32), choose: impl FnOnce(&Endpoints) -> Vec<u32>) -> Option<Context> {
+    pub fn part(&mut self, of: (Context, u32), ranks: &[u32]) -> Option<Context> {
         let Network { groups, book, me, .. } = self;
         let book = book.as_ref()?;
-        let ranks = choose(book);
         let own = ranks.iter().position(|rank| rank == me)?;
         let find = |place: u32| {
             let rank = ranks.get(place as usize).copied().unwrap_or_default();
             known(book, rank)
         };
         Some(groups.form_part(of, (own as u32, ranks.len() as u32), &find))
+    }
+
+    pub fn book(&self) -> Option<&Endpoints> {
+        self.book.as_deref()
+    }
+
+    /// Ranks whose addresses are to be asked for.
+    pub fn take_wanted(&mut self) -> Vec<u32> {
+        core::mem::take(&mut self.wanted)
+    }
+
+    /// Asks for a rank's address, unless it is known.
+    pub fn want(&mut self, rank: u32) {
+        if self.address(rank).is_empty() && self.sought.insert(rank) {
+            self.wanted.push(rank);
+        }
+    }
+
+    /// What was asked for; `None`: the rank has left without an address.
+    pub fn on_address(&mut self, rank: u32, address: Option<Vec<u8>>) {
+        self.sought.remove(&rank);
+        let is_needed = self.waiting.contains_key(&rank) && self.connections.route(rank) == Route::Dial;
+        let is_wanted = is_needed || self.plain.undialled().any(|peer| peer == rank);
+        match address {
+            Some(address) if self.can_reach(&address) => {
+                self.addresses.insert(rank, address);
+                if is_needed {
+                    self.dial(rank);
+                }
+            }
+            Some(_) => {
+                self.misfits.insert(rank);
+                self.on_lost(rank);
+            }
+            None if is_wanted => self.on_lost(rank),
+            None => {}
+        }
+    }
+
+    /// Nobody answers questions for addresses any more.
+    pub fn on_unanswered(&mut self) {
+        core::mem::take(&mut self.sought).into_iter().for_each(|rank| self.on_address(rank, None));
+    }
+
+    /// Whether this rank is known to use another transport.
+    pub fn is_misfit(&self, rank: u32) -> bool {
+        self.misfits.contains(&rank)
+    }
+
+    /// Asks for a plain connection to another rank, which asks for it too; `None`: the transport has none. `world`: the group of all.
+    pub fn connect(&mut self, world: Context, peer: u32) -> Option<Key> {
+        if self.transport != Transport::Tcp {
+            return None;
+        }
+        let key = self.plain.ask(self.me, peer);
+        if !self.has_book() {
+            let located = self.groups.locate(world, peer);
+            self.forgotten.insert(located);
+        }
+        Some(key)
+    }
+
+    pub fn plain(&mut self) -> &mut Plain {
+        &mut self.plain
+    }
+
+    fn dial_plain(&mut self) {
+        let peers: BTreeSet<u32> = self.plain.undialled().collect();
+        for peer in peers {
+            let address = self.address(peer);
+            if address.is_empty() {
+                if self.has_book() {
+                    self.want(peer);
+                }
+                continue;
+            }
+            for (to, number) in self.plain.take_undialled(peer) {
+                self.carrier.dial_plain(to, &address[1..], number);
+            }
+        }
+        while let Some((key, socket)) = self.carrier.poll_plain() {
+            self.plain.on_over(key, socket.ok_or(Unreachable));
+        }
+    }
+
+    /// Whether messages wait for connections.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// This rank's address, for others.
@@ -240,6 +341,7 @@ impl Network {
     pub fn pump(&mut self) {
         loop {
             self.pump_groups();
+            self.dial_plain();
             let happened = self.carrier.poll().or_else(|| {
                 self.carrier.flush();
                 self.carrier.poll()
@@ -274,13 +376,10 @@ impl Network {
     }
 
     /// Tells all others that this rank leaves in order. Waits until its messages have gone, which over datagrams means that they have
-    /// arrived, and for the goodbyes for at most `ms` milliseconds. Messages also wait for connections that are being made: without them
-    /// their receivers would find a rank that does not answer, and take it for lost.
+    /// arrived, and for the goodbyes for at most `ms` milliseconds. No messages wait for connections ([`Network::has_waiting`]): their
+    /// receivers would find a rank that does not answer, and take it for lost.
     pub fn leave(&mut self, ms: u64) {
         self.pump();
-        while !self.waiting.is_empty() {
-            self.progress(-1);
-        }
         self.carrier.say_goodbye();
         let until = net::now_ms() + ms;
         loop {
@@ -297,6 +396,7 @@ impl Network {
     pub fn on_lost(&mut self, rank: u32) {
         self.waiting.remove(&rank);
         self.again.remove(&rank);
+        self.plain.on_lost(rank);
         self.groups.on_lost(rank);
     }
 
@@ -321,13 +421,16 @@ impl Network {
     }
 
     /// Where a rank is reached; empty if that is not known.
-    pub fn address(&self, rank: u32) -> Vec<u8> {
+    fn address(&self, rank: u32) -> Vec<u8> {
         let in_book = || self.book.as_ref().map(|book| known(book, rank).address);
         self.addresses.get(&rank).cloned().or_else(in_book).unwrap_or_default()
     }
 
     fn dial(&mut self, to: u32) {
         let address = self.address(to);
+        if address.is_empty() && self.has_book() {
+            return self.want(to);
+        }
         let address = if self.can_reach(&address) { address.get(1..).unwrap_or_default() } else { &[] };
         let number = self.carrier.dial(to, address);
         self.connections.on_dial(to, number);
@@ -403,10 +506,10 @@ impl Network {
     }
 }
 
-/// A rank in the book. The server's sockets are those of TCP.
+/// A rank in the book; without an address if that must be asked for. The server's sockets are those of TCP.
 pub fn known(book: &Endpoints, rank: u32) -> Peer {
-    let address = book.address(rank).unwrap_or_default();
-    Peer { rank, address: if book.listening().is_some() { Transport::Tcp.address(&address) } else { address } }
+    let address = book.address(rank).map(|address| Transport::Tcp.address(&address));
+    Peer { rank, address: address.unwrap_or_default() }
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Proves a connection: both ends know the job's secret, and say which rank they are (Noise `NNpsk0`).
 //!
 //! ```text
-//!   dialler  ── e, psk: its rank, whom it wants ──►  acceptor
+//!   dialler  ── e, psk: its rank, whom it wants, perhaps a number ──►  acceptor
 //!            ◄── e, ee: its rank ──────────────────
 //!            ◄═══════ messages, encrypted ════════►
 //! ```
+//!
+//! With a number the connection becomes the program's own, which is not encrypted ([`super::plain`]).
 //!
 //! A stranger's first bytes cost the acceptor one check of a code.
 
@@ -14,7 +16,7 @@ use snow::{Builder, HandshakeState, StatelessTransportState, TransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// What both ends must agree on beside the secret: changes with the format.
-const PROLOGUE: &[u8] = b"wireup ranks 1";
+const PROLOGUE: &[u8] = b"wireup ranks 2";
 /// Longest encrypted unit, and how much longer it is than its content.
 pub const SEALED_LEN_MAX: usize = 65_535;
 pub const SEAL_LEN: usize = 16;
@@ -29,6 +31,7 @@ pub struct Proof {
     me: u32,
     /// The rank that was dialled.
     to: Option<u32>,
+    plain: Option<u32>,
     state: HandshakeState,
 }
 
@@ -54,6 +57,8 @@ impl Proved {
 pub struct Next {
     pub reply: Option<Vec<u8>>,
     pub proved: Proved,
+    /// Which of the program's own connections between the two ranks this is to be.
+    pub plain: Option<u32>,
 }
 
 fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
@@ -63,19 +68,25 @@ fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
 
 impl Proof {
     /// For the dialling end, with its first message.
-    pub fn dial(secret: &Secret, me: u32, to: u32) -> Result<(Proof, Vec<u8>), Unproved> {
+    pub fn dial(secret: &Secret, me: u32, to: u32, plain: Option<u32>) -> Result<(Proof, Vec<u8>), Unproved> {
         let mut state = builder(secret)?.build_initiator().map_err(|_| Unproved)?;
-        let first = message(&mut state, &[me.to_le_bytes(), to.to_le_bytes()].concat())?;
-        Ok((Proof { me, to: Some(to), state }, first))
+        let numbers = [Some(me), Some(to), plain].into_iter().flatten();
+        let first = message(&mut state, &numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())?;
+        Ok((Proof { me, to: Some(to), plain, state }, first))
     }
 
     pub fn accept(secret: &Secret, me: u32) -> Result<Proof, Unproved> {
         let state = builder(secret)?.build_responder().map_err(|_| Unproved)?;
-        Ok(Proof { me, to: None, state })
+        Ok(Proof { me, to: None, plain: None, state })
     }
 
     pub fn dialled(&self) -> Option<u32> {
         self.to
+    }
+
+    /// Whether this end has dialled a connection of the program's own.
+    pub fn has_dialled_plain(&self) -> bool {
+        self.to.is_some() && self.plain.is_some()
     }
 
     /// The other end's message.
@@ -91,11 +102,15 @@ impl Proof {
         let (is_right, reply) = match self.to {
             Some(to) => (peer == to && len == 4, None),
             None => {
-                let is_right = number(4) == Some(self.me) && len == 8 && peer != self.me;
+                let is_right = number(4) == Some(self.me) && (len == 8 || len == 12) && peer != self.me;
+                self.plain = number(8);
                 (is_right, Some(message(&mut self.state, &self.me.to_le_bytes())?))
             }
         };
-        if is_right { Ok(Next { reply, proved: Proved { peer, state: self.state } }) } else { Err(Unproved) }
+        match is_right {
+            true => Ok(Next { reply, proved: Proved { peer, state: self.state }, plain: self.plain }),
+            false => Err(Unproved),
+        }
     }
 }
 
@@ -112,8 +127,8 @@ mod tests {
 
     #[test]
     fn both_ends_learn_each_others_rank() {
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5).unwrap();
-        let Next { reply, proved: accepted } = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
+        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, None).unwrap();
+        let Next { reply, proved: accepted, .. } = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
         let dialled = dialler.on_message(&reply.unwrap()).unwrap().proved;
         assert_eq!((dialled.peer, accepted.peer), (5, 3));
         let (mut sealed, mut plain) = ([0; 64], [0; 64]);
@@ -124,14 +139,24 @@ mod tests {
     }
 
     #[test]
+    fn the_acceptor_learns_that_a_connection_is_the_programs() {
+        for plain in [None, Some(0), Some(7)] {
+            let (dialler, first) = Proof::dial(&[7; 32], 3, 5, plain).unwrap();
+            let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
+            let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap();
+            assert_eq!((accepted.plain, dialled.plain), (plain, plain));
+        }
+    }
+
+    #[test]
     fn strangers_and_wrong_ranks_are_refused() {
-        let first = |secret, me, to| Proof::dial(&[secret; 32], me, to).unwrap().1;
+        let first = |secret, me, to| Proof::dial(&[secret; 32], me, to, None).unwrap().1;
         let accept = |bytes: &[u8]| Proof::accept(&[7; 32], 5).unwrap().on_message(bytes).map(|next| next.proved.peer);
         assert_eq!(accept(&first(7, 3, 5)), Ok(3));
         for wrong in [first(8, 3, 5), first(7, 3, 4), first(7, 5, 5), Vec::new(), vec![0; 56], vec![1; 600]] {
             assert_eq!(accept(&wrong), Err(Unproved));
         }
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5).unwrap();
+        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, None).unwrap();
         let other = Proof { me: 6, ..Proof::accept(&[7; 32], 5).unwrap() };
         assert!(other.on_message(&first).is_err());
         assert!(dialler.on_message(&[0; 52]).is_err());

@@ -1,6 +1,7 @@
-//! Where all ranks listen: a table in the memory of each node, from the server that has bound their sockets, or gathered by the ranks.
+//! What our own server knows of the ranks' network: the secret of the job, who is on which node, and, if it has bound the ranks' sockets, where
+//! all ranks listen (a table in the memory of each node).
 
-use super::{Gathered, Job, Values, value};
+use super::{Job, value};
 use crate::clique::{place, ranks_across, ranks_beside};
 use crate::codes::{Code, Result};
 use crate::mapping::Part;
@@ -18,108 +19,86 @@ pub struct Endpoints {
     /// Only the ranks of this job know it.
     pub secret: [u8; 32],
     size: u32,
-    /// `PMI_process_mapping`.
+    /// `PMI_process_mapping`; empty if it is too long for a value.
     mapping: Vec<u8>,
-    table: Table,
+    bound: Option<Bound>,
 }
 
-enum Table {
+/// The sockets that the server has bound.
+struct Bound {
     /// A row for each node, with the lowest port of its ranks.
-    Bound { rows: Part, listening: c_int },
-    /// What each rank has told, as text.
-    Gathered(Values),
+    rows: Part,
+    listening: c_int,
 }
 
 impl Job {
-    /// From the server, without an exchange among the ranks; `None`: it has bound no sockets. Waits until those of all nodes are bound.
+    /// Without an exchange among the ranks; `None`: the server has bound no sockets. Waits until those of all nodes are bound.
     ///
     /// # Errors
     /// The server is gone, or breaks the rules.
-    pub fn endpoints(&mut self) -> Result<Option<Endpoints>> {
+    pub fn bound_endpoints(&mut self) -> Result<Option<Endpoints>> {
         let Some(listening) = variable("WIREUP_LISTEN_FD").and_then(|text| ints::parse(&text)) else { return Ok(None) };
-        if self.collectives.own.is_none() {
+        if !self.answers_questions() {
             return Ok(None);
         }
+        let mut endpoints = self.ask_endpoints(&Request::Endpoints)?;
+        let table = self.server()?.link.take_memory().pop().flatten().and_then(|memory| memory.whole());
+        if endpoints.mapping.is_empty() {
+            return Err(Code::OTHER);
+        }
+        endpoints.bound = Some(Bound { rows: table.ok_or(Code::NOMEM)?, listening });
+        Ok(Some(endpoints))
+    }
+
+    /// Tells the server where this rank is reached, so that others may ask for it ([`Job::ask_address`]). Waits for the server only.
+    ///
+    /// # Errors
+    /// The server is gone, is not ours, or has been told another address of this name.
+    pub fn told_endpoints(&mut self, name: &[u8], address: &[u8]) -> Result<Endpoints> {
+        self.ask_endpoints(&Request::AddressSet { name, value: &hex::encode(address) })
+    }
+
+    /// One round trip, which takes another request along.
+    fn ask_endpoints(&mut self, request: &Request<'_>) -> Result<Endpoints> {
         let size = self.size;
         let server = self.server()?;
-        let (mut mapping, mut secret) = (None, None);
-        // Both with one round trip.
+        let (mut mapping, mut secret, mut is_done) = (Vec::new(), None, false);
         server.link.ask(&Request::GetJobAttr { key: b"PMI_process_mapping" })?;
-        server.link.ask(&Request::Endpoints)?;
+        server.link.ask(&Request::Secret)?;
+        server.link.ask(request)?;
         server.settle(&mut |Answer { command, fields, .. }| match command {
-            Command::GetJobAttr => mapping = Some(value(fields)),
-            _ => secret = fields.get("secret").and_then(hex::decode).and_then(|bytes| bytes.try_into().ok()),
+            Command::GetJobAttr => mapping = value(fields),
+            Command::Secret => {
+                secret = fields.get("secret").and_then(hex::decode).and_then(|bytes| bytes.try_into().ok());
+            }
+            _ => is_done = fields.succeeded(),
         })?;
-        let table = server.link.take_memory().pop().flatten().and_then(|memory| memory.whole());
-        Ok(Some(Endpoints {
-            secret: secret.ok_or(Code::OTHER)?,
-            size,
-            mapping: mapping.ok_or(Code::OTHER)?,
-            table: Table::Bound { rows: table.ok_or(Code::NOMEM)?, listening },
-        }))
+        let secret = secret.filter(|_| is_done).ok_or(Code::OTHER)?;
+        Ok(Endpoints { secret, size, mapping, bound: None })
     }
-
-    /// By one exchange among all ranks; `None`: the server keeps no table for a node, or does not tell where ranks are. `secret` is rank
-    /// 0's for all.
-    ///
-    /// # Errors
-    /// The server is gone, or breaks the rules.
-    pub fn gather_endpoints(&mut self, secret: &[u8; 32], address: &[u8]) -> Result<Option<Endpoints>> {
-        if self.collectives.own.is_none() {
-            return Ok(None);
-        }
-        let Some(mapping) = self.look_up(&Request::GetJobAttr { key: b"PMI_process_mapping" })? else {
-            return Ok(None);
-        };
-        let told = if self.rank == 0 { [secret, address].concat() } else { address.to_vec() };
-        let id = self.start_allgather(&hex::encode(&told), TOLD_LEN_MAX, false);
-        let Gathered::Array(values) = self.collect(id)? else { return Err(Code::OTHER) };
-        let first = nth(&values, 0).ok_or(Code::OTHER)?;
-        let secret = *first.first_chunk().ok_or(Code::OTHER)?;
-        Ok(Some(Endpoints { secret, size: self.size, mapping, table: Table::Gathered(values) }))
-    }
-}
-
-/// Longest text of a rank: a secret, a byte for its transport, an address.
-const TOLD_LEN_MAX: usize = 2 * (32 + 1 + rank_address::LEN_MAX);
-
-fn nth(values: &[u8], rank: u32) -> Option<Vec<u8>> {
-    hex::decode(Rows::read(values).ok()?.values().nth(rank as usize)?.ok()?)
 }
 
 impl Endpoints {
-    /// The ranks on the node of `rank`, in ascending order.
-    pub fn beside(&self, rank: u32) -> Vec<u32> {
-        let beside = ranks_beside(&self.mapping, rank, self.size).unwrap_or_default();
-        beside.into_iter().filter_map(|rank| u32::try_from(rank).ok()).collect()
+    /// The ranks on the node of `rank`, in ascending order; `None`: the server does not tell who is on which node.
+    pub fn beside(&self, rank: u32) -> Option<Vec<u32>> {
+        let beside = ranks_beside(&self.mapping, rank, self.size)?;
+        Some(beside.into_iter().filter_map(|rank| u32::try_from(rank).ok()).collect())
     }
 
-    /// The ranks with the same place on their nodes as `rank`, in ascending order.
-    pub fn across(&self, rank: u32) -> Vec<u32> {
-        ranks_across(&self.mapping, rank, self.size).unwrap_or_default()
+    /// The ranks with the same place on their nodes as `rank`, in ascending order; `None` as for [`Endpoints::beside`].
+    pub fn across(&self, rank: u32) -> Option<Vec<u32>> {
+        ranks_across(&self.mapping, rank, self.size)
     }
 
     /// The number of this rank's socket, if the server has bound it.
     pub fn listening(&self) -> Option<c_int> {
-        match &self.table {
-            Table::Bound { listening, .. } => Some(*listening),
-            Table::Gathered(_) => None,
-        }
+        self.bound.as_ref().map(|bound| bound.listening)
     }
 
-    /// Where a rank listens: as it has told, or, if the server has bound its socket, as in `wireup_wire::rank_address`. `None`: there is no
-    /// such rank.
+    /// Where a rank listens whose socket the server has bound, as in `wireup_wire::rank_address`.
     pub fn address(&self, rank: u32) -> Option<Vec<u8>> {
-        let (node, place) = place(&self.mapping, rank).filter(|_| rank < self.size)?;
-        match &self.table {
-            Table::Bound { rows, .. } => rank_address::further(Rows::read(rows).ok()?.row(node)?, place),
-            Table::Gathered(values) => {
-                let mut told = nth(values, rank)?;
-                if rank == 0 {
-                    told.drain(..32.min(told.len()));
-                }
-                Some(told)
-            }
-        }
+        let bound = self.bound.as_ref().filter(|_| rank < self.size)?;
+        let (node, place) = place(&self.mapping, rank)?;
+        rank_address::further(Rows::read(&bound.rows).ok()?.row(node)?, place)
     }
 }

@@ -104,10 +104,20 @@ fn a_lost_rank_is_named_to_the_others() {
     }
 }
 
+/// Ranks that need no connections do not take part in making any, and leave.
+#[test]
+fn two_ranks_connect_while_the_others_do_something_else() {
+    works_everywhere("apart");
+}
+
 #[test]
 fn an_old_client_works_with_todays_library() {
+    works_everywhere("old");
+}
+
+fn works_everywhere(name: &str) {
     for (placement, ranks) in PLACEMENTS {
-        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("old")).succeed();
+        let outcome = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own(name)).succeed();
         assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
     }
 }

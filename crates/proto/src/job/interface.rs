@@ -5,6 +5,7 @@ use crate::io::{ExitStatus, Output, Stream};
 use crate::memory::ShareId;
 use crate::time::Instant;
 use bytes::Bytes;
+use wireup_wire::addresses;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, LocalRank};
 use wireup_wire::modex::Between;
@@ -47,8 +48,9 @@ pub enum JobInput {
     /// The local ranks' listening sockets are bound.
     RanksListen {
         address: Bytes,
-        secret: Secret,
     },
+    /// The secret of the job's ranks.
+    SecretOfRanks(Secret),
     /// Memory for slots exists.
     Shared(ShareId),
     ShareFailed {
@@ -95,6 +97,11 @@ pub enum JobInput {
     Between {
         from: AgentId,
         message: Between,
+    },
+    /// A question of another node's agent about where local ranks are reached, or its answer.
+    Addresses {
+        from: AgentId,
+        message: addresses::Between,
     },
     /// At the root: an answer about names for one of the job's agents.
     Named {

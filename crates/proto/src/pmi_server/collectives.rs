@@ -6,6 +6,7 @@
 //! rank's gets wait until all of its fences are complete; a get that waits delays the requests after it, so that answers stay in order.
 
 use super::connection::PmiLink;
+use super::endpoints::MustAsk;
 use super::state::{Event, State};
 use super::turn::{Effect, Next, Turn, UNREADABLE, WaitingGet};
 use crate::collective::{Entry, ReplyTo};
@@ -128,9 +129,18 @@ impl Turn<'_, '_> {
         }
         if let Some(table) = self.tables.endpoints.ask(self.who.local, envelope.thread) {
             let Self { tables, reply, dialect, .. } = self;
-            let answer = Reply::Endpoints(tables.endpoints.secret());
-            encode_reply(*dialect, Command::Endpoints, envelope.thread, &answer, reply);
+            encode_reply(*dialect, Command::Endpoints, envelope.thread, &Reply::Done, reply);
             tables.handed.push(table);
+        }
+    }
+
+    /// The secret of the job's ranks: answered when it is known.
+    pub(super) fn on_secret(&mut self, envelope: &Envelope<'_>) {
+        let Self { tables, reply, dialect, effects, who, .. } = self;
+        match tables.endpoints.ask_secret(who.local, envelope.thread) {
+            Ok(secret) => encode_reply(*dialect, Command::Secret, envelope.thread, &Reply::Secret(secret), reply),
+            Err(MustAsk(true)) => effects.push(Effect::NeedSecret),
+            Err(MustAsk(false)) => {}
         }
     }
 
@@ -188,9 +198,16 @@ impl Turn<'_, '_> {
 
 impl PmiLink {
     /// It is known where the ranks listen, for a rank that has asked.
-    pub fn answer_endpoints(&mut self, thread: Option<&[u8]>, secret: &[u8], reply: &mut Vec<u8>) {
+    pub fn answer_endpoints(&mut self, thread: Option<&[u8]>, reply: &mut Vec<u8>) {
         if self.state != State::Closed {
-            encode_reply(self.dialect, Command::Endpoints, thread, &Reply::Endpoints(secret), reply);
+            encode_reply(self.dialect, Command::Endpoints, thread, &Reply::Done, reply);
+        }
+    }
+
+    /// The secret is known, for a rank that has asked.
+    pub fn answer_secret(&mut self, thread: Option<&[u8]>, secret: &[u8], reply: &mut Vec<u8>) {
+        if self.state != State::Closed {
+            encode_reply(self.dialect, Command::Secret, thread, &Reply::Secret(secret), reply);
         }
     }
 

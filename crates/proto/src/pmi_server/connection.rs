@@ -28,6 +28,8 @@ pub struct PmiLink {
     pub(super) waiting_get: Option<WaitingGet>,
     /// The same for a request about a name.
     pub(super) waiting_name: Option<WaitingName>,
+    /// Number of questions for addresses that are not answered.
+    pub(super) questions: u32,
 }
 
 impl Default for PmiLink {
@@ -44,6 +46,7 @@ impl Default for PmiLink {
             lazy: 0,
             waiting_get: None,
             waiting_name: None,
+            questions: 0,
         }
     }
 }
@@ -97,6 +100,7 @@ impl PmiLink {
                 dialect,
                 subversion,
                 groups,
+                questions,
                 arena: _,
             } = &mut *self;
             let mut turn = Turn {
@@ -107,6 +111,7 @@ impl PmiLink {
                 waiting_get,
                 waiting_name,
                 groups,
+                questions,
                 dialect: *dialect,
                 subversion: *subversion,
                 who,

@@ -1,4 +1,5 @@
-//! Where the ranks of the whole job listen, for jobs whose ranks have sockets from their start (S3: future work).
+//! Where the ranks of the whole job listen, for jobs whose ranks have sockets from their start (S3: future work); the secret by which ranks
+//! prove their connections.
 //!
 //! ```text
 //!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node
@@ -23,18 +24,22 @@ use wireup_wire::values::values;
 /// A rank that waits for the table, and its request's `thrid`.
 type Asker = (LocalRank, Option<Vec<u8>>);
 
+/// The secret is not here yet, and (if true) nobody has asked for it.
+pub struct MustAsk(pub bool);
+
 #[derive(Default)]
 pub struct Endpoints {
-    /// As hexadecimal digits, once this node's sockets are bound.
+    /// As hexadecimal digits; empty until it is needed.
     secret: String,
     table: Option<ShareId>,
     waiting: Vec<Asker>,
+    /// Ranks that wait for the secret.
+    waiting_for_secret: Vec<Asker>,
 }
 
 impl Endpoints {
     /// This node's sockets are bound: the entries of its ranks, of which the first one has the address.
-    pub fn on_bound(&mut self, ranks: &Ranks, address: &Bytes, secret: &Secret) -> Vec<Entering> {
-        secret.0.iter().for_each(|byte| write!(self.secret, "{byte:02x}").expect("memory takes any text"));
+    pub fn on_bound(&mut self, ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
         let entering = |(index, process): (usize, &crate::job::ranks::Process)| {
             let value = if index == 0 { address.clone() } else { Bytes::new() };
             let entry = Entry::Allgather { max_len: rank_address::LEN_MAX as u32, shared: false, value };
@@ -81,6 +86,22 @@ impl Endpoints {
 
     pub fn secret(&self) -> &[u8] {
         self.secret.as_bytes()
+    }
+
+    /// A rank asks for the secret: that, if it is there already. Otherwise the rank waits, and the first one to wait must ask for it.
+    pub fn ask_secret(&mut self, local: LocalRank, thread: Option<&[u8]>) -> Result<&[u8], MustAsk> {
+        if self.secret.is_empty() {
+            self.waiting_for_secret.push((local, thread.map(<[u8]>::to_vec)));
+            return Err(MustAsk(self.waiting_for_secret.len() == 1));
+        }
+        Ok(self.secret.as_bytes())
+    }
+
+    /// The secret is here. Returns the ranks that wait for it.
+    pub fn on_secret(&mut self, secret: &Secret) -> Vec<Asker> {
+        self.secret.clear();
+        secret.0.iter().for_each(|byte| write!(self.secret, "{byte:02x}").expect("memory takes any text"));
+        std::mem::take(&mut self.waiting_for_secret)
     }
 }
 

@@ -1,8 +1,10 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `endpoints` is where the ranks of the job listen. `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `names` requests what the root has, `arena` and `array` lay out the
+//! `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `names` requests what the root has,
+//! `addresses` is where ranks are reached (`questions`: their requests), `endpoints` where those listen that have sockets from their start; `arena` and `array` lay out the
 //! results of allgathers. Consequences of a request for others are effects.
 
+mod addresses;
 mod arena;
 mod array;
 mod collectives;
@@ -11,6 +13,7 @@ mod endpoints;
 pub mod kvs;
 mod names;
 pub mod node_attrs;
+mod questions;
 mod requests;
 mod shares;
 mod state;
@@ -23,6 +26,8 @@ use crate::job::effect::{Effect, Effects};
 use crate::job::facts::Facts;
 use crate::job::ranks::{Process, Ranks};
 use crate::memory::{Array, Content, ShareId};
+pub use addresses::all_left;
+use addresses::{Addresses, Question};
 use arena::Arenas;
 use bytes::Bytes;
 use collectives::Completion;
@@ -33,12 +38,14 @@ use node_attrs::NodeAttrs;
 use shares::Shares;
 use state::State;
 use turn::{Effect as Asked, Requester, Tables};
+use wireup_wire::addresses::Between;
 use wireup_wire::block;
+use wireup_wire::frame::Kind;
 use wireup_wire::group::Group;
-use wireup_wire::ids::{JobId, LocalRank, Rank};
+use wireup_wire::ids::{JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::PmiFence;
 use wireup_wire::names::{Answer, Asker};
-use wireup_wire::peer::{Cause, Secret};
+use wireup_wire::peer::{self, Cause, Secret};
 
 pub struct PmiServer {
     job: JobId,
@@ -48,6 +55,7 @@ pub struct PmiServer {
     process_mapping: Option<Vec<u8>>,
     kvs: Kvs,
     attrs: NodeAttrs,
+    addresses: Addresses,
     endpoints: Endpoints,
     arenas: Arenas,
     shares: Shares,
@@ -61,6 +69,7 @@ impl PmiServer {
             process_mapping: facts.mapping.process_mapping(),
             kvs: Kvs::default(),
             attrs: NodeAttrs::default(),
+            addresses: Addresses::default(),
             endpoints: Endpoints::default(),
             arenas: Arenas::default(),
             shares: Shares::new(facts.id()),
@@ -75,7 +84,7 @@ impl PmiServer {
         bytes: &[u8],
         out: &mut Effects,
     ) {
-        let PmiServer { links, process_mapping, kvs, attrs, endpoints, shares, .. } = self;
+        let PmiServer { links, process_mapping, kvs, attrs, addresses, endpoints, shares, .. } = self;
         let link = &mut links[local.index()];
         if link.state() == State::Closed {
             return;
@@ -90,7 +99,7 @@ impl PmiServer {
             pmi_version: options.pmi_version,
         };
         let who = Requester { local, rank: process.rank, appnum: process.appnum };
-        let mut tables = Tables { kvs, attrs, endpoints, shares, handed: Vec::new() };
+        let mut tables = Tables { kvs, attrs, addresses, endpoints, shares, handed: Vec::new() };
         let (mut reply, mut asked) = (Vec::new(), Vec::new());
         let result = link.on_bytes(bytes, who, &told, &mut tables, &mut reply, &mut asked);
         let handed = tables.handed;
@@ -98,6 +107,7 @@ impl PmiServer {
         self.reply(local, reply.into(), handed, out);
         self.give_memory_up(out);
         asked.into_iter().for_each(|asked| self.on_asked(facts, (local, process.rank), asked, out));
+        self.send_addresses(facts, out);
         if let Err(problem) = result {
             out.push(Effect::ClientUnreadable { local, problem: problem.to_string() });
         }
@@ -112,6 +122,11 @@ impl PmiServer {
                 out.push(Effect::Enter { local, entry, reply_to });
             }
             Asked::Freed { place } => out.push(Effect::Freed { local, place }),
+            Asked::AskAddress { id, rank, name } => {
+                let node = facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != facts.node);
+                self.addresses.ask(Question { local, id }, name, rank, node);
+            }
+            Asked::NeedSecret => out.output(Output::TellSecret { job: self.job }),
             Asked::Name(ask) => out.push(Effect::AskName { from, asker: Asker::Rank(local), ask }),
             Asked::EnterGroup(group) => out.push(Effect::EnterGroup { local, group }),
             Asked::Finalized => out.push(Effect::Finalized { local, by_pmix: false }),
@@ -143,8 +158,46 @@ impl PmiServer {
     }
 
     /// The local ranks' sockets are bound: what each of them enters the first collective with.
-    pub fn on_ranks_listen(&mut self, ranks: &Ranks, address: &Bytes, secret: &Secret) -> Vec<Entering> {
-        self.endpoints.on_bound(ranks, address, secret)
+    pub fn on_ranks_listen(&mut self, ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
+        self.endpoints.on_bound(ranks, address)
+    }
+
+    /// The secret of the job's ranks.
+    pub fn on_secret(&mut self, secret: &Secret, out: &mut Effects) {
+        for (local, thread) in self.endpoints.on_secret(secret) {
+            let mut reply = Vec::new();
+            self.links[local.index()].answer_secret(thread.as_deref(), self.endpoints.secret(), &mut reply);
+            self.reply(local, reply.into(), Vec::new(), out);
+        }
+    }
+
+    /// Another node's agent asks where ranks of this node are reached, or answers that.
+    pub fn on_addresses(&mut self, facts: &Facts, node: NodeId, message: Between, out: &mut Effects) {
+        match message {
+            Between::Want { name, ranks } => {
+                self.addresses.on_want(node, &name, ranks, |rank| facts.local_of(rank).is_some());
+            }
+            Between::Have { name, cards } => {
+                let is_there = |rank| facts.mapping.place(rank).is_some_and(|(of, _)| of == node);
+                self.addresses.on_have(&name, cards, is_there);
+            }
+        }
+        self.send_addresses(facts, out);
+    }
+
+    /// Sends what was found out about addresses: to each local rank as few writes, to each agent as few frames as possible.
+    fn send_addresses(&mut self, facts: &Facts, out: &mut Effects) {
+        let answers = self.addresses.take_answers();
+        for same in answers.chunk_by(|(one, _), (other, _)| one.local == other.local) {
+            let (local, mut reply) = (same[0].0.local, Vec::new());
+            let link = &mut self.links[local.index()];
+            same.iter().for_each(|(question, value)| link.answer_address(question.id, value.as_deref(), &mut reply));
+            self.reply(local, reply.into(), Vec::new(), out);
+        }
+        for (node, message) in self.addresses.take_messages() {
+            let frame = facts.frame(Kind::Addresses, 0, 0, peer::encode(&message).into());
+            out.for_agent(facts.agent_of(node), frame);
+        }
     }
 
     /// Memory for slots exists.
@@ -183,6 +236,7 @@ impl PmiServer {
     pub fn on_closed(&mut self, local: LocalRank) -> bool {
         let was_member = self.links.get_mut(local.index()).is_some_and(|link| link.close().is_member());
         self.attrs.on_gone(local);
+        self.addresses.on_closed(local);
         was_member
     }
 
@@ -192,8 +246,10 @@ impl PmiServer {
     }
 
     /// A rank enters no more collectives, and reads no more results of them.
-    pub fn on_departed(&mut self, local: LocalRank) {
+    pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, rank: Rank, out: &mut Effects) {
         self.arenas.on_gone(local);
+        self.addresses.on_left(rank);
+        self.send_addresses(facts, out);
     }
 
     /// A rank has finished with a place in the arena.
@@ -247,7 +303,7 @@ impl PmiServer {
         self.shares.put_made(out);
         for (local, thread) in waiting {
             let mut reply = Vec::new();
-            self.links[local.index()].answer_endpoints(thread.as_deref(), self.endpoints.secret(), &mut reply);
+            self.links[local.index()].answer_endpoints(thread.as_deref(), &mut reply);
             self.reply(local, reply.into(), vec![table], out);
         }
         Ok(())

@@ -52,7 +52,7 @@ impl Turn<'_, '_> {
     }
 
     /// The text that the rank means.
-    fn plain(&self, text: &[u8]) -> Bytes {
+    pub(super) fn plain(&self, text: &[u8]) -> Bytes {
         let mut room = Vec::new();
         Bytes::copy_from_slice(if self.dialect == Dialect::Pmi2 { halve(text, &mut room) } else { text })
     }

@@ -70,6 +70,9 @@ impl Turn<'_, '_> {
             }
             Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),
             Request::Endpoints => self.on_endpoints(envelope),
+            Request::Secret => self.on_secret(envelope),
+            Request::AddressSet { name, value } => self.on_address_set(envelope, name, value),
+            Request::AddressGet { id, rank, name } => self.on_address_get(envelope, *id, *rank, name),
             Request::KvsMap { have } => self.on_kvs_map(envelope, have),
             Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
             Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),

@@ -1,5 +1,6 @@
 //! The data from which a request is answered, and its possible consequences for others.
 
+use super::addresses::Addresses;
 use super::endpoints::Endpoints;
 use super::kvs::{Kvs, KvsError};
 use super::node_attrs::{NodeAttrs, Parked};
@@ -8,6 +9,7 @@ use super::state::State;
 use crate::collective::Entry;
 use crate::collective::ReplyTo;
 use crate::memory::ShareId;
+use bytes::Bytes;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
@@ -40,6 +42,7 @@ pub struct Requester {
 pub struct Tables<'a> {
     pub kvs: &'a mut Kvs,
     pub attrs: &'a mut NodeAttrs,
+    pub addresses: &'a mut Addresses,
     pub endpoints: &'a mut Endpoints,
     /// Requests memory that the rank reads itself.
     pub shares: &'a mut Shares,
@@ -72,6 +75,14 @@ pub enum Effect {
         parked: Vec<Parked>,
         value: Vec<u8>,
     },
+    /// The rank asks where another one is reached.
+    AskAddress {
+        id: u32,
+        rank: Rank,
+        name: Bytes,
+    },
+    /// The ranks' secret is needed.
+    NeedSecret,
     /// The rank publishes, looks up or withdraws a name.
     Name(Ask),
     /// The fences' pairs cannot be read here: the job fails.
@@ -99,6 +110,7 @@ pub struct Turn<'a, 't> {
     pub waiting_get: &'a mut Option<WaitingGet>,
     pub waiting_name: &'a mut Option<WaitingName>,
     pub groups: &'a mut usize,
+    pub questions: &'a mut u32,
     pub dialect: Dialect,
     pub subversion: u32,
     pub who: Requester,

@@ -7,6 +7,7 @@
 use super::inputs::early::Input;
 use super::{Begin, Effect, Effects, View};
 use crate::job::JobInput;
+use crate::pmi_server::all_left;
 use crate::pmix::{Remains, modex_frame, modex_gone};
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::frame::{Frame, Kind};
@@ -73,7 +74,7 @@ impl Early {
     }
 
     fn on_frame(&mut self, view: &View<'_>, from: AgentId, frame: Frame, fx: &mut Effects) {
-        let is_beside = matches!(frame.kind, Kind::Direct | Kind::Modex);
+        let is_beside = matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Addresses);
         if !is_beside && !view.policy.has_trees_of_jobs() {
             return;
         }
@@ -99,6 +100,11 @@ impl Early {
         {
             let answers = modex_gone(ranks, self.remains(id)).into_iter();
             answers.for_each(|answer| fx.push(Effect::Peer(from, modex_frame(id, &answer))));
+        } else if frame.kind == Kind::Addresses
+            && let Some(answer) = peer::decode(&frame.payload).ok().and_then(all_left)
+        {
+            let payload = peer::encode(&answer).into();
+            fx.push(Effect::Peer(from, Frame::new(Kind::Addresses, 0, id.0, 0, payload)));
         }
     }
 

@@ -138,6 +138,7 @@ impl Jobs {
                 let message: Between = peer::decode(&frame.payload)?;
                 JobInput::Between { from, message }
             }
+            Kind::Addresses => JobInput::Addresses { from, message: peer::decode(&frame.payload)? },
             Kind::Direct => JobInput::Direct { from, frame },
             Kind::Control => {
                 self.on_control(tree, Some(from), id, peer::decode(&frame.payload)?, fx);

@@ -233,8 +233,9 @@ impl Net {
             }
             Output::ListenForRanks { job, ports, .. } => {
                 let address = rank_address::encode(me.into(), ports.low, &[]).into();
-                self.answer(me, Input::RanksListen { job, address, secret: Secret([7; 32]) });
+                self.answer(me, Input::RanksListen { job, address });
             }
+            Output::TellSecret { job } => self.answer(me, Input::SecretOfRanks { job, secret: Secret([7; 32]) }),
             Output::Share { job, share, ref content } => {
                 if (self.memory_fails)(content) {
                     self.answer(me, Input::ShareFailed { job, share, problem: "there is no memory".into() });

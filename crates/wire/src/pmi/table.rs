@@ -139,7 +139,21 @@ commands! {
     /// Our own clients, in a job whose ranks have listening sockets: where those of all ranks are. Answered when it is known, with a
     /// descriptor of an array (see `crate::shared::rows`) with a row for each node: the address of its first rank, see
     /// `crate::rank_address`. The ports of the node's other ranks follow.
-    Endpoints [] ["wireup-endpoints"] -> Endpoints
+    Endpoints [] ["wireup-endpoints"] -> Done
+    /// Our own clients: a secret that only ranks of this job know, to prove their connections with.
+    Secret [] ["wireup-secret"] -> Secret
+    /// Our own clients: tell where this rank is reached, once under each name. Visible to other ranks at once.
+    AddressSet [] ["wireup-address-set"] -> Done {
+        name: &'a [u8] = [] ["name"];
+        value: &'a [u8] = [] ["value"];
+    }
+    /// Our own clients: where a rank is reached. Any number may be outstanding, told apart by `id`; each is answered when the rank has told
+    /// its address or has left.
+    AddressGet [] ["wireup-address-get"] -> Address {
+        id: u32 = [] ["id"];
+        rank: u32 = [] ["rank"];
+        name: &'a [u8] = [] ["name"];
+    }
     /// Get the pairs by number; legacy.
     GetByIdx ["getbyidx" => "getbyidx_results"] [] -> Pair {
         kvsname: Option<&'a [u8]> = ["kvsname"] [];
@@ -240,8 +254,13 @@ replies! {
         keep: u32 = [] ["keep"];
         ends: &'a [u8] = [] ["ends"] or "";
     }
-    /// A secret that only ranks of this job know, as hexadecimal digits; the array's descriptor comes with it.
-    Endpoints(secret: &'a [u8] = [] ["secret"])
+    /// As hexadecimal digits.
+    Secret(secret: &'a [u8] = [] ["secret"])
+    /// Without a value: the rank has left without an address of this name.
+    Address {
+        id: u32 = [] ["id"];
+        value: Option<&'a [u8]> = [] ["value"];
+    }
     /// A pair and the number of the next one.
     Pair {
         next_index: i32 = ["nextidx"] [];

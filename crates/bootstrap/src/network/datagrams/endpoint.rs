@@ -102,7 +102,7 @@ impl Endpoint {
     pub fn dial(&mut self, now: u64, to: u32, places: Vec<Place>) -> Number {
         self.last += 1;
         let number = self.last;
-        let dialled = Proof::dial(&self.secret, self.me, to);
+        let dialled = Proof::dial(&self.secret, self.me, to, None);
         let (Ok((proof, first)), false) = (dialled, places.is_empty()) else {
             self.happened.push_back(Happened::Over { number, peer: to, is_lost: true });
             return number;

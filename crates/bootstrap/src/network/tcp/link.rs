@@ -1,6 +1,6 @@
 //! One connection: its socket, what it has received and what it has to send.
 
-use super::stream::{Stream, push_unit, take_unit};
+use super::stream::{Stream, push_unit, take_unit, unit_left};
 use crate::network::proof::{Proof, Secret};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,6 +12,8 @@ pub struct Link {
     /// The rank at the other end, once it is known.
     peer: Option<u32>,
     was_open: bool,
+    /// Dialled as one of the program's own: its number.
+    plain: Option<u32>,
     socket: Option<Owned>,
     stage: Stage,
     received: Vec<u8>,
@@ -25,6 +27,8 @@ pub struct Link {
 enum Stage {
     Connecting {
         to: u32,
+        /// Which of the program's own connections it is to be.
+        plain: Option<u32>,
         left: Vec<SocketAddr>,
     },
     Proving(Box<Proof>),
@@ -35,9 +39,22 @@ enum Stage {
 
 /// What a read has brought.
 pub enum Arrived {
-    Proved { peer: u32, was_dialled: bool },
-    Message { from: u32, bytes: Vec<u8> },
-    Goodbye { from: u32 },
+    Proved {
+        peer: u32,
+        was_dialled: bool,
+    },
+    /// It is the program's from now on; nothing was read beyond the proof.
+    Plain {
+        peer: u32,
+        number: u32,
+    },
+    Message {
+        from: u32,
+        bytes: Vec<u8>,
+    },
+    Goodbye {
+        from: u32,
+    },
 }
 
 /// The connection is of no more use.
@@ -55,6 +72,7 @@ impl Link {
         Link {
             peer,
             was_open: false,
+            plain: None,
             socket,
             stage,
             received: Vec::new(),
@@ -66,8 +84,8 @@ impl Link {
     }
 
     /// For a rank with these addresses, the best one last.
-    pub fn dial(left: Vec<SocketAddr>, to: u32) -> Link {
-        Link::new(Some(to), None, Stage::Connecting { to, left })
+    pub fn dial(left: Vec<SocketAddr>, to: u32, plain: Option<u32>) -> Link {
+        Link { plain, ..Link::new(Some(to), None, Stage::Connecting { to, plain, left }) }
     }
 
     pub fn accepted(socket: Owned, secret: &Secret, me: u32) -> Result<Link, Over> {
@@ -112,6 +130,17 @@ impl Link {
         self.peer
     }
 
+    /// The number of a connection of the program's own that this end has dialled.
+    pub fn plain(&self) -> Option<u32> {
+        self.plain
+    }
+
+    /// For the program; `None`: the last message of the proof could not be sent.
+    pub fn into_socket(mut self) -> Option<Owned> {
+        self.flush().ok()?;
+        self.socket.filter(|_| self.to_send.is_empty())
+    }
+
     pub fn has_unsent(&self) -> bool {
         self.was_open && self.sent < self.to_send.len()
     }
@@ -121,9 +150,9 @@ impl Link {
     /// # Errors
     /// It has failed.
     pub fn on_connected(&mut self, secret: &Secret, me: u32) -> Result<(), Over> {
-        let (Some(socket), Stage::Connecting { to, .. }) = (&self.socket, &self.stage) else { return Err(Over) };
+        let (Some(socket), Stage::Connecting { to, plain, .. }) = (&self.socket, &self.stage) else { return Err(Over) };
         net::outcome(socket)?;
-        let (proof, first) = Proof::dial(secret, me, *to).map_err(|_| Over)?;
+        let (proof, first) = Proof::dial(secret, me, *to, *plain).map_err(|_| Over)?;
         push_unit(&mut self.to_send, &first);
         self.stage = Stage::Proving(Box::new(proof));
         Ok(())
@@ -162,7 +191,8 @@ impl Link {
     /// Reads once into `buffer`. Returns what has arrived, and whether there may be more to read.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<(Vec<Arrived>, bool), Over> {
         let socket = self.socket.as_ref().ok_or(Over)?;
-        let len = match net::read(socket, buffer)? {
+        let room = self.readable().min(buffer.len());
+        let len = match net::read(socket, &mut buffer[..room])? {
             Received::Nothing => return Ok((Vec::new(), false)),
             Received::End => return Err(Over),
             Received::Bytes(len) => len,
@@ -176,7 +206,15 @@ impl Link {
         let taken = received.len() - left.len();
         received.drain(..taken);
         self.received = received;
-        Ok((all, len == buffer.len()))
+        Ok((all, len == room))
+    }
+
+    /// How much may be read: what follows the proof of a connection that is the program's belongs to the program.
+    fn readable(&self) -> usize {
+        match &self.stage {
+            Stage::Proving(proof) if proof.has_dialled_plain() => unit_left(&self.received),
+            Stage::Connecting { .. } | Stage::Proving(_) | Stage::Open(_) | Stage::Broken => usize::MAX,
+        }
     }
 
     fn on_unit(&mut self, unit: &[u8], all: &mut Vec<Arrived>) -> Result<(), Over> {
@@ -188,6 +226,10 @@ impl Link {
                     push_unit(&mut self.to_send, &reply);
                 }
                 let peer = next.proved.peer;
+                if let Some(number) = next.plain {
+                    all.push(Arrived::Plain { peer, number });
+                    return Ok(());
+                }
                 self.stage = Stage::Open(Box::new(Stream::new(next.proved).map_err(|_| Over)?));
                 (self.peer, self.was_open) = (Some(peer), true);
                 all.push(Arrived::Proved { peer, was_dialled });

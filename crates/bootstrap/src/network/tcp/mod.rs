@@ -7,6 +7,7 @@ mod stream;
 
 use super::SERVER;
 use super::carrier::{Carrier, Happened, Number, Unsent};
+use super::plain::Key;
 use super::proof::Secret;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
@@ -39,6 +40,7 @@ pub struct Tcp {
     /// For what is read.
     buffer: Vec<u8>,
     happened: VecDeque<Happened>,
+    plain: VecDeque<(Key, Option<Owned>)>,
 }
 
 impl Tcp {
@@ -60,6 +62,7 @@ impl Tcp {
             unwritten: BTreeSet::new(),
             buffer: vec![0; READ_LEN],
             happened: VecDeque::new(),
+            plain: VecDeque::new(),
         })
     }
 
@@ -100,11 +103,14 @@ impl Tcp {
             match link.read(&mut self.buffer) {
                 Err(_) => return self.end(number, false),
                 Ok((all, is_more)) => {
-                    self.happened.extend(all.into_iter().map(|arrived| match arrived {
-                        Arrived::Proved { peer, was_dialled } => Happened::Proved { number, peer, was_dialled },
-                        Arrived::Message { from, bytes } => Happened::Message { number, from, bytes },
-                        Arrived::Goodbye { from } => Happened::Goodbye { number, from },
-                    }));
+                    for arrived in all {
+                        self.happened.push_back(match arrived {
+                            Arrived::Proved { peer, was_dialled } => Happened::Proved { number, peer, was_dialled },
+                            Arrived::Plain { peer, number: nth } => return self.hand_over(number, (peer, nth)),
+                            Arrived::Message { from, bytes } => Happened::Message { number, from, bytes },
+                            Arrived::Goodbye { from } => Happened::Goodbye { number, from },
+                        });
+                    }
                     self.unwritten.insert(number);
                     if !is_more {
                         return;
@@ -112,6 +118,22 @@ impl Tcp {
                 }
             }
         }
+    }
+
+    /// A connection is the program's from now on.
+    fn hand_over(&mut self, number: Number, key: Key) {
+        let Some(socket) = self.links.remove(&number).and_then(Link::into_socket) else { return };
+        self.epoll.forget(socket.fd());
+        self.plain.push_back((key, Some(socket)));
+    }
+
+    fn begin(&mut self, to: u32, address: &[u8], plain: Option<u32>) -> Number {
+        let mut candidates = rank_address::candidates(address, self.host);
+        candidates.reverse();
+        self.last += 1;
+        self.links.insert(self.last, Link::dial(candidates, to, plain));
+        self.try_next(self.last);
+        self.last
     }
 
     /// Writes what fits.
@@ -132,7 +154,9 @@ impl Tcp {
     /// A connection has ended or must end. `unreachable`: no address of the rank could be connected.
     fn end(&mut self, number: Number, unreachable: bool) {
         let Some(link) = self.links.remove(&number) else { return };
-        if let Some(peer) = link.peer() {
+        if let Some((peer, nth)) = link.peer().zip(link.plain()) {
+            self.plain.push_back(((peer, nth), None));
+        } else if let Some(peer) = link.peer() {
             self.happened.push_back(Happened::Over { number, peer, is_lost: link.was_open() || unreachable });
         }
     }
@@ -144,12 +168,7 @@ impl Carrier for Tcp {
     }
 
     fn dial(&mut self, to: u32, address: &[u8]) -> Number {
-        let mut candidates = rank_address::candidates(address, self.host);
-        candidates.reverse();
-        self.last += 1;
-        self.links.insert(self.last, Link::dial(candidates, to));
-        self.try_next(self.last);
-        self.last
+        self.begin(to, address, None)
     }
 
     fn send(&mut self, number: Number, message: &[u8]) {
@@ -202,6 +221,15 @@ impl Carrier for Tcp {
     fn say_goodbye(&mut self) {
         self.links.values_mut().for_each(Link::say_goodbye);
         self.unwritten.extend(self.links.keys());
+    }
+
+    fn dial_plain(&mut self, to: u32, address: &[u8], number: u32) -> bool {
+        self.begin(to, address, Some(number));
+        true
+    }
+
+    fn poll_plain(&mut self) -> Option<(Key, Option<Owned>)> {
+        self.plain.pop_front()
     }
 
     /// The kernel carries on after the process has ended.

@@ -22,6 +22,12 @@ pub fn take_unit<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(unit)
 }
 
+/// How many bytes are missing until the first unit is whole, or until its length is known.
+pub fn unit_left(bytes: &[u8]) -> usize {
+    let len = bytes.first_chunk().map_or(0, |len| usize::from(u16::from_le_bytes(*len)));
+    (2 + len).saturating_sub(bytes.len())
+}
+
 pub struct Stream {
     pub peer: u32,
     seals: TransportState,
@@ -68,7 +74,7 @@ mod tests {
     use crate::network::proof::Proof;
 
     fn pair() -> (Stream, Stream) {
-        let (dialler, first) = Proof::dial(&[1; 32], 0, 1).unwrap();
+        let (dialler, first) = Proof::dial(&[1; 32], 0, 1, None).unwrap();
         let accepted = Proof::accept(&[1; 32], 1).unwrap().on_message(&first).unwrap();
         let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap().proved;
         (Stream::new(dialled).unwrap(), Stream::new(accepted.proved).unwrap())

@@ -77,6 +77,12 @@ impl AgentDriver {
                 let input = self.listen_for_ranks(job, count, ports);
                 self.inputs.push(input);
             }
+            Output::TellSecret { job } => {
+                self.inputs.push(match self.links.secret() {
+                    Ok(secret) => Input::SecretOfRanks { job, secret: secret_of_ranks(&secret, job) },
+                    Err(error) => Input::RanksListenFailed { job, error: no_stdio("the secret of the ranks", &error) },
+                });
+            }
             Output::StartPmix(plan) => {
                 let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
                 if let Err(error) = ranks.and_then(|ranks| ranks.start_pmix(&plan, reactor)) {
@@ -165,9 +171,8 @@ impl AgentDriver {
             })?;
             Ok(rank_address::encode(host_number(), base, &ips).into())
         });
-        let secret = self.links.secret().map_err(|error| no_stdio("the secret of the ranks", &error));
-        match address.and_then(|address| Ok((address, secret?))) {
-            Ok((address, secret)) => Input::RanksListen { job, address, secret: secret_of_ranks(&secret, job) },
+        match address {
+            Ok(address) => Input::RanksListen { job, address },
             Err(error) => Input::RanksListenFailed { job, error },
         }
     }

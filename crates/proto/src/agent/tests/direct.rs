@@ -1,6 +1,7 @@
 //! Links beside the tree, from the viewpoint of one agent of seven, 0 - (1, 2), 1 - (3, 4), 2 - (5, 6).
 
 use super::*;
+use wireup_wire::addresses;
 use wireup_wire::collective::{Algorithm, Collective, RoundTag};
 use wireup_wire::frame::Class;
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
@@ -354,15 +355,20 @@ fn a_broken_link_is_not_reported_after_the_job_has_ended() {
 
 #[test]
 fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
-    let mut three = TestAgent::new(3, standing(session(7)));
-    three.early.take(JobId(1));
-    // The request of the ended job waits for a frame of another job that was sent before it.
-    let payload = peer::encode(&Between::Want { ranks: vec![wireup_wire::ids::Rank(3)] }).into();
-    let want = Frame { kind: Kind::Modex, payload, ..frame(1, 0) };
-    three.receive_frame(UP, routed(5, 3, None, Some((1, want))));
-    three.receive_frame(UP, routed(5, 3, None, Some((0, frame(2, 0)))));
-    assert!(!through_tree(&three.outputs(), UP).is_empty(), "the request is answered");
-    assert_eq!(three.links.direct.jobs(), [JobId(2)].into());
+    let ranks = vec![wireup_wire::ids::Rank(3)];
+    let address = addresses::Between::Want { name: "net".into(), ranks: ranks.clone() };
+    for (kind, want) in
+        [(Kind::Modex, peer::encode(&Between::Want { ranks })), (Kind::Addresses, peer::encode(&address))]
+    {
+        let mut three = TestAgent::new(3, standing(session(7)));
+        three.early.take(JobId(1));
+        // The request of the ended job waits for a frame of another job that was sent before it.
+        let want = Frame { kind, payload: want.into(), ..frame(1, 0) };
+        three.receive_frame(UP, routed(5, 3, None, Some((1, want))));
+        three.receive_frame(UP, routed(5, 3, None, Some((0, frame(2, 0)))));
+        assert!(!through_tree(&three.outputs(), UP).is_empty(), "the request is answered");
+        assert_eq!(three.links.direct.jobs(), [JobId(2)].into());
+    }
 }
 
 /// Why the job failed.

@@ -1,5 +1,6 @@
 //! One rank's conversations, as text.
 
+use super::super::addresses::Addresses;
 use super::super::collectives::Completion;
 use super::super::endpoints::Endpoints;
 use super::super::kvs::Kvs;
@@ -20,6 +21,7 @@ struct Bench {
     link: PmiLink,
     kvs: Kvs,
     attrs: NodeAttrs,
+    addresses: Addresses,
     endpoints: Endpoints,
     effects: Vec<Effect>,
     lazy: bool,
@@ -34,6 +36,7 @@ impl Default for Bench {
             link: PmiLink::default(),
             kvs: Kvs::default(),
             attrs: NodeAttrs::default(),
+            addresses: Addresses::default(),
             endpoints: Endpoints::default(),
             effects: Vec::new(),
             lazy: false,
@@ -55,8 +58,8 @@ impl Bench {
             pmi_version: self.version,
         };
         let who = Requester { local: LocalRank(1), rank: Rank(5), appnum: 2 };
-        let Bench { kvs, attrs, endpoints, shares, .. } = self;
-        let mut tables = Tables { kvs, attrs, endpoints, shares, handed: Vec::new() };
+        let Bench { kvs, attrs, addresses, endpoints, shares, .. } = self;
+        let mut tables = Tables { kvs, attrs, addresses, endpoints, shares, handed: Vec::new() };
         let mut reply = Vec::new();
         let result = self.link.on_bytes(request.as_bytes(), who, &facts, &mut tables, &mut reply, &mut self.effects);
         self.named.append(&mut tables.handed);
@@ -252,6 +255,31 @@ fn requests_about_names_go_to_the_root_and_later_requests_wait() {
         assert!(bench.request(&long).contains(problem), "{long}");
     }
     assert!(bench.effects.is_empty());
+}
+
+#[test]
+fn addresses_and_questions_are_checked() {
+    let framed = |body: &str| format!("{:>6}{body}", body.len());
+    let mut bench = Bench::default();
+    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
+    bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+    bench.effects.clear();
+    let set = "cmd=wireup-address-set;name=net;value=a;;b;";
+    assert_eq!(bench.request(&framed(set)), framed("cmd=wireup-address-set-response;rc=0;"));
+    let long = format!("cmd=wireup-address-set;name=net;value={};", "x".repeat(VALUE_LEN_MAX + 1));
+    for (request, problem) in [
+        (set, "the_rank_has_told_an_address_of_this_name"),
+        (&long, "name_or_value_is_empty_or_too_long"),
+        ("cmd=wireup-address-get;id=1;rank=8;name=net;", "rank_is_not_in_the_job"),
+        ("cmd=wireup-address-get;id=1;rank=7;name=;", "name_is_empty_or_longer_than_64"),
+    ] {
+        assert!(bench.request(&framed(request)).contains(problem), "{request}");
+    }
+    assert_eq!(bench.request(&framed("cmd=wireup-address-get;id=1;rank=7;name=net;")), "");
+    assert_eq!(bench.effects, [Effect::AskAddress { id: 1, rank: Rank(7), name: "net".into() }]);
+    let mut reply = Vec::new();
+    bench.link.answer_address(1, Some(b"a;;b"), &mut reply);
+    assert_eq!(String::from_utf8(reply).unwrap(), framed("cmd=wireup-address-get-response;rc=0;id=1;value=a;;b;"));
 }
 
 #[test]

@@ -1,0 +1,129 @@
+//! Connections for the program: a plain TCP connection between two ranks that both ask for it.
+//!
+//! ```text
+//!   lower rank                            higher rank
+//!     ── dials, proves itself, number ──►   kept until the program asks for it
+//! ```
+//!
+//! The lower rank always dials, so two requests never cross; the first request of one rank belongs to the first of the other, the second to
+//! the second.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use wireup_capi::net::Owned;
+
+/// The rank at the other end, and which of the connections to it this is.
+pub type Key = (u32, u32);
+
+/// Connections of one rank that wait for the program. Chosen: more than a program has use for; what comes beyond is closed.
+const KEPT_MAX: u32 = 64;
+
+/// The rank cannot be reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unreachable;
+
+#[derive(Default)]
+pub struct Plain {
+    /// How often the program has asked for a connection, by rank.
+    asked: BTreeMap<u32, u32>,
+    /// To be dialled as soon as the rank's address is known.
+    undialled: Vec<Key>,
+    over: BTreeMap<Key, Result<Owned, Unreachable>>,
+    /// The program has asked for them, and has given up.
+    forgotten: BTreeSet<Key>,
+}
+
+impl Plain {
+    /// The program asks for a connection.
+    pub fn ask(&mut self, me: u32, peer: u32) -> Key {
+        let asked = self.asked.entry(peer).or_default();
+        let key = (peer, *asked);
+        *asked += 1;
+        if me < peer {
+            self.undialled.push(key);
+        }
+        key
+    }
+
+    /// Ranks that are to be dialled.
+    pub fn undialled(&self) -> impl Iterator<Item = u32> {
+        self.undialled.iter().map(|(peer, _)| *peer)
+    }
+
+    /// The connections to a rank that can be dialled now.
+    pub fn take_undialled(&mut self, peer: u32) -> Vec<Key> {
+        self.undialled.extract_if(.., |(to, _)| *to == peer).collect()
+    }
+
+    /// A connection is made, or could not be.
+    pub fn on_over(&mut self, (peer, number): Key, result: Result<Owned, Unreachable>) {
+        let asked = self.asked.get(&peer).copied().unwrap_or_default();
+        let is_early = number >= asked;
+        if self.forgotten.remove(&(peer, number)) || (is_early && number - asked >= KEPT_MAX) {
+            return;
+        }
+        self.over.entry((peer, number)).or_insert(result);
+    }
+
+    /// A rank is lost.
+    pub fn on_lost(&mut self, peer: u32) {
+        let asked = self.asked.get(&peer).copied().unwrap_or_default();
+        self.undialled.retain(|(to, _)| *to != peer);
+        (0..asked).for_each(|number| self.on_over((peer, number), Err(Unreachable)));
+    }
+
+    pub fn is_over(&self, key: Key) -> bool {
+        self.over.contains_key(&key)
+    }
+
+    pub fn take(&mut self, key: Key) -> Option<Result<Owned, Unreachable>> {
+        self.over.remove(&key)
+    }
+
+    /// The program does not want this connection any more.
+    pub fn forget(&mut self, key: Key) {
+        self.undialled.retain(|one| *one != key);
+        if self.over.remove(&key).is_none() {
+            self.forgotten.insert(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use wireup_capi::net;
+
+    fn socket() -> Owned {
+        net::listen().unwrap().0
+    }
+
+    #[test]
+    fn connections_meet_the_requests_of_the_same_number() {
+        let mut high = Plain::default();
+        assert_eq!(high.ask(9, 4), (4, 0));
+        assert_eq!(high.undialled().count(), 0, "the lower rank dials");
+        high.on_over((4, 1), Ok(socket()));
+        assert!(!high.is_over((4, 0)));
+        assert_eq!(high.ask(9, 4), (4, 1));
+        assert!(high.take((4, 1)).is_some_and(|one| one.is_ok()) && high.take((4, 1)).is_none());
+        high.on_over((4, 2 + KEPT_MAX), Ok(socket()));
+        assert!(!high.is_over((4, 2 + KEPT_MAX)), "too many wait");
+        let mut low = Plain::default();
+        let keys = vec![low.ask(1, 4), low.ask(1, 4)];
+        low.ask(1, 5);
+        assert_eq!((low.take_undialled(4), low.undialled().collect()), (keys, vec![5]));
+    }
+
+    #[test]
+    fn what_is_given_up_is_closed_and_what_is_lost_is_told() {
+        let mut plain = Plain::default();
+        let (first, second) = (plain.ask(9, 4), plain.ask(9, 4));
+        plain.forget(first);
+        plain.on_over(first, Ok(socket()));
+        assert!(!plain.is_over(first));
+        plain.on_lost(4);
+        assert_eq!(plain.take(second).map(|one| one.is_ok()), Some(false));
+    }
+}

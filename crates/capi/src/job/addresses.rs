@@ -1,0 +1,72 @@
+//! Where ranks are reached: told to the server, asked when needed. With other servers than ours these are puts and gets.
+
+use super::Job;
+use crate::codes::{Code, Result};
+use crate::hex;
+use alloc::vec::Vec;
+use wireup_wire::pmi::Request;
+
+/// Longest address: as hexadecimal digits it fits into a value of every server (Hydra: a little less than the announced 1,024 bytes).
+pub const ADDRESS_LEN_MAX: usize = 500;
+/// Longest name of a network that a program may give; this library adds a letter.
+pub const ADDRESS_NAME_LEN_MAX: usize = 32;
+
+/// An answer to a question, by its number; `None`: the rank has left without telling.
+pub type Address = (u32, Option<Vec<u8>>);
+
+impl Job {
+    /// Whether the server answers questions for addresses. Otherwise they are pairs, which a fence publishes.
+    pub fn answers_questions(&self) -> bool {
+        self.collectives.own.is_some()
+    }
+
+    /// Tells where this rank is reached, once under each name. Does not wait.
+    ///
+    /// # Errors
+    /// Name or address are too long, or the server is gone.
+    pub fn set_address(&mut self, name: &[u8], address: &[u8]) -> Result {
+        if name.len() > 1 + ADDRESS_NAME_LEN_MAX || address.len() > ADDRESS_LEN_MAX {
+            return Err(Code::INVALID_ARG);
+        }
+        let value = hex::encode(address);
+        if self.answers_questions() {
+            return Ok(self.server()?.tell(&Request::AddressSet { name, value: &value })?);
+        }
+        self.put(&key(name, self.rank), &value)
+    }
+
+    /// Asks where a rank is reached; see [`Job::take_addresses`]. `id` is not that of another question under way.
+    ///
+    /// # Errors
+    /// The server is gone, or is not ours.
+    pub fn ask_address(&mut self, id: u32, name: &[u8], rank: u32) -> Result {
+        Ok(self.server()?.link.ask(&Request::AddressGet { id, rank, name })?)
+    }
+
+    /// The answers that have been read, also those that came with others.
+    pub fn take_addresses(&mut self) -> Vec<Address> {
+        let Ok(server) = self.server() else { return Vec::new() };
+        // They may have been read together with the answer to a call. If the server is gone, that is noticed when it is read next.
+        while server.take_unawaited() == Ok(true) {}
+        let answers = server.link.take_addresses().into_iter();
+        answers.map(|(id, value)| (id, value.and_then(|value| hex::decode(&value)))).collect()
+    }
+
+    /// Where a rank is reached, from a server that is not ours: as it was told before the last fence.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub fn look_up_address(&mut self, name: &[u8], rank: u32) -> Result<Option<Vec<u8>>> {
+        let mut found = None;
+        let source = i32::try_from(rank).unwrap_or(-1);
+        match self.get(b"", source, &key(name, rank), &mut |value| found = hex::decode(value)) {
+            // Some servers refuse a get of a key that does not exist.
+            Ok(_) | Err(Code::OTHER) => Ok(found),
+            Err(code) => Err(code),
+        }
+    }
+}
+
+fn key(name: &[u8], rank: u32) -> Vec<u8> {
+    [b"wireup-", name, b"-", &hex::encode(&rank.to_be_bytes())].concat()
+}
