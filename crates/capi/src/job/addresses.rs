@@ -11,6 +11,9 @@ pub const ADDRESS_LEN_MAX: usize = 500;
 /// Longest name of a network that a program may give; this library adds a letter.
 pub const ADDRESS_NAME_LEN_MAX: usize = 32;
 
+/// Before an address that is a pair: MPICH's servers do not accept empty values.
+const MARK: &[u8] = b"x";
+
 /// An answer to a question, by its number; `None`: the rank has left without telling.
 pub type Address = (u32, Option<Vec<u8>>);
 
@@ -32,7 +35,7 @@ impl Job {
         if self.answers_questions() {
             return Ok(self.server()?.tell(&Request::AddressSet { name, value: &value })?);
         }
-        self.put(&key(name, self.rank), &value)
+        self.put(&key(name, self.rank), &[MARK, &value].concat())
     }
 
     /// Asks where a rank is reached; see [`Job::take_addresses`]. `id` is not that of another question under way.
@@ -59,7 +62,9 @@ impl Job {
     pub fn look_up_address(&mut self, name: &[u8], rank: u32) -> Result<Option<Vec<u8>>> {
         let mut found = None;
         let source = i32::try_from(rank).unwrap_or(-1);
-        match self.get(b"", source, &key(name, rank), &mut |value| found = hex::decode(value)) {
+        match self.get(b"", source, &key(name, rank), &mut |value| {
+            found = value.strip_prefix(MARK).and_then(hex::decode);
+        }) {
             // Some servers refuse a get of a key that does not exist.
             Ok(_) | Err(Code::OTHER) => Ok(found),
             Err(code) => Err(code),
