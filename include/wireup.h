@@ -13,10 +13,12 @@
  * request, and results are valid when wu_wait has returned WU_OK for it. Requests may end in any order. Buffers that are read are copied by
  * the call; those that are written must stay until the end.
  *
- * Engines. The collectives of the whole job are exchanged by its server where that is wireup (WU_ENGINE_AGENTS): they go on while ranks
- * compute. Everything else is exchanged by the ranks (WU_ENGINE_PEERS): over TCP or datagrams, encrypted, each connection made when it is
- * first needed, and only while the ranks are in functions of this library. Under wireup a message waits for the rank that it is for, until
- * that has used connections too; under other launchers the first call that needs connections waits for all ranks of the job.
+ * Engines. Under wireup collectives are exchanged by the agents (WU_ENGINE_AGENTS): they go on while ranks compute. Everything else is
+ * exchanged by the ranks (WU_ENGINE_PEERS): messages, wu_alltoall, values of more than 65,278 bytes, and collectives of groups that
+ * wu_group_create has made, whose members are not in the order of ranks or are scattered over more than 1,024 ranges, or that belong to a
+ * job under another launcher. It goes over TCP or datagrams, encrypted, each connection made when it is first needed, and only while the
+ * ranks are in functions of this library. Under wireup a message waits for the rank that it is for, until that has used connections too;
+ * under other launchers the first call that needs connections waits for all ranks of the job.
  *
  * Threads and forks. A context is used by one thread at a time; contexts of different threads are independent. The library starts no
  * threads and installs no signal handlers. In a child that is forked after wu_open every function returns WU_ERR_STATE, and wu_close frees

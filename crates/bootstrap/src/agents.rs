@@ -1,4 +1,4 @@
-//! Collectives of the whole job, made of the allgathers and fences of its server.
+//! Collectives made of exchanges of all values by the job's server: of the whole job by its allgathers and fences, of groups by our own server.
 //!
 //! Values of a server contain no zero bytes: contents are stuffed (COBS), which adds one byte in 254. Every rank computes its own result
 //! from all values, which the ranks of a node share. One exchange each, whatever the operation; the bytes that reach a node are those of all
@@ -17,19 +17,27 @@ const SPLIT_LEN_MAX: usize = 8 + 1 + 255 + 2;
 /// The longest stuffed run.
 const RUN_LEN_MAX: usize = 254;
 
-/// Starts an operation; `None` if it cannot be made of allgathers, or its contents are too long for one.
+/// What a member contributes to an operation, and the longest that any does; `None`: it cannot be made of an exchange of all values.
+pub fn contribution(operation: &Operation, me: u32) -> Option<(&[u8], usize)> {
+    match operation {
+        Operation::Barrier => Some((&[], 0)),
+        Operation::Broadcast { root, bytes } if *root == me => Some((bytes, bytes.len())),
+        Operation::Broadcast { bytes, .. } => Some((&[], bytes.len())),
+        Operation::Allgather { bytes, len_max } => Some((bytes, *len_max)),
+        Operation::Shift(bytes) => Some((bytes, bytes.len())),
+        Operation::Allreduce { bytes, .. } | Operation::Prefix { bytes, .. } => Some((bytes, bytes.len())),
+        Operation::Alltoall(_) => None,
+    }
+}
+
+/// Starts an operation of the whole job; `None` if it cannot be made of allgathers, or its contents are too long for one.
 pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
-    let (own, len_max): (&[u8], usize) = match operation {
-        Operation::Barrier => return fence_waits(job).then(|| job.start_fence()),
-        Operation::Broadcast { root, bytes } if *root == job.rank => (bytes, bytes.len()),
-        Operation::Broadcast { bytes, .. } => (&[], bytes.len()),
-        Operation::Allgather { bytes, len_max } => (bytes, *len_max),
-        Operation::Shift(bytes) => (bytes, bytes.len()),
-        Operation::Allreduce { bytes, .. } | Operation::Prefix { bytes, .. } => (bytes, bytes.len()),
-        Operation::Alltoall(_) => return None,
-    };
-    let stuffed_max = len_max + len_max / RUN_LEN_MAX + 1;
-    (stuffed_max <= MAX_LEN).then(|| job.start_allgather(&stuffed(own), stuffed_max, false))
+    if let Operation::Barrier = operation {
+        return fence_waits(job).then(|| job.start_fence());
+    }
+    let (own, len_max) = contribution(operation, job.rank)?;
+    let longest = stuffed_max(len_max);
+    (longest <= MAX_LEN).then(|| job.start_allgather(&stuffed(own), longest, false))
 }
 
 /// Whether a fence is over only when all ranks have started it. Hydra answers at once, and lets gets wait.
@@ -37,14 +45,19 @@ fn fence_waits(job: &mut Job) -> bool {
     job.server().is_err() || job.server_is_known
 }
 
-/// Starts to tell all ranks what group this one wants to be in.
-pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
+/// What a rank tells the others about the group that it wants to be in.
+pub fn told(wanted: &Wanted) -> Vec<u8> {
     let mut own = wanted.key.to_le_bytes().to_vec();
     if let Some(colour) = &wanted.colour {
         own.push(1);
         own.extend_from_slice(colour);
     }
-    job.start_allgather(&stuffed(&own), SPLIT_LEN_MAX, false)
+    own
+}
+
+/// Starts to tell all ranks of the job what group this one wants to be in.
+pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
+    job.start_allgather(&stuffed(&told(wanted)), SPLIT_LEN_MAX, false)
 }
 
 /// The ranks of this one's group, in its order; none if it wants no group. Waits until all ranks have told.
@@ -55,7 +68,7 @@ pub fn finish_split(job: &mut Job, id: Id, wanted: &Wanted) -> Result<Vec<u32>, 
 }
 
 /// `None`: a rank has told something else.
-fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
+pub fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
     let Some(own) = &wanted.colour else { return Some(Vec::new()) };
     let mut members = Vec::new();
     for (rank, value) in (0..).zip(all) {
@@ -68,22 +81,55 @@ fn members(all: &[Vec<u8>], wanted: &Wanted) -> Option<Vec<u32>> {
     Some(members.into_iter().map(|(_, rank)| rank).collect())
 }
 
-/// Finishes an operation; waits until it is over.
+/// Finishes an operation of the whole job; waits until it is over.
 pub fn finish(job: &mut Job, id: Id, operation: &Operation) -> Result<Done, Error> {
     if let Operation::Barrier = operation {
         return job.finish(id).map(|()| Done::Nothing).map_err(Error::Server);
     }
     let gathered = job.collect(id).map_err(Error::Server)?;
-    let (rank, size) = (job.rank, job.size);
-    let one = |job: &mut Job, of: u32| Ok(values(job, &gathered, &[of])?.pop().unwrap_or_default());
+    result(operation, (job.rank, job.size), &mut |members| values(job, &gathered, members))
+}
+
+/// Finishes an operation of a group whose members' values have arrived.
+pub fn finish_gather(gather: &[u8], operation: &Operation, (me, size): (u32, u32)) -> Result<Done, Error> {
+    let all = gathered(gather, size)?;
+    result(operation, (me, size), &mut |members| {
+        Ok(members.iter().map(|member| all[*member as usize].clone()).collect())
+    })
+}
+
+/// The values of a group's members.
+pub fn gathered(gather: &[u8], size: u32) -> Result<Vec<Vec<u8>>, Error> {
+    if gather.is_empty() {
+        return Ok(alloc::vec![Vec::new(); size as usize]);
+    }
+    let rows = Rows::read(gather).map_err(|_| Error::Mismatch)?;
+    let all: Vec<Vec<u8>> = rows.values().map_while(|value| unstuffed(value.ok()?)).collect();
+    if all.len() == size as usize { Ok(all) } else { Err(Error::Mismatch) }
+}
+
+/// The content of a member for the server, and whether it is short enough if no member's is longer than `len_max`.
+pub fn for_group(own: &[u8], len_max: usize) -> Option<Vec<u8>> {
+    (stuffed_max(len_max) <= MAX_LEN).then(|| if len_max == 0 { Vec::new() } else { stuffed(own) })
+}
+
+fn stuffed_max(len: usize) -> usize {
+    len + len / RUN_LEN_MAX + 1
+}
+
+type Values<'v> = &'v mut dyn FnMut(&[u32]) -> Result<Vec<Vec<u8>>, Error>;
+
+/// A member's result. `values`: those of these members, which are in ascending order.
+fn result(operation: &Operation, (me, size): (u32, u32), values: Values<'_>) -> Result<Done, Error> {
+    let mut one = |of: u32| Ok(values(&[of])?.pop().unwrap_or_default());
     let done = match operation {
-        Operation::Broadcast { root, .. } => Done::Bytes(one(job, *root)?),
-        Operation::Shift(_) => Done::Bytes(one(job, (rank + size - 1) % size)?),
-        Operation::Allgather { .. } => Done::Rows(values(job, &gathered, &all(size))?),
-        Operation::Allreduce { reduce, .. } => Done::Bytes(combined(*reduce, &values(job, &gathered, &all(size))?)?),
+        Operation::Broadcast { root, .. } => Done::Bytes(one(*root)?),
+        Operation::Shift(_) => Done::Bytes(one((me + size - 1) % size)?),
+        Operation::Allgather { .. } => Done::Rows(values(&all(size))?),
+        Operation::Allreduce { reduce, .. } => Done::Bytes(combined(*reduce, &values(&all(size))?)?),
         Operation::Prefix { reduce, is_exclusive, .. } => {
-            let before: Vec<u32> = (0..rank + u32::from(!is_exclusive)).collect();
-            Done::Bytes(combined(*reduce, &values(job, &gathered, &before)?)?)
+            let before: Vec<u32> = (0..me + u32::from(!is_exclusive)).collect();
+            Done::Bytes(combined(*reduce, &values(&before)?)?)
         }
         Operation::Barrier | Operation::Alltoall(_) => Done::Nothing,
     };
@@ -157,11 +203,6 @@ mod tests {
     #[test]
     fn members_are_those_of_the_same_colour_by_key_then_by_rank() {
         let wanted = |colour: Option<&[u8]>, key: i64| Wanted { colour: colour.map(<[u8]>::to_vec), key };
-        let told = |wanted: &Wanted| {
-            let mut value = wanted.key.to_le_bytes().to_vec();
-            wanted.colour.iter().for_each(|colour| value.extend([&[1], &colour[..]].concat()));
-            value
-        };
         let all = [
             wanted(Some(b"a"), 5),
             wanted(Some(b"b"), 0),

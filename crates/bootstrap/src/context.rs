@@ -2,16 +2,17 @@
 
 use crate::agents;
 use crate::network::{Key, Network, Transport};
+use crate::parts::{self, Part};
 use crate::start::{self, ADDRESS_NAME, Phases, Start};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::SocketAddr;
-use wireup_capi::clique::node;
+use wireup_capi::clique::{node, ranks_across, ranks_beside};
 use wireup_capi::codes::Code;
-use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Endpoints, Job};
+use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Endpoints, Gather, Job};
 use wireup_capi::net::{host_number, now_ms};
 use wireup_client::requests::Id;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
@@ -62,6 +63,8 @@ enum Place {
     /// The whole job, by the ranks.
     World,
     Peers(wireup_group::Context),
+    /// By the agents, and over the ranks' network what they cannot do.
+    Part(wireup_group::Context),
 }
 
 /// What this process has done in the network of ranks, and what it holds. The messages are those of groups; what makes and proves
@@ -114,7 +117,7 @@ pub enum Operation {
 #[derive(Debug)]
 pub enum Then {
     Finish(Operation),
-    /// The whole job is divided: the group's number in that of all.
+    /// The members are divided: the context, and the number of the groups that are made from it.
     Divide {
         wanted: Wanted,
         of: (wireup_group::Context, u32),
@@ -129,6 +132,13 @@ pub enum Request {
         then: Box<Then>,
     },
     Peers(wireup_group::Request),
+    /// Of the members of a group, by the agents: this one's place, and how many they are.
+    Gather {
+        id: u32,
+        context: wireup_group::Context,
+        place: (u32, u32),
+        then: Box<Then>,
+    },
     /// A question for a rank's address.
     Address(u32),
     /// A connection of the program's own.
@@ -148,6 +158,20 @@ pub struct Context {
     /// The answers to the program's questions for addresses, which are numbered upwards from [`OWN_QUESTIONS`].
     found: BTreeMap<u32, Option<Vec<u8>>>,
     questions: u32,
+    parts: BTreeMap<wireup_group::Context, Part>,
+    /// Groups that were made from the whole job, and all that were defined.
+    children: u32,
+    defined: u32,
+    gathers: Gathers,
+}
+
+/// The agents' collectives of groups.
+#[derive(Default)]
+struct Gathers {
+    last: u32,
+    under_way: usize,
+    over: BTreeMap<u32, Result<Gather, Code>>,
+    forgotten: BTreeSet<u32>,
 }
 
 /// The lowest number of a question of the program; those of the network are ranks, which are lower.
@@ -161,9 +185,21 @@ impl Context {
     pub fn new(job: Job, engine: Option<Engine>, start: Start, transport: Transport) -> Result<Context, Error> {
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
         let engine = engine.unwrap_or(best);
-        let (phases, found) = (Phases::default(), BTreeMap::new());
-        let mut context =
-            Context { engine, start, transport, job, book: None, network: None, phases, found, questions: 0 };
+        let mut context = Context {
+            engine,
+            start,
+            transport,
+            job,
+            book: None,
+            network: None,
+            phases: Phases::default(),
+            found: BTreeMap::new(),
+            questions: 0,
+            parts: BTreeMap::new(),
+            children: 0,
+            defined: 0,
+            gathers: Gathers::default(),
+        };
         if context.engine == Engine::Peers {
             context.network()?;
         }
@@ -181,7 +217,10 @@ impl Context {
     }
 
     pub fn engine(&self, group: Group) -> Engine {
-        if group.place == Place::Job { Engine::Agents } else { Engine::Peers }
+        match group.place {
+            Place::Job | Place::Part(_) => Engine::Agents,
+            Place::World | Place::Peers(_) => Engine::Peers,
+        }
     }
 
     /// Open connections to other ranks.
@@ -254,12 +293,73 @@ impl Context {
     }
 
     fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {
+        let unformed = match group.place {
+            Place::Part(context) => self.part(context)?.unformed(),
+            Place::Job | Place::World | Place::Peers(_) => None,
+        };
         let (network, world) = self.network()?;
         let context = match group.place {
             Place::Job | Place::World => *world,
-            Place::Peers(context) => context,
+            Place::Peers(context) | Place::Part(context) => context,
         };
+        if let Some(ranks) = unformed {
+            network.part(context, &ranks);
+        }
         Ok((network, context))
+    }
+
+    fn part(&mut self, context: wireup_group::Context) -> Result<&mut Part, Error> {
+        self.parts.get_mut(&context).ok_or(Error::Group(Failure::NoGroup))
+    }
+
+    /// Whether the agents exchange for groups too.
+    fn has_parts(&self) -> bool {
+        self.engine == Engine::Agents && self.start == Start::Auto && self.job.answers_questions()
+    }
+
+    /// Makes a group of these ranks, which all of them do; none if there are none.
+    fn make(
+        &mut self,
+        (of, child): (wireup_group::Context, u32),
+        ranks: &[u32],
+    ) -> Result<Option<wireup_group::Context>, Error> {
+        let Some(first) = ranks.first() else { return Ok(None) };
+        let context = parts::context(of, child, *first);
+        if let Some(part) = parts::runs(ranks).and_then(|runs| Part::new(self.defined, self.job.rank, runs)) {
+            self.define(context, part)?;
+        } else {
+            self.network()?.0.part(context, ranks);
+            self.pump();
+        }
+        Ok(Some(context))
+    }
+
+    fn define(&mut self, context: wireup_group::Context, part: Part) -> Result<(), Error> {
+        self.defined += 1;
+        self.job.set_group(part.number, part.runs(), context).map_err(Error::Server)?;
+        self.parts.insert(context, part);
+        Ok(())
+    }
+
+    /// The group of which others are made, by the agents, and the number of the next one.
+    fn origin(&mut self, group: Group) -> Result<(wireup_group::Context, u32), Error> {
+        match group.place {
+            Place::Part(context) => Ok((context, self.part(context)?.next_child())),
+            Place::Job | Place::World | Place::Peers(_) => {
+                self.children += 1;
+                Ok((parts::JOB, self.children))
+            }
+        }
+    }
+
+    fn gather(&mut self, context: wireup_group::Context, value: &[u8], then: Then) -> Result<Request, Error> {
+        let part = self.part(context)?;
+        let (number, place) = (part.number, (part.me, part.size()));
+        self.gathers.last = self.gathers.last.wrapping_add(1);
+        let id = self.gathers.last;
+        self.job.start_gather(id, number, value).map_err(Error::Server)?;
+        self.gathers.under_way += 1;
+        Ok(Request::Gather { id, context, place, then: Box::new(then) })
     }
 
     /// Starts a collective.
@@ -271,6 +371,12 @@ impl Context {
             && let Some(id) = agents::start(&mut self.job, &operation)
         {
             return Ok(Request::Server { id, then: Box::new(Then::Finish(operation)) });
+        }
+        if let Place::Part(context) = group.place
+            && let Some((own, len_max)) = agents::contribution(&operation, group.rank)
+            && let Some(own) = agents::for_group(own, len_max)
+        {
+            return self.gather(context, &own, Then::Finish(operation));
         }
         let (network, context) = self.peers(group)?;
         let algorithm: Box<dyn Algorithm> = match operation {
@@ -289,14 +395,19 @@ impl Context {
 
     /// Divides a group.
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
-        let is_by_server = group.place == Place::Job;
-        let (network, context) = self.peers(group)?;
-        if is_by_server && network.has_book() {
+        if let Place::Part(context) = group.place {
+            let of = self.origin(group)?;
+            let told = agents::told(&wanted);
+            let own = agents::for_group(&told, told.len()).ok_or(Error::Argument)?;
+            return self.gather(context, &own, Then::Divide { wanted, of });
+        }
+        if group.place == Place::Job && self.has_parts() {
             // One exchange by the server tells every rank who is in its group.
-            let of = (context, network.groups.reserve(context).map_err(Error::Group)?);
+            let of = self.origin(group)?;
             let id = agents::start_split(&mut self.job, &wanted);
             return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
         }
+        let (network, context) = self.peers(group)?;
         let request = network.groups.split(context, wanted);
         self.pump();
         Ok(Request::Peers(request))
@@ -304,8 +415,7 @@ impl Context {
 
     /// The ranks of this process's node. All ranks must call it, and it waits for them.
     pub fn node(&mut self) -> Result<Group, Error> {
-        let rank = self.job.rank;
-        if let Some(group) = self.part(|book| book.beside(rank))? {
+        if let Some(group) = self.placed(ranks_beside)? {
             return Ok(group);
         }
         let colour = self.node_name()?;
@@ -316,8 +426,7 @@ impl Context {
     /// The ranks with the same number on their nodes: those with number 0 are their nodes' leaders. All ranks must call it, and it waits
     /// for them.
     pub fn leaders(&mut self) -> Result<Group, Error> {
-        let rank = self.job.rank;
-        if let Some(group) = self.part(|book| book.across(rank))? {
+        if let Some(group) = self.placed(ranks_across)? {
             return Ok(group);
         }
         let node = self.node()?;
@@ -327,25 +436,41 @@ impl Context {
         leaders
     }
 
-    /// A group of ranks that every member finds by itself; `None`: it cannot.
-    fn part(&mut self, choose: impl FnOnce(&Endpoints) -> Option<Vec<u32>>) -> Result<Option<Group>, Error> {
-        let (network, world) = self.network()?;
-        let Some(ranks) = network.book().and_then(choose) else { return Ok(None) };
-        let of = (*world, network.groups.reserve(*world).map_err(Error::Group)?);
-        let context = network.part(of, &ranks);
-        self.pump();
+    /// A group of ranks that every member finds by itself, from who is on which node; `None`: it cannot.
+    fn placed(&mut self, choose: fn(&[u8], u32, u32) -> Option<Vec<u32>>) -> Result<Option<Group>, Error> {
+        let (rank, size) = (self.job.rank, self.job.size);
+        if !self.has_parts() && !self.network()?.0.has_book() {
+            return Ok(None);
+        }
+        let Some(ranks) = self.mapping()?.and_then(|mapping| choose(&mapping, rank, size)) else { return Ok(None) };
+        let context = if self.has_parts() {
+            let of = self.origin(self.world())?;
+            self.make(of, &ranks)?
+        } else {
+            let (network, world) = self.network()?;
+            let number = network.groups.reserve(*world).map_err(Error::Group)?;
+            let context = parts::context(*world, number, ranks.first().copied().unwrap_or_default());
+            network.part(context, &ranks);
+            self.pump();
+            Some(context)
+        };
         self.group(&Done::Group(context)).ok_or(Error::Mismatch).map(Some)
+    }
+
+    /// `PMI_process_mapping`; `None` if the server has none.
+    fn mapping(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        match self.job.look_up(&PmiRequest::GetJobAttr { key: b"PMI_process_mapping" }) {
+            Ok(mapping) => Ok(mapping),
+            // A server without job attributes, or a singleton.
+            Err(Code::OTHER | Code::FAIL) => Ok(None),
+            Err(code) => Err(Error::Server(code)),
+        }
     }
 
     /// The same on the ranks of a node, and nowhere else.
     fn node_name(&mut self) -> Result<Vec<u8>, Error> {
         let rank = self.job.rank;
-        let mapping = match self.job.look_up(&PmiRequest::GetJobAttr { key: b"PMI_process_mapping" }) {
-            Ok(mapping) => mapping,
-            // A server without job attributes, or a singleton.
-            Err(Code::OTHER | Code::FAIL) => None,
-            Err(code) => return Err(Error::Server(code)),
-        };
+        let mapping = self.mapping()?;
         let node = mapping.and_then(|mapping| node(&mapping, rank)).map(|node| node.to_be_bytes().to_vec());
         Ok(node.unwrap_or_else(|| host_number().to_be_bytes().to_vec()))
     }
@@ -358,6 +483,17 @@ impl Context {
 
     /// A group with the same members, whose messages never meet those of the first one.
     pub fn duplicate(&mut self, group: Group) -> Result<Group, Error> {
+        if self.has_parts() && matches!(group.place, Place::Job | Place::Part(_)) {
+            let runs = match group.place {
+                Place::Part(context) => self.part(context)?.runs().to_vec(),
+                Place::Job | Place::World | Place::Peers(_) => [(0, group.size - 1)].into(),
+            };
+            let (of, child) = self.origin(group)?;
+            let context = parts::context(of, child, u32::MAX);
+            let part = Part::new(self.defined, self.job.rank, runs).ok_or(Error::Mismatch)?;
+            self.define(context, part)?;
+            return Ok(Group { place: Place::Part(context), ..group });
+        }
         let (network, context) = self.peers(group)?;
         let context = network.groups.duplicate(context).map_err(Error::Group)?;
         Ok(Group { place: Place::Peers(context), ..group })
@@ -372,7 +508,18 @@ impl Context {
     }
 
     pub fn free(&mut self, group: Group) {
-        if let (Place::Peers(context), Some((network, _))) = (group.place, &mut self.network) {
+        let is_formed = match group.place {
+            Place::Peers(_) => true,
+            Place::Part(context) => self.parts.remove(&context).is_some_and(|part| {
+                // If the server is gone, the next wait says so.
+                let _ = self.job.free_group(part.number);
+                part.is_formed
+            }),
+            Place::Job | Place::World => false,
+        };
+        if let (true, Place::Peers(context) | Place::Part(context), Some((network, _))) =
+            (is_formed, group.place, &mut self.network)
+        {
             network.groups.free(context);
             self.pump();
         }
@@ -394,14 +541,18 @@ impl Context {
 
     /// The group that a split has made.
     pub fn group(&self, done: &Done) -> Option<Group> {
-        let (Done::Group(Some(context)), Some((network, _))) = (done, &self.network) else { return None };
+        let Done::Group(Some(context)) = done else { return None };
+        if let Some(part) = self.parts.get(context) {
+            return Some(Group { place: Place::Part(*context), rank: part.me, size: part.size() });
+        }
+        let (network, _) = self.network.as_ref()?;
         let shape = network.groups.shape(*context)?;
         Some(Group { place: Place::Peers(*context), rank: shape.me, size: shape.size })
     }
 
     /// Carries out what the groups want, without waiting. Returns whether the server has answered something.
     fn pump(&mut self) -> bool {
-        let is_answered = self.take_addresses();
+        let is_answered = self.take_addresses() | self.take_gathers();
         let Context { job, network, .. } = self;
         let Some((network, _)) = network else { return is_answered };
         network.pump();
@@ -425,6 +576,19 @@ impl Context {
             match &mut self.network {
                 Some((network, _)) if id < OWN_QUESTIONS => network.on_address(id, address),
                 _ => drop(self.found.insert(id, address)),
+            }
+        }
+        is_answered
+    }
+
+    /// The same for collectives of groups.
+    fn take_gathers(&mut self) -> bool {
+        let all = self.job.take_gathers();
+        let is_answered = !all.is_empty();
+        for (id, gathered) in all {
+            self.gathers.under_way -= 1;
+            if !self.gathers.forgotten.remove(&id) {
+                self.gathers.over.insert(id, gathered);
             }
         }
         is_answered
@@ -493,6 +657,7 @@ impl Context {
             }
             job.take_answers();
             self.take_addresses();
+            self.take_gathers();
             return;
         };
         if network.progress(ms)
@@ -516,6 +681,7 @@ impl Context {
         match request {
             Request::Server { id, .. } => self.job.is_over(*id) != Ok(false),
             Request::Peers(request) => self.network.as_ref().is_none_or(|(network, _)| network.is_done(*request)),
+            Request::Gather { id, .. } => self.gathers.over.contains_key(id) || self.is_unserved(),
             Request::Address(id) => self.found.contains_key(id) || self.is_unserved(),
             Request::Connection(key) => self.network.as_mut().is_none_or(|(network, _)| network.plain().is_over(*key)),
         }
@@ -567,12 +733,22 @@ impl Context {
                 Then::Finish(operation) => agents::finish(&mut self.job, *id, operation),
                 Then::Divide { wanted, of } => {
                     let members = agents::finish_split(&mut self.job, *id, wanted)?;
-                    let (network, _) = self.network.as_mut().ok_or(Error::Mismatch)?;
-                    let context = network.part(*of, &members);
-                    self.pump();
-                    Ok(Done::Group(context))
+                    self.make(*of, &members).map(Done::Group)
                 }
             },
+            Request::Gather { id, context, place, then } => {
+                let gathered = self.gathers.over.remove(id).unwrap_or(Err(Code::FAIL)).map_err(Error::Server)?;
+                match &**then {
+                    Then::Finish(operation) => agents::finish_gather(&gathered, operation, *place),
+                    Then::Divide { wanted, of } => {
+                        let members =
+                            agents::members(&agents::gathered(&gathered, place.1)?, wanted).ok_or(Error::Mismatch)?;
+                        let ranks = self.part(*context)?.ranks();
+                        let ranks: Vec<u32> = members.into_iter().map(|member| ranks[member as usize]).collect();
+                        self.make(*of, &ranks).map(Done::Group)
+                    }
+                }
+            }
             Request::Peers(request) => {
                 let done = self.network.as_mut().and_then(|(network, _)| network.take_done(*request));
                 done.ok_or(Error::Argument)?.map_err(|failure| self.failure(failure))
@@ -595,6 +771,11 @@ impl Context {
         match request {
             // The other ranks wait for this one's part in any case.
             Request::Server { .. } => {}
+            Request::Gather { id, .. } => {
+                if self.gathers.over.remove(id).is_none() {
+                    self.gathers.forgotten.insert(*id);
+                }
+            }
             // An answer that arrives later stays until the context is closed.
             Request::Address(id) => drop(self.found.remove(id)),
             Request::Connection(key) => {
@@ -623,6 +804,9 @@ impl Context {
         /// How long the goodbyes to other ranks may take (ms).
         const GOODBYE_MS_MAX: u64 = 1_000;
         self.pump();
+        while self.gathers.under_way > 0 && !self.is_unserved() {
+            self.progress_for(-1);
+        }
         while self.network.as_ref().is_some_and(|(network, _)| network.has_waiting()) {
             self.progress_for(-1);
         }

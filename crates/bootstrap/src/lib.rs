@@ -5,7 +5,7 @@
 //!                   └─── peers' engine:  wireup-group over connections of ranks (any group, any server)
 //! ```
 //!
-//! `context` is a process's place in its job; `agents` makes collectives of allgathers; `network` carries the messages of the peers'
+//! `context` is a process's place in its job; `agents` makes collectives of allgathers, `parts` has the groups for which agents do that; `network` carries the messages of the peers'
 //! engine. `libwireup` is the C interface to this.
 #![no_std]
 extern crate alloc;
@@ -15,6 +15,7 @@ extern crate std;
 mod agents;
 mod context;
 mod network;
+mod parts;
 mod start;
 
 pub use context::{Context, Counts, Engine, Error, Group, Operation, Request};

@@ -6,7 +6,6 @@
 use crate::ints;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::ffi::c_int;
 
 /// First node, nodes, ranks on each.
 type Block = [u32; 3];
@@ -26,12 +25,12 @@ pub fn place(mapping: &[u8], rank: u32) -> Option<(u32, u32)> {
 }
 
 /// The ranks on the node of `rank`, in ascending order; `None`: the mapping cannot be read.
-pub fn ranks_beside(mapping: &[u8], rank: u32, size: u32) -> Option<Vec<c_int>> {
+pub fn ranks_beside(mapping: &[u8], rank: u32, size: u32) -> Option<Vec<u32>> {
     let own = node(mapping, rank)?;
     let mut beside = Vec::new();
     visit(&blocks(mapping)?, size, &mut |rank, node| {
         if node == own {
-            beside.push(rank as c_int);
+            beside.push(rank);
         }
     })?;
     Some(beside)
@@ -96,7 +95,7 @@ fn blocks(text: &[u8]) -> Option<Vec<Block>> {
 mod tests {
     use super::*;
 
-    fn beside(rank: u32, size: u32, text: &[u8]) -> Option<Vec<c_int>> {
+    fn beside(rank: u32, size: u32, text: &[u8]) -> Option<Vec<u32>> {
         ranks_beside(text, rank, size)
     }
 

@@ -8,9 +8,10 @@
 //!     ├─ answer to a request of the caller:  handed to `take`
 //!     ├─ answer to a posted put:             counted; a refusal is reported by the next fence
 //!     ├─ answer to the fence:                kept until `take_fence_end`
-//!     └─ answer to a numbered request:       kept until `next_completion`, `take_addresses`
+//!     └─ answer to a numbered request:       kept until `next_completion`, `take_addresses`, `take_gathers`
 //! ```
 
+use crate::escape::halve;
 use crate::number;
 use crate::pipeline::{Answer, Broken, Pipeline};
 use crate::posts::Posts;
@@ -55,7 +56,18 @@ pub struct Link<M> {
     completions: Vec<Completion<M>>,
     /// By number: where ranks are reached; `None`: the rank has left.
     addresses: Vec<(u32, Option<Vec<u8>>)>,
+    gathers: Vec<(u32, Gathered<M>)>,
     is_broken: bool,
+}
+
+/// The result of a collective of a group: an array of its members' values, as in [`wireup_wire::shared::rows`].
+#[derive(Debug)]
+pub enum Gathered<M> {
+    /// All values are empty.
+    Empty,
+    Bytes(Vec<u8>),
+    /// `None`: it could not be mapped.
+    Memory(Option<M>),
 }
 
 /// Receives the answers to the caller's own requests.
@@ -72,6 +84,7 @@ impl<M> Link<M> {
             taken: Vec::new(),
             completions: Vec::new(),
             addresses: Vec::new(),
+            gathers: Vec::new(),
             is_broken: false,
         }
     }
@@ -153,6 +166,11 @@ impl<M> Link<M> {
     /// The answers to questions for addresses, by number; `None`: the rank has left without telling one.
     pub fn take_addresses(&mut self) -> Vec<(u32, Option<Vec<u8>>)> {
         core::mem::take(&mut self.addresses)
+    }
+
+    /// The results of collectives of groups, by number.
+    pub fn take_gathers(&mut self) -> Vec<(u32, Gathered<M>)> {
+        core::mem::take(&mut self.gathers)
     }
 
     /// The memory that came with the last answer; `None` for a piece that could not be mapped.
@@ -244,6 +262,14 @@ impl<M> Link<M> {
             Command::AddressGet => {
                 self.addresses.extend(answer.id.map(|id| (id, answer.fields.get("value").map(<[u8]>::to_vec))));
             }
+            Command::Gather => {
+                let gathered = match (answer.fields.get("value"), answer.descriptors) {
+                    (_, 1..) => Gathered::Memory(self.taken.pop().flatten()),
+                    (Some(value), 0) => Gathered::Bytes(halve(value, &mut Vec::new()).to_vec()),
+                    (None, 0) => Gathered::Empty,
+                };
+                self.gathers.extend(answer.id.map(|id| (id, gathered)));
+            }
             Command::Put if self.posts.unanswered() > 0 => {
                 is_complete &= answer.fields.answers(Command::Put);
                 self.posts.on_answered(answer.fields.succeeded());
@@ -319,6 +345,22 @@ mod tests {
         assert_eq!(link.take_addresses(), [(2, Some(b"ab".to_vec())), (1, None)]);
         let unasked = hear(&mut link, "cmd=wireup-address-get-response;rc=0;id=1;");
         assert_eq!((unasked, link.take_addresses()), (Err(Broken::Unasked), vec![]));
+    }
+
+    #[test]
+    fn collectives_of_groups_end_with_text_or_memory() {
+        let mut link = link();
+        for id in [1, 2, 3] {
+            link.ask(&Request::Gather { id, group: 1, value: b"v" }).unwrap();
+        }
+        link.push_memory(Some("array"));
+        assert_eq!(hear(&mut link, "cmd=wireup-gather-response;rc=0;id=2;memory=1;"), Ok(vec![]));
+        assert_eq!(hear(&mut link, "cmd=wireup-gather-response;rc=0;id=1;value=a;;b;"), Ok(vec![]));
+        assert_eq!(hear(&mut link, "cmd=wireup-gather-response;rc=0;id=3;"), Ok(vec![]));
+        let all = link.take_gathers();
+        assert!(matches!(&all[0], (2, Gathered::Memory(Some("array")))), "{all:?}");
+        assert!(matches!(&all[1], (1, Gathered::Bytes(bytes)) if bytes == b"a;b"), "{all:?}");
+        assert!(matches!(&all[2], (3, Gathered::Empty)), "{all:?}");
     }
 
     #[test]

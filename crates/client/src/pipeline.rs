@@ -1,8 +1,8 @@
 //! The requests that are under way on one link.
 //!
 //! Servers answer in order, at least requests of one name, but for two kinds. A fence's answer comes when all ranks have entered, and what is asked
-//! meanwhile is answered before it: one such may be under way, told apart by its name. Fences, allgathers and questions for addresses of our
-//! own server carry a number: any number of them may be under way, and their answers come in any order. Bytes to send are appended
+//! meanwhile is answered before it: one such may be under way, told apart by its name. Fences, allgathers, collectives of groups and
+//! questions for addresses of our own server carry a number: any number of them may be under way, and their answers come in any order. Bytes to send are appended
 //! to `out`; nothing here waits.
 //!
 //! ```text
@@ -20,7 +20,7 @@ use wireup_wire::pmi::{Command, Dialect, PmiError, ReplyFields, ReplyReader, Req
 const INIT_ACK_LINES: usize = 4;
 
 /// Commands whose answers come in any order.
-const NUMBERED: [Command; 3] = [Command::FenceNb, Command::Allgather, Command::AddressGet];
+const NUMBERED: [Command; 4] = [Command::FenceNb, Command::Allgather, Command::AddressGet, Command::Gather];
 
 #[derive(Clone, Debug)]
 pub struct Pipeline {
@@ -91,9 +91,10 @@ impl Pipeline {
                 assert!(!self.fence, "one fence at a time is on a link");
                 self.fence = true;
             }
-            Request::FenceNb { id } | Request::Allgather { id, .. } | Request::AddressGet { id, .. } => {
-                self.numbered.push((command, *id))
-            }
+            Request::FenceNb { id }
+            | Request::Allgather { id, .. }
+            | Request::AddressGet { id, .. }
+            | Request::Gather { id, .. } => self.numbered.push((command, *id)),
             Request::InitAck { .. } => self.asked.extend([Command::InitAck; INIT_ACK_LINES]),
             _ => self.asked.push(command),
         }
@@ -174,6 +175,7 @@ fn descriptors(command: Command, fields: &ReplyFields<'_>) -> usize {
     match command {
         _ if !fields.succeeded() => 0,
         Command::Allgather => usize::from(fields.get("place").is_none() | fields.get("new").is_some()),
+        Command::Gather => usize::from(fields.get("memory").is_some()),
         Command::Endpoints => 1,
         Command::KvsMap => match fields.get("ends") {
             None | Some(b"") => 0,

@@ -159,21 +159,14 @@ impl Groups {
         self.take_early(context);
     }
 
-    /// Makes a group of members of another one, for a driver that finds the address of each of them; `find` is by place in the new group.
-    /// All members of the other group call this with the same number, each for the part that it is in. No message is sent.
-    pub fn form_part(
-        &mut self,
-        (of, number): (Context, u32),
-        (me, size): (u32, u32),
-        find: &dyn Fn(u32) -> Peer,
-    ) -> Context {
-        let context = derived(of, number, find(0).rank);
+    /// Makes a group, for a driver that finds the address of each member; `find` is by place. All members call this with the same context,
+    /// see [`derived`]. No message is sent.
+    pub fn form_part(&mut self, context: Context, (me, size): (u32, u32), find: &dyn Fn(u32) -> Peer) {
         self.insert(context, Shape::whole(me, size, find));
         self.take_early(context);
-        context
     }
 
-    /// The number of a group's next collective, for [`Groups::form_part`]. All members call it in the same order as they start collectives.
+    /// The number of a group's next collective, for [`derived`]. All members call it in the same order as they start collectives.
     ///
     /// # Errors
     /// There is no such group.
@@ -681,7 +674,7 @@ impl Entry {
 }
 
 /// The context of a group made from another: a mixture in which different origins practically never meet (splitmix64).
-fn derived(of: Context, epoch: u32, first: u32) -> Context {
+pub fn derived(of: Context, epoch: u32, first: u32) -> Context {
     let mut mixed = of ^ (u64::from(epoch) << 32 | u64::from(first)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for factor in [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb] {
         mixed = (mixed ^ mixed >> 30).wrapping_mul(factor);

@@ -30,5 +30,6 @@ fn clique(job: &mut Job) -> Result<Vec<c_int>> {
     let (rank, size) = (job.rank, job.size);
     let kvsname = job.kvsname()?;
     let text = job.get(&kvsname, b"PMI_process_mapping")?.unwrap_or_default();
-    Ok(ranks_beside(&text, rank, size).unwrap_or_else(|| [rank as c_int].into()))
+    let beside = ranks_beside(&text, rank, size).unwrap_or_else(|| [rank].into());
+    Ok(beside.into_iter().map(|rank| rank as c_int).collect())
 }

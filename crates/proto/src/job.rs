@@ -52,6 +52,7 @@ pub use tree::{JobTree, Up, agents_of, participants};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Frame, Kind};
+use wireup_wire::group::Purpose;
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
@@ -284,9 +285,10 @@ impl Job {
                 let entering = Entering { local, rank, entry, reply_to };
                 self.collectives.enter(now, entering, || pmi.take_pending(), out);
             }
-            Effect::EnterGroup { local, group } => {
-                let pairs = self.pmi.pending_since(self.barriers.mark(&group.members));
-                self.barriers.enter(now, facts, local, group, pairs, out);
+            Effect::EnterGroup { local, group, value } => {
+                let pairs = || self.pmi.pending_since(self.barriers.mark(&group.members));
+                let own = value.unwrap_or_else(pairs);
+                self.barriers.enter(now, facts, local, group, own, out);
             }
             Effect::AskName { from, asker, ask } => self.names.ask(facts, from, asker, ask, out),
             Effect::Named(Down { asker, answer }) => match asker {
@@ -295,9 +297,10 @@ impl Job {
             },
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
             Effect::Finished(finished) => self.on_finished(*finished, out),
-            Effect::GroupOver { group, waiting, pairs } => {
-                self.pmi.on_group_over(&group, waiting, pairs, out);
-            }
+            Effect::GroupOver { group, waiting, pairs } => match group.purpose {
+                Purpose::Barrier => self.pmi.on_barrier_over(&group, waiting, pairs, out),
+                Purpose::Gather => self.pmi.on_gathered(facts, &group, waiting, &pairs, out),
+            },
             Effect::CheckBroken => self.check_broken(out),
             Effect::Stdio { local, stream, bytes } => {
                 if let Some(process) = self.ranks.get(local.index()) {

@@ -1,29 +1,42 @@
-//! The ranks that share a barrier (PMI 1.2), in the clients' encoding and in the agents'.
+//! The ranks that share a barrier (PMI 1.2) or other collectives, in the clients' encodings and in the agents'.
 //!
-//! A client writes `WORLD:7`, `NODE:7` or `3,0,1:7`: the members, and a number that distinguishes barriers of the same ranks; a list is in
-//! any order. Agents write
+//! A PMI client writes `WORLD:7`, `NODE:7` or `3,0,1:7`: the members, and a number that distinguishes barriers of the same ranks; a list is in
+//! any order. Our own client writes ranges, `0-7,9`, once for each group. Agents write
 //!
 //! ```text
-//! +------+---------+-----------------+----------------------------------+   who: 0 the job, 1 the node, 2 a list
+//! +------+---------+-----------------+----------------------------------+   who: 0 the job, 1 the node, 2 a list; +16: not a barrier
 //! | who  | tag     | runs            | runs times: gap, length          |   gap: number of ranks skipped since the previous run
-//! | u8   | i32 LE  | varint, if list | varint, varint                   |
+//! | u8   | i64 LE  | varint, if list | varint, varint                   |
 //! +------+---------+-----------------+----------------------------------+
 //!
 //! Cost of a list: 2 bytes per run of consecutive ranks, as long as runs and gaps are short.
 
 use crate::ids::Rank;
-use crate::limits::GROUP_RANKS_MAX;
+use crate::limits::{GROUP_RANKS_MAX, GROUP_RUNS_MAX};
 use crate::varint;
 use alloc::vec::Vec;
 use core::fmt;
 use thiserror::Error;
 
-/// Identifies a barrier: only the same members with the same tag complete it.
+/// Identifies a barrier or a series of collectives: only the same members with the same tag and purpose complete one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Group {
     pub members: Members,
-    pub tag: i32,
+    pub tag: i64,
+    pub purpose: Purpose,
 }
+
+/// What the members do together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Purpose {
+    /// A barrier of PMI 1.2, after which they may get each other's pairs; or a fence or a group of PMIx.
+    Barrier,
+    /// Each gets the values of all.
+    Gather,
+}
+
+/// Added to the first byte of a group that is not for barriers.
+const GATHERS: u8 = 16;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Members {
@@ -53,7 +66,7 @@ pub enum NoGroup {
     OutOfRange,
     #[error("a rank is in the group twice")]
     Twice,
-    #[error("the group lists more than {GROUP_RANKS_MAX} ranks")]
+    #[error("the group lists more than {GROUP_RANKS_MAX} ranks or {GROUP_RUNS_MAX} ranges")]
     TooMany,
 }
 
@@ -82,7 +95,7 @@ impl Group {
             b"NODE" => Members::Node,
             list => Members::List(runs(list, job_size)?),
         };
-        Ok(Group { members, tag })
+        Ok(Group { members, tag: tag.into(), purpose: Purpose::Barrier })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -91,7 +104,7 @@ impl Group {
             Members::Node => 1,
             Members::List(_) => 2,
         };
-        out.push(who);
+        out.push(if self.purpose == Purpose::Gather { who + GATHERS } else { who });
         out.extend_from_slice(&self.tag.to_le_bytes());
         let Members::List(runs) = &self.members else {
             return;
@@ -110,12 +123,12 @@ impl Group {
     /// # Errors
     /// [`Malformed`]: no correct agent sends this.
     pub fn decode(bytes: &[u8], job_size: u32) -> Result<(Group, usize), Malformed> {
-        let [who, a, b, c, d, rest @ ..] = bytes else {
-            return Err(Malformed);
-        };
-        let tag = i32::from_le_bytes([*a, *b, *c, *d]);
+        let (who, rest) = bytes.split_first().ok_or(Malformed)?;
+        let (tag, rest) = rest.split_first_chunk().ok_or(Malformed)?;
+        let tag = i64::from_le_bytes(*tag);
+        let purpose = if who & GATHERS == 0 { Purpose::Barrier } else { Purpose::Gather };
         let mut at = bytes.len() - rest.len();
-        let members = match who {
+        let members = match who & !GATHERS {
             0 => Members::World,
             1 => Members::Node,
             2 => {
@@ -142,11 +155,46 @@ impl Group {
             }
             _ => return Err(Malformed),
         };
-        Ok((Group { members, tag }, at))
+        Ok((Group { members, tag, purpose }, at))
     }
 }
 
 impl Members {
+    /// Reads ranges in ascending order, such as `0-7,9`.
+    ///
+    /// # Errors
+    /// [`NoGroup`]: the request must be refused.
+    pub fn ranges(text: &[u8], job_size: u32) -> Result<Members, NoGroup> {
+        let number = |word: &[u8]| core::str::from_utf8(word).ok().and_then(|word| word.parse::<u32>().ok());
+        let mut runs: Vec<Run> = Vec::new();
+        for word in text.split(|byte| *byte == b',') {
+            let mut ends = word.splitn(2, |byte| *byte == b'-').map(number);
+            let first = ends.next().flatten().ok_or(NoGroup::NotANumber)?;
+            let last = ends.next().map_or(Ok(first), |last| last.ok_or(NoGroup::NotANumber))?;
+            if last < first || runs.last().is_some_and(|run| first < run.first + run.count) {
+                return Err(NoGroup::Twice);
+            }
+            if last >= job_size {
+                return Err(NoGroup::OutOfRange);
+            }
+            if runs.len() == GROUP_RUNS_MAX {
+                return Err(NoGroup::TooMany);
+            }
+            match runs.last_mut().filter(|run| run.first + run.count == first) {
+                Some(run) => run.count = last + 1 - run.first,
+                None => runs.push(Run { first, count: last + 1 - first }),
+            }
+        }
+        Ok(Members::List(runs))
+    }
+
+    /// The ranks of a list or of the job, in ascending order; those of a node are not known here.
+    pub fn ranks(&self, job_size: u32) -> impl Iterator<Item = Rank> {
+        let whole = [Run { first: 0, count: job_size }];
+        let runs = if let Members::List(runs) = self { runs.clone() } else { whole.into() };
+        runs.into_iter().flat_map(|run| run.first..run.first + run.count).map(Rank)
+    }
+
     pub fn contains(&self, rank: Rank) -> bool {
         match self {
             Members::World | Members::Node => true,
@@ -212,6 +260,7 @@ mod tests {
     use alloc::string::ToString;
     use proptest::prelude::*;
     use std::string::String;
+    use std::vec;
 
     fn parse(text: &str) -> Result<Group, NoGroup> {
         Group::parse(text.as_bytes(), 100)
@@ -223,10 +272,16 @@ mod tests {
 
     #[test]
     fn group_texts_of_clients_are_parsed() {
-        assert_eq!(parse("WORLD:7"), Ok(Group { members: Members::World, tag: 7 }));
-        assert_eq!(parse("NODE:-2147483648"), Ok(Group { members: Members::Node, tag: i32::MIN }));
-        assert_eq!(parse("WORLD"), Ok(Group { members: Members::World, tag: 0 }));
-        assert_eq!(parse("9,3,1,2,99:0"), Ok(Group { members: list(&[(1, 3), (9, 1), (99, 1)]), tag: 0 }));
+        assert_eq!(parse("WORLD:7"), Ok(Group { members: Members::World, tag: 7, purpose: Purpose::Barrier }));
+        assert_eq!(
+            parse("NODE:-2147483648"),
+            Ok(Group { members: Members::Node, tag: i32::MIN.into(), purpose: Purpose::Barrier })
+        );
+        assert_eq!(parse("WORLD"), Ok(Group { members: Members::World, tag: 0, purpose: Purpose::Barrier }));
+        assert_eq!(
+            parse("9,3,1,2,99:0"),
+            Ok(Group { members: list(&[(1, 3), (9, 1), (99, 1)]), tag: 0, purpose: Purpose::Barrier })
+        );
         assert_eq!(parse("0:5").unwrap().members, list(&[(0, 1)]));
     }
 
@@ -248,14 +303,46 @@ mod tests {
     #[test]
     fn the_byte_layout_matches_the_documentation() {
         let mut out = Vec::new();
-        Group { members: list(&[(3, 2), (9, 1)]), tag: 258 }.encode(&mut out);
-        assert_eq!(out, [2, 2, 1, 0, 0, 2, 3, 2, 4, 1]);
-        for wrong in [&[][..], &[3, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 1, 3], &[2, 0, 0, 0, 0, 1, 3, 0]]
-        {
-            assert_eq!(Group::decode(wrong, 100), Err(Malformed), "{wrong:?}");
+        Group { members: list(&[(3, 2), (9, 1)]), tag: 258, purpose: Purpose::Barrier }.encode(&mut out);
+        assert_eq!(out, [2, 2, 1, 0, 0, 0, 0, 0, 0, 2, 3, 2, 4, 1]);
+        let gather = Group { members: Members::World, tag: -1, purpose: Purpose::Gather };
+        out.clear();
+        gather.encode(&mut out);
+        assert_eq!((out[0], Group::decode(&out, 9)), (16, Ok((gather, 9))));
+        let tagged = |who: u8, rest: &[u8]| [&[who, 0, 0, 0, 0, 0, 0, 0, 0], rest].concat();
+        for wrong in [
+            vec![],
+            vec![2; 8],
+            tagged(3, &[]),
+            tagged(2, &[0]),
+            tagged(2, &[1, 3]),
+            tagged(2, &[1, 3, 0]),
+            tagged(32, &[]),
+        ] {
+            assert_eq!(Group::decode(&wrong, 100), Err(Malformed), "{wrong:?}");
         }
-        assert_eq!(Group::decode(&[2, 0, 0, 0, 0, 2, 3, 2, 0, 1], 100), Err(Malformed), "two adjacent runs");
-        assert_eq!(Group::decode(&[2, 0, 0, 0, 0, 1, 99, 2], 100), Err(Malformed), "a rank beyond the job");
+        assert_eq!(Group::decode(&tagged(2, &[2, 3, 2, 0, 1]), 100), Err(Malformed), "two adjacent runs");
+        assert_eq!(Group::decode(&tagged(2, &[1, 99, 2]), 100), Err(Malformed), "a rank beyond the job");
+    }
+
+    #[test]
+    fn ranges_of_our_client_are_parsed() {
+        let ranges = |text: &str| Members::ranges(text.as_bytes(), 100);
+        assert_eq!(ranges("0-3,8,9,11-99"), Ok(list(&[(0, 4), (8, 2), (11, 89)])));
+        assert_eq!(ranges("5").unwrap().ranks(100).collect::<Vec<_>>(), [Rank(5)]);
+        for (text, problem) in [
+            ("", NoGroup::NotANumber),
+            ("1-", NoGroup::NotANumber),
+            ("1-2-3", NoGroup::NotANumber),
+            ("3-1", NoGroup::Twice),
+            ("4,3", NoGroup::Twice),
+            ("0-100", NoGroup::OutOfRange),
+            ("0-4294967295", NoGroup::OutOfRange),
+        ] {
+            assert_eq!(ranges(text), Err(problem), "{text}");
+        }
+        let many: Vec<String> = (0..=GROUP_RUNS_MAX).map(|at| (2 * at).to_string()).collect();
+        assert_eq!(Members::ranges(many.join(",").as_bytes(), u32::MAX), Err(NoGroup::TooMany));
     }
 
     #[test]

@@ -29,6 +29,14 @@ pub const ALLGATHER_LEN_MAX: usize = 64 << 10;
 pub const EXCHANGES_MAX: usize = 16 << 10;
 /// Ranks that a group's barrier may list; a barrier without a list is for the whole job or the whole node.
 pub const GROUP_RANKS_MAX: usize = 64 << 10;
+/// Ranges of ranks in a group of our own client: a message between agents about such a group has at most a few KiB. Other groups exchange
+/// among their ranks.
+pub const GROUP_RUNS_MAX: usize = 1024;
+/// Groups that one rank of our own client may have defined (each costs its agent at most [`GROUP_RUNS_MAX`] times 8 bytes).
+pub const GROUPS_PER_RANK_MAX: usize = 1024;
+/// The values of a group's collective are sent to a rank in the answer up to this many bytes; beyond, they come as memory that the ranks of
+/// the node share. Chosen: making and mapping memory costs as much as copying a few pages.
+pub const GATHER_INLINE_MAX: usize = 8 << 10;
 /// Group barriers that one rank may wait in at once: one per thread.
 pub const GROUP_BARRIERS_PER_RANK_MAX: usize = 64;
 /// A subtree's part of a collective travels up the tree up to this size (bytes); above it only the size does, and the root chooses another

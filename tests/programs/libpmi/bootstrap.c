@@ -68,6 +68,17 @@ static void collectives(wu_group *group, uint32_t (*member)(uint32_t)) {
     for (uint32_t at = 0; at < count; at++)
         IS(memcmp(&all[at], &total, sizeof total), 0);
 
+    /* Long values of any bytes. */
+    unsigned char *mine = malloc(3000), *each = malloc(count * 3000);
+    for (uint32_t at = 0; at < 3000; at++)
+        mine[at] = at % 7 ? (unsigned char)(at * (rank + 1)) : ';';
+    IS(wu_allgather(group, mine, 3000, each, NULL), WU_OK);
+    for (uint32_t at = 0; at < count * 3000; at += 11) {
+        uint32_t nth = at % 3000;
+        IS(each[at], nth % 7 ? (unsigned char)(nth * (member(at / 3000) + 1)) : ';');
+    }
+    free(mine), free(each);
+
     uint32_t left;
     IS(wu_shift(group, &rank, sizeof rank, &left, NULL), WU_OK);
     IS(left, member((me + count - 1) % count));
@@ -438,6 +449,16 @@ int main(int argc, char **argv) {
     IS(wu_group_node(ctx, &node), WU_OK);
     IS(wu_group_leaders(ctx, &leaders), WU_OK);
     wu_group_info_t on_node = info_of(node), of_leaders = info_of(leaders);
+    if (getenv("WIREUP_RANK") && (!strcmp(engine, "auto") || !strcmp(engine, "agents"))) {
+        wu_group *part;
+        IS(on_node.engine, WU_ENGINE_AGENTS);
+        IS(of_leaders.engine, WU_ENGINE_AGENTS);
+        IS(wu_group_split(half, info_of(half).rank / 2, 0, &part, NULL), WU_OK);
+        IS(info_of(part).engine, WU_ENGINE_AGENTS);
+        IS(info_of(part).rank, info_of(half).rank % 2);
+        IS(wu_barrier(part, NULL), WU_OK);
+        IS(wu_group_free(part), WU_OK);
+    }
     uint32_t *members = malloc(size * sizeof *members), numbers[2] = {on_node.rank, on_node.size};
     IS(wu_allgather(node, &rank, sizeof rank, members, NULL), WU_OK);
     for (uint32_t at = 1; at < on_node.size; at++)

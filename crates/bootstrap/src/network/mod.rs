@@ -155,21 +155,15 @@ impl Network {
         self.book.is_some()
     }
 
-    /// A group of these ranks of the whole job, in this order; `None` without a book, or if this rank is not among them. `of` is the group
-    /// of all and a number that was reserved in it. No message is sent.
-    pub fn part(&mut self, of: (Context, u32), ranks: &[u32]) -> Option<Context> {
+    /// A group of these ranks of the whole job, in this order. Needs a book; this rank is among them. No message is sent.
+    pub fn part(&mut self, context: Context, ranks: &[u32]) {
         let Network { groups, book, me, .. } = self;
-        let book = book.as_ref()?;
-        let own = ranks.iter().position(|rank| rank == me)?;
+        let (Some(book), Some(own)) = (book, ranks.iter().position(|rank| rank == me)) else { return };
         let find = |place: u32| {
             let rank = ranks.get(place as usize).copied().unwrap_or_default();
             known(book, rank)
         };
-        Some(groups.form_part(of, (own as u32, ranks.len() as u32), &find))
-    }
-
-    pub fn book(&self) -> Option<&Endpoints> {
-        self.book.as_deref()
+        groups.form_part(context, (own as u32, ranks.len() as u32), &find);
     }
 
     /// Ranks whose addresses are to be asked for.

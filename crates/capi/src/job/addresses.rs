@@ -48,9 +48,8 @@ impl Job {
 
     /// The answers that have been read, also those that came with others.
     pub fn take_addresses(&mut self) -> Vec<Address> {
+        self.read_unawaited();
         let Ok(server) = self.server() else { return Vec::new() };
-        // They may have been read together with the answer to a call. If the server is gone, that is noticed when it is read next.
-        while server.take_unawaited() == Ok(true) {}
         let answers = server.link.take_addresses().into_iter();
         answers.map(|(id, value)| (id, value.and_then(|value| hex::decode(&value)))).collect()
     }

@@ -2,7 +2,7 @@
 //! all ranks listen (a table in the memory of each node).
 
 use super::{Job, value};
-use crate::clique::{place, ranks_across, ranks_beside};
+use crate::clique::place;
 use crate::codes::{Code, Result};
 use crate::mapping::Part;
 use crate::socket::variable;
@@ -79,17 +79,6 @@ impl Job {
 }
 
 impl Endpoints {
-    /// The ranks on the node of `rank`, in ascending order; `None`: the server does not tell who is on which node.
-    pub fn beside(&self, rank: u32) -> Option<Vec<u32>> {
-        let beside = ranks_beside(&self.mapping, rank, self.size)?;
-        Some(beside.into_iter().filter_map(|rank| u32::try_from(rank).ok()).collect())
-    }
-
-    /// The ranks with the same place on their nodes as `rank`, in ascending order; `None` as for [`Endpoints::beside`].
-    pub fn across(&self, rank: u32) -> Option<Vec<u32>> {
-        ranks_across(&self.mapping, rank, self.size)
-    }
-
     /// The number of this rank's socket, if the server has bound it.
     pub fn listening(&self) -> Option<c_int> {
         self.bound.as_ref().map(|bound| bound.listening)

@@ -106,7 +106,8 @@ impl Job {
             match self.with.server().map(|server| server.advance(wait)) {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) | Err(_) => return,
-                Ok(Err(_)) => self.collectives.requests.break_all(),
+                // Nothing more will come.
+                Ok(Err(_)) => return self.collectives.requests.break_all(),
             }
         }
     }

@@ -47,7 +47,7 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
         }
         Cause::LeftGroup { group, exit } => {
             let how = exit.map_or("called PMI finalize".to_owned(), |code| format!("exited with code {code}"));
-            format!("{who} {how} while others wait for it in the barrier of {group}{others}")
+            format!("{who} {how} while others wait for it in a collective of {group}{others}")
         }
         Cause::NotFinalized => format!(
             "{who} exited with code 0 without calling MPI_Finalize, so other ranks could wait for ever{others}; call \

@@ -55,7 +55,7 @@ fn a_member_that_leaves_a_group_barrier_fails_the_job() {
     for placement in ["-n 2", "-n 4 --virtual-nodes 4", "-n 6 --virtual-nodes 3 --map-by node --fanout 1"] {
         let run = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).arg(own("left"));
         let outcome = run.finish().expect_code(1);
-        outcome.expect_err_line(&["rank 1", "while others wait for it in the barrier of ranks 0-1 (tag "]);
+        outcome.expect_err_line(&["rank 1", "while others wait for it in a collective of ranks 0-1 (tag "]);
     }
 }
 

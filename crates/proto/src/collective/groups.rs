@@ -1,4 +1,5 @@
-//! Barriers of groups (PMI 1.2): which members have entered, which are awaited, and the pairs that they have put.
+//! Barriers of groups (PMI 1.2), and collectives in which each member gets the values of all: which members have entered, which are awaited,
+//! and the pairs that they have put, or their values.
 //!
 //! A barrier is identified by its ranks and a tag; several may be in progress, and one may be entered again before its last round has ended
 //! everywhere. Rounds have no numbers: each member enters them in order, and links keep the order.

@@ -87,9 +87,11 @@ pub enum Effect {
         entry: Entry,
         reply_to: ReplyTo,
     },
+    /// A local rank enters the barrier of a group; with a value: another collective of one.
     EnterGroup {
         local: LocalRank,
         group: Group,
+        value: Option<Bytes>,
     },
     /// A local rank publishes, looks up or withdraws names; the answer is for `asker`.
     AskName {
@@ -103,7 +105,7 @@ pub enum Effect {
     Exchange(collective::Action),
     /// A collective of ranks is complete.
     Finished(Box<Finished>),
-    /// A group's barrier is complete: answer these local ranks. The pairs from the members' nodes come first.
+    /// A group's barrier or collective is complete: answer these local ranks. `pairs` are those of the members' nodes, or the values.
     GroupOver {
         group: Group,
         waiting: Vec<LocalRank>,

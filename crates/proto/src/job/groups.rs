@@ -1,4 +1,4 @@
-//! Carries out barriers of groups: frames in and out, answers, departed members.
+//! Carries out barriers and other collectives of groups: frames in and out, answers, departed members.
 //!
 //! `crate::collective::groups` tracks which members have entered and which are awaited. PMIx servers have separate barriers, marked by a
 //! bit of `stream`.
@@ -11,7 +11,7 @@ use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::tree::Hop;
 use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::group::{Group, Members};
+use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::peer::{Cause, Departed, ExchangeTraffic, Failure};
 
@@ -203,5 +203,9 @@ fn member_below(facts: &Facts, members: &Members, child: usize) -> (Rank, NodeId
 
 /// A description of a group, for messages.
 pub fn words(group: &Group) -> String {
-    format!("{} (tag {})", group.members, group.tag)
+    match group.purpose {
+        Purpose::Barrier => format!("{} (tag {})", group.members, group.tag),
+        // Its tag says nothing to a person.
+        Purpose::Gather => group.members.to_string(),
+    }
 }

@@ -16,8 +16,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::addresses::{Between, Card};
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
-use wireup_wire::limits::{ADDRESS_BUNDLE_BYTES, ADDRESS_NAMES_MAX, ADDRESS_QUESTIONS_MAX, KEY_LEN_MAX, VALUE_LEN_MAX};
-use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply};
+use wireup_wire::limits::{ADDRESS_BUNDLE_BYTES, ADDRESS_NAMES_MAX};
 
 /// A name and the rank that is reached there.
 type Key = (Bytes, Rank);

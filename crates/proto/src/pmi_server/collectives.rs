@@ -212,12 +212,12 @@ impl PmiLink {
     }
 
     /// A group's barrier is complete.
-    pub fn answer_group(&mut self, tag: i32, reply: &mut Vec<u8>) {
+    pub fn answer_group(&mut self, tag: i64, reply: &mut Vec<u8>) {
         if self.state == State::Closed {
             return;
         }
         self.groups -= 1;
-        encode_reply(self.dialect, Command::Barrier, None, &Reply::BarrierOut { tag: Some(tag) }, reply);
+        encode_reply(self.dialect, Command::Barrier, None, &Reply::BarrierOut { tag: i32::try_from(tag).ok() }, reply);
     }
 }
 
@@ -232,7 +232,7 @@ impl Turn<'_, '_> {
             Ok(_) if *self.groups >= GROUP_BARRIERS_PER_RANK_MAX => "too many barriers of groups under way".into(),
             Ok(group) => {
                 *self.groups += 1;
-                return self.effects.push(Effect::EnterGroup(group));
+                return self.effects.push(Effect::EnterGroup { group, value: None });
             }
         };
         encode_barrier_refusal(tag_of(text).unwrap_or(0), &problem, self.reply);

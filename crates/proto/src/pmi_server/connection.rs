@@ -4,6 +4,7 @@
 //! job applies. Replies are written into one buffer per input, so that a batch of requests is answered by one write.
 
 use super::node_attrs::Parked;
+use super::own_groups::OwnGroups;
 use super::state::{Event, State};
 use super::turn::{Effect, Facts, Next, Requester, Tables, Turn, WaitingGet, WaitingName};
 use wireup_wire::pmi::{Command, Dialect, PmiError, Reply, RequestReader, encode_reply};
@@ -28,6 +29,7 @@ pub struct PmiLink {
     pub(super) waiting_get: Option<WaitingGet>,
     /// The same for a request about a name.
     pub(super) waiting_name: Option<WaitingName>,
+    pub(super) own_groups: OwnGroups,
     /// Number of questions for addresses that are not answered.
     pub(super) questions: u32,
 }
@@ -46,6 +48,7 @@ impl Default for PmiLink {
             lazy: 0,
             waiting_get: None,
             waiting_name: None,
+            own_groups: OwnGroups::default(),
             questions: 0,
         }
     }
@@ -100,6 +103,7 @@ impl PmiLink {
                 dialect,
                 subversion,
                 groups,
+                own_groups,
                 questions,
                 arena: _,
             } = &mut *self;
@@ -111,6 +115,7 @@ impl PmiLink {
                 waiting_get,
                 waiting_name,
                 groups,
+                own_groups,
                 questions,
                 dialect: *dialect,
                 subversion: *subversion,

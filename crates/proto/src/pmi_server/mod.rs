@@ -10,9 +10,11 @@ mod array;
 mod collectives;
 mod connection;
 mod endpoints;
+mod gathers;
 pub mod kvs;
 mod names;
 pub mod node_attrs;
+mod own_groups;
 mod questions;
 mod requests;
 mod shares;
@@ -44,6 +46,7 @@ use wireup_wire::frame::Kind;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::PmiFence;
+use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::{Answer, Asker};
 use wireup_wire::peer::{self, Cause, Secret};
 
@@ -128,7 +131,7 @@ impl PmiServer {
             }
             Asked::NeedSecret => out.output(Output::TellSecret { job: self.job }),
             Asked::Name(ask) => out.push(Effect::AskName { from, asker: Asker::Rank(local), ask }),
-            Asked::EnterGroup(group) => out.push(Effect::EnterGroup { local, group }),
+            Asked::EnterGroup { group, value } => out.push(Effect::EnterGroup { local, group, value }),
             Asked::Finalized => out.push(Effect::Finalized { local, by_pmix: false }),
             Asked::Abort { code, message } => {
                 out.push(Effect::FailRank { local, cause: Cause::Aborted { code, message } });
@@ -385,7 +388,7 @@ impl PmiServer {
     }
 
     /// A group's barrier is complete: its local members may get each other's pairs.
-    pub fn on_group_over(&mut self, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes, out: &mut Effects) {
+    pub fn on_barrier_over(&mut self, group: &Group, waiting: Vec<LocalRank>, pairs: Bytes, out: &mut Effects) {
         if let Err(error) = self.kvs.commit(vec![pairs]) {
             return out.fail_here(Cause::Pmi { problem: error.to_string() });
         }
@@ -394,5 +397,35 @@ impl PmiServer {
             self.links[local.index()].answer_group(group.tag, &mut reply);
             self.reply(local, reply.into(), Vec::new(), out);
         }
+    }
+
+    /// Another collective of a group is complete: its local members get the values of all.
+    pub fn on_gathered(
+        &mut self,
+        facts: &Facts,
+        group: &Group,
+        waiting: Vec<LocalRank>,
+        values: &Bytes,
+        out: &mut Effects,
+    ) {
+        let array = match gathers::lay_out(&group.members, facts.job_size, values) {
+            Ok(array) => array,
+            Err(problem) => return out.fail_here(Cause::Pmi { problem }),
+        };
+        let inline = array.as_ref().filter(|array| array.byte_len() <= GATHER_INLINE_MAX).map(|array| {
+            let mut bytes = vec![0; array.byte_len()];
+            array.fill(&mut bytes);
+            bytes
+        });
+        let told = array.is_some().then_some(inline.as_deref());
+        let share = array.filter(|_| inline.is_none()).map(|array| self.shares.make(Content::Array(array)));
+        self.shares.put_made(out);
+        for local in waiting {
+            let mut reply = Vec::new();
+            self.links[local.index()].answer_gather(group, told, &mut reply);
+            self.reply(local, reply.into(), share.into_iter().collect(), out);
+        }
+        share.into_iter().for_each(|share| self.shares.give_up(share));
+        self.give_memory_up(out);
     }
 }

@@ -69,6 +69,9 @@ impl Turn<'_, '_> {
                 self.on_allgather(envelope, *id, *max_len, *shared, value);
             }
             Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),
+            Request::GroupSet { group, members, tag } => self.on_group_set(envelope, *group, members, tag),
+            Request::GroupFree { group } => self.on_group_free(envelope, *group),
+            Request::Gather { id, group, value } => self.on_gather(envelope, *id, *group, value),
             Request::Endpoints => self.on_endpoints(envelope),
             Request::Secret => self.on_secret(envelope),
             Request::AddressSet { name, value } => self.on_address_set(envelope, name, value),

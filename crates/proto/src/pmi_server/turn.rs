@@ -4,6 +4,7 @@ use super::addresses::Addresses;
 use super::endpoints::Endpoints;
 use super::kvs::{Kvs, KvsError};
 use super::node_attrs::{NodeAttrs, Parked};
+use super::own_groups::OwnGroups;
 use super::shares::Shares;
 use super::state::State;
 use crate::collective::Entry;
@@ -59,8 +60,11 @@ pub enum Effect {
         entry: Entry,
         reply_to: ReplyTo,
     },
-    /// The rank enters the barrier of a group.
-    EnterGroup(Group),
+    /// The rank enters the barrier of a group, or (with its packed value) another collective of one.
+    EnterGroup {
+        group: Group,
+        value: Option<Bytes>,
+    },
     /// The rank has finished with a place in the arena.
     Freed {
         place: u32,
@@ -110,6 +114,7 @@ pub struct Turn<'a, 't> {
     pub waiting_get: &'a mut Option<WaitingGet>,
     pub waiting_name: &'a mut Option<WaitingName>,
     pub groups: &'a mut usize,
+    pub own_groups: &'a mut OwnGroups,
     pub questions: &'a mut u32,
     pub dialect: Dialect,
     pub subversion: u32,

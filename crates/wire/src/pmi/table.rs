@@ -154,6 +154,25 @@ commands! {
         rank: u32 = [] ["rank"];
         name: &'a [u8] = [] ["name"];
     }
+    /// Our own clients: define a group for `Gather`.
+    GroupSet [] ["wireup-group"] -> Done {
+        /// The rank's own number for it.
+        group: u32 = [] ["group"];
+        /// Ranges in ascending order, such as `0-7,9`.
+        members: &'a [u8] = [] ["members"];
+        /// A number, the same on all members, that distinguishes groups of the same members.
+        tag: &'a [u8] = [] ["tag"];
+    }
+    /// Our own clients: forget a group; its collectives under way go on.
+    GroupFree [] ["wireup-group-free"] -> Done {
+        group: u32 = [] ["group"];
+    }
+    /// Our own clients: every member of a group gets the values of all. Any number may be outstanding, told apart by `id`.
+    Gather [] ["wireup-gather"] -> Gather {
+        id: u32 = [] ["id"];
+        group: u32 = [] ["group"];
+        value: &'a [u8] = [] ["value"] or "";
+    }
     /// Get the pairs by number; legacy.
     GetByIdx ["getbyidx" => "getbyidx_results"] [] -> Pair {
         kvsname: Option<&'a [u8]> = ["kvsname"] [];
@@ -260,6 +279,13 @@ replies! {
     Address {
         id: u32 = [] ["id"];
         value: Option<&'a [u8]> = [] ["value"];
+    }
+    /// An array of the members' values (see `crate::shared::rows`), row = member in the order of ranks; nothing if all are empty.
+    Gather {
+        id: u32 = [] ["id"];
+        value: Option<&'a [u8]> = [] ["value"];
+        /// If present: a descriptor of the array comes instead.
+        memory: Option<u32> = [] ["memory"];
     }
     /// A pair and the number of the next one.
     Pair {

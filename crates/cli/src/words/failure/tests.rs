@@ -90,7 +90,7 @@ fn failures_in_pmi_are_described_with_the_rank() {
     ));
     assert!(left(None, true, 1).contains("called PMI finalize while 1 rank waits for it in fence 2"));
     let left = said(Cause::LeftGroup { group: "ranks 0-3 (tag 7)".into(), exit: None });
-    assert!(left.contains("called PMI finalize while others wait for it in the barrier of ranks 0-3 (tag 7);"));
+    assert!(left.contains("called PMI finalize while others wait for it in a collective of ranks 0-3 (tag 7);"));
     let broke = said(Cause::Pmi { problem: "unknown command".into() });
     assert!(
         broke.contains("violated the PMI protocol: unknown command; the other ranks were ended; is its PMI library")

@@ -194,3 +194,87 @@ fn stall_reports_name_the_missing_members() {
     net.pass_and_settle(10 * ASK_AFTER_NS);
     assert_eq!(net.stalls().len(), 3, "each of three nodes reports once");
 }
+
+/// The ranks of our own client; each defines the group as its number 5 if it is in it.
+fn own(nodes: u32, members: &str, ranks: &[u32]) -> Net {
+    let mut net = Net::running(nodes, 2, |_| ());
+    net.request_all("cmd=init pmi_version=2 pmi_subversion=0");
+    net.request_all("cmd=fullinit;pmijobid=job-1;pmirank=0;threaded=FALSE;");
+    for rank in ranks {
+        let answer = net.request(*rank, &format!("cmd=wireup-group;group=5;members={members};tag=77;"));
+        assert!(answer.contains("rc=0"), "{answer}");
+    }
+    net
+}
+
+/// The values in an answer that has the array of request `id`.
+fn values(answer: &str, id: u32) -> Vec<String> {
+    let head = format!("cmd=wireup-gather-response;rc=0;id={id};value=");
+    let array = answer.split_once(&head).map(|(_, rest)| rest.as_bytes()[..rest.len() - 1].to_vec());
+    let array = array.unwrap_or_else(|| panic!("{answer}"));
+    let rows = wireup_wire::shared::rows::Rows::read(&array).unwrap();
+    rows.values().map(|value| String::from_utf8(value.unwrap().to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn members_of_a_group_get_the_values_of_all_in_the_order_of_ranks() {
+    let mut net = own(7, "2,5,12-13", &[13, 2, 5, 12]);
+    for id in [1, 2] {
+        for rank in [13, 2, 5] {
+            assert_eq!(net.request(rank, &format!("cmd=wireup-gather;id={id};group=5;value=v{rank}.{id};")), "");
+        }
+    }
+    // The last member enters both: they end in order.
+    for id in [1, 2] {
+        let wanted: Vec<String> = [2, 5, 12, 13].map(|rank| format!("v{rank}.{id}")).into();
+        assert_eq!(values(&net.request(12, &format!("cmd=wireup-gather;id={id};group=5;value=v12.{id};")), id), wanted);
+        for rank in [2, 5, 13] {
+            assert_eq!(values(&net.replies(rank), id), wanted, "rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn values_that_are_empty_or_long_are_not_sent_in_the_answer() {
+    let mut net = own(2, "1-2", &[1, 2]);
+    for rank in [1, 2] {
+        net.request(rank, "cmd=wireup-gather;id=1;group=5;");
+    }
+    assert!(net.replies(1).ends_with("cmd=wireup-gather-response;rc=0;id=1;"));
+    net.named_memory.clear();
+    let long = "x".repeat(wireup_wire::limits::GATHER_INLINE_MAX);
+    for rank in [1, 2] {
+        net.request(rank, &format!("cmd=wireup-gather;id=2;group=5;value={long};"));
+    }
+    assert!(net.replies(1).ends_with("cmd=wireup-gather-response;rc=0;id=2;memory=1;"));
+    assert!(net.named_memory.iter().filter(|shares| shares.len() == 1).count() == 2, "{:?}", net.named_memory);
+}
+
+#[test]
+fn a_member_that_leaves_while_others_wait_in_a_collective_ends_the_job() {
+    let mut net = own(3, "0,5", &[0, 5]);
+    net.request(0, "cmd=wireup-gather;id=1;group=5;value=v;");
+    net.request(5, "cmd=finalize;");
+    net.pass_and_settle(ASK_AFTER_NS);
+    assert!(
+        matches!(&net.failures()[..], [Cause::LeftGroup { group, .. }] if group == "ranks 0,5"),
+        "{:?}",
+        net.failures()
+    );
+}
+
+#[test]
+fn groups_of_our_client_are_checked() {
+    let mut net = own(1, "0-1", &[0]);
+    for (request, problem) in [
+        ("cmd=wireup-group;group=6;members=1;tag=1;", "the_caller_is_not_in_the_group"),
+        ("cmd=wireup-group;group=6;members=0-2;tag=1;", "not_in_the_job"),
+        ("cmd=wireup-group;group=6;members=0;tag=x;", "the_tag_is_no_number"),
+        ("cmd=wireup-gather;id=1;group=6;value=v;", "there_is_no_such_group"),
+        ("cmd=wireup-group-free;group=6;", "there_is_no_such_group"),
+    ] {
+        let answer = net.request(0, request);
+        assert!(answer.contains("rc=-1") && answer.contains(problem), "{answer}");
+    }
+    assert!(net.request(0, "cmd=wireup-group-free;group=5;").contains("rc=0"));
+}

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use wireup_wire::block;
 use wireup_wire::frame::{Frame, Kind};
-use wireup_wire::group::{Group, Members};
+use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::{LocalRank, NodeId};
 use wireup_wire::limits::{FRAME_PAYLOAD_MAX, GROUP_RANKS_MAX};
 use wireup_wire::modex::Part;
@@ -71,7 +71,7 @@ impl Subsets {
         if coming.is_empty() {
             return steps.refuse(id, Status::RankGone);
         }
-        let group = Group { members, tag };
+        let group = Group { members, tag: tag.into(), purpose: Purpose::Barrier };
         self.rounds.entry(group.clone()).or_default().push_back(Round { id, name });
         let mut pairs = Vec::new();
         block::push(&mut pairs, node, false, &peer::encode(&part));

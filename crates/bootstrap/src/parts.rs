@@ -1,0 +1,101 @@
+//! Groups whose collectives the agents exchange: their members are known as a few runs of ranks, in ascending order.
+//!
+//! Messages and what agents cannot do go over the ranks' own network, in a group with the same context that is formed when it is first needed.
+//! Every member makes the same groups in the same order, so the contexts are the same everywhere without a message.
+
+use alloc::vec::Vec;
+use wireup_group::{Context, WORLD, derived};
+use wireup_wire::limits::GROUP_RUNS_MAX;
+
+/// First and last rank.
+pub type Run = (u32, u32);
+
+/// The job, as the origin of such groups: other than in the ranks' network, where groups are numbered apart.
+pub const JOB: Context = !WORLD;
+
+pub struct Part {
+    /// The server's number for it.
+    pub number: u32,
+    pub me: u32,
+    runs: Vec<Run>,
+    /// Groups that were made from it.
+    children: u32,
+    /// Whether the ranks' network has it too.
+    pub is_formed: bool,
+}
+
+impl Part {
+    /// `None`: this rank is not among them.
+    pub fn new(number: u32, rank: u32, runs: Vec<Run>) -> Option<Part> {
+        let me = all(&runs).position(|one| one == rank)? as u32;
+        Some(Part { number, me, runs, children: 0, is_formed: false })
+    }
+
+    pub fn size(&self) -> u32 {
+        self.runs.iter().map(|(first, last)| last - first + 1).sum()
+    }
+
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The ranks of all members.
+    pub fn ranks(&self) -> Vec<u32> {
+        all(&self.runs).collect()
+    }
+
+    /// All ranks, if the ranks' network does not have the group yet; then it is about to.
+    pub fn unformed(&mut self) -> Option<Vec<u32>> {
+        (!core::mem::replace(&mut self.is_formed, true)).then(|| self.ranks())
+    }
+
+    /// The number of the next group that is made from this one.
+    pub fn next_child(&mut self) -> u32 {
+        self.children += 1;
+        self.children
+    }
+}
+
+fn all(runs: &[Run]) -> impl Iterator<Item = u32> {
+    runs.iter().flat_map(|(first, last)| *first..=*last)
+}
+
+/// The context of a group that was made from another one.
+pub fn context(of: Context, child: u32, first: u32) -> Context {
+    derived(of, child, first)
+}
+
+/// `None`: the ranks are not in ascending order, or too scattered.
+pub fn runs(ranks: &[u32]) -> Option<Vec<Run>> {
+    let mut runs: Vec<Run> = Vec::new();
+    for &rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if rank <= *last => return None,
+            Some((_, last)) if rank == *last + 1 => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    Some(runs).filter(|runs| runs.len() <= GROUP_RUNS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn members_are_runs_in_ascending_order() {
+        assert_eq!(runs(&[0, 1, 2, 5, 7, 8]), Some(vec![(0, 2), (5, 5), (7, 8)]));
+        assert_eq!((runs(&[3, 2]), runs(&[3, 3]), runs(&[])), (None, None, Some(vec![])));
+        let scattered: Vec<u32> = (0..=GROUP_RUNS_MAX as u32).map(|at| 2 * at).collect();
+        assert!(runs(&scattered).is_none() && runs(&scattered[1..]).is_some());
+    }
+
+    #[test]
+    fn a_member_has_its_place() {
+        let mut part = Part::new(1, 7, vec![(0, 2), (5, 5), (7, 8)]).unwrap();
+        assert_eq!((part.me, part.size(), part.ranks()), (4, 6, vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!((part.next_child(), part.next_child()), (1, 2));
+        assert!(Part::new(1, 3, vec![(0, 2), (5, 5)]).is_none());
+    }
+}

@@ -1,0 +1,131 @@
+//! Collectives of groups of our own client: every member gets the values of all, in the order of ranks.
+//!
+//! The members' agents move the values as they do the pairs of a barrier of a group (`collective/groups`): up to the lowest agent that has all
+//! members below it, and down to the members' agents. The ranks meanwhile compute.
+
+use super::connection::PmiLink;
+use super::state::State;
+use super::turn::{Effect, Turn};
+use crate::memory::{Array, Values};
+use bytes::Bytes;
+use wireup_wire::group::{Group, Members, Purpose};
+use wireup_wire::ids::Rank;
+use wireup_wire::limits::{ALLGATHER_LEN_MAX, EXCHANGES_MAX};
+use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply, escape};
+use wireup_wire::shared::rows::Layout;
+use wireup_wire::values;
+
+impl Turn<'_, '_> {
+    pub(super) fn on_group_set(&mut self, envelope: &Envelope<'_>, number: u32, members: &[u8], tag: &[u8]) {
+        let tag = std::str::from_utf8(tag).ok().and_then(|tag| tag.parse().ok());
+        let defined = match (Members::ranges(members, self.facts.job_size), tag) {
+            (Err(problem), _) => Err(problem.to_string().replace(' ', "_")),
+            (_, None) => Err("the_tag_is_no_number".into()),
+            (Ok(members), _) if !members.contains(self.who.rank) => Err("the_caller_is_not_in_the_group".into()),
+            (Ok(members), Some(tag)) => {
+                let group = Group { members, tag, purpose: Purpose::Gather };
+                self.own_groups.define(number, group).map_err(str::to_owned)
+            }
+        };
+        match defined {
+            Ok(()) => self.answer(envelope, &Reply::Done),
+            Err(problem) => self.refuse(envelope, &problem),
+        }
+    }
+
+    pub(super) fn on_group_free(&mut self, envelope: &Envelope<'_>, number: u32) {
+        match self.own_groups.free(number) {
+            true => self.answer(envelope, &Reply::Done),
+            false => self.refuse(envelope, "there_is_no_such_group"),
+        }
+    }
+
+    pub(super) fn on_gather(&mut self, envelope: &Envelope<'_>, id: u32, number: u32, value: &[u8]) {
+        let mut plain = Vec::new();
+        let value = escape::halve(value, &mut plain);
+        if value.len() > ALLGATHER_LEN_MAX {
+            return self.refuse(envelope, "value_is_longer_than_the_maximum");
+        }
+        if *self.outstanding as usize >= EXCHANGES_MAX {
+            return self.refuse(envelope, "too_many_collectives_outstanding");
+        }
+        match self.own_groups.begin(number, id) {
+            Some(group) => {
+                *self.outstanding += 1;
+                let mut own = Vec::with_capacity(8 + value.len());
+                values::push(&mut own, &[&self.who.rank.0.to_le_bytes(), value].concat());
+                self.effects.push(Effect::EnterGroup { group, value: Some(own.into()) });
+            }
+            None => self.refuse(envelope, "there_is_no_such_group"),
+        }
+    }
+}
+
+impl PmiLink {
+    /// A collective of a group is over. `array`: the values, unless all of them are empty; `None` in it: they come as memory.
+    pub fn answer_gather(&mut self, group: &Group, array: Option<Option<&[u8]>>, reply: &mut Vec<u8>) {
+        let Some(id) = self.own_groups.end(group).filter(|_| self.state != State::Closed) else { return };
+        self.outstanding -= 1;
+        let mut room = Vec::new();
+        let value = array.flatten().map(|array| escape::doubled(array, &mut room));
+        let answer = Reply::Gather { id, value, memory: matches!(array, Some(None)).then_some(1) };
+        encode_reply(self.dialect, Command::Gather, None, &answer, reply);
+    }
+}
+
+/// The values of a group's members in the order of ranks; `None`: all are empty.
+///
+/// # Errors
+/// A message: they are not one of each member.
+pub fn lay_out(members: &Members, job_size: u32, gathered: &Bytes) -> Result<Option<Array>, String> {
+    let mut all = Vec::new();
+    for value in values::values(gathered) {
+        let value = value.map_err(|error| error.to_string())?;
+        let (rank, own) = value.split_first_chunk().ok_or("a value without its rank")?;
+        all.push((Rank(u32::from_le_bytes(*rank)), gathered.slice_ref(own)));
+    }
+    all.sort_unstable_by_key(|(rank, _)| *rank);
+    if !all.iter().map(|(rank, _)| *rank).eq(members.ranks(job_size)) {
+        return Err(format!("the values of {members} are not one of each"));
+    }
+    let longest = all.iter().map(|(_, own)| own.len()).max().unwrap_or_default();
+    if longest == 0 {
+        return Ok(None);
+    }
+    let body_len = all.iter().map(|(_, own)| values::encoded_len(own.len())).sum();
+    let layout = Layout::packed(all.len() as u32, longest as u32, body_len);
+    Ok(Some(Array { layout, values: Values::ByRank(all.into_iter().map(|(_, own)| own).collect()) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::shared::rows::Rows;
+
+    fn gathered(all: &[(u32, &[u8])]) -> Bytes {
+        let mut bytes = Vec::new();
+        all.iter().for_each(|(rank, own)| values::push(&mut bytes, &[&rank.to_le_bytes(), *own].concat()));
+        bytes.into()
+    }
+
+    #[test]
+    fn values_are_in_the_order_of_ranks() {
+        let members = Members::ranges(b"1-2,7", 8).unwrap();
+        let array = lay_out(&members, 8, &gathered(&[(7, b"seven"), (1, b"\0"), (2, b"")])).unwrap().unwrap();
+        let mut out = vec![0; array.byte_len()];
+        array.fill(&mut out);
+        let rows: Vec<&[u8]> = Rows::read(&out).unwrap().values().map(Result::unwrap).collect();
+        assert_eq!(rows, [&b"\0"[..], b"", b"seven"]);
+        assert!(lay_out(&members, 8, &gathered(&[(1, b""), (2, b""), (7, b"")])).unwrap().is_none());
+    }
+
+    #[test]
+    fn other_members_than_those_of_the_group_are_an_error() {
+        let members = Members::ranges(b"1-2,7", 8).unwrap();
+        for wrong in [&[(1, &b"a"[..]), (2, b"b")][..], &[(1, b"a"), (2, b"b"), (6, b"c")], &[(1, &b"a"[..]); 3]] {
+            let problem = lay_out(&members, 8, &gathered(wrong)).map(|_| ()).unwrap_err();
+            assert_eq!(problem, "the values of ranks 1-2,7 are not one of each");
+        }
+        assert!(lay_out(&members, 8, &Bytes::from_static(&[2, 0, 0])).is_err());
+    }
+}
