@@ -179,6 +179,13 @@ typedef struct wu_rows {
 int wu_allgatherv(wu_group *group, const void *value, size_t len, wu_rows **rows, wu_req **req);
 void wu_rows_release(wu_rows *rows);
 
+/* wu_allgather without a copy: *rows becomes the address of the values, which are not to be written. Under wireup the ranks of a node read
+ * the same memory (with WU_ENGINE_PEERS each has a copy of its own). To be released before wu_close; the library makes do
+ * with less memory if that is soon. */
+typedef struct wu_view wu_view;
+int wu_allgather_view(wu_group *group, const void *value, size_t len, const void **rows, wu_view **view, wu_req **req);
+void wu_view_release(wu_view *view);
+
 /* Messages between two members, matched by sender and tag, in order. A send is over when the message is on its way. */
 int wu_send(wu_group *group, uint32_t to, uint32_t tag, const void *bytes, size_t len, wu_req **req);
 int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t room, size_t *len, wu_req **req);

@@ -1,8 +1,8 @@
 //! Collectives made of exchanges of all values by the job's server: of the whole job by its allgathers and fences, of groups by our own server.
 //!
-//! Values of a server contain no zero bytes: contents are stuffed (COBS), which adds one byte in 254. Every rank computes its own result
-//! from all values, which the ranks of a node share. One exchange each, whatever the operation; the bytes that reach a node are those of all
-//! ranks, so long contents belong to the peers' engine.
+//! Values of other servers than ours contain no zero bytes: contents are stuffed (COBS), which adds one byte in 254. Every rank computes its
+//! own result from all values, which the ranks of a node share. One exchange each, whatever the operation; the bytes that reach a node are
+//! those of all members, so long contents belong to the peers' engine.
 
 use crate::context::{Error, Operation};
 use alloc::vec::Vec;
@@ -12,8 +12,8 @@ use wireup_group::Done;
 use wireup_group::algorithms::Wanted;
 use wireup_wire::shared::rows::Rows;
 
-/// A key and a colour, stuffed.
-const SPLIT_LEN_MAX: usize = 8 + 1 + 255 + 2;
+/// A key and a colour.
+const SPLIT_LEN_MAX: usize = 8 + 1 + 255;
 /// The longest stuffed run.
 const RUN_LEN_MAX: usize = 254;
 
@@ -23,7 +23,7 @@ pub fn contribution(operation: &Operation, me: u32) -> Option<(&[u8], usize)> {
         Operation::Barrier => Some((&[], 0)),
         Operation::Broadcast { root, bytes } if *root == me => Some((bytes, bytes.len())),
         Operation::Broadcast { bytes, .. } => Some((&[], bytes.len())),
-        Operation::Allgather { bytes, len_max } => Some((bytes, *len_max)),
+        Operation::Allgather { bytes, len_max, .. } => Some((bytes, *len_max)),
         Operation::Shift(bytes) => Some((bytes, bytes.len())),
         Operation::Allreduce { bytes, .. } | Operation::Prefix { bytes, .. } => Some((bytes, bytes.len())),
         Operation::Alltoall(_) => None,
@@ -36,7 +36,11 @@ pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
         return fence_waits(job).then(|| job.start_fence());
     }
     let (own, len_max) = contribution(operation, job.rank)?;
-    let longest = stuffed_max(len_max);
+    if job.answers_questions() {
+        let in_memory = matches!(operation, Operation::Allgather { in_memory: true, .. });
+        return (len_max <= MAX_LEN).then(|| job.start_allgather(own, len_max.max(1), in_memory));
+    }
+    let longest = len_max + len_max / RUN_LEN_MAX + 1;
     (longest <= MAX_LEN).then(|| job.start_allgather(&stuffed(own), longest, false))
 }
 
@@ -55,9 +59,9 @@ pub fn told(wanted: &Wanted) -> Vec<u8> {
     own
 }
 
-/// Starts to tell all ranks of the job what group this one wants to be in.
+/// Starts to tell all ranks of the job what group this one wants to be in, by our own server.
 pub fn start_split(job: &mut Job, wanted: &Wanted) -> Id {
-    job.start_allgather(&stuffed(&told(wanted)), SPLIT_LEN_MAX, false)
+    job.start_allgather(&told(wanted), SPLIT_LEN_MAX, false)
 }
 
 /// The ranks of this one's group, in its order; none if it wants no group. Waits until all ranks have told.
@@ -104,17 +108,8 @@ pub fn gathered(gather: &[u8], size: u32) -> Result<Vec<Vec<u8>>, Error> {
         return Ok(alloc::vec![Vec::new(); size as usize]);
     }
     let rows = Rows::read(gather).map_err(|_| Error::Mismatch)?;
-    let all: Vec<Vec<u8>> = rows.values().map_while(|value| unstuffed(value.ok()?)).collect();
+    let all: Vec<Vec<u8>> = rows.values().map_while(|value| Some(value.ok()?.to_vec())).collect();
     if all.len() == size as usize { Ok(all) } else { Err(Error::Mismatch) }
-}
-
-/// The content of a member for the server, and whether it is short enough if no member's is longer than `len_max`.
-pub fn for_group(own: &[u8], len_max: usize) -> Option<Vec<u8>> {
-    (stuffed_max(len_max) <= MAX_LEN).then(|| if len_max == 0 { Vec::new() } else { stuffed(own) })
-}
-
-fn stuffed_max(len: usize) -> usize {
-    len + len / RUN_LEN_MAX + 1
 }
 
 type Values<'v> = &'v mut dyn FnMut(&[u32]) -> Result<Vec<Vec<u8>>, Error>;
@@ -151,7 +146,7 @@ fn values(job: &mut Job, gathered: &Gathered, ranks: &[u32]) -> Result<Vec<Vec<u
         let array = Rows::read(array).map_err(|_| Error::Mismatch)?;
         let mut wanted = ranks.iter().peekable();
         let all = (0..).zip(array.values()).filter(|(rank, _)| wanted.next_if_eq(&rank).is_some());
-        return all.map(|(_, value)| value.ok().and_then(unstuffed).ok_or(Error::Mismatch)).collect();
+        return all.map(|(_, value)| value.map(<[u8]>::to_vec).map_err(|_| Error::Mismatch)).collect();
     }
     let mut contents: Vec<(u32, Option<Vec<u8>>)> = Vec::with_capacity(ranks.len());
     let got = job.values(gathered, ranks, &mut |rank, value| {

@@ -4,6 +4,7 @@ use crate::agents;
 use crate::network::{Key, Network, Transport};
 use crate::parts::{self, Part};
 use crate::start::{self, ADDRESS_NAME, Phases, Start};
+use crate::view::View;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -12,7 +13,7 @@ use core::ffi::c_int;
 use core::net::SocketAddr;
 use wireup_capi::clique::{node, ranks_across, ranks_beside};
 use wireup_capi::codes::Code;
-use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Endpoints, Gather, Job};
+use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Endpoints, Gather, Gathered, Job, MAX_LEN};
 use wireup_capi::net::{host_number, now_ms};
 use wireup_client::requests::Id;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
@@ -93,10 +94,11 @@ pub enum Operation {
         root: u32,
         bytes: Vec<u8>,
     },
-    /// No member has more than `len_max` bytes.
+    /// No member has more than `len_max` bytes. `in_memory`: the result is wanted as a [`View`].
     Allgather {
         bytes: Vec<u8>,
         len_max: usize,
+        in_memory: bool,
     },
     Allreduce {
         reduce: Reduce,
@@ -374,8 +376,9 @@ impl Context {
         }
         if let Place::Part(context) = group.place
             && let Some((own, len_max)) = agents::contribution(&operation, group.rank)
-            && let Some(own) = agents::for_group(own, len_max)
+            && len_max <= MAX_LEN
         {
+            let own = own.to_vec();
             return self.gather(context, &own, Then::Finish(operation));
         }
         let (network, context) = self.peers(group)?;
@@ -397,9 +400,7 @@ impl Context {
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
         if let Place::Part(context) = group.place {
             let of = self.origin(group)?;
-            let told = agents::told(&wanted);
-            let own = agents::for_group(&told, told.len()).ok_or(Error::Argument)?;
-            return self.gather(context, &own, Then::Divide { wanted, of });
+            return self.gather(context, &agents::told(&wanted), Then::Divide { wanted, of });
         }
         if group.place == Place::Job && self.has_parts() {
             // One exchange by the server tells every rank who is in its group.
@@ -766,6 +767,27 @@ impl Context {
         }
     }
 
+    /// Waits for an allgather of values of one length, and takes the rows where they are. Fails as [`Context::wait`] does.
+    pub fn view(&mut self, request: &Request, ms: c_int) -> Result<View, Error> {
+        self.wait_any(&[request], ms)?;
+        let array = match request {
+            Request::Server { id, .. } if self.job.answers_questions() => match self.job.collect(*id) {
+                Ok(Gathered::Array(values)) => Ok(View::Job(values)),
+                Ok(Gathered::Pairs { .. }) => Err(Error::Mismatch),
+                Err(code) => Err(Error::Server(code)),
+            },
+            Request::Gather { id, .. } => {
+                let gathered = self.gathers.over.remove(id).unwrap_or(Err(Code::FAIL));
+                gathered.map(View::Group).map_err(Error::Server)
+            }
+            Request::Server { .. } | Request::Peers(_) | Request::Address(_) | Request::Connection(_) => {
+                let Done::Rows(rows) = self.take(request)? else { return Err(Error::Mismatch) };
+                return Ok(View::Own(rows.concat()));
+            }
+        }?;
+        Ok(array)
+    }
+
     /// The result is not wanted.
     pub fn forget(&mut self, request: &Request) {
         match request {
@@ -830,7 +852,7 @@ fn in_programs(network: &[u8]) -> Vec<u8> {
 fn is_sound(operation: &Operation, group: Group) -> bool {
     match operation {
         Operation::Broadcast { root, .. } => *root < group.size,
-        Operation::Allgather { bytes, len_max } => bytes.len() <= *len_max,
+        Operation::Allgather { bytes, len_max, .. } => bytes.len() <= *len_max,
         Operation::Allreduce { reduce, bytes } | Operation::Prefix { reduce, bytes, .. } => {
             reduce.is_defined() && bytes.len().is_multiple_of(8)
         }

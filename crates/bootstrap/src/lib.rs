@@ -17,10 +17,12 @@ mod context;
 mod network;
 mod parts;
 mod start;
+mod view;
 
 pub use context::{Context, Counts, Engine, Error, Group, Operation, Request};
 pub use network::Transport;
 pub use start::{Phases, Start};
+pub use view::View;
 pub use wireup_group::algorithms::Wanted;
 pub use wireup_group::reduce::{Number, Op, Reduce};
 pub use wireup_group::{Done, Failure, Peer};

@@ -11,8 +11,8 @@ use crate::memory::Memory;
 use crate::requests::{Id, Kind, Requests, Stage};
 use crate::segments::Segments;
 use alloc::vec::Vec;
-use wireup_wire::pmi::Request;
 use wireup_wire::pmi::escape::doubled;
+use wireup_wire::pmi::{Raw, Request};
 
 pub struct Collectives<M: Memory> {
     pub rank: u32,
@@ -117,7 +117,7 @@ impl<M: Memory> SharedWithServer<M> {
             Kind::Allgather { max_len, shared, .. } => {
                 self.arena.take_freed(&mut self.freed);
                 let (freed, value) = (&self.freed[..], doubled(value, &mut self.room));
-                link.ask(&Request::Allgather { id, max_len: max_len as u32, shared, freed, value })
+                link.ask(&Request::Allgather { id, max_len: max_len as u32, shared, freed, value: Raw(value) })
             }
         }
     }

@@ -285,6 +285,7 @@ mod tests {
     use super::*;
     use std::string::String;
     use std::vec;
+    use wireup_wire::pmi::Raw;
 
     fn link() -> Link<&'static str> {
         let mut link = Link::new(Dialect::Pmi2);
@@ -301,7 +302,7 @@ mod tests {
     }
 
     fn allgather(id: u32) -> Request<'static> {
-        Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: b"v" }
+        Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: Raw(b"v") }
     }
 
     /// The commands of the answers that the caller gets.
@@ -351,7 +352,7 @@ mod tests {
     fn collectives_of_groups_end_with_text_or_memory() {
         let mut link = link();
         for id in [1, 2, 3] {
-            link.ask(&Request::Gather { id, group: 1, value: b"v" }).unwrap();
+            link.ask(&Request::Gather { id, group: 1, value: Raw(b"v") }).unwrap();
         }
         link.push_memory(Some("array"));
         assert_eq!(hear(&mut link, "cmd=wireup-gather-response;rc=0;id=2;memory=1;"), Ok(vec![]));

@@ -190,6 +190,7 @@ mod tests {
     use super::*;
     use std::string::String;
     use std::vec;
+    use wireup_wire::pmi::Raw;
 
     fn counted(body: &str) -> String {
         std::format!("{:6}{body}", body.len())
@@ -219,7 +220,7 @@ mod tests {
     }
 
     fn allgather(id: u32) -> Request<'static> {
-        Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: b"v" }
+        Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: Raw(b"v") }
     }
 
     #[test]

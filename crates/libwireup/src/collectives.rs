@@ -4,9 +4,10 @@
 use crate::handles::{GroupHandle, Req, Sink, bytes, go_on, handle, room};
 use crate::rows::{Rows, total};
 use crate::status::{Result, Status, returned};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use wireup_bootstrap::{Number, Op, Operation, Reduce};
+use wireup_bootstrap::{Number, Op, Operation, Reduce, View};
 
 /// Longest value of `wu_allgatherv` (bytes): what both engines can carry, so that members need not tell each other the longest.
 const VALUE_LEN_MAX: usize = 65_278;
@@ -56,10 +57,37 @@ pub unsafe extern "C" fn wu_allgather(
     // SAFETY: see the top of the file.
     returned(unsafe {
         bytes(value, len).and_then(|own| {
-            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: len };
+            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: len, in_memory: false };
             start(group, operation, Sink::Rows { to: room(rows, len)?, len }, req)
         })
     })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_allgather_view(
+    group: *mut GroupHandle,
+    value: *const u8,
+    len: usize,
+    rows: *mut *const u8,
+    view: *mut *mut View,
+    req: *mut *mut Req,
+) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe {
+        bytes(value, len).and_then(|own| {
+            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: len, in_memory: true };
+            let len = total(len, handle(group)?.group.size)?;
+            start(group, operation, Sink::View { rows: handle(rows)?, view: handle(view)?, len }, req)
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_view_release(view: *mut View) {
+    if !view.is_null() {
+        // SAFETY: it came from this library, and the program uses neither it nor its rows afterwards.
+        drop(unsafe { Box::from_raw(view) });
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -73,7 +101,7 @@ pub unsafe extern "C" fn wu_allgatherv(
     // SAFETY: see the top of the file.
     returned(unsafe {
         bytes(value, len).and_then(|own| {
-            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: VALUE_LEN_MAX };
+            let operation = Operation::Allgather { bytes: own.to_vec(), len_max: VALUE_LEN_MAX, in_memory: false };
             start(group, operation, Sink::NewRows(handle(rows)?), req)
         })
     })

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
-use wireup_bootstrap::{Context, Done, Error, Failure, Group, Request};
+use wireup_bootstrap::{Context, Done, Error, Failure, Group, Request, View};
 
 /// Counts the forks that led to this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -53,6 +53,12 @@ pub enum Sink {
         len: usize,
     },
     NewRows(*mut *mut Rows),
+    /// Where they are: `len` bytes of all members together.
+    View {
+        rows: *mut *const u8,
+        view: *mut *mut View,
+        len: usize,
+    },
     Message {
         to: *mut u8,
         room: usize,
@@ -153,6 +159,19 @@ pub unsafe fn finish(one: &Req, ms: c_int) -> Result {
     // SAFETY: the program keeps the context until its requests are over.
     let ctx = unsafe { handle(one.ctx)? };
     let request = one.request.as_ref().ok_or(Status::CANCELLED)?;
+    if let Sink::View { rows, view, len } = one.sink {
+        let found = ctx.with(|context| context.view(request, ms))?;
+        let bytes = if len == 0 { Some(&[][..]) } else { found.rows().filter(|rows| rows.len() == len) };
+        let Some(bytes) = bytes else {
+            return Err(ctx.fail(Error::Mismatch));
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            rows.write(bytes.as_ptr());
+            view.write(Box::into_raw(Box::new(found)));
+        }
+        return Ok(());
+    }
     let done = ctx.with(|context| context.wait(request, ms))?;
     // SAFETY: guaranteed by the caller.
     unsafe { deliver(ctx, one.ctx, one.sink, done) }

@@ -77,6 +77,25 @@ static void collectives(wu_group *group, uint32_t (*member)(uint32_t)) {
         uint32_t nth = at % 3000;
         IS(each[at], nth % 7 ? (unsigned char)(nth * (member(at / 3000) + 1)) : ';');
     }
+    /* The same where they are; several at a time. */
+    const unsigned char *shared[3];
+    wu_view *views[3];
+    for (int nth = 0; nth < 3; nth++) {
+        mine[0] = nth;
+        IS(wu_allgather_view(group, mine, nth < 2 ? 3000 : 20, (const void **)&shared[nth], &views[nth], NULL), WU_OK);
+    }
+    for (int nth = 0; nth < 3; nth++) {
+        uint32_t length = nth < 2 ? 3000 : 20;
+        for (uint32_t at = 0; at < count; at++) {
+            IS(shared[nth][at * length], nth);
+            IS(memcmp(shared[nth] + at * length + 1, each + at * 3000 + 1, length - 1), 0);
+        }
+        wu_view_release(views[nth]);
+    }
+    wu_req *viewing;
+    IS(wu_allgather_view(group, NULL, 0, (const void **)shared, views, &viewing), WU_OK);
+    IS(wu_wait(viewing, -1), WU_OK);
+    wu_view_release(views[0]);
     free(mine), free(each);
 
     uint32_t left;

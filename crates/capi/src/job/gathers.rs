@@ -9,7 +9,7 @@ use core::ops::Deref;
 use wireup_client::escape::doubled;
 use wireup_client::link;
 use wireup_client::memory::Memory;
-use wireup_wire::pmi::Request;
+use wireup_wire::pmi::{Raw, Request};
 
 /// The array of the values (see `wireup_wire::shared::rows`).
 pub enum Gather {
@@ -67,7 +67,7 @@ impl Job {
     pub fn start_gather(&mut self, id: u32, group: u32, value: &[u8]) -> Result {
         let mut room = Vec::new();
         let server = self.server()?;
-        server.link.ask(&Request::Gather { id, group, value: doubled(value, &mut room) })?;
+        server.link.ask(&Request::Gather { id, group, value: Raw(doubled(value, &mut room)) })?;
         Ok(server.flush()?)
     }
 

@@ -9,13 +9,14 @@ use std::string::String;
 use std::thread;
 use wireup_client::link::Completion;
 use wireup_client::memory::Memory;
+use wireup_wire::pmi::Raw;
 
 fn put(key: &[u8]) -> Request<'_> {
     Request::Put { kvsname: None, key, value: b"v" }
 }
 
 fn allgather(id: u32) -> Request<'static> {
-    Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: b"v" }
+    Request::Allgather { id, max_len: 8, shared: false, freed: b"", value: Raw(b"v") }
 }
 
 const PUT_OK: &str = "cmd=kvs-put-response;rc=0;";

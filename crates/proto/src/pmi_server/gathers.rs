@@ -11,7 +11,7 @@ use bytes::Bytes;
 use wireup_wire::group::{Group, Members, Purpose};
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::{ALLGATHER_LEN_MAX, EXCHANGES_MAX};
-use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply, escape};
+use wireup_wire::pmi::{Command, Envelope, Raw, Reply, encode_reply, escape};
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values;
 
@@ -67,7 +67,7 @@ impl PmiLink {
         let Some(id) = self.own_groups.end(group).filter(|_| self.state != State::Closed) else { return };
         self.outstanding -= 1;
         let mut room = Vec::new();
-        let value = array.flatten().map(|array| escape::doubled(array, &mut room));
+        let value = array.flatten().map(|array| Raw(escape::doubled(array, &mut room)));
         let answer = Reply::Gather { id, value, memory: matches!(array, Some(None)).then_some(1) };
         encode_reply(self.dialect, Command::Gather, None, &answer, reply);
     }
@@ -88,12 +88,16 @@ pub fn lay_out(members: &Members, job_size: u32, gathered: &Bytes) -> Result<Opt
     if !all.iter().map(|(rank, _)| *rank).eq(members.ranks(job_size)) {
         return Err(format!("the values of {members} are not one of each"));
     }
-    let longest = all.iter().map(|(_, own)| own.len()).max().unwrap_or_default();
+    let lens = || all.iter().map(|(_, own)| own.len());
+    let (longest, count) = (lens().max().unwrap_or_default(), all.len() as u32);
     if longest == 0 {
         return Ok(None);
     }
-    let body_len = all.iter().map(|(_, own)| values::encoded_len(own.len())).sum();
-    let layout = Layout::packed(all.len() as u32, longest as u32, body_len);
+    // Values of the same length can be used where they are.
+    let layout = match lens().all(|len| len == longest) {
+        true => Layout::rows(count, longest as u32),
+        false => Layout::packed(count, longest as u32, lens().map(values::encoded_len).sum()),
+    };
     Ok(Some(Array { layout, values: Values::ByRank(all.into_iter().map(|(_, own)| own).collect()) }))
 }
 
@@ -116,6 +120,10 @@ mod tests {
         array.fill(&mut out);
         let rows: Vec<&[u8]> = Rows::read(&out).unwrap().values().map(Result::unwrap).collect();
         assert_eq!(rows, [&b"\0"[..], b"", b"seven"]);
+        let same = lay_out(&members, 8, &gathered(&[(7, b"77"), (1, b"\x001"), (2, b"22")])).unwrap().unwrap();
+        let mut out = vec![0; same.byte_len()];
+        same.fill(&mut out);
+        assert_eq!(Rows::read(&out).unwrap().array(), Some(&b"\x0012277"[..]));
         assert!(lay_out(&members, 8, &gathered(&[(1, b""), (2, b""), (7, b"")])).unwrap().is_none());
     }
 

@@ -66,12 +66,12 @@ impl Turn<'_, '_> {
             Request::FenceNb { id } => self.on_own_fence(*id),
             Request::Allgather { id, max_len, shared, freed, value } => {
                 self.on_freed(freed);
-                self.on_allgather(envelope, *id, *max_len, *shared, value);
+                self.on_allgather(envelope, *id, *max_len, *shared, value.0);
             }
             Request::Ring { left, right, .. } => self.on_ring(envelope, left, right),
             Request::GroupSet { group, members, tag } => self.on_group_set(envelope, *group, members, tag),
             Request::GroupFree { group } => self.on_group_free(envelope, *group),
-            Request::Gather { id, group, value } => self.on_gather(envelope, *id, *group, value),
+            Request::Gather { id, group, value } => self.on_gather(envelope, *id, *group, value.0),
             Request::Endpoints => self.on_endpoints(envelope),
             Request::Secret => self.on_secret(envelope),
             Request::AddressSet { name, value } => self.on_address_set(envelope, name, value),

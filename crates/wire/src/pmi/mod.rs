@@ -35,6 +35,7 @@ pub use read_reply::{ReplyFields, ReplyReader};
 pub use read_request::{Envelope, RequestReader};
 pub use spawn::{SpawnCommand, SpawnRequest};
 pub use table::{Command, Reply, ReplyKind, Request};
+pub use value::Raw;
 
 /// The beginning of the name of our server's sockets (in the abstract namespace): a client that finds it need not wait for the answer to
 /// `init` before it asks for more.

@@ -16,7 +16,7 @@ use super::macros::{commands, default_text, field_names, replies};
 use super::pairs::Pairs;
 use super::read_reply::ReplyFields;
 use super::spawn::SpawnRequest;
-use super::value::{FieldName, MessageWriter, Value};
+use super::value::{FieldName, MessageWriter, Raw, Value};
 use alloc::vec::Vec;
 
 /// PMI-2: identifies the requesting thread; returned exactly, because libpmi2 uses it as a pointer.
@@ -129,7 +129,7 @@ commands! {
         shared: bool = [] ["shared"] or "FALSE";
         /// Places in the arena that the client no longer uses, separated by commas; see `crate::shared::rows`.
         freed: &'a [u8] = [] ["freed"] or "";
-        value: &'a [u8] = [] ["value"];
+        value: Raw<'a> = [] ["value"];
     }
     /// Our own clients: get the indexed pairs of all fences, as descriptors; see `crate::shared::segment`.
     KvsMap [] ["wireup-kvs-map"] -> KvsMap {
@@ -171,7 +171,7 @@ commands! {
     Gather [] ["wireup-gather"] -> Gather {
         id: u32 = [] ["id"];
         group: u32 = [] ["group"];
-        value: &'a [u8] = [] ["value"] or "";
+        value: Raw<'a> = [] ["value"] or "";
     }
     /// Get the pairs by number; legacy.
     GetByIdx ["getbyidx" => "getbyidx_results"] [] -> Pair {
@@ -283,7 +283,7 @@ replies! {
     /// An array of the members' values (see `crate::shared::rows`), row = member in the order of ranks; nothing if all are empty.
     Gather {
         id: u32 = [] ["id"];
-        value: Option<&'a [u8]> = [] ["value"];
+        value: Option<Raw<'a>> = [] ["value"];
         /// If present: a descriptor of the array comes instead.
         memory: Option<u32> = [] ["memory"];
     }

@@ -71,6 +71,23 @@ impl<'a> Value<'a> for &'a [u8] {
     }
 }
 
+/// Bytes of any value, with each `;` doubled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Raw<'a>(pub &'a [u8]);
+
+impl<'a> Value<'a> for Raw<'a> {
+    const TYPE: &'static str = "bytes";
+
+    fn read(name: FieldName, raw: Option<&'a [u8]>) -> Result<Self, Problem> {
+        required(name, raw).map(Raw)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(self.0);
+        true
+    }
+}
+
 macro_rules! numbers {
     ($($type:ty),*) => {$(
         impl<'a> Value<'a> for $type {
