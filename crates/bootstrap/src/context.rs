@@ -34,6 +34,8 @@ pub enum Error {
     TimedOut,
     /// The argument makes no sense.
     Argument,
+    /// libfabric cannot be used.
+    Fabric(wireup_fabric::Error),
 }
 
 /// Who exchanges the data of a group's collectives.

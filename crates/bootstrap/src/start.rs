@@ -60,7 +60,7 @@ pub fn network(
         let network = with_book(job, Listener::bound(listening, address), book)?;
         return Ok((network, WORLD, phases(begin)));
     }
-    let listener = Listener::new(transport).map_err(system)?;
+    let listener = Listener::new(transport)?;
     let own_secret = own_secret(job)?;
     if start == Start::Auto
         && job.size > 1
