@@ -13,6 +13,8 @@
 mod endpoint;
 mod fabric;
 mod handshake;
+#[cfg(test)]
+mod lossy;
 mod open;
 #[cfg(test)]
 mod tests;
