@@ -216,17 +216,8 @@ pub struct DomainOps {
 pub struct MrOps {
     pub size: usize,
     #[allow(clippy::type_complexity)]
-    pub reg: unsafe extern "C" fn(
-        *mut Fid,
-        *const c_void,
-        usize,
-        u64,
-        u64,
-        u64,
-        u64,
-        *mut *mut Mr,
-        *mut c_void,
-    ) -> c_int,
+    pub reg:
+        unsafe extern "C" fn(*mut Fid, *const c_void, usize, u64, u64, u64, u64, *mut *mut Mr, *mut c_void) -> c_int,
 }
 
 /// `struct fid_mr`.

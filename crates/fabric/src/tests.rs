@@ -174,7 +174,8 @@ fn declarations_match_the_c_headers() {
     let headers = "#include <stddef.h>\n#include <rdma/fi_cm.h>\n#include <rdma/fi_errno.h>\n";
     let mut source = String::from(headers);
     for (expression, value) in &checks {
-        source += &format!("_Static_assert((unsigned long long)({expression}) == {value}ULL, \"{expression}: {value}\");\n");
+        source +=
+            &format!("_Static_assert((unsigned long long)({expression}) == {value}ULL, \"{expression}: {value}\");\n");
     }
     source += &format!("_Static_assert(sizeof(struct fi_cq_err_entry) <= {}, \"room\");\n", size_of::<CqErrEntry>());
     if !compiles(headers) {

@@ -140,7 +140,8 @@ pub extern "C" fn wu_version() -> u32 {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_error(ctx: *mut Ctx) -> *const c_char {
-    let of_open = || OPEN_ERROR.with(|text| if text.is_empty() { c"no context".as_ptr() } else { text.as_ptr().cast() });
+    let of_open =
+        || OPEN_ERROR.with(|text| if text.is_empty() { c"no context".as_ptr() } else { text.as_ptr().cast() });
     // SAFETY: see the top of the file.
     unsafe { handle(ctx) }.map_or_else(|_| of_open(), |ctx| ctx.error().cast())
 }

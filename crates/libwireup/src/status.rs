@@ -83,9 +83,11 @@ fn fabric_words(error: FabricError) -> Vec<u8> {
         FabricError::Missing => {
             (".so.1 cannot be loaded: install it (Debian: libfabric1), or name its folder in LD_LIBRARY_PATH", None, "")
         }
-        FabricError::NoProvider => {
-            (" has no provider of FI_EP_DGRAM here: compare FI_PROVIDER with the list of fi_info -t FI_EP_DGRAM", None, "")
-        }
+        FabricError::NoProvider => (
+            " has no provider of FI_EP_DGRAM here: compare FI_PROVIDER with the list of fi_info -t FI_EP_DGRAM",
+            None,
+            "",
+        ),
         FabricError::Memory => (": out of memory", None, ""),
         FabricError::Call { what, number } => {
             words.extend_from_slice(b": ");
@@ -105,9 +107,14 @@ mod tests {
     #[test]
     fn failures_of_libfabric_say_what_to_do() {
         let said = |error| std::string::String::from_utf8(words(Error::Fabric(error))).unwrap();
-        assert!(said(FabricError::Missing).contains("libfabric.so.1") && said(FabricError::Missing).contains("libfabric1"));
+        assert!(
+            said(FabricError::Missing).contains("libfabric.so.1") && said(FabricError::Missing).contains("libfabric1")
+        );
         assert!(said(FabricError::NoProvider).contains("FI_PROVIDER"));
         let failed = said(FabricError::Call { what: "opening a domain", number: 19 });
-        assert!(failed.starts_with("libfabric: opening a domain failed with error 19 (see man 3 fi_errno)"), "{failed}");
+        assert!(
+            failed.starts_with("libfabric: opening a domain failed with error 19 (see man 3 fi_errno)"),
+            "{failed}"
+        );
     }
 }
