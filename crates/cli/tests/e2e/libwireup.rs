@@ -286,10 +286,12 @@ fn the_documented_example_works() {
 #[test]
 fn valgrind_finds_no_memory_errors_in_libwireup() {
     let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
-    let run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&valgrind);
-    let run = run.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    let outcome = run.arg(own("bootstrap")).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{outcome}");
+    for engine in ["auto"].into_iter().chain(fabric()) {
+        let run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&valgrind);
+        let run = run.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        let outcome = run.arg(own("bootstrap")).arg(engine).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{engine}: {outcome}");
+    }
 }
 
 #[test]
