@@ -56,11 +56,48 @@ fn a_connect_succeeds_before_the_other_rank_has_executed_its_program() {
     assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{outcome}");
 }
 
+/// Ranks send to each other by libfabric's tcp provider, at addresses that they compute.
+#[test]
+fn libfabric_listens_on_the_ports_that_were_reserved() {
+    let Some(program) = program(Flavour::Fabric, "reserved") else { return };
+    let range = "FI_TCP_PORT_LOW_RANGE=$WIREUP_LISTEN_PORT FI_TCP_PORT_HIGH_RANGE=$WIREUP_LISTEN_PORT";
+    let placements =
+        [("-n 2", 2), ("-n 9 --virtual-nodes 3", 9), ("-n 5 --virtual-nodes 2 --rank-ports 23000-23999", 5)];
+    for (placement, ranks) in placements {
+        let job = || Run::job(&format!("{placement} --reserve-ports")).env("LD_LIBRARY_PATH", library_path());
+        let ways =
+            [job().arg(&program), job().args(["sh", "-c", &format!("{range} exec {} range", program.display())])];
+        for way in ways {
+            let outcome = way.succeed();
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn libfabric_listens_on_the_ports_that_were_reserved_on_other_hosts() {
+    let Some(program) = program(Flavour::Fabric, "reserved") else { return };
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let job = machines.job("--hosts n[0-2] --ppn 3 --reserve-ports").env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.arg(&program).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 9, "{outcome}");
+}
+
+/// The ports are no sockets that listen: libwireup's own ones are elsewhere.
+#[test]
+fn jobs_with_reserved_ports_have_the_same_groups_and_collectives() {
+    for engine in ["auto", "peers", "ring", "udp"] {
+        run("-n 7 --virtual-nodes 3 --ppn 3 --reserve-ports", engine, 7);
+    }
+}
+
 #[test]
 fn too_few_ports_end_a_job_with_the_reason() {
     let outcome = Run::job("-n 3 --rank-ports 22000-22001").arg("true").finish();
     assert_eq!(outcome.code(), 125, "{outcome}");
     assert!(outcome.err().contains("3 listening sockets on consecutive ports of 22000-22001"), "{outcome}");
+    let outcome = Run::job("-n 3 --rank-ports 22000-22001 --reserve-ports").arg("true").finish();
+    assert!(outcome.code() == 125 && outcome.err().contains("3 bound sockets on consecutive ports"), "{outcome}");
 }
 
 #[test]

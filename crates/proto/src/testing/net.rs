@@ -232,7 +232,7 @@ impl Net {
                 }
             }
             Output::ListenForRanks { job, ports, .. } => {
-                let address = rank_address::encode(me.into(), ports.low, &[]).into();
+                let address = rank_address::encode(me.into(), ports.range.low, &[]).into();
                 self.answer(me, Input::RanksListen { job, address, secret: Secret([7; 32]) });
             }
             Output::Share { job, share, ref content } => {
