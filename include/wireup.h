@@ -110,7 +110,10 @@ int64_t wu_lost_rank(wu_ctx *ctx);
  * Such jobs need no exchange of addresses, and the library uses these sockets for its own connections. With WU_START_ALLGATHER or
  * WU_START_RING in wu_open, on all ranks, the library leaves them to the program: wu_listen_fd returns this rank's socket (non-blocking
  * only if the program makes it so), else -1. wu_listen_address writes the struct sockaddr of a rank's socket without any message between
- * nodes; *len is the room, then the length. WU_ERR_NOT_FOUND: the job has no such sockets, or no such rank. */
+ * nodes; *len is the room, then the length. WU_ERR_NOT_FOUND: the job has no such sockets, or no such rank.
+ * Jobs started with --reserve-ports: the sockets are bound and do not listen. They keep their ports for sockets that the ranks make
+ * themselves (with SO_REUSEADDR, as libfabric does). This library always leaves them to the program. wu_listen_address then writes the same
+ * address on all ranks: that of the host for other hosts. */
 int wu_listen_fd(wu_ctx *ctx);
 int wu_listen_address(wu_ctx *ctx, uint32_t rank, void *address, uint32_t *len);
 
