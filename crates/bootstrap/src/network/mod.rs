@@ -66,7 +66,7 @@ pub struct Sent {
 pub enum Listener {
     Tcp { listening: Owned, host: u64, address: Vec<u8> },
     Udp(Udp),
-    Fabric(Fabric),
+    Fabric(Box<Fabric>),
 }
 
 impl Listener {
@@ -82,7 +82,7 @@ impl Listener {
                 Ok(Listener::Tcp { listening, host, address })
             }
             Transport::Udp => Udp::open().map(Listener::Udp).map_err(system),
-            Transport::Fabric => Fabric::open().map(Listener::Fabric).map_err(Error::Fabric),
+            Transport::Fabric => Fabric::open().map(|fabric| Listener::Fabric(Box::new(fabric))).map_err(Error::Fabric),
         }
     }
 
@@ -119,7 +119,7 @@ impl Network {
         let carrier: Box<dyn Carrier> = match listener {
             Listener::Tcp { listening, host, .. } => Box::new(Tcp::new(listening, me, host, secret)?),
             Listener::Udp(udp) => Box::new(Datagrams::new(me, &secret, udp)?),
-            Listener::Fabric(fabric) => Box::new(Datagrams::new(me, &secret, fabric)?),
+            Listener::Fabric(fabric) => Box::new(Datagrams::new(me, &secret, *fabric)?),
         };
         Ok(Network {
             groups: Groups::new(Peer { rank: me, address }),

@@ -191,6 +191,6 @@ impl<W: Wire> Carrier for Datagrams<W> {
     }
 
     fn unsent(&self) -> Unsent {
-        self.endpoint.unsent()
+        self.endpoint.unsent(now_ms())
     }
 }
