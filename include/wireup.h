@@ -44,7 +44,7 @@ extern "C" {
 #define WU_ERR_STATE -2       /* the context is closed, or belongs to the parent of this process */
 #define WU_ERR_NOMEM -3       /* out of memory */
 #define WU_ERR_SERVER -4      /* the job's server is gone, or has refused */
-#define WU_ERR_SYSTEM -5      /* a system call has failed */
+#define WU_ERR_SYSTEM -5      /* a system call has failed, or libfabric */
 #define WU_ERR_PEER_LOST -6   /* a rank of the group is gone: wu_lost_rank tells which */
 #define WU_ERR_MISMATCH -7    /* the ranks do not call the same functions with matching arguments */
 #define WU_ERR_TIMEOUT -8     /* not over in time; the request goes on */
@@ -75,10 +75,14 @@ typedef struct wu_req wu_req;
  * TCP (the default): a connection and a descriptor for each peer. The end of a process is noticed at once.
  * UDP: one descriptor for all peers; lost datagrams are sent again. The end of a process is noticed when its host answers that the port is
  * closed, within seconds. A rank that does not answer is never taken for lost: it may compute. So if a host or the network fails, or a
- * firewall drops those answers, calls wait until the job is ended. wu_close waits until other ranks have taken what was sent to them. */
+ * firewall drops those answers, calls wait until the job is ended. wu_close waits until other ranks have taken what was sent to them.
+ * FABRIC: one endpoint of libfabric for unreliable datagrams (FI_EP_DGRAM) for all peers, with the same reliability as UDP. The library
+ * opens libfabric.so.1 when it is first needed. The best provider is taken; the variable FI_PROVIDER, the same on all ranks, chooses another
+ * one. Providers do not tell that a process has ended: then calls wait until the job is ended. */
 #define WU_TRANSPORT_AUTO 0
 #define WU_TRANSPORT_TCP 1
 #define WU_TRANSPORT_UDP 2
+#define WU_TRANSPORT_FABRIC 3
 
 /* Bits of field_mask: the fields that the caller has set. */
 #define WU_OPEN_ENGINE 1
@@ -99,7 +103,8 @@ int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);
 
-/* A text about the last failure, valid until the next call; the rank of the last WU_ERR_PEER_LOST. */
+/* A text about the last failure, valid until the next call; without a context, about the last wu_open that has failed. The rank of the last
+ * WU_ERR_PEER_LOST. */
 const char *wu_error(wu_ctx *ctx);
 int64_t wu_lost_rank(wu_ctx *ctx);
 
@@ -107,7 +112,10 @@ int64_t wu_lost_rank(wu_ctx *ctx);
  * Such jobs need no exchange of addresses, and the library uses these sockets for its own connections. With WU_START_ALLGATHER or
  * WU_START_RING in wu_open, on all ranks, the library leaves them to the program: wu_listen_fd returns this rank's socket (non-blocking
  * only if the program makes it so), else -1. wu_listen_address writes the struct sockaddr of a rank's socket without any message between
- * nodes; *len is the room, then the length. WU_ERR_NOT_FOUND: the job has no such sockets, or no such rank. */
+ * nodes; *len is the room, then the length. WU_ERR_NOT_FOUND: the job has no such sockets, or no such rank.
+ * Jobs started with --reserve-ports: the sockets are bound and do not listen. They keep their ports for sockets that the ranks make
+ * themselves (with SO_REUSEADDR, as libfabric does). This library always leaves them to the program. wu_listen_address then writes the same
+ * address on all ranks: that of the host for other hosts. */
 int wu_listen_fd(wu_ctx *ctx);
 int wu_listen_address(wu_ctx *ctx, uint32_t rank, void *address, uint32_t *len);
 

@@ -23,7 +23,7 @@ __all__ = ["Context", "Group", "Error", "NameTaken", "PeerLost", "open"]
 _API = 1
 _OK, _PEER_LOST, _TRUNCATED, _NOT_FOUND, _EXISTS = 0, -6, -10, -11, -13
 _ENGINES = {"auto": 0, "agents": 1, "peers": 2}
-_TRANSPORTS = {"tcp": 1, "udp": 2}
+_TRANSPORTS = {"tcp": 1, "udp": 2, "fabric": 3}
 _OPS = {"sum": 0, "min": 1, "max": 2, "and": 3, "or": 4, "xor": 5}
 
 
@@ -103,7 +103,7 @@ def _load():
 
 def open(engine="auto", transport="tcp"):
     """Joins the job. ``engine``: who exchanges the collectives of all ranks: ``auto``, ``agents`` or ``peers``. ``transport``: what ranks
-    exchange messages over, ``tcp`` or ``udp``; the same on all ranks."""
+    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks."""
     return Context(engine, transport)
 
 
@@ -119,7 +119,8 @@ class Context:
         params = _OpenParams(ctypes.sizeof(_OpenParams), 1 | 4, _ENGINES[engine], 0, _TRANSPORTS[transport])
         status = self._library.wu_open(_API, byref(params), byref(self._handle))
         if status != _OK:
-            raise Error(status, f"wu_open failed with {status}: is this process in a job, and its only context?")
+            text = self._library.wu_error(None).decode(errors="replace")
+            raise Error(status, f"wu_open failed with {status} ({text}): is this process in a job, and its only context?")
 
     def __enter__(self):
         return self

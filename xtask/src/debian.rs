@@ -4,7 +4,7 @@ use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
 /// The packages, each with its purpose.
-const PACKAGES: [(&str, &str); 23] = [
+const PACKAGES: [(&str, &str); 24] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
     ("python3-venv", "holds the peers that come from PyPI"),
@@ -21,6 +21,7 @@ const PACKAGES: [(&str, &str); 23] = [
     ("openmpi-bin", "Open MPI 4 and its mpirun, a peer"),
     ("libopenmpi-dev", "programs linked to Open MPI 4 and to its OpenSHMEM"),
     ("ucx-utils", "ucx_perftest, what links between agents are compared with; brings libucp"),
+    ("libfabric-dev", "libfabric, over which ranks send datagrams, and its headers"),
     ("openssh-client", "the ssh that users have"),
     ("openssh-server", "its daemon, on hosts that are network namespaces of this machine"),
     ("nftables", "firewalls between such hosts"),

@@ -20,6 +20,8 @@ pub enum Flavour {
     Example,
     /// Our headers, adapters and libraries.
     Adapter,
+    /// Our headers and libraries, and Debian's libfabric.
+    Fabric,
     /// Debian's MPICH 4.
     Mpich4,
     /// The PyPI package `mpich`.
@@ -57,13 +59,14 @@ const PMIX: [&str; 10] =
     ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask"];
 
 impl Flavour {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Plain,
         Self::Pmi2,
         Self::Libpmi,
         Self::LibpmiSlurm,
         Self::Example,
         Self::Adapter,
+        Self::Fabric,
         Self::Mpich4,
         Self::Mpich5,
         Self::Intel,
@@ -83,6 +86,7 @@ impl Flavour {
             Self::LibpmiSlurm => "libpmi-slurm",
             Self::Example => "examples",
             Self::Adapter => "adapters",
+            Self::Fabric => "fabric",
             Self::Mpich4 => "mpich4",
             Self::Mpich5 => "mpich5",
             Self::Intel => "intel",
@@ -119,6 +123,7 @@ impl Flavour {
                 "bootstrap",
                 "lost",
                 "instant",
+                "nofabric",
                 "old",
                 "names",
                 "apart",
@@ -126,6 +131,7 @@ impl Flavour {
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere", "ranks"],
             Self::Adapter => &["oob", "plugin"],
+            Self::Fabric => &["reserved"],
             Self::Mpich4 | Self::Intel | Self::OpenMpi4 => &MPI[1..],
             Self::Mpich5 | Self::OpenMpi5 => &MPI,
             Self::Oshmem => &["hello", "ring", "initfin"],
@@ -141,6 +147,7 @@ impl Flavour {
             Self::Libpmi | Self::LibpmiSlurm => "libpmi",
             Self::Example => return layout::root().join("docs/examples"),
             Self::Adapter => "adapters",
+            Self::Fabric => "fabric",
             Self::Mpich4 | Self::Mpich5 | Self::Intel | Self::OpenMpi4 | Self::OpenMpi5 => "mpi",
             Self::Oshmem => "oshmem",
             Self::Pmix | Self::Pmix5 => "pmix",
@@ -153,6 +160,7 @@ impl Flavour {
         let needed = match self {
             Self::Plain | Self::Libpmi | Self::Example | Self::Adapter => PathBuf::from("/usr/bin/cc"),
             Self::Pmi2 | Self::LibpmiSlurm => PathBuf::from("/usr/include/slurm/pmi2.h"),
+            Self::Fabric => PathBuf::from("/usr/include/rdma/fabric.h"),
             Self::Mpich4 => PathBuf::from("/usr/bin/mpicc.mpich"),
             Self::Mpich5 => layout::mpich5().join("complete"),
             Self::Intel => layout::intel().join("complete"),
@@ -192,6 +200,10 @@ impl Flavour {
                 cc.arg("-I").arg(layout::root().join("include")).arg("-I").arg(layout::root().join("adapters/ucc"));
                 cc.arg("-I").arg(layout::sources().join("adapters/ucc-declared"));
                 cc.arg("-L").arg(libraries::build()?).args(["-Wl,--as-needed", "-lwireup", "-ldl"]);
+            }
+            Self::Fabric => {
+                cc.arg("-I").arg(layout::root().join("include")).arg("-L").arg(libraries::build()?);
+                cc.args(["-lwireup", "-lfabric"]);
             }
             // Both wheels share MPICH's binary interface; only one has headers.
             Self::Mpich5 => link_for_good(cc, &mpich_headers(), &layout::mpich5().join("lib/libmpi.so.12")),

@@ -91,7 +91,9 @@ fn link(name: &str, folder: &Path) -> Result {
         cc.args(["-shared", "-nostartfiles", "-nodefaultlibs", "-o"]).arg(&unfinished);
         cc.arg("-Wl,--whole-archive").arg(&small).arg("-Wl,--no-whole-archive");
         cc.arg(format!("-Wl,{},-soname,lib{name}.so.0", LINKER.join(",")));
-        cc.arg(format!("-Wl,--version-script={}", map.display())).arg("-lc");
+        cc.arg(format!("-Wl,--version-script={}", map.display()));
+        // `dlopen` is in libdl before glibc 2.34.
+        cc.args(["-lc", "-ldl"]);
         let linked = run_quietly(&mut cc);
         fs::remove_file(&small).map_err(|e| format!("remove {}: {e}", small.display()))?;
         linked?;

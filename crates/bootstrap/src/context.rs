@@ -14,7 +14,7 @@ use core::net::SocketAddr;
 use wireup_capi::clique::{node, ranks_across, ranks_beside};
 use wireup_capi::codes::Code;
 use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Endpoints, Gather, Gathered, Job, MAX_LEN};
-use wireup_capi::net::{host_number, now_ms};
+use wireup_capi::net::{self, Errno, host_number, now_ms};
 use wireup_client::requests::Id;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
 use wireup_group::reduce::Reduce;
@@ -39,6 +39,8 @@ pub enum Error {
     Argument,
     /// There is no such thing.
     NotFound,
+    /// libfabric cannot be used.
+    Fabric(wireup_fabric::Error),
 }
 
 /// Who exchanges the data of a group's collectives.
@@ -153,6 +155,8 @@ pub struct Context {
     start: Start,
     /// Where all ranks listen, if the server knows; asked once.
     book: Option<Option<Arc<Endpoints>>>,
+    /// Whether the server's sockets listen, rather than only keep their ports.
+    they_listen: bool,
     transport: Transport,
     /// The connections between ranks, and the group of all.
     network: Option<(Network, wireup_group::Context)>,
@@ -193,6 +197,7 @@ impl Context {
             transport,
             job,
             book: None,
+            they_listen: false,
             network: None,
             phases: Phases::default(),
             found: BTreeMap::new(),
@@ -261,37 +266,48 @@ impl Context {
     /// The network of ranks. Where the server does not answer questions for addresses, the first call waits for all ranks.
     fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
         if self.network.is_none() {
-            // The server's sockets are those of TCP.
-            let is_known = self.start == Start::Auto && self.transport == Transport::Tcp;
-            let book = if is_known { self.book()? } else { None };
+            let book = if self.wants_sockets() { self.book()?.filter(|_| self.they_listen) } else { None };
             let (network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
             (self.network, self.phases) = (Some((network, world)), phases);
         }
         self.network.as_mut().ok_or(Error::Mismatch)
     }
 
-    /// Where all ranks listen, if the server has given them sockets; waits until those of all nodes are bound.
+    /// Whether the network uses the server's sockets, which are those of TCP, if they listen.
+    fn wants_sockets(&self) -> bool {
+        self.start == Start::Auto && self.transport == Transport::Tcp
+    }
+
+    /// The ports of all ranks, if the server has given them sockets; waits until those of all nodes are bound.
     fn book(&mut self) -> Result<Option<Arc<Endpoints>>, Error> {
         if let Some(book) = &self.book {
             return Ok(book.clone());
         }
         let book = self.job.bound_endpoints().map_err(Error::Server)?.map(Arc::new);
+        if let Some(socket) = book.as_ref().and_then(|book| book.listening()) {
+            self.they_listen = net::listens(socket).map_err(|Errno(number)| Error::System(number))?;
+        }
         Ok(self.book.insert(book).clone())
     }
 
     /// The socket that the server has given this rank; `None`: it has given none, or the network uses it.
     pub fn listening(&mut self) -> Result<Option<c_int>, Error> {
-        let is_free = self.start != Start::Auto || self.transport != Transport::Tcp;
-        Ok(self.book()?.filter(|_| is_free).and_then(|book| book.listening()))
+        let book = self.book()?;
+        let is_used = self.wants_sockets() && self.they_listen;
+        Ok(book.filter(|_| !is_used).and_then(|book| book.listening()))
     }
 
-    /// Where a rank's socket of the server listens, best first; `None`: the server has given none, or there is no such rank.
+    /// Where a rank's socket of the server listens, best first; `None`: the server has given none, or there is no such rank. If the sockets
+    /// do not listen, these are the same addresses on all ranks: those for other hosts, since the ranks' own sockets may be at one of them.
     pub fn listens_at(&mut self, rank: u32) -> Result<Option<Vec<SocketAddr>>, Error> {
         let own = self.job.rank;
         let Some(book) = self.book()? else { return Ok(None) };
+        let Some(address) = book.address(rank) else { return Ok(None) };
+        if !self.they_listen {
+            return Ok(Some(rank_address::for_all(&address)));
+        }
         let host = book.address(own).as_deref().and_then(rank_address::host);
-        let address = book.address(rank).zip(host);
-        Ok(address.map(|(address, host)| rank_address::candidates(&address, host)))
+        Ok(host.map(|host| rank_address::candidates(&address, host)))
     }
 
     fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {

@@ -23,6 +23,7 @@ pub use context::{Context, Counts, Engine, Error, Group, Operation, Request};
 pub use network::Transport;
 pub use start::{Phases, Start};
 pub use view::View;
+pub use wireup_fabric::Error as FabricError;
 pub use wireup_group::algorithms::Wanted;
 pub use wireup_group::reduce::{Number, Op, Reduce};
 pub use wireup_group::{Done, Failure, Peer};

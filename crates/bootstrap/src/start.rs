@@ -64,7 +64,7 @@ pub fn network(
         let network = with_book(job, Listener::bound(listening, address), book)?;
         return Ok((network, WORLD, phases(begin)));
     }
-    let listener = Listener::new(transport).map_err(system)?;
+    let listener = Listener::new(transport)?;
     if start == Start::Auto && job.answers_questions() {
         let book = job.told_endpoints(ADDRESS_NAME, &listener.address()).map_err(Error::Server)?;
         let told = now_ns();

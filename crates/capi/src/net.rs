@@ -157,17 +157,25 @@ pub fn listen() -> Result<(Owned, u16)> {
     Err(failed)
 }
 
-/// The listening socket that this process was started with; it becomes non-blocking, and children do not get it.
+/// Whether this is a listening socket; the program may have made it one.
 ///
 /// # Errors
-/// The number is not that of a listening socket.
-pub fn inherited(fd: c_int) -> Result<Owned> {
+/// The number is not that of a socket.
+pub fn listens(fd: c_int) -> Result<bool> {
     let (mut listens, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
     // SAFETY: at most `len` bytes are written, which the number has.
     checked(unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, (&raw mut listens).cast(), &raw mut len)
     })?;
-    if listens == 0 {
+    Ok(listens != 0)
+}
+
+/// The listening socket that this process was started with; it becomes non-blocking, and children do not get it.
+///
+/// # Errors
+/// The number is not that of a listening socket.
+pub fn inherited(fd: c_int) -> Result<Owned> {
+    if !listens(fd)? {
         return Err(Errno(libc::EINVAL));
     }
     // SAFETY: no memory is passed.

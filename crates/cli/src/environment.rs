@@ -88,6 +88,8 @@ const NAMES: &[&str] = &[
     "WIREUP_LOCAL_RANK",
     "WIREUP_LOCAL_SIZE",
     "WIREUP_NODE",
+    "WIREUP_LISTEN_FD",
+    "WIREUP_LISTEN_PORT",
 ];
 
 /// In the tasks of a step, `srun` overwrites these variables of the allocation with the step's own values.
@@ -252,6 +254,8 @@ mod tests {
             "MPI_LOCALNRANKS",
             "WIREUP_RANK",
             "WIREUP_NODE",
+            "WIREUP_LISTEN_FD",
+            "WIREUP_LISTEN_PORT",
             "MV2_COMM_WORLD_RANK",
         ];
         assert_eq!(cleaned(&outer), [""; 0]);

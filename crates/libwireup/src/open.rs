@@ -2,14 +2,16 @@
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
 
 use crate::handles::{Ctx, handle, on_fork};
-use crate::status::{Result, Status, returned, status};
+use crate::status::{Result, Status, returned, status, words};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
-use wireup_bootstrap::{Context, Engine, Start, Transport};
+use wireup_bootstrap::{Context, Engine, Error, Start, Transport};
 use wireup_capi::fork;
 use wireup_capi::job::Job;
+use wireup_capi::lock::Lock;
 use wireup_capi::place::Place;
 
 const API: u32 = 1;
@@ -39,6 +41,8 @@ static PLACE: Place<()> = Place::new();
 /// There is a context.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 static HEARS_OF_FORKS: AtomicBool = AtomicBool::new(false);
+/// Why `wu_open` has failed, with a terminating zero.
+static OPEN_ERROR: Lock<Vec<u8>> = Lock::new(Vec::new());
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut *mut Ctx) -> c_int {
@@ -92,6 +96,7 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
         transport: match transport {
             0 | 1 => Transport::Tcp,
             2 => Transport::Udp,
+            3 => Transport::Fabric,
             _ => return Err(Status::ARG),
         },
     })
@@ -104,12 +109,13 @@ fn open(Choices { engine, start, transport }: Choices) -> Result<Ctx> {
     if !HEARS_OF_FORKS.swap(true, Ordering::AcqRel) {
         fork::on_child(on_fork);
     }
-    let job = Job::join(&PLACE).map_err(|_| Status::SERVER);
-    let context = job.and_then(|job| Context::new(job, engine, start, transport).map_err(status));
-    if context.is_err() {
+    let job = Job::join(&PLACE).map_err(Error::Server);
+    let context = job.and_then(|job| Context::new(job, engine, start, transport));
+    context.map(Ctx::new).map_err(|error| {
+        OPEN_ERROR.with(|text| *text = [&words(error)[..], &[0]].concat());
         IS_OPEN.store(false, Ordering::Release);
-    }
-    Ok(Ctx::new(context?))
+        status(error)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -134,8 +140,10 @@ pub extern "C" fn wu_version() -> u32 {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_error(ctx: *mut Ctx) -> *const c_char {
+    let of_open =
+        || OPEN_ERROR.with(|text| if text.is_empty() { c"no context".as_ptr() } else { text.as_ptr().cast() });
     // SAFETY: see the top of the file.
-    unsafe { handle(ctx) }.map_or(c"no context".as_ptr(), |ctx| ctx.error().cast())
+    unsafe { handle(ctx) }.map_or_else(|_| of_open(), |ctx| ctx.error().cast())
 }
 
 #[unsafe(no_mangle)]

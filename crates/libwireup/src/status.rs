@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use wireup_bootstrap::{Error, Failure};
+use wireup_bootstrap::{Error, FabricError, Failure};
 use wireup_capi::ints;
 
 /// A code other than success.
@@ -37,7 +37,7 @@ pub fn returned(result: Result) -> c_int {
 pub fn status(error: Error) -> Status {
     match error {
         Error::Server(_) => Status::SERVER,
-        Error::System(_) => Status::SYSTEM,
+        Error::System(_) | Error::Fabric(_) => Status::SYSTEM,
         Error::Group(Failure::Lost { .. }) => Status::PEER_LOST,
         Error::Group(Failure::Cancelled) => Status::CANCELLED,
         Error::Group(Failure::NoGroup | Failure::NoMember) | Error::Argument => Status::ARG,
@@ -64,12 +64,59 @@ pub fn words(error: Error) -> Vec<u8> {
         }
         Error::TimedOut => ("not over in time; it goes on", None, ""),
         Error::NotFound => ("the rank has not told such an address", None, ""),
+        Error::Fabric(error) => return fabric_words(error),
         Error::Argument => ("an argument makes no sense for this group", None, ""),
     };
+    sentence(text, number, end)
+}
+
+fn sentence(text: &str, number: Option<usize>, end: &str) -> Vec<u8> {
     let mut words = Vec::from(text);
     if let Some(number) = number {
         ints::push(number, &mut words);
     }
     words.extend_from_slice(end.as_bytes());
     words
+}
+
+fn fabric_words(error: FabricError) -> Vec<u8> {
+    let mut words = Vec::from("libfabric");
+    let (text, number, end): (&str, Option<usize>, &str) = match error {
+        FabricError::Missing => {
+            (".so.1 cannot be loaded: install it (Debian: libfabric1), or name its folder in LD_LIBRARY_PATH", None, "")
+        }
+        FabricError::NoProvider => (
+            " has no provider of FI_EP_DGRAM here: compare FI_PROVIDER with the list of fi_info -t FI_EP_DGRAM",
+            None,
+            "",
+        ),
+        FabricError::Memory => (": out of memory", None, ""),
+        FabricError::Call { what, number } => {
+            words.extend_from_slice(b": ");
+            words.extend_from_slice(what.as_bytes());
+            let end = " (see man 3 fi_errno); FI_LOG_LEVEL=warn tells more, FI_PROVIDER chooses another provider";
+            (" failed with error ", usize::try_from(number).ok(), end)
+        }
+    };
+    words.extend(sentence(text, number, end));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_libfabric_say_what_to_do() {
+        let said = |error| std::string::String::from_utf8(words(Error::Fabric(error))).unwrap();
+        assert!(
+            said(FabricError::Missing).contains("libfabric.so.1") && said(FabricError::Missing).contains("libfabric1")
+        );
+        assert!(said(FabricError::NoProvider).contains("FI_PROVIDER"));
+        let failed = said(FabricError::Call { what: "opening a domain", number: 19 });
+        assert!(
+            failed.starts_with("libfabric: opening a domain failed with error 19 (see man 3 fi_errno)"),
+            "{failed}"
+        );
+    }
 }

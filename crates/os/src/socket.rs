@@ -100,25 +100,58 @@ pub fn wait(fd: impl AsFd, readable: bool, writable: bool, timeout: Option<Durat
 /// # Errors
 /// The address is not of this machine or is in use; the kernel does not support the family.
 pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
-    let socket = tcp(address)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
-    }
-    net::bind(&socket, &address)?;
+    let socket = bound(address, true)?;
     net::listen(&socket, backlog)?;
     Ok(socket)
 }
 
-/// `count` sockets that listen on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
+/// `reuse`: also at a port of sockets that have `SO_REUSEADDR` and do not listen.
+fn bound(address: SocketAddr, reuse: bool) -> io::Result<OwnedFd> {
+    let socket = tcp(address)?;
+    sockopt::set_socket_reuseaddr(&socket, reuse)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    }
+    net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// What sockets on consecutive ports are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InARow {
+    /// They listen, with this backlog.
+    Listen(i32),
+    /// They keep their ports: only a socket that asks for one by number, and has `SO_REUSEADDR`, gets it, and may listen there.
+    Reserve,
+}
+
+/// `count` sockets on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
+///
+/// Ports that others have reserved are not taken. A port that only connections of the past use (`TIME_WAIT`) looks the same, so sockets
+/// that listen take such ports if there are no others.
 ///
 /// # Errors
 /// `AddrInUse`: no run of so many ports is free; or no descriptor is left.
-pub fn listen_in_a_row(
+pub fn bind_in_a_row(
     count: usize,
     ports: RangeInclusive<u16>,
     first: u16,
-    backlog: i32,
+    kind: InARow,
+) -> io::Result<(u16, Vec<OwnedFd>)> {
+    let unused = in_a_row(count, ports.clone(), first, |port| bind_anywhere(port, kind, false));
+    match (unused, kind) {
+        (Err(error), InARow::Listen(_)) if error.kind() == io::ErrorKind::AddrInUse => {
+            in_a_row(count, ports, first, |port| bind_anywhere(port, kind, true))
+        }
+        (result, _) => result,
+    }
+}
+
+fn in_a_row(
+    count: usize,
+    ports: RangeInclusive<u16>,
+    first: u16,
+    bind: impl Fn(u16) -> io::Result<OwnedFd>,
 ) -> io::Result<(u16, Vec<OwnedFd>)> {
     let all = usize::from(*ports.end()).saturating_sub(usize::from(*ports.start())) + 1;
     let (mut run, mut base) = (Vec::with_capacity(count), first);
@@ -128,7 +161,7 @@ pub fn listen_in_a_row(
             run.clear();
             base = port;
         }
-        match listen_anywhere(port, backlog) {
+        match bind(port) {
             Ok(socket) => run.push(socket),
             Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
                 run.clear();
@@ -143,10 +176,19 @@ pub fn listen_in_a_row(
 }
 
 /// On IPv6 and IPv4, or on IPv4 alone where there is no IPv6.
-fn listen_anywhere(port: u16, backlog: i32) -> io::Result<OwnedFd> {
-    listen((Ipv6Addr::UNSPECIFIED, port).into(), backlog).or_else(|error| match error.kind() {
+fn bind_anywhere(port: u16, kind: InARow, reuse: bool) -> io::Result<OwnedFd> {
+    let open = |address| {
+        let socket = bound(address, reuse)?;
+        if let InARow::Listen(backlog) = kind {
+            net::listen(&socket, backlog)?;
+        }
+        // Only now: with it, the port might have been that of another such socket.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        Ok(socket)
+    };
+    open((Ipv6Addr::UNSPECIFIED, port).into()).or_else(|error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
-        _ => listen((Ipv4Addr::UNSPECIFIED, port).into(), backlog),
+        _ => open((Ipv4Addr::UNSPECIFIED, port).into()),
     })
 }
 
@@ -334,14 +376,41 @@ mod tests {
         let port = |socket: &OwnedFd| local_address(socket).unwrap().port();
         // A part of the range that no other test uses.
         let range = 23_100..=23_119;
-        let busy = listen_anywhere(23_110, 1).unwrap();
-        let (base, run) = listen_in_a_row(4, range.clone(), 23_108, 8).unwrap();
+        let busy = listen("[::]:23110".parse().unwrap(), 1).unwrap();
+        let (base, run) = bind_in_a_row(4, range.clone(), 23_108, InARow::Listen(8)).unwrap();
         assert_eq!((base, run.iter().map(port).collect()), (23_111, vec![23_111, 23_112, 23_113, 23_114]));
-        let (base, below) = listen_in_a_row(6, range.clone(), 23_116, 8).unwrap();
+        let (base, below) = bind_in_a_row(6, range.clone(), 23_116, InARow::Listen(8)).unwrap();
         assert_eq!((base, below.len()), (23_100, 6));
-        let error = listen_in_a_row(6, range, 23_100, 8).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        for kind in [InARow::Listen(8), InARow::Reserve] {
+            let error = bind_in_a_row(6, range.clone(), 23_100, kind).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        }
         drop((busy, run, below));
+    }
+
+    #[test]
+    fn a_reserved_port_is_for_those_who_ask_for_it_by_number_and_reuse_addresses() {
+        let range = 23_120..=23_129;
+        let (base, reserved) = bind_in_a_row(5, range.clone(), 23_120, InARow::Reserve).unwrap();
+        assert_eq!((base, reserved.len()), (23_120, 5));
+        let own: SocketAddr = "127.0.0.1:23121".parse().unwrap();
+        assert_eq!(bound(own, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        // Whoever looks for free ports does not get it, nor is anybody there yet.
+        for kind in [InARow::Listen(8), InARow::Reserve] {
+            assert_eq!(bind_in_a_row(5, range.clone(), 23_120, kind).unwrap().0, 23_125);
+        }
+        let refused = dial(own, None).and_then(|socket| {
+            wait(&socket, false, true, None)?;
+            dial_result(&socket)
+        });
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        // As a library does it.
+        let listening = listen(own, 8).unwrap();
+        let dialled = dial(own, None).unwrap();
+        assert!(wait(&listening, true, false, None).unwrap());
+        accept(&listening).unwrap();
+        assert!(listen(own, 8).is_err(), "one listens there");
+        drop((reserved, dialled));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
-use wireup_wire::job::{BindTo, Limit, PortRange, StdinTarget};
+use wireup_wire::job::{BindTo, Limit, RankPorts, StdinTarget};
 use wireup_wire::peer::{Bootstrap, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
@@ -287,11 +287,11 @@ pub enum Output {
     StopPmix {
         job: JobId,
     },
-    /// Bind and listen a socket for each of the ranks of a job on this node, which are to be started next.
+    /// Bind a socket for each of the ranks of a job on this node, which are to be started next; listen if so wished.
     ListenForRanks {
         job: JobId,
         count: u32,
-        ports: PortRange,
+        ports: RankPorts,
     },
     /// Answer with the secret of the job's ranks ([`Input::SecretOfRanks`]).
     TellSecret {

@@ -248,8 +248,8 @@ impl World {
             }
             Output::ListenForRanks { job, count, ports } => {
                 if let Some(node) = self.run_node(agent, job) {
-                    assert!(count > 0 && ports.low <= ports.high);
-                    let address = rank_address::encode(u64::from(node), ports.low, &[]).into();
+                    assert!(count > 0 && ports.range.low <= ports.range.high);
+                    let address = rank_address::encode(u64::from(node), ports.range.low, &[]).into();
                     self.tell_agent(agent, Input::RanksListen { job, address });
                 }
             }

@@ -185,10 +185,18 @@ pub struct JobOptions {
     pub pmix_library: Option<String>,
     /// The rank that reads standard input may inherit the launcher's descriptor, if it runs on the root's node.
     pub stdin_inherit: bool,
-    /// Each rank gets a socket that already listens, on a port of this range; all ranks know where the others listen.
-    pub rank_ports: Option<PortRange>,
+    /// Each rank gets a socket on a port of its own before it starts; all ranks know the ports of the others.
+    pub rank_ports: Option<RankPorts>,
     /// Number of GPUs for each rank, out of those that its node offers; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
+}
+
+/// The sockets that ranks get before they start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RankPorts {
+    pub range: PortRange,
+    /// They listen already. Otherwise they only keep the ports for sockets that the ranks make.
+    pub listen: bool,
 }
 
 /// TCP ports, both ends included.

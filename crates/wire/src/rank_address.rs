@@ -39,6 +39,16 @@ pub fn candidates(bytes: &[u8], own_host: u64) -> Vec<SocketAddr> {
     read(bytes, own_host).unwrap_or_default()
 }
 
+/// Where ranks of all hosts may dial, best first: also those of this host, unless it has no other address than that of loopback.
+pub fn for_all(bytes: &[u8]) -> Vec<SocketAddr> {
+    let host = host(bytes).unwrap_or_default();
+    let mut all = candidates(bytes, !host);
+    if all.is_empty() {
+        all = candidates(bytes, host);
+    }
+    all
+}
+
 /// The host of an address.
 pub fn host(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|host| u64::from_le_bytes(*host))
@@ -91,6 +101,8 @@ mod tests {
         assert_eq!(candidates(&bytes, 7), ["127.0.0.1:99".parse().unwrap()]);
         let far: Vec<SocketAddr> = ["10.0.0.1:99", "[fd00::1]:99"].iter().map(|text| text.parse().unwrap()).collect();
         assert_eq!(candidates(&bytes, 8), far);
+        assert_eq!(for_all(&bytes), far);
+        assert_eq!(for_all(&encode(7, 99, &ips[2..])), ["127.0.0.1:99".parse().unwrap()]);
         for len in 0..bytes.len() {
             candidates(&bytes[..len], 8);
         }

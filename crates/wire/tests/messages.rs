@@ -7,7 +7,7 @@ use std::path::Path;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{
-    AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PortRange, PtySpec, Resource, StdinTarget,
+    AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PortRange, PtySpec, RankPorts, Resource, StdinTarget,
 };
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Gone,
@@ -40,7 +40,7 @@ fn job() -> JobSpec {
             stall_report_ns: 400,
             stdin_inherit: true,
             gpus_per_rank: 2,
-            rank_ports: Some(PortRange { low: 10_000, high: 20_000 }),
+            rank_ports: Some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true }),
             ..JobOptions::default()
         },
     }

@@ -1,4 +1,4 @@
-/* Every function of wireup.h, with the engine or the transport that the first argument names: auto, agents, peers, ring, udp. */
+/* Every function of wireup.h, with the engine or the transport that the first argument names: auto, agents, peers, ring, udp, fabric. */
 #include "check.h"
 #include "wireup.h"
 #include <poll.h>
@@ -403,10 +403,10 @@ int main(int argc, char **argv) {
         params.field_mask |= WU_OPEN_START;
         params.start = !strcmp(engine, "ring") ? WU_START_RING : WU_START_ALLGATHER;
     }
-    if (!strcmp(engine, "udp")) {
+    if (!strcmp(engine, "udp") || !strcmp(engine, "fabric")) {
         params.field_mask |= WU_OPEN_TRANSPORT;
         params.engine = WU_ENGINE_PEERS;
-        params.transport = WU_TRANSPORT_UDP;
+        params.transport = !strcmp(engine, "udp") ? WU_TRANSPORT_UDP : WU_TRANSPORT_FABRIC;
     }
     IS(wu_version(), WU_API);
     IS(wu_open(WU_API, &params, &ctx), WU_OK);
@@ -508,7 +508,7 @@ int main(int argc, char **argv) {
     IS(wu_get(ctx, "nobody", value, sizeof value), WU_ERR_NOT_FOUND);
     names(ctx, world);
     addresses(world);
-    connections(world, strcmp(engine, "udp") != 0);
+    connections(world, strcmp(engine, "udp") && strcmp(engine, "fabric"));
 
     /* The descriptor tells when a message has arrived. */
     wu_req *receive;

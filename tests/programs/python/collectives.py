@@ -26,7 +26,7 @@ def check(group, members):
 
 
 engine = sys.argv[1] if len(sys.argv) > 1 else "auto"
-with wireup.open("auto", "udp") if engine == "udp" else wireup.open(engine) as job:
+with wireup.open("auto", engine) if engine in ("udp", "fabric") else wireup.open(engine) as job:
     world = job.world()
     ranks = list(range(world.size))
     check(world, ranks)

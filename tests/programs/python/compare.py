@@ -1,4 +1,4 @@
-"""compare.py mpi|auto|peers|udp SEED: random collectives of random groups, by mpi4py or by the wireup package, and what they return.
+"""compare.py mpi|auto|peers|udp|fabric SEED: random collectives of random groups, by mpi4py or by the wireup package, and what they return.
 
 The same seed gives the same operations and values, so the sorted lines of both are the same.
 """
@@ -122,6 +122,6 @@ if sys.argv[1] == "mpi":
 else:
     import wireup
 
-    with wireup.open("auto", "udp") if sys.argv[1] == "udp" else wireup.open(sys.argv[1]) as job:
+    with wireup.open("auto", sys.argv[1]) if sys.argv[1] in ("udp", "fabric") else wireup.open(sys.argv[1]) as job:
         run(job.world(), int(sys.argv[2]), lines.append)
 print("\n".join(lines))

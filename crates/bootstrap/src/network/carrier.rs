@@ -14,6 +14,8 @@ pub enum Transport {
     Tcp,
     /// One socket for all peers, with a reliability of our own.
     Udp,
+    /// One endpoint of libfabric (`FI_EP_DGRAM`) for all peers, with the same reliability.
+    Fabric,
 }
 
 impl Transport {
@@ -22,6 +24,7 @@ impl Transport {
         match self {
             Transport::Tcp => 1,
             Transport::Udp => 2,
+            Transport::Fabric => 3,
         }
     }
 
@@ -87,6 +90,11 @@ pub enum Unsent {
 pub trait Carrier {
     /// The descriptors that are watched.
     fn epoll(&self) -> &Epoll;
+
+    /// Whether a rank with this address, of the same transport, can be dialled.
+    fn understands(&self, _address: &[u8]) -> bool {
+        true
+    }
 
     /// Begins a connection to a rank at this address; a failure is told by [`Carrier::poll`].
     fn dial(&mut self, to: u32, address: &[u8]) -> Number;

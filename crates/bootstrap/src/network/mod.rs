@@ -16,6 +16,7 @@ mod plain;
 pub mod proof;
 mod tcp;
 
+use crate::context::Error;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -23,7 +24,7 @@ use alloc::vec::Vec;
 pub use carrier::Transport;
 use carrier::{Carrier, Happened, SERVER, Unsent};
 use core::ffi::c_int;
-use datagrams::{Datagrams, Udp, Wire};
+use datagrams::{Datagrams, Fabric, Udp, Wire};
 use plain::Unreachable;
 pub use plain::{Key, Plain};
 use proof::Secret;
@@ -75,20 +76,23 @@ pub struct Sent {
 pub enum Listener {
     Tcp { listening: Owned, host: u64, address: Vec<u8> },
     Udp(Udp),
+    Fabric(Box<Fabric>),
 }
 
 impl Listener {
     /// # Errors
-    /// There is no port, or no descriptor.
-    pub fn new(transport: Transport) -> Result<Listener, Errno> {
+    /// There is no port, no descriptor, or no libfabric.
+    pub fn new(transport: Transport) -> Result<Listener, Error> {
+        let system = |Errno(number)| Error::System(number);
         match transport {
             Transport::Tcp => {
-                let (listening, port) = net::listen()?;
+                let (listening, port) = net::listen().map_err(system)?;
                 let host = net::host_number();
                 let address = rank_address::encode(host, port, &net::addresses());
                 Ok(Listener::Tcp { listening, host, address })
             }
-            Transport::Udp => Udp::open().map(Listener::Udp),
+            Transport::Udp => Udp::open().map(Listener::Udp).map_err(system),
+            Transport::Fabric => Fabric::open().map(|fabric| Listener::Fabric(Box::new(fabric))).map_err(Error::Fabric),
         }
     }
 
@@ -101,6 +105,7 @@ impl Listener {
         match self {
             Listener::Tcp { .. } => Transport::Tcp,
             Listener::Udp(_) => Transport::Udp,
+            Listener::Fabric(_) => Transport::Fabric,
         }
     }
 
@@ -109,6 +114,7 @@ impl Listener {
         match self {
             Listener::Tcp { address, .. } => Transport::Tcp.address(address),
             Listener::Udp(udp) => Transport::Udp.address(&udp.address()),
+            Listener::Fabric(fabric) => Transport::Fabric.address(&fabric.address()),
         }
     }
 }
@@ -123,6 +129,7 @@ impl Network {
         let carrier: Box<dyn Carrier> = match listener {
             Listener::Tcp { listening, host, .. } => Box::new(Tcp::new(listening, me, host, secret)?),
             Listener::Udp(udp) => Box::new(Datagrams::new(me, &secret, udp)?),
+            Listener::Fabric(fabric) => Box::new(Datagrams::new(me, &secret, *fabric)?),
         };
         Ok(Network {
             groups: Groups::new(Peer { rank: me, address }),
@@ -257,7 +264,8 @@ impl Network {
 
     /// Whether a rank with this address uses the same transport.
     pub fn can_reach(&self, address: &[u8]) -> bool {
-        address.first() == Some(&self.transport.tag())
+        let of_carrier = address.strip_prefix(&[self.transport.tag()]);
+        of_carrier.is_some_and(|address| self.carrier.understands(address))
     }
 
     /// The descriptor that is readable when something is to be done.

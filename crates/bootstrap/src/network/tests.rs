@@ -8,7 +8,24 @@ use wireup_group::WORLD;
 use wireup_group::algorithms::{Allgather, Barrier, Wanted};
 
 const SECRET: Secret = [9; 32];
-const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
+
+/// All that work here. libfabric may be missing.
+fn transports() -> Vec<Transport> {
+    let mut all = those_that_notice();
+    match Listener::new(Transport::Fabric) {
+        Ok(_) => all.push(Transport::Fabric),
+        Err(error) => {
+            assert!(std::env::var_os("WIREUP_REQUIRE_PEERS").is_none(), "{error:?}");
+            std::eprintln!("without libfabric: {error:?}");
+        }
+    }
+    all
+}
+
+/// Those that notice by themselves that a process is gone.
+fn those_that_notice() -> Vec<Transport> {
+    vec![Transport::Tcp, Transport::Udp]
+}
 
 /// The networks of all ranks, with the group of all.
 fn networks(size: u32, transport: Transport) -> Vec<Network> {
@@ -58,7 +75,7 @@ fn gather(all: &mut [Network], context: Context, members: &[usize]) {
 
 #[test]
 fn ranks_exchange_long_values_over_few_connections() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let mut all = networks(9, transport);
         gather(&mut all, WORLD, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(all.iter().all(|one| one.connections() <= 8));
@@ -80,7 +97,7 @@ fn ranks_exchange_long_values_over_few_connections() {
 
 #[test]
 fn two_ranks_that_dial_each_other_keep_one_connection() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for _ in 0..20 {
             let mut all = networks(2, transport);
             let requests: Vec<Request> =
@@ -95,7 +112,7 @@ fn two_ranks_that_dial_each_other_keep_one_connection() {
 
 #[test]
 fn a_rank_that_is_gone_fails_those_who_wait_for_it() {
-    for transport in TRANSPORTS {
+    for transport in those_that_notice() {
         let mut all = networks(4, transport);
         gather(&mut all, WORLD, &[0, 1, 2, 3]);
         let requests: Vec<Request> =
@@ -136,7 +153,7 @@ fn a_dial_that_was_given_up_says_nothing_about_a_rank_that_has_left() {
 
 #[test]
 fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let formed = move |me: u32, tell: std::sync::mpsc::Sender<Peer>, told: std::sync::mpsc::Receiver<Peer>| {
             let mut one = Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap();
             tell.send(one.groups.own().clone()).unwrap();
@@ -162,7 +179,7 @@ fn a_rank_that_leaves_first_makes_the_connections_for_its_messages() {
 
 #[test]
 fn a_rank_that_was_never_reached_is_lost_too() {
-    for transport in TRANSPORTS {
+    for transport in those_that_notice() {
         let mut all = networks(2, transport);
         drop(all.pop());
         let request = all[0].groups.start(WORLD, Box::new(Barrier::default()));
@@ -172,7 +189,7 @@ fn a_rank_that_was_never_reached_is_lost_too() {
 
 #[test]
 fn a_rank_that_has_said_goodbye_is_not_lost() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let mut all = networks(2, transport);
         gather(&mut all, WORLD, &[0, 1]);
         let mut last = all.pop().unwrap();
@@ -252,7 +269,9 @@ fn a_flood_of_strangers_datagrams_does_not_keep_ranks_from_their_work() {
 
 #[test]
 fn a_rank_with_another_transport_is_seen_to_be_so_and_is_not_waited_for() {
-    for (one, other) in [(Transport::Tcp, Transport::Udp), (Transport::Udp, Transport::Tcp)] {
+    let all = transports();
+    let pairs = all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other)));
+    for (one, other) in pairs.filter(|(one, other)| one != other) {
         let mut all = [(0, one), (1, other)]
             .map(|(me, transport)| Network::new(me, SECRET, Listener::new(transport).unwrap()).unwrap());
         let peer = all[1].groups.own().clone();

@@ -10,7 +10,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use wireup_flags::{Error, Flag, Line, Value};
-use wireup_wire::job::{BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange};
+use wireup_wire::job::{
+    BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts,
+};
 use wireup_wire::peer::AgentTransport;
 
 /// The request on a command line of `wireup run`.
@@ -50,7 +52,7 @@ pub struct Parsed {
     pub modex: Option<Modex>,
     pub pmix_library: Option<PathBuf>,
     pub bind_to: Option<BindTo>,
-    pub rank_ports: Option<PortRange>,
+    pub rank_ports: Option<RankPorts>,
     pub gpus_per_rank: Option<u32>,
     pub stdin: Option<Stdin>,
     pub label: bool,
@@ -201,10 +203,7 @@ impl Parsed {
             modex: line.last(flag::MODEX, |value| value.choice(MODEXES))?,
             pmix_library: line.last(flag::PMIX_LIBRARY, Value::path)?,
             bind_to: line.last(flag::BIND_TO, |value| value.choice(BINDINGS))?,
-            rank_ports: match line.last(flag::RANK_PORTS, ports)? {
-                None => line.has(flag::INSTANT_ON).then_some(RANK_PORTS),
-                some => some,
-            },
+            rank_ports: rank_ports(line)?,
             gpus_per_rank: line.last(flag::GPUS_PER_RANK, Value::at_least_one)?,
             stdin: line.last(flag::STDIN, stdin)?,
             label: line.has(flag::LABEL),
@@ -283,6 +282,13 @@ fn map_by(value: &Value) -> Result<MapBy, Error> {
 
 /// The ports for the sockets of ranks. Chosen: below the kernel's own range for outgoing connections, above most services.
 const RANK_PORTS: PortRange = PortRange { low: 10_240, high: 32_767 };
+
+/// With both flags the sockets do not listen.
+fn rank_ports(line: &Line) -> Result<Option<RankPorts>, Error> {
+    let (range, reserve) = (line.last(flag::RANK_PORTS, ports)?, line.has(flag::RESERVE_PORTS));
+    let is_wanted = range.is_some() || reserve || line.has(flag::INSTANT_ON);
+    Ok(is_wanted.then_some(RankPorts { range: range.unwrap_or(RANK_PORTS), listen: !reserve }))
+}
 
 fn ports(value: &Value) -> Result<PortRange, Error> {
     let read = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);

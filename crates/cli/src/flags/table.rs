@@ -82,10 +82,14 @@ pub const INSTANT_ON: Flag = Flag::switch(
     &["--instant-on"],
     "Give each rank a listening socket before it starts, and tell all ranks where the others listen (libwireup).",
 );
+pub const RESERVE_PORTS: Flag = Flag::switch(
+    &["--reserve-ports"],
+    "As --instant-on, but the sockets only keep the ports: the library of each rank listens there itself (libfabric).",
+);
 pub const RANK_PORTS: Flag = Flag::value(
     &["--rank-ports"],
     "LOW-HIGH",
-    "Ports for --instant-on, consecutive on a node (default 10240-32767); implies it.",
+    "Ports for --instant-on and --reserve-ports, consecutive on a node (default 10240-32767); alone, it implies --instant-on.",
 );
 pub const GPUS_PER_RANK: Flag = Flag::value(
     &["--gpus-per-rank"],
@@ -258,6 +262,7 @@ const SECTIONS: &[Section] = &[
             BIND_TO,
             GPUS_PER_RANK,
             INSTANT_ON,
+            RESERVE_PORTS,
             RANK_PORTS,
         ],
     },

@@ -14,10 +14,16 @@ fn run(placement: &str, engine: &str, ranks: usize) {
     assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement} {engine}: {outcome}");
 }
 
+/// The argument by which programs use libfabric, if it is installed.
+fn fabric() -> Option<&'static str> {
+    let library = format!("/usr/lib/{}-linux-gnu/libfabric.so.1", std::env::consts::ARCH);
+    tool(&library).map(|_| "fabric")
+}
+
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {
     for (placement, ranks) in PLACEMENTS {
-        for engine in ["auto", "agents", "peers", "allgather", "ring", "udp"] {
+        for engine in ["auto", "agents", "peers", "allgather", "ring", "udp"].into_iter().chain(fabric()) {
             run(placement, engine, ranks);
         }
     }
@@ -29,7 +35,7 @@ fn groups_collectives_and_messages_work_with_both_engines() {
 fn instant_on_jobs_have_the_same_groups_and_collectives() {
     for placement in ["-n 1", "-n 2", "-n 9 --virtual-nodes 2", "-n 7 --virtual-nodes 3 --ppn 3"] {
         let ranks = placement.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("a number of ranks");
-        for engine in ["auto", "peers", "ring", "udp"] {
+        for engine in ["auto", "peers", "ring", "udp"].into_iter().chain(fabric()) {
             run(&format!("{placement} --instant-on"), engine, ranks);
         }
     }
@@ -50,11 +56,48 @@ fn a_connect_succeeds_before_the_other_rank_has_executed_its_program() {
     assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 5, "{outcome}");
 }
 
+/// Ranks send to each other by libfabric's tcp provider, at addresses that they compute.
+#[test]
+fn libfabric_listens_on_the_ports_that_were_reserved() {
+    let Some(program) = program(Flavour::Fabric, "reserved") else { return };
+    let range = "FI_TCP_PORT_LOW_RANGE=$WIREUP_LISTEN_PORT FI_TCP_PORT_HIGH_RANGE=$WIREUP_LISTEN_PORT";
+    let placements =
+        [("-n 2", 2), ("-n 9 --virtual-nodes 3", 9), ("-n 5 --virtual-nodes 2 --rank-ports 23000-23999", 5)];
+    for (placement, ranks) in placements {
+        let job = || Run::job(&format!("{placement} --reserve-ports")).env("LD_LIBRARY_PATH", library_path());
+        let ways =
+            [job().arg(&program), job().args(["sh", "-c", &format!("{range} exec {} range", program.display())])];
+        for way in ways {
+            let outcome = way.succeed();
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+        }
+    }
+}
+
+#[test]
+fn libfabric_listens_on_the_ports_that_were_reserved_on_other_hosts() {
+    let Some(program) = program(Flavour::Fabric, "reserved") else { return };
+    let Some(machines) = machines::own(3, |_| ()) else { return };
+    let job = machines.job("--hosts n[0-2] --ppn 3 --reserve-ports").env("LD_LIBRARY_PATH", library_path());
+    let outcome = job.arg(&program).succeed();
+    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 9, "{outcome}");
+}
+
+/// The ports are no sockets that listen: libwireup's own ones are elsewhere.
+#[test]
+fn jobs_with_reserved_ports_have_the_same_groups_and_collectives() {
+    for engine in ["auto", "peers", "ring", "udp"] {
+        run("-n 7 --virtual-nodes 3 --ppn 3 --reserve-ports", engine, 7);
+    }
+}
+
 #[test]
 fn too_few_ports_end_a_job_with_the_reason() {
     let outcome = Run::job("-n 3 --rank-ports 22000-22001").arg("true").finish();
     assert_eq!(outcome.code(), 125, "{outcome}");
     assert!(outcome.err().contains("3 listening sockets on consecutive ports of 22000-22001"), "{outcome}");
+    let outcome = Run::job("-n 3 --rank-ports 22000-22001 --reserve-ports").arg("true").finish();
+    assert!(outcome.code() == 125 && outcome.err().contains("3 bound sockets on consecutive ports"), "{outcome}");
 }
 
 #[test]
@@ -70,13 +113,54 @@ fn datagrams_that_hosts_lose_are_sent_again() {
         ];
         rules.iter().for_each(|rule| drop(machines.ask(host, &format!("{nft} '{rule}'"))));
     }
-    let job = machines.job("--hosts n[0-3] --ppn 2").env("LD_LIBRARY_PATH", library_path());
-    let outcome = job.arg(own("bootstrap")).arg("udp").succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{outcome}");
+    for transport in ["udp"].into_iter().chain(fabric()) {
+        let job = machines.job("--hosts n[0-3] --ppn 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = job.arg(own("bootstrap")).arg(transport).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 8, "{transport}: {outcome}");
+    }
     for host in 0..4 {
         let said = machines.ask(host, &format!("{} list table inet lossy", nft.display()));
         assert!(said.contains("counter packets") && !said.contains("packets 0 "), "nothing was lost: {said}");
     }
+}
+
+#[test]
+fn without_libfabric_or_a_provider_the_error_says_what_to_do() {
+    let program = own("nofabric");
+    let folder = std::env::temp_dir().join(format!("wireup-nofabric-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    std::fs::write(folder.join("libfabric.so.1"), "no library").expect("write a file that is no library");
+    let hidden = format!("{}:{}", folder.display(), library_path());
+    for when in ["peers", "auto"] {
+        let job = Run::job("-n 2 --virtual-nodes 2").env("LD_LIBRARY_PATH", &hidden).arg(&program).arg(when);
+        let outcome = job.succeed();
+        assert_eq!(outcome.out().matches("install it (Debian: libfabric1)").count(), 2, "{when}: {outcome}");
+    }
+    std::fs::remove_dir_all(&folder).expect("clean up");
+    if fabric().is_some() {
+        let job = Run::job("-n 2 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).env("FI_PROVIDER", "shm");
+        let outcome = job.arg(&program).arg("peers").succeed();
+        assert_eq!(
+            outcome.out().matches("no provider of FI_EP_DGRAM here: compare FI_PROVIDER").count(),
+            2,
+            "{outcome}"
+        );
+    }
+}
+
+/// Endpoints of different providers do not understand each other.
+#[test]
+fn ranks_with_different_providers_are_told_so() {
+    if fabric().is_none() {
+        return;
+    }
+    let script = format!(
+        "FI_PROVIDER=$([ $WIREUP_RANK = 0 ] && echo udp || echo sockets) exec {} fabric",
+        own("bootstrap").display()
+    );
+    let job = Run::job("-n 2").env("LD_LIBRARY_PATH", library_path()).args(["sh", "-c", &script]);
+    let outcome = job.finish();
+    assert!(outcome.code() != 0 && outcome.err().contains("is -7"), "{outcome}");
 }
 
 #[test]
@@ -85,7 +169,7 @@ fn ranks_make_their_own_network_under_hydra() {
         return skip("no mpiexec.hydra").unwrap_or_default();
     }
     for (hydra, _) in hydras() {
-        for engine in ["auto", "agents", "ring", "udp"] {
+        for engine in ["auto", "agents", "ring", "udp"].into_iter().chain(fabric()) {
             let said = under(&hydra, 5, &[], &own("bootstrap"), engine);
             assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{hydra:?} {engine}: {said}");
         }
@@ -200,7 +284,7 @@ fn declarations(header: &str) -> Vec<String> {
 fn the_python_package_gives_the_same_results() {
     let Some(python) = tool("/usr/bin/python3") else { return };
     let script = xtask::layout::sources().join("python/collectives.py");
-    for engine in ["auto", "peers", "udp"] {
+    for engine in ["auto", "peers", "udp"].into_iter().chain(fabric()) {
         // The program loads its library by dlopen, so the launcher is told what it needs.
         let job = Run::job("-n 5 --virtual-nodes 2 --pmi simple").env("LD_LIBRARY_PATH", library_path());
         let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
@@ -229,7 +313,7 @@ fn collectives_return_what_those_of_mpi_return() {
     {
         let wanted = lines(placement, "mpi", seed);
         assert!(wanted.len() > 30, "{placement}: {wanted:?}");
-        for engine in ["auto", "peers", "udp"] {
+        for engine in ["auto", "peers", "udp"].into_iter().chain(fabric()) {
             let got = lines(placement, engine, seed);
             let differ = wanted.iter().zip(&got).find(|(wanted, got)| wanted != got);
             assert!(differ.is_none() && wanted.len() == got.len(), "{placement} {engine} {seed}: {differ:?}");
@@ -249,10 +333,12 @@ fn the_documented_example_works() {
 #[test]
 fn valgrind_finds_no_memory_errors_in_libwireup() {
     let Some(valgrind) = tool("/usr/bin/valgrind") else { return };
-    let run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&valgrind);
-    let run = run.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    let outcome = run.arg(own("bootstrap")).succeed();
-    assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{outcome}");
+    for engine in ["auto"].into_iter().chain(fabric()) {
+        let run = Run::job("-n 3 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path()).arg(&valgrind);
+        let run = run.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        let outcome = run.arg(own("bootstrap")).arg(engine).succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 3, "{engine}: {outcome}");
+    }
 }
 
 #[test]

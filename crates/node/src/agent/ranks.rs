@@ -24,10 +24,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use wireup_os::reactor::{Interest, Reactor};
-use wireup_os::socket::listen_in_a_row;
+use wireup_os::socket::{InARow, bind_in_a_row};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank, NodeId};
-use wireup_wire::job::PortRange;
+use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::SIGKILL;
 
@@ -41,8 +41,9 @@ pub struct JobRanks {
     slot: JobSlot,
     keeper: KeeperLink,
     ranks: Vec<RankIo>,
-    /// Listening sockets for ranks that have not been started.
+    /// Sockets for ranks that have not been started, and the port of the first one.
     sockets: Vec<OwnedFd>,
+    first_port: u16,
     /// Streams that are not read for now, and the ranks whose pipes were therefore removed from the reactor.
     paused: [bool; 2],
     parked: [Vec<LocalRank>; 2],
@@ -79,6 +80,7 @@ impl JobRanks {
             keeper,
             ranks: Vec::new(),
             sockets: Vec::new(),
+            first_port: 0,
             pmix: None,
             deferred: Vec::new(),
             paused: [false; 2],
@@ -93,6 +95,9 @@ impl JobRanks {
     pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool) -> Result<(), SpawnError> {
         let mut batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", &error))?;
         devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
+        for (port, process) in (self.first_port..).zip(&mut batch.processes).take(self.sockets.len()) {
+            process.env.push(format!("WIREUP_LISTEN_PORT={port}").into_bytes());
+        }
         self.keeper.give_sockets(std::mem::take(&mut self.sockets));
         self.keeper.request(&Request::Spawn(batch));
         if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
@@ -103,15 +108,16 @@ impl JobRanks {
         Ok(())
     }
 
-    /// Binds and listens a socket for each of the ranks, which are about to be started: others may connect from now on. Returns the first
-    /// of their ports, which are consecutive.
-    pub fn listen(&mut self, count: u32, ports: PortRange) -> io::Result<u16> {
+    /// Binds a socket for each of the ranks, which are about to be started. If they listen, others may connect from now on. Returns the
+    /// first of their ports, which are consecutive.
+    pub fn bind(&mut self, count: u32, ports: RankPorts) -> io::Result<u16> {
+        let RankPorts { range: PortRange { low, high }, listen } = ports;
         // Agents on one machine, and jobs one after the other, search in different places.
-        let width = u32::from(ports.high.saturating_sub(ports.low)) + 1;
-        let first = ports.low + ((std::process::id() ^ self.job.0).wrapping_mul(0x9e37_79b1) % width) as u16;
-        let (base, sockets) = listen_in_a_row(count as usize, ports.low..=ports.high, first, BACKLOG)?;
-        self.sockets = sockets;
-        Ok(base)
+        let width = u32::from(high.saturating_sub(low)) + 1;
+        let first = low + ((std::process::id() ^ self.job.0).wrapping_mul(0x9e37_79b1) % width) as u16;
+        let kind = if listen { InARow::Listen(BACKLOG) } else { InARow::Reserve };
+        (self.first_port, self.sockets) = bind_in_a_row(count as usize, low..=high, first, kind)?;
+        Ok(self.first_port)
     }
 
     /// Starts the job's PMIx server process.

@@ -232,7 +232,7 @@ impl Net {
                 }
             }
             Output::ListenForRanks { job, ports, .. } => {
-                let address = rank_address::encode(me.into(), ports.low, &[]).into();
+                let address = rank_address::encode(me.into(), ports.range.low, &[]).into();
                 self.answer(me, Input::RanksListen { job, address });
             }
             Output::TellSecret { job } => self.answer(me, Input::SecretOfRanks { job, secret: Secret([7; 32]) }),

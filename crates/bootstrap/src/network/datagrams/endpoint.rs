@@ -43,8 +43,8 @@ pub struct Endpoint {
     ready: BTreeSet<Number>,
     /// When connections want to be called, the first one first.
     timers: BTreeSet<(u64, Number)>,
-    /// To be sent before anything else: for a connection, or for none any more.
-    outbox: VecDeque<(Option<Number>, Place, Vec<u8>)>,
+    /// To be sent before anything else: hellos and welcomes.
+    outbox: VecDeque<(Number, Place, Vec<u8>)>,
     happened: VecDeque<Happened>,
     plain: Vec<u8>,
 }
@@ -122,23 +122,30 @@ impl Endpoint {
         }
     }
 
-    /// Gives a connection up, without a word to the other end.
+    /// Gives a connection up, without a word to the other end; one that has left is still answered.
     pub fn close(&mut self, number: Number) {
-        self.forget(number);
+        if !self.open(number).is_some_and(|open| open.has_left()) {
+            self.forget(number);
+        }
         self.happened.retain(|happened| happened.number() != number);
     }
 
     /// Tells all other ends that this one leaves in order.
     pub fn say_goodbye(&mut self) {
-        let open = self.connections.iter().filter(|(_, connection)| matches!(connection.stage, Stage::Open { .. }));
-        let numbers: Vec<Number> = open.map(|(number, _)| *number).collect();
-        numbers.into_iter().for_each(|number| self.send(number, &[]));
+        let numbers: Vec<Number> = self.connections.keys().copied().collect();
+        for number in numbers {
+            if let Some(open) = self.open(number).filter(|open| !open.has_left()) {
+                open.say_goodbye();
+                self.settle(number);
+            }
+        }
     }
 
-    pub fn unsent(&self) -> Unsent {
+    pub fn unsent(&self, now: u64) -> Unsent {
         let most = self.connections.values().map(|connection| match &connection.stage {
-            Stage::Dialling(_) => 0,
+            Stage::Open { open, .. } if open.may_want_answer(now) => GOODBYE_LEN,
             Stage::Open { open, .. } => open.unacknowledged(),
+            Stage::Dialling(_) => 0,
         });
         match most.max().unwrap_or(0) {
             0 => Unsent::Nothing,
@@ -185,7 +192,7 @@ impl Endpoint {
                 Some(Stage::Open { open, .. }) => open.on_tick(now),
                 Some(Stage::Dialling(dialling)) => {
                     let hellos = dialling.on_tick(now);
-                    self.outbox.extend(hellos.into_iter().map(|(to, hello)| (Some(number), to, hello)));
+                    self.outbox.extend(hellos.into_iter().map(|(to, hello)| (number, to, hello)));
                 }
                 None => {}
             }
@@ -217,7 +224,8 @@ impl Endpoint {
 
     #[cfg(test)]
     pub fn connections(&self) -> usize {
-        self.connections.len()
+        let left = |connection: &&Connection| matches!(&connection.stage, Stage::Open { open, .. } if open.has_left());
+        self.connections.len() - self.connections.values().filter(left).count()
     }
 
     fn open(&mut self, number: Number) -> Option<&mut Open> {
@@ -239,7 +247,7 @@ impl Endpoint {
                 if let Some(Connection { stage: Stage::Open { welcome: Some(welcome), .. }, .. }) =
                     self.connections.get(&number)
                 {
-                    self.outbox.push_back((Some(number), place.to_vec(), welcome.clone()));
+                    self.outbox.push_back((number, place.to_vec(), welcome.clone()));
                 }
             }
             Some((latest, _)) if *latest > hello.number => {}
@@ -256,7 +264,7 @@ impl Endpoint {
         let number = self.last;
         self.heard.insert(peer, (hello.number, number));
         let welcome = Welcome { to: hello.number, number, proof: &reply }.encode(&mut self.codes);
-        self.outbox.push_back((Some(number), place.to_vec(), welcome.clone()));
+        self.outbox.push_back((number, place.to_vec(), welcome.clone()));
         let open = Open::new(now, peer, hello.number, (place.to_vec(), true), seals, self.datagram_len);
         let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome) };
         self.connections.insert(number, Connection { stage, timer: None });
@@ -292,35 +300,27 @@ impl Endpoint {
         self.plain.resize(self.datagram_len, 0);
         let Some(arrived) = open.on_datagram(now, from, (counter, sealed), &mut self.plain) else { return };
         *welcome = None;
-        let (peer, mut is_leaving) = (open.peer, false);
+        let peer = open.peer;
         let Ok(messages) = arrived else { return self.end(number, peer) };
         for bytes in messages {
-            is_leaving |= bytes.is_empty();
+            if bytes.is_empty() {
+                open.on_goodbye(now);
+            }
             self.happened.push_back(match bytes.is_empty() {
                 true => Happened::Goodbye { number, from: peer },
                 false => Happened::Message { number, from: peer, bytes },
             });
         }
-        if is_leaving {
-            self.answer(now, number);
-        }
         self.settle(number);
     }
 
-    /// Answers at once, since the connection is about to be forgotten.
-    fn answer(&mut self, now: u64, number: Number) {
-        if let Some(Connection { stage: Stage::Open { open, .. }, .. }) = self.connections.get_mut(&number) {
-            let mut datagram = Vec::new();
-            if open.transmit(now, &mut self.plain, &mut datagram) {
-                self.outbox.push_back((None, open.place.clone(), datagram));
-            }
-        }
-    }
-
-    /// It has ended, and with it the rank.
+    /// It has ended, and with it the rank, unless that has left.
     fn end(&mut self, number: Number, peer: u32) {
+        let has_left = self.open(number).is_some_and(|open| open.has_left());
         self.forget(number);
-        self.happened.push_back(Happened::Over { number, peer, is_lost: true });
+        if !has_left {
+            self.happened.push_back(Happened::Over { number, peer, is_lost: true });
+        }
     }
 
     fn forget(&mut self, number: Number) -> Option<Stage> {
@@ -329,7 +329,7 @@ impl Endpoint {
         if let Some(at) = connection.timer {
             self.timers.remove(&(at, number));
         }
-        self.outbox.retain(|(of, _, _)| *of != Some(number));
+        self.outbox.retain(|(of, _, _)| *of != number);
         Some(connection.stage)
     }
 
@@ -345,13 +345,13 @@ impl Endpoint {
             return;
         };
         let at = match &connection.stage {
-            Stage::Dialling(dialling) => dialling.due,
+            Stage::Dialling(dialling) => Some(dialling.due),
             Stage::Open { open, .. } => open.deadline(),
         };
-        if let Some(before) = connection.timer.replace(at) {
+        if let Some(before) = core::mem::replace(&mut connection.timer, at) {
             self.timers.remove(&(before, number));
         }
-        self.timers.insert((at, number));
+        self.timers.extend(at.map(|at| (at, number)));
     }
 }
 

@@ -22,7 +22,7 @@ pub const WELCOME: u8 = 2;
 
 const CODE_LEN: usize = 16;
 /// What the key of codes is made for: the secret itself is the key of the proof.
-const PURPOSE: &[u8] = b"wireup datagrams 1";
+const PURPOSE: &[u8] = b"wireup datagrams 2";
 
 /// Makes and checks codes (HMAC of BLAKE2s, 16 bytes of it).
 pub struct Codes {

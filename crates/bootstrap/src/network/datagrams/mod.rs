@@ -1,9 +1,9 @@
-//! Connections over datagrams: one socket for all, with a reliability of our own.
+//! Connections over datagrams: one socket or endpoint for all, with a reliability of our own.
 //!
 //! ```text
 //!   Datagrams ── bytes ──► Endpoint: connections by number ──► Open: seals ──► sender, receiver (wireup-group)
 //!       │                      └── hellos, welcomes ◄── handshake: codes, proof
-//!       └── Wire: udp
+//!       └── Wire: udp, fabric
 //! ```
 //!
 //! `endpoint`, `open` and `handshake` have no socket and no clock. [`Datagrams`] has both: it reads what has arrived, and sends when that is
@@ -11,7 +11,10 @@
 //! when something must be repeated.
 
 mod endpoint;
+mod fabric;
 mod handshake;
+#[cfg(test)]
+mod lossy;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -23,6 +26,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use endpoint::{Endpoint, Place};
+pub use fabric::Fabric;
 pub use udp::Udp;
 use wireup_capi::net::{Epoll, Errno, Event, Timer, now_ms};
 
@@ -45,11 +49,21 @@ pub trait Wire {
 
     fn datagram_len(&self) -> usize;
 
+    /// Whether a rank with this address has a wire of the same kind.
+    fn understands(&self, _address: &[u8]) -> bool {
+        true
+    }
+
     /// Where a rank with this address may be, the best place first.
     fn places(&self, address: &[u8]) -> Vec<Place>;
 
-    /// `false`: there is no room; the descriptor becomes writable when there is.
+    /// `false`: there is no room; the descriptor becomes writable when there is, or see [`Wire::room_ms`].
     fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool;
+
+    /// When to try again if there was no room (ms); `None`: the descriptor tells.
+    fn room_ms(&self) -> Option<u64> {
+        None
+    }
 
     /// The length of the next datagram, and where it came from, if that is seen.
     fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize>;
@@ -130,6 +144,10 @@ impl<W: Wire> Carrier for Datagrams<W> {
         &self.epoll
     }
 
+    fn understands(&self, address: &[u8]) -> bool {
+        self.wire.understands(address)
+    }
+
     fn dial(&mut self, to: u32, address: &[u8]) -> Number {
         let places = self.wire.places(address);
         self.endpoint.dial(now_ms(), to, places)
@@ -164,7 +182,8 @@ impl<W: Wire> Carrier for Datagrams<W> {
             // If the kernel has no memory for that, the timer comes to it.
             let _ = self.epoll.watch(self.wire.fd(), WIRE, waits, false);
         }
-        self.timer.set(self.endpoint.deadline());
+        let again = self.wire.room_ms().filter(|_| waits).map(|pause| now + pause);
+        self.timer.set(self.endpoint.deadline().into_iter().chain(again).min());
     }
 
     fn say_goodbye(&mut self) {
@@ -172,6 +191,6 @@ impl<W: Wire> Carrier for Datagrams<W> {
     }
 
     fn unsent(&self) -> Unsent {
-        self.endpoint.unsent()
+        self.endpoint.unsent(now_ms())
     }
 }

@@ -7,6 +7,9 @@
 //! `to` is the number that the receiver has given to the connection. No counter is used twice: it is the seal's nonce. Each datagram tells
 //! what its sender has got (`next`, `seen`); a probe and a segment want an answer.
 //!
+//! A rank that leaves says goodbye, as the last bytes of its stream. The other end answers as long as it lives itself; when the goodbye is
+//! acknowledged, the rank says so (`done`), since the other end may want to leave, too, and should not while its answer may be lost.
+//!
 //! A rank is lost if its host says that its port is closed, which the kernel does when a process has ended; and says so again to a datagram
 //! that was sent [`REFUSED_MS`] later, unless something has come from the rank. Silence says nothing: the rank computes, or its network is
 //! bad. So that the host is asked at all, a connection on which nothing is under way is probed, after a pause that doubles up to
@@ -26,6 +29,7 @@ const PREFIX_LEN: usize = 8 + 16 + 1;
 const KIND_ACK: u8 = 0;
 const KIND_PROBE: u8 = 1;
 const KIND_SEGMENT: u8 = 2;
+const KIND_DONE: u8 = 3;
 /// How much longer a datagram is than its segment.
 const EXTRA_LEN: usize = HEADER_LEN + PREFIX_LEN + 8 + SEAL_LEN;
 
@@ -33,6 +37,8 @@ const EXTRA_LEN: usize = HEADER_LEN + PREFIX_LEN + 8 + SEAL_LEN;
 /// end's socket 15 datagrams a minute while it computes.
 const PROBE_MS_MIN: u64 = 250;
 const PROBE_MS_MAX: u64 = 4_000;
+/// How long after its latest datagram (ms) an end that has left may still want an answer. Chosen: several of its repetitions.
+const LEAVING_MS: u64 = 1_000;
 /// Two refusals that are nearer to each other (ms) count once.
 const REFUSED_MS: u64 = 50;
 
@@ -52,6 +58,13 @@ pub struct Open {
     receiver: Receiver,
     unframed: Unframed,
     wants_answer: bool,
+    says_goodbye: bool,
+    /// The goodbye has been acknowledged, and that is to be said.
+    is_done: bool,
+    /// The other end has said goodbye: when something has last come from it.
+    left: Option<u64>,
+    /// It has said that it is done.
+    is_gone: bool,
     probes: Probes,
     /// When its host has said that the port is closed.
     refused: Option<u64>,
@@ -107,6 +120,10 @@ impl Open {
             receiver: Receiver::default(),
             unframed: Unframed::default(),
             wants_answer: false,
+            says_goodbye: false,
+            is_done: false,
+            left: None,
+            is_gone: false,
             probes,
             refused: None,
         }
@@ -116,9 +133,29 @@ impl Open {
         self.sender.push(framed(message));
     }
 
+    /// After all messages.
+    pub fn say_goodbye(&mut self) {
+        self.says_goodbye = true;
+        self.send(&[]);
+    }
+
+    /// The other end has said goodbye: it is sent nothing any more but answers.
+    pub fn on_goodbye(&mut self, now: u64) {
+        self.left = Some(now);
+    }
+
+    pub fn has_left(&self) -> bool {
+        self.left.is_some()
+    }
+
+    /// Whether the other end has left and may still wait for an answer to its goodbye.
+    pub fn may_want_answer(&self, now: u64) -> bool {
+        !self.is_gone && self.left.is_some_and(|at| now < at + LEAVING_MS)
+    }
+
     /// Bytes of messages of which it is not known that they have arrived.
     pub fn unacknowledged(&self) -> usize {
-        self.sender.unacknowledged()
+        if self.has_left() { 0 } else { self.sender.unacknowledged() }
     }
 
     /// Takes a datagram, of which `plain` has room for the content; the messages that are whole now. `None`: a stranger's, or a repeated one.
@@ -146,7 +183,10 @@ impl Open {
 
     fn on_opened(&mut self, now: u64, opened: &Opened<'_>) -> Result<Vec<Vec<u8>>, Broken> {
         self.sender.on_ack(now, opened.ack);
-        self.wants_answer |= opened.kind != KIND_ACK;
+        self.left = self.left.map(|_| now);
+        self.is_gone |= opened.kind == KIND_DONE;
+        self.is_done |= self.says_goodbye && opened.kind != KIND_DONE && self.sender.unacknowledged() == 0;
+        self.wants_answer |= [KIND_PROBE, KIND_SEGMENT].contains(&opened.kind);
         if opened.kind != KIND_SEGMENT {
             return Ok(Vec::new());
         }
@@ -162,12 +202,13 @@ impl Open {
         if since == now {
             self.probes.at = now + REFUSED_MS;
         }
-        now >= since + REFUSED_MS
+        self.has_left() || now >= since + REFUSED_MS
     }
 
     /// When to call [`Open::on_tick`].
-    pub fn deadline(&self) -> u64 {
-        self.sender.deadline().map_or(self.probes.at, |at| at.min(self.probes.at))
+    pub fn deadline(&self) -> Option<u64> {
+        let next = self.sender.deadline().map_or(self.probes.at, |at| at.min(self.probes.at));
+        (!self.has_left()).then_some(next)
     }
 
     pub fn on_tick(&mut self, now: u64) {
@@ -187,12 +228,17 @@ impl Open {
         plain.clear();
         plain.extend_from_slice(&ack.next.to_le_bytes());
         plain.extend_from_slice(&ack.seen.to_le_bytes());
-        if let Some((number, bytes)) = self.sender.poll(now) {
+        let is_probe = self.probes.is_due && !self.has_left();
+        if !self.has_left()
+            && let Some((number, bytes)) = self.sender.poll(now)
+        {
             plain.push(KIND_SEGMENT);
             plain.extend_from_slice(&number.to_le_bytes());
             plain.extend_from_slice(bytes);
             self.probes.begin_again(now);
-        } else if self.probes.is_due {
+        } else if core::mem::take(&mut self.is_done) {
+            plain.push(KIND_DONE);
+        } else if is_probe {
             plain.push(KIND_PROBE);
         } else if self.wants_answer {
             plain.push(KIND_ACK);
@@ -215,5 +261,5 @@ fn opened(plain: &[u8]) -> Option<Opened<'_>> {
     let (seen, rest) = rest.split_first_chunk()?;
     let (kind, rest) = rest.split_first()?;
     let ack = Ack { next: u64::from_le_bytes(*next), seen: u128::from_le_bytes(*seen) };
-    (*kind <= KIND_SEGMENT).then_some(Opened { ack, kind: *kind, rest })
+    (*kind <= KIND_DONE).then_some(Opened { ack, kind: *kind, rest })
 }

@@ -250,7 +250,7 @@ proptest! {
         }
         let count = |world: &World, from: u32, to: u32| world.ends[to as usize].got.get(&from).map_or(0, Vec::len);
         world.run(|world| wanted.iter().all(|((from, to), all)| count(world, *from, *to) >= all.len()));
-        world.run(|world| world.ends.iter().all(|end| end.endpoint.unsent() == Unsent::Nothing));
+        world.run(|world| world.ends.iter().all(|end| end.endpoint.unsent(world.now) == Unsent::Nothing));
         for ((from, to), all) in &wanted {
             prop_assert_eq!(&world.ends[*to as usize].got[from], all);
             let both = [world.route(*from, *to), world.route(*to, *from)];
@@ -298,6 +298,29 @@ proptest! {
     }
 }
 
+/// Without it the first rank would wait until its host is told that the second one has ended, which not all wires are.
+#[test]
+fn a_rank_that_leaves_answers_goodbyes_until_the_other_is_done() {
+    let mut world = World::new(2, Weather::default(), 1);
+    world.send(0, 1, b"hello");
+    world.run(|world| world.ends[1].got.contains_key(&0));
+    world.send(0, 1, b"last words");
+    world.ends[0].endpoint.say_goodbye();
+    world.run(|world| world.ends[1].goodbyes == [0]);
+    world.ends[1].endpoint.say_goodbye();
+    // The answer is lost.
+    world.under_way.clear();
+    assert_eq!(world.ends[1].endpoint.unsent(world.now), Unsent::Goodbyes);
+    let before = world.now;
+    world.run(|world| world.ends[0].endpoint.unsent(world.now) == Unsent::Nothing);
+    assert_eq!(world.ends[1].endpoint.unsent(world.now), Unsent::Goodbyes);
+    world.run(|world| world.ends[1].endpoint.unsent(world.now) == Unsent::Nothing);
+    assert!(world.now < before + 1_000);
+    // It does not wait for ever for one that is gone.
+    assert_eq!(world.ends[1].endpoint.unsent(world.now + 10_000), Unsent::Nothing);
+    assert!(world.ends.iter().all(|end| end.lost.is_empty()) && world.ends[1].got[&0].len() == 2);
+}
+
 /// Counts what the present thread allocates.
 struct Counting;
 
@@ -327,7 +350,9 @@ fn nothing_is_allocated_or_answered_for_strangers() {
     let mut world = World::new(2, Weather::default(), 1);
     world.send(0, 1, b"hello");
     world.send(1, 0, b"hello");
-    world.run(|world| world.ends.iter().all(|end| !end.got.is_empty() && end.endpoint.unsent() == Unsent::Nothing));
+    world.run(|world| {
+        world.ends.iter().all(|end| !end.got.is_empty() && end.endpoint.unsent(world.now) == Unsent::Nothing)
+    });
     // A dial that is under way.
     let dialled: Number = world.ends[1].endpoint.dial(world.now, 7, vec![vec![NOWHERE]]);
     world.settle();

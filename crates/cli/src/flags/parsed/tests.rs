@@ -106,8 +106,12 @@ fn the_pty_flag_may_name_a_rank() {
     assert_eq!(parsed("--pty ./a").pty, Some(0));
     assert_eq!(parsed("--pty 3 ./a").pty, Some(3));
     assert_eq!(parsed("--pty=3 ./a").pty, Some(3));
-    assert_eq!(parsed("--rank-ports 1-2 ./a").rank_ports, Some(PortRange { low: 1, high: 2 }));
-    assert_eq!(parsed("--instant-on ./a").rank_ports, Some(RANK_PORTS));
+    let few = PortRange { low: 1, high: 2 };
+    let rank_ports = |range, listen| Some(RankPorts { range, listen });
+    assert_eq!(parsed("--rank-ports 1-2 ./a").rank_ports, rank_ports(few, true));
+    assert_eq!(parsed("--instant-on ./a").rank_ports, rank_ports(RANK_PORTS, true));
+    assert_eq!(parsed("--reserve-ports ./a").rank_ports, rank_ports(RANK_PORTS, false));
+    assert_eq!(parsed("--rank-ports 1-2 --reserve-ports ./a").rank_ports, rank_ports(few, false));
     assert_eq!(parsed("--stdin 2 ./a").stdin, Some(Stdin::Rank(2)));
     assert_eq!(parsed("-x PATH ./a").sections[0].env, [Variable::Export("PATH".into())]);
 }

@@ -17,7 +17,7 @@ use wireup_os::reactor::Reactor;
 use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::memory::ShareId;
 use wireup_wire::ids::{AgentId, JobId, LocalRank};
-use wireup_wire::job::PortRange;
+use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer::{Bootstrap, Secret, SpawnError, SpawnStep};
 use wireup_wire::rank_address;
 
@@ -154,12 +154,13 @@ impl AgentDriver {
         self.links.flush(&self.reactor, &mut self.inputs);
     }
 
-    fn listen_for_ranks(&mut self, job: JobId, count: u32, ports: PortRange) -> Input {
+    fn listen_for_ranks(&mut self, job: JobId, count: u32, ports: RankPorts) -> Input {
         let ranks = self.jobs.ranks_of(job, &mut self.keepers, &self.reactor);
         let bound = ranks.and_then(|ranks| {
-            ranks.listen(count, ports).map_err(|error| {
-                let PortRange { low, high } = ports;
-                let what = format!("{count} listening sockets on consecutive ports of {low}-{high}");
+            ranks.bind(count, ports).map_err(|error| {
+                let PortRange { low, high } = ports.range;
+                let kind = if ports.listen { "listening" } else { "bound" };
+                let what = format!("{count} {kind} sockets on consecutive ports of {low}-{high}");
                 SpawnError { step: SpawnStep::Sockets, what, errno: error.raw_os_error().unwrap_or(0) }
             })
         });

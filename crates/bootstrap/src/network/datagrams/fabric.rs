@@ -1,0 +1,81 @@
+//! Datagrams of libfabric: one endpoint for all ranks (`FI_EP_DGRAM`).
+//!
+//! A place is an endpoint's address as others get it. Providers do not tell where a datagram comes from, nor that the process at the other
+//! end is gone: so hellos tell the own place, and nothing is ever refused.
+
+use super::Wire;
+use super::endpoint::Place;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use wireup_fabric::{ADDRESS_LEN_MAX, Endpoint, Error, Peer};
+use wireup_wire::rank_address;
+
+// The exchange of addresses has room for it, and a hello tells its length in one byte.
+const _: () = assert!(ADDRESS_LEN_MAX <= rank_address::LEN_MAX && ADDRESS_LEN_MAX <= u8::MAX as usize);
+
+/// When to send again (ms) after there was no room: devices send a window in less time.
+const ROOM_MS: u64 = 1;
+
+pub struct Fabric {
+    endpoint: Endpoint,
+    /// Ranks only: a hello's place is read after its code was checked.
+    peers: BTreeMap<Place, Option<Peer>>,
+}
+
+impl Fabric {
+    /// # Errors
+    /// There is no libfabric, or no provider.
+    pub fn open() -> Result<Fabric, Error> {
+        Ok(Fabric { endpoint: Endpoint::open()?, peers: BTreeMap::new() })
+    }
+}
+
+impl Wire for Fabric {
+    fn fd(&self) -> c_int {
+        self.endpoint.fd()
+    }
+
+    fn address(&self) -> Vec<u8> {
+        self.endpoint.address().to_vec()
+    }
+
+    fn own_place(&self) -> Place {
+        self.endpoint.address().to_vec()
+    }
+
+    fn datagram_len(&self) -> usize {
+        self.endpoint.datagram_len()
+    }
+
+    fn understands(&self, address: &[u8]) -> bool {
+        self.endpoint.understands(address)
+    }
+
+    fn places(&self, address: &[u8]) -> Vec<Place> {
+        if self.understands(address) { vec![address.to_vec()] } else { Vec::new() }
+    }
+
+    fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool {
+        if !self.peers.contains_key(to) {
+            let peer = self.endpoint.peer(to);
+            self.peers.insert(to.to_vec(), peer);
+        }
+        let peer = self.peers.get(to).copied().flatten();
+        peer.is_none_or(|peer| self.endpoint.send(peer, bytes))
+    }
+
+    fn room_ms(&self) -> Option<u64> {
+        Some(ROOM_MS)
+    }
+
+    fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize> {
+        from.clear();
+        self.endpoint.receive(buffer)
+    }
+
+    fn refused(&mut self) -> Option<Place> {
+        None
+    }
+}

@@ -1,0 +1,252 @@
+//! The library's objects of one endpoint, behind calls that cannot be misused: made one after the other, closed in the other order.
+
+use crate::Error;
+use crate::library::Library;
+use crate::pool::Pool;
+use crate::provider::Choice;
+use crate::sys::{self, Av, AvAttr, Cq, CqAttr, CqEntry, CqErrEntry, Domain, EAGAIN, EAVAIL, Ep, Fabric, Fid, Mr};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+/// Longest address that a provider may have (bytes).
+pub const NAME_LEN_MAX: usize = 128;
+
+/// Closed from the first to the last; null: not made.
+pub struct Objects {
+    ep: *mut Ep,
+    /// The memory of sends, and that of receives, if the provider wants it registered.
+    regions: [*mut Mr; 2],
+    sends: *mut Cq,
+    receives: *mut Cq,
+    av: *mut Av,
+    domain: *mut Domain,
+    fabric: *mut Fabric,
+}
+
+/// Which way data go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Send,
+    Receive,
+}
+
+/// What a queue of completions has.
+pub enum Completed {
+    /// An operation with this context, of this many bytes.
+    Done(*mut c_void, usize),
+    /// One that has failed.
+    Failed(*mut c_void),
+    Nothing,
+}
+
+/// Whether an operation has begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posted {
+    Yes,
+    /// There is no room now.
+    Later,
+    /// It cannot be done at all.
+    Never,
+}
+
+fn checked(what: &'static str, result: c_int) -> Result<(), Error> {
+    if result == 0 { Ok(()) } else { Err(Error::Call { what, number: -result }) }
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        let [send, receive] = self.regions;
+        let in_order: [*mut Fid; 8] = [
+            self.ep.cast(),
+            send.cast(),
+            receive.cast(),
+            self.sends.cast(),
+            self.receives.cast(),
+            self.av.cast(),
+            self.domain.cast(),
+            self.fabric.cast(),
+        ];
+        for fid in in_order.into_iter().filter(|fid| !fid.is_null()) {
+            // SAFETY: every object begins with a `fid`; each is open, is closed once, and after those that use it.
+            unsafe { ((*(*fid).ops).close)(fid) };
+        }
+    }
+}
+
+impl Objects {
+    /// All of them, but the endpoint is not enabled yet.
+    pub fn open(library: &Library, choice: Choice<'_>, sends: &Pool, receives: &Pool) -> Result<Objects, Error> {
+        let mut all = Objects {
+            ep: ptr::null_mut(),
+            regions: [ptr::null_mut(); 2],
+            sends: ptr::null_mut(),
+            receives: ptr::null_mut(),
+            av: ptr::null_mut(),
+            domain: ptr::null_mut(),
+            fabric: ptr::null_mut(),
+        };
+        let info = choice.info();
+        let none = ptr::null_mut();
+        // SAFETY: `info` is what the library has told, and outlives the calls; each object is used after it was made.
+        unsafe {
+            checked("opening a fabric", (library.fabric)((*info).fabric_attr, &mut all.fabric, none))?;
+            let domain = (*(*all.fabric).ops).domain;
+            checked("opening a domain", domain(all.fabric, info, &mut all.domain, none))?;
+            all.sends = all.queue(sends.count(), sys::WAIT_NONE)?;
+            all.receives = all.queue(receives.count(), sys::WAIT_FD)?;
+            let mut attr = AvAttr {
+                kind: choice.av_type(),
+                rx_ctx_bits: 0,
+                count: 0,
+                ep_per_node: 0,
+                name: ptr::null(),
+                map_addr: none,
+                flags: 0,
+            };
+            let av_open = (*(*all.domain).ops).av_open;
+            checked("opening an address vector", av_open(all.domain, &mut attr, &mut all.av, none))?;
+            let endpoint = (*(*all.domain).ops).endpoint;
+            checked("making an endpoint", endpoint(all.domain, info, &mut all.ep, none))?;
+            all.bind(all.av.cast(), 0)?;
+            all.bind(all.sends.cast(), sys::SEND)?;
+            all.bind(all.receives.cast(), sys::RECV)?;
+        }
+        if choice.wants_registered_memory() {
+            all.regions[0] = all.register(sends, sys::SEND, 0)?;
+            all.regions[1] = all.register(receives, sys::RECV, 1)?;
+        }
+        Ok(all)
+    }
+
+    fn queue(&self, size: usize, wait_obj: c_int) -> Result<*mut Cq, Error> {
+        let mut attr = CqAttr {
+            size,
+            flags: 0,
+            format: sys::CQ_FORMAT_MSG,
+            wait_obj,
+            signaling_vector: 0,
+            wait_cond: 0,
+            wait_set: ptr::null_mut(),
+        };
+        let mut queue = ptr::null_mut();
+        // SAFETY: the domain is open.
+        let result = unsafe { ((*(*self.domain).ops).cq_open)(self.domain, &mut attr, &mut queue, ptr::null_mut()) };
+        checked("opening a completion queue", result).map(|()| queue)
+    }
+
+    fn bind(&self, other: *mut Fid, flags: u64) -> Result<(), Error> {
+        let fid = self.ep.cast::<Fid>();
+        // SAFETY: both objects are open.
+        checked("binding the endpoint", unsafe { ((*(*fid).ops).bind)(fid, other, flags) })
+    }
+
+    fn register(&self, pool: &Pool, access: u64, key: u64) -> Result<*mut Mr, Error> {
+        let ((base, len), mut region) = (pool.memory(), ptr::null_mut());
+        // SAFETY: the domain is open; the memory outlives the region, see `Endpoint`.
+        let result = unsafe {
+            let reg = (*(*self.domain).mr).reg;
+            reg(self.domain.cast(), base.cast(), len, access, 0, key, 0, &mut region, ptr::null_mut())
+        };
+        checked("registering memory", result).map(|()| region)
+    }
+
+    pub fn enable(&self) -> Result<(), Error> {
+        let fid = self.ep.cast::<Fid>();
+        // SAFETY: the endpoint is open, with all that it needs.
+        let result = unsafe { ((*(*fid).ops).control)(fid, sys::ENABLE, ptr::null_mut()) };
+        checked("enabling the endpoint", result)
+    }
+
+    /// The endpoint's address.
+    pub fn name(&self) -> Result<Vec<u8>, Error> {
+        let (mut name, mut len) = (vec![0; NAME_LEN_MAX], NAME_LEN_MAX);
+        // SAFETY: the endpoint is open; at most `len` bytes are written.
+        let result = unsafe { ((*(*self.ep).cm).getname)(self.ep.cast(), name.as_mut_ptr().cast(), &mut len) };
+        checked("asking for the endpoint's address", result)?;
+        name.truncate(len);
+        Ok(name)
+    }
+
+    /// A descriptor that is readable when receives may have completed, after [`Objects::may_wait`].
+    pub fn descriptor(&self) -> Result<c_int, Error> {
+        let (fid, mut fd) = (self.receives.cast::<Fid>(), -1);
+        // SAFETY: the queue is open, and was opened with a descriptor to wait for.
+        let result = unsafe { ((*(*fid).ops).control)(fid, sys::GETWAIT, (&raw mut fd).cast()) };
+        checked("asking for a descriptor", result).map(|()| fd)
+    }
+
+    /// `false`: receives have completed meanwhile. `true`: the descriptor is not readable before one does.
+    pub fn may_wait(&self) -> bool {
+        let mut fid = self.receives.cast::<Fid>();
+        // SAFETY: both objects are open.
+        let result = unsafe { ((*(*self.fabric).ops).trywait)(self.fabric, &mut fid, 1) };
+        result as isize != -EAGAIN
+    }
+
+    /// The number of a place; `None`: the provider does not take it.
+    pub fn insert(&self, name: &[u8]) -> Option<u64> {
+        let mut number = sys::ADDR_UNSPEC;
+        // SAFETY: the vector is open; the caller passes an address of this kind of endpoint, as the library has written it.
+        let count =
+            unsafe { ((*(*self.av).ops).insert)(self.av, name.as_ptr().cast(), 1, &mut number, 0, ptr::null_mut()) };
+        (count == 1).then_some(number)
+    }
+
+    /// The next completion.
+    pub fn completed(&self, way: Way) -> Completed {
+        let queue = if way == Way::Send { self.sends } else { self.receives };
+        let mut entry = CqEntry { op_context: ptr::null_mut(), flags: 0, len: 0 };
+        // SAFETY: the queue is open, and its entries are of this kind.
+        match unsafe { ((*(*queue).ops).read)(queue, (&raw mut entry).cast(), 1) } {
+            1 => Completed::Done(entry.op_context, entry.len),
+            result if result == -EAVAIL => Objects::failed(queue),
+            _ => Completed::Nothing,
+        }
+    }
+
+    fn failed(queue: *mut Cq) -> Completed {
+        // SAFETY: all zeros are a valid value; the queue is open.
+        let (result, entry) = unsafe {
+            let mut entry: CqErrEntry = core::mem::zeroed();
+            (((*(*queue).ops).readerr)(queue, &mut entry, 0), entry)
+        };
+        if result == 1 { Completed::Failed(entry.op_context) } else { Completed::Nothing }
+    }
+
+    /// Sends `len` bytes of a slot to a place.
+    pub fn send(&self, pool: &Pool, slot: usize, len: usize, to: u64) -> Posted {
+        let descriptor = self.region(Way::Send);
+        // SAFETY: the endpoint is enabled; the slot is not used before the operation completes, and the pool outlives it.
+        let result = unsafe {
+            ((*(*self.ep).msg).send)(self.ep, pool.data(slot).cast(), len, descriptor, to, pool.context(slot))
+        };
+        posted(result)
+    }
+
+    /// Receives up to `len` bytes into a slot.
+    pub fn receive(&self, pool: &Pool, slot: usize, len: usize) -> Posted {
+        let descriptor = self.region(Way::Receive);
+        // SAFETY: as for `send`.
+        let result = unsafe {
+            let recv = (*(*self.ep).msg).recv;
+            recv(self.ep, pool.data(slot).cast(), len, descriptor, sys::ADDR_UNSPEC, pool.context(slot))
+        };
+        posted(result)
+    }
+
+    fn region(&self, way: Way) -> *mut c_void {
+        let region = self.regions[if way == Way::Send { 0 } else { 1 }];
+        // SAFETY: the region is open, if there is one.
+        unsafe { region.as_ref() }.map_or(ptr::null_mut(), |region| region.mem_desc)
+    }
+}
+
+fn posted(result: isize) -> Posted {
+    match result {
+        0 => Posted::Yes,
+        result if result == -EAGAIN => Posted::Later,
+        _ => Posted::Never,
+    }
+}

@@ -1,0 +1,109 @@
+//! Memory that a provider reads and writes: slots of one length.
+//!
+//! ```text
+//! | slot 0: fi_context2 (64 bytes) | data | slot 1 …        data: the provider's prefix, then a datagram
+//! ```
+//!
+//! An operation's context points to the slot, so that its completion tells which one it is.
+
+use crate::sys::CONTEXT_LEN;
+use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+/// Slots begin at cache lines.
+const ALIGN: usize = 64;
+
+pub struct Pool {
+    base: NonNull<u8>,
+    layout: Layout,
+    slot_len: usize,
+    data_len: usize,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; no operation is under way any more, and nothing points there.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+impl Pool {
+    /// `None`: there is no memory.
+    pub fn new(count: usize, data_len: usize) -> Option<Pool> {
+        let slot_len = (CONTEXT_LEN + data_len).next_multiple_of(ALIGN);
+        let layout = Layout::from_size_align(slot_len.checked_mul(count.max(1))?, ALIGN).ok()?;
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Pool { base, layout, slot_len, data_len })
+    }
+
+    pub fn count(&self) -> usize {
+        self.layout.size() / self.slot_len
+    }
+
+    /// All of its memory.
+    pub fn memory(&self) -> (*mut u8, usize) {
+        (self.base.as_ptr(), self.layout.size())
+    }
+
+    /// For an operation on this slot.
+    pub fn context(&self, slot: usize) -> *mut c_void {
+        assert!(slot < self.count(), "a slot of this pool");
+        // SAFETY: within the memory.
+        unsafe { self.base.as_ptr().add(slot * self.slot_len) }.cast()
+    }
+
+    /// The slot of a completed operation.
+    pub fn slot(&self, context: *mut c_void) -> Option<usize> {
+        let distance = (context as usize).checked_sub(self.base.as_ptr() as usize)?;
+        let slot = distance / self.slot_len;
+        (distance % self.slot_len == 0 && slot < self.count()).then_some(slot)
+    }
+
+    /// Where the slot's data begin.
+    pub fn data(&self, slot: usize) -> *mut u8 {
+        // SAFETY: a slot is longer than its context.
+        unsafe { self.context(slot).cast::<u8>().add(CONTEXT_LEN) }
+    }
+
+    /// Copies bytes into a slot that no operation uses, behind its prefix; the pointer and the length of all. What does not fit is cut off.
+    pub fn fill(&mut self, slot: usize, prefix: usize, bytes: &[u8]) -> (*mut u8, usize) {
+        let len = bytes.len().min(self.data_len - prefix);
+        let data = self.data(slot);
+        // SAFETY: within the slot, which the provider does not use now.
+        unsafe { data.add(prefix).copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        (data, prefix + len)
+    }
+
+    /// Copies what has arrived in a slot, `len` bytes with the prefix; the length of what is behind it, at most that of the buffer.
+    pub fn take(&self, slot: usize, prefix: usize, len: usize, buffer: &mut [u8]) -> usize {
+        let len = len.min(self.data_len).saturating_sub(prefix).min(buffer.len());
+        // SAFETY: within the slot, whose operation is complete.
+        unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(self.data(slot).add(prefix), len) };
+        len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_apart_and_know_their_place() {
+        let mut pool = Pool::new(3, 140).unwrap();
+        assert_eq!((pool.count(), pool.memory().1), (3, 3 * 256));
+        for slot in 0..3 {
+            let (data, len) = pool.fill(slot, 40, &[slot as u8 + 1; 200]);
+            assert_eq!((data, len), (pool.data(slot), 140), "what does not fit is cut off");
+            assert_eq!((pool.slot(pool.context(slot)), pool.slot(data.cast())), (Some(slot), None));
+            assert_eq!(pool.context(slot) as usize % ALIGN, 0);
+        }
+        let mut buffer = [0; 99];
+        assert_eq!(pool.take(1, 40, 140, &mut buffer), 99);
+        assert_eq!((pool.take(1, 40, 50, &mut buffer), buffer[9]), (10, 2));
+        assert_eq!((pool.take(1, 40, 40, &mut buffer), pool.take(1, 40, 7, &mut buffer)), (0, 0));
+        let beyond = (pool.context(0) as usize + pool.memory().1) as *mut c_void;
+        assert_eq!((pool.slot(beyond), pool.slot(core::ptr::null_mut())), (None, None));
+    }
+}
