@@ -82,6 +82,7 @@ typedef struct wu_req wu_req;
 #define WU_OPEN_ENGINE 1
 #define WU_OPEN_START 2
 #define WU_OPEN_TRANSPORT 4
+#define WU_OPEN_CONNECTIONS_MAX 8
 
 typedef struct wu_open_params {
     size_t struct_size; /* sizeof(wu_open_params) */
@@ -89,6 +90,12 @@ typedef struct wu_open_params {
     int engine; /* of wu_group_world */
     int start;
     int transport;
+    /* 0: connections stay until wu_close. Otherwise, when more are open than this, those are closed that were not used for the longest time,
+     * and made again when they are needed. No message is lost, and none overtakes another. Both ends must agree: a rank that computes
+     * outside the library does not answer until it calls it, and messages to it wait meanwhile. A connection over which one of the ends
+     * waits for a message is not closed, so more are open where more ranks are waited for. Nobody may wait for a rank that has called
+     * wu_close: it is then taken for lost. */
+    uint32_t connections_max;
 } wu_open_params;
 
 /* Joins the job; params may be null. There is one context at a time in a process, and under a launcher one in its life: a process leaves its
@@ -206,9 +213,11 @@ typedef struct wu_counts_t {
     uint64_t bytes;     /* of them */
     uint64_t rounds;    /* waits for messages of others, one behind the other in each collective and in each search for an address */
     uint64_t questions; /* messages that asked for an address */
-    uint64_t connections;
+    uint64_t connections; /* open, without those that are being closed */
     uint64_t addresses;   /* of how many other ranks the address is known */
     uint64_t address_len; /* bytes of this process's own */
+    uint64_t closing;     /* connections that wait for the other end's consent to be closed */
+    uint64_t closed;      /* connections that were closed because of connections_max */
 } wu_counts_t;
 int wu_counts(wu_ctx *ctx, wu_counts_t *counts);
 

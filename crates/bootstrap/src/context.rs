@@ -73,6 +73,9 @@ pub struct Counts {
     /// Messages that asked for an address.
     pub questions: u64,
     pub connections: usize,
+    /// Connections that wait for the other end's consent to be closed, and those that were closed because there were too many.
+    pub closing: usize,
+    pub closed: u64,
     pub addresses: usize,
     /// Bytes of this process's own address.
     pub address_len: usize,
@@ -132,6 +135,7 @@ pub struct Context {
     /// Where all ranks listen, if the server knows; asked once.
     book: Option<Option<Arc<Endpoints>>>,
     transport: Transport,
+    connections_max: Option<usize>,
     /// The connections between ranks, and the group of all.
     network: Option<(Network, wireup_group::Context)>,
     phases: Phases,
@@ -146,11 +150,20 @@ impl Context {
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
         let engine = engine.unwrap_or(best);
         let mut context =
-            Context { engine, start, transport, job, book: None, network: None, phases: Phases::default() };
+            Context { engine, start, transport, connections_max: None, job, book: None, network: None, phases: Phases::default() };
         if context.engine == Engine::Peers {
             context.network()?;
         }
         Ok(context)
+    }
+
+    /// From now on connections are closed when more than so many are open, the least recently used first, but not while somebody waits for a
+    /// message over them.
+    pub fn bound_connections(&mut self, open_max: usize) {
+        self.connections_max = Some(open_max);
+        if let Some((network, _)) = &mut self.network {
+            network.bound_connections(open_max);
+        }
     }
 
     pub fn job(&mut self) -> &mut Job {
@@ -175,12 +188,15 @@ impl Context {
     pub fn counts(&self) -> Counts {
         let Some((network, _)) = &self.network else { return Counts::default() };
         let (sent, done) = (network.sent(), network.groups.counts());
+        let (closing, closed) = network.closed();
         Counts {
             messages: sent.messages,
             bytes: sent.bytes,
             rounds: done.rounds,
             questions: done.questions,
             connections: network.connections(),
+            closing,
+            closed,
             addresses: network.addresses(),
             address_len: network.own_address().len(),
         }
@@ -206,7 +222,10 @@ impl Context {
             // The server's sockets are those of TCP.
             let is_known = self.start == Start::Auto && self.transport == Transport::Tcp;
             let book = if is_known { self.book()? } else { None };
-            let (network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
+            let (mut network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
+            if let Some(open_max) = self.connections_max {
+                network.bound_connections(open_max);
+            }
             (self.network, self.phases) = (Some((network, world)), phases);
         }
         self.network.as_mut().ok_or(Error::Mismatch)

@@ -80,6 +80,14 @@ pub struct Counts {
     pub questions: u64,
 }
 
+/// Whom a process waits for.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Awaited {
+    pub ranks: BTreeSet<u32>,
+    /// Members of groups whose ranks are not known.
+    pub unknown: Vec<(Context, u32)>,
+}
+
 pub struct Groups {
     own: Peer,
     groups: BTreeMap<Context, Entry>,
@@ -359,6 +367,26 @@ impl Groups {
         self.groups.get(&of).map_or(0, |entry| entry.addresses.count(&entry.group.shape))
     }
 
+    /// Whom this process waits for.
+    pub fn awaited(&self) -> Awaited {
+        let mut awaited = Awaited::default();
+        for (context, entry) in &self.groups {
+            awaited.ranks.extend(entry.group.awaited());
+            let shape = &entry.group.shape;
+            awaited.ranks.extend(entry.addresses.asked(shape).map(|peer| peer.rank));
+            for place in entry.tagged.awaited().filter(|place| *place != shape.me) {
+                match entry.addresses.get(shape, place) {
+                    Some(peer) => drop(awaited.ranks.insert(peer.rank)),
+                    None if entry.is_known => drop(awaited.ranks.insert(place)),
+                    None => awaited.unknown.push((*context, place)),
+                }
+            }
+        }
+        awaited.ranks.extend(self.creations.awaited());
+        awaited.ranks.remove(&self.own.rank);
+        awaited
+    }
+
     pub fn shape(&self, of: Context) -> Option<&Shape> {
         self.groups.get(&of).map(|entry| &entry.group.shape)
     }
@@ -447,8 +475,7 @@ impl Groups {
     /// A rank is gone.
     pub fn on_lost(&mut self, rank: u32) {
         self.lost.insert(rank);
-        let knows = |entry: &Entry| entry.group.shape.known().any(|(_, peer)| peer.rank == rank);
-        let with: Vec<Context> = self.groups.iter().filter(|(_, entry)| knows(entry)).map(|(at, _)| *at).collect();
+        let with: Vec<Context> = self.groups.iter().filter(|(_, entry)| entry.has(rank)).map(|(at, _)| *at).collect();
         for context in with {
             self.fail(context, Failure::Lost { rank });
         }
@@ -672,6 +699,12 @@ impl Groups {
 }
 
 impl Entry {
+    /// Whether a rank is known to be a member.
+    fn has(&self, rank: u32) -> bool {
+        let Entry { group, addresses, is_known, .. } = self;
+        *is_known && rank < group.shape.size || addresses.known(&group.shape).any(|peer| peer.rank == rank)
+    }
+
     /// Gives up what is in progress.
     fn stop(&mut self) -> Vec<Request> {
         self.group.stop();

@@ -16,6 +16,8 @@ pub struct Counts {
     connections: u64,
     addresses: u64,
     address_len: u64,
+    closing: u64,
+    closed: u64,
 }
 
 #[unsafe(no_mangle)]
@@ -28,7 +30,7 @@ pub unsafe extern "C" fn wu_counts(ctx: *mut Ctx, counts: *mut Counts) -> c_int 
             }
             let now = context.counts();
             let size = (*counts).struct_size;
-            let fields: [(usize, u64); 7] = [
+            let fields: [(usize, u64); 9] = [
                 (offset_of!(Counts, messages), now.messages),
                 (offset_of!(Counts, bytes), now.bytes),
                 (offset_of!(Counts, rounds), now.rounds),
@@ -36,6 +38,8 @@ pub unsafe extern "C" fn wu_counts(ctx: *mut Ctx, counts: *mut Counts) -> c_int 
                 (offset_of!(Counts, connections), now.connections as u64),
                 (offset_of!(Counts, addresses), now.addresses as u64),
                 (offset_of!(Counts, address_len), now.address_len as u64),
+                (offset_of!(Counts, closing), now.closing as u64),
+                (offset_of!(Counts, closed), now.closed),
             ];
             for (at, value) in fields.into_iter().filter(|(at, _)| at + size_of::<u64>() <= size) {
                 counts.cast::<u8>().add(at).cast::<u64>().write(value);

@@ -21,17 +21,21 @@ pub struct OpenParams {
     engine: c_int,
     start: c_int,
     transport: c_int,
+    connections_max: u32,
 }
 
 const OPEN_ENGINE: u64 = 1;
 const OPEN_START: u64 = 2;
 const OPEN_TRANSPORT: u64 = 4;
+const OPEN_CONNECTIONS_MAX: u64 = 8;
 
 /// How the context is to be.
 struct Choices {
     engine: Option<Engine>,
     start: Start,
     transport: Transport,
+    /// 0: no bound.
+    connections_max: u32,
 }
 
 /// The descriptor of `PMI_FD`.
@@ -59,7 +63,7 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
 /// # Safety
 /// `params` is null, or `struct_size` bytes may be read.
 unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
-    let (mut engine, mut start, mut transport) = (0, 0, 0);
+    let (mut engine, mut start, mut transport, mut connections_max) = (0, 0, 0, 0);
     // SAFETY: guaranteed by the caller; only fields that lie within the caller's struct are read.
     unsafe {
         if !params.is_null() {
@@ -73,6 +77,9 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
             }
             if has(OPEN_TRANSPORT, offset_of!(OpenParams, transport)) {
                 transport = (*params).transport;
+            }
+            if has(OPEN_CONNECTIONS_MAX, offset_of!(OpenParams, connections_max)) {
+                connections_max = (*params).connections_max;
             }
         }
     }
@@ -94,10 +101,11 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
             2 => Transport::Udp,
             _ => return Err(Status::ARG),
         },
+        connections_max,
     })
 }
 
-fn open(Choices { engine, start, transport }: Choices) -> Result<Ctx> {
+fn open(Choices { engine, start, transport, connections_max }: Choices) -> Result<Ctx> {
     if IS_OPEN.swap(true, Ordering::AcqRel) {
         return Err(Status::STATE);
     }
@@ -109,7 +117,11 @@ fn open(Choices { engine, start, transport }: Choices) -> Result<Ctx> {
     if context.is_err() {
         IS_OPEN.store(false, Ordering::Release);
     }
-    Ok(Ctx::new(context?))
+    let mut context = context?;
+    if connections_max > 0 {
+        context.bound_connections(connections_max as usize);
+    }
+    Ok(Ctx::new(context))
 }
 
 #[unsafe(no_mangle)]

@@ -12,6 +12,7 @@ mod carrier;
 mod datagrams;
 mod messages;
 pub mod proof;
+mod surplus;
 mod tcp;
 
 use alloc::boxed::Box;
@@ -19,10 +20,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 pub use carrier::Transport;
-use carrier::{Carrier, Happened, SERVER, Unsent};
+use carrier::{Carrier, Happened, SERVER, Unsent, Word};
 use core::ffi::c_int;
 use datagrams::{Datagrams, Udp, Wire};
+use messages::said;
 use proof::Secret;
+use surplus::Surplus;
 use tcp::Tcp;
 use wireup_capi::job::Endpoints;
 use wireup_capi::net::{self, Errno, Event, Owned};
@@ -52,6 +55,8 @@ pub struct Network {
     forgotten: BTreeSet<Request>,
     sent: Sent,
     events: Vec<Event>,
+    /// If connections are to be few.
+    surplus: Option<Surplus>,
 }
 
 /// Messages of groups that were given to connections, and their bytes before encryption.
@@ -128,6 +133,7 @@ impl Network {
             forgotten: BTreeSet::new(),
             sent: Sent::default(),
             events: Vec::new(),
+            surplus: None,
         })
     }
 
@@ -188,6 +194,11 @@ impl Network {
         self.connections.open()
     }
 
+    /// How many are being closed, and how many were.
+    pub fn closed(&self) -> (usize, u64) {
+        (self.connections.closing(), self.connections.closed_by_agreement())
+    }
+
     pub fn sent(&self) -> Sent {
         self.sent
     }
@@ -232,6 +243,7 @@ impl Network {
         self.events = events;
         self.pump();
         self.dial_again();
+        self.watch();
         self.pump();
         is_served
     }
@@ -246,6 +258,7 @@ impl Network {
             });
             match happened {
                 Some(happened) => self.on_happened(happened),
+                None if self.close_surplus() => {}
                 None => return,
             }
         }
@@ -302,14 +315,18 @@ impl Network {
 
     /// Not longer than until the next dial.
     fn limit(&self, ms: c_int) -> c_int {
-        let Some(due) = self.again.values().filter_map(|(_, at)| *at).min() else { return ms };
+        let watch = self.surplus.as_ref().map(Surplus::due);
+        let Some(due) = self.again.values().filter_map(|(_, at)| *at).chain(watch).min() else { return ms };
         let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);
         if ms < 0 { left } else { ms.min(left) }
     }
 
     fn send(&mut self, to: u32, message: Vec<u8>) {
         match self.connections.route(to) {
-            Route::Open(number) => self.carrier.send(number, &message),
+            Route::Open(number) => {
+                self.connections.on_used(to);
+                self.carrier.send(number, &message);
+            }
             Route::Nowhere => self.on_lost(to),
             route => {
                 self.waiting.entry(to).or_default().push(message);
@@ -329,7 +346,7 @@ impl Network {
     fn dial(&mut self, to: u32) {
         let address = self.address(to);
         let address = if self.can_reach(&address) { address.get(1..).unwrap_or_default() } else { &[] };
-        let number = self.carrier.dial(to, address);
+        let number = self.carrier.dial(to, address, self.connections.closed(to));
         self.connections.on_dial(to, number);
     }
 
@@ -353,12 +370,12 @@ impl Network {
 
     fn on_happened(&mut self, happened: Happened) {
         match happened {
-            Happened::Proved { number, peer, was_dialled: true } => {
+            Happened::Proved { number, peer, was_dialled: true, .. } => {
                 self.connections.on_dialled(peer, number);
                 self.on_open(peer);
             }
-            Happened::Proved { number, peer, was_dialled: false } => {
-                match self.connections.on_hello(self.me, peer, number) {
+            Happened::Proved { number, peer, was_dialled: false, closed } => {
+                match self.connections.on_hello(self.me, peer, number, closed) {
                     Verdict::Keep => self.on_open(peer),
                     Verdict::KeepInsteadOf(other) => {
                         self.carrier.close(other);
@@ -368,15 +385,14 @@ impl Network {
                 }
             }
             Happened::Message { number, from, bytes } => {
+                self.connections.on_used(from);
                 if self.groups.on_message(from, &bytes).is_err() {
                     self.carrier.close(number);
                     self.on_over(number, from, true);
                 }
             }
-            Happened::Goodbye { number, from } => {
-                self.connections.on_left(from);
-                self.carrier.close(number);
-            }
+            Happened::Said { number, from, word } => self.on_word(number, from, word),
+            Happened::Finished { number, peer } => self.on_finished(number, peer),
             Happened::Over { number, peer, is_lost } => self.on_over(number, peer, is_lost),
         }
     }
@@ -384,8 +400,46 @@ impl Network {
     /// There is a connection now.
     fn on_open(&mut self, peer: u32) {
         self.again.remove(&peer);
+        self.send_waiting(peer);
+    }
+
+    fn send_waiting(&mut self, peer: u32) {
         for message in self.waiting.remove(&peer).unwrap_or_default() {
             self.send(peer, message);
+        }
+    }
+
+    fn on_word(&mut self, number: Number, from: u32, word: Word) {
+        match word {
+            Word::Goodbye => {
+                self.connections.on_left(from);
+                self.carrier.close(number);
+                self.send_waiting(from);
+            }
+            Word::Close => {
+                let is_wanted = self.groups.awaited().ranks.contains(&from);
+                let Some(answer) = self.connections.on_close(from, number, is_wanted) else { return };
+                self.carrier.send(number, said(answer));
+                if answer == Word::Agree {
+                    self.carrier.finish(number);
+                }
+            }
+            Word::Agree => {
+                self.carrier.finish(number);
+                self.on_finished(number, from);
+            }
+            Word::Decline => {
+                if self.connections.on_declined(from, number) {
+                    self.send_waiting(from);
+                }
+            }
+        }
+    }
+
+    /// A connection was closed by agreement.
+    fn on_finished(&mut self, number: Number, peer: u32) {
+        if self.connections.on_finished(peer, number) {
+            self.send_waiting(peer);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Proves a connection: both ends know the job's secret, and say which rank they are (Noise `NNpsk0`).
 //!
 //! ```text
-//!   dialler  ── e, psk: its rank, whom it wants ──►  acceptor
+//!   dialler  ── e, psk: its rank, whom it wants, how many connections of the two were closed before ──►  acceptor
 //!            ◄── e, ee: its rank ──────────────────
 //!            ◄═══════ messages, encrypted ════════►
 //! ```
@@ -14,7 +14,7 @@ use snow::{Builder, HandshakeState, StatelessTransportState, TransportState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// What both ends must agree on beside the secret: changes with the format.
-const PROLOGUE: &[u8] = b"wireup ranks 1";
+const PROLOGUE: &[u8] = b"wireup ranks 2";
 /// Longest encrypted unit, and how much longer it is than its content.
 pub const SEALED_LEN_MAX: usize = 65_535;
 pub const SEAL_LEN: usize = 16;
@@ -35,6 +35,8 @@ pub struct Proof {
 /// A connection whose other end is known.
 pub struct Proved {
     pub peer: u32,
+    /// How many connections of the two the dialler has closed before; 0 at the dialling end.
+    pub closed: u32,
     state: HandshakeState,
 }
 
@@ -63,9 +65,9 @@ fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
 
 impl Proof {
     /// For the dialling end, with its first message.
-    pub fn dial(secret: &Secret, me: u32, to: u32) -> Result<(Proof, Vec<u8>), Unproved> {
+    pub fn dial(secret: &Secret, me: u32, to: u32, closed: u32) -> Result<(Proof, Vec<u8>), Unproved> {
         let mut state = builder(secret)?.build_initiator().map_err(|_| Unproved)?;
-        let first = message(&mut state, &[me.to_le_bytes(), to.to_le_bytes()].concat())?;
+        let first = message(&mut state, &[me, to, closed].map(u32::to_le_bytes).concat())?;
         Ok((Proof { me, to: Some(to), state }, first))
     }
 
@@ -91,11 +93,12 @@ impl Proof {
         let (is_right, reply) = match self.to {
             Some(to) => (peer == to && len == 4, None),
             None => {
-                let is_right = number(4) == Some(self.me) && len == 8 && peer != self.me;
+                let is_right = number(4) == Some(self.me) && len == 12 && peer != self.me;
                 (is_right, Some(message(&mut self.state, &self.me.to_le_bytes())?))
             }
         };
-        if is_right { Ok(Next { reply, proved: Proved { peer, state: self.state } }) } else { Err(Unproved) }
+        let proved = Proved { peer, closed: number(8).unwrap_or(0), state: self.state };
+        if is_right { Ok(Next { reply, proved }) } else { Err(Unproved) }
     }
 }
 
@@ -112,10 +115,10 @@ mod tests {
 
     #[test]
     fn both_ends_learn_each_others_rank() {
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5).unwrap();
+        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, 9).unwrap();
         let Next { reply, proved: accepted } = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
         let dialled = dialler.on_message(&reply.unwrap()).unwrap().proved;
-        assert_eq!((dialled.peer, accepted.peer), (5, 3));
+        assert_eq!((dialled.peer, accepted.peer, accepted.closed), (5, 3, 9));
         let (mut sealed, mut plain) = ([0; 64], [0; 64]);
         let (mut dialled, mut accepted) = (dialled.in_order().unwrap(), accepted.in_order().unwrap());
         let len = dialled.write_message(b"hello", &mut sealed).unwrap();
@@ -125,13 +128,13 @@ mod tests {
 
     #[test]
     fn strangers_and_wrong_ranks_are_refused() {
-        let first = |secret, me, to| Proof::dial(&[secret; 32], me, to).unwrap().1;
+        let first = |secret, me, to| Proof::dial(&[secret; 32], me, to, 0).unwrap().1;
         let accept = |bytes: &[u8]| Proof::accept(&[7; 32], 5).unwrap().on_message(bytes).map(|next| next.proved.peer);
         assert_eq!(accept(&first(7, 3, 5)), Ok(3));
         for wrong in [first(8, 3, 5), first(7, 3, 4), first(7, 5, 5), Vec::new(), vec![0; 56], vec![1; 600]] {
             assert_eq!(accept(&wrong), Err(Unproved));
         }
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5).unwrap();
+        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, 0).unwrap();
         let other = Proof { me: 6, ..Proof::accept(&[7; 32], 5).unwrap() };
         assert!(other.on_message(&first).is_err());
         assert!(dialler.on_message(&[0; 52]).is_err());

@@ -39,7 +39,7 @@ const REFUSED_MS: u64 = 50;
 pub struct Open {
     pub peer: u32,
     /// The other end's number of this connection.
-    theirs: Number,
+    pub theirs: Number,
     /// Where it is.
     pub place: Vec<u8>,
     /// The other end has dialled: it is where its latest datagram came from. The end that has dialled keeps to the place that it knows. So

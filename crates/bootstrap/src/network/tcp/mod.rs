@@ -101,9 +101,9 @@ impl Tcp {
                 Err(_) => return self.end(number, false),
                 Ok((all, is_more)) => {
                     self.happened.extend(all.into_iter().map(|arrived| match arrived {
-                        Arrived::Proved { peer, was_dialled } => Happened::Proved { number, peer, was_dialled },
+                        Arrived::Proved { peer, was_dialled, closed } => Happened::Proved { number, peer, was_dialled, closed },
                         Arrived::Message { from, bytes } => Happened::Message { number, from, bytes },
-                        Arrived::Goodbye { from } => Happened::Goodbye { number, from },
+                        Arrived::Said { from, word } => Happened::Said { number, from, word },
                     }));
                     self.unwritten.insert(number);
                     if !is_more {
@@ -133,7 +133,10 @@ impl Tcp {
     fn end(&mut self, number: Number, unreachable: bool) {
         let Some(link) = self.links.remove(&number) else { return };
         if let Some(peer) = link.peer() {
-            self.happened.push_back(Happened::Over { number, peer, is_lost: link.was_open() || unreachable });
+            self.happened.push_back(match link.is_finishing() {
+                true => Happened::Finished { number, peer },
+                false => Happened::Over { number, peer, is_lost: link.was_open() || unreachable },
+            });
         }
     }
 }
@@ -143,11 +146,11 @@ impl Carrier for Tcp {
         &self.epoll
     }
 
-    fn dial(&mut self, to: u32, address: &[u8]) -> Number {
+    fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number {
         let mut candidates = rank_address::candidates(address, self.host);
         candidates.reverse();
         self.last += 1;
-        self.links.insert(self.last, Link::dial(candidates, to));
+        self.links.insert(self.last, Link::dial(candidates, to, closed));
         self.try_next(self.last);
         self.last
     }
@@ -158,6 +161,13 @@ impl Carrier for Tcp {
             self.unwritten.insert(number);
         } else {
             self.end(number, true);
+        }
+    }
+
+    fn finish(&mut self, number: Number) {
+        if let Some(link) = self.links.get_mut(&number) {
+            link.finish();
+            self.unwritten.insert(number);
         }
     }
 

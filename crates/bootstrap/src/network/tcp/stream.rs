@@ -68,7 +68,7 @@ mod tests {
     use crate::network::proof::Proof;
 
     fn pair() -> (Stream, Stream) {
-        let (dialler, first) = Proof::dial(&[1; 32], 0, 1).unwrap();
+        let (dialler, first) = Proof::dial(&[1; 32], 0, 1, 0).unwrap();
         let accepted = Proof::accept(&[1; 32], 1).unwrap().on_message(&first).unwrap();
         let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap().proved;
         (Stream::new(dialled).unwrap(), Stream::new(accepted.proved).unwrap())
