@@ -19,8 +19,8 @@
  * job, unless it was started with --instant-on.
  *
  * Threads and forks. A context is used by one thread at a time; contexts of different threads are independent. The library starts no
- * threads and installs no signal handlers. In a child that is forked after wu_open every function returns WU_ERR_STATE, and wu_close frees
- * the memory only.
+ * threads, unless the program asks for one with WU_OPEN_THREAD, and installs no signal handlers. In a child that is forked after wu_open
+ * every function returns WU_ERR_STATE, and wu_close frees the memory only.
  *
  * Functions return WU_OK or one of the other codes; unknown codes are failures. wu_error tells more about the last failure.
  */
@@ -83,6 +83,13 @@ typedef struct wu_req wu_req;
 #define WU_OPEN_START 2
 #define WU_OPEN_TRANSPORT 4
 #define WU_OPEN_CONNECTIONS_MAX 8
+/* No field: a thread of the library makes progress while the program is outside of it, in wu_open to wu_close. It accepts and proves the
+ * connections of others, takes their messages, answers their questions for addresses, and repeats datagrams, so a rank that computes does
+ * not keep others waiting. It has work from the first use of connections on, which waits for all ranks.
+ * The rules for the program's threads stay: one at a time uses the context. While a call waits, the thread stands back, and the call makes
+ * the progress. No signal is delivered to the thread, and it calls nothing of the program. wu_close ends it. In a child of a fork it does
+ * not exist, and wu_close may leave memory of the context. With it wu_fd is -1: the thread waits for that descriptor. */
+#define WU_OPEN_THREAD 16
 
 typedef struct wu_open_params {
     size_t struct_size; /* sizeof(wu_open_params) */

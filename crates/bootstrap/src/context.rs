@@ -216,6 +216,12 @@ impl Context {
         }
     }
 
+    /// The descriptor of the network of ranks, and for how long it may be waited for until there is something to do in any case (ms;
+    /// negative: without limit). `None`: there is no network yet.
+    pub fn watched(&self) -> Option<(c_int, c_int)> {
+        self.network.as_ref().map(|(network, _)| (network.fd(), network.limit(-1)))
+    }
+
     /// The network of ranks. The first call waits for all ranks.
     fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
         if self.network.is_none() {

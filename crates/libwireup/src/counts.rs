@@ -24,11 +24,10 @@ pub struct Counts {
 pub unsafe extern "C" fn wu_counts(ctx: *mut Ctx, counts: *mut Counts) -> c_int {
     // SAFETY: see the top of the file; only fields that lie within the caller's struct are written.
     returned(unsafe {
-        handle(ctx).and_then(Ctx::context).and_then(|context| {
+        handle(ctx).and_then(|ctx| ctx.look(|context| context.counts())).and_then(|now| {
             if counts.is_null() {
                 return Err(Status::ARG);
             }
-            let now = context.counts();
             let size = (*counts).struct_size;
             let fields: [(usize, u64); 9] = [
                 (offset_of!(Counts, messages), now.messages),

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
-use wireup_bootstrap::{Context, Engine, Start, Transport};
+use wireup_bootstrap::{Context, Engine, Error, Start, Transport};
 use wireup_capi::fork;
 use wireup_capi::job::Job;
 use wireup_capi::place::Place;
@@ -28,6 +28,8 @@ const OPEN_ENGINE: u64 = 1;
 const OPEN_START: u64 = 2;
 const OPEN_TRANSPORT: u64 = 4;
 const OPEN_CONNECTIONS_MAX: u64 = 8;
+/// No field.
+const OPEN_THREAD: u64 = 16;
 
 /// How the context is to be.
 struct Choices {
@@ -36,6 +38,7 @@ struct Choices {
     transport: Transport,
     /// 0: no bound.
     connections_max: u32,
+    has_thread: bool,
 }
 
 /// The descriptor of `PMI_FD`.
@@ -63,11 +66,12 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
 /// # Safety
 /// `params` is null, or `struct_size` bytes may be read.
 unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
-    let (mut engine, mut start, mut transport, mut connections_max) = (0, 0, 0, 0);
+    let (mut engine, mut start, mut transport, mut connections_max, mut has_thread) = (0, 0, 0, 0, false);
     // SAFETY: guaranteed by the caller; only fields that lie within the caller's struct are read.
     unsafe {
         if !params.is_null() {
             let (size, mask) = ((*params).struct_size, (*params).field_mask);
+            has_thread = mask & OPEN_THREAD != 0;
             let has = |bit, at| mask & bit != 0 && size >= at + size_of::<c_int>();
             if has(OPEN_ENGINE, offset_of!(OpenParams, engine)) {
                 engine = (*params).engine;
@@ -102,10 +106,11 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
             _ => return Err(Status::ARG),
         },
         connections_max,
+        has_thread,
     })
 }
 
-fn open(Choices { engine, start, transport, connections_max }: Choices) -> Result<Ctx> {
+fn open(Choices { engine, start, transport, connections_max, has_thread }: Choices) -> Result<Ctx> {
     if IS_OPEN.swap(true, Ordering::AcqRel) {
         return Err(Status::STATE);
     }
@@ -114,14 +119,16 @@ fn open(Choices { engine, start, transport, connections_max }: Choices) -> Resul
     }
     let job = Job::join(&PLACE).map_err(|_| Status::SERVER);
     let context = job.and_then(|job| Context::new(job, engine, start, transport).map_err(status));
-    if context.is_err() {
+    let ctx = context.and_then(|mut context| {
+        if connections_max > 0 {
+            context.bound_connections(connections_max as usize);
+        }
+        Ctx::new(context, has_thread).map_err(|error| status(Error::System(error.0)))
+    });
+    if ctx.is_err() {
         IS_OPEN.store(false, Ordering::Release);
     }
-    let mut context = context?;
-    if connections_max > 0 {
-        context.bound_connections(connections_max as usize);
-    }
-    Ok(Ctx::new(context))
+    ctx
 }
 
 #[unsafe(no_mangle)]
@@ -134,9 +141,9 @@ pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
     if !ctx.is_of_this_process() {
         return Status::STATE.0;
     }
-    let job = ctx.into_context().leave();
+    let left = ctx.into_context().map(|context| PLACE.leave(context.leave().with));
     IS_OPEN.store(false, Ordering::Release);
-    returned(PLACE.leave(job.with).map_err(|_| Status::SERVER))
+    returned(left.ok_or(Status::STATE).and_then(|left| left.map_err(|_| Status::SERVER)))
 }
 
 #[unsafe(no_mangle)]
@@ -159,12 +166,12 @@ pub unsafe extern "C" fn wu_lost_rank(ctx: *mut Ctx) -> i64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_fd(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    let fd = unsafe { handle(ctx) }.and_then(Ctx::context).map(Context::fd);
-    fd.ok().flatten().unwrap_or(-1)
+    let ctx = unsafe { handle(ctx) }.ok().filter(|ctx| !ctx.has_thread());
+    ctx.and_then(|ctx| ctx.look(Context::fd).ok()).flatten().unwrap_or(-1)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_progress(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(Ctx::context).map(Context::progress))
+    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.look(Context::progress)))
 }

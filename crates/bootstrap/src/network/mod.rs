@@ -314,7 +314,7 @@ impl Network {
     }
 
     /// Not longer than until the next dial.
-    fn limit(&self, ms: c_int) -> c_int {
+    pub fn limit(&self, ms: c_int) -> c_int {
         let watch = self.surplus.as_ref().map(Surplus::due);
         let Some(due) = self.again.values().filter_map(|(_, at)| *at).chain(watch).min() else { return ms };
         let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);

@@ -104,6 +104,35 @@ fn a_lost_rank_is_named_to_the_others() {
     }
 }
 
+/// Each of 16 ranks talks to the 15 others over at most 3 connections, or 1.
+#[test]
+fn connections_stay_within_the_bound_that_a_program_asks_for() {
+    for transport in ["1", "2"] {
+        for bound in ["1", "3"] {
+            for placement in ["-n 16 --virtual-nodes 2", "-n 16 --instant-on"] {
+                let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path());
+                let outcome = job.arg(own("few")).args([transport, bound]).succeed();
+                assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{transport} {bound}: {outcome}");
+            }
+        }
+    }
+}
+
+/// The rank leaves its computation only when others have been answered, and without the thread only when they have not.
+#[test]
+fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
+    for transport in ["1", "2"] {
+        for thread in ["thread", "alone"] {
+            let name = format!("wireup-busy-{}-{transport}-{thread}", std::process::id());
+            let file = std::env::temp_dir().join(name);
+            let job = Run::job("-n 16 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+            let outcome = job.arg(own("busy")).args([transport, thread]).arg(&file).succeed();
+            std::fs::remove_file(&file).expect("rank 7 has made the file");
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{transport} {thread}: {outcome}");
+        }
+    }
+}
+
 #[test]
 fn an_old_client_works_with_todays_library() {
     for (placement, ranks) in PLACEMENTS {
