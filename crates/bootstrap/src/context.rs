@@ -138,6 +138,8 @@ pub struct Context {
     connections_max: Option<usize>,
     /// The connections between ranks, and the group of all.
     network: Option<(Network, wireup_group::Context)>,
+    /// The same ranks, for the fences of a server that answers them before all ranks have started theirs.
+    fences: Option<wireup_group::Context>,
     phases: Phases,
 }
 
@@ -149,8 +151,17 @@ impl Context {
     pub fn new(job: Job, engine: Option<Engine>, start: Start, transport: Transport) -> Result<Context, Error> {
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
         let engine = engine.unwrap_or(best);
-        let mut context =
-            Context { engine, start, transport, connections_max: None, job, book: None, network: None, phases: Phases::default() };
+        let mut context = Context {
+            engine,
+            start,
+            transport,
+            connections_max: None,
+            job,
+            book: None,
+            network: None,
+            fences: None,
+            phases: Phases::default(),
+        };
         if context.engine == Engine::Peers {
             context.network()?;
         }
@@ -231,6 +242,9 @@ impl Context {
             let (mut network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
             if let Some(open_max) = self.connections_max {
                 network.bound_connections(open_max);
+            }
+            if !agents::fence_waits(&mut self.job) {
+                self.fences = Some(network.groups.duplicate(world).map_err(Error::Group)?);
             }
             (self.network, self.phases) = (Some((network, world)), phases);
         }
@@ -515,8 +529,14 @@ impl Context {
 
     /// Publishes the pairs that the ranks have put. The connections go on meanwhile: another rank may wait, before its own fence, for
     /// something that this one must send again.
+    ///
+    /// Where the server does not wait for all ranks, their gets do, and a rank makes no progress in a get. So the ranks wait here.
     pub fn fence(&mut self) -> Result<(), Error> {
         let id = self.job.start_fence();
+        if let (Some(fences), Some((network, _))) = (self.fences, &mut self.network) {
+            let barrier = Request::Peers(network.groups.start(fences, Box::new(Barrier::default())));
+            self.wait(&barrier, -1)?;
+        }
         let request = Request::Server { id, then: Box::new(Then::Finish(Operation::Barrier)) };
         self.wait(&request, -1).map(drop)
     }

@@ -17,7 +17,19 @@ fn run(placement: &str, engine: &str, ranks: usize) {
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {
     for (placement, ranks) in PLACEMENTS {
-        for engine in ["auto", "agents", "peers", "allgather", "ring", "udp"] {
+        for engine in [
+            "auto",
+            "agents",
+            "peers",
+            "allgather",
+            "ring",
+            "udp",
+            "thread",
+            "udp-thread",
+            "few",
+            "udp-few",
+            "few-thread",
+        ] {
             run(placement, engine, ranks);
         }
     }
@@ -29,7 +41,7 @@ fn groups_collectives_and_messages_work_with_both_engines() {
 fn instant_on_jobs_have_the_same_groups_and_collectives() {
     for placement in ["-n 1", "-n 2", "-n 9 --virtual-nodes 2", "-n 7 --virtual-nodes 3 --ppn 3"] {
         let ranks = placement.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("a number of ranks");
-        for engine in ["auto", "peers", "ring", "udp"] {
+        for engine in ["auto", "peers", "ring", "udp", "thread", "few"] {
             run(&format!("{placement} --instant-on"), engine, ranks);
         }
     }
@@ -85,7 +97,7 @@ fn ranks_make_their_own_network_under_hydra() {
         return skip("no mpiexec.hydra").unwrap_or_default();
     }
     for (hydra, _) in hydras() {
-        for engine in ["auto", "agents", "ring", "udp"] {
+        for engine in ["auto", "agents", "ring", "udp", "thread", "udp-few", "few-thread"] {
             let said = under(&hydra, 5, &[], &own("bootstrap"), engine);
             assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{hydra:?} {engine}: {said}");
         }

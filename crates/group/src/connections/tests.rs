@@ -44,12 +44,26 @@ enum Item {
 /// What may happen next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
-    Hello { to: usize, number: Number, closed: u32 },
-    Outcome { to: usize, number: Number, is_kept: bool },
+    Hello {
+        to: usize,
+        number: Number,
+        closed: u32,
+    },
+    Outcome {
+        to: usize,
+        number: Number,
+        is_kept: bool,
+    },
     /// The first item of a stream arrives.
-    Item { to: usize, number: Number },
+    Item {
+        to: usize,
+        number: Number,
+    },
     /// All that an end has sent has arrived, and it sends no more.
-    Closed { to: usize, number: Number },
+    Closed {
+        to: usize,
+        number: Number,
+    },
 }
 
 #[derive(Default)]
@@ -110,11 +124,15 @@ impl Two {
     fn events(&self) -> Vec<Event> {
         let is_known = |number: Number, to: usize| {
             // A stream begins when its receiver knows that the connection is kept.
-            !self.under_way.iter().any(|event| matches!(event, Event::Outcome { to: at, number: of, .. } if (*at, *of) == (to, number)))
+            !self
+                .under_way
+                .iter()
+                .any(|event| matches!(event, Event::Outcome { to: at, number: of, .. } if (*at, *of) == (to, number)))
         };
         let items = self.streams.iter().filter(|((number, to), items)| !items.is_empty() && is_known(*number, *to));
         let items = items.map(|((number, to), _)| Event::Item { to: *to, number: *number });
-        let all_has_arrived = |(number, end): (Number, usize)| self.streams.get(&(number, 1 - end)).is_none_or(VecDeque::is_empty);
+        let all_has_arrived =
+            |(number, end): (Number, usize)| self.streams.get(&(number, 1 - end)).is_none_or(VecDeque::is_empty);
         let closed = self.finishing.iter().filter(|one| all_has_arrived(**one));
         let closed = closed.map(|(number, end)| Event::Closed { to: *end, number: *number });
         self.under_way.iter().copied().chain(items).chain(closed).collect()
@@ -122,7 +140,8 @@ impl Two {
 
     fn happen(&mut self, event: Event) {
         self.under_way.retain(|one| *one != event);
-        let (Event::Hello { to, .. } | Event::Outcome { to, .. } | Event::Item { to, .. } | Event::Closed { to, .. }) = event;
+        let (Event::Hello { to, .. } | Event::Outcome { to, .. } | Event::Item { to, .. } | Event::Closed { to, .. }) =
+            event;
         let other = 1 - to as u32;
         match event {
             Event::Hello { number, closed, .. } => {
@@ -166,7 +185,8 @@ impl Two {
         let other = 1 - to as u32;
         match word {
             Word::Close => {
-                let answer = self.ends[to].on_close(other, number, self.is_wanted[to]).expect("the connection is current");
+                let answer =
+                    self.ends[to].on_close(other, number, self.is_wanted[to]).expect("the connection is current");
                 self.say(to, number, Item::Said(answer));
                 if answer == Word::Agree {
                     self.finishing.push((number, to));

@@ -135,7 +135,8 @@ impl Endpoint {
     }
 
     fn finish_if_all_has_arrived(&mut self, now: u64, number: Number) {
-        if let Some(Connection { stage: Stage::Open { open, is_finishing: true, .. }, .. }) = self.connections.get(&number)
+        if let Some(Connection { stage: Stage::Open { open, is_finishing: true, .. }, .. }) =
+            self.connections.get(&number)
             && open.unacknowledged() == 0
         {
             let peer = open.peer;
@@ -320,7 +321,8 @@ impl Endpoint {
 
     fn on_data(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
         let Some((number, counter, sealed)) = header(bytes) else { return };
-        let Some(Connection { stage: Stage::Open { open, welcome, .. }, .. }) = self.connections.get_mut(&number) else {
+        let Some(Connection { stage: Stage::Open { open, welcome, .. }, .. }) = self.connections.get_mut(&number)
+        else {
             return;
         };
         self.plain.resize(self.datagram_len, 0);

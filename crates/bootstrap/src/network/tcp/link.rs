@@ -135,7 +135,9 @@ impl Link {
     /// # Errors
     /// It has failed.
     pub fn on_connected(&mut self, secret: &Secret, me: u32) -> Result<(), Over> {
-        let (Some(socket), Stage::Connecting { to, closed, .. }) = (&self.socket, &self.stage) else { return Err(Over) };
+        let (Some(socket), Stage::Connecting { to, closed, .. }) = (&self.socket, &self.stage) else {
+            return Err(Over);
+        };
         net::outcome(socket)?;
         let (proof, first) = Proof::dial(secret, me, *to, *closed).map_err(|_| Over)?;
         push_unit(&mut self.to_send, &first);

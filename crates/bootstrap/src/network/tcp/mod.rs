@@ -101,7 +101,9 @@ impl Tcp {
                 Err(_) => return self.end(number, false),
                 Ok((all, is_more)) => {
                     self.happened.extend(all.into_iter().map(|arrived| match arrived {
-                        Arrived::Proved { peer, was_dialled, closed } => Happened::Proved { number, peer, was_dialled, closed },
+                        Arrived::Proved { peer, was_dialled, closed } => {
+                            Happened::Proved { number, peer, was_dialled, closed }
+                        }
                         Arrived::Message { from, bytes } => Happened::Message { number, from, bytes },
                         Arrived::Said { from, word } => Happened::Said { number, from, word },
                     }));
