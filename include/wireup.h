@@ -111,7 +111,7 @@ int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);
 
-/* A text about the last failure, valid until the next call; the rank of the last WU_ERR_PEER_LOST. */
+/* A text about the last failure, valid until the next call; the rank of the last WU_ERR_PEER_LOST, with a null context that of wu_open. */
 const char *wu_error(wu_ctx *ctx);
 int64_t wu_lost_rank(wu_ctx *ctx);
 

@@ -6,8 +6,8 @@ use crate::status::{Result, Status, returned, status};
 use alloc::boxed::Box;
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, Ordering};
-use wireup_bootstrap::{Context, Engine, Error, Start, Transport};
+use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
 use wireup_capi::fork;
 use wireup_capi::job::Job;
 use wireup_capi::place::Place;
@@ -46,6 +46,8 @@ static PLACE: Place<()> = Place::new();
 /// There is a context.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 static HEARS_OF_FORKS: AtomicBool = AtomicBool::new(false);
+/// The rank that a `wu_open` has missed.
+static LOST: AtomicI64 = AtomicI64::new(-1);
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut *mut Ctx) -> c_int {
@@ -118,7 +120,7 @@ fn open(Choices { engine, start, transport, connections_max, has_thread }: Choic
         fork::on_child(on_fork);
     }
     let job = Job::join(&PLACE).map_err(|_| Status::SERVER);
-    let context = job.and_then(|job| Context::new(job, engine, start, transport).map_err(status));
+    let context = job.and_then(|job| Context::new(job, engine, start, transport).map_err(unopened));
     let ctx = context.and_then(|mut context| {
         if connections_max > 0 {
             context.bound_connections(connections_max as usize);
@@ -129,6 +131,16 @@ fn open(Choices { engine, start, transport, connections_max, has_thread }: Choic
         IS_OPEN.store(false, Ordering::Release);
     }
     ctx
+}
+
+/// There is no context to keep what has failed.
+fn unopened(error: Error) -> Status {
+    let lost = match error {
+        Error::Group(Failure::Lost { rank }) => rank.into(),
+        _ => -1,
+    };
+    LOST.store(lost, Ordering::Relaxed);
+    status(error)
 }
 
 #[unsafe(no_mangle)]
@@ -160,7 +172,10 @@ pub unsafe extern "C" fn wu_error(ctx: *mut Ctx) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_lost_rank(ctx: *mut Ctx) -> i64 {
     // SAFETY: see the top of the file.
-    unsafe { handle(ctx) }.ok().and_then(|ctx| ctx.lost()).map_or(-1, i64::from)
+    match unsafe { handle(ctx) } {
+        Ok(ctx) => ctx.lost().map_or(-1, i64::from),
+        Err(_) => LOST.load(Ordering::Relaxed),
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -294,15 +294,30 @@ impl Network {
         while !self.waiting.is_empty() {
             self.progress(-1);
         }
+        self.say_goodbye(ms, Unsent::Goodbyes);
+    }
+
+    /// The same where this rank gives up: others may hear of the reason from it, and it waits for at most `ms` milliseconds.
+    pub fn abandon(&mut self, ms: u64) {
+        let until = net::now_ms() + ms;
+        self.pump();
+        while !self.waiting.is_empty() && net::now_ms() < until {
+            self.progress(10);
+        }
+        self.say_goodbye(until.saturating_sub(net::now_ms()), Unsent::Messages);
+    }
+
+    /// Waits for at most `ms` milliseconds if no more than `most` is left.
+    fn say_goodbye(&mut self, ms: u64, most: Unsent) {
         self.carrier.say_goodbye();
         let until = net::now_ms() + ms;
         loop {
             self.pump();
-            match self.carrier.unsent() {
-                Unsent::Nothing => return,
-                Unsent::Goodbyes if net::now_ms() >= until => return,
-                Unsent::Goodbyes | Unsent::Messages => self.progress(10),
-            };
+            let unsent = self.carrier.unsent();
+            if unsent == Unsent::Nothing || unsent <= most && net::now_ms() >= until {
+                return;
+            }
+            self.progress(10);
         }
     }
 
