@@ -3,7 +3,8 @@
  * the number of the transport, that of the way to start, the number of ranks, the rank, n, a folder in which each survivor makes a file with
  * its rank. Survivors stay until all have. The victim makes a file, too, if it waits less often.
  *
- * The rank is a child of the process that the launcher knows, which stays: so no launcher notices, and the ranks must. */
+ * The rank is a child of the process that the launcher knows, which stays: so no launcher notices, and the ranks must. With one more
+ * argument it is that process itself. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "wireup.h"
@@ -108,7 +109,8 @@ int main(int argc, char **argv) {
     /* The variable of whatever launcher it is. */
     const char *rank = getenv("PMI_RANK");
     me = rank ? atoi(rank) : 0;
-    become_child();
+    if (argc == 7)
+        become_child();
     if (me == victim)
         waits_left = atoi(argv[5]);
 
