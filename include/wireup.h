@@ -21,8 +21,8 @@
  * under other launchers the first call that needs connections waits for all ranks of the job.
  *
  * Threads and forks. A context is used by one thread at a time; contexts of different threads are independent. The library starts no
- * threads and installs no signal handlers. In a child that is forked after wu_open every function returns WU_ERR_STATE, and wu_close frees
- * the memory only.
+ * threads, unless the program asks for one with WU_OPEN_THREAD, and installs no signal handlers. In a child that is forked after wu_open
+ * every function returns WU_ERR_STATE, and wu_close frees the memory only.
  *
  * Functions return WU_OK or one of the other codes; unknown codes are failures. wu_error tells more about the last failure.
  */
@@ -88,6 +88,14 @@ typedef struct wu_req wu_req;
 #define WU_OPEN_ENGINE 1
 #define WU_OPEN_START 2
 #define WU_OPEN_TRANSPORT 4
+#define WU_OPEN_CONNECTIONS_MAX 8
+/* No field: a thread of the library makes progress while the program is outside of it, in wu_open to wu_close. It accepts and proves the
+ * connections of others, takes their messages, answers their questions for addresses, and repeats datagrams, so a rank that computes does
+ * not keep others waiting. It has work from the first use of connections on, which waits for all ranks.
+ * The rules for the program's threads stay: one at a time uses the context. While a call waits, the thread stands back, and the call makes
+ * the progress. No signal is delivered to the thread, and it calls nothing of the program. wu_close ends it. In a child of a fork it does
+ * not exist, and wu_close may leave memory of the context. With it wu_fd is -1: the thread waits for that descriptor. */
+#define WU_OPEN_THREAD 16
 
 typedef struct wu_open_params {
     size_t struct_size; /* sizeof(wu_open_params) */
@@ -95,6 +103,12 @@ typedef struct wu_open_params {
     int engine; /* of wu_group_world */
     int start;
     int transport;
+    /* 0: connections stay until wu_close. Otherwise, when more are open than this, those are closed that were not used for the longest time,
+     * and made again when they are needed. No message is lost, and none overtakes another. Both ends must agree: a rank that computes
+     * outside the library does not answer until it calls it, and messages to it wait meanwhile. A connection over which one of the ends
+     * waits for a message is not closed, so more are open where more ranks are waited for. Nobody may wait for a rank that has called
+     * wu_close: it is then taken for lost. */
+    uint32_t connections_max;
 } wu_open_params;
 
 /* Joins the job; params may be null. There is one context at a time in a process, and under a launcher one in its life: a process leaves its
@@ -104,7 +118,7 @@ int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);
 
 /* A text about the last failure, valid until the next call; without a context, about the last wu_open that has failed. The rank of the last
- * WU_ERR_PEER_LOST. */
+ * WU_ERR_PEER_LOST; with a null context, that of the last wu_open. */
 const char *wu_error(wu_ctx *ctx);
 int64_t wu_lost_rank(wu_ctx *ctx);
 
@@ -237,9 +251,11 @@ typedef struct wu_counts_t {
     uint64_t bytes;     /* of them */
     uint64_t rounds;    /* waits for messages of others, one behind the other in each collective and in each search for an address */
     uint64_t questions; /* messages that asked for an address */
-    uint64_t connections;
+    uint64_t connections; /* open, without those that are being closed */
     uint64_t addresses;   /* of how many other ranks the address is known */
     uint64_t address_len; /* bytes of this process's own */
+    uint64_t closing;     /* connections that wait for the other end's consent to be closed */
+    uint64_t closed;      /* connections that were closed because of connections_max */
 } wu_counts_t;
 int wu_counts(wu_ctx *ctx, wu_counts_t *counts);
 

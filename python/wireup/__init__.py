@@ -48,7 +48,8 @@ class PeerLost(Error):
 
 
 class _OpenParams(ctypes.Structure):
-    _fields_ = [("struct_size", c_size_t), ("field_mask", c_uint64), ("engine", c_int), ("start", c_int), ("transport", c_int)]
+    _fields_ = [("struct_size", c_size_t), ("field_mask", c_uint64), ("engine", c_int), ("start", c_int), ("transport", c_int),
+                ("connections_max", c_uint32)]
 
 
 class _GroupInfo(ctypes.Structure):
@@ -101,22 +102,24 @@ def _load():
     return library
 
 
-def open(engine="auto", transport="tcp"):
+def open(engine="auto", transport="tcp", connections_max=0, thread=False):
     """Joins the job. ``engine``: who exchanges the collectives of all ranks: ``auto``, ``agents`` or ``peers``. ``transport``: what ranks
-    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks."""
-    return Context(engine, transport)
+    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks. ``connections_max``: if more are open, idle ones are closed; 0: never.
+    ``thread``: a thread of the library answers other ranks while this one computes."""
+    return Context(engine, transport, connections_max, thread)
 
 
 class Context:
     """A process's place in its job."""
 
-    def __init__(self, engine="auto", transport="tcp"):
+    def __init__(self, engine="auto", transport="tcp", connections_max=0, thread=False):
         if engine not in _ENGINES:
             raise ValueError(f"engine is one of {', '.join(_ENGINES)}, not {engine!r}")
         self._library, self._handle = _load(), c_void_p()
         if transport not in _TRANSPORTS:
             raise ValueError(f"transport is one of {', '.join(_TRANSPORTS)}, not {transport!r}")
-        params = _OpenParams(ctypes.sizeof(_OpenParams), 1 | 4, _ENGINES[engine], 0, _TRANSPORTS[transport])
+        mask = 1 | 4 | 8 | (16 if thread else 0)
+        params = _OpenParams(ctypes.sizeof(_OpenParams), mask, _ENGINES[engine], 0, _TRANSPORTS[transport], connections_max)
         status = self._library.wu_open(_API, byref(params), byref(self._handle))
         if status != _OK:
             text = self._library.wu_error(None).decode(errors="replace")

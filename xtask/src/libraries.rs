@@ -1,8 +1,8 @@
 //! The C libraries, `libpmi.so.0`, `libpmi2.so.0` and `libwireup.so.0`: built small, linked with one version node each.
 //!
 //! rustc makes static libraries of them and the C compiler makes shared ones: the list of symbols that rustc itself passes to the linker
-//! rules out a version script. Nothing but the C library is linked, not even the compiler's start files, so no code runs when a library is
-//! loaded.
+//! rules out a version script. Nothing but the C library is linked, whose threads are a library of their own before glibc 2.34, not even the compiler's start
+//! files, so no code runs when a library is loaded.
 
 use crate::demo::cargo;
 use crate::layout;
@@ -92,8 +92,8 @@ fn link(name: &str, folder: &Path) -> Result {
         cc.arg("-Wl,--whole-archive").arg(&small).arg("-Wl,--no-whole-archive");
         cc.arg(format!("-Wl,{},-soname,lib{name}.so.0", LINKER.join(",")));
         cc.arg(format!("-Wl,--version-script={}", map.display()));
-        // `dlopen` is in libdl before glibc 2.34.
-        cc.args(["-lc", "-ldl"]);
+        // `dlopen` is in libdl and threads are in libpthread before glibc 2.34.
+        cc.args(["-lc", "-ldl", "-lpthread"]);
         let linked = run_quietly(&mut cc);
         fs::remove_file(&small).map_err(|e| format!("remove {}: {e}", small.display()))?;
         linked?;

@@ -45,7 +45,7 @@ pub fn start(job: &mut Job, operation: &Operation) -> Option<Id> {
 }
 
 /// Whether a fence is over only when all ranks have started it. Hydra answers at once, and lets gets wait.
-fn fence_waits(job: &mut Job) -> bool {
+pub fn fence_waits(job: &mut Job) -> bool {
     job.server().is_err() || job.server_is_known
 }
 

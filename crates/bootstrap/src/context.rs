@@ -82,6 +82,9 @@ pub struct Counts {
     /// Messages that asked for an address.
     pub questions: u64,
     pub connections: usize,
+    /// Connections that wait for the other end's consent to be closed, and those that were closed because there were too many.
+    pub closing: usize,
+    pub closed: u64,
     pub addresses: usize,
     /// Bytes of this process's own address.
     pub address_len: usize,
@@ -158,8 +161,11 @@ pub struct Context {
     /// Whether the server's sockets listen, rather than only keep their ports.
     they_listen: bool,
     transport: Transport,
+    connections_max: Option<usize>,
     /// The connections between ranks, and the group of all.
     network: Option<(Network, wireup_group::Context)>,
+    /// The same ranks, for the fences of a server that answers them before all ranks have started theirs.
+    fences: Option<wireup_group::Context>,
     phases: Phases,
     /// The answers to the program's questions for addresses, which are numbered upwards from [`OWN_QUESTIONS`].
     found: BTreeMap<u32, Option<Vec<u8>>>,
@@ -195,10 +201,12 @@ impl Context {
             engine,
             start,
             transport,
+            connections_max: None,
             job,
             book: None,
             they_listen: false,
             network: None,
+            fences: None,
             phases: Phases::default(),
             found: BTreeMap::new(),
             questions: 0,
@@ -211,6 +219,15 @@ impl Context {
             context.network()?;
         }
         Ok(context)
+    }
+
+    /// From now on connections are closed when more than so many are open, the least recently used first, but not while somebody waits for a
+    /// message over them.
+    pub fn bound_connections(&mut self, open_max: usize) {
+        self.connections_max = Some(open_max);
+        if let Some((network, _)) = &mut self.network {
+            network.bound_connections(open_max);
+        }
     }
 
     pub fn job(&mut self) -> &mut Job {
@@ -238,12 +255,15 @@ impl Context {
     pub fn counts(&self) -> Counts {
         let Some((network, _)) = &self.network else { return Counts::default() };
         let (sent, done) = (network.sent(), network.groups.counts());
+        let (closing, closed) = network.closed();
         Counts {
             messages: sent.messages,
             bytes: sent.bytes,
             rounds: done.rounds,
             questions: done.questions,
             connections: network.connections(),
+            closing,
+            closed,
             addresses: network.addresses(),
             address_len: network.own_address().len(),
         }
@@ -263,11 +283,23 @@ impl Context {
         }
     }
 
+    /// The descriptor of the network of ranks, and for how long it may be waited for until there is something to do in any case (ms;
+    /// negative: without limit). `None`: there is no network yet.
+    pub fn watched(&self) -> Option<(c_int, c_int)> {
+        self.network.as_ref().map(|(network, _)| (network.fd(), network.limit(-1)))
+    }
+
     /// The network of ranks. Where the server does not answer questions for addresses, the first call waits for all ranks.
     fn network(&mut self) -> Result<&mut (Network, wireup_group::Context), Error> {
         if self.network.is_none() {
             let book = if self.wants_sockets() { self.book()?.filter(|_| self.they_listen) } else { None };
-            let (network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
+            let (mut network, world, phases) = start::network(&mut self.job, self.start, self.transport, book)?;
+            if let Some(open_max) = self.connections_max {
+                network.bound_connections(open_max);
+            }
+            if !agents::fence_waits(&mut self.job) {
+                self.fences = Some(network.groups.duplicate(world).map_err(Error::Group)?);
+            }
             (self.network, self.phases) = (Some((network, world)), phases);
         }
         self.network.as_mut().ok_or(Error::Mismatch)
@@ -831,8 +863,14 @@ impl Context {
 
     /// Publishes the pairs that the ranks have put. The connections go on meanwhile: another rank may wait, before its own fence, for
     /// something that this one must send again.
+    ///
+    /// Where the server does not wait for all ranks, their gets do, and a rank makes no progress in a get. So the ranks wait here.
     pub fn fence(&mut self) -> Result<(), Error> {
         let id = self.job.start_fence();
+        if let (Some(fences), Some((network, _))) = (self.fences, &mut self.network) {
+            let barrier = Request::Peers(network.groups.start(fences, Box::new(Barrier::default())));
+            self.wait(&barrier, -1)?;
+        }
         let request = Request::Server { id, then: Box::new(Then::Finish(Operation::Barrier)) };
         self.wait(&request, -1).map(drop)
     }

@@ -41,6 +41,8 @@ pub struct Phases {
 
 /// The name under which ranks tell where this library reaches them.
 pub const ADDRESS_NAME: &[u8] = b"wireup";
+/// How long a rank that gives up stays to tell others why (ms).
+const ABANDON_MS_MAX: u64 = 1_000;
 
 /// The group in the order of the server's ring.
 const RING: Context = 2;
@@ -121,6 +123,9 @@ fn wait(network: &mut Network, request: Request) -> Result<Done, Error> {
     network.pump();
     loop {
         if let Some(done) = network.take_done(request) {
+            if done.is_err() {
+                network.abandon(ABANDON_MS_MAX);
+            }
             return done.map_err(Error::Group);
         }
         network.progress(-1);

@@ -1,7 +1,7 @@
 //! What the two C libraries share: the connection to the PMI server and the C side of every function.
 //!
 //! `start` finds the server through the environment; `server` drives the engine's conversation with it over a `socket` and maps the memory
-//! that the server shares (`mapping`); `place` is the process's place in its job, the state of a library behind a `lock`; `text` reads and
+//! that the server shares (`mapping`); `place` is the process's place in its job, the state of a library behind a `lock`; `thread` is one of the C library; `text` reads and
 //! writes C strings; `codes` are the return values.
 //!
 //! With the feature `bare`, memory comes from the C library, a panic aborts, and Rust's standard library is not used. The libraries are
@@ -30,6 +30,7 @@ pub mod server;
 pub mod socket;
 pub mod start;
 pub mod text;
+pub mod thread;
 
 pub use server::{Failure, Server};
 

@@ -1,4 +1,4 @@
-//! A value behind a mutex of the C library, for the one static that a library's interface forces on it.
+//! A value behind a mutex of the C library.
 
 use core::cell::UnsafeCell;
 
@@ -7,7 +7,7 @@ pub struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is accessed only in `with`, while the mutex is locked, and any thread may lock the mutex.
+// SAFETY: the value is accessed in `with` only, while the mutex is locked, and any thread may lock the mutex.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -17,7 +17,7 @@ impl<T> Lock<T> {
 
     /// Runs `work` on the value with exclusive access. Must not be nested.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: the mutex is initialised as the C library prescribes, does not move while it is in use (it is in a static), and is
+        // SAFETY: the mutex is initialised as the C library prescribes, does not move while it is in use (it is borrowed), and is
         // unlocked by the thread that locked it; a panic aborts. While it is locked, this is the only reference to the value.
         unsafe {
             libc::pthread_mutex_lock(self.mutex.get());
@@ -25,6 +25,10 @@ impl<T> Lock<T> {
             libc::pthread_mutex_unlock(self.mutex.get());
             result
         }
+    }
+
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
     }
 
     /// Unlocks, whichever thread holds the mutex.

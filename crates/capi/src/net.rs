@@ -250,6 +250,15 @@ pub fn outcome(socket: &Owned) -> Result<()> {
     if error == 0 { Ok(()) } else { Err(Errno(error)) }
 }
 
+/// Tells the other end that nothing follows.
+///
+/// # Errors
+/// The other end is gone.
+pub fn end_output(socket: &Owned) -> Result<()> {
+    // SAFETY: no memory is passed.
+    checked(unsafe { libc::shutdown(socket.0, libc::SHUT_WR) }).map(drop)
+}
+
 /// Sends what fits, which may be nothing.
 ///
 /// # Errors

@@ -53,12 +53,19 @@ pub struct Addresses {
 struct Question {
     member: u32,
     distance: u32,
+    /// The place of the member that was asked.
+    asked: Option<u32>,
 }
 
 impl Addresses {
     pub fn get<'a>(&'a self, shape: &'a Shape, member: u32) -> Option<&'a Peer> {
         let linked = shape.known().find(|(place, _)| *place == member).map(|(_, peer)| peer);
         linked.or_else(|| self.cached.get(&member))
+    }
+
+    /// The members whose addresses are held, with those of the shape.
+    pub fn known<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
+        shape.known().map(|(_, peer)| peer).chain(self.cached.values())
     }
 
     /// How many addresses are held, with those of the shape.
@@ -73,9 +80,14 @@ impl Addresses {
         if waiting.len() == 1 {
             self.last = self.last.wrapping_add(1);
             let (number, distance) = (self.last, u32::MAX);
-            self.questions.insert(number, Question { member, distance });
+            self.questions.insert(number, Question { member, distance, asked: None });
             self.repeat(context, shape, number, out);
         }
+    }
+
+    /// The members that are to answer questions.
+    pub fn asked<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Peer> {
+        self.questions.values().filter_map(|question| self.get(shape, question.asked?))
     }
 
     /// Messages with questions, since the last time.
@@ -140,7 +152,7 @@ impl Addresses {
         let Some(member) = self.questions.get(&number).map(|question| question.member) else { return };
         let Some((place, rank)) = self.nearest(shape, member).map(|(place, peer)| (place, peer.rank)) else { return };
         let distance = distance(shape, place, member);
-        self.questions.insert(number, Question { member, distance });
+        self.questions.insert(number, Question { member, distance, asked: Some(place) });
         let message = Message { context, kind: Kind::WhereIs { member, question: number }, payload: &[] };
         out.push((rank, message.encode()));
         self.asked += 1;

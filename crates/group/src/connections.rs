@@ -1,10 +1,20 @@
-//! Which connection leads to which rank: made when first needed, and one only, also where both ends dial at once.
+//! Which connection leads to which rank: made when first needed, and one only, also where both ends dial at once. Those that were not used
+//! for the longest time may be closed, which loses no message.
 //!
 //! ```text
-//!   none ──need──► dialling ──connected──► open ──goodbye──► none
-//!     └──────── a hello arrives ─────────────▲
+//!   none ──need──► dialling ──connected──► open ──goodbye──► left
+//!     │  └──────── a hello arrives ─────────▲ │
+//!     │                                     │ ├──too many: says Close──► asked ──Agree──► none
+//!     │                            Decline ─┴─┼──────────────────────────┘ └──Close: says Agree──► yielding
+//!     │                                       └──Close arrives: says Agree──► yielding
+//!     └────────────── Agree, all has arrived, or a hello ────────────────────────┘
 //!   dialling, and a hello arrives: the connection that the lower rank dialled stays
 //! ```
+//!
+//! After Close an end sends nothing but an Agree, and after Agree nothing. The other end declines if it waits for a message of this one: the
+//! end of a rank is noticed by its connections. Messages that are to be sent meanwhile wait. Whoever agrees has got everything, and dials
+//! only when the other end has too. A hello tells how many connections of the pair were closed so: one of a dial that was given up before
+//! is known by a number that is too low, however late it arrives.
 //!
 //! A rank that has said goodbye has left: a hello of it that arrives now is of a dial that it gave up before.
 
@@ -13,23 +23,64 @@ use alloc::collections::BTreeMap;
 /// The driver's number for a connection; never used twice.
 pub type Number = u64;
 
+/// What an end says about the connection itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// It leaves the job in order.
+    Goodbye,
+    /// The connection may be closed as far as this end is concerned.
+    Close,
+    Agree,
+    Decline,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Dialling(Number),
-    Open { number: Number, was_dialled: bool },
+    Open {
+        number: Number,
+        was_dialled: bool,
+        /// When it was used last, by a clock that counts uses.
+        used: u64,
+        /// The other end has declined to close it, and nothing has passed since.
+        is_kept: bool,
+    },
+    /// This end has said Close.
+    Asked {
+        number: Number,
+        was_dialled: bool,
+    },
+    /// This end has agreed.
+    Yielding(Number),
     Left,
+}
+
+impl State {
+    fn number(self) -> Option<Number> {
+        match self {
+            State::Dialling(number)
+            | State::Open { number, .. }
+            | State::Asked { number, .. }
+            | State::Yielding(number) => Some(number),
+            State::Left => None,
+        }
+    }
 }
 
 #[derive(Default)]
 pub struct Connections {
     peers: BTreeMap<u32, State>,
+    /// How many connections were closed by agreement, by peer.
+    closed: BTreeMap<u32, u32>,
+    open: usize,
+    uses: u64,
 }
 
 /// Where messages for a rank go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     Open(Number),
-    /// They wait: it is being dialled.
+    /// They wait: it is being dialled, or the connection is being closed.
     Wait,
     /// They wait: dial it.
     Dial,
@@ -41,7 +92,7 @@ pub enum Route {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Keep,
-    /// And close this one, which was being dialled.
+    /// And close this one, which was being dialled, or is used up.
     KeepInsteadOf(Number),
     Refuse,
 }
@@ -50,27 +101,37 @@ impl Connections {
     pub fn route(&self, to: u32) -> Route {
         match self.peers.get(&to) {
             None => Route::Dial,
-            Some(State::Dialling(_)) => Route::Wait,
+            Some(State::Dialling(_) | State::Asked { .. } | State::Yielding(_)) => Route::Wait,
             Some(State::Open { number, .. }) => Route::Open(*number),
             Some(State::Left) => Route::Nowhere,
         }
     }
 
+    /// How many connections to this rank were closed by agreement: for a hello.
+    pub fn closed(&self, peer: u32) -> u32 {
+        self.closed.get(&peer).copied().unwrap_or(0)
+    }
+
     /// The rank is being dialled.
     pub fn on_dial(&mut self, to: u32, number: Number) {
-        self.peers.insert(to, State::Dialling(number));
+        self.put(to, State::Dialling(number));
     }
 
     /// A connection that this process has dialled is proved.
     pub fn on_dialled(&mut self, to: u32, number: Number) {
-        self.peers.insert(to, State::Open { number, was_dialled: true });
+        self.put_open(to, number, true, false);
     }
 
-    /// Another process has connected and proved that it is `from`.
-    pub fn on_hello(&mut self, me: u32, from: u32, number: Number) -> Verdict {
+    /// Another process has connected and proved that it is `from`; `closed`: how many it has closed before.
+    pub fn on_hello(&mut self, me: u32, from: u32, number: Number, closed: u32) -> Verdict {
+        let is_old = closed <= self.closed(from);
         let verdict = match self.peers.get(&from) {
-            None => Verdict::Keep,
             Some(State::Left) => Verdict::Refuse,
+            _ if closed < self.closed(from) => Verdict::Refuse,
+            None => Verdict::Keep,
+            // The other end has got all that was sent on the old one.
+            Some(State::Yielding(old)) if !is_old => Verdict::KeepInsteadOf(*old),
+            Some(State::Yielding(_) | State::Asked { .. }) => Verdict::Refuse,
             // Also when its hello is late, and this process's own dial has been taken.
             Some(State::Dialling(_) | State::Open { was_dialled: true, .. }) if me < from => Verdict::Refuse,
             Some(State::Dialling(dialled)) => Verdict::KeepInsteadOf(*dialled),
@@ -78,111 +139,119 @@ impl Connections {
             Some(State::Open { number, .. }) => Verdict::KeepInsteadOf(*number),
         };
         if verdict != Verdict::Refuse {
-            self.peers.insert(from, State::Open { number, was_dialled: false });
+            if closed > 0 {
+                self.closed.insert(from, closed);
+            }
+            self.put_open(from, number, false, false);
         }
         verdict
     }
 
     /// A connection is closed; whether it was the one that leads to the rank.
     pub fn on_closed(&mut self, peer: u32, number: Number) -> bool {
-        let current = self.peers.get(&peer);
-        let is_current = matches!(current, Some(State::Dialling(at) | State::Open { number: at, .. }) if *at == number);
+        let is_current = self.is_current(peer, number);
         if is_current {
-            self.peers.remove(&peer);
+            self.take(peer);
         }
         is_current
     }
 
     /// A rank has said goodbye.
     pub fn on_left(&mut self, peer: u32) {
-        self.peers.insert(peer, State::Left);
+        self.put(peer, State::Left);
+    }
+
+    /// A message has passed.
+    pub fn on_used(&mut self, peer: u32) {
+        self.uses += 1;
+        if let Some(State::Open { used, is_kept, .. }) = self.peers.get_mut(&peer) {
+            (*used, *is_kept) = (self.uses, false);
+        }
+    }
+
+    /// If more than so many are open: one to say Close on, the one that was not used for the longest time.
+    pub fn close_one(&mut self, open_max: usize, is_awaited: impl Fn(u32) -> bool) -> Option<Number> {
+        if self.open <= open_max {
+            return None;
+        }
+        let idle = self.peers.iter().filter_map(|(peer, state)| match state {
+            State::Open { number, was_dialled, used, is_kept: false } if !is_awaited(*peer) => {
+                Some((*used, *peer, *number, *was_dialled))
+            }
+            _ => None,
+        });
+        let (_, peer, number, was_dialled) = idle.min()?;
+        self.put(peer, State::Asked { number, was_dialled });
+        Some(number)
+    }
+
+    /// The other end says Close. What to answer; nothing if the connection is not the one that leads to it.
+    pub fn on_close(&mut self, peer: u32, number: Number, is_wanted: bool) -> Option<Word> {
+        match self.peers.get(&peer) {
+            Some(State::Open { number: at, .. }) if *at == number && is_wanted => Some(Word::Decline),
+            Some(State::Open { number: at, .. } | State::Asked { number: at, .. }) if *at == number => {
+                self.put(peer, State::Yielding(number));
+                Some(Word::Agree)
+            }
+            _ => None,
+        }
+    }
+
+    /// The other end declines. Whether messages can go on.
+    pub fn on_declined(&mut self, peer: u32, number: Number) -> bool {
+        let Some(State::Asked { number: at, was_dialled }) = self.peers.get(&peer).copied() else { return false };
+        if at == number {
+            self.put_open(peer, number, was_dialled, true);
+        }
+        at == number
+    }
+
+    /// The other end has got everything, by its Agree or since all that was sent has arrived. Whether a connection can be dialled now.
+    pub fn on_finished(&mut self, peer: u32, number: Number) -> bool {
+        let is_closing = matches!(self.peers.get(&peer), Some(State::Asked { .. } | State::Yielding(_)));
+        if !is_closing || !self.is_current(peer, number) {
+            return false;
+        }
+        self.take(peer);
+        *self.closed.entry(peer).or_default() += 1;
+        true
     }
 
     /// How many are open.
     pub fn open(&self) -> usize {
-        self.peers.values().filter(|state| matches!(state, State::Open { .. })).count()
+        self.open
+    }
+
+    /// How many wait for the other end's answer, or for its news that all has arrived, to be closed.
+    pub fn closing(&self) -> usize {
+        self.peers.values().filter(|state| matches!(state, State::Asked { .. } | State::Yielding(_))).count()
+    }
+
+    /// How many were closed by agreement.
+    pub fn closed_by_agreement(&self) -> u64 {
+        self.closed.values().map(|count| u64::from(*count)).sum()
+    }
+
+    fn is_current(&self, peer: u32, number: Number) -> bool {
+        self.peers.get(&peer).and_then(|state| state.number()) == Some(number)
+    }
+
+    fn put_open(&mut self, peer: u32, number: Number, was_dialled: bool, is_kept: bool) {
+        self.uses += 1;
+        self.put(peer, State::Open { number, was_dialled, used: self.uses, is_kept });
+    }
+
+    fn put(&mut self, peer: u32, state: State) {
+        self.open += usize::from(matches!(state, State::Open { .. }));
+        let before = self.peers.insert(peer, state);
+        self.open -= usize::from(matches!(before, Some(State::Open { .. })));
+    }
+
+    fn take(&mut self, peer: u32) {
+        let before = self.peers.remove(&peer);
+        self.open -= usize::from(matches!(before, Some(State::Open { .. })));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
-    use std::vec::Vec;
-
-    #[test]
-    fn a_connection_is_dialled_once_and_then_used() {
-        let mut connections = Connections::default();
-        assert_eq!(connections.route(5), Route::Dial);
-        connections.on_dial(5, 1);
-        assert_eq!(connections.route(5), Route::Wait);
-        connections.on_dialled(5, 1);
-        assert_eq!((connections.route(5), connections.open()), (Route::Open(1), 1));
-        assert!(!connections.on_closed(5, 9) && connections.on_closed(5, 1));
-        assert_eq!(connections.route(5), Route::Dial);
-    }
-
-    /// Two processes that may dial each other at any time, with each dial, hello and refusal delayed as wished.
-    #[derive(Default)]
-    struct Two {
-        ends: [Connections; 2],
-        /// Under way to each: hellos of the other's dials, and the outcomes of its own.
-        hellos: [VecDeque<Number>; 2],
-        outcomes: [VecDeque<(Number, bool)>; 2],
-        last: Number,
-    }
-
-    impl Two {
-        fn need(&mut self, end: usize) {
-            if self.ends[end].route(1 - end as u32) == Route::Dial {
-                self.last += 1;
-                self.ends[end].on_dial(1 - end as u32, self.last);
-                self.hellos[1 - end].push_back(self.last);
-            }
-        }
-
-        fn hear(&mut self, end: usize) {
-            if let Some(number) = self.hellos[end].pop_front() {
-                let verdict = self.ends[end].on_hello(end as u32, 1 - end as u32, number);
-                self.outcomes[1 - end].push_back((number, verdict != Verdict::Refuse));
-            }
-        }
-
-        fn learn(&mut self, end: usize) {
-            let other = 1 - end as u32;
-            if let Some((number, is_kept)) = self.outcomes[end].pop_front() {
-                match self.ends[end].peers.get(&other) {
-                    Some(State::Dialling(at)) if *at == number && is_kept => self.ends[end].on_dialled(other, number),
-                    Some(State::Dialling(at)) if *at == number => drop(self.ends[end].on_closed(other, number)),
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn two_processes_that_dial_each_other_agree_on_one_connection(
-            events in proptest::collection::vec((0usize..2, 0u8..3), 1..40),
-        ) {
-            let mut two = Two::default();
-            for (end, event) in events {
-                match event {
-                    0 => two.need(end),
-                    1 => two.hear(end),
-                    _ => two.learn(end),
-                }
-            }
-            two.need(0);
-            for _ in 0..10 {
-                for end in 0..2 {
-                    two.hear(end);
-                    two.learn(end);
-                }
-            }
-            let routes: Vec<Route> = (0..2).map(|end| two.ends[end].route(1 - end as u32)).collect();
-            prop_assert!(matches!(routes[0], Route::Open(_)) && routes[0] == routes[1], "{:?}", routes);
-        }
-    }
-}
+mod tests;

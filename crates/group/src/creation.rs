@@ -108,6 +108,11 @@ impl Creation {
         [&self.left, &self.right].into_iter().flatten()
     }
 
+    /// The neighbours that are found and have told nothing yet.
+    pub fn awaited(&self) -> impl Iterator<Item = u32> {
+        self.found().map(|peer| peer.rank).filter(|rank| !self.agreed.contains(rank))
+    }
+
     /// The neighbours, if both are found and agree.
     fn complete(&self) -> Option<(&Peer, &Peer)> {
         let (left, right) = (self.left.as_ref()?, self.right.as_ref()?);
@@ -158,6 +163,11 @@ impl Creations {
         let creation = self.in_progress.swap_remove(at);
         self.building.push(Building { of: creation.of, own: creation.own, members: creation.members.clone() });
         Some((creation, left, right))
+    }
+
+    /// The ranks that groups in the making wait for.
+    pub fn awaited(&self) -> impl Iterator<Item = u32> {
+        self.in_progress.iter().flat_map(Creation::awaited)
     }
 
     fn position(&self, context: Context) -> Option<usize> {

@@ -81,6 +81,14 @@ impl Group {
         Ok(self.advance(epoch, out))
     }
 
+    /// The ranks whose messages the current steps wait for.
+    pub fn awaited(&self) -> impl Iterator<Item = u32> {
+        self.running.iter().flat_map(|(epoch, running)| {
+            let keys = running.receives.iter().map(|link| running.key(*epoch, *link, &self.shape));
+            keys.filter(|key| !self.mail.has(key)).map(|key| key.from)
+        })
+    }
+
     /// Gives up what is in progress.
     pub fn stop(&mut self) {
         self.running.clear();

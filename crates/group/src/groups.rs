@@ -80,6 +80,14 @@ pub struct Counts {
     pub questions: u64,
 }
 
+/// Whom a process waits for.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Awaited {
+    pub ranks: BTreeSet<u32>,
+    /// Members of groups whose ranks are not known.
+    pub unknown: Vec<(Context, u32)>,
+}
+
 pub struct Groups {
     own: Peer,
     groups: BTreeMap<Context, Entry>,
@@ -101,6 +109,8 @@ struct Entry {
     /// What the callers wait for, by epoch.
     requests: BTreeMap<u32, (Request, Then)>,
     failed: Option<Failure>,
+    /// The group that this one is being made from: some members may have failed in it, and never join this one.
+    made_from: Option<Context>,
     /// Each place is that rank, and the driver finds its address.
     is_known: bool,
     /// Peers of the shape that were reported, and how many links it had then.
@@ -146,7 +156,7 @@ impl Groups {
     /// Makes a group of a process that knows its two neighbours in the ring, and builds its graph.
     pub fn form(&mut self, context: Context, me: u32, size: u32, left: Peer, right: Peer) -> Request {
         let request = self.request();
-        self.build(request, context, Shape::new(me, size, left, right));
+        self.build(request, context, None, Shape::new(me, size, left, right));
         request
     }
 
@@ -218,7 +228,7 @@ impl Groups {
         let announcement = self.creations.announce(of, (name, list), derive);
         let context = announcement.context;
         if members.len() == 1 {
-            self.build(request, context, Shape::new(0, 1, self.own.clone(), self.own.clone()));
+            self.build(request, context, None, Shape::new(0, 1, self.own.clone(), self.own.clone()));
             return Ok(());
         }
         let creation = Creation::new(request, of, announcement, me, members.to_vec());
@@ -270,11 +280,12 @@ impl Groups {
             // Each place of the other group is that rank.
             let find = |place: u32| Peer { rank: members[place as usize], address: Vec::new() };
             self.insert(context, Shape::whole(me, size, &find));
+            self.make_from(of, context);
             // Only a disagreement anywhere keeps it from its end.
             self.begin_as(request, context, Box::new(Barrier::default()), Then::Join);
             return self.take_early(context);
         }
-        self.build(request, context, Shape::new(me, size, left, right));
+        self.build(request, context, Some(of), Shape::new(me, size, left, right));
     }
 
     /// Gives up a group that is being made, and tells the neighbours, who tell theirs.
@@ -350,6 +361,26 @@ impl Groups {
     /// How many addresses a group's member holds.
     pub fn addresses(&self, of: Context) -> usize {
         self.groups.get(&of).map_or(0, |entry| entry.addresses.count(&entry.group.shape))
+    }
+
+    /// Whom this process waits for.
+    pub fn awaited(&self) -> Awaited {
+        let mut awaited = Awaited::default();
+        for (context, entry) in &self.groups {
+            awaited.ranks.extend(entry.group.awaited());
+            let shape = &entry.group.shape;
+            awaited.ranks.extend(entry.addresses.asked(shape).map(|peer| peer.rank));
+            for place in entry.tagged.awaited().filter(|place| *place != shape.me) {
+                match entry.addresses.get(shape, place) {
+                    Some(peer) => drop(awaited.ranks.insert(peer.rank)),
+                    None if entry.is_known => drop(awaited.ranks.insert(place)),
+                    None => awaited.unknown.push((*context, place)),
+                }
+            }
+        }
+        awaited.ranks.extend(self.creations.awaited());
+        awaited.ranks.remove(&self.own.rank);
+        awaited
     }
 
     pub fn shape(&self, of: Context) -> Option<&Shape> {
@@ -440,8 +471,7 @@ impl Groups {
     /// A rank is gone.
     pub fn on_lost(&mut self, rank: u32) {
         self.lost.insert(rank);
-        let knows = |entry: &Entry| entry.group.shape.known().any(|(_, peer)| peer.rank == rank);
-        let with: Vec<Context> = self.groups.iter().filter(|(_, entry)| knows(entry)).map(|(at, _)| *at).collect();
+        let with: Vec<Context> = self.groups.iter().filter(|(_, entry)| entry.has(rank)).map(|(at, _)| *at).collect();
         for context in with {
             self.fail(context, Failure::Lost { rank });
         }
@@ -553,18 +583,34 @@ impl Groups {
     fn insert(&mut self, context: Context, shape: Shape) {
         let group = Group::new(context, shape);
         let (addresses, tagged) = (Addresses::default(), Tagged::default());
-        let (requests, learnt) = (BTreeMap::new(), BTreeSet::new());
-        let entry =
-            Entry { group, addresses, tagged, requests, failed: None, is_known: false, learnt, learnt_links: 0 };
+        let entry = Entry {
+            group,
+            addresses,
+            tagged,
+            requests: BTreeMap::new(),
+            failed: None,
+            made_from: None,
+            is_known: false,
+            learnt: BTreeSet::new(),
+            learnt_links: 0,
+        };
         self.groups.insert(context, entry);
         self.learn(context);
     }
 
-    /// A new group: builds its graph.
-    fn build(&mut self, request: Request, context: Context, shape: Shape) {
+    /// A new group, made from another one or not: builds its graph.
+    fn build(&mut self, request: Request, context: Context, of: Option<Context>, shape: Shape) {
         self.insert(context, shape);
+        of.into_iter().for_each(|of| self.make_from(of, context));
         self.begin_as(request, context, Box::new(Build::default()), Then::Join);
         self.take_early(context);
+    }
+
+    /// Until it is made, a group fails with the one that it is made from.
+    fn make_from(&mut self, of: Context, context: Context) {
+        if let Some(entry) = self.groups.get_mut(&context) {
+            entry.made_from = Some(of);
+        }
     }
 
     fn take_early(&mut self, context: Context) {
@@ -628,11 +674,15 @@ impl Groups {
             (Err(Malformed), _) => Err(Failure::Malformed),
             (Ok(Outcome::Place(Some(place))), Then::Build) => {
                 let NewPlace { me, size, left, right, first } = place;
-                return self.build(request, derived(context, epoch, first), Shape::new(me, size, left, right));
+                let shape = Shape::new(me, size, left, right);
+                return self.build(request, derived(context, epoch, first), Some(context), shape);
             }
             (Ok(_), Then::Build) => Ok(Done::Group(None)),
             (Ok(_), Then::Join) => {
                 self.creations.on_built(context);
+                if let Some(entry) = self.groups.get_mut(&context) {
+                    entry.made_from = None;
+                }
                 Ok(Done::Group(Some(context)))
             }
             (Ok(Outcome::Bytes(bytes)), Then::Tell) => Ok(Done::Bytes(bytes)),
@@ -651,6 +701,10 @@ impl Groups {
             self.tell_failure(context, failure, to);
         }
         self.end_all(context, failure);
+        let made = self.groups.iter().filter(|(_, entry)| entry.made_from == Some(context)).map(|(made, _)| *made);
+        for made in made.collect::<Vec<Context>>() {
+            self.fail(made, failure);
+        }
     }
 
     fn end_all(&mut self, context: Context, failure: Failure) {
@@ -665,6 +719,12 @@ impl Groups {
 }
 
 impl Entry {
+    /// Whether a rank is known to be a member.
+    fn has(&self, rank: u32) -> bool {
+        let Entry { group, addresses, is_known, .. } = self;
+        *is_known && rank < group.shape.size || addresses.known(&group.shape).any(|peer| peer.rank == rank)
+    }
+
     /// Gives up what is in progress.
     fn stop(&mut self) -> Vec<Request> {
         self.group.stop();

@@ -54,6 +54,11 @@ impl Tagged {
         message
     }
 
+    /// The places of the senders that receives wait for.
+    pub fn awaited(&self) -> impl Iterator<Item = u32> {
+        self.wanted.keys().map(|(from, _)| *from)
+    }
+
     /// Gives up a receive; `false`: there is no such one.
     pub fn cancel(&mut self, request: Request) -> bool {
         let found = self.wanted.iter_mut().find_map(|(source, wanted)| {

@@ -135,8 +135,9 @@ pub unsafe extern "C" fn wu_group_info(group: *mut GroupHandle, info: *mut Group
             if info.is_null() {
                 return Err(Status::ARG);
             }
-            let context = handle(group.ctx)?.context()?;
-            let engine = match context.engine(group.group) {
+            let look = |context: &mut Context| (context.engine(group.group), context.connections());
+            let (engine, connections) = handle(group.ctx)?.look(look)?;
+            let engine = match engine {
                 Engine::Agents => 1,
                 Engine::Peers => 2,
             };
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn wu_group_info(group: *mut GroupHandle, info: *mut Group
                 (offset_of!(GroupInfo, rank), group.group.rank),
                 (offset_of!(GroupInfo, size), group.group.size),
                 (offset_of!(GroupInfo, engine), engine),
-                (offset_of!(GroupInfo, connections), context.connections() as u32),
+                (offset_of!(GroupInfo, connections), connections as u32),
             ];
             for (at, value) in fields.into_iter().filter(|(at, _)| at + 4 <= size) {
                 info.cast::<u8>().add(at).cast::<u32>().write(value);
@@ -163,5 +164,5 @@ pub unsafe extern "C" fn wu_group_free(group: *mut GroupHandle) -> c_int {
     // SAFETY: it came from this library, and the program does not use it afterwards.
     let GroupHandle { ctx, group } = *unsafe { Box::from_raw(group) };
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(Ctx::context).map(|context| context.free(group)))
+    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.look(|context| context.free(group))))
 }

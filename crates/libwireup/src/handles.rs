@@ -1,5 +1,6 @@
 //! What C programs hold: contexts, groups, requests.
 
+use crate::helper::Helper;
 use crate::rows::Rows;
 use crate::status::{Result, Status, status, words};
 use alloc::boxed::Box;
@@ -7,6 +8,7 @@ use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 use wireup_bootstrap::{Context, Done, Error, Failure, Group, Request, View};
+use wireup_capi::net::Errno;
 
 /// Counts the forks that led to this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -16,11 +18,18 @@ pub extern "C" fn on_fork() {
 }
 
 pub struct Ctx {
-    context: Context,
+    place: Place,
     forks: u32,
     /// With its terminating zero.
     error: Vec<u8>,
     lost: Option<u32>,
+}
+
+/// Where the context is.
+enum Place {
+    Alone(Context),
+    /// With a thread that makes progress.
+    Shared(Helper),
 }
 
 pub struct GroupHandle {
@@ -68,27 +77,43 @@ pub enum Sink {
 }
 
 impl Ctx {
-    pub fn new(context: Context) -> Ctx {
-        Ctx { context, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None }
+    /// # Errors
+    /// A thread is wanted, and the system has no room for it.
+    pub fn new(context: Context, has_thread: bool) -> core::result::Result<Ctx, Errno> {
+        let place = if has_thread { Place::Shared(Helper::start(context)?) } else { Place::Alone(context) };
+        Ok(Ctx { place, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None })
+    }
+
+    pub fn has_thread(&self) -> bool {
+        matches!(self.place, Place::Shared(_))
     }
 
     pub fn is_of_this_process(&self) -> bool {
         self.forks == FORKS.load(Ordering::Relaxed)
     }
 
-    /// The context, unless this process was forked from the one that opened it.
-    pub fn context(&mut self) -> Result<&mut Context> {
-        if self.is_of_this_process() { Ok(&mut self.context) } else { Err(Status::STATE) }
+    /// Runs `work` on the context, unless this process was forked from the one that opened it.
+    pub fn look<T>(&mut self, work: impl FnOnce(&mut Context) -> T) -> Result<T> {
+        if !self.is_of_this_process() {
+            return Err(Status::STATE);
+        }
+        Ok(match &mut self.place {
+            Place::Alone(context) => work(context),
+            Place::Shared(helper) => helper.with(work),
+        })
     }
 
-    pub fn into_context(self) -> Context {
-        self.context
+    /// The context, without its thread.
+    pub fn into_context(self) -> Option<Context> {
+        match self.place {
+            Place::Alone(context) => Some(context),
+            Place::Shared(helper) => helper.stop(),
+        }
     }
 
     /// Runs `work`, and keeps what has failed.
     pub fn with<T>(&mut self, work: impl FnOnce(&mut Context) -> core::result::Result<T, Error>) -> Result<T> {
-        let result = work(self.context()?);
-        result.map_err(|error| self.fail(error))
+        self.look(work)?.map_err(|error| self.fail(error))
     }
 
     pub fn fail(&mut self, error: Error) -> Status {
@@ -211,7 +236,7 @@ unsafe fn deliver(ctx: &mut Ctx, pointer: *mut Ctx, sink: Sink, done: Done) -> R
                 to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             }
             (Sink::Group(to), done) => {
-                let group = ctx.context()?.group(&done).map(|group| GroupHandle { ctx: pointer, group });
+                let group = ctx.look(|context| context.group(&done))?.map(|group| GroupHandle { ctx: pointer, group });
                 to.write(group.map_or(core::ptr::null_mut(), |group| Box::into_raw(Box::new(group))));
             }
             _ => return mismatch(ctx),

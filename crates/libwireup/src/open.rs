@@ -7,8 +7,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, Ordering};
-use wireup_bootstrap::{Context, Engine, Error, Start, Transport};
+use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
 use wireup_capi::fork;
 use wireup_capi::job::Job;
 use wireup_capi::lock::Lock;
@@ -23,17 +23,24 @@ pub struct OpenParams {
     engine: c_int,
     start: c_int,
     transport: c_int,
+    connections_max: u32,
 }
 
 const OPEN_ENGINE: u64 = 1;
 const OPEN_START: u64 = 2;
 const OPEN_TRANSPORT: u64 = 4;
+const OPEN_CONNECTIONS_MAX: u64 = 8;
+/// No field.
+const OPEN_THREAD: u64 = 16;
 
 /// How the context is to be.
 struct Choices {
     engine: Option<Engine>,
     start: Start,
     transport: Transport,
+    /// 0: no bound.
+    connections_max: u32,
+    has_thread: bool,
 }
 
 /// The descriptor of `PMI_FD`.
@@ -43,6 +50,8 @@ static IS_OPEN: AtomicBool = AtomicBool::new(false);
 static HEARS_OF_FORKS: AtomicBool = AtomicBool::new(false);
 /// Why `wu_open` has failed, with a terminating zero.
 static OPEN_ERROR: Lock<Vec<u8>> = Lock::new(Vec::new());
+/// The rank that a `wu_open` has missed.
+static LOST: AtomicI64 = AtomicI64::new(-1);
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut *mut Ctx) -> c_int {
@@ -63,11 +72,12 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
 /// # Safety
 /// `params` is null, or `struct_size` bytes may be read.
 unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
-    let (mut engine, mut start, mut transport) = (0, 0, 0);
+    let (mut engine, mut start, mut transport, mut connections_max, mut has_thread) = (0, 0, 0, 0, false);
     // SAFETY: guaranteed by the caller; only fields that lie within the caller's struct are read.
     unsafe {
         if !params.is_null() {
             let (size, mask) = ((*params).struct_size, (*params).field_mask);
+            has_thread = mask & OPEN_THREAD != 0;
             let has = |bit, at| mask & bit != 0 && size >= at + size_of::<c_int>();
             if has(OPEN_ENGINE, offset_of!(OpenParams, engine)) {
                 engine = (*params).engine;
@@ -77,6 +87,9 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
             }
             if has(OPEN_TRANSPORT, offset_of!(OpenParams, transport)) {
                 transport = (*params).transport;
+            }
+            if has(OPEN_CONNECTIONS_MAX, offset_of!(OpenParams, connections_max)) {
+                connections_max = (*params).connections_max;
             }
         }
     }
@@ -99,10 +112,12 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
             3 => Transport::Fabric,
             _ => return Err(Status::ARG),
         },
+        connections_max,
+        has_thread,
     })
 }
 
-fn open(Choices { engine, start, transport }: Choices) -> Result<Ctx> {
+fn open(Choices { engine, start, transport, connections_max, has_thread }: Choices) -> Result<Ctx> {
     if IS_OPEN.swap(true, Ordering::AcqRel) {
         return Err(Status::STATE);
     }
@@ -111,11 +126,27 @@ fn open(Choices { engine, start, transport }: Choices) -> Result<Ctx> {
     }
     let job = Job::join(&PLACE).map_err(Error::Server);
     let context = job.and_then(|job| Context::new(job, engine, start, transport));
-    context.map(Ctx::new).map_err(|error| {
-        OPEN_ERROR.with(|text| *text = [&words(error)[..], &[0]].concat());
+    let ctx = context.map_err(unopened).and_then(|mut context| {
+        if connections_max > 0 {
+            context.bound_connections(connections_max as usize);
+        }
+        Ctx::new(context, has_thread).map_err(|error| status(Error::System(error.0)))
+    });
+    if ctx.is_err() {
         IS_OPEN.store(false, Ordering::Release);
-        status(error)
-    })
+    }
+    ctx
+}
+
+/// There is no context to keep what has failed.
+fn unopened(error: Error) -> Status {
+    let lost = match error {
+        Error::Group(Failure::Lost { rank }) => rank.into(),
+        _ => -1,
+    };
+    LOST.store(lost, Ordering::Relaxed);
+    OPEN_ERROR.with(|text| *text = [&words(error)[..], &[0]].concat());
+    status(error)
 }
 
 #[unsafe(no_mangle)]
@@ -128,9 +159,9 @@ pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
     if !ctx.is_of_this_process() {
         return Status::STATE.0;
     }
-    let job = ctx.into_context().leave();
+    let left = ctx.into_context().map(|context| PLACE.leave(context.leave().with));
     IS_OPEN.store(false, Ordering::Release);
-    returned(PLACE.leave(job.with).map_err(|_| Status::SERVER))
+    returned(left.ok_or(Status::STATE).and_then(|left| left.map_err(|_| Status::SERVER)))
 }
 
 #[unsafe(no_mangle)]
@@ -149,18 +180,21 @@ pub unsafe extern "C" fn wu_error(ctx: *mut Ctx) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_lost_rank(ctx: *mut Ctx) -> i64 {
     // SAFETY: see the top of the file.
-    unsafe { handle(ctx) }.ok().and_then(|ctx| ctx.lost()).map_or(-1, i64::from)
+    match unsafe { handle(ctx) } {
+        Ok(ctx) => ctx.lost().map_or(-1, i64::from),
+        Err(_) => LOST.load(Ordering::Relaxed),
+    }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_fd(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    let fd = unsafe { handle(ctx) }.and_then(Ctx::context).map(Context::fd);
-    fd.ok().flatten().unwrap_or(-1)
+    let ctx = unsafe { handle(ctx) }.ok().filter(|ctx| !ctx.has_thread());
+    ctx.and_then(|ctx| ctx.look(Context::fd).ok()).flatten().unwrap_or(-1)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_progress(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
-    returned(unsafe { handle(ctx) }.and_then(Ctx::context).map(Context::progress))
+    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.look(Context::progress)))
 }

@@ -34,7 +34,7 @@ pub unsafe extern "C" fn wu_test(req: *mut Req, flag: *mut c_int) -> c_int {
         handle(req).and_then(|one| {
             let flag = handle(flag)?;
             let is_over = match &one.request {
-                Some(request) => handle(one.ctx)?.context().map(|context| context.test(request)),
+                Some(request) => handle(one.ctx)?.look(|context| context.test(request)),
                 None => Ok(true),
             };
             *flag = c_int::from(is_over != Ok(false));
@@ -59,10 +59,12 @@ pub unsafe extern "C" fn wu_free(req: *mut Req) -> c_int {
     let one = *unsafe { Box::from_raw(req) };
     // SAFETY: see the top of the file.
     let ctx = unsafe { handle(one.ctx) };
-    returned(ctx.and_then(|ctx| ctx.context()).map(|context| {
-        if let Some(request) = &one.request {
-            context.forget(request);
-        }
+    returned(ctx.and_then(|ctx| {
+        ctx.look(|context| {
+            if let Some(request) = &one.request {
+                context.forget(request);
+            }
+        })
     }))
 }
 
@@ -71,12 +73,12 @@ pub unsafe extern "C" fn wu_cancel(req: *mut Req) -> c_int {
     // SAFETY: see the top of the file.
     returned(unsafe {
         handle(req).and_then(|one| {
-            let context = handle(one.ctx)?.context()?;
-            // What is over keeps its result.
-            if let Some(request) = one.request.take_if(|request| !context.test(request)) {
-                context.forget(&request);
-            }
-            Ok(())
+            handle(one.ctx)?.look(|context| {
+                // What is over keeps its result.
+                if let Some(request) = one.request.take_if(|request| !context.test(request)) {
+                    context.forget(&request);
+                }
+            })
         })
     })
 }

@@ -1,4 +1,5 @@
-/* Every function of wireup.h, with the engine or the transport that the first argument names: auto, agents, peers, ring, udp, fabric. */
+/* Every function of wireup.h, with the engine or the transport that the first argument names: auto, agents, peers, ring, udp, fabric, and
+ * with the thread of the library (thread, udp-thread) or few connections (few, udp-few), or both. */
 #include "check.h"
 #include "wireup.h"
 #include <poll.h>
@@ -403,10 +404,16 @@ int main(int argc, char **argv) {
         params.field_mask |= WU_OPEN_START;
         params.start = !strcmp(engine, "ring") ? WU_START_RING : WU_START_ALLGATHER;
     }
-    if (!strcmp(engine, "udp") || !strcmp(engine, "fabric")) {
+    if (!strncmp(engine, "udp", 3) || !strcmp(engine, "fabric")) {
         params.field_mask |= WU_OPEN_TRANSPORT;
         params.engine = WU_ENGINE_PEERS;
         params.transport = !strcmp(engine, "udp") ? WU_TRANSPORT_UDP : WU_TRANSPORT_FABRIC;
+    }
+    if (strstr(engine, "thread"))
+        params.field_mask |= WU_OPEN_THREAD;
+    if (strstr(engine, "few")) {
+        params.field_mask |= WU_OPEN_CONNECTIONS_MAX;
+        params.connections_max = 2;
     }
     IS(wu_version(), WU_API);
     IS(wu_open(WU_API, &params, &ctx), WU_OK);
@@ -519,7 +526,10 @@ int main(int argc, char **argv) {
         struct pollfd fd = {.fd = wu_fd(ctx), .events = POLLIN};
         IS(wu_progress(ctx), WU_OK);
         IS(wu_test(receive, &flag), WU_OK);
-        if (!flag)
+        /* The thread waits for the descriptor itself. */
+        if (strstr(engine, "thread"))
+            IS(fd.fd, -1);
+        if (!flag && fd.fd >= 0)
             IS(poll(&fd, 1, 60000), 1);
     }
     IS(got, left);

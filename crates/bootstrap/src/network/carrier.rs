@@ -5,7 +5,7 @@
 use super::plain::Key;
 use alloc::vec::Vec;
 use wireup_capi::net::{Epoll, Event, Owned};
-pub use wireup_group::connections::Number;
+pub use wireup_group::connections::{Number, Word};
 
 /// How ranks exchange messages. All ranks of a job choose the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,16 +48,24 @@ pub enum Happened {
         number: Number,
         peer: u32,
         was_dialled: bool,
+        /// What the dialler has said in its hello: how many connections it has closed before.
+        closed: u32,
     },
     Message {
         number: Number,
         from: u32,
         bytes: Vec<u8>,
     },
-    /// The other end has left in order.
-    Goodbye {
+    /// The other end says something of the connection.
+    Said {
         number: Number,
         from: u32,
+        word: Word,
+    },
+    /// It is no more, after [`Carrier::finish`].
+    Finished {
+        number: Number,
+        peer: u32,
     },
     /// It is no more. `is_lost`: so is the rank; otherwise the rank has refused it.
     Over {
@@ -72,7 +80,8 @@ impl Happened {
         match self {
             Happened::Proved { number, .. }
             | Happened::Message { number, .. }
-            | Happened::Goodbye { number, .. }
+            | Happened::Said { number, .. }
+            | Happened::Finished { number, .. }
             | Happened::Over { number, .. } => *number,
         }
     }
@@ -96,11 +105,14 @@ pub trait Carrier {
         true
     }
 
-    /// Begins a connection to a rank at this address; a failure is told by [`Carrier::poll`].
-    fn dial(&mut self, to: u32, address: &[u8]) -> Number;
+    /// Begins a connection to a rank at this address; a failure is told by [`Carrier::poll`]. `closed`: for the hello.
+    fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number;
 
     /// Queues a message; if the connection is over, that is told by [`Carrier::poll`].
     fn send(&mut self, number: Number, message: &[u8]);
+
+    /// Nothing is sent any more on a connection, and nothing arrives. It ends when all that was sent has arrived.
+    fn finish(&mut self, number: Number);
 
     /// Gives a connection up, without a word to the other end; nothing more is told of it.
     fn close(&mut self, number: Number);

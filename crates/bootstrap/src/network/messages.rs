@@ -1,8 +1,9 @@
 //! Messages in a stream of bytes: each with its length (u32 LE) in front.
 //!
-//! An empty message is a goodbye: the other end closes the connection, and is not lost.
+//! Messages of no or one byte, which no group sends, are about the connection itself: [`Word`].
 
 use alloc::vec::Vec;
+use wireup_group::connections::Word;
 
 /// Longest message. Chosen: what a process may be made to hold for one peer.
 pub const MESSAGE_LEN_MAX: usize = 256 << 20;
@@ -10,6 +11,21 @@ pub const MESSAGE_LEN_MAX: usize = 256 << 20;
 /// The other end broke the rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
+
+/// The message that says this.
+pub fn said(word: Word) -> &'static [u8] {
+    match word {
+        Word::Goodbye => &[],
+        Word::Close => &[1],
+        Word::Agree => &[2],
+        Word::Decline => &[3],
+    }
+}
+
+/// What a message says of the connection; `None`: it is one of groups.
+pub fn word(message: &[u8]) -> Option<Word> {
+    [Word::Goodbye, Word::Close, Word::Agree, Word::Decline].into_iter().find(|word| said(*word) == message)
+}
 
 /// A message as part of the stream.
 pub fn framed(message: &[u8]) -> Vec<u8> {
@@ -67,6 +83,15 @@ mod tests {
             prop_assert_eq!(got, messages);
             prop_assert!(unframed.bytes.is_empty());
         }
+    }
+
+    #[test]
+    fn words_are_messages_that_no_group_sends() {
+        for one in [Word::Goodbye, Word::Close, Word::Agree, Word::Decline] {
+            assert_eq!(word(said(one)), Some(one));
+            assert!(said(one).len() < wireup_group::message_len(&[]));
+        }
+        assert_eq!((word(&[4]), word(&[0]), word(&[1, 1])), (None, None, None));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod datagrams;
 mod messages;
 mod plain;
 pub mod proof;
+mod surplus;
 mod tcp;
 
 use crate::context::Error;
@@ -22,12 +23,14 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 pub use carrier::Transport;
-use carrier::{Carrier, Happened, SERVER, Unsent};
+use carrier::{Carrier, Happened, SERVER, Unsent, Word};
 use core::ffi::c_int;
 use datagrams::{Datagrams, Fabric, Udp, Wire};
+use messages::said;
 use plain::Unreachable;
 pub use plain::{Key, Plain};
 use proof::Secret;
+use surplus::Surplus;
 use tcp::Tcp;
 use wireup_capi::job::Endpoints;
 use wireup_capi::net::{self, Errno, Event, Owned};
@@ -63,6 +66,8 @@ pub struct Network {
     plain: Plain,
     sent: Sent,
     events: Vec<Event>,
+    /// If connections are to be few.
+    surplus: Option<Surplus>,
 }
 
 /// Messages of groups that were given to connections, and their bytes before encryption.
@@ -149,6 +154,7 @@ impl Network {
             plain: Plain::default(),
             sent: Sent::default(),
             events: Vec::new(),
+            surplus: None,
         })
     }
 
@@ -291,6 +297,11 @@ impl Network {
         self.connections.open()
     }
 
+    /// How many are being closed, and how many were.
+    pub fn closed(&self) -> (usize, u64) {
+        (self.connections.closing(), self.connections.closed_by_agreement())
+    }
+
     pub fn sent(&self) -> Sent {
         self.sent
     }
@@ -335,6 +346,7 @@ impl Network {
         self.events = events;
         self.pump();
         self.dial_again();
+        self.watch();
         self.pump();
         is_served
     }
@@ -350,6 +362,7 @@ impl Network {
             });
             match happened {
                 Some(happened) => self.on_happened(happened),
+                None if self.close_surplus() => {}
                 None => return,
             }
         }
@@ -382,15 +395,30 @@ impl Network {
     /// receivers would find a rank that does not answer, and take it for lost.
     pub fn leave(&mut self, ms: u64) {
         self.pump();
+        self.say_goodbye(ms, Unsent::Goodbyes);
+    }
+
+    /// The same where this rank gives up: others may hear of the reason from it, and it waits for at most `ms` milliseconds.
+    pub fn abandon(&mut self, ms: u64) {
+        let until = net::now_ms() + ms;
+        self.pump();
+        while !self.waiting.is_empty() && net::now_ms() < until {
+            self.progress(10);
+        }
+        self.say_goodbye(until.saturating_sub(net::now_ms()), Unsent::Messages);
+    }
+
+    /// Waits for at most `ms` milliseconds if no more than `most` is left.
+    fn say_goodbye(&mut self, ms: u64, most: Unsent) {
         self.carrier.say_goodbye();
         let until = net::now_ms() + ms;
         loop {
             self.pump();
-            match self.carrier.unsent() {
-                Unsent::Nothing => return,
-                Unsent::Goodbyes if net::now_ms() >= until => return,
-                Unsent::Goodbyes | Unsent::Messages => self.progress(10),
-            };
+            let unsent = self.carrier.unsent();
+            if unsent == Unsent::Nothing || unsent <= most && net::now_ms() >= until {
+                return;
+            }
+            self.progress(10);
         }
     }
 
@@ -403,15 +431,19 @@ impl Network {
     }
 
     /// Not longer than until the next dial.
-    fn limit(&self, ms: c_int) -> c_int {
-        let Some(due) = self.again.values().filter_map(|(_, at)| *at).min() else { return ms };
+    pub fn limit(&self, ms: c_int) -> c_int {
+        let watch = self.surplus.as_ref().map(Surplus::due);
+        let Some(due) = self.again.values().filter_map(|(_, at)| *at).chain(watch).min() else { return ms };
         let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);
         if ms < 0 { left } else { ms.min(left) }
     }
 
     fn send(&mut self, to: u32, message: Vec<u8>) {
         match self.connections.route(to) {
-            Route::Open(number) => self.carrier.send(number, &message),
+            Route::Open(number) => {
+                self.connections.on_used(to);
+                self.carrier.send(number, &message);
+            }
             Route::Nowhere => self.on_lost(to),
             route => {
                 self.waiting.entry(to).or_default().push(message);
@@ -434,7 +466,7 @@ impl Network {
             return self.want(to);
         }
         let address = if self.can_reach(&address) { address.get(1..).unwrap_or_default() } else { &[] };
-        let number = self.carrier.dial(to, address);
+        let number = self.carrier.dial(to, address, self.connections.closed(to));
         self.connections.on_dial(to, number);
     }
 
@@ -458,12 +490,12 @@ impl Network {
 
     fn on_happened(&mut self, happened: Happened) {
         match happened {
-            Happened::Proved { number, peer, was_dialled: true } => {
+            Happened::Proved { number, peer, was_dialled: true, .. } => {
                 self.connections.on_dialled(peer, number);
                 self.on_open(peer);
             }
-            Happened::Proved { number, peer, was_dialled: false } => {
-                match self.connections.on_hello(self.me, peer, number) {
+            Happened::Proved { number, peer, was_dialled: false, closed } => {
+                match self.connections.on_hello(self.me, peer, number, closed) {
                     Verdict::Keep => self.on_open(peer),
                     Verdict::KeepInsteadOf(other) => {
                         self.carrier.close(other);
@@ -473,15 +505,14 @@ impl Network {
                 }
             }
             Happened::Message { number, from, bytes } => {
+                self.connections.on_used(from);
                 if self.groups.on_message(from, &bytes).is_err() {
                     self.carrier.close(number);
                     self.on_over(number, from, true);
                 }
             }
-            Happened::Goodbye { number, from } => {
-                self.connections.on_left(from);
-                self.carrier.close(number);
-            }
+            Happened::Said { number, from, word } => self.on_word(number, from, word),
+            Happened::Finished { number, peer } => self.on_finished(number, peer),
             Happened::Over { number, peer, is_lost } => self.on_over(number, peer, is_lost),
         }
     }
@@ -489,8 +520,46 @@ impl Network {
     /// There is a connection now.
     fn on_open(&mut self, peer: u32) {
         self.again.remove(&peer);
+        self.send_waiting(peer);
+    }
+
+    fn send_waiting(&mut self, peer: u32) {
         for message in self.waiting.remove(&peer).unwrap_or_default() {
             self.send(peer, message);
+        }
+    }
+
+    fn on_word(&mut self, number: Number, from: u32, word: Word) {
+        match word {
+            Word::Goodbye => {
+                self.connections.on_left(from);
+                self.carrier.close(number);
+                self.send_waiting(from);
+            }
+            Word::Close => {
+                let is_wanted = self.groups.awaited().ranks.contains(&from);
+                let Some(answer) = self.connections.on_close(from, number, is_wanted) else { return };
+                self.carrier.send(number, said(answer));
+                if answer == Word::Agree {
+                    self.carrier.finish(number);
+                }
+            }
+            Word::Agree => {
+                self.carrier.finish(number);
+                self.on_finished(number, from);
+            }
+            Word::Decline => {
+                if self.connections.on_declined(from, number) {
+                    self.send_waiting(from);
+                }
+            }
+        }
+    }
+
+    /// A connection was closed by agreement.
+    fn on_finished(&mut self, number: Number, peer: u32) {
+        if self.connections.on_finished(peer, number) {
+            self.send_waiting(peer);
         }
     }
 

@@ -1,12 +1,12 @@
 //! Proves a connection: both ends know the job's secret, and say which rank they are (Noise `NNpsk0`).
 //!
 //! ```text
-//!   dialler  ── e, psk: its rank, whom it wants, perhaps a number ──►  acceptor
+//!   dialler  ── e, psk: its rank, whom it wants, what for ──►  acceptor
 //!            ◄── e, ee: its rank ──────────────────
 //!            ◄═══════ messages, encrypted ════════►
 //! ```
 //!
-//! With a number the connection becomes the program's own, which is not encrypted ([`super::plain`]).
+//! A connection that is to be the program's own is not encrypted afterwards ([`super::plain`]).
 //!
 //! A stranger's first bytes cost the acceptor one check of a code.
 
@@ -31,13 +31,15 @@ pub struct Proof {
     me: u32,
     /// The rank that was dialled.
     to: Option<u32>,
-    plain: Option<u32>,
+    /// Of this end's dial.
+    purpose: Purpose,
     state: HandshakeState,
 }
 
 /// A connection whose other end is known.
 pub struct Proved {
     pub peer: u32,
+    pub purpose: Purpose,
     state: HandshakeState,
 }
 
@@ -57,8 +59,33 @@ impl Proved {
 pub struct Next {
     pub reply: Option<Vec<u8>>,
     pub proved: Proved,
-    /// Which of the program's own connections between the two ranks this is to be.
-    pub plain: Option<u32>,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Messages of groups; how many connections of the two the dialler has closed before.
+    Messages { closed: u32 },
+    /// It is to be the program's own, with this number among those of the two ranks.
+    Plain { number: u32 },
+}
+
+impl Purpose {
+    /// On the wire.
+    fn numbers(self) -> [u32; 2] {
+        match self {
+            Purpose::Messages { closed } => [0, closed],
+            Purpose::Plain { number } => [1, number],
+        }
+    }
+
+    fn of(numbers: [u32; 2]) -> Option<Purpose> {
+        match numbers {
+            [0, closed] => Some(Purpose::Messages { closed }),
+            [1, number] => Some(Purpose::Plain { number }),
+            _ => None,
+        }
+    }
 }
 
 fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
@@ -68,16 +95,16 @@ fn builder(secret: &Secret) -> Result<Builder<'_>, Unproved> {
 
 impl Proof {
     /// For the dialling end, with its first message.
-    pub fn dial(secret: &Secret, me: u32, to: u32, plain: Option<u32>) -> Result<(Proof, Vec<u8>), Unproved> {
+    pub fn dial(secret: &Secret, me: u32, to: u32, purpose: Purpose) -> Result<(Proof, Vec<u8>), Unproved> {
         let mut state = builder(secret)?.build_initiator().map_err(|_| Unproved)?;
-        let numbers = [Some(me), Some(to), plain].into_iter().flatten();
-        let first = message(&mut state, &numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())?;
-        Ok((Proof { me, to: Some(to), plain, state }, first))
+        let [what, number] = purpose.numbers();
+        let first = message(&mut state, &[me, to, what, number].map(u32::to_le_bytes).concat())?;
+        Ok((Proof { me, to: Some(to), purpose, state }, first))
     }
 
     pub fn accept(secret: &Secret, me: u32) -> Result<Proof, Unproved> {
         let state = builder(secret)?.build_responder().map_err(|_| Unproved)?;
-        Ok(Proof { me, to: None, plain: None, state })
+        Ok(Proof { me, to: None, purpose: Purpose::Messages { closed: 0 }, state })
     }
 
     pub fn dialled(&self) -> Option<u32> {
@@ -86,7 +113,7 @@ impl Proof {
 
     /// Whether this end has dialled a connection of the program's own.
     pub fn has_dialled_plain(&self) -> bool {
-        self.to.is_some() && self.plain.is_some()
+        self.to.is_some() && matches!(self.purpose, Purpose::Plain { .. })
     }
 
     /// The other end's message.
@@ -102,15 +129,14 @@ impl Proof {
         let (is_right, reply) = match self.to {
             Some(to) => (peer == to && len == 4, None),
             None => {
-                let is_right = number(4) == Some(self.me) && (len == 8 || len == 12) && peer != self.me;
-                self.plain = number(8);
+                let told = number(8).zip(number(12)).and_then(|(what, number)| Purpose::of([what, number]));
+                let is_right = number(4) == Some(self.me) && len == 16 && peer != self.me && told.is_some();
+                self.purpose = told.unwrap_or(self.purpose);
                 (is_right, Some(message(&mut self.state, &self.me.to_le_bytes())?))
             }
         };
-        match is_right {
-            true => Ok(Next { reply, proved: Proved { peer, state: self.state }, plain: self.plain }),
-            false => Err(Unproved),
-        }
+        let proved = Proved { peer, purpose: self.purpose, state: self.state };
+        if is_right { Ok(Next { reply, proved }) } else { Err(Unproved) }
     }
 }
 
@@ -125,12 +151,14 @@ fn message(state: &mut HandshakeState, content: &[u8]) -> Result<Vec<u8>, Unprov
 mod tests {
     use super::*;
 
+    const MESSAGES: Purpose = Purpose::Messages { closed: 9 };
+
     #[test]
     fn both_ends_learn_each_others_rank() {
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, None).unwrap();
+        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, MESSAGES).unwrap();
         let Next { reply, proved: accepted, .. } = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
         let dialled = dialler.on_message(&reply.unwrap()).unwrap().proved;
-        assert_eq!((dialled.peer, accepted.peer), (5, 3));
+        assert_eq!((dialled.peer, accepted.peer, accepted.purpose), (5, 3, MESSAGES));
         let (mut sealed, mut plain) = ([0; 64], [0; 64]);
         let (mut dialled, mut accepted) = (dialled.in_order().unwrap(), accepted.in_order().unwrap());
         let len = dialled.write_message(b"hello", &mut sealed).unwrap();
@@ -140,23 +168,23 @@ mod tests {
 
     #[test]
     fn the_acceptor_learns_that_a_connection_is_the_programs() {
-        for plain in [None, Some(0), Some(7)] {
-            let (dialler, first) = Proof::dial(&[7; 32], 3, 5, plain).unwrap();
+        for purpose in [MESSAGES, Purpose::Plain { number: 0 }, Purpose::Plain { number: 7 }] {
+            let (dialler, first) = Proof::dial(&[7; 32], 3, 5, purpose).unwrap();
             let accepted = Proof::accept(&[7; 32], 5).unwrap().on_message(&first).unwrap();
             let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap();
-            assert_eq!((accepted.plain, dialled.plain), (plain, plain));
+            assert_eq!((accepted.proved.purpose, dialled.proved.purpose), (purpose, purpose));
         }
     }
 
     #[test]
     fn strangers_and_wrong_ranks_are_refused() {
-        let first = |secret, me, to| Proof::dial(&[secret; 32], me, to, None).unwrap().1;
+        let first = |secret, me, to| Proof::dial(&[secret; 32], me, to, MESSAGES).unwrap().1;
         let accept = |bytes: &[u8]| Proof::accept(&[7; 32], 5).unwrap().on_message(bytes).map(|next| next.proved.peer);
         assert_eq!(accept(&first(7, 3, 5)), Ok(3));
         for wrong in [first(8, 3, 5), first(7, 3, 4), first(7, 5, 5), Vec::new(), vec![0; 56], vec![1; 600]] {
             assert_eq!(accept(&wrong), Err(Unproved));
         }
-        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, None).unwrap();
+        let (dialler, first) = Proof::dial(&[7; 32], 3, 5, MESSAGES).unwrap();
         let other = Proof { me: 6, ..Proof::accept(&[7; 32], 5).unwrap() };
         assert!(other.on_message(&first).is_err());
         assert!(dialler.on_message(&[0; 52]).is_err());

@@ -23,7 +23,22 @@ fn fabric() -> Option<&'static str> {
 #[test]
 fn groups_collectives_and_messages_work_with_both_engines() {
     for (placement, ranks) in PLACEMENTS {
-        for engine in ["auto", "agents", "peers", "allgather", "ring", "udp"].into_iter().chain(fabric()) {
+        for engine in [
+            "auto",
+            "agents",
+            "peers",
+            "allgather",
+            "ring",
+            "udp",
+            "thread",
+            "udp-thread",
+            "few",
+            "udp-few",
+            "few-thread",
+        ]
+        .into_iter()
+        .chain(fabric())
+        {
             run(placement, engine, ranks);
         }
     }
@@ -35,7 +50,7 @@ fn groups_collectives_and_messages_work_with_both_engines() {
 fn instant_on_jobs_have_the_same_groups_and_collectives() {
     for placement in ["-n 1", "-n 2", "-n 9 --virtual-nodes 2", "-n 7 --virtual-nodes 3 --ppn 3"] {
         let ranks = placement.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("a number of ranks");
-        for engine in ["auto", "peers", "ring", "udp"].into_iter().chain(fabric()) {
+        for engine in ["auto", "peers", "ring", "udp", "thread", "few"].into_iter().chain(fabric()) {
             run(&format!("{placement} --instant-on"), engine, ranks);
         }
     }
@@ -169,7 +184,7 @@ fn ranks_make_their_own_network_under_hydra() {
         return skip("no mpiexec.hydra").unwrap_or_default();
     }
     for (hydra, _) in hydras() {
-        for engine in ["auto", "agents", "ring", "udp"].into_iter().chain(fabric()) {
+        for engine in ["auto", "agents", "ring", "udp", "thread", "udp-few", "few-thread"].into_iter().chain(fabric()) {
             let said = under(&hydra, 5, &[], &own("bootstrap"), engine);
             assert_eq!(said.matches(ALL_RIGHT).count(), 5, "{hydra:?} {engine}: {said}");
         }
@@ -184,6 +199,35 @@ fn a_lost_rank_is_named_to_the_others() {
             let job = Run::job(&format!("-n {ranks} --virtual-nodes 2")).env("LD_LIBRARY_PATH", library_path());
             let outcome = job.arg(own("lost")).arg(transport).succeed();
             assert_eq!(outcome.out().matches("lost rank 3").count(), ranks - 1, "{transport}: {outcome}");
+        }
+    }
+}
+
+/// Each of 16 ranks talks to the 15 others over at most 3 connections, or 1.
+#[test]
+fn connections_stay_within_the_bound_that_a_program_asks_for() {
+    for transport in ["1", "2"] {
+        for bound in ["1", "3"] {
+            for placement in ["-n 16 --virtual-nodes 2", "-n 16 --instant-on"] {
+                let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path());
+                let outcome = job.arg(own("few")).args([transport, bound]).succeed();
+                assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{transport} {bound}: {outcome}");
+            }
+        }
+    }
+}
+
+/// The rank leaves its computation only when others have been answered, and without the thread only when they have not.
+#[test]
+fn a_rank_that_computes_answers_others_by_the_thread_that_it_asked_for() {
+    for transport in ["1", "2"] {
+        for thread in ["thread", "alone"] {
+            let name = format!("wireup-busy-{}-{transport}-{thread}", std::process::id());
+            let file = std::env::temp_dir().join(name);
+            let job = Run::job("-n 16 --virtual-nodes 2").env("LD_LIBRARY_PATH", library_path());
+            let outcome = job.arg(own("busy")).args([transport, thread]).arg(&file).succeed();
+            std::fs::remove_file(&file).expect("rank 7 has made the file");
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), 16, "{transport} {thread}: {outcome}");
         }
     }
 }

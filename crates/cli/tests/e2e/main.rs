@@ -18,6 +18,7 @@ mod libpmi;
 mod libwireup;
 mod link_bench;
 mod links;
+mod lost_ranks;
 mod mpi;
 mod names;
 mod placement;

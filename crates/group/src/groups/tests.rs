@@ -209,6 +209,39 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    /// Some members make their new groups while others do not know yet that the split has failed.
+    #[test]
+    fn a_member_that_is_lost_in_any_step_of_a_split_leaves_nobody_waiting(
+        size in 3u32..9,
+        victim: u32,
+        delivered: prop::sample::Index,
+        seed: u64,
+    ) {
+        const MESSAGES_MAX: usize = 30;
+        let mut bench = Bench::new(size, seed);
+        let victim = victim % size;
+        let requests: Vec<(u32, Request)> = (0..size).map(|me| {
+            let wanted = Wanted { colour: Some(vec![me as u8 % 2]), key: -i64::from(me) };
+            let request = bench.member(me).split(WORLD, wanted);
+            bench.collect(me);
+            (me, request)
+        }).collect();
+        for _ in 0..delivered.index(size as usize * MESSAGES_MAX) {
+            if bench.is_busy() {
+                bench.deliver_one();
+            }
+        }
+        bench.kill(victim);
+        bench.run();
+        for key in requests.into_iter().filter(|(me, _)| *me != victim) {
+            let result = bench.ranks.results.remove(&key).expect("a member waits for ever");
+            prop_assert!(result.is_ok() || result == Err(Failure::Lost { rank: victim }), "{:?}", result);
+        }
+    }
+}
+
 fn questions(bench: &Bench) -> usize {
     bench.ranks.under_way().iter().filter(|under_way| under_way.message[0] == 2).count()
 }

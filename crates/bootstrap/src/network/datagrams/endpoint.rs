@@ -6,13 +6,15 @@
 //! ```
 //!
 //! A rank that computes does not answer a hello: it is repeated until the rank does, or until all places where it might be have refused it.
-//! Datagrams name the connection by the receiver's number. Memory is kept for connections, and one number for each rank that has ever
+//! A connection whose ends have agreed to close it is forgotten when all that was sent has arrived. Datagrams name the connection by the
+//! receiver's number. Memory is kept for connections, and one number for each rank that has ever
 //! dialled this one; none for strangers.
 
-use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
+use super::handshake::{Codes, Ending, HELLO, Hello, IS_OVER, OVER, WELCOME, Welcome};
 use super::open::{DATA, Open, header};
-use crate::network::carrier::{Happened, Number, Unsent};
-use crate::network::proof::{Proof, Secret, Unproved};
+use crate::network::carrier::{Happened, Number, Unsent, Word};
+use crate::network::messages::word;
+use crate::network::proof::{Proof, Purpose, Secret, Unproved};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
@@ -43,8 +45,8 @@ pub struct Endpoint {
     ready: BTreeSet<Number>,
     /// When connections want to be called, the first one first.
     timers: BTreeSet<(u64, Number)>,
-    /// To be sent before anything else: hellos and welcomes.
-    outbox: VecDeque<(Number, Place, Vec<u8>)>,
+    /// To be sent before anything else: for a connection, or for none any more.
+    outbox: VecDeque<(Option<Number>, Place, Vec<u8>)>,
     happened: VecDeque<Happened>,
     plain: Vec<u8>,
 }
@@ -60,6 +62,8 @@ enum Stage {
         open: Box<Open>,
         /// The answer to this hello, until the dialler is heard.
         welcome: Option<Vec<u8>>,
+        /// Nothing more is to be sent or to arrive.
+        is_finishing: bool,
     },
 }
 
@@ -99,10 +103,10 @@ impl Endpoint {
     }
 
     /// Dials a rank that may be at these places, the best one first.
-    pub fn dial(&mut self, now: u64, to: u32, places: Vec<Place>) -> Number {
+    pub fn dial(&mut self, now: u64, to: u32, closed: u32, places: Vec<Place>) -> Number {
         self.last += 1;
         let number = self.last;
-        let dialled = Proof::dial(&self.secret, self.me, to, None);
+        let dialled = Proof::dial(&self.secret, self.me, to, Purpose::Messages { closed });
         let (Ok((proof, first)), false) = (dialled, places.is_empty()) else {
             self.happened.push_back(Happened::Over { number, peer: to, is_lost: true });
             return number;
@@ -122,6 +126,25 @@ impl Endpoint {
         }
     }
 
+    /// Nothing is sent any more on a connection, and nothing arrives. It ends when all that was sent has arrived.
+    pub fn finish(&mut self, now: u64, number: Number) {
+        if let Some(Connection { stage: Stage::Open { is_finishing, .. }, .. }) = self.connections.get_mut(&number) {
+            *is_finishing = true;
+        }
+        self.finish_if_all_has_arrived(now, number);
+    }
+
+    fn finish_if_all_has_arrived(&mut self, now: u64, number: Number) {
+        if let Some(Connection { stage: Stage::Open { open, is_finishing: true, .. }, .. }) =
+            self.connections.get(&number)
+            && open.unacknowledged() == 0
+        {
+            let peer = open.peer;
+            self.answer(now, number);
+            self.end(number, peer);
+        }
+    }
+
     /// Gives a connection up, without a word to the other end; one that has left is still answered.
     pub fn close(&mut self, number: Number) {
         if !self.open(number).is_some_and(|open| open.has_left()) {
@@ -132,9 +155,11 @@ impl Endpoint {
 
     /// Tells all other ends that this one leaves in order.
     pub fn say_goodbye(&mut self) {
-        let numbers: Vec<Number> = self.connections.keys().copied().collect();
+        let says = |connection: &Connection| matches!(&connection.stage, Stage::Open { open, is_finishing: false, .. } if !open.has_left());
+        let open = self.connections.iter().filter(|(_, connection)| says(connection));
+        let numbers: Vec<Number> = open.map(|(number, _)| *number).collect();
         for number in numbers {
-            if let Some(open) = self.open(number).filter(|open| !open.has_left()) {
+            if let Some(open) = self.open(number) {
                 open.say_goodbye();
                 self.settle(number);
             }
@@ -160,6 +185,8 @@ impl Endpoint {
             Some(&HELLO) => self.on_hello(now, from, bytes),
             Some(&WELCOME) => self.on_welcome(now, from, bytes),
             Some(&DATA) => self.on_data(now, from, bytes),
+            Some(&IS_OVER) => self.on_is_over(from, bytes),
+            Some(&OVER) => self.on_over(bytes),
             _ => {}
         }
     }
@@ -189,10 +216,18 @@ impl Endpoint {
     pub fn on_tick(&mut self, now: u64) {
         while let Some((_, number)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             match self.connections.get_mut(&number).map(|connection| &mut connection.stage) {
-                Some(Stage::Open { open, .. }) => open.on_tick(now),
+                Some(Stage::Open { open, is_finishing, .. }) => {
+                    open.on_tick(now);
+                    if *is_finishing {
+                        let (from, to, of) = (self.me, open.peer, open.theirs);
+                        let question = Ending { from, to, of, number, place: &self.own_place };
+                        let question = question.encode(IS_OVER, &mut self.codes);
+                        self.outbox.push_back((Some(number), open.place.clone(), question));
+                    }
+                }
                 Some(Stage::Dialling(dialling)) => {
                     let hellos = dialling.on_tick(now);
-                    self.outbox.extend(hellos.into_iter().map(|(to, hello)| (number, to, hello)));
+                    self.outbox.extend(hellos.into_iter().map(|(to, hello)| (Some(number), to, hello)));
                 }
                 None => {}
             }
@@ -247,7 +282,7 @@ impl Endpoint {
                 if let Some(Connection { stage: Stage::Open { welcome: Some(welcome), .. }, .. }) =
                     self.connections.get(&number)
                 {
-                    self.outbox.push_back((number, place.to_vec(), welcome.clone()));
+                    self.outbox.push_back((Some(number), place.to_vec(), welcome.clone()));
                 }
             }
             Some((latest, _)) if *latest > hello.number => {}
@@ -259,16 +294,17 @@ impl Endpoint {
         let accepted = Proof::accept(&self.secret, self.me).and_then(|proof| proof.on_message(hello.proof));
         let Ok(accepted) = accepted else { return };
         let (peer, reply) = (accepted.proved.peer, accepted.reply.unwrap_or_default());
+        let Purpose::Messages { closed } = accepted.proved.purpose else { return };
         let Some(seals) = accepted.proved.in_any_order().ok().filter(|_| peer == hello.from) else { return };
         self.last += 1;
         let number = self.last;
         self.heard.insert(peer, (hello.number, number));
         let welcome = Welcome { to: hello.number, number, proof: &reply }.encode(&mut self.codes);
-        self.outbox.push_back((number, place.to_vec(), welcome.clone()));
+        self.outbox.push_back((Some(number), place.to_vec(), welcome.clone()));
         let open = Open::new(now, peer, hello.number, (place.to_vec(), true), seals, self.datagram_len);
-        let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome) };
+        let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome), is_finishing: false };
         self.connections.insert(number, Connection { stage, timer: None });
-        self.happened.push_back(Happened::Proved { number, peer, was_dialled: false });
+        self.happened.push_back(Happened::Proved { number, peer, was_dialled: false, closed });
         self.settle(number);
     }
 
@@ -286,15 +322,16 @@ impl Endpoint {
             return;
         };
         let open = Open::new(now, peer, welcome.number, (place, false), seals, self.datagram_len);
-        let stage = Stage::Open { open: Box::new(open), welcome: None };
+        let stage = Stage::Open { open: Box::new(open), welcome: None, is_finishing: false };
         self.connections.insert(number, Connection { stage, timer: None });
-        self.happened.push_back(Happened::Proved { number, peer, was_dialled: true });
+        self.happened.push_back(Happened::Proved { number, peer, was_dialled: true, closed: 0 });
         self.settle(number);
     }
 
     fn on_data(&mut self, now: u64, from: &[u8], bytes: &[u8]) {
         let Some((number, counter, sealed)) = header(bytes) else { return };
-        let Some(Connection { stage: Stage::Open { open, welcome }, .. }) = self.connections.get_mut(&number) else {
+        let Some(Connection { stage: Stage::Open { open, welcome, .. }, .. }) = self.connections.get_mut(&number)
+        else {
             return;
         };
         self.plain.resize(self.datagram_len, 0);
@@ -303,24 +340,59 @@ impl Endpoint {
         let peer = open.peer;
         let Ok(messages) = arrived else { return self.end(number, peer) };
         for bytes in messages {
-            if bytes.is_empty() {
+            let word = word(&bytes);
+            if word == Some(Word::Goodbye) {
                 open.on_goodbye(now);
             }
-            self.happened.push_back(match bytes.is_empty() {
-                true => Happened::Goodbye { number, from: peer },
-                false => Happened::Message { number, from: peer, bytes },
+            self.happened.push_back(match word {
+                Some(word) => Happened::Said { number, from: peer, word },
+                None => Happened::Message { number, from: peer, bytes },
             });
         }
+        self.finish_if_all_has_arrived(now, number);
         self.settle(number);
     }
 
-    /// It has ended, and with it the rank, unless that has left.
+    /// The other end has said its last, and wants to know whether that has arrived.
+    fn on_is_over(&mut self, from: &[u8], bytes: &[u8]) {
+        let Some(asked) = Ending::decode(bytes, &mut self.codes).filter(|asked| asked.to == self.me) else { return };
+        if !self.connections.contains_key(&asked.of) {
+            let place = if asked.place.is_empty() { from } else { asked.place };
+            let answer = Ending { from: self.me, to: asked.from, of: asked.number, number: asked.of, place: &[] };
+            self.outbox.push_back((None, place.to_vec(), answer.encode(OVER, &mut self.codes)));
+        }
+    }
+
+    fn on_over(&mut self, bytes: &[u8]) {
+        let Some(answer) = Ending::decode(bytes, &mut self.codes).filter(|answer| answer.to == self.me) else { return };
+        let connection = self.connections.get(&answer.of);
+        if let Some(Connection { stage: Stage::Open { open, is_finishing: true, .. }, .. }) = connection
+            && (open.peer, open.theirs) == (answer.from, answer.number)
+        {
+            let peer = open.peer;
+            self.end(answer.of, peer);
+        }
+    }
+
+    /// Answers at once, since the connection is about to be forgotten.
+    fn answer(&mut self, now: u64, number: Number) {
+        if let Some(Connection { stage: Stage::Open { open, .. }, .. }) = self.connections.get_mut(&number) {
+            let mut datagram = Vec::new();
+            if open.transmit(now, &mut self.plain, &mut datagram) {
+                self.outbox.push_back((None, open.place.clone(), datagram));
+            }
+        }
+    }
+
+    /// It has ended, and with it the rank, unless it was to end or that has left.
     fn end(&mut self, number: Number, peer: u32) {
         let has_left = self.open(number).is_some_and(|open| open.has_left());
-        self.forget(number);
-        if !has_left {
-            self.happened.push_back(Happened::Over { number, peer, is_lost: true });
-        }
+        let happened = match self.forget(number) {
+            Some(Stage::Open { is_finishing: true, .. }) => Happened::Finished { number, peer },
+            _ if has_left => return,
+            _ => Happened::Over { number, peer, is_lost: true },
+        };
+        self.happened.push_back(happened);
     }
 
     fn forget(&mut self, number: Number) -> Option<Stage> {
@@ -329,7 +401,7 @@ impl Endpoint {
         if let Some(at) = connection.timer {
             self.timers.remove(&(at, number));
         }
-        self.outbox.retain(|(of, _, _)| *of != number);
+        self.outbox.retain(|(of, _, _)| *of != Some(number));
         Some(connection.stage)
     }
 

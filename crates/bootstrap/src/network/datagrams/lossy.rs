@@ -68,7 +68,7 @@ impl<W: Wire> Wire for Lossy<W> {
 }
 
 fn message(from: u32, nth: usize) -> Vec<u8> {
-    vec![from as u8 + nth as u8 + 1; 1 + nth * 37 % 5_000]
+    vec![from as u8 + nth as u8 + 1; 2 + nth * 37 % 5_000]
 }
 
 /// Both ends send many messages; all arrive, once and in order.
@@ -79,7 +79,7 @@ fn exchange<W: Wire>(wires: [W; 2]) {
         let lossy = Lossy { wire, seed: 77 + u64::from(me), held: None, lost: 0 };
         ends.push(Datagrams::new(me, &SECRET, lossy).unwrap());
     }
-    ends[0].dial(1, &addresses[1]);
+    ends[0].dial(1, &addresses[1], 0);
     let mut got: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
     let (until, mut events) = (now_ms() + 60_000, Vec::new());
     let is_over = |ends: &[Datagrams<Lossy<W>>], got: &BTreeMap<usize, Vec<Vec<u8>>>| {

@@ -148,13 +148,17 @@ impl<W: Wire> Carrier for Datagrams<W> {
         self.wire.understands(address)
     }
 
-    fn dial(&mut self, to: u32, address: &[u8]) -> Number {
+    fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number {
         let places = self.wire.places(address);
-        self.endpoint.dial(now_ms(), to, places)
+        self.endpoint.dial(now_ms(), to, closed, places)
     }
 
     fn send(&mut self, number: Number, message: &[u8]) {
         self.endpoint.send(number, message);
+    }
+
+    fn finish(&mut self, number: Number) {
+        self.endpoint.finish(now_ms(), number);
     }
 
     fn close(&mut self, number: Number) {

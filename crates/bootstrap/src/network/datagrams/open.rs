@@ -15,8 +15,8 @@
 //! bad. So that the host is asked at all, a connection on which nothing is under way is probed, after a pause that doubles up to
 //! [`PROBE_MS_MAX`].
 
-use crate::network::carrier::Number;
-use crate::network::messages::{Broken, Unframed, framed};
+use crate::network::carrier::{Number, Word};
+use crate::network::messages::{Broken, Unframed, framed, said};
 use crate::network::proof::SEAL_LEN;
 use alloc::vec::Vec;
 use snow::StatelessTransportState;
@@ -45,7 +45,7 @@ const REFUSED_MS: u64 = 50;
 pub struct Open {
     pub peer: u32,
     /// The other end's number of this connection.
-    theirs: Number,
+    pub theirs: Number,
     /// Where it is.
     pub place: Vec<u8>,
     /// The other end has dialled: it is where its latest datagram came from. The end that has dialled keeps to the place that it knows. So
@@ -136,7 +136,7 @@ impl Open {
     /// After all messages.
     pub fn say_goodbye(&mut self) {
         self.says_goodbye = true;
-        self.send(&[]);
+        self.send(said(Word::Goodbye));
     }
 
     /// The other end has said goodbye: it is sent nothing any more but answers.

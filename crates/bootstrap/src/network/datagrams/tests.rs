@@ -1,7 +1,8 @@
 //! Several endpoints with a bad network between them, and strangers in it.
 
 use super::*;
-use crate::network::carrier::Number;
+use crate::network::carrier::{Number, Word};
+use crate::network::messages::said;
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -81,7 +82,7 @@ impl World {
         match end.connections.route(to) {
             Route::Open(number) => return end.endpoint.send(number, message),
             Route::Dial => {
-                let number = end.endpoint.dial(now, to, vec![vec![to as u8]]);
+                let number = end.endpoint.dial(now, to, end.connections.closed(to), vec![vec![to as u8]]);
                 end.connections.on_dial(to, number);
             }
             Route::Wait => {}
@@ -93,30 +94,68 @@ impl World {
     fn on_happened(&mut self, me: u32, happened: Happened) {
         let end = &mut self.ends[me as usize];
         match happened {
-            Happened::Proved { number, peer, was_dialled } => {
+            Happened::Proved { number, peer, was_dialled, closed } => {
                 if was_dialled {
                     end.connections.on_dialled(peer, number);
                 } else {
-                    match end.connections.on_hello(me, peer, number) {
+                    match end.connections.on_hello(me, peer, number, closed) {
                         Verdict::Keep => {}
                         Verdict::KeepInsteadOf(other) => end.endpoint.close(other),
                         Verdict::Refuse => return end.endpoint.close(number),
                     }
                 }
-                for message in end.waiting.remove(&peer).unwrap_or_default() {
-                    self.send(me, peer, &message);
-                }
+                self.send_waiting(me, peer);
             }
             Happened::Message { from, bytes, .. } => end.got.entry(from).or_default().push(bytes),
-            Happened::Goodbye { number, from } => {
-                end.connections.on_left(from);
-                end.endpoint.close(number);
-                end.goodbyes.push(from);
+            Happened::Said { number, from, word } => self.on_word(me, number, from, word),
+            Happened::Finished { number, peer } => {
+                if end.connections.on_finished(peer, number) {
+                    self.send_waiting(me, peer);
+                }
             }
             Happened::Over { number, peer, is_lost } => {
                 assert!(is_lost && end.connections.on_closed(peer, number));
                 end.lost.push(peer);
             }
+        }
+    }
+
+    fn send_waiting(&mut self, me: u32, peer: u32) {
+        for message in self.ends[me as usize].waiting.remove(&peer).unwrap_or_default() {
+            self.send(me, peer, &message);
+        }
+    }
+
+    /// As [`crate::network::Network`] does.
+    fn on_word(&mut self, me: u32, number: Number, from: u32, word: Word) {
+        let now = self.now;
+        let End { endpoint, connections, goodbyes, .. } = &mut self.ends[me as usize];
+        match word {
+            Word::Goodbye => {
+                connections.on_left(from);
+                endpoint.close(number);
+                goodbyes.push(from);
+            }
+            Word::Close => {
+                let Some(answer) = connections.on_close(from, number, false) else { return };
+                endpoint.send(number, said(answer));
+                endpoint.finish(now, number);
+            }
+            Word::Agree => {
+                endpoint.finish(now, number);
+                if connections.on_finished(from, number) {
+                    self.send_waiting(me, from);
+                }
+            }
+            Word::Decline => panic!("nobody declines"),
+        }
+    }
+
+    /// An end closes the connection that it has not used for the longest time.
+    fn close(&mut self, me: u32) {
+        let End { endpoint, connections, .. } = &mut self.ends[me as usize];
+        if let Some(number) = connections.close_one(0, |_| false) {
+            endpoint.send(number, said(Word::Close));
         }
     }
 
@@ -234,7 +273,7 @@ proptest! {
     fn messages_arrive_once_and_in_order_over_one_connection(
         weather in weather(),
         seed: u64,
-        sends in proptest::collection::vec((0u32..3, 1u32..3, 1usize..900, 0u64..200), 1..12),
+        sends in proptest::collection::vec((0u32..3, 1u32..3, 2usize..900, 0u64..200), 1..12),
         busy in 0u64..5_000,
     ) {
         let mut world = World::new(3, weather, seed);
@@ -258,6 +297,38 @@ proptest! {
         }
         for end in &world.ends {
             prop_assert!(end.lost.is_empty() && end.connections.open() <= 2);
+            prop_assert_eq!(end.endpoint.connections(), end.connections.open());
+        }
+    }
+
+    #[test]
+    fn connections_that_are_closed_and_made_again_lose_no_message(
+        weather in weather(),
+        seed: u64,
+        sends in proptest::collection::vec((0u32..3, 1u32..3, 2usize..900, 0u64..200, 0u8..3), 1..12),
+        busy in 0u64..5_000,
+    ) {
+        let mut world = World::new(3, weather, seed);
+        let mut wanted: BTreeMap<(u32, u32), Vec<Vec<u8>>> = BTreeMap::new();
+        for (nth, (from, distance, len, pause, closes)) in sends.into_iter().enumerate() {
+            let (to, message) = ((from + distance) % 3, vec![nth as u8 + 1; len]);
+            world.send(from, to, &message);
+            wanted.entry((from, to)).or_default().push(message);
+            let until = world.now + pause;
+            world.ends[nth % 3].busy_until = until + busy;
+            world.run(|world| world.now >= until || world.under_way.is_empty());
+            // Also both ends of a connection at once.
+            (0..u32::from(closes)).for_each(|nth| world.close((from + nth * distance) % 3));
+        }
+        let count = |world: &World, from: u32, to: u32| world.ends[to as usize].got.get(&from).map_or(0, Vec::len);
+        world.run(|world| wanted.iter().all(|((from, to), all)| count(world, *from, *to) >= all.len()));
+        world.run(|world| world.ends.iter().all(|end| end.endpoint.unsent(world.now) == Unsent::Nothing && end.connections.closing() == 0));
+        for ((from, to), all) in &wanted {
+            prop_assert_eq!(&world.ends[*to as usize].got[from], all);
+            prop_assert_eq!(world.ends[*to as usize].connections.closed(*from), world.ends[*from as usize].connections.closed(*to));
+        }
+        for end in &world.ends {
+            prop_assert!(end.lost.is_empty());
             prop_assert_eq!(end.endpoint.connections(), end.connections.open());
         }
     }
@@ -354,7 +425,7 @@ fn nothing_is_allocated_or_answered_for_strangers() {
         world.ends.iter().all(|end| !end.got.is_empty() && end.endpoint.unsent(world.now) == Unsent::Nothing)
     });
     // A dial that is under way.
-    let dialled: Number = world.ends[1].endpoint.dial(world.now, 7, vec![vec![NOWHERE]]);
+    let dialled: Number = world.ends[1].endpoint.dial(world.now, 7, 0, vec![vec![NOWHERE]]);
     world.settle();
     let mut datagrams: Vec<Vec<u8>> = world.history.iter().map(|datagram| datagram.bytes.clone()).collect();
     let kinds = |kind| datagrams.iter().filter(|bytes| bytes[0] == kind).count();

@@ -1,7 +1,9 @@
 //! One connection: its socket, what it has received and what it has to send.
 
 use super::stream::{Stream, push_unit, take_unit, unit_left};
-use crate::network::proof::{Proof, Secret};
+use crate::network::carrier::Word;
+use crate::network::messages::{said, word};
+use crate::network::proof::{Proof, Purpose, Secret};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -21,14 +23,23 @@ pub struct Link {
     sent: usize,
     /// Whether epoll tells when there is room to write.
     is_watched: bool,
+    ending: Ending,
     since_ms: u64,
+}
+
+/// Whether this end still sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ending {
+    No,
+    /// The other end is told that nothing follows when everything is written.
+    WhenWritten,
+    Told,
 }
 
 enum Stage {
     Connecting {
         to: u32,
-        /// Which of the program's own connections it is to be.
-        plain: Option<u32>,
+        purpose: Purpose,
         left: Vec<SocketAddr>,
     },
     Proving(Box<Proof>),
@@ -42,6 +53,7 @@ pub enum Arrived {
     Proved {
         peer: u32,
         was_dialled: bool,
+        closed: u32,
     },
     /// It is the program's from now on; nothing was read beyond the proof.
     Plain {
@@ -52,8 +64,9 @@ pub enum Arrived {
         from: u32,
         bytes: Vec<u8>,
     },
-    Goodbye {
+    Said {
         from: u32,
+        word: Word,
     },
 }
 
@@ -79,13 +92,15 @@ impl Link {
             to_send: Vec::new(),
             sent: 0,
             is_watched: false,
+            ending: Ending::No,
             since_ms: net::now_ms(),
         }
     }
 
     /// For a rank with these addresses, the best one last.
-    pub fn dial(left: Vec<SocketAddr>, to: u32, plain: Option<u32>) -> Link {
-        Link { plain, ..Link::new(Some(to), None, Stage::Connecting { to, plain, left }) }
+    pub fn dial(left: Vec<SocketAddr>, to: u32, purpose: Purpose) -> Link {
+        let plain = if let Purpose::Plain { number } = purpose { Some(number) } else { None };
+        Link { plain, ..Link::new(Some(to), None, Stage::Connecting { to, purpose, left }) }
     }
 
     pub fn accepted(socket: Owned, secret: &Secret, me: u32) -> Result<Link, Over> {
@@ -150,9 +165,11 @@ impl Link {
     /// # Errors
     /// It has failed.
     pub fn on_connected(&mut self, secret: &Secret, me: u32) -> Result<(), Over> {
-        let (Some(socket), Stage::Connecting { to, plain, .. }) = (&self.socket, &self.stage) else { return Err(Over) };
+        let (Some(socket), Stage::Connecting { to, purpose, .. }) = (&self.socket, &self.stage) else {
+            return Err(Over);
+        };
         net::outcome(socket)?;
-        let (proof, first) = Proof::dial(secret, me, *to, *plain).map_err(|_| Over)?;
+        let (proof, first) = Proof::dial(secret, me, *to, *purpose).map_err(|_| Over)?;
         push_unit(&mut self.to_send, &first);
         self.stage = Stage::Proving(Box::new(proof));
         Ok(())
@@ -167,7 +184,19 @@ impl Link {
     }
 
     pub fn say_goodbye(&mut self) {
-        self.send(&[]);
+        if self.ending == Ending::No {
+            self.send(said(Word::Goodbye));
+        }
+    }
+
+    /// Nothing is sent any more.
+    pub fn finish(&mut self) {
+        self.ending = Ending::WhenWritten;
+    }
+
+    /// Whether this end has finished: then the connection may end at any time.
+    pub fn is_finishing(&self) -> bool {
+        self.ending != Ending::No
     }
 
     /// Writes what fits. Returns the descriptor, and whether room is to be waited for, if that has changed.
@@ -182,6 +211,10 @@ impl Link {
         if self.sent == self.to_send.len() {
             self.to_send.clear();
             self.sent = 0;
+            if self.ending == Ending::WhenWritten {
+                net::end_output(socket)?;
+                self.ending = Ending::Told;
+            }
         }
         let waits = !self.to_send.is_empty();
         let has_changed = core::mem::replace(&mut self.is_watched, waits) != waits;
@@ -226,21 +259,24 @@ impl Link {
                     push_unit(&mut self.to_send, &reply);
                 }
                 let peer = next.proved.peer;
-                if let Some(number) = next.plain {
-                    all.push(Arrived::Plain { peer, number });
-                    return Ok(());
-                }
+                let closed = match next.proved.purpose {
+                    Purpose::Messages { closed } => closed,
+                    Purpose::Plain { number } => {
+                        all.push(Arrived::Plain { peer, number });
+                        return Ok(());
+                    }
+                };
                 self.stage = Stage::Open(Box::new(Stream::new(next.proved).map_err(|_| Over)?));
                 (self.peer, self.was_open) = (Some(peer), true);
-                all.push(Arrived::Proved { peer, was_dialled });
+                all.push(Arrived::Proved { peer, was_dialled, closed });
             }
             Stage::Open(mut stream) => {
                 let from = stream.peer;
                 let messages = stream.open(unit).map_err(|_| Over)?;
                 self.stage = Stage::Open(stream);
-                all.extend(messages.into_iter().map(|bytes| match bytes.is_empty() {
-                    true => Arrived::Goodbye { from },
-                    false => Arrived::Message { from, bytes },
+                all.extend(messages.into_iter().map(|bytes| match word(&bytes) {
+                    Some(word) => Arrived::Said { from, word },
+                    None => Arrived::Message { from, bytes },
                 }));
             }
             Stage::Connecting { .. } | Stage::Broken => return Err(Over),

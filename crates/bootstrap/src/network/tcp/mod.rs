@@ -8,7 +8,7 @@ mod stream;
 use super::SERVER;
 use super::carrier::{Carrier, Happened, Number, Unsent};
 use super::plain::Key;
-use super::proof::Secret;
+use super::proof::{Purpose, Secret};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -105,10 +105,12 @@ impl Tcp {
                 Ok((all, is_more)) => {
                     for arrived in all {
                         self.happened.push_back(match arrived {
-                            Arrived::Proved { peer, was_dialled } => Happened::Proved { number, peer, was_dialled },
+                            Arrived::Proved { peer, was_dialled, closed } => {
+                                Happened::Proved { number, peer, was_dialled, closed }
+                            }
                             Arrived::Plain { peer, number: nth } => return self.hand_over(number, (peer, nth)),
                             Arrived::Message { from, bytes } => Happened::Message { number, from, bytes },
-                            Arrived::Goodbye { from } => Happened::Goodbye { number, from },
+                            Arrived::Said { from, word } => Happened::Said { number, from, word },
                         });
                     }
                     self.unwritten.insert(number);
@@ -127,11 +129,11 @@ impl Tcp {
         self.plain.push_back((key, Some(socket)));
     }
 
-    fn begin(&mut self, to: u32, address: &[u8], plain: Option<u32>) -> Number {
+    fn begin(&mut self, to: u32, address: &[u8], purpose: Purpose) -> Number {
         let mut candidates = rank_address::candidates(address, self.host);
         candidates.reverse();
         self.last += 1;
-        self.links.insert(self.last, Link::dial(candidates, to, plain));
+        self.links.insert(self.last, Link::dial(candidates, to, purpose));
         self.try_next(self.last);
         self.last
     }
@@ -157,7 +159,10 @@ impl Tcp {
         if let Some((peer, nth)) = link.peer().zip(link.plain()) {
             self.plain.push_back(((peer, nth), None));
         } else if let Some(peer) = link.peer() {
-            self.happened.push_back(Happened::Over { number, peer, is_lost: link.was_open() || unreachable });
+            self.happened.push_back(match link.is_finishing() {
+                true => Happened::Finished { number, peer },
+                false => Happened::Over { number, peer, is_lost: link.was_open() || unreachable },
+            });
         }
     }
 }
@@ -167,8 +172,8 @@ impl Carrier for Tcp {
         &self.epoll
     }
 
-    fn dial(&mut self, to: u32, address: &[u8]) -> Number {
-        self.begin(to, address, None)
+    fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number {
+        self.begin(to, address, Purpose::Messages { closed })
     }
 
     fn send(&mut self, number: Number, message: &[u8]) {
@@ -177,6 +182,13 @@ impl Carrier for Tcp {
             self.unwritten.insert(number);
         } else {
             self.end(number, true);
+        }
+    }
+
+    fn finish(&mut self, number: Number) {
+        if let Some(link) = self.links.get_mut(&number) {
+            link.finish();
+            self.unwritten.insert(number);
         }
     }
 
@@ -224,7 +236,7 @@ impl Carrier for Tcp {
     }
 
     fn dial_plain(&mut self, to: u32, address: &[u8], number: u32) -> bool {
-        self.begin(to, address, Some(number));
+        self.begin(to, address, Purpose::Plain { number });
         true
     }
 

@@ -71,10 +71,10 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::proof::Proof;
+    use crate::network::proof::{Proof, Purpose};
 
     fn pair() -> (Stream, Stream) {
-        let (dialler, first) = Proof::dial(&[1; 32], 0, 1, None).unwrap();
+        let (dialler, first) = Proof::dial(&[1; 32], 0, 1, Purpose::Messages { closed: 0 }).unwrap();
         let accepted = Proof::accept(&[1; 32], 1).unwrap().on_message(&first).unwrap();
         let dialled = dialler.on_message(&accepted.reply.unwrap()).unwrap().proved;
         (Stream::new(dialled).unwrap(), Stream::new(accepted.proved).unwrap())
