@@ -391,7 +391,11 @@ static void connections(wu_group *world, int is_tcp) {
     if (size > 1) {
         IS(wu_connect(ctx, (rank + 1) % size, fds, reqs), WU_OK);
         IS(wu_cancel(reqs[0]), WU_OK);
-        IS(wu_wait(reqs[0], -1), WU_ERR_CANCELLED);
+        /* What is over keeps its result. */
+        int code = wu_wait(reqs[0], -1);
+        IS(code == WU_ERR_CANCELLED || code == WU_OK, 1);
+        if (code == WU_OK)
+            close(fds[0]);
     }
     IS(wu_barrier(world, NULL), WU_OK);
 }
@@ -515,7 +519,7 @@ int main(int argc, char **argv) {
     IS(wu_get(ctx, "nobody", value, sizeof value), WU_ERR_NOT_FOUND);
     names(ctx, world);
     addresses(world);
-    connections(world, strcmp(engine, "udp") && strcmp(engine, "fabric"));
+    connections(world, strncmp(engine, "udp", 3) && strcmp(engine, "fabric"));
 
     /* The descriptor tells when a message has arrived. */
     wu_req *receive;
