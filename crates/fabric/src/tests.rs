@@ -44,7 +44,7 @@ fn datagrams_of_every_length_arrive_whole() {
     let (Some(mut one), Some(mut other)) = (open(), open()) else { return };
     assert_ne!(one.address(), other.address());
     assert!(one.understands(other.address()));
-    let to = one.peer(&other.address().to_vec()).unwrap();
+    let to = one.peer(other.address()).unwrap();
     let longest = one.datagram_len();
     for len in [1, 2, 100, longest / 2, longest - 1, longest] {
         let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
@@ -56,7 +56,7 @@ fn datagrams_of_every_length_arrive_whole() {
 #[test]
 fn slots_are_used_again_and_the_descriptor_tells_when_to_read() {
     let (Some(mut one), Some(mut other)) = (open(), open()) else { return };
-    let (to, back) = (one.peer(&other.address().to_vec()).unwrap(), other.peer(&one.address().to_vec()).unwrap());
+    let (to, back) = (one.peer(other.address()).unwrap(), other.peer(one.address()).unwrap());
     let mut buffer = [0; 8];
     // More than there are slots, in either direction.
     for nth in 0..2_000_u64 {

@@ -163,6 +163,27 @@ fn without_libfabric_or_a_provider_the_error_says_what_to_do() {
     }
 }
 
+/// A provider that wants what devices want, and loses a datagram now and then.
+#[test]
+fn providers_may_want_registered_memory_prefixes_and_contexts() {
+    if let Some(why) = Flavour::Fabric.missing() {
+        return skip(&why).unwrap_or_default();
+    }
+    let folder = std::env::temp_dir().join(format!("wireup-strict-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    let mut cc = std::process::Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(folder.join("libstrict-fi.so"));
+    cc.arg(xtask::layout::sources().join("fabric/strict.c")).arg("-lfabric");
+    assert!(cc.status().expect("start the compiler").success());
+    for (placement, ranks) in [("-n 1", 1), ("-n 2", 2), ("-n 20 --virtual-nodes 4", 20)] {
+        let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).env("FI_PROVIDER", "strict");
+        let job = job.env("FI_PROVIDER_PATH", folder.display().to_string());
+        let outcome = job.arg(own("bootstrap")).arg("fabric").succeed();
+        assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{placement}: {outcome}");
+    }
+    std::fs::remove_dir_all(&folder).expect("clean up");
+}
+
 /// Endpoints of different providers do not understand each other.
 #[test]
 fn ranks_with_different_providers_are_told_so() {
