@@ -12,8 +12,8 @@ mod carrier;
 mod datagrams;
 mod messages;
 pub mod proof;
-mod surplus;
 mod tcp;
+mod upkeep;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,8 +25,8 @@ use core::ffi::c_int;
 use datagrams::{Datagrams, Udp, Wire};
 use messages::said;
 use proof::Secret;
-use surplus::Surplus;
 use tcp::Tcp;
+use upkeep::Upkeep;
 use wireup_capi::job::Endpoints;
 use wireup_capi::net::{self, Errno, Event, Owned};
 use wireup_group::connections::{Connections, Number, Route, Verdict};
@@ -55,8 +55,7 @@ pub struct Network {
     forgotten: BTreeSet<Request>,
     sent: Sent,
     events: Vec<Event>,
-    /// If connections are to be few.
-    surplus: Option<Surplus>,
+    upkeep: Upkeep,
 }
 
 /// Messages of groups that were given to connections, and their bytes before encryption.
@@ -133,7 +132,7 @@ impl Network {
             forgotten: BTreeSet::new(),
             sent: Sent::default(),
             events: Vec::new(),
-            surplus: None,
+            upkeep: Upkeep::new(),
         })
     }
 
@@ -328,10 +327,10 @@ impl Network {
         self.groups.on_lost(rank);
     }
 
-    /// Not longer than until the next dial.
+    /// Not longer than until the next dial, or look at connections.
     pub fn limit(&self, ms: c_int) -> c_int {
-        let watch = self.surplus.as_ref().map(Surplus::due);
-        let Some(due) = self.again.values().filter_map(|(_, at)| *at).chain(watch).min() else { return ms };
+        let again = self.again.values().filter_map(|(_, at)| *at);
+        let due = again.fold(self.upkeep.due(), u64::min);
         let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);
         if ms < 0 { left } else { ms.min(left) }
     }
@@ -432,7 +431,7 @@ impl Network {
                 self.send_waiting(from);
             }
             Word::Close => {
-                let is_wanted = self.groups.awaited().ranks.contains(&from);
+                let is_wanted = self.groups.awaited().has(from);
                 let Some(answer) = self.connections.on_close(from, number, is_wanted) else { return };
                 self.carrier.send(number, said(answer));
                 if answer == Word::Agree {
