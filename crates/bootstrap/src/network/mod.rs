@@ -465,6 +465,9 @@ impl Network {
         if is_lost {
             return self.on_lost(peer);
         }
+        if !self.waiting.contains_key(&peer) {
+            return;
+        }
         // Refused: the other end dials this one. It is given time for that.
         let (count, at) = self.again.entry(peer).or_default();
         (*count, *at) = (*count + 1, Some(net::now_ms() + PAUSE_MS));
