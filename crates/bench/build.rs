@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 20] = [
+const PROGRAMS: [&str; 21] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -16,6 +16,7 @@ const PROGRAMS: [&str; 20] = [
     "groups",
     "from_exec",
     "first_use",
+    "spinning",
     "pmix_exchange",
     "pmi2_allgather",
     "ucx_init",
@@ -26,7 +27,8 @@ const PROGRAMS: [&str; 20] = [
     ARE_LOADED[1],
 ];
 /// These load a library at run time, so they cannot be static.
-const LOAD_A_LIBRARY: [&str; 6] = ["startup", "groups", "first_use", "pmix_exchange", "pmi2_allgather", "ucx_init"];
+const LOAD_A_LIBRARY: [&str; 7] =
+    ["startup", "groups", "first_use", "spinning", "pmix_exchange", "pmi2_allgather", "ucx_init"];
 /// These are loaded into other programs.
 const ARE_LOADED: [&str; 2] = ["mpi_shim", "prun_shim"];
 /// The compiler for both kinds, if `CC` can only make static programs.

@@ -7,7 +7,7 @@
     CALL(wu_open) CALL(wu_close) CALL(wu_error) CALL(wu_counts) CALL(wu_group_world) CALL(wu_group_node)         \
     CALL(wu_group_split) CALL(wu_group_dup) CALL(wu_group_info) CALL(wu_group_free) CALL(wu_barrier)             \
     CALL(wu_bcast) CALL(wu_allgather) CALL(wu_alltoall) CALL(wu_allreduce) CALL(wu_shift) CALL(wu_send)          \
-    CALL(wu_recv) CALL(wu_wait)
+    CALL(wu_recv) CALL(wu_wait) CALL(wu_free)
 
 static struct {
 #define CALL(name) __typeof__(name) *name;

@@ -43,6 +43,7 @@ programs! {
     Groups: "groups" from "groups",
     FromExec: "from-exec" from "from_exec",
     FirstUse: "first-use" from "first_use",
+    Spinning: "spinning" from "spinning",
     PmixExchange: "pmix-exchange" from "pmix_exchange",
     Pmi2Allgather: "pmi2-allgather" from "pmi2_allgather",
     UcxInit: "ucx-init" from "ucx_init",

@@ -83,9 +83,18 @@ pub struct Counts {
 /// Whom a process waits for.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Awaited {
-    pub ranks: BTreeSet<u32>,
-    /// Members of groups whose ranks are not known.
+    /// For their parts in collectives, in the making of groups, in searches for addresses.
+    pub parts: BTreeSet<u32>,
+    /// For messages that receives were started for.
+    pub senders: BTreeSet<u32>,
+    /// Senders whose ranks are not known: groups and places.
     pub unknown: Vec<(Context, u32)>,
+}
+
+impl Awaited {
+    pub fn has(&self, rank: u32) -> bool {
+        self.parts.contains(&rank) || self.senders.contains(&rank)
+    }
 }
 
 pub struct Groups {
@@ -367,19 +376,19 @@ impl Groups {
     pub fn awaited(&self) -> Awaited {
         let mut awaited = Awaited::default();
         for (context, entry) in &self.groups {
-            awaited.ranks.extend(entry.group.awaited());
+            awaited.parts.extend(entry.group.awaited());
             let shape = &entry.group.shape;
-            awaited.ranks.extend(entry.addresses.asked(shape).map(|peer| peer.rank));
+            awaited.parts.extend(entry.addresses.asked(shape).map(|peer| peer.rank));
             for place in entry.tagged.awaited().filter(|place| *place != shape.me) {
                 match entry.addresses.get(shape, place) {
-                    Some(peer) => drop(awaited.ranks.insert(peer.rank)),
-                    None if entry.is_known => drop(awaited.ranks.insert(place)),
+                    Some(peer) => drop(awaited.senders.insert(peer.rank)),
+                    None if entry.is_known => drop(awaited.senders.insert(place)),
                     None => awaited.unknown.push((*context, place)),
                 }
             }
         }
-        awaited.ranks.extend(self.creations.awaited());
-        awaited.ranks.remove(&self.own.rank);
+        awaited.parts.extend(self.creations.awaited());
+        awaited.parts.remove(&self.own.rank);
         awaited
     }
 

@@ -67,7 +67,7 @@ pub enum Happened {
         number: Number,
         peer: u32,
     },
-    /// It is no more. `is_lost`: so is the rank; otherwise the rank has refused it.
+    /// It is no more. `is_lost`: so is the rank; otherwise the rank has refused it, or has given up its dial.
     Over {
         number: Number,
         peer: u32,

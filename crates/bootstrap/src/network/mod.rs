@@ -14,8 +14,8 @@ mod datagrams;
 mod messages;
 mod plain;
 pub mod proof;
-mod surplus;
 mod tcp;
+mod upkeep;
 
 use crate::context::Error;
 use alloc::boxed::Box;
@@ -30,8 +30,8 @@ use messages::said;
 use plain::Unreachable;
 pub use plain::{Key, Plain};
 use proof::Secret;
-use surplus::Surplus;
 use tcp::Tcp;
+use upkeep::Upkeep;
 use wireup_capi::job::Endpoints;
 use wireup_capi::net::{self, Errno, Event, Owned};
 use wireup_group::connections::{Connections, Number, Route, Verdict};
@@ -66,8 +66,7 @@ pub struct Network {
     plain: Plain,
     sent: Sent,
     events: Vec<Event>,
-    /// If connections are to be few.
-    surplus: Option<Surplus>,
+    upkeep: Upkeep,
 }
 
 /// Messages of groups that were given to connections, and their bytes before encryption.
@@ -154,7 +153,7 @@ impl Network {
             plain: Plain::default(),
             sent: Sent::default(),
             events: Vec::new(),
-            surplus: None,
+            upkeep: Upkeep::new(),
         })
     }
 
@@ -430,10 +429,10 @@ impl Network {
         self.groups.on_lost(rank);
     }
 
-    /// Not longer than until the next dial.
+    /// Not longer than until the next dial, or look at connections.
     pub fn limit(&self, ms: c_int) -> c_int {
-        let watch = self.surplus.as_ref().map(Surplus::due);
-        let Some(due) = self.again.values().filter_map(|(_, at)| *at).chain(watch).min() else { return ms };
+        let again = self.again.values().filter_map(|(_, at)| *at);
+        let due = again.fold(self.upkeep.due(), u64::min);
         let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);
         if ms < 0 { left } else { ms.min(left) }
     }
@@ -537,7 +536,7 @@ impl Network {
                 self.send_waiting(from);
             }
             Word::Close => {
-                let is_wanted = self.groups.awaited().ranks.contains(&from);
+                let is_wanted = self.groups.awaited().has(from);
                 let Some(answer) = self.connections.on_close(from, number, is_wanted) else { return };
                 self.carrier.send(number, said(answer));
                 if answer == Word::Agree {
@@ -570,6 +569,9 @@ impl Network {
         }
         if is_lost {
             return self.on_lost(peer);
+        }
+        if !self.waiting.contains_key(&peer) {
+            return;
         }
         // Refused: the other end dials this one. It is given time for that.
         let (count, at) = self.again.entry(peer).or_default();

@@ -1,7 +1,8 @@
 //! Groups of ranks and address exchange, as parts of `wireup bench exchange`.
 //!
 //! `counted` runs every `scheme` with real ranks and in the simulator, and compares their `counts`; `held` has the table of connections,
-//! addresses and memory; `beside` times libwireup in turns with what it replaces, `first_use` whole jobs from the start of their ranks.
+//! addresses and memory; `beside` times libwireup in turns with what it replaces, `first_use` whole jobs from the start of their ranks, `spinning`
+//! ranks that compute.
 //! `target` judges, `table` shows.
 mod beside;
 mod counted;
@@ -9,6 +10,7 @@ mod counts;
 mod first_use;
 mod held;
 mod scheme;
+mod spinning;
 pub mod table;
 pub mod target;
 
@@ -28,6 +30,7 @@ pub const AGENTS: &str = "barrier of agents";
 pub const JOINS: &str = "joining";
 pub const FROM_MAIN: &str = "from main";
 pub const FROM_EXEC: &str = "from exec";
+pub const SPINNING: &str = "first connection to a rank that spins";
 
 /// The parts of `wireup bench exchange` that are here.
 pub const PARTS: [&str; 3] = ["groups", "connections", "library"];
@@ -72,6 +75,7 @@ fn cases<'a>(flags: &'a Flags, surroundings: &'a Surroundings) -> Vec<Case<'a>> 
         cases.push((beside::JOINS_PLACE, JOINS, Box::new(|| beside::joins(flags, surroundings))));
         cases.push((first_use::NODE_PLACE, FROM_MAIN, Box::new(|| first_use::node(flags, surroundings))));
         cases.push((first_use::BYTE_PLACE, FROM_EXEC, Box::new(|| first_use::byte(flags, surroundings))));
+        cases.push((spinning::PLACE, SPINNING, Box::new(|| spinning::run(flags, surroundings))));
     }
     cases
 }
@@ -120,6 +124,7 @@ pub fn describe(flags: &Flags) -> String {
         );
         text += &format!("{FROM_MAIN}: {} of {}\n", first_use::NODE_PLACE, first_use::NODE.join(" "));
         text += &format!("{FROM_EXEC}: {} of {}\n", first_use::BYTE_PLACE, first_use::BYTE.join(" "));
+        text += &format!("{SPINNING}: {} of {}\n", spinning::PLACE, spinning::SCHEMES.join(" "));
     }
     text
 }

@@ -1,6 +1,6 @@
 //! Tables of groups of ranks: one for each kind of figures.
 use super::super::report::{Cell, Report};
-use super::{AGENTS, FROM_EXEC, FROM_MAIN, HELD, HELD_SIMULATED, JOINS, PAIR, PEERS, SIMULATED};
+use super::{AGENTS, FROM_EXEC, FROM_MAIN, HELD, HELD_SIMULATED, JOINS, PAIR, PEERS, SIMULATED, SPINNING};
 use crate::metric::Metric;
 use crate::table::align;
 use crate::verdict::ratio;
@@ -36,7 +36,7 @@ const EXEC: Columns = &[
     (Metric::RankMedian, "median rank"),
 ];
 /// The kinds, their columns, and whether the first column of others is shown as a ratio to the first scheme's.
-const KINDS: [(&str, Columns, bool); 9] = [
+const KINDS: [(&str, Columns, bool); 10] = [
     (PEERS, COUNTS, false),
     (SIMULATED, COUNTS, false),
     (HELD, HOLDS, false),
@@ -46,6 +46,7 @@ const KINDS: [(&str, Columns, bool); 9] = [
     (JOINS, JOINING, true),
     (FROM_MAIN, MAIN, true),
     (FROM_EXEC, EXEC, true),
+    (SPINNING, BARRIERS, true),
 ];
 /// The most columns of a kind, and those for the scheme, the ranks and the ratio or the rounds.
 const WIDTH: usize = 8 + 4;

@@ -390,6 +390,8 @@ impl Endpoint {
         let happened = match self.forget(number) {
             Some(Stage::Open { is_finishing: true, .. }) => Happened::Finished { number, peer },
             _ if has_left => return,
+            // The dialler has left, or has ended, before it knew that it was accepted.
+            Some(Stage::Open { welcome: Some(_), .. }) => Happened::Over { number, peer, is_lost: false },
             _ => Happened::Over { number, peer, is_lost: true },
         };
         self.happened.push_back(happened);

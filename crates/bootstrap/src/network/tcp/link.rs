@@ -16,6 +16,7 @@ pub struct Link {
     was_open: bool,
     /// Dialled as one of the program's own: its number.
     plain: Option<u32>,
+    was_heard: bool,
     socket: Option<Owned>,
     stage: Stage,
     received: Vec<u8>,
@@ -86,6 +87,7 @@ impl Link {
             peer,
             was_open: false,
             plain: None,
+            was_heard: false,
             socket,
             stage,
             received: Vec::new(),
@@ -127,9 +129,9 @@ impl Link {
         matches!(self.stage, Stage::Connecting { .. })
     }
 
-    /// Whether the other end has proved itself, also if the connection is over now.
-    pub fn was_open(&self) -> bool {
-        self.was_open
+    /// Whether the other end was there: a dialler is not before something has come after its proof, since it may have given up.
+    pub fn was_heard(&self) -> bool {
+        self.was_heard
     }
 
     /// Accepted, and nobody knows from whom.
@@ -267,12 +269,13 @@ impl Link {
                     }
                 };
                 self.stage = Stage::Open(Box::new(Stream::new(next.proved).map_err(|_| Over)?));
-                (self.peer, self.was_open) = (Some(peer), true);
+                (self.peer, self.was_open, self.was_heard) = (Some(peer), true, was_dialled);
                 all.push(Arrived::Proved { peer, was_dialled, closed });
             }
             Stage::Open(mut stream) => {
                 let from = stream.peer;
                 let messages = stream.open(unit).map_err(|_| Over)?;
+                self.was_heard = true;
                 self.stage = Stage::Open(stream);
                 all.extend(messages.into_iter().map(|bytes| match word(&bytes) {
                     Some(word) => Arrived::Said { from, word },

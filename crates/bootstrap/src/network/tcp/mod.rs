@@ -161,7 +161,7 @@ impl Tcp {
         } else if let Some(peer) = link.peer() {
             self.happened.push_back(match link.is_finishing() {
                 true => Happened::Finished { number, peer },
-                false => Happened::Over { number, peer, is_lost: link.was_open() || unreachable },
+                false => Happened::Over { number, peer, is_lost: link.was_heard() || unreachable },
             });
         }
     }
