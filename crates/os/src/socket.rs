@@ -110,7 +110,7 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// `count` sockets that listen on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
+/// `count` sockets for other programs, which block in `accept`. They listen on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
 ///
 /// # Errors
 /// `AddrInUse`: no run of so many ports is free; or no descriptor is left.
@@ -129,7 +129,10 @@ pub fn listen_in_a_row(
             base = port;
         }
         match listen_anywhere(port, backlog) {
-            Ok(socket) => run.push(socket),
+            Ok(socket) => {
+                crate::files::set_nonblocking(&socket, false)?;
+                run.push(socket);
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
                 run.clear();
             }

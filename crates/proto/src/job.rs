@@ -289,6 +289,10 @@ impl Job {
             },
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
             Effect::Finished(finished) => self.on_finished(*finished, out),
+            Effect::Endpoints { rows } => {
+                self.pmi.on_endpoints(rows.clone(), out);
+                self.pmix(now, out, |pmix, view, out| pmix.on_endpoints(view, rows, out));
+            }
             Effect::GroupOver { group, waiting, pairs } => {
                 self.pmi.on_group_over(&group, waiting, pairs, out);
             }

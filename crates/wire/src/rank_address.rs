@@ -58,6 +58,21 @@ pub fn further(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
     Some(further)
 }
 
+/// A `struct sockaddr_in` or `sockaddr_in6` of Linux.
+pub fn sockaddr(address: &SocketAddr) -> Vec<u8> {
+    let port = address.port().to_be_bytes();
+    match address {
+        SocketAddr::V4(v4) => [&AF_INET.to_ne_bytes()[..], &port, &v4.ip().octets(), &[0; 8]].concat(),
+        SocketAddr::V6(v6) => {
+            let (flow, scope) = (v6.flowinfo().to_be_bytes(), v6.scope_id().to_ne_bytes());
+            [&AF_INET6.to_ne_bytes()[..], &port, &flow, &v6.ip().octets(), &scope].concat()
+        }
+    }
+}
+
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
 fn read(bytes: &[u8], own_host: u64) -> Option<Vec<SocketAddr>> {
     let (host, rest) = bytes.split_first_chunk()?;
     let (port, mut rest) = rest.split_first_chunk()?;

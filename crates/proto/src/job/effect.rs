@@ -103,6 +103,10 @@ pub enum Effect {
     Exchange(collective::Action),
     /// A collective of ranks is complete.
     Finished(Box<Finished>),
+    /// It is known where all ranks listen, a row for each node.
+    Endpoints {
+        rows: Vec<Bytes>,
+    },
     /// A group's barrier is complete: answer these local ranks. The pairs from the members' nodes come first.
     GroupOver {
         group: Group,

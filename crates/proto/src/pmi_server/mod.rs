@@ -221,7 +221,7 @@ impl PmiServer {
     ) {
         let result = match outcome {
             Outcome::Values { blocks, .. } if waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints) => {
-                self.publish_endpoints(facts, &blocks, out)
+                endpoints::table(facts.spec.nodes.len(), &blocks).map(|rows| out.push(Effect::Endpoints { rows }))
             }
             Outcome::Pairs(blocks) => self.publish(facts, blocks).map(|()| self.answer_fence(waiting, out)),
             Outcome::Values { max_len, shared, blocks } => array::lay_out(&facts.mapping, (max_len, shared), &blocks)
@@ -241,16 +241,14 @@ impl PmiServer {
     }
 
     /// It is known where the ranks listen: tells those that have asked.
-    fn publish_endpoints(&mut self, facts: &Facts, blocks: &[Bytes], out: &mut Effects) -> Result<(), String> {
-        let nodes = facts.spec.nodes.len();
-        let (table, waiting) = self.endpoints.on_gathered(nodes, blocks, &mut self.shares)?;
+    pub fn on_endpoints(&mut self, rows: Vec<Bytes>, out: &mut Effects) {
+        let (table, waiting) = self.endpoints.on_known(rows, &mut self.shares);
         self.shares.put_made(out);
         for (local, thread) in waiting {
             let mut reply = Vec::new();
             self.links[local.index()].answer_endpoints(thread.as_deref(), self.endpoints.secret(), &mut reply);
             self.reply(local, reply.into(), vec![table], out);
         }
-        Ok(())
     }
 
     /// Publishes the pairs of all nodes after a fence.
