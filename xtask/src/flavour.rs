@@ -119,6 +119,7 @@ impl Flavour {
                 "bootstrap",
                 "lost",
                 "instant",
+                "unaccepted",
                 "old",
                 "names",
             ],

@@ -168,6 +168,14 @@ pub enum Input {
         local: LocalRank,
         bytes: u32,
     },
+    /// Ports for ranks are reserved: the address with the lowest one; or why not, for the user.
+    RankPortsReserved {
+        result: Result<Bytes, String>,
+    },
+    /// Those of a job are for others now.
+    RankPortsRenewed {
+        job: JobId,
+    },
     /// A listening socket for each rank of a job on this node is bound: the address of the first (see `wireup_wire::rank_address`), whose
     /// port is the lowest of consecutive ones; and a secret for the job's ranks, the same on all nodes.
     RanksListen {
@@ -283,11 +291,22 @@ pub enum Output {
     StopPmix {
         job: JobId,
     },
-    /// Bind and listen a socket for each of the ranks of a job on this node, which are to be started next.
+    /// Reserve ports for ranks of jobs to come, and listen on them.
+    ReserveRankPorts {
+        count: u16,
+        range: PortRange,
+    },
+    /// The ports that a job has had are for others: listen on them anew.
+    RenewRankPorts {
+        job: JobId,
+    },
+    /// Listen on a socket for each of the ranks of a job on this node, which are to be started next. `base`: take reserved ports from this
+    /// one on; otherwise bind sockets on consecutive ports of the range.
     ListenForRanks {
         job: JobId,
         count: u32,
         ports: PortRange,
+        base: Option<u16>,
     },
     /// Start the ranks of a job on this node.
     Spawn(Box<SpawnPlan>),

@@ -246,10 +246,16 @@ impl World {
                     self.spawn(node, &plan);
                 }
             }
-            Output::ListenForRanks { job, count, ports } => {
+            Output::ReserveRankPorts { range, .. } => {
+                let host = self.agents[agent as usize].host;
+                let address = rank_address::encode(u64::from(host), range.low, &[]).into();
+                self.tell_agent(agent, Input::RankPortsReserved { result: Ok(address) });
+            }
+            Output::RenewRankPorts { job } => self.tell_agent(agent, Input::RankPortsRenewed { job }),
+            Output::ListenForRanks { job, count, ports, base } => {
                 if let Some(node) = self.run_node(agent, job) {
                     assert!(count > 0 && ports.low <= ports.high);
-                    let address = rank_address::encode(u64::from(node), ports.low, &[]).into();
+                    let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.low), &[]).into();
                     self.tell_agent(agent, Input::RanksListen { job, address, secret: Secret([job.0 as u8; 32]) });
                 }
             }

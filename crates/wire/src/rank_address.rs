@@ -44,6 +44,11 @@ pub fn host(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|host| u64::from_le_bytes(*host))
 }
 
+/// The port of an address.
+pub fn port(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?))
+}
+
 /// The address of a rank whose port is `distance` higher; `None` if there is no such port, or the bytes are no address. Zeros behind the
 /// address are left out.
 pub fn further(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
@@ -109,6 +114,7 @@ mod tests {
         for len in 0..bytes.len() {
             candidates(&bytes[..len], 8);
         }
+        assert_eq!((port(&bytes), port(&bytes[..9])), (Some(99), None));
         assert!(candidates(&bytes[..12], 8).is_empty() && candidates(&[], 8).is_empty());
     }
 

@@ -3,13 +3,14 @@
 //! ```text
 //!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node
 //!                                     its outcome ──► a table in shared memory ──► the ranks that have asked, and that will
+//!   or the job has brought the table: the ports were reserved before (session/rank_ports)
 //! ```
 //!
 //! The ranks start meanwhile: they wait for their own sockets, not for the table.
 
 use super::shares::Shares;
 use crate::collective::{Entering, Entry, ReplyTo};
-use crate::job::ranks::Ranks;
+use crate::job::ranks::{Process, Ranks};
 use crate::memory::{Array, Content, ShareId, Values};
 use bytes::Bytes;
 use std::fmt::Write;
@@ -32,15 +33,9 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// This node's sockets are bound: the entries of its ranks, of which the first one has the address.
-    pub fn on_bound(&mut self, ranks: &Ranks, address: &Bytes, secret: &Secret) -> Vec<Entering> {
+    /// This node's sockets listen.
+    pub fn on_bound(&mut self, secret: &Secret) {
         secret.0.iter().for_each(|byte| write!(self.secret, "{byte:02x}").expect("memory takes any text"));
-        let entering = |(index, process): (usize, &crate::job::ranks::Process)| {
-            let value = if index == 0 { address.clone() } else { Bytes::new() };
-            let entry = Entry::Allgather { max_len: rank_address::LEN_MAX as u32, shared: false, value };
-            Entering { local: LocalRank(index as u16), rank: process.rank, entry, reply_to: ReplyTo::Endpoints }
-        };
-        ranks.iter().enumerate().map(entering).collect()
     }
 
     /// The table is known, a row for each node. Returns its memory, and the ranks that wait for it.
@@ -62,6 +57,16 @@ impl Endpoints {
     pub fn secret(&self) -> &[u8] {
         self.secret.as_bytes()
     }
+}
+
+/// What this node's ranks enter the job's first allgather with: the first one with the node's address.
+pub fn entering(ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
+    let entering = |(index, process): (usize, &Process)| {
+        let value = if index == 0 { address.clone() } else { Bytes::new() };
+        let entry = Entry::Allgather { max_len: rank_address::LEN_MAX as u32, shared: false, value };
+        Entering { local: LocalRank(index as u16), rank: process.rank, entry, reply_to: ReplyTo::Endpoints }
+    };
+    ranks.iter().enumerate().map(entering).collect()
 }
 
 /// The table from what all nodes have entered with.

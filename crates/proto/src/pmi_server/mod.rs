@@ -7,7 +7,7 @@ mod arena;
 mod array;
 mod collectives;
 mod connection;
-mod endpoints;
+pub mod endpoints;
 pub mod kvs;
 mod names;
 pub mod node_attrs;
@@ -17,11 +17,11 @@ mod state;
 mod turn;
 
 use crate::collective::ReplyTo;
-use crate::collective::{Entering, Entry, Outcome};
+use crate::collective::{Entry, Outcome};
 use crate::io::Output;
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::Facts;
-use crate::job::ranks::{Process, Ranks};
+use crate::job::ranks::Process;
 use crate::memory::{Array, Content, ShareId};
 use arena::Arenas;
 use bytes::Bytes;
@@ -142,9 +142,9 @@ impl PmiServer {
         }
     }
 
-    /// The local ranks' sockets are bound: what each of them enters the first collective with.
-    pub fn on_ranks_listen(&mut self, ranks: &Ranks, address: &Bytes, secret: &Secret) -> Vec<Entering> {
-        self.endpoints.on_bound(ranks, address, secret)
+    /// The local ranks' sockets listen; `secret` proves their connections.
+    pub fn on_ranks_listen(&mut self, secret: &Secret) {
+        self.endpoints.on_bound(secret);
     }
 
     /// Memory for slots exists.

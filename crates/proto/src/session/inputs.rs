@@ -79,10 +79,19 @@ pub mod launchers {
     use wireup_wire::frame::Frame;
     use wireup_wire::ids::{AgentId, JobId};
     use wireup_wire::peer::Control;
+    use wireup_wire::session::RankPortsNews;
+
+    /// About the ports that an agent has reserved for ranks.
+    pub struct Ports {
+        pub agent: AgentId,
+        pub incarnation: u32,
+        pub news: RankPortsNews,
+    }
 
     pub enum Input {
         Up(LinkId),
         Down(LinkId),
+        Ports(Ports),
         /// A frame that is not a control message.
         Frame {
             link: LinkId,
@@ -178,6 +187,30 @@ pub mod names {
         /// A job has ended everywhere.
         JobOver(JobId),
         Tick,
+    }
+}
+
+/// The inputs of the part that reserves ports for ranks.
+pub mod rank_ports {
+    use super::launchers::Ports;
+    use bytes::Bytes;
+    use wireup_wire::ids::{AgentId, JobId};
+
+    pub enum Input {
+        /// The session starts on this agent.
+        Begin,
+        /// The driver has reserved the ports, or could not.
+        Reserved(Result<Bytes, String>),
+        /// The parent is linked, for the first time or again.
+        ParentUp,
+        /// A child tells about its ports, or about those of an agent below it.
+        Told { branch: AgentId, ports: Ports },
+        /// A job has ended here.
+        JobGone(JobId),
+        /// A job has ended everywhere.
+        Over(JobId),
+        /// The driver has renewed the ports of a job.
+        Renewed(JobId),
     }
 }
 

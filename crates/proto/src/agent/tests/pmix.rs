@@ -8,6 +8,7 @@ use wireup_wire::limits::PMIX_START_NS_MAX;
 use wireup_wire::names::{self, Item, Keep, Range, Value};
 use wireup_wire::peer::Secret;
 use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, pack};
+use wireup_wire::rank_address;
 
 const JOB: JobId = JobId(1);
 
@@ -74,6 +75,22 @@ fn a_server_registers_the_job_when_it_is_known_where_all_ranks_listen() {
     listening(&mut silent);
     silent.tick_at(T + PMIX_START_NS_MAX);
     assert!(matches!(failure(&mut silent), Some(Cause::PmixServer { problem }) if problem.contains("not ready")));
+}
+
+/// The ports were reserved before: no agent needs to be heard.
+#[test]
+fn a_job_may_bring_the_addresses_of_all_nodes() {
+    let mut agent = TestAgent::new(0, session(2));
+    let mut spec = job_on(1, [0, 1], 2);
+    spec.options.pmi = PmiFlavour::Pmix;
+    spec.options.rank_ports = Some(PortRange { low: 100, high: 200 });
+    spec.endpoints = [103, 150].map(|port| rank_address::encode(7, port, &[]).into()).into();
+    let rows = spec.endpoints.clone();
+    let outputs = agent.launch(spec).outputs();
+    let listens = |output: &Output| matches!(output, Output::ListenForRanks { base: Some(103), count: 2, .. });
+    assert!(outputs.iter().any(listens), "{outputs:?}");
+    assert_eq!(to_server(&listening(&mut agent)), [ToServer::Endpoints { rows }]);
+    assert_eq!(agent.open_exchanges(), 0);
 }
 
 /// A job that may do without PMIx continues; the server that has ended is told nothing.
