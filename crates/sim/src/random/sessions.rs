@@ -1,6 +1,7 @@
 //! Sessions that outlive their jobs: many launchers and jobs of all kinds, at the same time and one after another, and faults.
 
 use super::{Program, add_misbehaviour, collectives, draw_early_wireup, draw_exchange, groups, modex};
+use crate::agents::RANK_PORTS;
 use crate::fault_injection::{Fault, NoServer, NoStart};
 use crate::remote::{Remote, ssh};
 use crate::rng::Rng;
@@ -39,7 +40,9 @@ pub fn calm(seed: u64) -> WorldSpec {
     let jobs = rng.between(1, 40);
     let transport = if rng.chance(250) { AgentTransport::Tree } else { AgentTransport::Auto };
     let fanout = rng.between(1, 5) as u32;
-    let jobs = (0..jobs).map(|_| job(&mut rng, agents)).collect();
+    let mut jobs: Vec<JobPlan> = (0..jobs).map(|_| job(&mut rng, agents)).collect();
+    let mut rng = Rng::stream(seed, "rank ports");
+    jobs.iter_mut().for_each(|job| job.options.rank_ports = rng.chance(400).then_some(RANK_PORTS.range));
     // Ends the jobs that do not end by themselves.
     let faults = (1..=4).map(|turn| Fault::EndJobs { at_ns: turn * SPAN_NS }).collect();
     WorldSpec { transport, jobs, faults, ..empty(seed, agents, fanout) }
