@@ -548,7 +548,7 @@ impl Job {
             | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Here(_)
-            | Control::RankPorts { .. }
+            | Control::RankPorts(_)
             | Control::Gone(_)
             | Control::Log(_) => {}
         }
@@ -600,7 +600,7 @@ impl Job {
             | Control::Start { .. }
             | Control::Over { .. }
             | Control::Here(_)
-            | Control::RankPorts { .. }
+            | Control::RankPorts(_)
             | Control::Gone(_)
             | Control::Log(_) => {}
         }

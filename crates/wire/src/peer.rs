@@ -20,7 +20,7 @@ pub use transport::AgentTransport;
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
-use crate::session::{JobEntry, Log, NodeState, RankPortsNews, SessionSnapshot, Standing, Welcome};
+use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SessionSnapshot, Standing, Welcome};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -280,12 +280,8 @@ pub enum Control {
     },
     /// ↑ These agents of the subtree are linked, with their incarnations. Agents repeat it to a new parent.
     Here(Vec<(AgentId, u32)>),
-    /// ↑ About the ports that an agent, in this incarnation, has reserved for ranks.
-    RankPorts {
-        agent: AgentId,
-        incarnation: u32,
-        news: RankPortsNews,
-    },
+    /// ↑ An agent has reserved ports for ranks, or renewed some.
+    RankPorts(RankPortsReport),
     /// ↑ Agents of the subtree are gone. Repeated to a new parent, until the root has decided.
     Gone(Vec<Gone>),
     /// ↓ The root's decisions.

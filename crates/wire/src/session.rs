@@ -87,6 +87,14 @@ pub enum JobState {
     Ending,
 }
 
+/// A report about the ports that an agent, in this incarnation, has reserved for ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RankPortsReport {
+    pub agent: AgentId,
+    pub incarnation: u32,
+    pub news: RankPortsNews,
+}
+
 /// What an agent tells about the ports that it has reserved for ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RankPortsNews {

@@ -16,8 +16,8 @@ use wireup_wire::peer::{
     SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
 use wireup_wire::session::{
-    Entry, JobEntry, JobState, Log, NodeState, Place, Presence, RankPorts, RankPortsNews, SessionSnapshot, Standing,
-    Welcome,
+    Entry, JobEntry, JobState, Log, NodeState, Place, Presence, RankPorts, RankPortsNews, RankPortsReport,
+    SessionSnapshot, Standing, Welcome,
 };
 
 fn job() -> JobSpec {
@@ -231,8 +231,14 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("start", Control::Start { spec: job().into(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
         ("over", Control::Over { agents: vec![agent] }),
         ("here", Control::Here(vec![(agent, 0), (asker, 2)])),
-        ("rank-ports", Control::RankPorts { agent, incarnation: 2, news: reserved() }),
-        ("rank-ports-renewed", Control::RankPorts { agent, incarnation: 2, news: RankPortsNews::Renewed(JobId(7)) }),
+        (
+            "rank-ports",
+            Control::RankPorts(rank_ports(RankPortsNews::Reserved {
+                count: 256,
+                address: Bytes::from_static(b"address"),
+            })),
+        ),
+        ("rank-ports-renewed", Control::RankPorts(rank_ports(RankPortsNews::Renewed(JobId(7))))),
         ("gone", Control::Gone(vec![Gone { by: asker, agent, incarnation: 2, problem: "its link broke".into() }])),
         ("log", Control::Log(log())),
         ("are-you-alive", Control::AreYouAlive),
@@ -240,8 +246,8 @@ fn controls() -> Vec<(&'static str, Control)> {
     ]
 }
 
-fn reserved() -> RankPortsNews {
-    RankPortsNews::Reserved { count: 256, address: Bytes::from_static(b"address") }
+fn rank_ports(news: RankPortsNews) -> RankPortsReport {
+    RankPortsReport { agent: AgentId(1), incarnation: 2, news }
 }
 
 fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {

@@ -2,7 +2,7 @@
 //!
 //! No correct agent sends a message in the wrong direction, or one of standing sessions in a session of one run: they are ignored.
 
-use super::inputs::{agreement, early, heartbeat, launchers, membership, rank_ports, starter};
+use super::inputs::{agreement, early, heartbeat, membership, rank_ports, starter};
 use super::{Begin, Effect, Effects, Routes, View, placement};
 use crate::job::{JobInput, JobTree, agents_of};
 use crate::session::starts::{Purpose, Wish};
@@ -66,9 +66,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (Some(branch), Control::Here(agents)) if survives => {
             fx.push(Effect::Membership(membership::Input::Here { branch, agents }));
         }
-        (Some(branch), Control::RankPorts { agent, incarnation, news }) if survives => {
-            let ports = launchers::Ports { agent, incarnation, news };
-            fx.push(Effect::RankPorts(rank_ports::Input::Told { branch, ports }));
+        (Some(branch), Control::RankPorts(report)) if survives => {
+            fx.push(Effect::RankPorts(rank_ports::Input::Told { branch, report }));
         }
         (Some(branch), Control::Gone(gone)) if survives => {
             fx.push(Effect::Membership(membership::Input::Gone { branch, gone }));
@@ -116,7 +115,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Here(_)
-            | Control::RankPorts { .. }
+            | Control::RankPorts(_)
             | Control::Gone(_)
             | Control::Log(_),
         ) => {}

@@ -79,19 +79,13 @@ pub mod launchers {
     use wireup_wire::frame::Frame;
     use wireup_wire::ids::{AgentId, JobId};
     use wireup_wire::peer::Control;
-    use wireup_wire::session::RankPortsNews;
-
-    /// About the ports that an agent has reserved for ranks.
-    pub struct Ports {
-        pub agent: AgentId,
-        pub incarnation: u32,
-        pub news: RankPortsNews,
-    }
+    use wireup_wire::session::RankPortsReport;
 
     pub enum Input {
         Up(LinkId),
         Down(LinkId),
-        Ports(Ports),
+        /// An agent has reserved ports for ranks, or renewed some.
+        Ports(RankPortsReport),
         /// A frame that is not a control message.
         Frame {
             link: LinkId,
@@ -192,9 +186,9 @@ pub mod names {
 
 /// The inputs of the part that reserves ports for ranks.
 pub mod rank_ports {
-    use super::launchers::Ports;
     use bytes::Bytes;
     use wireup_wire::ids::{AgentId, JobId};
+    use wireup_wire::session::RankPortsReport;
 
     pub enum Input {
         /// The session starts on this agent.
@@ -204,7 +198,7 @@ pub mod rank_ports {
         /// The parent is linked, for the first time or again.
         ParentUp,
         /// A child tells about its ports, or about those of an agent below it.
-        Told { branch: AgentId, ports: Ports },
+        Told { branch: AgentId, report: RankPortsReport },
         /// A job has ended here.
         JobGone(JobId),
         /// A job has ended everywhere.

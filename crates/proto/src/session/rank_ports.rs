@@ -22,7 +22,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use wireup_wire::ids::JobId;
 use wireup_wire::peer::{Control, Note};
-use wireup_wire::session::{RankPorts as Wanted, RankPortsNews};
+use wireup_wire::session::{RankPorts as Wanted, RankPortsNews, RankPortsReport};
 
 #[derive(Default)]
 pub struct RankPorts {
@@ -46,11 +46,11 @@ impl RankPorts {
             }
             Input::Reserved(Err(problem)) => fx.note(Note::NoRankPorts { host: view.host().to_owned(), problem }),
             Input::ParentUp => self.tell_reserved(view, routes, count, fx),
-            Input::Told { branch, ports } => {
-                let roster = &routes.roster;
-                let is_current = roster.incarnation(ports.agent) == ports.incarnation && !roster.is_lost(ports.agent);
-                if is_current && roster.is_below(branch, ports.agent) {
-                    pass_on(view, ports, fx);
+            Input::Told { branch, report } => {
+                let (roster, agent) = (&routes.roster, report.agent);
+                let is_current = roster.incarnation(agent) == report.incarnation && !roster.is_lost(agent);
+                if is_current && roster.is_below(branch, agent) {
+                    pass_on(view, report, fx);
                 }
             }
             Input::Over(job) if view.jobs.has(job) => drop(self.over.insert(job)),
@@ -73,15 +73,14 @@ impl RankPorts {
 
 fn tell(view: &View<'_>, routes: &Routes, news: RankPortsNews, fx: &mut Effects) {
     let incarnation = routes.roster.incarnation(view.me);
-    pass_on(view, launchers::Ports { agent: view.me, incarnation, news }, fx);
+    pass_on(view, RankPortsReport { agent: view.me, incarnation, news }, fx);
 }
 
-fn pass_on(view: &View<'_>, ports: launchers::Ports, fx: &mut Effects) {
+fn pass_on(view: &View<'_>, report: RankPortsReport, fx: &mut Effects) {
     if view.is_root() {
-        fx.push(Effect::Launchers(launchers::Input::Ports(ports)));
+        fx.push(Effect::Launchers(launchers::Input::Ports(report)));
     } else if view.neighbours.has_up() {
-        let launchers::Ports { agent, incarnation, news } = ports;
-        fx.up(Control::RankPorts { agent, incarnation, news });
+        fx.up(Control::RankPorts(report));
     }
 }
 
@@ -121,8 +120,8 @@ mod tests {
         }
 
         fn told(&mut self, branch: u32, agent: u32, incarnation: u32) -> Effects {
-            let ports = launchers::Ports { agent: AgentId(agent), incarnation, news: reserved() };
-            self.input(Input::Told { branch: AgentId(branch), ports })
+            let report = RankPortsReport { agent: AgentId(agent), incarnation, news: reserved() };
+            self.input(Input::Told { branch: AgentId(branch), report })
         }
     }
 
@@ -135,7 +134,7 @@ mod tests {
     }
 
     fn sent(agent: u32, incarnation: u32) -> Control {
-        Control::RankPorts { agent: AgentId(agent), incarnation, news: reserved() }
+        Control::RankPorts(RankPortsReport { agent: AgentId(agent), incarnation, news: reserved() })
     }
 
     #[test]
@@ -184,6 +183,7 @@ mod tests {
         bench.scene.jobs.remove(JobId(2));
         assert!(renews(&bench.input(Input::JobGone(JobId(2)))) && !renews(&bench.input(Input::JobGone(JobId(2)))));
         let fx = bench.input(Input::Renewed(JobId(2)));
-        assert!(matches!(fx.sent_up()[..], [Control::RankPorts { news: RankPortsNews::Renewed(JobId(2)), .. }]));
+        let sent = fx.sent_up();
+        assert!(matches!(&sent[..], [Control::RankPorts(report)] if report.news == RankPortsNews::Renewed(JobId(2))));
     }
 }

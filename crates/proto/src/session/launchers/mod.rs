@@ -85,7 +85,7 @@ impl Launchers {
         match input {
             Input::Up(link) => self.attach(view, nodes, link, fx),
             Input::Down(link) => self.on_down(link, fx),
-            Input::Ports(news) => self.ports.on_news(news),
+            Input::Ports(report) => self.ports.on_report(report),
             Input::Frame { link, frame } => {
                 let job = JobId(frame.job);
                 if self.attached.get(&link).is_none_or(|attached| attached.job != job) {
@@ -208,7 +208,7 @@ impl Launchers {
             | Control::Start { .. }
             | Control::Over { .. }
             | Control::Here(_)
-            | Control::RankPorts { .. }
+            | Control::RankPorts(_)
             | Control::Gone(_)
             | Control::Log(_) => {
                 let problem = format!("unexpected message about job {job}");

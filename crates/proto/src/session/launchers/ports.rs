@@ -4,7 +4,6 @@
 //! the job has ended everywhere, so nobody connects for it any more, and the ports listen for others. If one of its nodes has no such share
 //! the job gets none, and its agents find ports as in a session without reserved ones.
 
-use crate::session::inputs::launchers::Ports as News;
 use crate::session::membership::Nodes;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, NodeId};
 use wireup_wire::job::{JobSpec, PortRange};
 use wireup_wire::rank_address;
-use wireup_wire::session::RankPortsNews;
+use wireup_wire::session::{RankPortsNews, RankPortsReport};
 
 #[derive(Default)]
 pub struct Ports {
@@ -37,7 +36,7 @@ struct Share {
 
 impl Ports {
     /// An agent has reserved ports, and may say so again; or those of a job are free.
-    pub fn on_news(&mut self, News { agent, incarnation, news }: News) {
+    pub fn on_report(&mut self, RankPortsReport { agent, incarnation, news }: RankPortsReport) {
         let known = self.agents.get_mut(&agent).filter(|known| known.incarnation == incarnation);
         match (news, known) {
             (RankPortsNews::Reserved { count, address }, None) => {
@@ -98,22 +97,22 @@ mod tests {
 
     const ANY: PortRange = PortRange { low: 1, high: u16::MAX };
 
-    fn reserved(agent: u32, incarnation: u32, port: u16) -> News {
+    fn reserved(agent: u32, incarnation: u32, port: u16) -> RankPortsReport {
         let news = RankPortsNews::Reserved { count: 10, address: rank_address::encode(7, port, &[]).into() };
-        News { agent: AgentId(agent), incarnation, news }
+        RankPortsReport { agent: AgentId(agent), incarnation, news }
     }
 
     fn renewed(ports: &mut Ports, job: u32, agents: &[u32]) {
         for agent in agents.iter().copied().map(AgentId) {
-            ports.on_news(News { agent, incarnation: 0, news: RankPortsNews::Renewed(JobId(job)) });
+            ports.on_report(RankPortsReport { agent, incarnation: 0, news: RankPortsNews::Renewed(JobId(job)) });
         }
     }
 
     /// Agents 0 and 1 have ten ports each, from 100 and 200.
     fn ports() -> Ports {
         let mut ports = Ports::default();
-        ports.on_news(reserved(0, 0, 100));
-        ports.on_news(reserved(1, 0, 200));
+        ports.on_report(reserved(0, 0, 100));
+        ports.on_report(reserved(1, 0, 200));
         ports
     }
 
@@ -138,7 +137,7 @@ mod tests {
             "the failed attempt has left no trace"
         );
         assert_eq!(allot(&mut ports, 6, &[1], 3, ANY), []);
-        [1, 3].map(|job| renewed(&mut ports, job, &[0, 1]));
+        [1, 3].into_iter().for_each(|job| renewed(&mut ports, job, &[0, 1]));
         renewed(&mut ports, 5, &[1]);
         assert_eq!(allot(&mut ports, 7, &[0], 10, ANY), [], "agent 0 has not renewed all");
         renewed(&mut ports, 5, &[0]);
@@ -161,9 +160,9 @@ mod tests {
     fn an_agent_that_is_started_again_has_other_ports() {
         let mut ports = ports();
         assert_eq!(allot(&mut ports, 1, &[0], 10, ANY), [Some(100)]);
-        ports.on_news(reserved(0, 0, 100));
+        ports.on_report(reserved(0, 0, 100));
         assert_eq!(allot(&mut ports, 2, &[0], 1, ANY), [], "it has only said so again");
-        ports.on_news(reserved(0, 3, 400));
+        ports.on_report(reserved(0, 3, 400));
         assert_eq!(allot(&mut ports, 2, &[0], 1, ANY), [Some(400)]);
         let mut nodes = Nodes::new(&crate::testing::Scene::standing(0).session);
         nodes.on_lost(AgentId(0), "gone");

@@ -1,7 +1,6 @@
 use super::*;
 use crate::io::Output;
 use crate::session::inputs::early;
-use crate::session::inputs::launchers::Ports;
 use crate::session::inputs::rank_ports;
 use crate::testing::{Bench, Part, Scene, job_on};
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::job::PortRange;
 use wireup_wire::peer;
 use wireup_wire::rank_address;
-use wireup_wire::session::RankPortsNews;
+use wireup_wire::session::{RankPortsNews, RankPortsReport};
 
 const LINK: LinkId = LinkId(5);
 const OTHER: LinkId = LinkId(6);
@@ -230,14 +229,14 @@ fn a_job_gets_ports_that_its_agents_have_reserved() {
     let mut bench = bench();
     let address: Bytes = rank_address::encode(7, 100, &[]).into();
     bench.part.nodes.on_agent_up(AgentId(14));
-    let news = |news| Input::Ports(Ports { agent: AgentId(14), incarnation: 0, news });
+    let news = |news| Input::Ports(RankPortsReport { agent: AgentId(14), incarnation: 0, news });
     bench.input(news(RankPortsNews::Reserved { count: 2, address: address.clone() }));
     let next = Bytes::from(rank_address::further(&address, 1).unwrap());
     for (id, wanted) in [(1, vec![address.clone()]), (2, vec![next]), (3, vec![])] {
-        bench.input(Input::Up(LinkId(id.into())));
+        bench.input(Input::Up(LinkId(id)));
         let mut spec = JobSpec { endpoints: vec![Bytes::from_static(b"another")], ..job(id) };
         spec.options.rank_ports = Some(PortRange { low: 1, high: 1000 });
-        assert_eq!(started(&message(&mut bench, LinkId(id.into()), id, Control::Launch(spec.into()))), wanted, "{id}");
+        assert_eq!(started(&message(&mut bench, LinkId(id), id, Control::Launch(spec.into()))), wanted, "{id}");
     }
     let fx = bench.input(Input::JobOver { job: JobId(1), traces: Some(vec![AgentId(14)]) });
     assert!(fx.iter().any(|effect| matches!(effect, Effect::RankPorts(rank_ports::Input::Over(JobId(1))))));
