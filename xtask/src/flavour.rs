@@ -55,8 +55,8 @@ const MPI: [&str; 12] = [
     "firstuse",
     "names",
 ];
-const PMIX: [&str; 10] =
-    ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask"];
+const PMIX: [&str; 11] =
+    ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask", "endpoints"];
 
 impl Flavour {
     pub const ALL: [Self; 15] = [
@@ -124,6 +124,7 @@ impl Flavour {
                 "lost",
                 "instant",
                 "nofabric",
+                "unaccepted",
                 "old",
                 "names",
                 "apart",

@@ -6,11 +6,12 @@ mod timer;
 use crate::socket::errno;
 use alloc::vec::Vec;
 use core::ffi::c_int;
-use core::mem::{MaybeUninit, size_of};
+use core::mem::MaybeUninit;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 pub use datagrams::Datagrams;
 pub use timer::Timer;
+pub use wireup_wire::rank_address::sockaddr as raw_address;
 
 /// A failed system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,46 +58,19 @@ struct Raw {
 
 impl Raw {
     fn of(address: &SocketAddr) -> Raw {
-        // SAFETY: all zeros are a valid value.
-        let mut storage: libc::sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
-        let len = match address {
-            SocketAddr::V4(address) => {
-                let raw = libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
-                    sin_port: address.port().to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
-                    sin_zero: [0; 8],
-                };
-                // SAFETY: the storage is large enough and aligned for every kind of address.
-                unsafe { (&raw mut storage).cast::<libc::sockaddr_in>().write(raw) };
-                size_of::<libc::sockaddr_in>()
-            }
-            SocketAddr::V6(address) => {
-                let raw = libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                    sin6_port: address.port().to_be(),
-                    sin6_flowinfo: 0,
-                    sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
-                    sin6_scope_id: 0,
-                };
-                // SAFETY: as above.
-                unsafe { (&raw mut storage).cast::<libc::sockaddr_in6>().write(raw) };
-                size_of::<libc::sockaddr_in6>()
-            }
+        let bytes = raw_address(address);
+        // SAFETY: all zeros are a valid value; the storage is large enough and aligned for every kind of address.
+        let storage = unsafe {
+            let mut storage: libc::sockaddr_storage = MaybeUninit::zeroed().assume_init();
+            (&raw mut storage).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            storage
         };
-        Raw { storage, len: len as libc::socklen_t }
+        Raw { storage, len: bytes.len() as libc::socklen_t }
     }
 
     fn pointer(&self) -> *const libc::sockaddr {
         (&raw const self.storage).cast()
     }
-}
-
-/// An address as the C library has it: a `sockaddr_in` or a `sockaddr_in6`.
-pub fn raw_address(address: &SocketAddr) -> Vec<u8> {
-    let raw = Raw::of(address);
-    // SAFETY: the storage is larger than any address, and all of it was initialised.
-    unsafe { core::slice::from_raw_parts((&raw const raw.storage).cast::<u8>(), raw.len as usize) }.to_vec()
 }
 
 /// The address that a pointer from the C library points to, if it is of a kind that ranks use.
@@ -425,6 +399,21 @@ pub fn now_ns() -> u64 {
 mod tests {
     use super::*;
     use std::vec;
+
+    #[test]
+    fn addresses_are_those_of_the_c_library() {
+        for text in ["10.1.2.3:4660", "[fd00::7:1]:4660"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let raw = Raw::of(&address);
+            // SAFETY: the address is complete.
+            assert_eq!(unsafe { ip(raw.pointer()) }, Some(address.ip()));
+            // SAFETY: the port is at the same place in both kinds.
+            assert_eq!(unsafe { raw.pointer().cast::<libc::sockaddr_in>().read() }.sin_port, 4660_u16.to_be());
+        }
+        let len = |text: &str| raw_address(&text.parse().unwrap()).len();
+        assert_eq!(len("1.2.3.4:5"), size_of::<libc::sockaddr_in>());
+        assert_eq!(len("[::1]:5"), size_of::<libc::sockaddr_in6>());
+    }
 
     #[test]
     fn a_connection_carries_bytes_both_ways() {

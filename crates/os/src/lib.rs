@@ -16,6 +16,7 @@ pub mod local;
 pub mod process;
 pub mod pty;
 pub mod reactor;
+pub mod reserved;
 pub mod shm;
 pub mod socket;
 pub mod spawn;

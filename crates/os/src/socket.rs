@@ -125,7 +125,7 @@ pub enum InARow {
     Reserve,
 }
 
-/// `count` sockets on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
+/// `count` sockets for other programs, which block in `accept`, on all addresses, on consecutive ports of `ports`; the search begins at `first`. Returns the lowest port.
 ///
 /// Ports that others have reserved are not taken. A port that only connections of the past use (`TIME_WAIT`) looks the same, so sockets
 /// that listen take such ports if there are no others.
@@ -162,7 +162,10 @@ fn in_a_row(
             base = port;
         }
         match bind(port) {
-            Ok(socket) => run.push(socket),
+            Ok(socket) => {
+                crate::files::set_nonblocking(&socket, false)?;
+                run.push(socket);
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
                 run.clear();
             }

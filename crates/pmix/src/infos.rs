@@ -63,20 +63,13 @@ impl Infos {
         self.add(key, kind::PROC, PmixData { proc: Box::into_raw(Box::new(value)) })
     }
 
-    /// The library may take the bytes out of the list and free them, so they are allocated with `malloc`.
-    ///
-    /// # Panics
-    /// If no memory is left, like Rust's own collections.
     pub fn bytes(&mut self, key: &CStr, value: &[u8]) -> &mut Infos {
-        let size = value.len();
-        // SAFETY: `value` has `size` bytes, and at least as many were allocated for the copy.
-        let bytes: *mut c_char = unsafe {
-            let memory = libc::malloc(size.max(1));
-            assert!(!memory.is_null(), "{size} bytes for the PMIx library");
-            std::ptr::copy_nonoverlapping(value.as_ptr(), memory.cast(), size);
-            memory.cast()
-        };
-        self.add(key, kind::BYTE_OBJECT, PmixData { bytes: PmixByteObject { bytes, size } })
+        self.add(key, kind::BYTE_OBJECT, PmixData { bytes: byte_object(value) })
+    }
+
+    /// An array of byte strings.
+    pub fn byte_strings(&mut self, key: &CStr, values: &[Vec<u8>]) -> &mut Infos {
+        self.array(key, kind::BYTE_OBJECT, values.iter().map(|value| byte_object(value)).collect())
     }
 
     /// An array of infos.
@@ -146,6 +139,11 @@ unsafe fn free_value(value: &PmixValue) {
                 match array.kind {
                     kind::INFO => drop(Infos { infos: reclaimed(array.array.cast(), array.size) }),
                     kind::PROC => drop(reclaimed::<PmixProc>(array.array.cast(), array.size)),
+                    kind::BYTE_OBJECT => {
+                        for one in reclaimed::<PmixByteObject>(array.array.cast(), array.size) {
+                            libc::free(one.bytes.cast());
+                        }
+                    }
                     _ => {
                         for line in reclaimed::<PmixProcInfo>(array.array.cast(), array.size) {
                             drop(CString::from_raw(line.hostname));
@@ -157,6 +155,22 @@ unsafe fn free_value(value: &PmixValue) {
             _ => {}
         }
     }
+}
+
+/// The library may take the bytes out of the list and free them, so they are allocated with `malloc`.
+///
+/// # Panics
+/// If no memory is left, like Rust's own collections.
+fn byte_object(value: &[u8]) -> PmixByteObject {
+    let size = value.len();
+    // SAFETY: `value` has `size` bytes, and at least as many were allocated for the copy.
+    let bytes: *mut c_char = unsafe {
+        let memory = libc::malloc(size.max(1));
+        assert!(!memory.is_null(), "{size} bytes for the PMIx library");
+        std::ptr::copy_nonoverlapping(value.as_ptr(), memory.cast(), size);
+        memory.cast()
+    };
+    PmixByteObject { bytes, size }
 }
 
 fn leaked<T>(values: Vec<T>) -> (*mut T, usize) {
@@ -208,6 +222,7 @@ mod tests {
         inner.rank(key::RANK, 3).u16(key::LOCAL_RANK, 1).text(key::HOSTNAME, "n\0x");
         let mut infos = Infos::new();
         infos.list(key::PROC_DATA, inner).procs(key::GROUP_MEMBERSHIP, vec![proc_name("job", 7)]);
+        infos.byte_strings(key::FABRIC_ENDPT, &[b"one".to_vec(), Vec::new()]);
         infos.bytes(key::GROUP_ENDPT_DATA, b"abc").proc(key::EVENT_AFFECTED_PROC, proc_name("job", 2));
         let line = ProcLine {
             proc: proc_name("job", 1),
@@ -218,7 +233,7 @@ mod tests {
             state: 5,
         };
         infos.proc_table(key::QUERY_PROC_TABLE, vec![line]);
-        assert_eq!(infos.len(), 5);
+        assert_eq!(infos.len(), 6);
         // SAFETY: the list lives as long as the view.
         let view = unsafe { View::new(infos.as_mut_ptr(), infos.len()) };
         assert_eq!(view.find(key::EVENT_AFFECTED_PROC).and_then(|value| value.proc()).map(|proc| proc.rank), Some(2));

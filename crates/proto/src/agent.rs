@@ -19,11 +19,11 @@ use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants
 use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
 use crate::session::inputs::heartbeat::Side;
-use crate::session::inputs::{agreement, early, heartbeat, launchers, membership, names, starter};
+use crate::session::inputs::{agreement, early, heartbeat, launchers, membership, names, rank_ports, starter};
 pub use crate::session::{AgentConfig, Holds};
 use crate::session::{
     Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership, Names,
-    Policy, Starter, View, on_control, placement,
+    Policy, RankPorts, Starter, View, on_control, placement,
 };
 use crate::time::Instant;
 use bytes::Bytes;
@@ -55,6 +55,7 @@ pub struct Agent {
     heartbeat: Heartbeat,
     clock: Clock,
     names: Names,
+    rank_ports: RankPorts,
     leaving: Leaving,
     jobs: Jobs,
     /// The effects of the current input that remain to be carried out; the last one is next.
@@ -100,6 +101,7 @@ impl Agent {
             heartbeat: Heartbeat::default(),
             clock: Clock::of(&session.remote_shell),
             names: Names::default(),
+            rank_ports: RankPorts::default(),
             leaving: Leaving::default(),
             jobs: Jobs::default(),
             session,
@@ -119,6 +121,7 @@ impl Agent {
         }
         let all = self.tree.subtree(AgentId(0)).collect();
         let mut fx = mem::take(&mut self.room.0);
+        fx.push(Effect::RankPorts(rank_ports::Input::Begin));
         fx.push(Effect::Membership(membership::Input::Begin));
         fx.push(Effect::Agreement(agreement::Input::AskAll));
         fx.push(Effect::Starter(starter::Input::CallStep(all)));
@@ -254,6 +257,10 @@ impl Agent {
             Input::ClientBytes { job, local, bytes } => {
                 fx.push(Effect::Job(job, JobInput::ClientBytes { local, bytes }));
             }
+            Input::RankPortsReserved { result } => {
+                fx.push(Effect::RankPorts(rank_ports::Input::Reserved(result)));
+            }
+            Input::RankPortsRenewed { job } => fx.push(Effect::RankPorts(rank_ports::Input::Renewed(job))),
             Input::RanksListen { job, address } => fx.push(Effect::Job(job, JobInput::RanksListen { address })),
             Input::SecretOfRanks { job, secret } => fx.push(Effect::Job(job, JobInput::SecretOfRanks(secret))),
             Input::RanksListenFailed { job, error } => {
@@ -359,6 +366,7 @@ impl Agent {
             Effect::Agreement(input) => self.agreement.handle(&view, input, fx),
             Effect::Heartbeat(input) => self.heartbeat.handle(&view, input, fx),
             Effect::Names(input) => self.names.handle(&view, input, fx),
+            Effect::RankPorts(input) => self.rank_ports.handle(&view, routes, input, fx),
             Effect::AskClock { only_profiled } => {
                 if !only_profiled || self.jobs.all().any(Job::is_profiled) {
                     self.clock.ask_parent(&view, fx);
@@ -454,6 +462,7 @@ impl Agent {
     /// The link towards the root is up, for the first time or again.
     fn on_parent_up(&self, fx: &mut Effects) {
         fx.push(Effect::Membership(membership::Input::ParentUp));
+        fx.push(Effect::RankPorts(rank_ports::Input::ParentUp));
         fx.jobs(self.jobs.ids(), || JobInput::Linked);
         fx.push(Effect::AskClock { only_profiled: true });
     }
@@ -637,6 +646,7 @@ impl Agent {
             self.early.leave_behind(id, job.take_remains());
         }
         fx.push(Effect::Names(names::Input::JobOver(id)));
+        fx.push(Effect::RankPorts(rank_ports::Input::JobGone(id)));
         fx.push(Effect::ForgetDirect(vec![id]));
         let traces = job.leaves_traces().then(|| job.agents());
         fx.push(Effect::Launchers(launchers::Input::JobOver { job: id, traces }));

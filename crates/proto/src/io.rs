@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
-use wireup_wire::job::{BindTo, Limit, RankPorts, StdinTarget};
+use wireup_wire::job::{BindTo, Limit, PortRange, RankPorts, StdinTarget};
 use wireup_wire::peer::{Bootstrap, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
@@ -168,6 +168,14 @@ pub enum Input {
         local: LocalRank,
         bytes: u32,
     },
+    /// Ports for ranks are reserved: the address with the lowest one; or why not, for the user.
+    RankPortsReserved {
+        result: Result<Bytes, String>,
+    },
+    /// Those of a job are for others now.
+    RankPortsRenewed {
+        job: JobId,
+    },
     /// A listening socket for each rank of a job on this node is bound: the address of the first (see `wireup_wire::rank_address`), whose
     /// port is the lowest of consecutive ones.
     RanksListen {
@@ -287,11 +295,22 @@ pub enum Output {
     StopPmix {
         job: JobId,
     },
-    /// Bind a socket for each of the ranks of a job on this node, which are to be started next; listen if so wished.
+    /// Reserve ports for ranks of jobs to come, and listen on them.
+    ReserveRankPorts {
+        count: u16,
+        range: PortRange,
+    },
+    /// The ports that a job has had are for others: listen on them anew.
+    RenewRankPorts {
+        job: JobId,
+    },
+    /// Listen on a socket for each of the ranks of a job on this node, which are to be started next. `base`: take reserved ports from this
+    /// one on; otherwise bind sockets on consecutive ports of the range.
     ListenForRanks {
         job: JobId,
         count: u32,
         ports: RankPorts,
+        base: Option<u16>,
     },
     /// Answer with the secret of the job's ranks ([`Input::SecretOfRanks`]).
     TellSecret {

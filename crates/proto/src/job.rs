@@ -28,7 +28,7 @@ use crate::input::Sink;
 use crate::io::{Output, SignalTarget};
 use crate::outbox::control_frame;
 use crate::plan::{app_of, spawn_plan};
-use crate::pmi_server::PmiServer;
+use crate::pmi_server::{PmiServer, endpoints};
 use crate::pmix::{Pmix, Remains, is_awaited_in_library};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -57,6 +57,7 @@ use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent};
+use wireup_wire::rank_address;
 
 pub struct Job {
     facts: Facts,
@@ -297,6 +298,10 @@ impl Job {
             },
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
             Effect::Finished(finished) => self.on_finished(*finished, out),
+            Effect::Endpoints { rows } => {
+                self.pmi.on_endpoints(rows.clone(), out);
+                self.pmix(now, out, |pmix, view, out| pmix.on_endpoints(view, rows, out));
+            }
             Effect::GroupOver { group, waiting, pairs } => match group.purpose {
                 Purpose::Barrier => self.pmi.on_barrier_over(&group, waiting, pairs, out),
                 Purpose::Gather => self.pmi.on_gathered(facts, &group, waiting, &pairs, out),
@@ -348,7 +353,8 @@ impl Job {
             if let Some(ports) = self.facts.spec.options.rank_ports {
                 self.lifecycle.wait_for(Wait::Sockets);
                 let (job, count) = (self.facts.id(), self.facts.local_size());
-                out.output(Output::ListenForRanks { job, count, ports });
+                let base = self.facts.spec.endpoints.get(node.index()).and_then(|address| rank_address::port(address));
+                out.output(Output::ListenForRanks { job, count, ports, base });
             }
             self.pmix(turn.now, out, |pmix, view, out| pmix.start(view, out));
             self.lifecycle.spawn_if_free(out);
@@ -362,10 +368,15 @@ impl Job {
         }
     }
 
-    /// The sockets of the local ranks exist: their address goes to all nodes, and they can start.
+    /// The sockets of the local ranks exist, and they can start. Their address goes to all nodes, unless the job has brought all addresses.
     fn on_ranks_listen(&mut self, now: Instant, address: &Bytes, out: &mut Effects) {
-        for entering in self.pmi.on_ranks_listen(&self.ranks, address) {
-            self.collectives.enter(now, entering, Bytes::new, out);
+        let rows = self.facts.spec.endpoints.clone();
+        if rows.is_empty() {
+            for entering in endpoints::entering(&self.ranks, address) {
+                self.collectives.enter(now, entering, Bytes::new, out);
+            }
+        } else {
+            out.push(Effect::Endpoints { rows });
         }
         self.lifecycle.release(Wait::Sockets, out);
     }
@@ -546,6 +557,7 @@ impl Job {
             | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Here(_)
+            | Control::RankPorts(_)
             | Control::Gone(_)
             | Control::Log(_) => {}
         }
@@ -597,6 +609,7 @@ impl Job {
             | Control::Start { .. }
             | Control::Over { .. }
             | Control::Here(_)
+            | Control::RankPorts(_)
             | Control::Gone(_)
             | Control::Log(_) => {}
         }
@@ -947,9 +960,10 @@ impl Job {
         if self.up == Up::Agent(agent) { Some(None) } else { self.has_child(agent).then_some(Some(agent)) }
     }
 
-    /// Whether agents may still store something of the job after its end.
+    /// Whether agents may still store something of the job after its end, or keep ports for it.
     pub fn leaves_traces(&self) -> bool {
-        self.ends.is_torn() || self.facts.spec.options.pmi.has_pmix()
+        let spec = &self.facts.spec;
+        self.ends.is_torn() || spec.options.pmi.has_pmix() || !spec.endpoints.is_empty()
     }
 
     /// The data that the local ranks have left behind.

@@ -5,13 +5,15 @@ use crate::net::End;
 use crate::replay::Recorded;
 use crate::report::short;
 use crate::world::World;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use wireup_proto::io::{Input, LinkId, Output, SignalTarget, SpawnPlan, Stream};
 use wireup_proto::{Agent, Instant};
 use wireup_wire::frame::{Class, Frame};
 use wireup_wire::ids::JobId;
+use wireup_wire::job::PortRange;
 use wireup_wire::peer::Secret;
 use wireup_wire::rank_address;
+use wireup_wire::session::PortsPerNode;
 
 /// The longest time during which a driver collects inputs before it polls the agent.
 const BATCH_NS_MAX: u64 = 30_000;
@@ -48,7 +50,12 @@ pub struct AgentProcess {
     /// The number of consecutive ticks after which the agent wanted another one at once.
     restless: u32,
     turn_is_due: bool,
+    /// The reserved ports of its jobs: the first and the number.
+    rank_ports: BTreeMap<JobId, (u16, u32)>,
 }
+
+/// Ports that an agent of a session reserves. Chosen: jobs that run at the same time use them up.
+pub const RANK_PORTS: PortsPerNode = PortsPerNode { count: 4, range: PortRange { low: 10_000, high: 20_000 } };
 
 /// The state of an agent's process.
 pub enum ProcessState {
@@ -76,6 +83,7 @@ impl AgentProcess {
             tick_at: None,
             restless: 0,
             turn_is_due: false,
+            rank_ports: BTreeMap::new(),
         }
     }
 
@@ -105,6 +113,21 @@ impl AgentProcess {
 }
 
 impl World {
+    /// A job gets reserved ports: they belong to no other, until the agent gives them to others.
+    fn take_rank_ports(&mut self, agent: u32, job: JobId, base: u16, count: u32) {
+        let (base, end) = (u32::from(base), u32::from(base) + count);
+        let reserved = u32::from(RANK_PORTS.range.low);
+        let taken = self.agents[agent as usize].rank_ports.insert(job, (base as u16, count));
+        let of_others = self.agents[agent as usize].rank_ports.iter().filter(|(other, _)| **other != job);
+        let meets = |first: u32, other: u32| base < first + other && first < end;
+        let is_taken =
+            of_others.map(|(_, (first, other))| (u32::from(*first), *other)).any(|(first, other)| meets(first, other));
+        if taken.is_some() || is_taken || base < reserved || end > reserved + u32::from(RANK_PORTS.count) {
+            self.checks
+                .problem(format!("job {job} gets the ports {base} to {end} of agent {agent}, which are not free"));
+        }
+    }
+
     /// The time on an agent's clock.
     pub(crate) fn local_now(&self, host: u32) -> Instant {
         self.clock.now() + self.hosts[host as usize].clock_ahead_ns
@@ -246,10 +269,24 @@ impl World {
                     self.spawn(node, &plan);
                 }
             }
-            Output::ListenForRanks { job, count, ports } => {
+            Output::ReserveRankPorts { range, .. } => {
+                let host = self.agents[agent as usize].host;
+                let address = rank_address::encode(u64::from(host), range.low, &[]).into();
+                self.tell_agent(agent, Input::RankPortsReserved { result: Ok(address) });
+            }
+            Output::RenewRankPorts { job } => {
+                if self.agents[agent as usize].rank_ports.remove(&job).is_some() {
+                    self.tell_agent(agent, Input::RankPortsRenewed { job });
+                }
+            }
+            Output::ListenForRanks { job, count, ports, base } => {
                 if let Some(node) = self.run_node(agent, job) {
                     assert!(count > 0 && ports.range.low <= ports.range.high);
-                    let address = rank_address::encode(u64::from(node), ports.range.low, &[]).into();
+                    match base {
+                        Some(base) => self.take_rank_ports(agent, job, base, count),
+                        None => self.checks_at(node).tells_endpoints = true,
+                    }
+                    let address = rank_address::encode(u64::from(node), base.unwrap_or(ports.range.low), &[]).into();
                     self.tell_agent(agent, Input::RanksListen { job, address });
                 }
             }

@@ -44,6 +44,8 @@ pub struct JobChecks {
     pub culprits: BTreeMap<Culprit, bool>,
     /// Its launcher has left.
     pub has_ended: bool,
+    /// Its first collective is one of the agents: they tell each other where the ranks listen.
+    pub tells_endpoints: bool,
 }
 
 /// The checkers of a whole world and their results.
@@ -101,6 +103,7 @@ impl JobChecks {
             interrupted: false,
             culprits: timeout.into_iter().collect(),
             has_ended: false,
+            tells_endpoints: false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The configurations of the state machines: session, agents, launchers.
 
+use crate::agents::RANK_PORTS;
 use crate::spec::WorldSpec;
 use wireup_proto::Instant;
 use wireup_proto::{AgentConfig, Born, LauncherConfig};
@@ -68,7 +69,7 @@ fn session(spec: &WorldSpec) -> SessionSpec {
         verbose: spec.jobs.iter().any(|job| job.options.profile),
         start_timeout_ns: spec.start_timeout_ns,
         transport: spec.transport,
-        standing: spec.is_standing.then(Standing::default),
+        standing: spec.is_standing.then(|| Standing { rank_ports: Some(RANK_PORTS), ..Standing::default() }),
         ..SessionSpec::default()
     }
 }

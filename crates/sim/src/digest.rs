@@ -83,6 +83,8 @@ impl Digest {
             | Input::ShellExited { .. }
             | Input::ShellFailed { .. }
             | Input::Shared { .. }
+            | Input::RankPortsReserved { .. }
+            | Input::RankPortsRenewed { .. }
             | Input::RanksListen { .. }
             | Input::SecretOfRanks { .. }
             | Input::RanksListenFailed { .. }

@@ -105,6 +105,7 @@ pub fn job_spec(id: JobId, plan: &JobPlan) -> JobSpec {
         blocks: plan.blocks.clone(),
         apps: plan.apps.iter().enumerate().map(app).collect(),
         env: vec![b"LANG=C".to_vec()],
+        endpoints: Vec::new(),
         options: plan.options.clone(),
     }
 }

@@ -36,6 +36,10 @@ pub enum NoServer {
 #[derive(Default)]
 pub struct Server {
     pub is_running: bool,
+    /// It has opened its library.
+    opened: bool,
+    /// It waits for the addresses of all ranks.
+    lacks_endpoints: bool,
     serving: bool,
     unpacker: Unpacker,
     pub to_agent: Fifo<Bytes>,
@@ -79,21 +83,19 @@ impl World {
         if !self.nodes[node as usize].keeper_is_running {
             return;
         }
-        self.nodes[node as usize].server = Some(Server { is_running: true, ..Server::default() });
+        let lacks_endpoints = plan.begin.has_endpoints;
+        self.nodes[node as usize].server = Some(Server { is_running: true, lacks_endpoints, ..Server::default() });
         let delay_ns = self.spec.timing.spawn.draw(&mut self.rng);
         self.clock.after(delay_ns, Event::ServerBegins(node));
     }
 
     pub(crate) fn on_server_begins(&mut self, node: u32) {
-        let Node { host, ref ranks, .. } = self.nodes[node as usize];
-        let ranks: Vec<u32> = ranks.iter().map(|id| self.rank_of(*id)).collect();
+        let host = self.nodes[node as usize].host;
         let Some(server) = self.nodes[node as usize].server.as_mut().filter(|server| server.is_running) else { return };
         match self.no_server.get(&host) {
             None => {
-                server.serving = true;
-                let env = ranks.iter().map(|rank| vec![format!("PMIX_RANK={rank}").into_bytes()]).collect();
-                let version = self.versions.get(&host).unwrap_or(&"4.2.2").to_string();
-                self.server_says(node, &FromServer::Ready { version, env });
+                server.opened = true;
+                self.serve_if_complete(node);
             }
             Some(NoServer::Fails) => {
                 self.server_says(node, &FromServer::Failed { problem: "no libpmix here".into() });
@@ -104,6 +106,18 @@ impl World {
             }
             Some(NoServer::Garbage) => self.server_says_bytes(node, Bytes::from_static(b"\x04\0\0\0garbage")),
             Some(NoServer::Silent) => {}
+        }
+    }
+
+    fn serve_if_complete(&mut self, node: u32) {
+        let Node { host, ref ranks, .. } = self.nodes[node as usize];
+        let ranks: Vec<u32> = ranks.iter().map(|id| self.rank_of(*id)).collect();
+        let server = self.server(node);
+        if server.opened && !server.lacks_endpoints {
+            server.serving = true;
+            let env = ranks.iter().map(|rank| vec![format!("PMIX_RANK={rank}").into_bytes()]).collect();
+            let version = self.versions.get(&host).unwrap_or(&"4.2.2").to_string();
+            self.server_says(node, &FromServer::Ready { version, env });
         }
     }
 
@@ -194,6 +208,13 @@ impl World {
     fn on_message(&mut self, node: u32, message: ToServer) {
         match message {
             ToServer::Begin(_) => self.server_problem(node, "is sent `Begin`, which is for its driver"),
+            ToServer::Endpoints { rows } => {
+                let is_new = std::mem::replace(&mut self.server(node).lacks_endpoints, false);
+                if !is_new || rows.iter().all(Bytes::is_empty) {
+                    self.server_problem(node, "is told twice where ranks listen, or nothing");
+                }
+                self.serve_if_complete(node);
+            }
             ToServer::Answer { id, answer } => match self.server(node).asked.remove(&id) {
                 Some(asked) => self.on_ask_answered(node, asked, answer),
                 None => self.server_problem(node, &format!("has no request {id}: {answer:?}")),

@@ -7,6 +7,7 @@ pub use crate::collective::ExchangeScheme;
 use crate::ids::{AgentId, JobId, Rank};
 use alloc::string::String;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Assigns `ppn` consecutive ranks to each of `nodes` consecutive nodes from `first_node` on: one triple of
@@ -31,6 +32,9 @@ pub struct JobSpec {
     pub apps: Vec<AppSpec>,
     /// Environment of every rank, `NAME=VALUE`, before the per-program and per-rank variables.
     pub env: Vec<Vec<u8>>,
+    /// For each node where its first rank's socket listens (`rank_address`), on ports that its session has reserved. The root of a session
+    /// fills it in; empty: agents find ports and tell each other.
+    pub endpoints: Vec<Bytes>,
     pub options: JobOptions,
 }
 

@@ -20,7 +20,7 @@ pub use transport::AgentTransport;
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
-use crate::session::{JobEntry, Log, NodeState, SessionSnapshot, Standing, Welcome};
+use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SessionSnapshot, Standing, Welcome};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -148,6 +148,8 @@ pub enum Note {
     PmixSaid { host: String, text: String },
     /// The job waits for these agents: they are being started, or have lost their parent and are expected to rejoin.
     Waits { agents: Vec<AgentId> },
+    /// A node could not reserve ports for ranks: its jobs find their own.
+    NoRankPorts { host: String, problem: String },
 }
 
 /// One message of the control class. ↓ goes away from the root, ↑ towards it; the frame's header names the job.
@@ -278,6 +280,8 @@ pub enum Control {
     },
     /// ↑ These agents of the subtree are linked, with their incarnations. Agents repeat it to a new parent.
     Here(Vec<(AgentId, u32)>),
+    /// ↑ An agent has reserved ports for ranks, or renewed some.
+    RankPorts(RankPortsReport),
     /// ↑ Agents of the subtree are gone. Repeated to a new parent, until the root has decided.
     Gone(Vec<Gone>),
     /// ↓ The root's decisions.

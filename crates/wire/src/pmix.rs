@@ -5,7 +5,9 @@
 //!
 //! ```text
 //!   agent                                server process                    ranks (libpmix clients)
-//!     ── Begin ─────────────────────────►  register, set up
+//!     ── Begin ─────────────────────────►  open the library
+//!     ── Endpoints ─────────────────────►  (only if the ranks have listening sockets)
+//!                                          register, set up
 //!     ◄───────────────────────── Ready ──
 //!     (spawns the ranks)                   ◄────────────── connect, put, commit, fence, get ──
 //!     ◄─────────────── Ask { id, Fence } ──
@@ -58,6 +60,8 @@ pub struct Begin {
     pub shared: bool,
     /// The ranks on this machine outnumber its CPUs.
     pub oversubscribed: bool,
+    /// The ranks have listening sockets: `Endpoints` follows, and belongs to the data of the job.
+    pub has_endpoints: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -95,6 +99,11 @@ pub enum Set {
 pub enum ToServer {
     /// The first message.
     Begin(Begin),
+    /// The second message, if `Begin` announces it.
+    Endpoints {
+        /// For each node the address of its first rank ([`crate::rank_address`]), whose port is the lowest of its ranks; empty: no ranks.
+        rows: Vec<Bytes>,
+    },
     Answer {
         id: u64,
         answer: Answer,

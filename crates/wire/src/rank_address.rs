@@ -54,6 +54,11 @@ pub fn host(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|host| u64::from_le_bytes(*host))
 }
 
+/// The port of an address.
+pub fn port(bytes: &[u8]) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?))
+}
+
 /// The address of a rank whose port is `distance` higher; `None` if there is no such port, or the bytes are no address. Zeros behind the
 /// address are left out.
 pub fn further(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
@@ -67,6 +72,21 @@ pub fn further(bytes: &[u8], distance: u32) -> Option<Vec<u8>> {
     port.copy_from_slice(&u16::try_from(number).ok()?.to_le_bytes());
     Some(further)
 }
+
+/// A `struct sockaddr_in` or `sockaddr_in6` of Linux.
+pub fn sockaddr(address: &SocketAddr) -> Vec<u8> {
+    let port = address.port().to_be_bytes();
+    match address {
+        SocketAddr::V4(v4) => [&AF_INET.to_ne_bytes()[..], &port, &v4.ip().octets(), &[0; 8]].concat(),
+        SocketAddr::V6(v6) => {
+            let (flow, scope) = (v6.flowinfo().to_be_bytes(), v6.scope_id().to_ne_bytes());
+            [&AF_INET6.to_ne_bytes()[..], &port, &flow, &v6.ip().octets(), &scope].concat()
+        }
+    }
+}
+
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
 
 fn read(bytes: &[u8], own_host: u64) -> Option<Vec<SocketAddr>> {
     let (host, rest) = bytes.split_first_chunk()?;
@@ -106,6 +126,7 @@ mod tests {
         for len in 0..bytes.len() {
             candidates(&bytes[..len], 8);
         }
+        assert_eq!((port(&bytes), port(&bytes[..9])), (Some(99), None));
         assert!(candidates(&bytes[..12], 8).is_empty() && candidates(&[], 8).is_empty());
     }
 

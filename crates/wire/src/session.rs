@@ -3,9 +3,11 @@
 //! All are sent in [`crate::peer::Control`] and [`crate::peer::Bootstrap`]; for the bytes before the first frame see `attach`.
 
 use crate::ids::{AgentId, JobId};
+use crate::job::PortRange;
 use crate::peer::AgentTransport;
 use alloc::string::String;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The additional properties of a session that outlives its jobs.
@@ -13,6 +15,17 @@ use serde::{Deserialize, Serialize};
 pub struct Standing {
     /// The default number of ranks on each node, by `AgentId`; 1 for nodes that are not listed.
     pub slots: Vec<u32>,
+    /// Each agent reserves ports for listening sockets of ranks.
+    pub rank_ports: Option<PortsPerNode>,
+}
+
+/// Ports that an agent of a session reserves for the ranks of its jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PortsPerNode {
+    /// How many, one after the other.
+    pub count: u16,
+    /// Where the agent looks for them.
+    pub range: PortRange,
 }
 
 /// The first message to a launcher.
@@ -72,6 +85,23 @@ pub enum JobState {
     Running,
     /// Its ranks were told to end.
     Ending,
+}
+
+/// A report about the ports that an agent, in this incarnation, has reserved for ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RankPortsReport {
+    pub agent: AgentId,
+    pub incarnation: u32,
+    pub news: RankPortsNews,
+}
+
+/// What an agent tells about the ports that it has reserved for ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum RankPortsNews {
+    /// They are reserved, and somebody listens; `address` has the lowest one (`rank_address`).
+    Reserved { count: u16, address: Bytes },
+    /// Those of this job, which has ended everywhere, are as if no job had had them.
+    Renewed(JobId),
 }
 
 /// One decision of the root about the session's membership. An agent's knowledge of the membership is a prefix of the root's log of these.

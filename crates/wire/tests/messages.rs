@@ -2,6 +2,7 @@
 //!
 //! `golden/messages.txt` contains them; the fuzz targets' corpus starts with the same messages. `BLESS=1` rewrites both.
 
+use bytes::Bytes;
 use std::fmt::Write;
 use std::path::Path;
 use wireup_wire::collective::Collective;
@@ -15,7 +16,8 @@ use wireup_wire::peer::{
     SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
 use wireup_wire::session::{
-    Entry, JobEntry, JobState, Log, NodeState, Place, Presence, SessionSnapshot, Standing, Welcome,
+    Entry, JobEntry, JobState, Log, NodeState, Place, PortsPerNode, Presence, RankPortsNews, RankPortsReport,
+    SessionSnapshot, Standing, Welcome,
 };
 
 fn job() -> JobSpec {
@@ -26,6 +28,7 @@ fn job() -> JobSpec {
         blocks: vec![Block { first_node: 0, nodes: 1, ppn: 2 }],
         apps: vec![AppSpec { ranks: 2, argv: vec![b"./a".to_vec()], cwd: b"/".to_vec(), env: vec![b"A=1".to_vec()] }],
         env: vec![b"B=2".to_vec()],
+        endpoints: vec![Bytes::from_static(b"address")],
         options: JobOptions {
             bind_to: BindTo::Core,
             stdin: StdinTarget::One(Rank(1)),
@@ -60,7 +63,10 @@ fn session() -> SessionSpec {
         interface: Some("10.1.0.0/16".into()),
         verbose: true,
         record_dir: Some("/rec".into()),
-        standing: Some(Standing { slots: vec![2, 4] }),
+        standing: Some(Standing {
+            slots: vec![2, 4],
+            rank_ports: Some(PortsPerNode { count: 256, range: PortRange { low: 10_000, high: 20_000 } }),
+        }),
         ..SessionSpec::default()
     }
 }
@@ -208,6 +214,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("note-retry", Control::Note(Note::Retry { agent, attempt: 2, problem: "busy".into() })),
         ("note-no-pmix", Control::Note(Note::NoPmix { node: NodeId(1), host: "n1".into(), problem: "no".into() })),
         ("note-pmix-said", Control::Note(Note::PmixSaid { host: "n1".into(), text: "a warning\n".into() })),
+        ("note-no-rank-ports", Control::Note(Note::NoRankPorts { host: "n1".into(), problem: "no".into() })),
         ("clock-ask", Control::ClockAsk { asked_ns: 1 }),
         ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
         ("ended", Control::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done })),
@@ -224,11 +231,23 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("start", Control::Start { spec: job().into(), newest: JobId(5), live: vec![JobId(1), JobId(4)] }),
         ("over", Control::Over { agents: vec![agent] }),
         ("here", Control::Here(vec![(agent, 0), (asker, 2)])),
+        (
+            "rank-ports",
+            Control::RankPorts(rank_ports(RankPortsNews::Reserved {
+                count: 256,
+                address: Bytes::from_static(b"address"),
+            })),
+        ),
+        ("rank-ports-renewed", Control::RankPorts(rank_ports(RankPortsNews::Renewed(JobId(7))))),
         ("gone", Control::Gone(vec![Gone { by: asker, agent, incarnation: 2, problem: "its link broke".into() }])),
         ("log", Control::Log(log())),
         ("are-you-alive", Control::AreYouAlive),
         ("alive", Control::Alive),
     ]
+}
+
+fn rank_ports(news: RankPortsNews) -> RankPortsReport {
+    RankPortsReport { agent: AgentId(1), incarnation: 2, news }
 }
 
 fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {

@@ -123,6 +123,7 @@ fn resolve_on(
             blocks,
             apps,
             env: environment::for_pmi(env, pmi.flavour, surroundings.tag, pmi.prefix.as_deref()),
+            endpoints: Vec::new(),
             options: JobOptions {
                 pmi: pmi.flavour,
                 pmix_library: library.or(pmi.library),

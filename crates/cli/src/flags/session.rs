@@ -70,7 +70,7 @@ pub fn standing(
         told.slots_max[node.agent.index()] = host.and_then(|host| host.slots_max);
     }
     told.slots_stated = hosts.is_some_and(|hosts| hosts.stated);
-    Ok((SessionSpec { standing: Some(Standing { slots }), ..spec }, told))
+    Ok((SessionSpec { standing: Some(Standing { slots, ..Standing::default() }), ..spec }, told))
 }
 
 /// How agents are started.

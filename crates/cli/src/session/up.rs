@@ -11,13 +11,14 @@ use crate::out;
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, count};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use wireup_flags::{Command, Flag, Line, Section, Value, Words};
+use wireup_flags::{Command, Flag, Line, Section, Takes, Value, Words};
 use wireup_node::session::{
     Attached, CallError, Calling, Claim, DEFAULT_NAME, Facts, Owner, Place, daemon, last_words,
 };
 use wireup_wire::ids::AgentId;
+use wireup_wire::job::PortRange;
 use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
-use wireup_wire::session::{NodeState, Presence};
+use wireup_wire::session::{NodeState, PortsPerNode, Presence};
 
 /// With the name that other commands use.
 const NAME: Flag = Flag::value(
@@ -46,7 +47,15 @@ started are reported; the session runs without them. If a node is lost later, it
     sections: &[
         Section {
             title: "The session",
-            flags: &[NAME, LINGER, flag::VIRTUAL_NODES, flag::SLOTS, flag::AGENT_TRANSPORT],
+            flags: &[
+                NAME,
+                LINGER,
+                flag::VIRTUAL_NODES,
+                flag::SLOTS,
+                flag::AGENT_TRANSPORT,
+                INSTANT_ON,
+                flag::RANK_PORTS,
+            ],
         },
         Section { title: "Machines", flags: flag::MACHINES },
         Section { title: "To see what happens", flags: &[flag::VERBOSE, flag::RECORD] },
@@ -55,6 +64,17 @@ started are reported; the session runs without them. If a node is lost later, it
 Exit code: 0 all nodes are up, 1 some are not, 125 there is no session.
 ",
 };
+
+const INSTANT_ON: Flag = Flag {
+    takes: Takes::MaybeNumber("PORTS"),
+    ..Flag::switch(
+        &["--instant-on"],
+        "Each node reserves that many ports (default 256) for jobs with --instant-on, whose agents then need not find and exchange ports.",
+    )
+};
+
+/// Ports that a node reserves by default. Chosen: two jobs with a rank per processor on nodes with 128.
+const RANK_PORTS: u16 = 256;
 
 /// Exit code if the session runs but some node is missing.
 const NOT_ALL: u8 = 1;
@@ -70,7 +90,10 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     let parsed = Parsed::read(line)?;
     let surroundings = Surroundings::read(|env| may_name_hosts(&parsed, Env(env)))
         .map_err(|error| format!("cannot read this machine's settings: {error}; is /proc mounted?"))?;
-    let (spec, told) = session::standing(&parsed, &surroundings, &name).map_err(|error| error.to_string())?;
+    let (mut spec, told) = session::standing(&parsed, &surroundings, &name).map_err(|error| error.to_string())?;
+    if let Some(standing) = &mut spec.standing {
+        standing.rank_ports = rank_ports(line, &parsed)?;
+    }
     let lingers = line.has(LINGER);
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
     let begun = matches!(claim, Claim::Ours);
@@ -101,6 +124,20 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     drop(place);
     let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
     report(session, &name, &spec, begun, parsed.verbose)
+}
+
+/// The ports that each node reserves for the ranks of jobs.
+fn rank_ports(line: &Line, parsed: &Parsed) -> Result<Option<PortsPerNode>, String> {
+    let Some(range) = parsed.rank_ports.map(|ports| ports.range) else { return Ok(None) };
+    let given = line.last(INSTANT_ON, |value| value.number_in(0, u16::MAX.into()))?;
+    let count = given.filter(|count| *count > 0).map_or(RANK_PORTS, |count| count as u16);
+    let PortRange { low, high } = range;
+    match count - 1 <= high - low {
+        true => Ok(Some(PortsPerNode { count, range })),
+        false => {
+            Err(format!("--instant-on {count}: there are fewer ports in {low}-{high}; name more with --rank-ports"))
+        }
+    }
 }
 
 /// The variable of the allocation whose end also ends the session's agents.

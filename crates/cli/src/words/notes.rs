@@ -55,6 +55,9 @@ impl Notes {
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
             Note::PmixSaid { host, text } => self.said(host, text, setting),
+            Note::NoRankPorts { host, problem } => {
+                vec![format!("node {host}: {problem}; jobs with --instant-on look for ports of their own there")]
+            }
             Note::StartedFor { agent, parent, starter, problem } => {
                 self.started_for += 1;
                 if self.started_for > STARTED_FOR_SHOWN {

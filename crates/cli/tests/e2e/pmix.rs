@@ -2,6 +2,7 @@
 //!
 //! Their ranks poll continuously, so the tests use few of them.
 
+mod endpoints;
 mod faults;
 mod offered;
 

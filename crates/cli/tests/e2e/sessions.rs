@@ -5,5 +5,6 @@ mod detached;
 mod ends;
 mod hosts;
 mod idle;
+mod instant_on;
 mod isolation;
 mod refusals;

@@ -14,6 +14,7 @@ use super::link_config::LinkConfig;
 use super::link_end;
 use super::links::LinkSet;
 use super::memory::RankMemory;
+use super::rank_ports::ReservedPorts;
 use super::shells::Shells;
 use crate::keeper::Keeper;
 use crate::record::{Entry, Header, Recorder};
@@ -43,6 +44,8 @@ pub struct AgentDriver {
     keepers: Keepers,
     /// Memory that ranks map.
     memory: RankMemory,
+    /// For ranks of jobs to come.
+    rank_ports: ReservedPorts,
     shells: Option<Shells>,
     recorder: Option<Recorder>,
     inputs: Vec<Input>,
@@ -98,6 +101,7 @@ impl AgentDriver {
             jobs: Jobs::default(),
             keepers: Keepers::default(),
             memory: RankMemory::default(),
+            rank_ports: ReservedPorts::default(),
             shells: None,
             recorder,
             inputs: Vec::new(),

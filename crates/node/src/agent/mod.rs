@@ -13,6 +13,7 @@ mod memory;
 mod outgoing;
 mod pipes;
 mod pmix;
+mod rank_ports;
 mod ranks;
 pub(crate) mod read_timeout;
 pub(crate) mod remote;

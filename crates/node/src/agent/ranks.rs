@@ -15,6 +15,7 @@ use super::keeper_link::KeeperLink;
 use super::outgoing::Outgoing;
 use super::pipes::{OutputPipe, Pumped};
 use super::pmix::{self, PmixServer};
+use super::rank_ports::{self, place_to_search};
 use super::shells::in_words;
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
@@ -27,12 +28,12 @@ use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::{InARow, bind_in_a_row};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank, NodeId};
-use wireup_wire::job::{PortRange, RankPorts};
+use wireup_wire::job::RankPorts;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::SIGKILL;
 
 /// Connections to a rank that has not accepted them yet; the kernel lowers this to its own maximum.
-const BACKLOG: i32 = 4096;
+pub const BACKLOG: i32 = 4096;
 /// How long a pseudo-terminal is read after its rank is gone (ns): a grandchild may hold it open for ever.
 const TERMINAL_NS_MAX: u64 = 200_000_000;
 
@@ -44,6 +45,8 @@ pub struct JobRanks {
     /// Sockets for ranks that have not been started, and the port of the first one.
     sockets: Vec<OwnedFd>,
     first_port: u16,
+    /// Reserved ports of the ranks, from this one on, by local rank.
+    reserved: Option<(u16, Vec<OwnedFd>)>,
     /// Streams that are not read for now, and the ranks whose pipes were therefore removed from the reactor.
     paused: [bool; 2],
     parked: [Vec<LocalRank>; 2],
@@ -81,6 +84,7 @@ impl JobRanks {
             ranks: Vec::new(),
             sockets: Vec::new(),
             first_port: 0,
+            reserved: None,
             pmix: None,
             deferred: Vec::new(),
             paused: [false; 2],
@@ -111,13 +115,25 @@ impl JobRanks {
     /// Binds a socket for each of the ranks, which are about to be started. If they listen, others may connect from now on. Returns the
     /// first of their ports, which are consecutive.
     pub fn bind(&mut self, count: u32, ports: RankPorts) -> io::Result<u16> {
-        let RankPorts { range: PortRange { low, high }, listen } = ports;
-        // Agents on one machine, and jobs one after the other, search in different places.
-        let width = u32::from(high.saturating_sub(low)) + 1;
-        let first = low + ((std::process::id() ^ self.job.0).wrapping_mul(0x9e37_79b1) % width) as u16;
+        let RankPorts { range, listen } = ports;
+        let first = place_to_search(range, std::process::id() ^ self.job.0);
         let kind = if listen { InARow::Listen(BACKLOG) } else { InARow::Reserve };
-        (self.first_port, self.sockets) = bind_in_a_row(count as usize, low..=high, first, kind)?;
+        (self.first_port, self.sockets) = bind_in_a_row(count as usize, range.low..=range.high, first, kind)?;
         Ok(self.first_port)
+    }
+
+    /// The same on these sockets of reserved ports, from `base` on, which already listen.
+    pub fn use_reserved(&mut self, base: u16, sockets: Vec<OwnedFd>) -> io::Result<()> {
+        let copies: io::Result<_> = sockets.iter().map(OwnedFd::try_clone).collect();
+        self.reserved = Some((base, sockets));
+        self.first_port = base;
+        self.sockets = copies?;
+        Ok(())
+    }
+
+    /// The reserved ports that the job has had.
+    pub fn take_reserved(&mut self) -> Option<(u16, Vec<OwnedFd>)> {
+        self.reserved.take()
     }
 
     /// Starts the job's PMIx server process.
@@ -278,6 +294,9 @@ impl JobRanks {
         if self.ranks.get(local.index()).is_none() {
             return;
         }
+        // Without a reserved port the kernel has closed the rank's socket.
+        let reserved = self.reserved.as_ref().and_then(|(_, sockets)| sockets.get(local.index()));
+        reserved.into_iter().for_each(rank_ports::close);
         // Requests that a dying rank sent, such as an abort, still count.
         self.on_last_pmi(local, turn);
         let stdin = &mut self.ranks[local.index()].stdin;

@@ -7,19 +7,24 @@ use super::state::{Job, Server};
 use crate::infos::Infos;
 use crate::sys::constants::key;
 use crate::sys::types::{PmixCpuset, Status};
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Write as _;
 use std::ptr::null_mut;
-use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::pmix::Begin;
+use wireup_wire::rank_address;
 
 /// Variables from which Open MPI reads the programs of a job with several.
 const OMPI_APP_SIZES: &CStr = c"OMPI_APP_SIZES";
 const OMPI_FIRST_RANKS: &CStr = c"OMPI_FIRST_RANKS";
 
+/// A key of our own: `ADDRESS:PORT` of the socket that a rank has had from its start.
+const LISTEN_ADDRESS: &CStr = c"wireup.listen_address";
+
 /// All data about the job, which the library takes in one call.
-pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality) -> Infos {
+pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality, rows: &[Bytes]) -> Infos {
     let nodes = Nodes::new(job);
     let mut infos = Infos::new();
     infos
@@ -39,7 +44,7 @@ pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality) -> Infos {
     }
     add_node(&mut infos, begin, job, &nodes);
     add_programs(&mut infos, begin);
-    add_ranks(&mut infos, begin, job, &nodes, locality);
+    add_ranks(&mut infos, (begin, job, rows), &nodes, locality);
     infos
 }
 
@@ -81,7 +86,8 @@ fn add_programs(infos: &mut Infos, begin: &Begin) {
 }
 
 /// Data of every rank of the job; for ranks of this node also their binding.
-fn add_ranks(infos: &mut Infos, begin: &Begin, job: &Job, nodes: &Nodes, locality: &Locality) {
+fn add_ranks(infos: &mut Infos, (begin, job, rows): (&Begin, &Job, &[Bytes]), nodes: &Nodes, locality: &Locality) {
+    let own_host = rows.get(job.node.index()).and_then(|row| rank_address::host(row));
     let (mut program, mut first) = (0, 0);
     for rank in (0..job.size).map(Rank) {
         while begin.apps.get(program).is_some_and(|app| rank.0 >= first + app.ranks) {
@@ -107,7 +113,21 @@ fn add_ranks(infos: &mut Infos, begin: &Begin, job: &Job, nodes: &Nodes, localit
                 data.text(key::LOCALITY_STRING, place);
             }
         }
+        if let (Some(row), Some(own_host)) = (rows.get(node.index()), own_host) {
+            add_address(&mut data, row, local_rank, own_host);
+        }
         infos.list(key::PROC_DATA, data);
+    }
+}
+
+/// Where the socket listens that the rank has had from its start: for C programs each address of its host as a `struct sockaddr`, for
+/// others the best one as text.
+fn add_address(data: &mut Infos, row: &[u8], local_rank: LocalRank, own_host: u64) {
+    let address = rank_address::further(row, local_rank.0.into());
+    let candidates = address.map(|address| rank_address::candidates(&address, own_host)).unwrap_or_default();
+    if let Some(best) = candidates.first() {
+        let raw: Vec<Vec<u8>> = candidates.iter().map(rank_address::sockaddr).collect();
+        data.byte_strings(key::FABRIC_ENDPT, &raw).text(LISTEN_ADDRESS, &best.to_string());
     }
 }
 

@@ -21,6 +21,7 @@ mod state;
 mod upcalls;
 
 use acks::Acks;
+use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use state::Server;
@@ -49,11 +50,13 @@ pub fn main() -> u8 {
 /// Runs from `Begin` to `End`, or until the agent has disconnected.
 fn serve(socket: OwnedFd) -> Result<(), String> {
     let mut link = Link { unpacker: Unpacker::default(), buffer: vec![0; READ_BYTES] };
-    let Some(begin) = link.first(&socket)? else { return Ok(()) };
+    let Some(begin) = link.begin(&socket)? else { return Ok(()) };
     let directory = begin.dir.clone();
-    let outcome = match setup::start(begin, socket) {
+    let outcome = match set_up(&begin, &socket, &mut link) {
         Ok(server) => converse(server, &mut link),
-        Err((socket, problem)) => {
+        Err(NoServer::Unwanted) => Ok(()),
+        Err(NoServer::Misled(problem)) => Err(problem),
+        Err(NoServer::Failed(problem)) => {
             // If the agent has disconnected, the message does not matter.
             let _ = wireup_os::files::set_nonblocking(&socket, false);
             let _ = write_all(&socket, &pack(&FromServer::Failed { problem }));
@@ -63,6 +66,27 @@ fn serve(socket: OwnedFd) -> Result<(), String> {
     // The library has removed its own files, or never will. The directory may already be gone.
     let _ = std::fs::remove_dir_all(&directory);
     outcome
+}
+
+/// Why no server begins.
+enum NoServer {
+    /// The agent has disconnected, or has told this process to end.
+    Unwanted,
+    /// The agent violates the protocol.
+    Misled(String),
+    /// To be reported to the agent.
+    Failed(String),
+}
+
+/// Opens the library, which takes most of the time, waits until it is known where the ranks listen, and registers the job.
+fn set_up(begin: &Begin, socket: &OwnedFd, link: &mut Link) -> Result<&'static Server, NoServer> {
+    let server = setup::open(begin, socket).map_err(NoServer::Failed)?;
+    let rows = match begin.has_endpoints {
+        true => link.endpoints(socket).map_err(NoServer::Misled)?.ok_or(NoServer::Unwanted)?,
+        false => Vec::new(),
+    };
+    setup::register(server, begin, &rows).map_err(NoServer::Failed)?;
+    Ok(server)
 }
 
 /// Reads the agent's messages up to the last one. If the agent disconnects, the process ends at once.
@@ -111,15 +135,28 @@ struct Link {
 }
 
 impl Link {
-    /// Waits for the first message. `None`: the agent has disconnected.
-    fn first(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
+    /// The first message. `None`: the agent has disconnected, or wants no server any more.
+    fn begin(&mut self, socket: &OwnedFd) -> Result<Option<Begin>, String> {
+        match self.wait_for_message(socket)? {
+            Some(ToServer::Begin(begin)) => Ok(Some(begin)),
+            Some(ToServer::End) | None => Ok(None),
+            Some(_) => Err("the agent's first message is not Begin".into()),
+        }
+    }
+
+    /// Where the ranks listen, a row for each node. `None`: as above.
+    fn endpoints(&mut self, socket: &OwnedFd) -> Result<Option<Vec<Bytes>>, String> {
+        match self.wait_for_message(socket)? {
+            Some(ToServer::Endpoints { rows }) => Ok(Some(rows)),
+            Some(ToServer::End) | None => Ok(None),
+            Some(_) => Err("the agent's second message does not tell where the ranks listen".into()),
+        }
+    }
+
+    fn wait_for_message(&mut self, socket: &OwnedFd) -> Result<Option<ToServer>, String> {
         loop {
             if let Some(message) = self.unpacker.next::<ToServer>().map_err(malformed)? {
-                return match message {
-                    ToServer::Begin(begin) => Ok(Some(begin)),
-                    ToServer::End => Ok(None),
-                    _ => Err("the agent's first message is not Begin".into()),
-                };
+                return Ok(Some(message));
             }
             wireup_os::socket::wait(socket, true, false, None).map_err(|error| error.to_string())?;
             if !self.read(socket)? {

@@ -9,6 +9,7 @@ use crate::infos::{Infos, c_text};
 use crate::library::{self, Library};
 use crate::outbox::Outbox;
 use crate::sys::constants::key;
+use bytes::Bytes;
 use rustix::fs::Mode;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -18,29 +19,31 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Begin, FromServer};
 
-/// Registers the job and sends `Ready`. An error is returned with the socket, on which to report it.
-pub fn start(begin: Begin, socket: OwnedFd) -> Result<&'static Server, (OwnedFd, String)> {
-    match prepare(&begin) {
-        Err(problem) => Err((socket, problem)),
-        Ok((library, job)) => {
-            let copy = match socket.try_clone() {
-                Ok(copy) => copy,
-                Err(error) => return Err((socket, error.to_string())),
-            };
-            let outbox = match Outbox::new(copy) {
-                Ok(outbox) => outbox,
-                Err(error) => return Err((socket, error.to_string())),
-            };
-            let server = SERVER.get_or_init(|| Server::new(library, outbox, job));
-            match register(server, &begin) {
-                Ok(env) => {
-                    server.outbox.send(&FromServer::Ready { version: server.library.version.clone(), env });
-                    Ok(server)
-                }
-                Err(problem) => Err((socket, format!("PMIx {}: {problem}", server.library.version))),
-            }
-        }
-    }
+/// Opens the library as a server.
+///
+/// # Errors
+/// A problem for the agent.
+pub fn open(begin: &Begin, socket: &OwnedFd) -> Result<&'static Server, String> {
+    let (library, job) = prepare(begin)?;
+    let copy = socket.try_clone().map_err(|error| error.to_string())?;
+    let outbox = Outbox::new(copy).map_err(|error| error.to_string())?;
+    let server = SERVER.get_or_init(|| Server::new(library, outbox, job));
+    begin_library(server).map_err(|problem| of_version(server, &problem))?;
+    Ok(server)
+}
+
+/// Registers the job and sends `Ready`. `rows`: where the ranks listen; none: they have no sockets.
+///
+/// # Errors
+/// A problem for the agent.
+pub fn register(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<(), String> {
+    let env = register_job(server, begin, rows).map_err(|problem| of_version(server, &problem))?;
+    server.outbox.send(&FromServer::Ready { version: server.library.version.clone(), env });
+    Ok(())
+}
+
+fn of_version(server: &Server, problem: &str) -> String {
+    format!("PMIx {}: {problem}", server.library.version)
 }
 
 fn prepare(begin: &Begin) -> Result<(Library, Job), String> {
@@ -90,16 +93,20 @@ fn set_environment(begin: &Begin) {
 /// If the user sets any variable of hwloc, none of ours is set.
 const HWLOC_COMPONENTS: &str = "-x86,-linux:0x18";
 
-fn register(server: &'static Server, begin: &Begin) -> Result<Vec<Vec<Vec<u8>>>, String> {
+fn begin_library(server: &Server) -> Result<(), String> {
     let functions = &server.library.functions;
     let mut module = upcalls::module();
     let mut infos = server_infos(server);
     // SAFETY: the module's functions have the types of the header; the library copies module and infos.
     let code = unsafe { (functions.server_init)(&mut module, infos.as_mut_ptr(), infos.len()) };
-    done(server, "PMIx_server_init", code)?;
+    done(server, "PMIx_server_init", code)
+}
 
+/// Returns the variables for each rank of this node.
+fn register_job(server: &'static Server, begin: &Begin, rows: &[Bytes]) -> Result<Vec<Vec<Vec<u8>>>, String> {
+    let functions = &server.library.functions;
     let locality = Locality::find(server, &begin.cpus);
-    let mut infos = job_infos(begin, &server.job, &locality);
+    let mut infos = job_infos(begin, &server.job, &locality, rows);
     let nspace = c_text(&server.job.nspace);
     let locals: Vec<Rank> = server.job.mapping.ranks_of(server.job.node).collect();
     // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.

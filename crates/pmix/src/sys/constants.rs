@@ -162,6 +162,7 @@ pub mod key {
         LOCALITY_STRING = c"pmix.locstr";
         CPUSET = c"pmix.cpuset";
         REINCARNATION = c"pmix.reinc";
+        FABRIC_ENDPT = c"pmix.fab.endpt";
         COLLECT_DATA = c"pmix.collect";
         TIMEOUT = c"pmix.timeout";
         RANGE = c"pmix.range";

@@ -69,6 +69,25 @@ static void show(const char *name, pmix_rank_t rank, const char *key) {
     }
 }
 
+/* Where a rank listens, from what this process has: as text, and how many addresses of which length there are. */
+static void show_listen(const char *name, pmix_rank_t rank) {
+    pmix_value_t *text = NULL, *raw = NULL;
+    pmix_proc_t peer = job;
+    pmix_info_t info;
+    bool yes = true;
+    PMIX_INFO_LOAD(&info, PMIX_OPTIONAL, &yes, PMIX_BOOL);
+    peer.rank = rank;
+    pmix_status_t code = PMIx_Get(&peer, "wireup.listen_address", &info, 1, &text);
+    if (code == PMIX_SUCCESS)
+        code = PMIx_Get(&peer, PMIX_FABRIC_ENDPT, &info, 1, &raw);
+    if (code != PMIX_SUCCESS) {
+        printf("%s %s\n", name, word(code));
+        return;
+    }
+    pmix_byte_object_t *first = raw->data.darray->array;
+    printf("%s %s, %zu of %zu bytes\n", name, text->data.string, raw->data.darray->size, first->size);
+}
+
 static void put(const char *key, bool again) {
     char text[64];
     pmix_value_t value;
@@ -303,6 +322,7 @@ int main(int argc, char **argv) {
             const char *key = strchr(what + 4, '-');
             show(what, (pmix_rank_t) atoi(what + 4), key ? key + 1 : "test.key");
         }
+        else if (!strncmp(what, "listen-", 7)) show_listen(what, (pmix_rank_t) atoi(what + 7));
         else if (!strcmp(what, "publish")) publish();
         else if (!strncmp(what, "lookup-", 7)) lookup(what + 7);
         else if (!strncmp(what, "unpublish-", 10)) unpublish(what + 10);

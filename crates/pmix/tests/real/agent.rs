@@ -30,6 +30,7 @@ pub fn begin(nspace: &str) -> Begin {
         library: None,
         shared: false,
         oversubscribed: false,
+        has_endpoints: false,
     }
 }
 

@@ -20,7 +20,8 @@ use agent::{Agent, begin, client, headers};
 use bytes::Bytes;
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::names::{self, Item, Keep, Range};
-use wireup_wire::pmix::{Action, Answer, Ask, Event, FromServer, Proc, ProcState, Set, Status, ToServer};
+use wireup_wire::pmix::{Action, Answer, Ask, Begin, Event, FromServer, Proc, ProcState, Set, Status, ToServer};
+use wireup_wire::rank_address;
 
 /// Not a test: the server process started by the tests, which run this same program.
 #[test]
@@ -100,6 +101,39 @@ fn clients_find_their_job_data_and_their_peers_values() {
         assert_eq!(said.contains(":HT0"), rank == 0, "{said}");
     }
     agent.end();
+}
+
+/// The job is registered with them, so they need not be asked for, and the ranks of the other node need not exist.
+#[test]
+fn clients_find_where_ranks_of_both_nodes_listen() {
+    need_headers!();
+    let mut agent = Agent::start(Begin { has_endpoints: true, ..begin("listen") });
+    let row = |host, port, ip: &str| rank_address::encode(host, port, &[ip.parse().unwrap()]).into();
+    agent.send(&ToServer::Endpoints { rows: vec![row(1, 700, "10.0.0.1"), row(2, 900, "fd00::2")] });
+    let env = agent.ready();
+    let said = agent::said(client(&env[1], &["listen-0", "listen-1", "listen-2", "listen-3"]));
+    let of = |rank, address: &str, len| format!("listen-{rank} {address}, 1 of {len} bytes\n");
+    let wanted = [of(0, "127.0.0.1:700", 16), of(1, "127.0.0.1:701", 16), of(2, "[fd00::2]:900", 28)];
+    assert_eq!(said, wanted.concat() + &of(3, "[fd00::2]:901", 28));
+    while !matches!(agent.next(), FromServer::Finalized { .. }) {}
+    agent.end();
+    // Without addresses a client is not kept waiting.
+    let mut agent = Agent::start(begin("silent"));
+    let env = agent.ready();
+    assert_eq!(agent::said(client(&env[0], &["listen-1"])), "listen-1 NOT-FOUND\n");
+    while !matches!(agent.next(), FromServer::Finalized { .. }) {}
+    agent.end();
+}
+
+#[test]
+fn a_process_ends_with_its_agent_while_it_waits_for_addresses() {
+    need_headers!();
+    let agent = Agent::start(Begin { has_endpoints: true, ..begin("held") });
+    assert_eq!(agent.abandon().0, Some(0));
+    let agent = Agent::start(Begin { has_endpoints: true, ..begin("wrong") });
+    agent.send(&ToServer::Gone { rank: Rank(0) });
+    let (code, words) = agent.wait();
+    assert!(code == Some(89) && words.contains("where the ranks listen"), "{code:?} {words}");
 }
 
 /// Two server processes, as on two nodes: data collected by one is stored by the other.

@@ -105,6 +105,10 @@ pub enum Effect {
     Exchange(collective::Action),
     /// A collective of ranks is complete.
     Finished(Box<Finished>),
+    /// It is known where all ranks listen, a row for each node.
+    Endpoints {
+        rows: Vec<Bytes>,
+    },
     /// A group's barrier or collective is complete: answer these local ranks. `pairs` are those of the members' nodes, or the values.
     GroupOver {
         group: Group,

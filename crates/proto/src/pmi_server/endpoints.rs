@@ -4,13 +4,14 @@
 //! ```text
 //!   this node's sockets are bound ──► its ranks enter an allgather, the first of the job, with one address per node
 //!                                     its outcome ──► a table in shared memory ──► the ranks that have asked, and that will
+//!   or the job has brought the table: the ports were reserved before (session/rank_ports)
 //! ```
 //!
 //! The ranks start meanwhile: they wait for their own sockets, not for the table.
 
 use super::shares::Shares;
 use crate::collective::{Entering, Entry, ReplyTo};
-use crate::job::ranks::Ranks;
+use crate::job::ranks::{Process, Ranks};
 use crate::memory::{Array, Content, ShareId, Values};
 use bytes::Bytes;
 use std::fmt::Write;
@@ -38,42 +39,12 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// This node's sockets are bound: the entries of its ranks, of which the first one has the address.
-    pub fn on_bound(&mut self, ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
-        let entering = |(index, process): (usize, &crate::job::ranks::Process)| {
-            let value = if index == 0 { address.clone() } else { Bytes::new() };
-            let entry = Entry::Allgather { max_len: rank_address::LEN_MAX as u32, shared: false, value };
-            Entering { local: LocalRank(index as u16), rank: process.rank, entry, reply_to: ReplyTo::Endpoints }
-        };
-        ranks.iter().enumerate().map(entering).collect()
-    }
-
-    /// The addresses of all nodes have arrived. Returns the memory of the table, and the ranks that wait for it.
-    ///
-    /// # Errors
-    /// A message: a node has sent something else.
-    pub fn on_gathered(
-        &mut self,
-        nodes: usize,
-        parts: &[Bytes],
-        shares: &mut Shares,
-    ) -> Result<(ShareId, Vec<Asker>), String> {
-        let mut rows = vec![Bytes::new(); nodes];
-        for block in parts.iter().cloned().flat_map(block::blocks) {
-            let block = block.map_err(|error| error.to_string())?;
-            let node = block.node;
-            let plain = block.into_plain().map_err(|error| error.to_string())?;
-            let address =
-                values(&plain).next().and_then(Result::ok).filter(|value| value.len() <= rank_address::LEN_MAX);
-            let (Some(row), Some(address)) = (rows.get_mut(node.index()), address) else {
-                return Err(format!("node {node} has sent something else than the address of its ranks"));
-            };
-            *row = plain.slice_ref(address);
-        }
-        let layout = Layout::rows(nodes as u32, rank_address::LEN_MAX as u32);
+    /// The table is known, a row for each node. Returns its memory, and the ranks that wait for it.
+    pub fn on_known(&mut self, rows: Vec<Bytes>, shares: &mut Shares) -> (ShareId, Vec<Asker>) {
+        let layout = Layout::rows(rows.len() as u32, rank_address::LEN_MAX as u32);
         let share = shares.make(Content::Array(Array { layout, values: Values::ByRank(rows) }));
         self.table = Some(share);
-        Ok((share, std::mem::take(&mut self.waiting)))
+        (share, std::mem::take(&mut self.waiting))
     }
 
     /// A rank asks: the table, if it is there already.
@@ -105,6 +76,35 @@ impl Endpoints {
     }
 }
 
+/// What this node's ranks enter the job's first allgather with: the first one with the node's address.
+pub fn entering(ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
+    let entering = |(index, process): (usize, &Process)| {
+        let value = if index == 0 { address.clone() } else { Bytes::new() };
+        let entry = Entry::Allgather { max_len: rank_address::LEN_MAX as u32, shared: false, value };
+        Entering { local: LocalRank(index as u16), rank: process.rank, entry, reply_to: ReplyTo::Endpoints }
+    };
+    ranks.iter().enumerate().map(entering).collect()
+}
+
+/// The table from what all nodes have entered with.
+///
+/// # Errors
+/// A message: a node has sent something else.
+pub fn table(nodes: usize, parts: &[Bytes]) -> Result<Vec<Bytes>, String> {
+    let mut rows = vec![Bytes::new(); nodes];
+    for block in parts.iter().cloned().flat_map(block::blocks) {
+        let block = block.map_err(|error| error.to_string())?;
+        let node = block.node;
+        let plain = block.into_plain().map_err(|error| error.to_string())?;
+        let address = values(&plain).next().and_then(Result::ok).filter(|value| value.len() <= rank_address::LEN_MAX);
+        let (Some(row), Some(address)) = (rows.get_mut(node.index()), address) else {
+            return Err(format!("node {node} has sent something else than the address of its ranks"));
+        };
+        *row = plain.slice_ref(address);
+    }
+    Ok(rows)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,8 +122,8 @@ mod tests {
     fn ranks_that_asked_early_get_the_table_when_it_is_there() {
         let (mut endpoints, mut shares) = (Endpoints::default(), Shares::new(JobId(1)));
         assert_eq!(endpoints.ask(LocalRank(3), Some(b"7")), None);
-        let parts = [part(2, &[b"two"]), part(0, &[b"zero", b"", b""])];
-        let (share, waiting) = endpoints.on_gathered(3, &parts, &mut shares).unwrap();
+        let rows = table(3, &[part(2, &[b"two"]), part(0, &[b"zero", b"", b""])]).unwrap();
+        let (share, waiting) = endpoints.on_known(rows, &mut shares);
         assert_eq!(waiting, [(LocalRank(3), Some(b"7".to_vec()))]);
         assert_eq!(endpoints.ask(LocalRank(1), None), Some(share));
         let Content::Array(array) = shares.content(share) else { panic!("a table is an array") };
@@ -135,9 +135,8 @@ mod tests {
     fn nodes_that_send_something_else_are_named() {
         let long = [7; rank_address::LEN_MAX + 1];
         for wrong in [part(9, &[b"a"]), part(1, &[]), part(1, &[&long])] {
-            let (mut endpoints, mut shares) = (Endpoints::default(), Shares::new(JobId(1)));
-            let problem = endpoints.on_gathered(2, &[wrong], &mut shares).unwrap_err();
-            assert!(problem.starts_with("node ") && endpoints.table.is_none(), "{problem}");
+            let problem = table(2, &[wrong]).unwrap_err();
+            assert!(problem.starts_with("node "), "{problem}");
         }
     }
 }

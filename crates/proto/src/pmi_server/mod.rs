@@ -9,7 +9,7 @@ mod arena;
 mod array;
 mod collectives;
 mod connection;
-mod endpoints;
+pub mod endpoints;
 mod gathers;
 pub mod kvs;
 mod names;
@@ -22,11 +22,11 @@ mod state;
 mod turn;
 
 use crate::collective::ReplyTo;
-use crate::collective::{Entering, Entry, Outcome};
+use crate::collective::{Entry, Outcome};
 use crate::io::Output;
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::Facts;
-use crate::job::ranks::{Process, Ranks};
+use crate::job::ranks::Process;
 use crate::memory::{Array, Content, ShareId};
 pub use addresses::all_left;
 use addresses::{Addresses, Question};
@@ -160,11 +160,6 @@ impl PmiServer {
         }
     }
 
-    /// The local ranks' sockets are bound: what each of them enters the first collective with.
-    pub fn on_ranks_listen(&mut self, ranks: &Ranks, address: &Bytes) -> Vec<Entering> {
-        self.endpoints.on_bound(ranks, address)
-    }
-
     /// The secret of the job's ranks.
     pub fn on_secret(&mut self, secret: &Secret, out: &mut Effects) {
         for (local, thread) in self.endpoints.on_secret(secret) {
@@ -280,7 +275,7 @@ impl PmiServer {
     ) {
         let result = match outcome {
             Outcome::Values { blocks, .. } if waiting.iter().any(|(_, reply_to)| *reply_to == ReplyTo::Endpoints) => {
-                self.publish_endpoints(facts, &blocks, out)
+                endpoints::table(facts.spec.nodes.len(), &blocks).map(|rows| out.push(Effect::Endpoints { rows }))
             }
             Outcome::Pairs(blocks) => self.publish(facts, blocks).map(|()| self.answer_fence(waiting, out)),
             Outcome::Values { max_len, shared, blocks } => array::lay_out(&facts.mapping, (max_len, shared), &blocks)
@@ -300,16 +295,14 @@ impl PmiServer {
     }
 
     /// It is known where the ranks listen: tells those that have asked.
-    fn publish_endpoints(&mut self, facts: &Facts, blocks: &[Bytes], out: &mut Effects) -> Result<(), String> {
-        let nodes = facts.spec.nodes.len();
-        let (table, waiting) = self.endpoints.on_gathered(nodes, blocks, &mut self.shares)?;
+    pub fn on_endpoints(&mut self, rows: Vec<Bytes>, out: &mut Effects) {
+        let (table, waiting) = self.endpoints.on_known(rows, &mut self.shares);
         self.shares.put_made(out);
         for (local, thread) in waiting {
             let mut reply = Vec::new();
             self.links[local.index()].answer_endpoints(thread.as_deref(), &mut reply);
             self.reply(local, reply.into(), vec![table], out);
         }
-        Ok(())
     }
 
     /// Publishes the pairs of all nodes after a fence.

@@ -52,12 +52,13 @@ impl Pmix {
         let is_first = matches!(message, FromServer::Ready { .. } | FromServer::Failed { .. });
         let is_goodbye = matches!(message, FromServer::Finalized { .. });
         match self.server.phase() {
-            Phase::Starting { .. } if !is_first => {
+            Phase::Held | Phase::Starting { .. } if !is_first => {
                 return self.fail_server(view, "it sent a request before it was ready", out);
             }
             // It was told to end: only finalize messages still count.
             Phase::Ending { .. } if !is_goodbye => return,
             Phase::None
+            | Phase::Held
             | Phase::Starting { .. }
             | Phase::Serving
             | Phase::Emptying

@@ -202,9 +202,13 @@ impl Pmix {
     /// Sends a message to the server process, unless it has ended or not started.
     fn tell(&mut self, view: &View<'_>, message: &ToServer, out: &mut Effects) {
         if self.server.listens() {
-            let job = view.facts.id();
-            pieces(message).into_iter().for_each(|bytes| out.output(Output::PmixSend { job, bytes }));
+            self.send(view, message, out);
         }
+    }
+
+    fn send(&self, view: &View<'_>, message: &ToServer, out: &mut Effects) {
+        let job = view.facts.id();
+        pieces(message).into_iter().for_each(|bytes| out.output(Output::PmixSend { job, bytes }));
     }
 
     /// The answer to a request about names.

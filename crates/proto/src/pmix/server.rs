@@ -3,12 +3,14 @@
 //! ```text
 //!          Start            Ready           RanksGone            End             Gone
 //!   None ────────► Starting ──────► Serving ─────────► Emptying ─────► Ending ─────────► Gone
-//!                     │ Kill           │ Kill             │ Kill          │ Kill          ▲
-//!                     └────────────────┴────────┬─────────┴───────────────┘               │
-//!                                               ▼                      Gone               │
-//!                                             Killed ─────────────────────────────────────┘
+//!     │ Hold          ▲  │ Kill        │ Kill             │ Kill          │ Kill          ▲
+//!     ▼        Start  │  └─────────────┴────────┬─────────┴───────────────┘               │
+//!    Held ────────────┘                         ▼                      Gone               │
+//!     └───────────────────────────────────►  Killed ──────────────────────────────────────┘
+//!                      Kill
 //! ```
 //!
+//! `Held`: it runs, and waits until the addresses of all ranks are known, however long other nodes take to start.
 //! It is killed when it does not start in time, violates the protocol or does not exit in time, and when the job ends before it is ready.
 //! `Gone` may occur in every state: the process has ended, or could not be started. While it is `Emptying`, its ranks' data is fetched for
 //! other nodes. The end of a killed process is awaited, but not for ever.
@@ -27,6 +29,8 @@ pub enum Phase {
     /// No process was started: there are no local ranks.
     #[default]
     None,
+    /// It waits for the addresses of all ranks.
+    Held,
     Starting {
         until: Instant,
     },
@@ -44,7 +48,9 @@ pub enum Phase {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// It is started, and must be ready by then.
+    /// It is started, and lacks the addresses of the ranks.
+    Hold,
+    /// It has all that it needs, and must be ready by then.
     Start { until: Instant },
     /// It reports that it is ready.
     Ready,
@@ -65,16 +71,18 @@ pub struct Refused;
 impl Phase {
     fn next(self, event: Event) -> Result<Phase, Refused> {
         match (self, event) {
-            (Phase::None, Event::Start { until }) => Ok(Phase::Starting { until }),
+            (Phase::None, Event::Hold) => Ok(Phase::Held),
+            (Phase::None | Phase::Held, Event::Start { until }) => Ok(Phase::Starting { until }),
             (Phase::Starting { .. }, Event::Ready) => Ok(Phase::Serving),
             (Phase::Serving, Event::RanksGone) => Ok(Phase::Emptying),
             (Phase::Emptying, Event::End { until }) => Ok(Phase::Ending { until }),
             (
-                Phase::Starting { .. } | Phase::Serving | Phase::Emptying | Phase::Ending { .. },
+                Phase::Held | Phase::Starting { .. } | Phase::Serving | Phase::Emptying | Phase::Ending { .. },
                 Event::Kill { until },
             ) => Ok(Phase::Killed { until }),
             (
                 Phase::None
+                | Phase::Held
                 | Phase::Starting { .. }
                 | Phase::Serving
                 | Phase::Emptying
@@ -83,17 +91,27 @@ impl Phase {
                 Event::Gone,
             ) => Ok(Phase::Gone),
             (Phase::None, Event::Ready | Event::RanksGone | Event::End { .. } | Event::Kill { .. })
-            | (Phase::Starting { .. }, Event::Start { .. } | Event::RanksGone | Event::End { .. })
-            | (Phase::Serving, Event::Start { .. } | Event::Ready | Event::End { .. })
-            | (Phase::Emptying, Event::Start { .. } | Event::Ready | Event::RanksGone)
-            | (Phase::Ending { .. }, Event::Start { .. } | Event::Ready | Event::RanksGone | Event::End { .. })
+            | (Phase::Held, Event::Hold | Event::Ready | Event::RanksGone | Event::End { .. })
+            | (Phase::Starting { .. }, Event::Hold | Event::Start { .. } | Event::RanksGone | Event::End { .. })
+            | (Phase::Serving, Event::Hold | Event::Start { .. } | Event::Ready | Event::End { .. })
+            | (Phase::Emptying, Event::Hold | Event::Start { .. } | Event::Ready | Event::RanksGone)
+            | (
+                Phase::Ending { .. },
+                Event::Hold | Event::Start { .. } | Event::Ready | Event::RanksGone | Event::End { .. },
+            )
             | (
                 Phase::Killed { .. },
-                Event::Start { .. } | Event::Ready | Event::RanksGone | Event::End { .. } | Event::Kill { .. },
+                Event::Hold
+                | Event::Start { .. }
+                | Event::Ready
+                | Event::RanksGone
+                | Event::End { .. }
+                | Event::Kill { .. },
             )
             | (
                 Phase::Gone,
-                Event::Start { .. }
+                Event::Hold
+                | Event::Start { .. }
                 | Event::Ready
                 | Event::RanksGone
                 | Event::End { .. }
@@ -121,8 +139,9 @@ impl Server {
         matches!(self.phase, Phase::Serving | Phase::Emptying)
     }
 
+    /// The ranks wait for it.
     pub fn is_starting(&self) -> bool {
-        matches!(self.phase, Phase::Starting { .. })
+        matches!(self.phase, Phase::Held | Phase::Starting { .. })
     }
 
     /// Its messages are read.
@@ -138,7 +157,7 @@ impl Server {
     pub fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Starting { until } | Phase::Ending { until } | Phase::Killed { until } => Some(until),
-            Phase::None | Phase::Serving | Phase::Emptying | Phase::Gone => None,
+            Phase::None | Phase::Held | Phase::Serving | Phase::Emptying | Phase::Gone => None,
         }
     }
 }
@@ -149,7 +168,8 @@ mod tests {
 
     const T: Instant = Instant(1);
 
-    const EVENTS: [(&str, Event); 6] = [
+    const EVENTS: [(&str, Event); 7] = [
+        ("Hold", Event::Hold),
         ("Start", Event::Start { until: T }),
         ("Ready", Event::Ready),
         ("RanksGone", Event::RanksGone),
@@ -158,8 +178,9 @@ mod tests {
         ("Gone", Event::Gone),
     ];
 
-    const PHASES: [Phase; 7] = [
+    const PHASES: [Phase; 8] = [
         Phase::None,
+        Phase::Held,
         Phase::Starting { until: T },
         Phase::Serving,
         Phase::Emptying,
@@ -171,6 +192,7 @@ mod tests {
     fn name(phase: Phase) -> &'static str {
         match phase {
             Phase::None => "None",
+            Phase::Held => "Held",
             Phase::Starting { .. } => "Starting",
             Phase::Serving => "Serving",
             Phase::Emptying => "Emptying",
@@ -190,14 +212,15 @@ mod tests {
         let head: String = EVENTS.iter().map(|(name, _)| format!("{name:>10}")).collect();
         let matrix = format!("{:<9}{head}\n", "") + &PHASES.map(row).concat();
         let expected = [
-            "              Start     Ready RanksGone       End      Kill      Gone",
-            "None       Starting         -         -         -         -      Gone",
-            "Starting          -   Serving         -         -    Killed      Gone",
-            "Serving           -         -  Emptying         -    Killed      Gone",
-            "Emptying          -         -         -    Ending    Killed      Gone",
-            "Ending            -         -         -         -    Killed      Gone",
-            "Killed            -         -         -         -         -      Gone",
-            "Gone              -         -         -         -         -         -",
+            "               Hold     Start     Ready RanksGone       End      Kill      Gone",
+            "None           Held  Starting         -         -         -         -      Gone",
+            "Held              -  Starting         -         -         -    Killed      Gone",
+            "Starting          -         -   Serving         -         -    Killed      Gone",
+            "Serving           -         -         -  Emptying         -    Killed      Gone",
+            "Emptying          -         -         -         -    Ending    Killed      Gone",
+            "Ending            -         -         -         -         -    Killed      Gone",
+            "Killed            -         -         -         -         -         -      Gone",
+            "Gone              -         -         -         -         -         -         -",
             "",
         ];
         assert_eq!(matrix, expected.join("\n"), "\n{matrix}");

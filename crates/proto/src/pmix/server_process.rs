@@ -8,6 +8,7 @@ use super::server::{Event, Phase};
 use crate::io::{ExitStatus, Output, PmixPlan};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
+use bytes::Bytes;
 use wireup_wire::job::{AppSpec, BindTo, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::peer::{Cause, Control, Note, Opened, SpawnError};
@@ -20,17 +21,26 @@ const LIBRARY_VARIABLES: [&[u8]; 8] =
 impl Pmix {
     /// Starts the process; the ranks wait for it.
     pub fn start(&mut self, view: &View<'_>, out: &mut Effects) {
-        let until = view.now + PMIX_START_NS_MAX;
-        if self.server.on(Event::Start { until }).is_ok() {
-            out.output(Output::StartPmix(Box::new(plan(view))));
+        let plan = Box::new(plan(view));
+        let event = if plan.begin.has_endpoints { Event::Hold } else { start(view) };
+        if self.server.on(event).is_ok() {
+            out.output(Output::StartPmix(plan));
+        }
+    }
+
+    /// It is known where all ranks listen, a row for each node. A process that waits for it can register the job.
+    pub fn on_endpoints(&mut self, view: &View<'_>, rows: Vec<Bytes>, out: &mut Effects) {
+        if self.server.phase() == Phase::Held {
+            self.server.on(start(view)).expect("it waits for this");
+            self.send(view, &ToServer::Endpoints { rows }, out);
         }
     }
 
     /// The process is ready: each rank gets its variables.
     pub(super) fn on_ready(&mut self, view: &View<'_>, version: String, env: Vec<Vec<Vec<u8>>>, out: &mut Effects) {
         let local_size = view.ranks.len();
-        if !self.server.is_starting() {
-            return self.fail_server(view, "it reported twice that it is ready", out);
+        if !matches!(self.server.phase(), Phase::Starting { .. }) {
+            return self.fail_server(view, "it reported too early, or twice, that it is ready", out);
         }
         if env.len() != local_size {
             let problem = format!("it has variables for {} ranks of {local_size}", env.len());
@@ -73,7 +83,7 @@ impl Pmix {
         };
         let said = if stderr.is_empty() { String::new() } else { format!("; it said: {}", stderr.trim()) };
         match self.server.phase() {
-            Phase::Starting { .. } => {
+            Phase::Held | Phase::Starting { .. } => {
                 self.cannot_serve(view, format!("it {how} before it was ready{said}"), out);
                 self.forget_server(view);
             }
@@ -125,7 +135,7 @@ impl Pmix {
                     self.tell_end(view, out);
                 }
             }
-            Phase::Starting { .. } => self.stop(view, out),
+            Phase::Held | Phase::Starting { .. } => self.stop(view, out),
             Phase::None | Phase::Emptying | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {}
         }
     }
@@ -174,7 +184,7 @@ impl Pmix {
                 self.on_keeper_lost();
                 out.push(Effect::ServerGone);
             }
-            Phase::None | Phase::Serving | Phase::Emptying | Phase::Gone => {}
+            Phase::None | Phase::Held | Phase::Serving | Phase::Emptying | Phase::Gone => {}
         }
     }
 
@@ -187,6 +197,11 @@ impl Pmix {
     pub fn is_there(&self) -> bool {
         self.server.is_there()
     }
+}
+
+/// It has all that it needs.
+fn start(view: &View<'_>) -> Event {
+    Event::Start { until: view.now + PMIX_START_NS_MAX }
 }
 
 /// The start parameters of a server process.
@@ -205,6 +220,7 @@ fn plan(view: &View<'_>) -> PmixPlan {
         library: spec.options.pmix_library.clone(),
         shared,
         oversubscribed: false,
+        has_endpoints: spec.options.rank_ports.is_some(),
     };
     let bind_to = if shared { BindTo::None } else { spec.options.bind_to };
     let ranks_here = if shared { spec.job_size() } else { view.ranks.len() as u32 };

@@ -2,7 +2,7 @@
 //!
 //! No correct agent sends a message in the wrong direction, or one of standing sessions in a session of one run: they are ignored.
 
-use super::inputs::{agreement, early, heartbeat, membership, starter};
+use super::inputs::{agreement, early, heartbeat, membership, rank_ports, starter};
 use super::{Begin, Effect, Effects, Routes, View, placement};
 use crate::job::{JobInput, JobTree, agents_of};
 use crate::session::starts::{Purpose, Wish};
@@ -66,6 +66,9 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (Some(branch), Control::Here(agents)) if survives => {
             fx.push(Effect::Membership(membership::Input::Here { branch, agents }));
         }
+        (Some(branch), Control::RankPorts(report)) if survives => {
+            fx.push(Effect::RankPorts(rank_ports::Input::Told { branch, report }));
+        }
         (Some(branch), Control::Gone(gone)) if survives => {
             fx.push(Effect::Membership(membership::Input::Gone { branch, gone }));
         }
@@ -112,6 +115,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::EndSession { .. }
             | Control::Start { .. }
             | Control::Here(_)
+            | Control::RankPorts(_)
             | Control::Gone(_)
             | Control::Log(_),
         ) => {}
@@ -144,6 +148,7 @@ fn on_start(
 fn on_over(view: &View<'_>, agents: Vec<AgentId>, frame: &Frame, fx: &mut Effects) {
     let job = JobId(frame.job);
     fx.push(Effect::PassOn(agents, frame.clone()));
+    fx.push(Effect::RankPorts(rank_ports::Input::Over(job)));
     fx.push(match view.jobs.has(job) {
         true => Effect::Job(job, JobInput::Abandon),
         false => Effect::Early(early::Input::Over(job)),

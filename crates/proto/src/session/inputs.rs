@@ -79,10 +79,13 @@ pub mod launchers {
     use wireup_wire::frame::Frame;
     use wireup_wire::ids::{AgentId, JobId};
     use wireup_wire::peer::Control;
+    use wireup_wire::session::RankPortsReport;
 
     pub enum Input {
         Up(LinkId),
         Down(LinkId),
+        /// An agent has reserved ports for ranks, or renewed some.
+        Ports(RankPortsReport),
         /// A frame that is not a control message.
         Frame {
             link: LinkId,
@@ -178,6 +181,30 @@ pub mod names {
         /// A job has ended everywhere.
         JobOver(JobId),
         Tick,
+    }
+}
+
+/// The inputs of the part that reserves ports for ranks.
+pub mod rank_ports {
+    use bytes::Bytes;
+    use wireup_wire::ids::{AgentId, JobId};
+    use wireup_wire::session::RankPortsReport;
+
+    pub enum Input {
+        /// The session starts on this agent.
+        Begin,
+        /// The driver has reserved the ports, or could not.
+        Reserved(Result<Bytes, String>),
+        /// The parent is linked, for the first time or again.
+        ParentUp,
+        /// A child tells about its ports, or about those of an agent below it.
+        Told { branch: AgentId, report: RankPortsReport },
+        /// A job has ended here.
+        JobGone(JobId),
+        /// A job has ended everywhere.
+        Over(JobId),
+        /// The driver has renewed the ports of a job.
+        Renewed(JobId),
     }
 }
 

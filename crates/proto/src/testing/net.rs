@@ -231,8 +231,13 @@ impl Net {
                     self.answer(me, Input::ChildStarted { job: plan.job, local, pid, spawn_ns: 1, exec_ns: 2 });
                 }
             }
-            Output::ListenForRanks { job, ports, .. } => {
-                let address = rank_address::encode(me.into(), ports.range.low, &[]).into();
+            Output::ReserveRankPorts { range, .. } => {
+                let address = rank_address::encode(me.into(), range.low, &[]).into();
+                self.answer(me, Input::RankPortsReserved { result: Ok(address) });
+            }
+            Output::RenewRankPorts { job } => self.answer(me, Input::RankPortsRenewed { job }),
+            Output::ListenForRanks { job, ports, base, .. } => {
+                let address = rank_address::encode(me.into(), base.unwrap_or(ports.range.low), &[]).into();
                 self.answer(me, Input::RanksListen { job, address });
             }
             Output::TellSecret { job } => self.answer(me, Input::SecretOfRanks { job, secret: Secret([7; 32]) }),

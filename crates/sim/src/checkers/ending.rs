@@ -156,7 +156,8 @@ impl World {
         if *collective == Collective::Modex {
             return job.checks.teams.is_missed(rank.0);
         }
-        self.procs[(job.first_proc + rank.0) as usize].entered <= epoch.0 && job.checks.collectives.is_torn(epoch.0)
+        let Some(own) = epoch.0.checked_sub(job.checks.tells_endpoints.into()) else { return false };
+        self.procs[(job.first_proc + rank.0) as usize].entered <= own && job.checks.collectives.is_torn(own)
     }
 
     fn check_output(&mut self, index: usize) {

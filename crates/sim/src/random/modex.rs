@@ -8,7 +8,7 @@ use crate::servers::NoServer;
 use crate::spec::{JobPlan, WorldSpec};
 use crate::workload::{PmixStep, Script, Step, Who, Whose};
 use std::rc::Rc;
-use wireup_wire::job::{Modex, PmiFlavour};
+use wireup_wire::job::{Modex, PmiFlavour, PortRange, RankPorts};
 
 /// A random world without faults.
 pub fn modex_world(seed: u64) -> WorldSpec {
@@ -16,7 +16,9 @@ pub fn modex_world(seed: u64) -> WorldSpec {
     let mut world = collective_world(seed).job(|job| set_program(rng, job));
     world.deaf_servers = rng.chance(200);
     world.stubborn_servers = rng.chance(100);
+    let ports = rng.chance(300).then_some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true });
     world.options(|options| {
+        options.rank_ports = ports;
         options.stall_report_ns = if rng.chance(300) { rng.between(1_000_000, 1_000_000_000) } else { 0 };
     })
 }

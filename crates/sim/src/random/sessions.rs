@@ -1,6 +1,7 @@
 //! Sessions that outlive their jobs: many launchers and jobs of all kinds, at the same time and one after another, and faults.
 
 use super::{Program, add_misbehaviour, collectives, draw_early_wireup, draw_exchange, groups, modex};
+use crate::agents::RANK_PORTS;
 use crate::fault_injection::{Fault, NoServer, NoStart};
 use crate::remote::{Remote, ssh};
 use crate::rng::Rng;
@@ -9,7 +10,7 @@ use crate::workload::{Script, Step};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use wireup_wire::ids::Rank;
-use wireup_wire::job::{PmiVersion, StdinTarget};
+use wireup_wire::job::{PmiVersion, RankPorts, StdinTarget};
 use wireup_wire::peer::AgentTransport;
 
 /// The time within which jobs and faults begin (ns).
@@ -39,7 +40,10 @@ pub fn calm(seed: u64) -> WorldSpec {
     let jobs = rng.between(1, 40);
     let transport = if rng.chance(250) { AgentTransport::Tree } else { AgentTransport::Auto };
     let fanout = rng.between(1, 5) as u32;
-    let jobs = (0..jobs).map(|_| job(&mut rng, agents)).collect();
+    let mut jobs: Vec<JobPlan> = (0..jobs).map(|_| job(&mut rng, agents)).collect();
+    let mut rng = Rng::stream(seed, "rank ports");
+    let ports = RankPorts { range: RANK_PORTS.range, listen: true };
+    jobs.iter_mut().for_each(|job| job.options.rank_ports = rng.chance(400).then_some(ports));
     // Ends the jobs that do not end by themselves.
     let faults = (1..=4).map(|turn| Fault::EndJobs { at_ns: turn * SPAN_NS }).collect();
     WorldSpec { transport, jobs, faults, ..empty(seed, agents, fanout) }

@@ -73,8 +73,17 @@ impl AgentDriver {
                 links.send(link, frame);
             }
             Output::CloseLink { link } => links.close(link),
-            Output::ListenForRanks { job, count, ports } => {
-                let input = self.listen_for_ranks(job, count, ports);
+            Output::ReserveRankPorts { count, range } => {
+                let result = self.reserve_rank_ports(count, range);
+                self.inputs.push(Input::RankPortsReserved { result });
+            }
+            Output::RenewRankPorts { job } => {
+                if self.rank_ports.renew(job) {
+                    self.inputs.push(Input::RankPortsRenewed { job });
+                }
+            }
+            Output::ListenForRanks { job, count, ports, base } => {
+                let input = self.listen_for_ranks(job, count, ports, base);
                 self.inputs.push(input);
             }
             Output::TellSecret { job } => {
@@ -141,7 +150,10 @@ impl AgentDriver {
                 if jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
                     self.collect_orphans();
                 }
-                if let Some(ranks) = self.jobs.remove(&job) {
+                if let Some(mut ranks) = self.jobs.remove(&job) {
+                    if let Some((first, sockets)) = ranks.take_reserved() {
+                        self.rank_ports.close(job, first, sockets);
+                    }
                     self.keepers.give_back(ranks.into_keeper(), &self.reactor);
                 }
             }
@@ -154,28 +166,62 @@ impl AgentDriver {
         self.links.flush(&self.reactor, &mut self.inputs);
     }
 
-    fn listen_for_ranks(&mut self, job: JobId, count: u32, ports: RankPorts) -> Input {
-        let ranks = self.jobs.ranks_of(job, &mut self.keepers, &self.reactor);
-        let bound = ranks.and_then(|ranks| {
-            ranks.bind(count, ports).map_err(|error| {
-                let PortRange { low, high } = ports.range;
-                let kind = if ports.listen { "listening" } else { "bound" };
-                let what = format!("{count} {kind} sockets on consecutive ports of {low}-{high}");
-                SpawnError { step: SpawnStep::Sockets, what, errno: error.raw_os_error().unwrap_or(0) }
-            })
-        });
-        let address = bound.and_then(|base| {
-            let ips = self.links.ips().map_err(|error| SpawnError {
+    fn reserve_rank_ports(&mut self, count: u16, range: PortRange) -> Result<Bytes, String> {
+        let base = self.rank_ports.reserve(count, range).map_err(|error| {
+            let PortRange { low, high } = range;
+            format!("cannot reserve {count} consecutive ports of {low}-{high} for ranks: {error}")
+        })?;
+        self.address_of_ranks(base).map_err(|error| error.to_string())
+    }
+
+    fn listen_for_ranks(&mut self, job: JobId, count: u32, ports: RankPorts, base: Option<u16>) -> Input {
+        let address = self.sockets_for_ranks(job, count, ports, base).and_then(|base| {
+            self.address_of_ranks(base).map_err(|error| SpawnError {
                 step: SpawnStep::Stdio,
                 what: error.to_string(),
                 errno: error.errno().unwrap_or(0),
-            })?;
-            Ok(rank_address::encode(host_number(), base, &ips).into())
+            })
         });
         match address {
             Ok(address) => Input::RanksListen { job, address },
             Err(error) => Input::RanksListenFailed { job, error },
         }
+    }
+
+    /// Returns the port of the first rank.
+    fn sockets_for_ranks(
+        &mut self,
+        job: JobId,
+        count: u32,
+        ports: RankPorts,
+        base: Option<u16>,
+    ) -> Result<u16, SpawnError> {
+        let PortRange { low, high } = ports.range;
+        let kind = if ports.listen { "listening" } else { "bound" };
+        let failed = |what: String| {
+            move |error: io::Error| SpawnError {
+                step: SpawnStep::Sockets,
+                what,
+                errno: error.raw_os_error().unwrap_or(0),
+            }
+        };
+        let ranks = self.jobs.ranks_of(job, &mut self.keepers, &self.reactor)?;
+        match base {
+            None => ranks
+                .bind(count, ports)
+                .map_err(failed(format!("{count} {kind} sockets on consecutive ports of {low}-{high}"))),
+            Some(base) => {
+                let sockets = self.rank_ports.take(base, count);
+                sockets
+                    .and_then(|sockets| ranks.use_reserved(base, sockets))
+                    .map_err(failed(format!("{count} listening sockets on the session's ports from {base} on")))?;
+                Ok(base)
+            }
+        }
+    }
+
+    fn address_of_ranks(&mut self, port: u16) -> Result<Bytes, ListenError> {
+        Ok(rank_address::encode(host_number(), port, &self.links.ips()?).into())
     }
 
     fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes, shares: &[ShareId]) {

@@ -151,6 +151,7 @@ mod tests {
             library: None,
             shared: false,
             oversubscribed: false,
+            has_endpoints: false,
         };
         let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, ranks_here: 1, env: Vec::new() };
         let path = place(&base, &plan);

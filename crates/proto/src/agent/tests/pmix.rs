@@ -3,9 +3,11 @@
 use super::*;
 use crate::io::ExitStatus;
 use wireup_wire::ids::{LocalRank, Rank};
-use wireup_wire::job::PmiFlavour;
+use wireup_wire::job::{self, PmiFlavour, PortRange};
+use wireup_wire::limits::PMIX_START_NS_MAX;
 use wireup_wire::names::{self, Item, Keep, Range, Value};
 use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, pack};
+use wireup_wire::rank_address;
 
 const JOB: JobId = JobId(1);
 
@@ -33,6 +35,70 @@ fn begun(pmi: PmiFlavour) -> TestAgent {
     assert!(outputs.iter().any(|output| matches!(output, Output::StartPmix(plan) if plan.begin.cpus.len() == 2)));
     assert!(!outputs.spawns(), "the ranks are not started yet");
     agent
+}
+
+/// The same, whose ranks get listening sockets, which are not bound yet; the server is not ready.
+fn with_sockets(pmi: PmiFlavour) -> TestAgent {
+    let mut agent = TestAgent::new(0, session(7));
+    let mut spec = job_on(1, [0], 2);
+    spec.options.pmi = pmi;
+    spec.options.rank_ports = Some(job::RankPorts { range: PortRange { low: 100, high: 200 }, listen: true });
+    let outputs = agent.launch(spec).outputs();
+    assert!(outputs.iter().any(|output| matches!(output, Output::StartPmix(plan) if plan.begin.has_endpoints)));
+    agent
+}
+
+/// The sockets of the only node with ranks are bound.
+fn listening(agent: &mut TestAgent) -> Vec<Output> {
+    agent.handle(Input::RanksListen { job: JOB, address: Bytes::from_static(b"here") }).outputs()
+}
+
+#[test]
+fn a_server_registers_the_job_when_it_is_known_where_all_ranks_listen() {
+    let mut agent = with_sockets(PmiFlavour::Pmix);
+    // Other nodes may take long: the server's time begins when they have told.
+    let outputs = agent.tick_at(T + 2 * PMIX_START_NS_MAX).outputs();
+    assert!(!outputs.contains(&Output::StopPmix { job: JOB }), "{outputs:?}");
+    let outputs = listening(&mut agent);
+    assert_eq!(to_server(&outputs), [ToServer::Endpoints { rows: vec![Bytes::from_static(b"here")] }]);
+    assert!(!outputs.spawns());
+    server_sends(&mut agent, &ready());
+    assert!(agent.outputs().spawns());
+
+    let mut early = with_sockets(PmiFlavour::Pmix);
+    server_sends(&mut early, &ready());
+    assert!(matches!(failure(&mut early), Some(Cause::PmixServer { problem }) if problem.contains("too early")));
+
+    let mut silent = with_sockets(PmiFlavour::Pmix);
+    listening(&mut silent);
+    silent.tick_at(T + PMIX_START_NS_MAX);
+    assert!(matches!(failure(&mut silent), Some(Cause::PmixServer { problem }) if problem.contains("not ready")));
+}
+
+/// The ports were reserved before: no agent needs to be heard.
+#[test]
+fn a_job_may_bring_the_addresses_of_all_nodes() {
+    let mut agent = TestAgent::new(0, session(2));
+    let mut spec = job_on(1, [0, 1], 2);
+    spec.options.pmi = PmiFlavour::Pmix;
+    spec.options.rank_ports = Some(job::RankPorts { range: PortRange { low: 100, high: 200 }, listen: true });
+    spec.endpoints = [103, 150].map(|port| rank_address::encode(7, port, &[]).into()).into();
+    let rows = spec.endpoints.clone();
+    let outputs = agent.launch(spec).outputs();
+    let listens = |output: &Output| matches!(output, Output::ListenForRanks { base: Some(103), count: 2, .. });
+    assert!(outputs.iter().any(listens), "{outputs:?}");
+    assert_eq!(to_server(&listening(&mut agent)), [ToServer::Endpoints { rows }]);
+    assert_eq!(agent.open_exchanges(), 0);
+}
+
+/// A job that may do without PMIx continues; the server that has ended is told nothing.
+#[test]
+fn a_server_may_end_before_it_is_known_where_the_ranks_listen() {
+    let mut agent = with_sockets(PmiFlavour::Both);
+    let gone = Input::PmixGone { job: JOB, status: ExitStatus::Exited(89), stderr: String::new() };
+    assert!(!agent.handle(gone).outputs().spawns(), "the ranks wait for their sockets");
+    let outputs = listening(&mut agent);
+    assert!(outputs.spawns() && to_server(&outputs).is_empty(), "{outputs:?}");
 }
 
 fn ready() -> FromServer {
@@ -82,7 +148,7 @@ fn a_server_that_violates_the_protocol_ends_its_job() {
     };
     let withdraw = names::Ask::Withdraw { names: Vec::new(), range: Range::Session, by: names::Publisher::Rank };
     let broken: [(&str, Vec<FromServer>); 9] = [
-        ("twice that it is ready", vec![ready()]),
+        ("twice, that it is ready", vec![ready()]),
         ("rank 2, which is not here", vec![FromServer::Connected { rank: Rank(2) }]),
         ("used request number 7 twice", vec![ask(7, lookup()), ask(7, lookup())]),
         ("ranks that do not exist", vec![ask(1, fence(&[0, 2]))]),

@@ -8,7 +8,7 @@ use super::{Launchers, refuse_launch, start_frame};
 use crate::io::LinkId;
 use crate::job::{Job, JobTree, agents_of};
 use crate::outbox::control_frame;
-use crate::session::inputs::early;
+use crate::session::inputs::{early, rank_ports};
 use crate::session::membership::Nodes;
 use crate::session::{Begin, Effect, Effects, View, placement};
 use wireup_coll::mapping::Mapping;
@@ -83,7 +83,8 @@ impl Launchers {
         Ok((mapping, agents))
     }
 
-    fn start(&self, view: &View<'_>, spec: JobSpec, mapping: Mapping, agents: Vec<AgentId>, fx: &mut Effects) {
+    fn start(&mut self, view: &View<'_>, spec: JobSpec, mapping: Mapping, agents: Vec<AgentId>, fx: &mut Effects) {
+        let spec = JobSpec { endpoints: self.ports.allot(&spec, &mapping), ..spec };
         let (newest, live) = self.live();
         fx.push(Effect::PassOn(agents.clone(), start_frame(&spec, newest, live.clone())));
         let tree = JobTree::of(view.me, view.tree.fanout(), agents);
@@ -111,6 +112,7 @@ impl Launchers {
         fx.push(Effect::Early(early::Input::OverEverywhere(job)));
         if let Some(agents) = traces {
             let frame = control_frame(job, &Control::Over { agents: agents.clone() });
+            fx.push(Effect::RankPorts(rank_ports::Input::Over(job)));
             fx.push(Effect::PassOn(agents, frame));
         }
     }

@@ -11,6 +11,7 @@ mod attached;
 mod deferred;
 mod deferring;
 mod jobs;
+mod ports;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use crate::text;
 use crate::time::Instant;
 use attached::{Asks, Attached, Owners};
 use deferred::{DeferredJob, is_fatal};
+use ports::Ports;
 use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::JobId;
@@ -45,6 +47,8 @@ pub struct Launchers {
     begun: BTreeMap<JobId, Instant>,
     /// Jobs that wait for their nodes.
     deferred: BTreeMap<JobId, DeferredJob>,
+    /// What agents have reserved for ranks.
+    ports: Ports,
     /// The session is ending, for this reason.
     ending: Option<String>,
 }
@@ -81,6 +85,7 @@ impl Launchers {
         match input {
             Input::Up(link) => self.attach(view, nodes, link, fx),
             Input::Down(link) => self.on_down(link, fx),
+            Input::Ports(report) => self.ports.on_report(report),
             Input::Frame { link, frame } => {
                 let job = JobId(frame.job);
                 if self.attached.get(&link).is_none_or(|attached| attached.job != job) {
@@ -96,6 +101,7 @@ impl Launchers {
             Input::Answer(link) => self.answer_questions(view, nodes, link, fx),
             Input::Refuse { link, problem } => self.refuse_link(link, problem, fx),
             Input::NodesChanged => {
+                self.ports.forget_lost(nodes);
                 self.look_at_held(view, nodes, fx);
                 self.tell_if_settled(nodes, fx);
             }
@@ -202,6 +208,7 @@ impl Launchers {
             | Control::Start { .. }
             | Control::Over { .. }
             | Control::Here(_)
+            | Control::RankPorts(_)
             | Control::Gone(_)
             | Control::Log(_) => {
                 let problem = format!("unexpected message about job {job}");

@@ -1,10 +1,15 @@
 use super::*;
 use crate::io::Output;
 use crate::session::inputs::early;
+use crate::session::inputs::rank_ports;
 use crate::testing::{Bench, Part, Scene, job_on};
+use bytes::Bytes;
 use wireup_wire::frame::Kind;
 use wireup_wire::ids::AgentId;
+use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer;
+use wireup_wire::rank_address;
+use wireup_wire::session::{RankPortsNews, RankPortsReport};
 
 const LINK: LinkId = LinkId(5);
 const OTHER: LinkId = LinkId(6);
@@ -206,4 +211,41 @@ fn a_waiting_job_is_ended_by_signals_that_would_end_its_ranks() {
         assert_eq!(matches!(sent[..], [Control::Ended(_)]), ends, "{signal}: {sent:?}");
         assert_eq!(bench.part.launchers.deadline().is_none(), ends);
     }
+}
+
+/// The addresses of the reserved ports travel with the job; a launcher cannot make them up.
+#[test]
+fn a_job_gets_ports_that_its_agents_have_reserved() {
+    let started = |fx: &Effects| -> Vec<Bytes> {
+        let frame = fx.iter().find_map(|effect| match effect {
+            Effect::PassOn(_, frame) => Some(frame),
+            _ => None,
+        });
+        let Control::Start { spec, .. } = peer::decode(&frame.expect("the job starts").payload).unwrap() else {
+            panic!("a job starts with its description")
+        };
+        spec.endpoints
+    };
+    let mut bench = bench();
+    let address: Bytes = rank_address::encode(7, 100, &[]).into();
+    bench.part.nodes.on_agent_up(AgentId(14));
+    let news = |news| Input::Ports(RankPortsReport { agent: AgentId(14), incarnation: 0, news });
+    bench.input(news(RankPortsNews::Reserved { count: 2, address: address.clone() }));
+    let next = Bytes::from(rank_address::further(&address, 1).unwrap());
+    for (id, wanted) in [(1, vec![address.clone()]), (2, vec![next]), (3, vec![])] {
+        bench.input(Input::Up(LinkId(id)));
+        let mut spec = JobSpec { endpoints: vec![Bytes::from_static(b"another")], ..job(id) };
+        spec.options.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
+        assert_eq!(started(&message(&mut bench, LinkId(id), id, Control::Launch(spec.into()))), wanted, "{id}");
+    }
+    let fx = bench.input(Input::JobOver { job: JobId(1), traces: Some(vec![AgentId(14)]) });
+    assert!(fx.iter().any(|effect| matches!(effect, Effect::RankPorts(rank_ports::Input::Over(JobId(1))))));
+    bench.input(news(RankPortsNews::Renewed(JobId(1))));
+    bench.input(Input::Up(LINK));
+    let spec = JobSpec { endpoints: vec![Bytes::from_static(b"another")], ..job(4) };
+    assert!(started(&message(&mut bench, LINK, 4, Control::Launch(spec.into()))).is_empty(), "it wants none");
+    bench.input(Input::Up(OTHER));
+    let mut spec = job(5);
+    spec.options.rank_ports = Some(RankPorts { range: PortRange { low: 1, high: 1000 }, listen: true });
+    assert_eq!(started(&message(&mut bench, OTHER, 5, Control::Launch(spec.into()))), [address]);
 }

@@ -1,0 +1,102 @@
+//! The ports that an agent of a session has reserved for ranks. A port listens, or belongs to one job.
+
+use super::ranks::BACKLOG;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use wireup_os::reserved;
+use wireup_os::socket::{InARow, bind_in_a_row};
+use wireup_wire::ids::JobId;
+use wireup_wire::job::PortRange;
+
+#[derive(Default)]
+pub struct ReservedPorts {
+    base: u16,
+    /// From the lowest port on; `None`: a job has it.
+    sockets: Vec<Option<OwnedFd>>,
+    /// Of jobs that have ended here, with the lowest port of each: closed.
+    closed: BTreeMap<JobId, (u16, Vec<OwnedFd>)>,
+}
+
+impl ReservedPorts {
+    /// Returns the lowest port.
+    pub fn reserve(&mut self, count: u16, range: PortRange) -> io::Result<u16> {
+        let first = place_to_search(range, std::process::id());
+        let (base, sockets) = bind_in_a_row(count.into(), range.low..=range.high, first, InARow::Listen(BACKLOG))?;
+        *self = ReservedPorts { base, sockets: sockets.into_iter().map(Some).collect(), closed: BTreeMap::new() };
+        Ok(base)
+    }
+
+    /// Takes the sockets of consecutive ports.
+    ///
+    /// # Errors
+    /// `AddrInUse`: a port is not reserved, or a job of this node still has it.
+    pub fn take(&mut self, first: u16, count: u32) -> io::Result<Vec<OwnedFd>> {
+        let taken = || io::Error::from(Errno::ADDRINUSE);
+        let at = usize::from(first.checked_sub(self.base).ok_or_else(taken)?);
+        let sockets = self.sockets.get_mut(at..at + count as usize).ok_or_else(taken)?;
+        match sockets.iter().all(Option::is_some) {
+            true => Ok(sockets.iter_mut().filter_map(Option::take).collect()),
+            false => Err(taken()),
+        }
+    }
+
+    /// A job has ended here.
+    pub fn close(&mut self, job: JobId, first: u16, sockets: Vec<OwnedFd>) {
+        sockets.iter().for_each(close);
+        self.closed.insert(job, (first, sockets));
+    }
+
+    /// The job has ended everywhere: others may have its ports. Returns `false` if it has none, or they cannot be renewed now.
+    pub fn renew(&mut self, job: JobId) -> bool {
+        let Some((first, sockets)) = self.closed.get(&job) else { return false };
+        let renewed: io::Result<Vec<OwnedFd>> = sockets.iter().map(|socket| reserved::renew(socket, BACKLOG)).collect();
+        let Ok(renewed) = renewed else {
+            // No other process may bind them.
+            sockets.iter().for_each(close);
+            return false;
+        };
+        for (index, socket) in (usize::from(first - self.base)..).zip(renewed) {
+            self.sockets[index] = Some(socket);
+        }
+        self.closed.remove(&job);
+        true
+    }
+}
+
+/// Later connects to the port are refused, and those that the rank has not accepted are reset.
+pub fn close(socket: &OwnedFd) {
+    reserved::close(socket).expect("a reserved port has a socket of TCP");
+}
+
+/// Where to begin the search for free ports: agents on one machine, and jobs one after the other, search in different places.
+pub fn place_to_search(range: PortRange, number: u32) -> u16 {
+    let width = u32::from(range.high.saturating_sub(range.low)) + 1;
+    range.low + (number.wrapping_mul(0x9e37_79b1) % width) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn a_port_belongs_to_one_job_at_a_time() {
+        let mut ports = ReservedPorts::default();
+        assert!(ports.take(23_300, 1).is_err(), "none is reserved");
+        // A part of the range that no other test uses.
+        let base = ports.reserve(4, PortRange { low: 23_300, high: 23_309 }).unwrap();
+        let is_open = |port: u16| TcpStream::connect(("127.0.0.1", base + port)).is_ok();
+        let one = ports.take(base + 1, 2).unwrap();
+        for (first, count) in [(base, 2), (base + 2, 1), (base + 3, 2), (base - 1, 1)] {
+            assert_eq!(ports.take(first, count).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        }
+        ports.close(JobId(1), base + 1, one);
+        assert_eq!([0, 1, 2, 3].map(is_open), [true, false, false, true]);
+        assert!(ports.take(base + 1, 1).is_err(), "others may still connect for job 1");
+        assert!(!ports.renew(JobId(2)) && ports.renew(JobId(1)) && !ports.renew(JobId(1)));
+        assert_eq!([0, 1, 2, 3].map(is_open), [true; 4]);
+        assert_eq!(ports.take(base, 4).unwrap().len(), 4);
+    }
+}

@@ -1,0 +1,84 @@
+//! TCP ports that stay with this process while programs that it starts listen on them, one after the other.
+//!
+//! A port listens, is closed when its program has ended, and is renewed for the next one. `close` keeps the port: Linux resets the
+//! connections that nobody has accepted, and refuses later ones (`shutdown` of a listening socket). `renew` makes another socket that
+//! listens on the same port, so that a program sees neither the connections of the one before nor what that has set on its socket.
+//!
+//! `SO_REUSEADDR` is set while a socket listens, or is about to: two sockets of this process may then share the port for a moment, and the
+//! kernel overlooks connections of the port that have not quite ended. A closed socket does not have it, so no other process can bind the
+//! port.
+
+use crate::files;
+use crate::socket::{listen, local_address};
+use rustix::io::Errno;
+use rustix::net::{self, Shutdown, sockopt};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// A socket that listens on the port of a closed one, which is not needed any more. For other programs: `accept` blocks.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn renew(closed: &OwnedFd, backlog: i32) -> io::Result<OwnedFd> {
+    sockopt::set_socket_reuseaddr(closed, true)?;
+    let socket = listen(local_address(closed)?, backlog)?;
+    files::set_nonblocking(&socket, false)?;
+    Ok(socket)
+}
+
+/// # Errors
+/// It is not a socket of TCP.
+pub fn close(socket: &OwnedFd) -> io::Result<()> {
+    sockopt::set_socket_reuseaddr(socket, false)?;
+    match net::shutdown(socket, Shutdown::Both) {
+        // It does not listen.
+        Err(Errno::NOTCONN) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{InARow, bind_in_a_row};
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    #[test]
+    fn a_closed_port_is_refused_to_all_and_renewed_without_the_past() {
+        // A part of the range that no other test uses.
+        let (port, mut sockets) = bind_in_a_row(1, 23_200..=23_209, 23_203, InARow::Listen(8)).unwrap();
+        let mut socket = sockets.pop().unwrap();
+        let port = ("127.0.0.1", port);
+        let is_ours = || {
+            let refused = TcpStream::connect(port).map_err(|error| error.kind()).err();
+            // std sets `SO_REUSEADDR`.
+            let taken = TcpListener::bind(port).map_err(|error| error.kind()).err();
+            assert_eq!((refused, taken), (Some(ErrorKind::ConnectionRefused), Some(ErrorKind::AddrInUse)));
+        };
+        for _ in 0..3 {
+            let given = TcpListener::from(socket.try_clone().unwrap());
+            let mut near = TcpStream::connect(port).unwrap();
+            let (mut far, _) = given.accept().unwrap();
+            near.write_all(b"!").unwrap();
+            far.read_exact(&mut [0]).unwrap();
+            let mut pending = TcpStream::connect(port).unwrap();
+            pending.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            // Of no effect on the next one.
+            given.set_nonblocking(true).unwrap();
+            close(&socket).unwrap();
+            assert_eq!(pending.read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+            assert!(given.accept().is_err());
+            is_ours();
+            close(&socket).unwrap();
+            // The side that closes first keeps the port for a while.
+            drop(far);
+            drop(near);
+            socket = renew(&socket, 8).unwrap();
+        }
+        close(&socket).unwrap();
+        drop(socket);
+        TcpListener::bind(port).unwrap();
+    }
+}
