@@ -26,6 +26,7 @@ pub struct Ctx {
 }
 
 /// Where the context is.
+#[allow(clippy::large_enum_variant)] // There is one in a process.
 enum Place {
     Alone(Context),
     /// With a thread that makes progress.

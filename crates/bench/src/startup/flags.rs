@@ -29,7 +29,7 @@ const KEY_BYTES: Flag = Flag::value(&["--key-bytes"], "N", "Length of a key; 0: 
 const PARTS: Flag = Flag::value(
     &["--part"],
     "A,B,..",
-    "Only these. exchange: times, bytes, memory, peer, groups, connections, library; init: schemes, mpi; overlap: sleep, \
+    "Only these. exchange: times, bytes, memory, peer, groups, connections, library, spinning; init: schemes, mpi; overlap: sleep, \
      spin.",
 );
 const BYTES_RANKS: Flag =
@@ -97,9 +97,16 @@ impl Benchmark {
 
     fn parts(self) -> &'static [&'static str] {
         match self {
-            Benchmark::Exchange => {
-                &["times", "bytes", "memory", "peer", groups::PARTS[0], groups::PARTS[1], groups::PARTS[2]]
-            }
+            Benchmark::Exchange => &[
+                "times",
+                "bytes",
+                "memory",
+                "peer",
+                groups::PARTS[0],
+                groups::PARTS[1],
+                groups::PARTS[2],
+                groups::PARTS[3],
+            ],
             Benchmark::Init => &["schemes", "mpi"],
             Benchmark::Overlap => &["sleep", "spin"],
         }

@@ -33,7 +33,7 @@ pub const FROM_EXEC: &str = "from exec";
 pub const SPINNING: &str = "first connection to a rank that spins";
 
 /// The parts of `wireup bench exchange` that are here.
-pub const PARTS: [&str; 3] = ["groups", "connections", "library"];
+pub const PARTS: [&str; 4] = ["groups", "connections", "library", "spinning"];
 
 /// Jobs that one part runs one after the other.
 type Case<'a> = (Place, &'static str, Box<dyn Fn() -> Result<Vec<Cell>, Failure> + 'a>);
@@ -75,6 +75,8 @@ fn cases<'a>(flags: &'a Flags, surroundings: &'a Surroundings) -> Vec<Case<'a>> 
         cases.push((beside::JOINS_PLACE, JOINS, Box::new(|| beside::joins(flags, surroundings))));
         cases.push((first_use::NODE_PLACE, FROM_MAIN, Box::new(|| first_use::node(flags, surroundings))));
         cases.push((first_use::BYTE_PLACE, FROM_EXEC, Box::new(|| first_use::byte(flags, surroundings))));
+    }
+    if flags.has_part("spinning") {
         cases.push((spinning::PLACE, SPINNING, Box::new(|| spinning::run(flags, surroundings))));
     }
     cases
@@ -124,6 +126,8 @@ pub fn describe(flags: &Flags) -> String {
         );
         text += &format!("{FROM_MAIN}: {} of {}\n", first_use::NODE_PLACE, first_use::NODE.join(" "));
         text += &format!("{FROM_EXEC}: {} of {}\n", first_use::BYTE_PLACE, first_use::BYTE.join(" "));
+    }
+    if flags.has_part("spinning") {
         text += &format!("{SPINNING}: {} of {}\n", spinning::PLACE, spinning::SCHEMES.join(" "));
     }
     text
