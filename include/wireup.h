@@ -112,7 +112,8 @@ typedef struct wu_open_params {
 } wu_open_params;
 
 /* Joins the job; params may be null. There is one context at a time in a process, and under a launcher one in its life: a process leaves its
- * job once. */
+ * job once. It has one conversation with its server, so if another copy of this library, libpmi or libpmi2 has joined the job, wu_open fails
+ * with WU_ERR_SERVER, and the other one is not disturbed. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);

@@ -16,6 +16,7 @@ variable ``WIREUP_LIBRARY`` names. All members of a group call the same function
 
 import ctypes
 import os
+import socket
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_ubyte, c_void_p
 
 __all__ = ["Context", "Group", "Error", "NameTaken", "PeerLost", "open"]
@@ -92,6 +93,9 @@ def _load():
         "wu_publish": [handle, c_char_p, c_char_p],
         "wu_lookup": [handle, c_char_p, c_char_p, length],
         "wu_unpublish": [handle, c_char_p],
+        "wu_addr_set": [handle, c_char_p, c_char_p, length],
+        "wu_addr_get": [handle, c_char_p, c_uint32, c_void_p, length, POINTER(length), c_void_p],
+        "wu_connect": [handle, c_uint32, POINTER(c_int), c_void_p],
     }
     for name, arguments in signatures.items():
         function = getattr(library, name)
@@ -104,8 +108,8 @@ def _load():
 
 def open(engine="auto", transport="tcp", connections_max=0, thread=False):
     """Joins the job. ``engine``: who exchanges the collectives of all ranks: ``auto``, ``agents`` or ``peers``. ``transport``: what ranks
-    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks. ``connections_max``: if more are open, idle ones are closed; 0: never.
-    ``thread``: a thread of the library answers other ranks while this one computes."""
+    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks. ``connections_max``: if more are open, idle
+    ones are closed; 0: never. ``thread``: a thread of the library answers other ranks while this one computes."""
     return Context(engine, transport, connections_max, thread)
 
 
@@ -192,6 +196,23 @@ class Context:
     def unpublish(self, name):
         """Withdraws a name that this job has published; raises ``KeyError`` if there is none."""
         self._find("wu_unpublish", name)
+
+    def set_address(self, network, address):
+        """Tells where this rank is reached in a network of the program's own: at most 500 bytes, once for each network."""
+        self._call("wu_addr_set", self._handle, network.encode(), address, len(address))
+
+    def address(self, network, rank):
+        """Where a rank is reached. Under wireup this waits until the rank has told it; elsewhere a fence publishes it. Raises ``KeyError`` if
+        there is none."""
+        room, length = ctypes.create_string_buffer(500), c_size_t()
+        self._find("wu_addr_get", network, rank, room, len(room), byref(length), None)
+        return room.raw[:length.value]
+
+    def connect(self, rank):
+        """A socket of the program's own to another rank, which connects to this one too; it is not encrypted."""
+        number = c_int()
+        self._call("wu_connect", self._handle, rank, byref(number), None)
+        return socket.socket(fileno=number.value)
 
     def _text(self, function, key):
         room = ctypes.create_string_buffer(1025)

@@ -128,6 +128,7 @@ impl Flavour {
                 "old",
                 "names",
                 "apart",
+                "copies",
             ],
             Self::LibpmiSlurm => &["same"],
             Self::Example => &["startup", "anywhere", "ranks"],

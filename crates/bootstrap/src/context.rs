@@ -1,12 +1,13 @@
 //! A process's place in its job, its groups, and what it has started.
 
 use crate::agents;
-use crate::network::{Key, Network, Transport};
-use crate::parts::{self, Part};
+use crate::answers::Answers;
+use crate::network::{Network, Transport};
+use crate::operation::{Operation, Request, Then};
+use crate::parts::{self, Parts};
 use crate::start::{self, ADDRESS_NAME, Phases, Start};
 use crate::view::View;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -15,9 +16,7 @@ use wireup_capi::clique::{node, ranks_across, ranks_beside};
 use wireup_capi::codes::Code;
 use wireup_capi::job::{ADDRESS_NAME_LEN_MAX, Endpoints, Gather, Gathered, Job, MAX_LEN};
 use wireup_capi::net::{self, Errno, host_number, now_ms};
-use wireup_client::requests::Id;
 use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
-use wireup_group::reduce::Reduce;
 use wireup_group::{Algorithm, Done, Failure};
 use wireup_wire::pmi::Request as PmiRequest;
 use wireup_wire::rank_address;
@@ -59,6 +58,13 @@ pub struct Group {
     pub size: u32,
 }
 
+impl Group {
+    /// If the agents exchange for it: its context.
+    fn part(self) -> Option<wireup_group::Context> {
+        if let Place::Part(context) = self.place { Some(context) } else { None }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// The whole job, by its server.
@@ -90,68 +96,6 @@ pub struct Counts {
     pub address_len: usize,
 }
 
-/// A collective. Every member of a group starts the same ones in the same order.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Operation {
-    Barrier,
-    /// `bytes` are the root's; those of others have the same length and are ignored.
-    Broadcast {
-        root: u32,
-        bytes: Vec<u8>,
-    },
-    /// No member has more than `len_max` bytes. `in_memory`: the result is wanted as a [`View`].
-    Allgather {
-        bytes: Vec<u8>,
-        len_max: usize,
-        in_memory: bool,
-    },
-    Allreduce {
-        reduce: Reduce,
-        bytes: Vec<u8>,
-    },
-    Prefix {
-        reduce: Reduce,
-        bytes: Vec<u8>,
-        is_exclusive: bool,
-    },
-    /// A row for each member.
-    Alltoall(Vec<Vec<u8>>),
-    /// To the right neighbour, from the left one.
-    Shift(Vec<u8>),
-}
-
-/// What a request of the server ends with.
-#[derive(Debug)]
-pub enum Then {
-    Finish(Operation),
-    /// The members are divided: the context, and the number of the groups that are made from it.
-    Divide {
-        wanted: Wanted,
-        of: (wireup_group::Context, u32),
-    },
-}
-
-/// Something that was started. Its result is taken once.
-#[derive(Debug)]
-pub enum Request {
-    Server {
-        id: Id,
-        then: Box<Then>,
-    },
-    Peers(wireup_group::Request),
-    /// Of the members of a group, by the agents: this one's place, and how many they are.
-    Gather {
-        id: u32,
-        context: wireup_group::Context,
-        place: (u32, u32),
-        then: Box<Then>,
-    },
-    /// A question for a rank's address.
-    Address(u32),
-    /// A connection of the program's own.
-    Connection(Key),
-}
-
 pub struct Context {
     job: Job,
     engine: Engine,
@@ -167,26 +111,15 @@ pub struct Context {
     /// The same ranks, for the fences of a server that answers them before all ranks have started theirs.
     fences: Option<wireup_group::Context>,
     phases: Phases,
-    /// The answers to the program's questions for addresses, which are numbered upwards from [`OWN_QUESTIONS`].
-    found: BTreeMap<u32, Option<Vec<u8>>>,
-    questions: u32,
-    parts: BTreeMap<wireup_group::Context, Part>,
-    /// Groups that were made from the whole job, and all that were defined.
-    children: u32,
-    defined: u32,
-    gathers: Gathers,
+    /// To the program's questions for addresses.
+    addresses: Answers<Option<Vec<u8>>>,
+    parts: Parts,
+    gathers: Answers<Result<Gather, Code>>,
+    /// Collectives of groups that the server has not answered.
+    gathering: usize,
 }
 
-/// The agents' collectives of groups.
-#[derive(Default)]
-struct Gathers {
-    last: u32,
-    under_way: usize,
-    over: BTreeMap<u32, Result<Gather, Code>>,
-    forgotten: BTreeSet<u32>,
-}
-
-/// The lowest number of a question of the program; those of the network are ranks, which are lower.
+/// Added to the number of a question of the program; those of the network are ranks, which are lower.
 const OWN_QUESTIONS: u32 = 1 << 31;
 
 impl Context {
@@ -208,12 +141,10 @@ impl Context {
             network: None,
             fences: None,
             phases: Phases::default(),
-            found: BTreeMap::new(),
-            questions: 0,
-            parts: BTreeMap::new(),
-            children: 0,
-            defined: 0,
-            gathers: Gathers::default(),
+            addresses: Answers::default(),
+            parts: Parts::default(),
+            gathers: Answers::default(),
+            gathering: 0,
         };
         if context.engine == Engine::Peers {
             context.network()?;
@@ -344,7 +275,7 @@ impl Context {
 
     fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {
         let unformed = match group.place {
-            Place::Part(context) => self.part(context)?.unformed(),
+            Place::Part(context) => self.parts.get(context)?.unformed(),
             Place::Job | Place::World | Place::Peers(_) => None,
         };
         let (network, world) = self.network()?;
@@ -356,10 +287,6 @@ impl Context {
             network.part(context, &ranks);
         }
         Ok((network, context))
-    }
-
-    fn part(&mut self, context: wireup_group::Context) -> Result<&mut Part, Error> {
-        self.parts.get_mut(&context).ok_or(Error::Group(Failure::NoGroup))
     }
 
     /// Whether the agents exchange for groups too.
@@ -375,8 +302,8 @@ impl Context {
     ) -> Result<Option<wireup_group::Context>, Error> {
         let Some(first) = ranks.first() else { return Ok(None) };
         let context = parts::context(of, child, *first);
-        if let Some(part) = parts::runs(ranks).and_then(|runs| Part::new(self.defined, self.job.rank, runs)) {
-            self.define(context, part)?;
+        if let Some(runs) = parts::runs(ranks) {
+            self.parts.define(&mut self.job, context, runs)?;
         } else {
             self.network()?.0.part(context, ranks);
             self.pump();
@@ -384,37 +311,18 @@ impl Context {
         Ok(Some(context))
     }
 
-    fn define(&mut self, context: wireup_group::Context, part: Part) -> Result<(), Error> {
-        self.defined += 1;
-        self.job.set_group(part.number, part.runs(), context).map_err(Error::Server)?;
-        self.parts.insert(context, part);
-        Ok(())
-    }
-
-    /// The group of which others are made, by the agents, and the number of the next one.
-    fn origin(&mut self, group: Group) -> Result<(wireup_group::Context, u32), Error> {
-        match group.place {
-            Place::Part(context) => Ok((context, self.part(context)?.next_child())),
-            Place::Job | Place::World | Place::Peers(_) => {
-                self.children += 1;
-                Ok((parts::JOB, self.children))
-            }
-        }
-    }
-
     fn gather(&mut self, context: wireup_group::Context, value: &[u8], then: Then) -> Result<Request, Error> {
-        let part = self.part(context)?;
+        let part = self.parts.get(context)?;
         let (number, place) = (part.number, (part.me, part.size()));
-        self.gathers.last = self.gathers.last.wrapping_add(1);
-        let id = self.gathers.last;
+        let id = self.gathers.begin();
         self.job.start_gather(id, number, value).map_err(Error::Server)?;
-        self.gathers.under_way += 1;
+        self.gathering += 1;
         Ok(Request::Gather { id, context, place, then: Box::new(then) })
     }
 
     /// Starts a collective.
     pub fn start(&mut self, group: Group, operation: Operation) -> Result<Request, Error> {
-        if !is_sound(&operation, group) {
+        if !operation.is_sound(group.size) {
             return Err(Error::Argument);
         }
         if group.place == Place::Job
@@ -447,12 +355,12 @@ impl Context {
     /// Divides a group.
     pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
         if let Place::Part(context) = group.place {
-            let of = self.origin(group)?;
+            let of = self.parts.origin(group.part())?;
             return self.gather(context, &agents::told(&wanted), Then::Divide { wanted, of });
         }
         if group.place == Place::Job && self.has_parts() {
             // One exchange by the server tells every rank who is in its group.
-            let of = self.origin(group)?;
+            let of = self.parts.origin(group.part())?;
             let id = agents::start_split(&mut self.job, &wanted);
             return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
         }
@@ -493,7 +401,7 @@ impl Context {
         }
         let Some(ranks) = self.mapping()?.and_then(|mapping| choose(&mapping, rank, size)) else { return Ok(None) };
         let context = if self.has_parts() {
-            let of = self.origin(self.world())?;
+            let of = self.parts.origin(None)?;
             self.make(of, &ranks)?
         } else {
             let (network, world) = self.network()?;
@@ -534,13 +442,12 @@ impl Context {
     pub fn duplicate(&mut self, group: Group) -> Result<Group, Error> {
         if self.has_parts() && matches!(group.place, Place::Job | Place::Part(_)) {
             let runs = match group.place {
-                Place::Part(context) => self.part(context)?.runs().to_vec(),
+                Place::Part(context) => self.parts.get(context)?.runs().to_vec(),
                 Place::Job | Place::World | Place::Peers(_) => [(0, group.size - 1)].into(),
             };
-            let (of, child) = self.origin(group)?;
+            let (of, child) = self.parts.origin(group.part())?;
             let context = parts::context(of, child, u32::MAX);
-            let part = Part::new(self.defined, self.job.rank, runs).ok_or(Error::Mismatch)?;
-            self.define(context, part)?;
+            self.parts.define(&mut self.job, context, runs)?;
             return Ok(Group { place: Place::Part(context), ..group });
         }
         let (network, context) = self.peers(group)?;
@@ -559,11 +466,7 @@ impl Context {
     pub fn free(&mut self, group: Group) {
         let is_formed = match group.place {
             Place::Peers(_) => true,
-            Place::Part(context) => self.parts.remove(&context).is_some_and(|part| {
-                // If the server is gone, the next wait says so.
-                let _ = self.job.free_group(part.number);
-                part.is_formed
-            }),
+            Place::Part(context) => self.parts.free(&mut self.job, context),
             Place::Job | Place::World => false,
         };
         if let (true, Place::Peers(context) | Place::Part(context), Some((network, _))) =
@@ -589,9 +492,9 @@ impl Context {
     }
 
     /// The group that a split has made.
-    pub fn group(&self, done: &Done) -> Option<Group> {
+    pub fn group(&mut self, done: &Done) -> Option<Group> {
         let Done::Group(Some(context)) = done else { return None };
-        if let Some(part) = self.parts.get(context) {
+        if let Ok(part) = self.parts.get(*context) {
             return Some(Group { place: Place::Part(*context), rank: part.me, size: part.size() });
         }
         let (network, _) = self.network.as_ref()?;
@@ -624,7 +527,7 @@ impl Context {
         for (id, address) in answers {
             match &mut self.network {
                 Some((network, _)) if id < OWN_QUESTIONS => network.on_address(id, address),
-                _ => drop(self.found.insert(id, address)),
+                _ => self.addresses.on_answer(id & !OWN_QUESTIONS, address),
             }
         }
         is_answered
@@ -635,10 +538,8 @@ impl Context {
         let all = self.job.take_gathers();
         let is_answered = !all.is_empty();
         for (id, gathered) in all {
-            self.gathers.under_way -= 1;
-            if !self.gathers.forgotten.remove(&id) {
-                self.gathers.over.insert(id, gathered);
-            }
+            self.gathering -= 1;
+            self.gathers.on_answer(id, gathered);
         }
         is_answered
     }
@@ -657,14 +558,13 @@ impl Context {
             return Err(Error::Argument);
         }
         let name = in_programs(network);
-        let id = OWN_QUESTIONS | self.questions;
-        self.questions = (self.questions + 1) % OWN_QUESTIONS;
+        let id = self.addresses.begin();
         if self.job.answers_questions() {
-            let asked = self.job.ask_address(id, &name, rank);
+            let asked = self.job.ask_address(OWN_QUESTIONS | id, &name, rank);
             asked.and_then(|()| Ok(self.job.server()?.flush()?)).map_err(Error::Server)?;
         } else {
             let found = self.job.look_up_address(&name, rank).map_err(Error::Server)?;
-            self.found.insert(id, found);
+            self.addresses.on_answer(id, found);
         }
         Ok(Request::Address(id))
     }
@@ -730,8 +630,8 @@ impl Context {
         match request {
             Request::Server { id, .. } => self.job.is_over(*id) != Ok(false),
             Request::Peers(request) => self.network.as_ref().is_none_or(|(network, _)| network.is_done(*request)),
-            Request::Gather { id, .. } => self.gathers.over.contains_key(id) || self.is_unserved(),
-            Request::Address(id) => self.found.contains_key(id) || self.is_unserved(),
+            Request::Gather { id, .. } => self.gathers.is_over(*id) || self.is_unserved(),
+            Request::Address(id) => self.addresses.is_over(*id) || self.is_unserved(),
             Request::Connection(key) => self.network.as_mut().is_none_or(|(network, _)| network.plain().is_over(*key)),
         }
     }
@@ -786,13 +686,13 @@ impl Context {
                 }
             },
             Request::Gather { id, context, place, then } => {
-                let gathered = self.gathers.over.remove(id).unwrap_or(Err(Code::FAIL)).map_err(Error::Server)?;
+                let gathered = self.gathers.take(*id).unwrap_or(Err(Code::FAIL)).map_err(Error::Server)?;
                 match &**then {
                     Then::Finish(operation) => agents::finish_gather(&gathered, operation, *place),
                     Then::Divide { wanted, of } => {
                         let members =
                             agents::members(&agents::gathered(&gathered, place.1)?, wanted).ok_or(Error::Mismatch)?;
-                        let ranks = self.part(*context)?.ranks();
+                        let ranks = self.parts.get(*context)?.ranks();
                         let ranks: Vec<u32> = members.into_iter().map(|member| ranks[member as usize]).collect();
                         self.make(*of, &ranks).map(Done::Group)
                     }
@@ -802,7 +702,7 @@ impl Context {
                 let done = self.network.as_mut().and_then(|(network, _)| network.take_done(*request));
                 done.ok_or(Error::Argument)?.map_err(|failure| self.failure(failure))
             }
-            Request::Address(id) => match self.found.remove(id) {
+            Request::Address(id) => match self.addresses.take(*id) {
                 Some(address) => address.map(Done::Bytes).ok_or(Error::NotFound),
                 None => Err(Error::Server(Code::FAIL)),
             },
@@ -825,7 +725,7 @@ impl Context {
                 Err(code) => Err(Error::Server(code)),
             },
             Request::Gather { id, .. } => {
-                let gathered = self.gathers.over.remove(id).unwrap_or(Err(Code::FAIL));
+                let gathered = self.gathers.take(*id).unwrap_or(Err(Code::FAIL));
                 gathered.map(View::Group).map_err(Error::Server)
             }
             Request::Server { .. } | Request::Peers(_) | Request::Address(_) | Request::Connection(_) => {
@@ -841,13 +741,8 @@ impl Context {
         match request {
             // The other ranks wait for this one's part in any case.
             Request::Server { .. } => {}
-            Request::Gather { id, .. } => {
-                if self.gathers.over.remove(id).is_none() {
-                    self.gathers.forgotten.insert(*id);
-                }
-            }
-            // An answer that arrives later stays until the context is closed.
-            Request::Address(id) => drop(self.found.remove(id)),
+            Request::Gather { id, .. } => self.gathers.forget(*id),
+            Request::Address(id) => self.addresses.forget(*id),
             Request::Connection(key) => {
                 if let Some((network, _)) = &mut self.network {
                     network.plain().forget(*key);
@@ -880,7 +775,7 @@ impl Context {
         /// How long the goodbyes to other ranks may take (ms).
         const GOODBYE_MS_MAX: u64 = 1_000;
         self.pump();
-        while self.gathers.under_way > 0 && !self.is_unserved() {
+        while self.gathering > 0 && !self.is_unserved() {
             self.progress_for(-1);
         }
         while self.network.as_ref().is_some_and(|(network, _)| network.has_waiting()) {
@@ -901,16 +796,4 @@ impl Context {
 /// The name of a network of the program's own: never that of this library.
 fn in_programs(network: &[u8]) -> Vec<u8> {
     [b".", network].concat()
-}
-
-fn is_sound(operation: &Operation, group: Group) -> bool {
-    match operation {
-        Operation::Broadcast { root, .. } => *root < group.size,
-        Operation::Allgather { bytes, len_max, .. } => bytes.len() <= *len_max,
-        Operation::Allreduce { reduce, bytes } | Operation::Prefix { reduce, bytes, .. } => {
-            reduce.is_defined() && bytes.len().is_multiple_of(8)
-        }
-        Operation::Alltoall(rows) => rows.len() == group.size as usize,
-        Operation::Barrier | Operation::Shift(_) => true,
-    }
 }

@@ -5,7 +5,7 @@
 //!                   └─── peers' engine:  wireup-group over connections of ranks (any group, any server)
 //! ```
 //!
-//! `context` is a process's place in its job; `agents` makes collectives of allgathers, `parts` has the groups for which agents do that; `network` carries the messages of the peers'
+//! `context` is a process's place in its job; `agents` makes collectives of allgathers, `parts` has the groups for which agents do that, `answers` what the server has said; `network` carries the messages of the peers'
 //! engine. `libwireup` is the C interface to this.
 #![no_std]
 extern crate alloc;
@@ -13,14 +13,17 @@ extern crate alloc;
 extern crate std;
 
 mod agents;
+mod answers;
 mod context;
 mod network;
+mod operation;
 mod parts;
 mod start;
 mod view;
 
-pub use context::{Context, Counts, Engine, Error, Group, Operation, Request};
+pub use context::{Context, Counts, Engine, Error, Group};
 pub use network::Transport;
+pub use operation::{Operation, Request};
 pub use start::{Phases, Start};
 pub use view::View;
 pub use wireup_fabric::Error as FabricError;

@@ -3,8 +3,11 @@
 //! Messages and what agents cannot do go over the ranks' own network, in a group with the same context that is formed when it is first needed.
 //! Every member makes the same groups in the same order, so the contexts are the same everywhere without a message.
 
+use crate::context::Error;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use wireup_group::{Context, WORLD, derived};
+use wireup_capi::job::Job;
+use wireup_group::{Context, Failure, WORLD, derived};
 use wireup_wire::limits::GROUP_RUNS_MAX;
 
 /// First and last rank.
@@ -12,6 +15,50 @@ pub type Run = (u32, u32);
 
 /// The job, as the origin of such groups: other than in the ranks' network, where groups are numbered apart.
 pub const JOB: Context = !WORLD;
+
+/// All of them.
+#[derive(Default)]
+pub struct Parts {
+    by_context: BTreeMap<Context, Part>,
+    /// Groups that were made from the whole job, and all that were defined.
+    children: u32,
+    defined: u32,
+}
+
+impl Parts {
+    /// # Errors
+    /// There is no such group: it was freed.
+    pub fn get(&mut self, context: Context) -> Result<&mut Part, Error> {
+        self.by_context.get_mut(&context).ok_or(Error::Group(Failure::NoGroup))
+    }
+
+    /// Of what groups are made, from this one or (`None`) the whole job, and the number of the next one.
+    pub fn origin(&mut self, of: Option<Context>) -> Result<(Context, u32), Error> {
+        let Some(context) = of else {
+            self.children += 1;
+            return Ok((JOB, self.children));
+        };
+        Ok((context, self.get(context)?.next_child()))
+    }
+
+    /// Tells the server of a group.
+    pub fn define(&mut self, job: &mut Job, context: Context, runs: Vec<Run>) -> Result<(), Error> {
+        let part = Part::new(self.defined, job.rank, runs).ok_or(Error::Mismatch)?;
+        self.defined += 1;
+        job.set_group(part.number, part.runs(), context).map_err(Error::Server)?;
+        self.by_context.insert(context, part);
+        Ok(())
+    }
+
+    /// Returns whether the ranks' network has it too.
+    pub fn free(&mut self, job: &mut Job, context: Context) -> bool {
+        self.by_context.remove(&context).is_some_and(|part| {
+            // If the server is gone, the next wait says so.
+            let _ = job.free_group(part.number);
+            part.is_formed
+        })
+    }
+}
 
 pub struct Part {
     /// The server's number for it.
@@ -21,7 +68,7 @@ pub struct Part {
     /// Groups that were made from it.
     children: u32,
     /// Whether the ranks' network has it too.
-    pub is_formed: bool,
+    is_formed: bool,
 }
 
 impl Part {

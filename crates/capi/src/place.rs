@@ -126,10 +126,10 @@ impl<J> Place<J> {
         self.is_child.load(Ordering::Relaxed)
     }
 
-    /// The server's socket named by the environment. Succeeds once.
+    /// The server's socket named by the environment. Succeeds once in a process, also if it has several copies of these libraries.
     pub fn take_inherited(&self, fd: c_int) -> core::result::Result<Socket, Gone> {
         let socket = Socket::named(fd)?;
-        if self.taken.swap(true, Ordering::Relaxed) { Err(Gone) } else { Ok(socket) }
+        if self.taken.swap(true, Ordering::Relaxed) || !socket.claim() { Err(Gone) } else { Ok(socket) }
     }
 
     /// From now on an abort reaches the server.
@@ -234,7 +234,10 @@ mod tests {
         assert_eq!(place.take_inherited(file.as_raw_fd()), Err(Gone));
         let (here, there) = UnixStream::pair().unwrap();
         let fd = here.into_raw_fd();
+        // SAFETY: no memory is passed. Inherited descriptors do not have the flag.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
         let socket = place.take_inherited(fd).unwrap();
+        assert_eq!(Place::<()>::new().take_inherited(fd), Err(Gone), "another copy of the library");
         drop(there);
         assert_eq!(place.leave(With::Server(Server::new(socket, Dialect::Pmi1))), Err(Code::FAIL));
         // A connection of the program is left alone, whatever its number.

@@ -39,6 +39,16 @@ impl Socket {
         if socket.is_stream() && socket.peer_name().is_some() { Ok(socket) } else { Err(Gone) }
     }
 
+    /// Marks the descriptor as taken, for all copies of these libraries in this process: no program that this process becomes gets it. `false`:
+    /// it was marked before.
+    pub fn claim(self) -> bool {
+        // SAFETY: no memory is passed.
+        unsafe {
+            let flags = libc::fcntl(self.0, libc::F_GETFD);
+            flags & libc::FD_CLOEXEC == 0 && libc::fcntl(self.0, libc::F_SETFD, libc::FD_CLOEXEC) == 0
+        }
+    }
+
     /// Whether the other end is a server of ours.
     pub fn is_of_our_server(self) -> bool {
         self.peer_name() == Some(SERVER_NAME)

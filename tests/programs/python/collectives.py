@@ -1,5 +1,6 @@
 """Every method of the package, checked against what its definition says."""
 
+import socket
 import sys
 
 import wireup
@@ -46,6 +47,13 @@ with wireup.open("auto", engine) if engine in ("udp", "fabric") else wireup.open
     assert job.lookup(f"name of {world.size - 1}") == f"value {world.size - 1}"
     job.fence()
     job.unpublish(f"name of {world.rank}")
+    job.set_address("net", bytes([world.rank, 0, 59]))
+    job.fence()
+    assert [job.address("net", rank) for rank in ranks] == [bytes([rank, 0, 59]) for rank in ranks]
+    if world.size > 1 and world.rank < 2:
+        with job.connect(1 - world.rank) as link:
+            link.sendall(b"hello")
+            assert link.recv(5, socket.MSG_WAITALL) == b"hello"
     if world.rank == 0:
         job.publish("taken", "by 0")
     world.barrier()

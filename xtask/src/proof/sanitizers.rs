@@ -41,7 +41,7 @@ const SANITIZERS: [Sanitizer; 2] = [
 ];
 
 /// Program and arguments, and the exit code of the job.
-const JOBS: [(&str, i32); 27] = [
+const JOBS: [(&str, i32); 28] = [
     ("threads pmi", 0),
     ("threads pmi2", 0),
     ("threads pmi abort", 9),
@@ -68,6 +68,7 @@ const JOBS: [(&str, i32); 27] = [
     ("lost", 0),
     ("old", 0),
     ("apart", 0),
+    ("few 1 2", 0),
     ("names publish a b publish a c lookup a unpublish a unpublish a", 0),
 ];
 
@@ -233,8 +234,8 @@ mod tests {
 
     #[test]
     fn every_program_of_the_libraries_runs_or_is_named_here() {
-        // It never ends; it needs a flag of its own.
-        let left_out = ["endless", "instant"];
+        // It never ends; they need a flag, a file, or a host without libfabric; a sanitizer has no second copy of itself; its ranks are children.
+        let left_out = ["endless", "instant", "unaccepted", "busy", "nofabric", "copies", "dies"];
         for file in fs::read_dir(layout::sources().join("libpmi")).unwrap() {
             let path = file.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap();

@@ -261,6 +261,11 @@ fn two_ranks_connect_while_the_others_do_something_else() {
 }
 
 #[test]
+fn a_second_copy_of_the_library_disturbs_nothing() {
+    works_everywhere("copies");
+}
+
+#[test]
 fn an_old_client_works_with_todays_library() {
     works_everywhere("old");
 }

@@ -1,0 +1,85 @@
+//! What is started in a group, and what becomes of it.
+
+use crate::network::Key;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use wireup_client::requests::Id;
+use wireup_group::algorithms::Wanted;
+use wireup_group::reduce::Reduce;
+
+/// A collective. Every member of a group starts the same ones in the same order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    Barrier,
+    /// `bytes` are the root's; those of others have the same length and are ignored.
+    Broadcast {
+        root: u32,
+        bytes: Vec<u8>,
+    },
+    /// No member has more than `len_max` bytes. `in_memory`: the result is wanted as a [`View`].
+    Allgather {
+        bytes: Vec<u8>,
+        len_max: usize,
+        in_memory: bool,
+    },
+    Allreduce {
+        reduce: Reduce,
+        bytes: Vec<u8>,
+    },
+    Prefix {
+        reduce: Reduce,
+        bytes: Vec<u8>,
+        is_exclusive: bool,
+    },
+    /// A row for each member.
+    Alltoall(Vec<Vec<u8>>),
+    /// To the right neighbour, from the left one.
+    Shift(Vec<u8>),
+}
+
+/// What a request of the server ends with.
+#[derive(Debug)]
+pub enum Then {
+    Finish(Operation),
+    /// The members are divided: the context, and the number of the groups that are made from it.
+    Divide {
+        wanted: Wanted,
+        of: (wireup_group::Context, u32),
+    },
+}
+
+/// Something that was started. Its result is taken once.
+#[derive(Debug)]
+pub enum Request {
+    Server {
+        id: Id,
+        then: Box<Then>,
+    },
+    Peers(wireup_group::Request),
+    /// Of the members of a group, by the agents: this one's place, and how many they are.
+    Gather {
+        id: u32,
+        context: wireup_group::Context,
+        place: (u32, u32),
+        then: Box<Then>,
+    },
+    /// A question for a rank's address.
+    Address(u32),
+    /// A connection of the program's own.
+    Connection(Key),
+}
+
+impl Operation {
+    /// Whether a group of so many members can do it.
+    pub fn is_sound(&self, size: u32) -> bool {
+        match self {
+            Operation::Broadcast { root, .. } => *root < size,
+            Operation::Allgather { bytes, len_max, .. } => bytes.len() <= *len_max,
+            Operation::Allreduce { reduce, bytes } | Operation::Prefix { reduce, bytes, .. } => {
+                reduce.is_defined() && bytes.len().is_multiple_of(8)
+            }
+            Operation::Alltoall(rows) => rows.len() == size as usize,
+            Operation::Barrier | Operation::Shift(_) => true,
+        }
+    }
+}
