@@ -50,7 +50,11 @@ pub fn status(error: Error) -> Status {
 /// A description of a failure. No formatting: the standard library's needs an unwinder, which this library has not.
 pub fn words(error: Error) -> Vec<u8> {
     let (text, number, end): (&str, Option<usize>, &str) = match error {
-        Error::Server(_) => ("the job's server is gone, has refused, or serves another library of this process: see what the launcher has printed", None, ""),
+        Error::Server(_) => (
+            "the job's server is gone, has refused, or serves another library of this process: see what the launcher has printed",
+            None,
+            "",
+        ),
         Error::System(errno) => ("a system call failed with error ", usize::try_from(errno).ok(), " (see man 3 errno)"),
         Error::Group(Failure::Lost { rank }) => ("rank ", Some(rank as usize), " of the job is gone"),
         Error::Group(Failure::Cancelled) => ("the group was freed while this was in progress", None, ""),
