@@ -103,8 +103,8 @@ typedef struct wu_open_params {
     int engine; /* of wu_group_world */
     int start;
     int transport;
-    /* 0: connections stay until wu_close. Otherwise, when more are open than this, those are closed that were not used for the longest time,
-     * and made again when they are needed. No message is lost, and none overtakes another. Both ends must agree: a rank that computes
+    /* 0, and over datagrams: connections stay until wu_close. Otherwise, when more are open than this, those are closed that were not used for
+     * the longest time, and made again when they are needed. No message is lost, and none overtakes another. Both ends must agree: a rank that computes
      * outside the library does not answer until it calls it, and messages to it wait meanwhile. A connection over which one of the ends
      * waits for a message is not closed, so more are open where more ranks are waited for. Nobody may wait for a rank that has called
      * wu_close: it is then taken for lost. */

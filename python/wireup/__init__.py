@@ -108,8 +108,8 @@ def _load():
 
 def open(engine="auto", transport="tcp", connections_max=0, thread=False):
     """Joins the job. ``engine``: who exchanges the collectives of all ranks: ``auto``, ``agents`` or ``peers``. ``transport``: what ranks
-    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks. ``connections_max``: if more are open, idle
-    ones are closed; 0: never. ``thread``: a thread of the library answers other ranks while this one computes."""
+    exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks. ``connections_max``: over TCP, if more are
+    open, idle ones are closed; 0: never. ``thread``: a thread of the library answers other ranks while this one computes."""
     return Context(engine, transport, connections_max, thread)
 
 
