@@ -517,6 +517,10 @@ impl Context {
                 network.pump();
             }
         }
+        for (number, rank) in network.take_unanswered() {
+            network.on_relay(number, job.relay(ADDRESS_NAME, rank));
+            network.pump();
+        }
         is_answered
     }
 

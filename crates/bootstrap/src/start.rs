@@ -15,11 +15,11 @@ use crate::network::proof::Secret;
 use crate::network::{Listener, Network, Transport, known};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use wireup_capi::hex;
 use wireup_capi::job::{Endpoints, Job};
 use wireup_capi::net::{self, Errno, now_ns};
 use wireup_group::algorithms::Wanted;
 use wireup_group::{Context, Done, Peer, Request, WORLD};
+use wireup_wire::hex;
 
 /// How ranks learn each other's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,7 +17,6 @@ mod memory;
 pub mod clique;
 pub mod codes;
 pub mod fork;
-pub mod hex;
 pub mod ints;
 pub mod job;
 pub mod lock;

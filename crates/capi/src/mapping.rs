@@ -18,17 +18,26 @@ impl Descriptor {
         Descriptor(fd)
     }
 
-    /// Maps the whole file and closes the descriptor; `None` if mapping fails or the file is empty.
-    pub fn map(self) -> Option<Mapping> {
+    fn stat(&self) -> Option<libc::stat> {
         let mut stat = MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: the kernel fills the structure; all zeros are a valid value of it.
-        let size = unsafe {
-            if libc::fstat(self.0, stat.as_mut_ptr()) != 0 {
-                return None;
-            }
-            stat.assume_init().st_size
-        };
-        let len = usize::try_from(size).ok().filter(|len| *len > 0)?;
+        unsafe { (libc::fstat(self.0, stat.as_mut_ptr()) == 0).then(|| stat.assume_init()) }
+    }
+
+    fn is_socket(&self) -> bool {
+        self.stat().is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFSOCK)
+    }
+
+    /// No longer owned: whoever gets it closes it.
+    pub fn into_raw(self) -> c_int {
+        let fd = self.0;
+        core::mem::forget(self);
+        fd
+    }
+
+    /// Maps the whole file and closes the descriptor; `None` if mapping fails or the file is empty.
+    pub fn map(self) -> Option<Mapping> {
+        let len = usize::try_from(self.stat()?.st_size).ok().filter(|len| *len > 0)?;
         // Private, since kernels before 6.7 refuse shared mappings of memory that is sealed against writing. Without writes both kinds map
         // the same pages.
         // SAFETY: a new mapping of an open file whose mapped contents do not change.
@@ -67,20 +76,36 @@ impl Deref for Mapping {
     }
 }
 
-/// A mapping with several owners.
+/// What a descriptor stands for, with several owners.
 #[derive(Clone, Debug)]
-pub struct Shared(Arc<Mapping>);
+pub enum Shared {
+    Memory(Arc<Mapping>),
+    Socket(Arc<Descriptor>),
+}
 
 impl Shared {
-    pub fn new(mapping: Mapping) -> Self {
-        Shared(Arc::new(mapping))
+    /// `None`: it is neither a socket nor memory that can be mapped.
+    pub fn new(descriptor: Descriptor) -> Option<Self> {
+        match descriptor.is_socket() {
+            true => Some(Shared::Socket(Arc::new(descriptor))),
+            false => descriptor.map().map(|mapping| Shared::Memory(Arc::new(mapping))),
+        }
+    }
+
+    fn memory(&self) -> Option<&Arc<Mapping>> {
+        if let Shared::Memory(mapping) = self { Some(mapping) } else { None }
+    }
+
+    /// The socket, if it has no other owner.
+    pub fn into_socket(self) -> Option<Descriptor> {
+        if let Shared::Socket(socket) = self { Arc::into_inner(socket) } else { None }
     }
 }
 
 /// A mapping, starting at some offset.
 #[derive(Debug)]
 pub struct Part {
-    mapping: Shared,
+    mapping: Arc<Mapping>,
     at: usize,
 }
 
@@ -88,7 +113,7 @@ impl Deref for Part {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.mapping.0.get(self.at..).unwrap_or_default()
+        self.mapping.get(self.at..).unwrap_or_default()
     }
 }
 
@@ -96,12 +121,12 @@ impl Memory for Shared {
     type Part = Part;
 
     fn whole(&self) -> Option<Part> {
-        Some(Part { mapping: self.clone(), at: 0 })
+        self.memory().map(|mapping| Part { mapping: mapping.clone(), at: 0 })
     }
 
     fn slot(&self, slot: u32) -> Option<Part> {
-        let at = self.0.len() / ARENA_SLOTS as usize * slot as usize;
-        Some(Part { mapping: self.clone(), at })
+        let mapping = self.memory()?;
+        Some(Part { mapping: mapping.clone(), at: mapping.len() / ARENA_SLOTS as usize * slot as usize })
     }
 }
 

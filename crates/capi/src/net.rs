@@ -3,6 +3,7 @@
 mod datagrams;
 mod timer;
 
+use crate::mapping::Descriptor;
 use crate::socket::errno;
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -160,6 +161,17 @@ pub fn inherited(fd: c_int) -> Result<Owned> {
     Ok(Owned(fd))
 }
 
+/// A connected socket that the server has sent; it becomes non-blocking.
+///
+/// # Errors
+/// The kernel refuses; the descriptor is closed.
+pub fn received(socket: Descriptor) -> Result<Owned> {
+    let owned = Owned(socket.into_raw());
+    // SAFETY: no memory is passed.
+    checked(unsafe { libc::fcntl(owned.0, libc::F_SETFL, libc::O_NONBLOCK) })?;
+    Ok(owned)
+}
+
 /// Waiting connections. A rank's neighbours in the graph dial within moments: twice as many as the size of a job has bits, and as many again.
 const BACKLOG: c_int = 128;
 
@@ -196,13 +208,17 @@ pub fn accept(listening: &Owned) -> Result<Option<Owned>> {
     }
 }
 
-/// Begins to connect. The socket can be written when the attempt is over; see [`outcome`].
+/// Begins to connect. The socket can be written when the attempt is over; see [`outcome`]. `repetitions`: how often the kernel repeats its
+/// request; `None`: as it likes.
 ///
 /// # Errors
 /// The attempt failed at once.
-pub fn connect(address: &SocketAddr) -> Result<Owned> {
+pub fn connect(address: &SocketAddr, repetitions: Option<c_int>) -> Result<Owned> {
     let socket = socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }, libc::SOCK_STREAM)?;
     let _ = option(socket.0, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+    if let Some(repetitions) = repetitions {
+        option(socket.0, libc::IPPROTO_TCP, libc::TCP_SYNCNT, repetitions)?;
+    }
     let raw = Raw::of(address);
     // SAFETY: pointer and length are those of the address.
     match checked(unsafe { libc::connect(socket.0, raw.pointer(), raw.len) }) {

@@ -194,7 +194,7 @@ impl Server {
         let read = (self.receive)(self.socket, &mut descriptors, &mut |bytes| {
             pushed = link.push(bytes).map_err(|_| Failure::Broken)
         });
-        descriptors.into_iter().for_each(|descriptor| link.push_memory(descriptor.map().map(Shared::new)));
+        descriptors.into_iter().for_each(|descriptor| link.push_memory(Shared::new(descriptor)));
         if read.is_ok() { pushed } else { Err(self.broke()) }
     }
 }

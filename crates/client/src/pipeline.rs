@@ -176,7 +176,7 @@ fn descriptors(command: Command, fields: &ReplyFields<'_>) -> usize {
         _ if !fields.succeeded() => 0,
         Command::Allgather => usize::from(fields.get("place").is_none() | fields.get("new").is_some()),
         Command::Gather => usize::from(fields.get("memory").is_some()),
-        Command::Endpoints => 1,
+        Command::Endpoints | Command::Relay => 1,
         Command::KvsMap => match fields.get("ends") {
             None | Some(b"") => 0,
             Some(ends) => ends.split(|byte| *byte == b',').count(),

@@ -5,8 +5,8 @@ use crate::state::{Job, with_job};
 use alloc::vec::Vec;
 use core::ffi::{c_int, c_void};
 use wireup_capi::codes::{Code, Result, returned};
-use wireup_capi::hex;
 use wireup_capi::job::MAX_LEN;
+use wireup_wire::hex;
 
 /// Bytes of one exchange: values of servers are text.
 const PIECE_LEN: usize = MAX_LEN / 2;

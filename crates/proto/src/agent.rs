@@ -262,6 +262,7 @@ impl Agent {
             }
             Input::RankPortsRenewed { job } => fx.push(Effect::RankPorts(rank_ports::Input::Renewed(job))),
             Input::RanksListen { job, address } => fx.push(Effect::Job(job, JobInput::RanksListen { address })),
+            Input::Relay { job, relay, event } => fx.push(Effect::Job(job, JobInput::RelayEvent { relay, event })),
             Input::SecretOfRanks { job, secret } => fx.push(Effect::Job(job, JobInput::SecretOfRanks(secret))),
             Input::RanksListenFailed { job, error } => {
                 fx.push(Effect::Job(job, JobInput::FailHere(Cause::Spawn(error))));
@@ -511,8 +512,8 @@ impl Agent {
         let neighbour = self.links.agent_at(routes, peer);
         match (frame.kind, neighbour) {
             (Kind::Routed, _) => return self.links.on_routed(routes, branch, frame, &mut self.out, fx),
-            (Kind::Direct | Kind::Modex | Kind::Addresses, None) => {}
-            (Kind::Direct | Kind::Modex | Kind::Addresses, Some(from)) => {
+            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, None) => {}
+            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, Some(from)) => {
                 fx.push(Effect::Early(early::Input::Frame { from, frame }));
             }
             (Kind::Control, _) => {

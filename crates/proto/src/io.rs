@@ -61,6 +61,45 @@ pub enum ExitStatus {
     Signalled { signal: i32, core_dumped: bool },
 }
 
+/// This end of a connection between two ranks that agents relay. Not reused in a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct RelayId(pub u32);
+
+/// What has happened to the socket of a relay.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum RelayEvent {
+    /// The rank has sent bytes.
+    Bytes(Bytes),
+    /// So many bytes of [`RelayAct::Write`] have left this process.
+    Taken(u32),
+    /// The rank sends no more.
+    End,
+    /// There is no socket, or it is of no more use.
+    Gone,
+}
+
+/// What to do with the socket of a relay.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RelayAct {
+    /// Make a pair of sockets and give one end to a rank, with this reply on its PMI socket; if there is none, send the other reply.
+    Hand {
+        local: LocalRank,
+        reply: Bytes,
+        refusal: Bytes,
+    },
+    /// Connect to a rank of this node, which listens at this address (see `wireup_wire::rank_address`).
+    Connect {
+        address: Bytes,
+    },
+    Write(Bytes),
+    /// Nothing follows what was written.
+    EndOutput,
+    /// Start or stop reading. Initially on.
+    Read(bool),
+    /// Close the socket when everything is written.
+    Close,
+}
+
 /// An event.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Input {
@@ -181,6 +220,12 @@ pub enum Input {
     RanksListen {
         job: JobId,
         address: Bytes,
+    },
+    /// What has happened at this end of a relay between two ranks.
+    Relay {
+        job: JobId,
+        relay: RelayId,
+        event: RelayEvent,
     },
     /// The secret of the job's ranks, the same on all nodes.
     SecretOfRanks {
@@ -311,6 +356,12 @@ pub enum Output {
         count: u32,
         ports: RankPorts,
         base: Option<u16>,
+    },
+    /// Do something at this end of a relay between two ranks.
+    Relay {
+        job: JobId,
+        relay: RelayId,
+        act: RelayAct,
     },
     /// Answer with the secret of the job's ranks ([`Input::SecretOfRanks`]).
     TellSecret {

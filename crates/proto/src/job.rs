@@ -172,6 +172,12 @@ impl Job {
                     self.pmi.on_addresses(&self.facts, node, message, out);
                 }
             }
+            JobInput::Relayed { from, message } => {
+                if let Some(node) = self.facts.node_of(from) {
+                    self.pmi.on_relayed(&self.facts, node, message, out);
+                }
+            }
+            JobInput::RelayEvent { relay, event } => self.pmi.on_relay_event(&self.facts, relay, event, out),
             JobInput::Named { agent, down } => self.with_view(now, |view| names::answer(view, agent, down, out)),
             JobInput::FailHere(cause) => out.fail_here(cause),
             JobInput::FailBy(cause) => out.push(Effect::FailBy(cause)),
@@ -299,7 +305,7 @@ impl Job {
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
             Effect::Finished(finished) => self.on_finished(*finished, out),
             Effect::Endpoints { rows } => {
-                self.pmi.on_endpoints(rows.clone(), out);
+                self.pmi.on_endpoints(facts, rows.clone(), out);
                 self.pmix(now, out, |pmix, view, out| pmix.on_endpoints(view, rows, out));
             }
             Effect::GroupOver { group, waiting, pairs } => match group.purpose {
@@ -469,6 +475,7 @@ impl Job {
                 | Kind::GroupDown
                 | Kind::Modex
                 | Kind::Addresses
+                | Kind::Relay
                 | Kind::PmixUp
                 | Kind::PmixDown
                 | Kind::NamesUp

@@ -169,6 +169,7 @@ impl Launcher {
             | Kind::GroupDown
             | Kind::Modex
             | Kind::Addresses
+            | Kind::Relay
             | Kind::PmixUp
             | Kind::PmixDown
             | Kind::NamesUp

@@ -290,6 +290,7 @@ impl World {
                     self.tell_agent(agent, Input::RanksListen { job, address });
                 }
             }
+            Output::Relay { .. } => self.checks.problem("a relay that no simulated rank has asked for".into()),
             Output::TellSecret { job } => {
                 self.tell_agent(agent, Input::SecretOfRanks { job, secret: Secret([job.0 as u8; 32]) });
             }

@@ -87,6 +87,7 @@ impl Digest {
             | Input::RankPortsRenewed { .. }
             | Input::RanksListen { .. }
             | Input::SecretOfRanks { .. }
+            | Input::Relay { .. }
             | Input::RanksListenFailed { .. }
             | Input::ShareFailed { .. }
             | Input::StepTold { .. }

@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!          possible  in use  free
-//! kinds    256       18      0, 17 to 31, 34 to 255
+//! kinds    256       19      0, 19 to 31, 34 to 255
 //! classes  256       4       4 to 255
 //! ```
 //!
@@ -102,6 +102,8 @@ byte_enum! {
         NamesDown = 16,
         /// Between any two agents: `postcard` of [`crate::addresses::Between`].
         Addresses = 17,
+        /// Between any two agents: [`crate::relay::Between`]; `stream` and `arg` as defined there.
+        Relay = 18,
         /// Forwarded hop by hop to any other agent: [`crate::route::Routed`].
         Routed = 32,
         /// On a link beside the tree, about the frames on it. `stream` 0: the next frame is number `arg` of those in this direction; 1: all
@@ -131,7 +133,7 @@ impl Kind {
         match self {
             // Credit must not wait behind the bytes that it is for.
             Kind::Control | Kind::OutputCredit | Kind::InputCredit => Class::Control,
-            Kind::Output | Kind::Input => Class::Stdio,
+            Kind::Output | Kind::Input | Kind::Relay => Class::Stdio,
             Kind::Trace => Class::Staging,
             Kind::ExchangeUp
             | Kind::ExchangeDown

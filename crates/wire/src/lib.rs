@@ -2,8 +2,9 @@
 //!
 //! `frame` splits a link's byte stream into frames, `route` carries a frame to an agent that is not a neighbour; `peer` and `job` are the
 //! messages between agents, `session` and `attach` those between launchers and standing sessions; `pmi` is the protocol between ranks and
-//! their agent, `names` what they publish, `addresses` where they are reached; `blob`, `values` and `block` are the data of an exchange, and `rope` avoids copying it; `shared` is what ranks read in
-//! memory provided by their agent. Every bound on what another process may send is in `limits`.
+//! their agent, `names` what they publish, `addresses` where they are reached, `relay` the bytes of connections that agents carry for them;
+//! `blob`, `values` and `block` are the data of an exchange, and `rope` avoids copying it; `shared` is what ranks read in memory provided by
+//! their agent. Every bound on what another process may send is in `limits`.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -17,6 +18,7 @@ pub mod block;
 pub mod collective;
 pub mod frame;
 pub mod group;
+pub mod hex;
 pub mod ids;
 pub mod job;
 pub mod limits;
@@ -27,6 +29,7 @@ pub mod peer;
 pub mod pmi;
 pub mod pmix;
 pub mod rank_address;
+pub mod relay;
 pub mod rope;
 pub mod route;
 pub mod session;

@@ -51,6 +51,11 @@ pub const ADDRESS_QUESTIONS_MAX: u32 = 64 << 10;
 /// Bytes of addresses in one answer to another agent; what a rank was asked for is sent in any case. Chosen: as for
 /// [`MODEX_BUNDLE_BYTES`].
 pub const ADDRESS_BUNDLE_BYTES: usize = 64 << 10;
+/// Connections between ranks that the agents of one node relay in one job; each costs a descriptor. Chosen: a node of 64 ranks, each with a
+/// few connections to ranks that only the agents reach.
+pub const RELAYS_MAX: usize = 1024;
+/// Bytes of one relay that may be under way in one direction. Chosen: the round trip of a slow network between agents (1 ms) at 64 MB/s.
+pub const RELAY_WINDOW_BYTES: usize = 64 << 10;
 
 /// Longest frame payload between agents: a fence of a million ranks with 256 bytes each.
 pub const FRAME_PAYLOAD_MAX: usize = 256 << 20;

@@ -13,6 +13,9 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// Addresses of a host that are told to others. Chosen: enough for several networks, and the message of a neighbour stays short.
 const IPS_MAX: usize = 8;
 
+/// Before the address that a rank tells others: it is one of TCP.
+pub const TCP: u8 = 1;
+
 /// Longest address (bytes).
 pub const LEN_MAX: usize = 10 + IPS_MAX * 17;
 

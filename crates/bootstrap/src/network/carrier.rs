@@ -6,6 +6,7 @@ use super::plain::Key;
 use alloc::vec::Vec;
 use wireup_capi::net::{Epoll, Event, Owned};
 pub use wireup_group::connections::{Number, Word};
+use wireup_wire::rank_address;
 
 /// How ranks exchange messages. All ranks of a job choose the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +23,7 @@ impl Transport {
     /// The first byte of an address.
     pub fn tag(self) -> u8 {
         match self {
-            Transport::Tcp => 1,
+            Transport::Tcp => rank_address::TCP,
             Transport::Udp => 2,
             Transport::Fabric => 3,
         }
@@ -62,6 +63,11 @@ pub enum Happened {
         from: u32,
         word: Word,
     },
+    /// A dialled rank does not answer where it should be: it may be reached through the agents ([`Carrier::go_on`]).
+    Unanswered {
+        number: Number,
+        peer: u32,
+    },
     /// It is no more, after [`Carrier::finish`].
     Finished {
         number: Number,
@@ -81,6 +87,7 @@ impl Happened {
             Happened::Proved { number, .. }
             | Happened::Message { number, .. }
             | Happened::Said { number, .. }
+            | Happened::Unanswered { number, .. }
             | Happened::Finished { number, .. }
             | Happened::Over { number, .. } => *number,
         }
@@ -107,6 +114,12 @@ pub trait Carrier {
 
     /// Begins a connection to a rank at this address; a failure is told by [`Carrier::poll`]. `closed`: for the hello.
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number;
+
+    /// From now on, a rank that does not answer is told of ([`Happened::Unanswered`]).
+    fn has_relays(&mut self) {}
+
+    /// Goes on with a dial that is not answered, over this socket; `None`: there is none.
+    fn go_on(&mut self, _number: Number, _relay: Option<Owned>) {}
 
     /// Queues a message; if the connection is over, that is told by [`Carrier::poll`].
     fn send(&mut self, number: Number, message: &[u8]);

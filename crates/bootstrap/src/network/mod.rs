@@ -55,6 +55,8 @@ pub struct Network {
     /// Ranks whose address is being asked for, and those of them for which that has yet to be done.
     sought: BTreeSet<u32>,
     wanted: Vec<u32>,
+    /// Dials that are not answered, of these ranks.
+    unanswered: Vec<(Number, u32)>,
     /// Ranks that use another transport.
     misfits: BTreeSet<u32>,
     /// Messages until there is a connection.
@@ -145,6 +147,7 @@ impl Network {
             book: None,
             sought: BTreeSet::new(),
             wanted: Vec::new(),
+            unanswered: Vec::new(),
             misfits: BTreeSet::new(),
             waiting: BTreeMap::new(),
             again: BTreeMap::new(),
@@ -157,8 +160,9 @@ impl Network {
         })
     }
 
-    /// From now on every rank's address is known, or can be asked for.
+    /// From now on every rank's address is known, or can be asked for, and the server's agents carry connections.
     pub fn use_book(&mut self, book: Arc<Endpoints>) {
+        self.carrier.has_relays();
         self.book = Some(book);
     }
 
@@ -181,6 +185,16 @@ impl Network {
     /// Ranks whose addresses are to be asked for.
     pub fn take_wanted(&mut self) -> Vec<u32> {
         core::mem::take(&mut self.wanted)
+    }
+
+    /// Dials for which a connection through the agents is to be asked for, with their ranks.
+    pub fn take_unanswered(&mut self) -> Vec<(Number, u32)> {
+        core::mem::take(&mut self.unanswered)
+    }
+
+    /// What was asked for; `None`: there is none.
+    pub fn on_relay(&mut self, number: Number, socket: Option<Owned>) {
+        self.carrier.go_on(number, socket);
     }
 
     /// Asks for a rank's address, unless it is known.
@@ -511,6 +525,7 @@ impl Network {
                 }
             }
             Happened::Said { number, from, word } => self.on_word(number, from, word),
+            Happened::Unanswered { number, peer } => self.unanswered.push((number, peer)),
             Happened::Finished { number, peer } => self.on_finished(number, peer),
             Happened::Over { number, peer, is_lost } => self.on_over(number, peer, is_lost),
         }

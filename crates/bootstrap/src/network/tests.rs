@@ -283,7 +283,7 @@ fn strangers_do_not_disturb_ranks() {
     let address = rank_address::candidates(&own, net::host_number())[0];
     let mut strangers = Vec::new();
     for at in 0..2 * UNPROVED_MAX {
-        let stranger = net::connect(&address).unwrap();
+        let stranger = net::connect(&address, None).unwrap();
         all[0].progress(0);
         if at % 2 == 0 {
             let _ = net::write(&stranger, &[56, 0, 1, 2, 3, 4, 5, 6, 7, 8]);

@@ -2,8 +2,9 @@
 
 use super::Job;
 use crate::codes::{Code, Result};
-use crate::hex;
+use crate::net::{self, Owned};
 use alloc::vec::Vec;
+use wireup_wire::hex;
 use wireup_wire::pmi::Request;
 
 /// Longest address: as hexadecimal digits it fits into a value of every server (Hydra: a little less than the announced 1,024 bytes).
@@ -52,6 +53,17 @@ impl Job {
         let Ok(server) = self.server() else { return Vec::new() };
         let answers = server.link.take_addresses().into_iter();
         answers.map(|(id, value)| (id, value.and_then(|value| hex::decode(&value)))).collect()
+    }
+
+    /// A connection to a rank of another node, made by the agents; for a rank that cannot be connected to. Waits for the server only.
+    /// `None`: there is none.
+    pub fn relay(&mut self, name: &[u8], rank: u32) -> Option<Owned> {
+        if !self.answers_questions() {
+            return None;
+        }
+        let server = self.server().ok()?;
+        server.tell(&Request::Relay { rank, name }).ok()?;
+        net::received(server.link.take_memory().pop()??.into_socket()?).ok()
     }
 
     /// Where a rank is reached, from a server that is not ours: as it was told before the last fence.

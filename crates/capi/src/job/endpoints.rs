@@ -4,13 +4,14 @@
 use super::{Job, value};
 use crate::clique::place;
 use crate::codes::{Code, Result};
+use crate::ints;
 use crate::mapping::Part;
 use crate::socket::variable;
-use crate::{hex, ints};
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_client::memory::Memory;
 use wireup_client::pipeline::Answer;
+use wireup_wire::hex;
 use wireup_wire::pmi::{Command, Request};
 use wireup_wire::rank_address;
 use wireup_wire::shared::rows::Rows;

@@ -1,6 +1,7 @@
 //! Direct links between agents: between hosts, encrypted or not, where a link is impossible, and across virtual nodes.
 
-use crate::harness::machines::{self, Machines};
+use crate::harness::machines;
+use crate::harness::walls::{drop_silently, firewall, wall};
 use crate::harness::{Run, wireup};
 use std::ffi::OsString;
 
@@ -31,17 +32,6 @@ fn virtual_nodes_exchange_over_direct_links() {
     }
 }
 
-/// The host's own address.
-fn address(machines: &Machines, host: u16) -> String {
-    let said = machines.ask(host, "ip -4 -o address show eth0 | sed 's/.*inet //; s,/.*,,'");
-    said.trim().to_owned()
-}
-
-/// Makes packets from `from` to `to` unroutable, in their common network only.
-fn wall(machines: &Machines, from: u16, to: u16) {
-    machines.ask(from, &format!("ip route add unreachable {}/32", address(machines, to)));
-}
-
 const SEVEN: &str = "--hosts n[0-6] --fanout 2 --interface 10.77.0.0/16 --exchange ring";
 
 #[test]
@@ -61,21 +51,11 @@ fn without_a_direct_link_the_job_uses_the_tree_and_names_both_ends() {
 fn frames_do_not_wait_for_a_silent_firewall() {
     let Some(machines) = machines::own(7, |_| ()) else { return };
     for (from, to) in [(3, 4), (4, 3)] {
-        // No interface has this Ethernet address.
-        let nowhere = "lladdr 02:00:5e:00:53:99 nud permanent dev eth0";
-        machines.ask(from, &format!("ip neighbour replace {} {nowhere}", address(&machines, to)));
+        drop_silently(&machines, from, to);
     }
     let outcome = machines.job(SEVEN).args(exchange()).succeed();
     // The dialling agent would give up after 30 s and warn, but the job has ended by then.
     assert!(!outcome.err().contains("no direct link"), "{outcome}");
-}
-
-/// Refuses connections that `from` opens, and accepts those to it.
-fn firewall(machines: &Machines, from: u16, at: u16) {
-    let rules = "add table ip firewall; add chain ip firewall in { type filter hook input priority 0; }; \
-        add rule ip firewall in ip saddr";
-    let begins = "tcp flags & (syn | ack) == syn reject with tcp reset";
-    machines.ask(at, &format!("PATH=$PATH:/usr/sbin nft '{rules} {} {begins}'", address(machines, from)));
 }
 
 /// An agent that cannot dial is dialled by the other one. If both directions are blocked there is a warning: see below.

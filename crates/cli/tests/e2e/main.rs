@@ -27,6 +27,7 @@ mod pmix;
 mod profile;
 mod program_transfer;
 mod record;
+mod relays;
 mod remote_environment;
 mod s4_bench;
 mod sessions;

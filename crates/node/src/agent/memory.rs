@@ -39,13 +39,14 @@ struct Arena {
     shared: Shared,
 }
 
-/// One piece of memory, for sending its descriptor.
+/// A descriptor that is sent with a reply: that of one piece of memory, or a socket.
 #[derive(Clone)]
 pub struct Shared(Rc<Region>);
 
 enum Region {
     Sealed(SealedMemory),
     Arena(OwnedFd),
+    Socket(OwnedFd),
 }
 
 impl RankMemory {
@@ -131,11 +132,18 @@ impl Arena {
     }
 }
 
+impl Shared {
+    /// A socket, which is closed here when it is sent.
+    pub fn socket(socket: OwnedFd) -> Shared {
+        Shared(Rc::new(Region::Socket(socket)))
+    }
+}
+
 impl AsFd for Shared {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &*self.0 {
             Region::Sealed(memory) => memory.as_fd(),
-            Region::Arena(fd) => fd.as_fd(),
+            Region::Arena(fd) | Region::Socket(fd) => fd.as_fd(),
         }
     }
 }

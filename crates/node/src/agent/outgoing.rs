@@ -75,6 +75,10 @@ impl Outgoing {
         Outgoing { gone: true, ..Outgoing::default() }
     }
 
+    pub fn to(fd: OwnedFd) -> Self {
+        Outgoing { fd: Some(fd), ..Outgoing::default() }
+    }
+
     pub fn push(&mut self, bytes: Bytes) {
         self.queue.push_back(Piece { bytes, shares: Vec::new() });
     }

@@ -1,10 +1,12 @@
 //! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
 //!
 //! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to the
-//! keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes.
+//! keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes, `relays` those of connections
+//! between ranks.
 
 mod output;
 mod pmi;
+mod relays;
 mod rest;
 mod stdin;
 
@@ -53,6 +55,7 @@ pub struct JobRanks {
     /// Ranks that are gone but whose pseudo-terminal has not ended, with the time to give up.
     terminals: Vec<(u64, LocalRank)>,
     pmix: Option<PmixServer>,
+    relays: relays::Relays,
     /// Exits of ranks to be reported after that of the server.
     deferred: Vec<(u32, ExitStatus)>,
     /// Ranks whose descriptors must wait because too many are in flight.
@@ -86,6 +89,7 @@ impl JobRanks {
             first_port: 0,
             reserved: None,
             pmix: None,
+            relays: relays::Relays::default(),
             deferred: Vec::new(),
             paused: [false; 2],
             parked: Default::default(),

@@ -5,7 +5,7 @@
 //! ```
 
 use super::transports::Which;
-use wireup_proto::io::{LinkId, ShellId, Stream};
+use wireup_proto::io::{LinkId, RelayId, ShellId, Stream};
 use wireup_wire::ids::LocalRank;
 
 const SLOT_MAX: u32 = 0xff_ffff;
@@ -37,6 +37,7 @@ pub enum Token {
     Output(JobSlot, LocalRank, Stream),
     Pmi(JobSlot, LocalRank),
     Stdin(JobSlot, LocalRank),
+    Relay(JobSlot, RelayId),
     /// The socket of a job's PMIx server process, and its standard error.
     PmixServer(JobSlot),
     PmixError(JobSlot),
@@ -68,6 +69,7 @@ impl Token {
             Token::StepOut(shell) => (15, JobSlot(0), shell.0),
             Token::IdleKeeper(pid) => (16, JobSlot(0), pid),
             Token::Caller(number) => (17, JobSlot(0), number),
+            Token::Relay(slot, relay) => (13, slot, relay.0),
             Token::PmixServer(slot) => (11, slot, 0),
             Token::PmixError(slot) => (12, slot, 0),
         };
@@ -95,6 +97,7 @@ impl Token {
             17 => Token::Caller(index),
             11 => Token::PmixServer(slot),
             12 => Token::PmixError(slot),
+            13 => Token::Relay(slot, RelayId(index)),
             _ => return None,
         })
     }
@@ -118,6 +121,7 @@ mod tests {
             Token::Output(slot, local, Stream::Err),
             Token::Pmi(slot, local),
             Token::Stdin(slot, local),
+            Token::Relay(slot, RelayId(70_000)),
             Token::Launcher(3),
             Token::StepIn(ShellId(u32::MAX)),
             Token::StepOut(ShellId(2)),

@@ -1,7 +1,7 @@
 //! The inputs of a job, and what it requests from its agent.
 
 use crate::clock_offset::ClockOffset;
-use crate::io::{ExitStatus, Output, Stream};
+use crate::io::{ExitStatus, Output, RelayEvent, RelayId, Stream};
 use crate::memory::ShareId;
 use crate::time::Instant;
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use wireup_wire::ids::{AgentId, LocalRank};
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Down, Up};
 use wireup_wire::peer::{Cause, Control, MissingAgent, Secret, SpawnError};
+use wireup_wire::relay;
 
 /// An event for a job.
 pub enum JobInput {
@@ -102,6 +103,16 @@ pub enum JobInput {
     Addresses {
         from: AgentId,
         message: addresses::Between,
+    },
+    /// A message of another node's agent about a relay between ranks.
+    Relayed {
+        from: AgentId,
+        message: relay::Between,
+    },
+    /// What has happened at this end of a relay.
+    RelayEvent {
+        relay: RelayId,
+        event: RelayEvent,
     },
     /// At the root: an answer about names for one of the job's agents.
     Named {

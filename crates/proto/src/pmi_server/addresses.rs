@@ -15,8 +15,10 @@
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::addresses::{Between, Card};
+use wireup_wire::hex;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::limits::{ADDRESS_BUNDLE_BYTES, ADDRESS_NAMES_MAX};
+use wireup_wire::rank_address;
 
 /// A name and the rank that is reached there.
 type Key = (Bytes, Rank);
@@ -70,6 +72,12 @@ impl Addresses {
         *names += 1;
         self.learn(key, value);
         Ok(())
+    }
+
+    /// Where a rank listens, if it has told an address of TCP under this name, in hexadecimal digits as our own clients do.
+    pub fn of_tcp(&self, name: &Bytes, rank: Rank) -> Option<Bytes> {
+        let told = hex::decode(self.known.get(&(name.clone(), rank))?)?;
+        told.strip_prefix(&[rank_address::TCP]).map(Bytes::copy_from_slice)
     }
 
     /// A local rank asks where a rank is, which is on another node or (`None`) on this one.

@@ -33,17 +33,19 @@ pub struct Endpoints {
     /// As hexadecimal digits; empty until it is needed.
     secret: String,
     table: Option<ShareId>,
+    /// The row of this node; empty until the table is known.
+    own: Bytes,
     waiting: Vec<Asker>,
     /// Ranks that wait for the secret.
     waiting_for_secret: Vec<Asker>,
 }
 
 impl Endpoints {
-    /// The table is known, a row for each node. Returns its memory, and the ranks that wait for it.
-    pub fn on_known(&mut self, rows: Vec<Bytes>, shares: &mut Shares) -> (ShareId, Vec<Asker>) {
+    /// The table is known, a row for each node, `own` that of this one. Returns its memory, and the ranks that wait for it.
+    pub fn on_known(&mut self, own: Bytes, rows: Vec<Bytes>, shares: &mut Shares) -> (ShareId, Vec<Asker>) {
         let layout = Layout::rows(rows.len() as u32, rank_address::LEN_MAX as u32);
         let share = shares.make(Content::Array(Array { layout, values: Values::ByRank(rows) }));
-        self.table = Some(share);
+        (self.table, self.own) = (Some(share), own);
         (share, std::mem::take(&mut self.waiting))
     }
 
@@ -53,6 +55,11 @@ impl Endpoints {
             self.waiting.push((local, thread.map(<[u8]>::to_vec)));
         }
         self.table
+    }
+
+    /// Where a local rank listens.
+    pub fn own(&self, local: LocalRank) -> Option<Bytes> {
+        rank_address::further(&self.own, local.0.into()).map(Bytes::from)
     }
 
     pub fn secret(&self) -> &[u8] {
@@ -123,7 +130,7 @@ mod tests {
         let (mut endpoints, mut shares) = (Endpoints::default(), Shares::new(JobId(1)));
         assert_eq!(endpoints.ask(LocalRank(3), Some(b"7")), None);
         let rows = table(3, &[part(2, &[b"two"]), part(0, &[b"zero", b"", b""])]).unwrap();
-        let (share, waiting) = endpoints.on_known(rows, &mut shares);
+        let (share, waiting) = endpoints.on_known(Bytes::new(), rows, &mut shares);
         assert_eq!(waiting, [(LocalRank(3), Some(b"7".to_vec()))]);
         assert_eq!(endpoints.ask(LocalRank(1), None), Some(share));
         let Content::Array(array) = shares.content(share) else { panic!("a table is an array") };

@@ -1,8 +1,9 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
 //! `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `names` requests what the root has,
-//! `addresses` is where ranks are reached (`questions`: their requests), `endpoints` where those listen that have sockets from their start; `arena` and `array` lay out the
-//! results of allgathers. Consequences of a request for others are effects.
+//! `addresses` is where ranks are reached (`questions`: their requests), `endpoints` where those listen that have sockets from their start,
+//! `relays` the connections that agents carry; `arena` and `array` lay out the results of allgathers. Consequences of a request for others
+//! are effects.
 
 mod addresses;
 mod arena;
@@ -16,6 +17,7 @@ mod names;
 pub mod node_attrs;
 mod own_groups;
 mod questions;
+mod relays;
 mod requests;
 mod shares;
 mod state;
@@ -23,7 +25,7 @@ mod turn;
 
 use crate::collective::ReplyTo;
 use crate::collective::{Entry, Outcome};
-use crate::io::Output;
+use crate::io::{Output, RelayAct, RelayEvent, RelayId};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::Facts;
 use crate::job::ranks::Process;
@@ -37,6 +39,7 @@ use connection::PmiLink;
 use endpoints::Endpoints;
 use kvs::Kvs;
 use node_attrs::NodeAttrs;
+use relays::Relays;
 use shares::Shares;
 use state::State;
 use turn::{Effect as Asked, Requester, Tables};
@@ -49,6 +52,7 @@ use wireup_wire::job::PmiFence;
 use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::{Answer, Asker};
 use wireup_wire::peer::{self, Cause, Secret};
+use wireup_wire::relay::{self, Target};
 
 pub struct PmiServer {
     job: JobId,
@@ -60,6 +64,7 @@ pub struct PmiServer {
     attrs: NodeAttrs,
     addresses: Addresses,
     endpoints: Endpoints,
+    relays: Relays,
     arenas: Arenas,
     shares: Shares,
 }
@@ -74,6 +79,7 @@ impl PmiServer {
             attrs: NodeAttrs::default(),
             addresses: Addresses::default(),
             endpoints: Endpoints::default(),
+            relays: Relays::default(),
             arenas: Arenas::default(),
             shares: Shares::new(facts.id()),
         }
@@ -128,6 +134,15 @@ impl PmiServer {
             Asked::AskAddress { id, rank, name } => {
                 let node = facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != facts.node);
                 self.addresses.ask(Question { local, id }, name, rank, node);
+            }
+            Asked::Relay { rank, name, reply, refusal } => {
+                let node = facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != facts.node);
+                let act = RelayAct::Hand { local, reply, refusal: refusal.clone() };
+                let opened = node.is_some_and(|node| self.relays.open(node, Target { rank, name }, act).is_ok());
+                if !opened {
+                    self.reply(local, refusal, Vec::new(), out);
+                }
+                self.carry_relays(facts, out);
             }
             Asked::NeedSecret => out.output(Output::TellSecret { job: self.job }),
             Asked::Name(ask) => out.push(Effect::AskName { from, asker: Asker::Rank(local), ask }),
@@ -195,6 +210,33 @@ impl PmiServer {
         for (node, message) in self.addresses.take_messages() {
             let frame = facts.frame(Kind::Addresses, 0, 0, peer::encode(&message).into());
             out.for_agent(facts.agent_of(node), frame);
+        }
+    }
+
+    /// Another node's agent says something about a relay between ranks.
+    pub fn on_relayed(&mut self, facts: &Facts, node: NodeId, message: relay::Between, out: &mut Effects) {
+        let PmiServer { relays, addresses, endpoints, .. } = self;
+        relays.on_message(node, message, |Target { rank, name }| {
+            let local = facts.local_of(*rank)?;
+            addresses.of_tcp(name, *rank).or_else(|| endpoints.own(local))
+        });
+        self.carry_relays(facts, out);
+    }
+
+    /// Something has happened at this end of a relay.
+    pub fn on_relay_event(&mut self, facts: &Facts, relay: RelayId, event: RelayEvent, out: &mut Effects) {
+        self.relays.on_event(relay, event);
+        self.carry_relays(facts, out);
+    }
+
+    fn carry_relays(&mut self, facts: &Facts, out: &mut Effects) {
+        for (relay, act) in self.relays.take_acts() {
+            out.output(Output::Relay { job: self.job, relay, act });
+        }
+        for (node, message) in self.relays.take_messages() {
+            let number = message.number;
+            let (stream, payload) = message.encode();
+            out.for_agent(facts.agent_of(node), facts.frame(Kind::Relay, stream, number, payload));
         }
     }
 
@@ -295,8 +337,9 @@ impl PmiServer {
     }
 
     /// It is known where the ranks listen: tells those that have asked.
-    pub fn on_endpoints(&mut self, rows: Vec<Bytes>, out: &mut Effects) {
-        let (table, waiting) = self.endpoints.on_known(rows, &mut self.shares);
+    pub fn on_endpoints(&mut self, facts: &Facts, rows: Vec<Bytes>, out: &mut Effects) {
+        let own = facts.node.and_then(|node| rows.get(node.index())).cloned();
+        let (table, waiting) = self.endpoints.on_known(own.unwrap_or_default(), rows, &mut self.shares);
         self.shares.put_made(out);
         for (local, thread) in waiting {
             let mut reply = Vec::new();

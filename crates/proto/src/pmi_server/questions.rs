@@ -36,6 +36,22 @@ impl Turn<'_, '_> {
             self.effects.push(Effect::AskAddress { id, rank: Rank(rank), name });
         }
     }
+
+    /// A connection to a rank that this one cannot connect to.
+    pub(super) fn on_relay(&mut self, envelope: &Envelope<'_>, rank: u32, name: &[u8]) {
+        let name = self.plain(name);
+        if name.len() > KEY_LEN_MAX || rank >= self.facts.job_size {
+            return self.refuse(envelope, "no_such_rank_or_name");
+        }
+        let encoded = |reply: &Reply<'_>| {
+            let mut out = Vec::new();
+            encode_reply(self.dialect, Command::Relay, envelope.thread, reply, &mut out);
+            Bytes::from(out)
+        };
+        let refused = Reply::Failed { message: "the_agents_have_no_connection_to_the_rank" };
+        let (reply, refusal) = (encoded(&Reply::Done), encoded(&refused));
+        self.effects.push(Effect::Relay { rank: Rank(rank), name, reply, refusal });
+    }
 }
 
 impl PmiLink {

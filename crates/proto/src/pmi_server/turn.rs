@@ -85,6 +85,13 @@ pub enum Effect {
         rank: Rank,
         name: Bytes,
     },
+    /// The rank wants a connection to one that it cannot connect to itself; the replies if there is a socket, and if there is none.
+    Relay {
+        rank: Rank,
+        name: Bytes,
+        reply: Bytes,
+        refusal: Bytes,
+    },
     /// The ranks' secret is needed.
     NeedSecret,
     /// The rank publishes, looks up or withdraws a name.

@@ -15,6 +15,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
 use wireup_wire::peer::{self, Control};
+use wireup_wire::relay;
 
 /// Frames for jobs that this agent does not know yet.
 #[derive(Default)]
@@ -74,7 +75,7 @@ impl Early {
     }
 
     fn on_frame(&mut self, view: &View<'_>, from: AgentId, frame: Frame, fx: &mut Effects) {
-        let is_beside = matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Addresses);
+        let is_beside = matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay);
         if !is_beside && !view.policy.has_trees_of_jobs() {
             return;
         }
@@ -105,6 +106,12 @@ impl Early {
         {
             let payload = peer::encode(&answer).into();
             fx.push(Effect::Peer(from, Frame::new(Kind::Addresses, 0, id.0, 0, payload)));
+        } else if frame.kind == Kind::Relay
+            && let Ok(message) = relay::Between::decode(frame.stream, frame.arg, frame.payload.clone())
+            && let Some(answer) = message.refused()
+        {
+            let (stream, payload) = answer.encode();
+            fx.push(Effect::Peer(from, Frame::new(Kind::Relay, stream, id.0, frame.arg, payload)));
         }
     }
 

@@ -13,6 +13,7 @@ use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
 use wireup_wire::modex::Between;
 use wireup_wire::peer::{self, Control, PeerError};
+use wireup_wire::relay;
 
 #[derive(Default)]
 pub struct Jobs {
@@ -139,6 +140,10 @@ impl Jobs {
                 JobInput::Between { from, message }
             }
             Kind::Addresses => JobInput::Addresses { from, message: peer::decode(&frame.payload)? },
+            Kind::Relay => {
+                let message = relay::Between::decode(frame.stream, frame.arg, frame.payload)?;
+                JobInput::Relayed { from, message }
+            }
             Kind::Direct => JobInput::Direct { from, frame },
             Kind::Control => {
                 self.on_control(tree, Some(from), id, peer::decode(&frame.payload)?, fx);

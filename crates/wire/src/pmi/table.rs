@@ -154,6 +154,12 @@ commands! {
         rank: u32 = [] ["rank"];
         name: &'a [u8] = [] ["name"];
     }
+    /// Our own clients: a connection to a rank of another node, whose agent connects to the address that the rank has told under this name.
+    /// Answered with a descriptor, the end of a pair of sockets: agents carry the bytes.
+    Relay [] ["wireup-relay"] -> Done {
+        rank: u32 = [] ["rank"];
+        name: &'a [u8] = [] ["name"];
+    }
     /// Our own clients: define a group for `Gather`.
     GroupSet [] ["wireup-group"] -> Done {
         /// The rank's own number for it.

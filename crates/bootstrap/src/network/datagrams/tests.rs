@@ -108,6 +108,7 @@ impl World {
             }
             Happened::Message { from, bytes, .. } => end.got.entry(from).or_default().push(bytes),
             Happened::Said { number, from, word } => self.on_word(me, number, from, word),
+            Happened::Unanswered { .. } => {}
             Happened::Finished { number, peer } => {
                 if end.connections.on_finished(peer, number) {
                     self.send_waiting(me, peer);

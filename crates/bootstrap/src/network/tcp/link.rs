@@ -17,6 +17,7 @@ pub struct Link {
     /// Dialled as one of the program's own: its number.
     plain: Option<u32>,
     was_heard: bool,
+    relayed_to: Option<u64>,
     socket: Option<Owned>,
     stage: Stage,
     received: Vec<u8>,
@@ -41,12 +42,21 @@ enum Stage {
     Connecting {
         to: u32,
         purpose: Purpose,
-        left: Vec<SocketAddr>,
+        target: Target,
     },
     Proving(Box<Proof>),
     Open(Box<Stream>),
     /// The other end broke the rules.
     Broken,
+}
+
+/// Where to dial a rank.
+pub struct Target {
+    pub host: u64,
+    /// The best one last.
+    pub left: Vec<SocketAddr>,
+    /// How often the kernel repeats its request to an address; `None`: as it likes.
+    pub repetitions: Option<c_int>,
 }
 
 /// What a read has brought.
@@ -88,6 +98,7 @@ impl Link {
             was_open: false,
             plain: None,
             was_heard: false,
+            relayed_to: None,
             socket,
             stage,
             received: Vec::new(),
@@ -99,10 +110,9 @@ impl Link {
         }
     }
 
-    /// For a rank with these addresses, the best one last.
-    pub fn dial(left: Vec<SocketAddr>, to: u32, purpose: Purpose) -> Link {
+    pub fn dial(target: Target, to: u32, purpose: Purpose) -> Link {
         let plain = if let Purpose::Plain { number } = purpose { Some(number) } else { None };
-        Link { plain, ..Link::new(Some(to), None, Stage::Connecting { to, purpose, left }) }
+        Link { plain, ..Link::new(Some(to), None, Stage::Connecting { to, purpose, target }) }
     }
 
     pub fn accepted(socket: Owned, secret: &Secret, me: u32) -> Result<Link, Over> {
@@ -112,10 +122,10 @@ impl Link {
 
     /// Begins with the next address; its descriptor. `None`: none is left.
     pub fn next_attempt(&mut self) -> Option<c_int> {
-        let Stage::Connecting { left, .. } = &mut self.stage else { return None };
+        let Stage::Connecting { target, .. } = &mut self.stage else { return None };
         self.socket = None;
-        while let Some(address) = left.pop() {
-            if let Ok(socket) = net::connect(&address) {
+        while let Some(address) = target.left.pop() {
+            if let Ok(socket) = net::connect(&address, target.repetitions) {
                 self.is_watched = true;
                 let fd = socket.fd();
                 self.socket = Some(socket);
@@ -123,6 +133,21 @@ impl Link {
             }
         }
         None
+    }
+
+    /// Goes on over a connection that the agents carry; its descriptor.
+    pub fn use_relay(&mut self, socket: Owned) -> c_int {
+        let fd = socket.fd();
+        if let Stage::Connecting { target, .. } = &self.stage {
+            self.relayed_to = Some(target.host);
+        }
+        (self.socket, self.is_watched) = (Some(socket), true);
+        fd
+    }
+
+    /// The host at the other end if the agents carry the connection.
+    pub fn relayed_to(&self) -> Option<u64> {
+        self.relayed_to
     }
 
     pub fn is_connecting(&self) -> bool {

@@ -12,7 +12,8 @@ use super::proof::{Purpose, Secret};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
-use link::{Arrived, Link};
+use core::ffi::c_int;
+use link::{Arrived, Link, Target};
 use wireup_capi::net::{self, Epoll, Errno, Event, Owned};
 use wireup_wire::rank_address;
 
@@ -20,6 +21,9 @@ use wireup_wire::rank_address;
 pub const UNPROVED_MAX: usize = 128;
 /// How long a connection may take until it is proved (ms). Long, because the other end may compute meanwhile.
 const PROOF_MS_MAX: u64 = 300_000;
+
+/// How often the kernel repeats a request for a connection where the agents may carry it instead: it gives up after 3 to 7 s.
+const REPETITIONS: c_int = 2;
 
 /// Bytes in one read.
 const READ_LEN: usize = 64 << 10;
@@ -41,6 +45,9 @@ pub struct Tcp {
     buffer: Vec<u8>,
     happened: VecDeque<Happened>,
     plain: VecDeque<(Key, Option<Owned>)>,
+    has_relays: bool,
+    /// Hosts whose ranks only the agents reach.
+    beyond: BTreeSet<u64>,
 }
 
 impl Tcp {
@@ -63,6 +70,8 @@ impl Tcp {
             buffer: vec![0; READ_LEN],
             happened: VecDeque::new(),
             plain: VecDeque::new(),
+            has_relays: false,
+            beyond: BTreeSet::new(),
         })
     }
 
@@ -74,7 +83,10 @@ impl Tcp {
                 return;
             }
         }
-        self.end(number, true);
+        match link.peer().filter(|_| self.has_relays && link.relayed_to().is_none()) {
+            Some(peer) => self.happened.push_back(Happened::Unanswered { number, peer }),
+            None => self.end(number, true),
+        }
     }
 
     fn accept(&mut self) {
@@ -103,6 +115,7 @@ impl Tcp {
             match link.read(&mut self.buffer) {
                 Err(_) => return self.end(number, false),
                 Ok((all, is_more)) => {
+                    self.beyond.extend(link.relayed_to());
                     for arrived in all {
                         self.happened.push_back(match arrived {
                             Arrived::Proved { peer, was_dialled, closed } => {
@@ -130,10 +143,15 @@ impl Tcp {
     }
 
     fn begin(&mut self, to: u32, address: &[u8], purpose: Purpose) -> Number {
-        let mut candidates = rank_address::candidates(address, self.host);
-        candidates.reverse();
+        let host = rank_address::host(address).unwrap_or_default();
+        let mut left = match self.beyond.contains(&host) {
+            true => Vec::new(),
+            false => rank_address::candidates(address, self.host),
+        };
+        left.reverse();
         self.last += 1;
-        self.links.insert(self.last, Link::dial(candidates, to, purpose));
+        let target = Target { host, left, repetitions: self.has_relays.then_some(REPETITIONS) };
+        self.links.insert(self.last, Link::dial(target, to, purpose));
         self.try_next(self.last);
         self.last
     }
@@ -174,6 +192,18 @@ impl Carrier for Tcp {
 
     fn dial(&mut self, to: u32, address: &[u8], closed: u32) -> Number {
         self.begin(to, address, Purpose::Messages { closed })
+    }
+
+    fn has_relays(&mut self) {
+        self.has_relays = true;
+    }
+
+    fn go_on(&mut self, number: Number, relay: Option<Owned>) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        let socket = relay.map(|socket| link.use_relay(socket));
+        if socket.is_none_or(|socket| self.epoll.watch(socket, number, true, true).is_err()) {
+            self.end(number, true);
+        }
     }
 
     fn send(&mut self, number: Number, message: &[u8]) {
@@ -263,7 +293,7 @@ mod tests {
         let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let (mut strangers, mut events) = (vec![], vec![]);
         for at in 0..2 * UNPROVED_MAX {
-            let stranger = net::connect(&address).unwrap();
+            let stranger = net::connect(&address, None).unwrap();
             let _ = net::write(&stranger, if at % 2 == 0 { &[4, 0, 1, 2, 3, 4] } else { &[1, 0, 0] });
             strangers.push(stranger);
             tcp.epoll().wait(1_000, &mut events);

@@ -55,6 +55,11 @@ impl AgentDriver {
                     ranks.flush_stdin(*local, turn);
                 }
             }
+            Token::Relay(slot, relay) => {
+                if let Some(ranks) = jobs.at(*slot) {
+                    ranks.on_relay_event(*relay, event, turn);
+                }
+            }
             Token::PmixServer(slot) => {
                 if let Some(ranks) = jobs.at(*slot) {
                     if let Some(pmix) = ranks.pmix().filter(|_| event.writable) {

@@ -86,6 +86,12 @@ impl AgentDriver {
                 let input = self.listen_for_ranks(job, count, ports, base);
                 self.inputs.push(input);
             }
+            Output::Relay { job, relay, act } => {
+                if let Some(ranks) = jobs.get_mut(&job) {
+                    let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
+                    ranks.on_relay(relay, act, host_number, turn);
+                }
+            }
             Output::TellSecret { job } => {
                 self.inputs.push(match self.links.secret() {
                     Ok(secret) => Input::SecretOfRanks { job, secret: secret_of_ranks(&secret, job) },

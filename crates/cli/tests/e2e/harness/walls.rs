@@ -1,0 +1,34 @@
+//! Hosts that cannot reach each other.
+
+use super::machines::Machines;
+
+/// The host's own addresses, of IPv4 and of IPv6.
+fn addresses(machines: &Machines, host: u16) -> [String; 2] {
+    ["-4", "-6"].map(|family| {
+        let show = format!("ip {family} -o address show dev eth0 scope global | sed 's/.*inet6* //; s,/.*,,'");
+        machines.ask(host, &show).trim().to_owned()
+    })
+}
+
+/// Makes packets from `from` to `to` unroutable.
+pub fn wall(machines: &Machines, from: u16, to: u16) {
+    let [ip, ipv6] = addresses(machines, to);
+    machines.ask(from, &format!("ip route add unreachable {ip}/32 && ip -6 route add unreachable {ipv6}/128"));
+}
+
+/// Loses packets from `from` to `to`.
+pub fn drop_silently(machines: &Machines, from: u16, to: u16) {
+    for address in addresses(machines, to) {
+        // No interface has this Ethernet address.
+        machines.ask(from, &format!("ip neighbour replace {address} lladdr 02:00:5e:00:53:99 nud permanent dev eth0"));
+    }
+}
+
+/// Refuses connections by IPv4 that `from` opens, and accepts those to it.
+pub fn firewall(machines: &Machines, from: u16, at: u16) {
+    let [ip, _] = addresses(machines, from);
+    let rules = "add table ip firewall; add chain ip firewall in { type filter hook input priority 0; }; \
+        add rule ip firewall in ip saddr";
+    let begins = "tcp flags & (syn | ack) == syn reject with tcp reset";
+    machines.ask(at, &format!("PATH=$PATH:/usr/sbin nft '{rules} {ip} {begins}'"));
+}
