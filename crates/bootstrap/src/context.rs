@@ -153,10 +153,10 @@ impl Context {
     }
 
     /// From now on connections are closed when more than so many are open, the least recently used first, but not while somebody waits for a
-    /// message over them. Of no effect over datagrams, where a connection costs no descriptor.
+    /// message over them. Of no effect where a connection costs no descriptor.
     pub fn bound_connections(&mut self, open_max: usize) {
-        self.connections_max = Some(open_max).filter(|_| self.transport == Transport::Tcp);
-        if let (Some((network, _)), Some(open_max)) = (&mut self.network, self.connections_max) {
+        self.connections_max = Some(open_max);
+        if let Some((network, _)) = &mut self.network {
             network.bound_connections(open_max);
         }
     }
@@ -518,7 +518,7 @@ impl Context {
             }
         }
         for (number, rank) in network.take_unanswered() {
-            network.on_relay(number, job.relay(ADDRESS_NAME, rank));
+            network.on_relay(number, job.relay(ADDRESS_NAME, rank, network.has_datagrams()));
             network.pump();
         }
         is_answered

@@ -32,6 +32,26 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
+/// The same for packets, which keep their bounds, and whose end is told as that of a stream.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// A non-blocking socket for datagrams to and from this address only (UDP).
+///
+/// # Errors
+/// No descriptor is left, or there is no route.
+pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
 /// Gives a Unix socket an abstract name that begins with `kind` and that no other socket of this machine has; its other end can read it.
 ///
 /// # Errors

@@ -68,7 +68,7 @@ pub struct RelayId(pub u32);
 /// What has happened to the socket of a relay.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RelayEvent {
-    /// The rank has sent bytes.
+    /// The rank has sent bytes, or a datagram.
     Bytes(Bytes),
     /// So many bytes of [`RelayAct::Write`] have left this process.
     Taken(u32),
@@ -82,15 +82,10 @@ pub enum RelayEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RelayAct {
     /// Make a pair of sockets and give one end to a rank, with this reply on its PMI socket; if there is none, send the other reply.
-    Hand {
-        local: LocalRank,
-        reply: Bytes,
-        refusal: Bytes,
-    },
-    /// Connect to a rank of this node, which listens at this address (see `wireup_wire::rank_address`).
-    Connect {
-        address: Bytes,
-    },
+    Hand { local: LocalRank, datagrams: bool, reply: Bytes, refusal: Bytes },
+    /// Connect to a rank of this node, which listens at this address (see `wireup_wire::rank_address`), or has a socket of UDP there.
+    Connect { address: Bytes, datagrams: bool },
+    /// Bytes, or one datagram.
     Write(Bytes),
     /// Nothing follows what was written.
     EndOutput,

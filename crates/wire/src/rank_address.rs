@@ -13,8 +13,9 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// Addresses of a host that are told to others. Chosen: enough for several networks, and the message of a neighbour stays short.
 const IPS_MAX: usize = 8;
 
-/// Before the address that a rank tells others: it is one of TCP.
+/// Before the address that a rank tells others: it is one of TCP, or of UDP.
 pub const TCP: u8 = 1;
+pub const UDP: u8 = 2;
 
 /// Longest address (bytes).
 pub const LEN_MAX: usize = 10 + IPS_MAX * 17;

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! In the header of a frame, `arg` is the number of the relay and `stream` the kind of the message; bit 3 of `stream`: the sender has
-//! opened the relay, and its agent has given the number. Bytes are the payload as they are; other payloads are encoded by `postcard`.
+//! opened the relay, and its agent has given the number. Bytes are the payload as they are, a datagram at a time if the relay is one for
+//! datagrams; other payloads are encoded by `postcard`.
 
 use crate::ids::Rank;
 use crate::peer::{self, PeerError};
@@ -43,11 +44,12 @@ pub enum What {
     Close,
 }
 
-/// Whom to connect: a rank of the receiver's node, at the address that it has told under this name.
+/// Whom to connect: a rank of the receiver's node, at the address that it has told under this name, of TCP or (`datagrams`) of UDP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Target {
     pub rank: Rank,
     pub name: Bytes,
+    pub datagrams: bool,
 }
 
 impl Between {
@@ -91,8 +93,9 @@ mod tests {
 
     fn what() -> impl Strategy<Value = What> {
         prop_oneof![
-            (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..65))
-                .prop_map(|(rank, name)| What::Open(Target { rank: Rank(rank), name: name.into() })),
+            (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..65), any::<bool>()).prop_map(
+                |(rank, name, datagrams)| What::Open(Target { rank: Rank(rank), name: name.into(), datagrams })
+            ),
             proptest::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| What::Bytes(bytes.into())),
             any::<u32>().prop_map(What::Taken),
             Just(What::End),

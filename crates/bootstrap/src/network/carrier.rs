@@ -24,7 +24,7 @@ impl Transport {
     pub fn tag(self) -> u8 {
         match self {
             Transport::Tcp => rank_address::TCP,
-            Transport::Udp => 2,
+            Transport::Udp => rank_address::UDP,
             Transport::Fabric => 3,
         }
     }
@@ -124,8 +124,13 @@ pub trait Carrier {
     /// Queues a message; if the connection is over, that is told by [`Carrier::poll`].
     fn send(&mut self, number: Number, message: &[u8]);
 
+    /// Whether its connections can be closed by agreement: where each costs a descriptor.
+    fn can_finish(&self) -> bool {
+        false
+    }
+
     /// Nothing is sent any more on a connection, and nothing arrives. It ends when all that was sent has arrived.
-    fn finish(&mut self, number: Number);
+    fn finish(&mut self, _number: Number) {}
 
     /// Gives a connection up, without a word to the other end; nothing more is told of it.
     fn close(&mut self, number: Number);

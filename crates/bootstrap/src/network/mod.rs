@@ -162,7 +162,9 @@ impl Network {
 
     /// From now on every rank's address is known, or can be asked for, and the server's agents carry connections.
     pub fn use_book(&mut self, book: Arc<Endpoints>) {
-        self.carrier.has_relays();
+        if self.transport != Transport::Fabric {
+            self.carrier.has_relays();
+        }
         self.book = Some(book);
     }
 
@@ -190,6 +192,11 @@ impl Network {
     /// Dials for which a connection through the agents is to be asked for, with their ranks.
     pub fn take_unanswered(&mut self) -> Vec<(Number, u32)> {
         core::mem::take(&mut self.unanswered)
+    }
+
+    /// Whether relays are to carry datagrams.
+    pub fn has_datagrams(&self) -> bool {
+        self.transport != Transport::Tcp
     }
 
     /// What was asked for; `None`: there is none.
@@ -551,7 +558,7 @@ impl Network {
                 self.send_waiting(from);
             }
             Word::Close => {
-                let is_wanted = self.groups.awaited().has(from);
+                let is_wanted = !self.carrier.can_finish() || self.groups.awaited().has(from);
                 let Some(answer) = self.connections.on_close(from, number, is_wanted) else { return };
                 self.carrier.send(number, said(answer));
                 if answer == Word::Agree {

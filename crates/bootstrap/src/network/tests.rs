@@ -208,31 +208,29 @@ fn a_rank_that_has_said_goodbye_is_not_lost() {
 #[test]
 fn connections_stay_within_a_bound_and_messages_keep_their_order() {
     const BOUND: usize = 3;
-    for transport in transports() {
-        let mut all = networks(9, transport);
-        all.iter_mut().for_each(|one| one.bound_connections(BOUND));
-        for round in 0..30_u32 {
-            for me in 0..9 {
-                let to = (me + 1 + (round * (me + 1)) % 8) % 9;
-                all[me as usize].groups.send_tagged(to, WORLD, me, &round.to_le_bytes());
-            }
-            // Also while connections are being closed.
-            for one in all.iter_mut() {
-                one.progress(0);
-                assert!(one.connections() <= BOUND, "round {round}: {} are open", one.connections());
-            }
-        }
+    let mut all = networks(9, Transport::Tcp);
+    all.iter_mut().for_each(|one| one.bound_connections(BOUND));
+    for round in 0..30_u32 {
         for me in 0..9 {
-            for from in (0..9).filter(|from| *from != me) {
-                for round in (0..30).filter(|round| (from + 1 + (round * (from + 1)) % 8) % 9 == me) {
-                    let receive = all[me as usize].groups.receive_tagged(from, WORLD, from);
-                    assert_eq!(run(&mut all, me as usize, receive), Ok(Done::Bytes(round.to_le_bytes().into())));
-                }
+            let to = (me + 1 + (round * (me + 1)) % 8) % 9;
+            all[me as usize].groups.send_tagged(to, WORLD, me, &round.to_le_bytes());
+        }
+        // Also while connections are being closed.
+        for one in all.iter_mut() {
+            one.progress(0);
+            assert!(one.connections() <= BOUND, "round {round}: {} are open", one.connections());
+        }
+    }
+    for me in 0..9 {
+        for from in (0..9).filter(|from| *from != me) {
+            for round in (0..30).filter(|round| (from + 1 + (round * (from + 1)) % 8) % 9 == me) {
+                let receive = all[me as usize].groups.receive_tagged(from, WORLD, from);
+                assert_eq!(run(&mut all, me as usize, receive), Ok(Done::Bytes(round.to_le_bytes().into())));
             }
         }
-        settle(&mut all, |all| all.iter().all(|one| one.connections() <= BOUND));
-        assert!(all.iter().map(|one| one.closed().1).sum::<u64>() > 50);
     }
+    settle(&mut all, |all| all.iter().all(|one| one.connections() <= BOUND));
+    assert!(all.iter().map(|one| one.closed().1).sum::<u64>() > 50);
 }
 
 /// Lets all go on until no connection is being closed, and this is so.
@@ -248,32 +246,28 @@ fn settle(all: &mut [Network], is_so: impl Fn(&[Network]) -> bool) {
 
 #[test]
 fn a_connection_over_which_an_end_waits_is_not_closed() {
-    for transport in those_that_notice() {
-        let mut all = networks(4, transport);
-        gather(&mut all, WORLD, &[0, 1, 2, 3]);
-        let receive = all[0].groups.receive_tagged(3, WORLD, 1);
-        all.iter_mut().for_each(|one| one.bound_connections(0));
-        settle(&mut all, |all| all[1].connections() + all[2].connections() == 0);
-        assert_eq!([all[0].connections(), all[3].connections()], [1, 1]);
-        drop(all.pop());
-        assert_eq!(run(&mut all, 0, receive), Err(Failure::Lost { rank: 3 }));
-    }
+    let mut all = networks(4, Transport::Tcp);
+    gather(&mut all, WORLD, &[0, 1, 2, 3]);
+    let receive = all[0].groups.receive_tagged(3, WORLD, 1);
+    all.iter_mut().for_each(|one| one.bound_connections(0));
+    settle(&mut all, |all| all[1].connections() + all[2].connections() == 0);
+    assert_eq!([all[0].connections(), all[3].connections()], [1, 1]);
+    drop(all.pop());
+    assert_eq!(run(&mut all, 0, receive), Err(Failure::Lost { rank: 3 }));
 }
 
 #[test]
 fn a_rank_is_missed_by_one_that_waits_without_a_connection() {
-    for transport in those_that_notice() {
-        let mut all = networks(9, transport);
-        all.iter_mut().for_each(|one| one.bound_connections(0));
-        settle(&mut all, |all| all.iter().all(|one| one.connections() == 0));
-        // Of one of them the address has to be found first.
-        let receives = [8, 5].map(|me| all[me].groups.receive_tagged(2, WORLD, 1));
-        drop(all.remove(2));
-        let is_dialled = |all: &[Network]| [7, 4].iter().all(|at| all[*at].connections.route(2) != Route::Dial);
-        assert!(!is_dialled(&all));
-        assert_eq!(run(&mut all, 7, receives[0]), Err(Failure::Lost { rank: 2 }));
-        assert_eq!(run(&mut all, 4, receives[1]), Err(Failure::Lost { rank: 2 }));
-    }
+    let mut all = networks(9, Transport::Tcp);
+    all.iter_mut().for_each(|one| one.bound_connections(0));
+    settle(&mut all, |all| all.iter().all(|one| one.connections() == 0));
+    // Of one of them the address has to be found first.
+    let receives = [8, 5].map(|me| all[me].groups.receive_tagged(2, WORLD, 1));
+    drop(all.remove(2));
+    let is_dialled = |all: &[Network]| [7, 4].iter().all(|at| all[*at].connections.route(2) != Route::Dial);
+    assert!(!is_dialled(&all));
+    assert_eq!(run(&mut all, 7, receives[0]), Err(Failure::Lost { rank: 2 }));
+    assert_eq!(run(&mut all, 4, receives[1]), Err(Failure::Lost { rank: 2 }));
 }
 
 #[test]

@@ -35,10 +35,12 @@ impl Upkeep {
 }
 
 impl Network {
-    /// From now on at most so many connections stay open, but for those over which somebody waits for a message.
+    /// From now on at most so many connections stay open, but for those over which somebody waits for a message; if they cost descriptors.
     pub fn bound_connections(&mut self, open_max: usize) {
-        self.upkeep.open_max = Some(open_max);
-        self.pump();
+        if self.carrier.can_finish() {
+            self.upkeep.open_max = Some(open_max);
+            self.pump();
+        }
     }
 
     /// Begins to close what is more than the bound; whether there is something to send now.

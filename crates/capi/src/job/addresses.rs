@@ -56,13 +56,13 @@ impl Job {
     }
 
     /// A connection to a rank of another node, made by the agents; for a rank that cannot be connected to. Waits for the server only.
-    /// `None`: there is none.
-    pub fn relay(&mut self, name: &[u8], rank: u32) -> Option<Owned> {
+    /// `datagrams`: one for datagrams. `None`: there is none.
+    pub fn relay(&mut self, name: &[u8], rank: u32, datagrams: bool) -> Option<Owned> {
         if !self.answers_questions() {
             return None;
         }
         let server = self.server().ok()?;
-        server.tell(&Request::Relay { rank, name }).ok()?;
+        server.tell(&Request::Relay { datagrams, rank, name }).ok()?;
         net::received(server.link.take_memory().pop()??.into_socket()?).ok()
     }
 

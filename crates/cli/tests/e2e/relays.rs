@@ -33,3 +33,22 @@ fn ranks_that_a_silent_firewall_separates_reach_each_other() {
     let Some(machines) = separated(drop_silently) else { return };
     works(&machines, "", "peers");
 }
+
+#[test]
+fn datagrams_that_hosts_lose_in_both_directions_are_carried_by_the_agents() {
+    for by in [wall, drop_silently] {
+        let Some(machines) = separated(by) else { return };
+        works(&machines, "", "udp");
+    }
+}
+
+/// A rank that is only reached through the agents ends without a goodbye.
+#[test]
+fn a_lost_rank_behind_a_firewall_is_named_to_the_others() {
+    let Some(machines) = separated(wall) else { return };
+    for transport in ["1", "2"] {
+        let job = machines.job("--hosts n[0-2] --ppn 2").env("LD_LIBRARY_PATH", library_path());
+        let outcome = job.arg(own("lost")).arg(transport).succeed();
+        assert_eq!(outcome.out().matches("lost rank 3").count(), 5, "{transport}: {outcome}");
+    }
+}

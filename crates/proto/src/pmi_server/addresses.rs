@@ -18,7 +18,6 @@ use wireup_wire::addresses::{Between, Card};
 use wireup_wire::hex;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
 use wireup_wire::limits::{ADDRESS_BUNDLE_BYTES, ADDRESS_NAMES_MAX};
-use wireup_wire::rank_address;
 
 /// A name and the rank that is reached there.
 type Key = (Bytes, Rank);
@@ -74,10 +73,10 @@ impl Addresses {
         Ok(())
     }
 
-    /// Where a rank listens, if it has told an address of TCP under this name, in hexadecimal digits as our own clients do.
-    pub fn of_tcp(&self, name: &Bytes, rank: Rank) -> Option<Bytes> {
+    /// Where a rank is reached, if it has told an address with this tag under this name, in hexadecimal digits as our own clients do.
+    pub fn tagged(&self, name: &Bytes, rank: Rank, tag: u8) -> Option<Bytes> {
         let told = hex::decode(self.known.get(&(name.clone(), rank))?)?;
-        told.strip_prefix(&[rank_address::TCP]).map(Bytes::copy_from_slice)
+        told.strip_prefix(&[tag]).map(Bytes::copy_from_slice)
     }
 
     /// A local rank asks where a rank is, which is on another node or (`None`) on this one.

@@ -52,6 +52,7 @@ use wireup_wire::job::PmiFence;
 use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::{Answer, Asker};
 use wireup_wire::peer::{self, Cause, Secret};
+use wireup_wire::rank_address;
 use wireup_wire::relay::{self, Target};
 
 pub struct PmiServer {
@@ -135,10 +136,11 @@ impl PmiServer {
                 let node = facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != facts.node);
                 self.addresses.ask(Question { local, id }, name, rank, node);
             }
-            Asked::Relay { rank, name, reply, refusal } => {
-                let node = facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != facts.node);
-                let act = RelayAct::Hand { local, reply, refusal: refusal.clone() };
-                let opened = node.is_some_and(|node| self.relays.open(node, Target { rank, name }, act).is_ok());
+            Asked::Relay { target, reply, refusal } => {
+                let node =
+                    facts.mapping.place(target.rank).map(|(node, _)| node).filter(|node| Some(*node) != facts.node);
+                let act = RelayAct::Hand { local, datagrams: target.datagrams, reply, refusal: refusal.clone() };
+                let opened = node.is_some_and(|node| self.relays.open(node, target, act).is_ok());
                 if !opened {
                     self.reply(local, refusal, Vec::new(), out);
                 }
@@ -216,9 +218,11 @@ impl PmiServer {
     /// Another node's agent says something about a relay between ranks.
     pub fn on_relayed(&mut self, facts: &Facts, node: NodeId, message: relay::Between, out: &mut Effects) {
         let PmiServer { relays, addresses, endpoints, .. } = self;
-        relays.on_message(node, message, |Target { rank, name }| {
+        relays.on_message(node, message, |Target { rank, name, datagrams }| {
             let local = facts.local_of(*rank)?;
-            addresses.of_tcp(name, *rank).or_else(|| endpoints.own(local))
+            let tag = if *datagrams { rank_address::UDP } else { rank_address::TCP };
+            // Sockets that were bound for ranks are those of TCP.
+            addresses.tagged(name, *rank, tag).or_else(|| endpoints.own(local).filter(|_| !datagrams))
         });
         self.carry_relays(facts, out);
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::{ADDRESS_QUESTIONS_MAX, KEY_LEN_MAX, VALUE_LEN_MAX};
 use wireup_wire::pmi::{Command, Envelope, Reply, encode_reply};
+use wireup_wire::relay::Target;
 
 impl Turn<'_, '_> {
     pub(super) fn on_address_set(&mut self, envelope: &Envelope<'_>, name: &[u8], value: &[u8]) {
@@ -38,7 +39,7 @@ impl Turn<'_, '_> {
     }
 
     /// A connection to a rank that this one cannot connect to.
-    pub(super) fn on_relay(&mut self, envelope: &Envelope<'_>, rank: u32, name: &[u8]) {
+    pub(super) fn on_relay(&mut self, envelope: &Envelope<'_>, datagrams: bool, rank: u32, name: &[u8]) {
         let name = self.plain(name);
         if name.len() > KEY_LEN_MAX || rank >= self.facts.job_size {
             return self.refuse(envelope, "no_such_rank_or_name");
@@ -50,7 +51,7 @@ impl Turn<'_, '_> {
         };
         let refused = Reply::Failed { message: "the_agents_have_no_connection_to_the_rank" };
         let (reply, refusal) = (encoded(&Reply::Done), encoded(&refused));
-        self.effects.push(Effect::Relay { rank: Rank(rank), name, reply, refusal });
+        self.effects.push(Effect::Relay { target: Target { rank: Rank(rank), name, datagrams }, reply, refusal });
     }
 }
 

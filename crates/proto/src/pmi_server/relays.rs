@@ -78,7 +78,7 @@ impl Relays {
             (None, What::Open(target)) if by_opener => match find(&target).filter(|_| self.relays.len() < RELAYS_MAX) {
                 Some(address) => {
                     let relay = self.insert(node, Some(number));
-                    self.acts.push((relay, RelayAct::Connect { address }));
+                    self.acts.push((relay, RelayAct::Connect { address, datagrams: target.datagrams }));
                 }
                 None => self.messages.push((node, Between { number, by_opener: false, what: What::Close })),
             },
@@ -197,11 +197,11 @@ mod tests {
     const NODES: [NodeId; 2] = [NodeId(0), NodeId(1)];
 
     fn target() -> Target {
-        Target { rank: Rank(7), name: Bytes::from_static(b"net") }
+        Target { rank: Rank(7), name: Bytes::from_static(b"net"), datagrams: false }
     }
 
     fn hand() -> RelayAct {
-        RelayAct::Hand { local: LocalRank(0), reply: Bytes::new(), refusal: Bytes::new() }
+        RelayAct::Hand { local: LocalRank(0), datagrams: false, reply: Bytes::new(), refusal: Bytes::new() }
     }
 
     /// Two agents, and what arrives at the sockets of one relay.

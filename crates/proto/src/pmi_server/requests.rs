@@ -76,7 +76,7 @@ impl Turn<'_, '_> {
             Request::Secret => self.on_secret(envelope),
             Request::AddressSet { name, value } => self.on_address_set(envelope, name, value),
             Request::AddressGet { id, rank, name } => self.on_address_get(envelope, *id, *rank, name),
-            Request::Relay { rank, name } => self.on_relay(envelope, *rank, name),
+            Request::Relay { datagrams, rank, name } => self.on_relay(envelope, *datagrams, *rank, name),
             Request::KvsMap { have } => self.on_kvs_map(envelope, have),
             Request::PutNodeAttr { key, value } => self.on_put_attr(envelope, key, value),
             Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),

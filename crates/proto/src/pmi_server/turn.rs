@@ -16,6 +16,7 @@ use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
 use wireup_wire::names::Ask;
 use wireup_wire::pmi::{Command, Dialect};
+use wireup_wire::relay::Target;
 
 /// Data that is the same for every client of the job on this node.
 pub struct Facts<'a> {
@@ -87,8 +88,7 @@ pub enum Effect {
     },
     /// The rank wants a connection to one that it cannot connect to itself; the replies if there is a socket, and if there is none.
     Relay {
-        rank: Rank,
-        name: Bytes,
+        target: Target,
         reply: Bytes,
         refusal: Bytes,
     },

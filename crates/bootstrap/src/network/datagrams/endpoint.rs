@@ -6,11 +6,10 @@
 //! ```
 //!
 //! A rank that computes does not answer a hello: it is repeated until the rank does, or until all places where it might be have refused it.
-//! A connection whose ends have agreed to close it is forgotten when all that was sent has arrived. Datagrams name the connection by the
-//! receiver's number. Memory is kept for connections, and one number for each rank that has ever
+//! Datagrams name the connection by the receiver's number. Memory is kept for connections, and one number for each rank that has ever
 //! dialled this one; none for strangers.
 
-use super::handshake::{Codes, Ending, HELLO, Hello, IS_OVER, OVER, WELCOME, Welcome};
+use super::handshake::{Codes, HELLO, Hello, WELCOME, Welcome};
 use super::open::{DATA, Open, header};
 use crate::network::carrier::{Happened, Number, Unsent, Word};
 use crate::network::messages::word;
@@ -19,6 +18,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::mem;
 
 /// The pause after the first hello (ms), which doubles up to the second number. Chosen: several round trips of a slow network; and what a
 /// rank that has computed may wait for the next one, if its socket had no more room.
@@ -45,10 +45,11 @@ pub struct Endpoint {
     ready: BTreeSet<Number>,
     /// When connections want to be called, the first one first.
     timers: BTreeSet<(u64, Number)>,
-    /// To be sent before anything else: for a connection, or for none any more.
-    outbox: VecDeque<(Option<Number>, Place, Vec<u8>)>,
+    /// To be sent before anything else, each for a connection.
+    outbox: VecDeque<(Number, Place, Vec<u8>)>,
     happened: VecDeque<Happened>,
     plain: Vec<u8>,
+    has_relays: bool,
 }
 
 struct Connection {
@@ -62,8 +63,6 @@ enum Stage {
         open: Box<Open>,
         /// The answer to this hello, until the dialler is heard.
         welcome: Option<Vec<u8>>,
-        /// Nothing more is to be sent or to arrive.
-        is_finishing: bool,
     },
 }
 
@@ -76,6 +75,8 @@ struct Dialling {
     proof: Proof,
     pause: u64,
     due: u64,
+    /// It was told that nothing answers.
+    is_told: bool,
 }
 
 impl Endpoint {
@@ -95,6 +96,7 @@ impl Endpoint {
             outbox: VecDeque::new(),
             happened: VecDeque::new(),
             plain: vec![0; datagram_len],
+            has_relays: false,
         })
     }
 
@@ -113,35 +115,28 @@ impl Endpoint {
         };
         let hello = Hello { from: self.me, to, number, place: &self.own_place, proof: &first };
         let hello = hello.encode(&mut self.codes);
-        let dialling = Dialling { to, places, refused: 0, hello, proof, pause: 0, due: now };
+        let dialling = Dialling { to, places, refused: 0, hello, proof, pause: 0, due: now, is_told: false };
         self.connections.insert(number, Connection { stage: Stage::Dialling(Box::new(dialling)), timer: None });
         self.settle(number);
         number
+    }
+
+    /// From now on a rank that answers nowhere is told of once.
+    pub fn has_relays(&mut self) {
+        self.has_relays = true;
+    }
+
+    /// A rank that is being dialled may also be here.
+    pub fn add_place(&mut self, number: Number, place: Place) {
+        if let Some(Connection { stage: Stage::Dialling(dialling), .. }) = self.connections.get_mut(&number) {
+            dialling.places.insert(0, place);
+        }
     }
 
     pub fn send(&mut self, number: Number, message: &[u8]) {
         if let Some(open) = self.open(number) {
             open.send(message);
             self.settle(number);
-        }
-    }
-
-    /// Nothing is sent any more on a connection, and nothing arrives. It ends when all that was sent has arrived.
-    pub fn finish(&mut self, now: u64, number: Number) {
-        if let Some(Connection { stage: Stage::Open { is_finishing, .. }, .. }) = self.connections.get_mut(&number) {
-            *is_finishing = true;
-        }
-        self.finish_if_all_has_arrived(now, number);
-    }
-
-    fn finish_if_all_has_arrived(&mut self, now: u64, number: Number) {
-        if let Some(Connection { stage: Stage::Open { open, is_finishing: true, .. }, .. }) =
-            self.connections.get(&number)
-            && open.unacknowledged() == 0
-        {
-            let peer = open.peer;
-            self.answer(now, number);
-            self.end(number, peer);
         }
     }
 
@@ -155,7 +150,7 @@ impl Endpoint {
 
     /// Tells all other ends that this one leaves in order.
     pub fn say_goodbye(&mut self) {
-        let says = |connection: &Connection| matches!(&connection.stage, Stage::Open { open, is_finishing: false, .. } if !open.has_left());
+        let says = |connection: &Connection| matches!(&connection.stage, Stage::Open { open, .. } if !open.has_left());
         let open = self.connections.iter().filter(|(_, connection)| says(connection));
         let numbers: Vec<Number> = open.map(|(number, _)| *number).collect();
         for number in numbers {
@@ -185,19 +180,19 @@ impl Endpoint {
             Some(&HELLO) => self.on_hello(now, from, bytes),
             Some(&WELCOME) => self.on_welcome(now, from, bytes),
             Some(&DATA) => self.on_data(now, from, bytes),
-            Some(&IS_OVER) => self.on_is_over(from, bytes),
-            Some(&OVER) => self.on_over(bytes),
             _ => {}
         }
     }
 
-    /// The host at this place says that nobody is there.
-    pub fn on_refused(&mut self, now: u64, place: &[u8]) {
+    /// Nobody is at this place, as its host says; `is_certain`: it need not be asked again.
+    pub fn on_refused(&mut self, now: u64, place: &[u8], is_certain: bool) {
         let mut lost = Vec::new();
         for (number, connection) in &mut self.connections {
             let peer = match &mut connection.stage {
                 Stage::Dialling(dialling) => dialling.on_refused(place).then_some(dialling.to),
-                Stage::Open { open, .. } => (open.place == place && open.on_refused(now)).then_some(open.peer),
+                Stage::Open { open, .. } => {
+                    (open.place == place && (is_certain || open.on_refused(now))).then_some(open.peer)
+                }
             };
             lost.extend(peer.map(|peer| (*number, peer)));
         }
@@ -216,18 +211,13 @@ impl Endpoint {
     pub fn on_tick(&mut self, now: u64) {
         while let Some((_, number)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             match self.connections.get_mut(&number).map(|connection| &mut connection.stage) {
-                Some(Stage::Open { open, is_finishing, .. }) => {
-                    open.on_tick(now);
-                    if *is_finishing {
-                        let (from, to, of) = (self.me, open.peer, open.theirs);
-                        let question = Ending { from, to, of, number, place: &self.own_place };
-                        let question = question.encode(IS_OVER, &mut self.codes);
-                        self.outbox.push_back((Some(number), open.place.clone(), question));
-                    }
-                }
+                Some(Stage::Open { open, .. }) => open.on_tick(now),
                 Some(Stage::Dialling(dialling)) => {
                     let hellos = dialling.on_tick(now);
-                    self.outbox.extend(hellos.into_iter().map(|(to, hello)| (Some(number), to, hello)));
+                    if self.has_relays && dialling.pause == HELLO_MS_MAX && !mem::replace(&mut dialling.is_told, true) {
+                        self.happened.push_back(Happened::Unanswered { number, peer: dialling.to });
+                    }
+                    self.outbox.extend(hellos.into_iter().map(|(to, hello)| (number, to, hello)));
                 }
                 None => {}
             }
@@ -282,7 +272,7 @@ impl Endpoint {
                 if let Some(Connection { stage: Stage::Open { welcome: Some(welcome), .. }, .. }) =
                     self.connections.get(&number)
                 {
-                    self.outbox.push_back((Some(number), place.to_vec(), welcome.clone()));
+                    self.outbox.push_back((number, place.to_vec(), welcome.clone()));
                 }
             }
             Some((latest, _)) if *latest > hello.number => {}
@@ -300,9 +290,9 @@ impl Endpoint {
         let number = self.last;
         self.heard.insert(peer, (hello.number, number));
         let welcome = Welcome { to: hello.number, number, proof: &reply }.encode(&mut self.codes);
-        self.outbox.push_back((Some(number), place.to_vec(), welcome.clone()));
+        self.outbox.push_back((number, place.to_vec(), welcome.clone()));
         let open = Open::new(now, peer, hello.number, (place.to_vec(), true), seals, self.datagram_len);
-        let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome), is_finishing: false };
+        let stage = Stage::Open { open: Box::new(open), welcome: Some(welcome) };
         self.connections.insert(number, Connection { stage, timer: None });
         self.happened.push_back(Happened::Proved { number, peer, was_dialled: false, closed });
         self.settle(number);
@@ -322,7 +312,7 @@ impl Endpoint {
             return;
         };
         let open = Open::new(now, peer, welcome.number, (place, false), seals, self.datagram_len);
-        let stage = Stage::Open { open: Box::new(open), welcome: None, is_finishing: false };
+        let stage = Stage::Open { open: Box::new(open), welcome: None };
         self.connections.insert(number, Connection { stage, timer: None });
         self.happened.push_back(Happened::Proved { number, peer, was_dialled: true, closed: 0 });
         self.settle(number);
@@ -349,46 +339,13 @@ impl Endpoint {
                 None => Happened::Message { number, from: peer, bytes },
             });
         }
-        self.finish_if_all_has_arrived(now, number);
         self.settle(number);
     }
 
-    /// The other end has said its last, and wants to know whether that has arrived.
-    fn on_is_over(&mut self, from: &[u8], bytes: &[u8]) {
-        let Some(asked) = Ending::decode(bytes, &mut self.codes).filter(|asked| asked.to == self.me) else { return };
-        if !self.connections.contains_key(&asked.of) {
-            let place = if asked.place.is_empty() { from } else { asked.place };
-            let answer = Ending { from: self.me, to: asked.from, of: asked.number, number: asked.of, place: &[] };
-            self.outbox.push_back((None, place.to_vec(), answer.encode(OVER, &mut self.codes)));
-        }
-    }
-
-    fn on_over(&mut self, bytes: &[u8]) {
-        let Some(answer) = Ending::decode(bytes, &mut self.codes).filter(|answer| answer.to == self.me) else { return };
-        let connection = self.connections.get(&answer.of);
-        if let Some(Connection { stage: Stage::Open { open, is_finishing: true, .. }, .. }) = connection
-            && (open.peer, open.theirs) == (answer.from, answer.number)
-        {
-            let peer = open.peer;
-            self.end(answer.of, peer);
-        }
-    }
-
-    /// Answers at once, since the connection is about to be forgotten.
-    fn answer(&mut self, now: u64, number: Number) {
-        if let Some(Connection { stage: Stage::Open { open, .. }, .. }) = self.connections.get_mut(&number) {
-            let mut datagram = Vec::new();
-            if open.transmit(now, &mut self.plain, &mut datagram) {
-                self.outbox.push_back((None, open.place.clone(), datagram));
-            }
-        }
-    }
-
-    /// It has ended, and with it the rank, unless it was to end or that has left.
+    /// It has ended, and with it the rank, unless that has left.
     fn end(&mut self, number: Number, peer: u32) {
         let has_left = self.open(number).is_some_and(|open| open.has_left());
         let happened = match self.forget(number) {
-            Some(Stage::Open { is_finishing: true, .. }) => Happened::Finished { number, peer },
             _ if has_left => return,
             // The dialler has left, or has ended, before it knew that it was accepted.
             Some(Stage::Open { welcome: Some(_), .. }) => Happened::Over { number, peer, is_lost: false },
@@ -403,7 +360,7 @@ impl Endpoint {
         if let Some(at) = connection.timer {
             self.timers.remove(&(at, number));
         }
-        self.outbox.retain(|(of, _, _)| *of != Some(number));
+        self.outbox.retain(|(of, _, _)| *of != number);
         Some(connection.stage)
     }
 

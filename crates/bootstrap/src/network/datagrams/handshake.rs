@@ -1,14 +1,9 @@
 //! The first two datagrams of a connection: the proof of `proof.rs`, with a code in each that is cheap to check.
 //!
 //! ```text
-//! hello    | 1 | from u32 | to u32 | number u64 | place: u8 and so many bytes | proof | code 16 |    number: of the dialler's
-//! welcome  | 2 | to u64   | number u64          | proof | code 16 |              to: the number of the hello
-//! is over? | 4 | from u32 | to u32 | of u64 | number u64 | place | code 16 |     of, number: the connection at the receiver, the sender
-//! over     | 5 | from u32 | to u32 | of u64 | number u64 | place | code 16 |     of: the connection at the receiver, which asked
+//! hello   | 1 | from u32 | to u32 | number u64 | place: u8 and so many bytes | proof | code 16 |    number: of the dialler's
+//! welcome | 2 | to u64   | number u64          | proof | code 16 |              to: the number of the hello
 //! ```
-//!
-//! The last two end a connection that is being closed: the end that forgets it first does not answer its datagrams any more, so the other
-//! asks. Numbers are never used twice, so an answer that a stranger repeats is still true.
 //!
 //! All numbers are little-endian. The code is keyed with the job's secret and covers all before it. So a stranger's datagram costs one
 //! check of the code: nothing is allocated for it, and no Diffie-Hellman is computed. A hello that is repeated by a stranger is known by its
@@ -24,9 +19,6 @@ use snow::types::Hash;
 
 pub const HELLO: u8 = 1;
 pub const WELCOME: u8 = 2;
-
-pub const IS_OVER: u8 = 4;
-pub const OVER: u8 = 5;
 
 const CODE_LEN: usize = 16;
 /// What the key of codes is made for: the secret itself is the key of the proof.
@@ -128,42 +120,6 @@ impl<'a> Welcome<'a> {
     }
 }
 
-/// A question whether a connection is over, or the answer that it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ending<'a> {
-    pub from: u32,
-    pub to: u32,
-    /// The receiver's number of the connection, and the sender's.
-    pub of: Number,
-    pub number: Number,
-    /// Where to answer; empty: where it came from.
-    pub place: &'a [u8],
-}
-
-impl<'a> Ending<'a> {
-    pub fn encode(&self, kind: u8, codes: &mut Codes) -> Vec<u8> {
-        let mut out = [kind].to_vec();
-        out.extend_from_slice(&self.from.to_le_bytes());
-        out.extend_from_slice(&self.to.to_le_bytes());
-        out.extend_from_slice(&self.of.to_le_bytes());
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(self.place);
-        codes.append(&mut out);
-        out
-    }
-
-    /// `None`: a stranger's.
-    pub fn decode(bytes: &'a [u8], codes: &mut Codes) -> Option<Ending<'a>> {
-        let (_, rest) = codes.checked(bytes)?.split_first()?;
-        let (from, rest) = rest.split_first_chunk()?;
-        let (to, rest) = rest.split_first_chunk()?;
-        let (of, rest) = rest.split_first_chunk()?;
-        let (number, place) = rest.split_first_chunk()?;
-        let (from, to) = (u32::from_le_bytes(*from), u32::from_le_bytes(*to));
-        Some(Ending { from, to, of: u64::from_le_bytes(*of), number: u64::from_le_bytes(*number), place })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,13 +137,6 @@ mod tests {
             let mut codes = Codes::new(&[1; 32]).unwrap();
             let hello = Hello { from, to, number, place: &place, proof: &proof };
             let welcome = Welcome { to: number, number: from.into(), proof: &proof };
-            let ending = Ending { from, to, of: number, number: to.into(), place: &place };
-            let mut last = ending.encode(OVER, &mut codes);
-            prop_assert_eq!(Ending::decode(&last, &mut codes), Some(ending));
-            let at_last = at.index(last.len());
-            prop_assert!(Ending::decode(&last[..at_last], &mut codes).is_none());
-            last[at_last] ^= 1 << bit;
-            prop_assert!(Ending::decode(&last, &mut codes).is_none());
             let (mut one, mut other) = (hello.encode(&mut codes), welcome.encode(&mut codes));
             prop_assert_eq!(Hello::decode(&one, &mut codes), Some(hello));
             prop_assert_eq!(Welcome::decode(&other, &mut codes), Some(welcome));

@@ -28,7 +28,7 @@ use core::ffi::c_int;
 use endpoint::{Endpoint, Place};
 pub use fabric::Fabric;
 pub use udp::Udp;
-use wireup_capi::net::{Epoll, Errno, Event, Timer, now_ms};
+use wireup_capi::net::{Epoll, Errno, Event, Owned, Timer, now_ms};
 
 /// The tokens of the wire's descriptor and of the timer.
 const WIRE: u64 = 0;
@@ -67,6 +67,16 @@ pub trait Wire {
 
     /// The length of the next datagram, and where it came from, if that is seen.
     fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize>;
+
+    /// Another socket, by which the agents carry datagrams to and from one rank: a place, if this wire can use it.
+    fn add_relay(&mut self, _socket: Owned) -> Option<Place> {
+        None
+    }
+
+    /// A relay that has ended: its rank has, or the agents cannot reach it.
+    fn ended(&mut self) -> Option<Place> {
+        None
+    }
 
     /// A place whose host says that nobody is there.
     fn refused(&mut self) -> Option<Place>;
@@ -116,7 +126,10 @@ impl<W: Wire> Datagrams<W> {
                 // A goodbye is read before the news that its sender has ended.
                 None => {
                     while let Some(place) = self.wire.refused() {
-                        self.endpoint.on_refused(now, &place);
+                        self.endpoint.on_refused(now, &place, false);
+                    }
+                    while let Some(place) = self.wire.ended() {
+                        self.endpoint.on_refused(now, &place, true);
                     }
                     return;
                 }
@@ -153,12 +166,21 @@ impl<W: Wire> Carrier for Datagrams<W> {
         self.endpoint.dial(now_ms(), to, closed, places)
     }
 
-    fn send(&mut self, number: Number, message: &[u8]) {
-        self.endpoint.send(number, message);
+    fn has_relays(&mut self) {
+        self.endpoint.has_relays();
     }
 
-    fn finish(&mut self, number: Number) {
-        self.endpoint.finish(now_ms(), number);
+    fn go_on(&mut self, number: Number, relay: Option<Owned>) {
+        let Some(socket) = relay else { return };
+        if self.epoll.watch(socket.fd(), WIRE, false, true).is_ok()
+            && let Some(place) = self.wire.add_relay(socket)
+        {
+            self.endpoint.add_place(number, place);
+        }
+    }
+
+    fn send(&mut self, number: Number, message: &[u8]) {
+        self.endpoint.send(number, message);
     }
 
     fn close(&mut self, number: Number) {

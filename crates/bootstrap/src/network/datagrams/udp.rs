@@ -5,7 +5,7 @@ use super::endpoint::Place;
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::net::{IpAddr, SocketAddr};
-use wireup_capi::net::{self, Errno};
+use wireup_capi::net::{self, Errno, Owned, Received};
 use wireup_wire::rank_address;
 
 /// Fits the smallest path of IPv6 (1,280 bytes with all headers), so that no datagram is divided on its way.
@@ -15,6 +15,10 @@ pub struct Udp {
     socket: net::Datagrams,
     host: u64,
     address: Vec<u8>,
+    /// Sockets by which agents carry datagrams, each to and from one rank; `None`: it has ended.
+    relays: Vec<Option<Owned>>,
+    /// Relays that have ended, and of which that was not told.
+    ended: Vec<Place>,
 }
 
 impl Udp {
@@ -23,7 +27,8 @@ impl Udp {
     pub fn open() -> Result<Udp, Errno> {
         let (socket, port) = net::Datagrams::open()?;
         let host = net::host_number();
-        Ok(Udp { socket, host, address: rank_address::encode(host, port, &net::addresses()) })
+        let address = rank_address::encode(host, port, &net::addresses());
+        Ok(Udp { socket, host, address, relays: Vec::new(), ended: Vec::new() })
     }
 }
 
@@ -50,19 +55,67 @@ impl Wire for Udp {
     }
 
     fn send(&mut self, to: &[u8], bytes: &[u8]) -> bool {
-        socket_address(to).is_none_or(|to| self.socket.send(&to, bytes))
+        match socket_address(to) {
+            Some(to) => self.socket.send(&to, bytes),
+            None => {
+                self.send_to_relay(to, bytes);
+                true
+            }
+        }
     }
 
     fn receive(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize> {
-        let (len, address) = self.socket.receive(buffer)?;
+        let Some((len, address)) = self.socket.receive(buffer) else { return self.receive_from_relays(from, buffer) };
         from.clear();
         append(&address, from);
         Some(len)
     }
 
+    fn add_relay(&mut self, socket: Owned) -> Option<Place> {
+        self.relays.push(Some(socket));
+        Some(relay_place(self.relays.len() - 1))
+    }
+
+    fn ended(&mut self) -> Option<Place> {
+        self.ended.pop()
+    }
+
     fn refused(&mut self) -> Option<Place> {
         self.socket.refused().as_ref().map(place)
     }
+}
+
+impl Udp {
+    /// What has no room is lost, as on any way of datagrams.
+    fn send_to_relay(&mut self, to: &[u8], bytes: &[u8]) {
+        let Some(at) = to.try_into().ok().map(u32::from_le_bytes) else { return };
+        if let Some(Some(socket)) = self.relays.get(at as usize) {
+            // An end is told by the next read.
+            let _ = net::write(socket, bytes);
+        }
+    }
+
+    fn receive_from_relays(&mut self, from: &mut Place, buffer: &mut [u8]) -> Option<usize> {
+        for (at, relay) in self.relays.iter_mut().enumerate() {
+            match relay.as_ref().map(|socket| net::read(socket, buffer)) {
+                Some(Ok(Received::Bytes(len))) => {
+                    *from = relay_place(at);
+                    return Some(len);
+                }
+                Some(Ok(Received::End) | Err(_)) => {
+                    *relay = None;
+                    self.ended.push(relay_place(at));
+                }
+                Some(Ok(Received::Nothing)) | None => {}
+            }
+        }
+        None
+    }
+}
+
+/// Shorter than an address with its port.
+fn relay_place(at: usize) -> Place {
+    (at as u32).to_le_bytes().to_vec()
 }
 
 fn place(address: &SocketAddr) -> Place {

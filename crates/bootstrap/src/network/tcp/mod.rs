@@ -215,6 +215,10 @@ impl Carrier for Tcp {
         }
     }
 
+    fn can_finish(&self) -> bool {
+        true
+    }
+
     fn finish(&mut self, number: Number) {
         if let Some(link) = self.links.get_mut(&number) {
             link.finish();

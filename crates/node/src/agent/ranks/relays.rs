@@ -39,17 +39,17 @@ impl JobRanks {
     pub fn on_relay(&mut self, relay: RelayId, act: RelayAct, host: fn() -> u64, turn: &mut Turn<'_>) {
         let (job, slot) = (self.job, self.slot);
         let made = match act {
-            RelayAct::Hand { local, reply, refusal } => {
-                let (bytes, ends, made) = match self.relays.add_pair(relay, slot, turn.reactor) {
+            RelayAct::Hand { local, datagrams, reply, refusal } => {
+                let (bytes, ends, made) = match self.relays.add_pair(relay, datagrams, slot, turn.reactor) {
                     Ok(theirs) => (reply, vec![Shared::socket(theirs)], Ok(())),
                     Err(error) => (refusal, Vec::new(), Err(error)),
                 };
                 self.reply(local, bytes, ends, turn.reactor);
                 made
             }
-            RelayAct::Connect { address } => {
+            RelayAct::Connect { address, datagrams } => {
                 let first = rank_address::candidates(&address, host()).first().copied();
-                connect(first).and_then(|socket| self.relays.add(relay, socket, true, slot, turn.reactor))
+                connect(first, datagrams).and_then(|socket| self.relays.add(relay, socket, true, slot, turn.reactor))
             }
             act => {
                 self.relays.act(job, relay, act, slot, turn);
@@ -67,14 +67,15 @@ impl JobRanks {
     }
 }
 
-fn connect(address: Option<SocketAddr>) -> io::Result<OwnedFd> {
-    socket::dial(address.ok_or(io::ErrorKind::AddrNotAvailable)?, None)
+fn connect(address: Option<SocketAddr>, datagrams: bool) -> io::Result<OwnedFd> {
+    let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    if datagrams { socket::datagrams_to(address) } else { socket::dial(address, None) }
 }
 
 impl Relays {
     /// A pair of sockets, of which one end is a rank's.
-    fn add_pair(&mut self, relay: RelayId, slot: JobSlot, reactor: &Reactor) -> io::Result<OwnedFd> {
-        let (own, theirs) = socket::pair()?;
+    fn add_pair(&mut self, relay: RelayId, datagrams: bool, slot: JobSlot, reactor: &Reactor) -> io::Result<OwnedFd> {
+        let (own, theirs) = if datagrams { socket::packet_pair() } else { socket::pair() }?;
         rustix::io::ioctl_fionbio(&own, true)?;
         self.add(relay, own, false, slot, reactor)?;
         Ok(theirs)
