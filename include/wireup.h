@@ -216,7 +216,7 @@ int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t r
 /* A TCP connection of the program's own between two ranks, which both call this: *fd becomes its descriptor, which blocks, is not inherited by
  * other programs, and belongs to the program. The first call of one rank meets the first call of the other, the second the second. Both ends
  * have proved that they belong to the job; what is sent afterwards is not encrypted. It uses the ranks' listening sockets, so a firewall needs
- * no further port. WU_ERR_ARG: the transport is not TCP, or the rank is this one. */
+ * no further port. Between hosts that cannot connect to each other, wireup's agents carry it: then *fd is a Unix socket. WU_ERR_ARG: the transport is not TCP, or the rank is this one. */
 int wu_connect(wu_ctx *ctx, uint32_t rank, int *fd, wu_req **req);
 
 /* Waits for at most `ms` milliseconds (negative: without limit). WU_ERR_TIMEOUT: the request goes on. Every other code: it is over, and the

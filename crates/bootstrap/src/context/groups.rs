@@ -1,0 +1,248 @@
+//! Groups: how they are made, and what is started in them.
+
+use super::{Context, Engine, Error, Group, Place};
+use crate::agents;
+use crate::network::Network;
+use crate::operation::{Operation, Request, Then};
+use crate::parts;
+use crate::start::Start;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use wireup_capi::clique::{node, ranks_across, ranks_beside};
+use wireup_capi::codes::Code;
+use wireup_capi::job::MAX_LEN;
+use wireup_capi::net::host_number;
+use wireup_group::algorithms::{Allgather, Allreduce, Alltoall, Barrier, Broadcast, Prefix, Shift, Wanted};
+use wireup_group::{Algorithm, Done};
+use wireup_wire::pmi::Request as PmiRequest;
+
+impl Context {
+    fn peers(&mut self, group: Group) -> Result<(&mut Network, wireup_group::Context), Error> {
+        let unformed = match group.place {
+            Place::Part(context) => self.parts.get(context)?.unformed(),
+            Place::Job | Place::World | Place::Peers(_) => None,
+        };
+        let (network, world) = self.network()?;
+        let context = match group.place {
+            Place::Job | Place::World => *world,
+            Place::Peers(context) | Place::Part(context) => context,
+        };
+        if let Some(ranks) = unformed {
+            network.part(context, &ranks);
+        }
+        Ok((network, context))
+    }
+
+    /// Whether the agents exchange for groups too.
+    fn has_parts(&self) -> bool {
+        self.engine == Engine::Agents && self.start == Start::Auto && self.job.answers_questions()
+    }
+
+    /// Makes a group of these ranks, which all of them do; none if there are none.
+    pub(super) fn make(
+        &mut self,
+        (of, child): (wireup_group::Context, u32),
+        ranks: &[u32],
+    ) -> Result<Option<wireup_group::Context>, Error> {
+        let Some(first) = ranks.first() else { return Ok(None) };
+        let context = parts::context(of, child, *first);
+        if let Some(runs) = parts::runs(ranks) {
+            self.parts.define(&mut self.job, context, runs)?;
+        } else {
+            self.network()?.0.part(context, ranks);
+            self.pump();
+        }
+        Ok(Some(context))
+    }
+
+    fn gather(&mut self, context: wireup_group::Context, value: &[u8], then: Then) -> Result<Request, Error> {
+        let part = self.parts.get(context)?;
+        let (number, place) = (part.number, (part.me, part.size()));
+        let id = self.gathers.begin();
+        self.job.start_gather(id, number, value).map_err(Error::Server)?;
+        self.gathering += 1;
+        Ok(Request::Gather { id, context, place, then: Box::new(then) })
+    }
+
+    /// Starts a collective.
+    pub fn start(&mut self, group: Group, operation: Operation) -> Result<Request, Error> {
+        if !operation.is_sound(group.size) {
+            return Err(Error::Argument);
+        }
+        if group.place == Place::Job
+            && let Some(id) = agents::start(&mut self.job, &operation)
+        {
+            return Ok(Request::Server { id, then: Box::new(Then::Finish(operation)) });
+        }
+        if let Place::Part(context) = group.place
+            && let Some((own, len_max)) = agents::contribution(&operation, group.rank)
+            && len_max <= MAX_LEN
+        {
+            let own = own.to_vec();
+            return self.gather(context, &own, Then::Finish(operation));
+        }
+        let (network, context) = self.peers(group)?;
+        let algorithm: Box<dyn Algorithm> = match operation {
+            Operation::Barrier => Box::new(Barrier::default()),
+            Operation::Broadcast { root, bytes } => Box::new(Broadcast::new(root, bytes)),
+            Operation::Allgather { bytes, .. } => Box::new(Allgather::new(bytes)),
+            Operation::Allreduce { reduce, bytes } => Box::new(Allreduce::new(reduce, bytes)),
+            Operation::Prefix { reduce, bytes, is_exclusive } => Box::new(Prefix::new(reduce, bytes, is_exclusive)),
+            Operation::Alltoall(rows) => Box::new(Alltoall::new(rows)),
+            Operation::Shift(bytes) => Box::new(Shift::new(bytes)),
+        };
+        let request = network.groups.start(context, algorithm);
+        self.pump();
+        Ok(Request::Peers(request))
+    }
+
+    /// Divides a group.
+    pub fn split(&mut self, group: Group, wanted: Wanted) -> Result<Request, Error> {
+        if let Place::Part(context) = group.place {
+            let of = self.parts.origin(group.part())?;
+            return self.gather(context, &agents::told(&wanted), Then::Divide { wanted, of });
+        }
+        if group.place == Place::Job && self.has_parts() {
+            // One exchange by the server tells every rank who is in its group.
+            let of = self.parts.origin(group.part())?;
+            let id = agents::start_split(&mut self.job, &wanted);
+            return Ok(Request::Server { id, then: Box::new(Then::Divide { wanted, of }) });
+        }
+        let (network, context) = self.peers(group)?;
+        let request = network.groups.split(context, wanted);
+        self.pump();
+        Ok(Request::Peers(request))
+    }
+
+    /// The ranks of this process's node. All ranks must call it, and it waits for them.
+    pub fn node(&mut self) -> Result<Group, Error> {
+        if let Some(group) = self.placed(ranks_beside)? {
+            return Ok(group);
+        }
+        let colour = self.node_name()?;
+        let world = self.world();
+        self.divided(world, Wanted { colour: Some(colour), key: 0 })
+    }
+
+    /// The ranks with the same number on their nodes: those with number 0 are their nodes' leaders. All ranks must call it, and it waits
+    /// for them.
+    pub fn leaders(&mut self) -> Result<Group, Error> {
+        if let Some(group) = self.placed(ranks_across)? {
+            return Ok(group);
+        }
+        let node = self.node()?;
+        let world = self.world();
+        let leaders = self.divided(world, Wanted { colour: Some(node.rank.to_be_bytes().into()), key: 0 });
+        self.free(node);
+        leaders
+    }
+
+    /// A group of ranks that every member finds by itself, from who is on which node; `None`: it cannot.
+    fn placed(&mut self, choose: fn(&[u8], u32, u32) -> Option<Vec<u32>>) -> Result<Option<Group>, Error> {
+        let (rank, size) = (self.job.rank, self.job.size);
+        if !self.has_parts() && !self.network()?.0.has_book() {
+            return Ok(None);
+        }
+        let Some(ranks) = self.mapping()?.and_then(|mapping| choose(&mapping, rank, size)) else { return Ok(None) };
+        let context = if self.has_parts() {
+            let of = self.parts.origin(None)?;
+            self.make(of, &ranks)?
+        } else {
+            let (network, world) = self.network()?;
+            let number = network.groups.reserve(*world).map_err(Error::Group)?;
+            let context = parts::context(*world, number, ranks.first().copied().unwrap_or_default());
+            network.part(context, &ranks);
+            self.pump();
+            Some(context)
+        };
+        self.group(&Done::Group(context)).ok_or(Error::Mismatch).map(Some)
+    }
+
+    /// `PMI_process_mapping`; `None` if the server has none.
+    fn mapping(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        match self.job.look_up(&PmiRequest::GetJobAttr { key: b"PMI_process_mapping" }) {
+            Ok(mapping) => Ok(mapping),
+            // A server without job attributes, or a singleton.
+            Err(Code::OTHER | Code::FAIL) => Ok(None),
+            Err(code) => Err(Error::Server(code)),
+        }
+    }
+
+    /// The same on the ranks of a node, and nowhere else.
+    fn node_name(&mut self) -> Result<Vec<u8>, Error> {
+        let rank = self.job.rank;
+        let mapping = self.mapping()?;
+        let node = mapping.and_then(|mapping| node(&mapping, rank)).map(|node| node.to_be_bytes().to_vec());
+        Ok(node.unwrap_or_else(|| host_number().to_be_bytes().to_vec()))
+    }
+
+    fn divided(&mut self, group: Group, wanted: Wanted) -> Result<Group, Error> {
+        let request = self.split(group, wanted)?;
+        let done = self.wait(&request, -1)?;
+        self.group(&done).ok_or(Error::Mismatch)
+    }
+
+    /// A group with the same members, whose messages never meet those of the first one.
+    pub fn duplicate(&mut self, group: Group) -> Result<Group, Error> {
+        if self.has_parts() && matches!(group.place, Place::Job | Place::Part(_)) {
+            let runs = match group.place {
+                Place::Part(context) => self.parts.get(context)?.runs().to_vec(),
+                Place::Job | Place::World | Place::Peers(_) => [(0, group.size - 1)].into(),
+            };
+            let (of, child) = self.parts.origin(group.part())?;
+            let context = parts::context(of, child, u32::MAX);
+            self.parts.define(&mut self.job, context, runs)?;
+            return Ok(Group { place: Place::Part(context), ..group });
+        }
+        let (network, context) = self.peers(group)?;
+        let context = network.groups.duplicate(context).map_err(Error::Group)?;
+        Ok(Group { place: Place::Peers(context), ..group })
+    }
+
+    /// Makes a group of these members of another one, in this order. They call it with the same list and name, and nobody else calls it.
+    pub fn create(&mut self, of: Group, members: &[u32], name: &[u8]) -> Result<Request, Error> {
+        let (network, context) = self.peers(of)?;
+        let request = network.groups.create(context, members, name);
+        self.pump();
+        Ok(Request::Peers(request))
+    }
+
+    pub fn free(&mut self, group: Group) {
+        let is_formed = match group.place {
+            Place::Peers(_) => true,
+            Place::Part(context) => self.parts.free(&mut self.job, context),
+            Place::Job | Place::World => false,
+        };
+        if let (true, Place::Peers(context) | Place::Part(context), Some((network, _))) =
+            (is_formed, group.place, &mut self.network)
+        {
+            network.groups.free(context);
+            self.pump();
+        }
+    }
+
+    pub fn send(&mut self, group: Group, to: u32, tag: u32, bytes: &[u8]) -> Result<Request, Error> {
+        let (network, context) = self.peers(group)?;
+        let request = network.groups.send_tagged(to, context, tag, bytes);
+        self.pump();
+        Ok(Request::Peers(request))
+    }
+
+    pub fn receive(&mut self, group: Group, from: u32, tag: u32) -> Result<Request, Error> {
+        let (network, context) = self.peers(group)?;
+        let request = network.groups.receive_tagged(from, context, tag);
+        self.pump();
+        Ok(Request::Peers(request))
+    }
+
+    /// The group that a split has made.
+    pub fn group(&mut self, done: &Done) -> Option<Group> {
+        let Done::Group(Some(context)) = done else { return None };
+        if let Ok(part) = self.parts.get(*context) {
+            return Some(Group { place: Place::Part(*context), rank: part.me, size: part.size() });
+        }
+        let (network, _) = self.network.as_ref()?;
+        let shape = network.groups.shape(*context)?;
+        Some(Group { place: Place::Peers(*context), rank: shape.me, size: shape.size })
+    }
+}
