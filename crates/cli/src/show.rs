@@ -160,7 +160,7 @@ fn tree(resolved: &Resolved, agents: u32) -> String {
 fn links(resolved: &Resolved) -> String {
     let session = &resolved.session;
     // The links of a standing session are set up already.
-    if resolved.in_session || (!is_remote(resolved) && session.interface.is_none() && !session.encrypt) {
+    if resolved.in_session || (!is_remote(resolved) && session.interface.is_none() && session.encrypt) {
         return String::new();
     }
     let interface =
@@ -232,7 +232,7 @@ mod tests {
              cn17  rank 2  ./a  1 slot  (8 cpus each)\n\
              n2    no ranks  1 slot\n"
         );
-        let (resolved, mapping) = resolved_of("--hosts n[1-4] --ppn 2 --encrypt --interface eth0 ./a");
+        let (resolved, mapping) = resolved_of("--hosts n[1-4] --ppn 2 --interface eth0 ./a");
         let said = choices(&resolved, &mapping);
         for part in [
             "8 ranks on 4 nodes n[1-4] (consecutive",

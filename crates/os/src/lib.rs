@@ -9,6 +9,7 @@
 pub mod bind;
 pub mod build_id;
 pub mod clock;
+pub mod cpu;
 pub mod files;
 pub mod inherit;
 pub mod interfaces;

@@ -121,7 +121,7 @@ impl Subject {
                         last,
                         is_ucx: *transport == "ucx",
                         is_local: flags.across.hosts.is_empty(),
-                        encrypt: flags.common_flags.wireup_args.iter().any(|arg| arg == "--encrypt"),
+                        encrypt: flags.common_flags.wireup_args.iter().all(|arg| arg != "--plain-links"),
                         steps: &steps,
                     };
                     format!("{} {} {}", end(flags, nodes[index as usize], index), programs.own.display(), role.words())

@@ -33,7 +33,7 @@ pub fn of_job(
         program: surroundings.program.clone(),
         start_timeout_ns: parsed.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
         node_timeout_ns: parsed.node_timeout_ns.unwrap_or(NODE_TIMEOUT_NS),
-        encrypt: parsed.encrypt,
+        encrypt: !parsed.plain_links,
         interface: parsed.interface.clone(),
         verbose: parsed.verbose,
         hold_ranks: false,

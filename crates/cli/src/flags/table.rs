@@ -126,9 +126,9 @@ pub const INTERFACE: Flag = Flag::value(
     "WHICH",
     "Let agents use only this network among themselves: an interface (eth0), an address of one, or a network (10.1.0.0/16). Default: as the remote shell came, then any other.",
 );
-pub const ENCRYPT: Flag = Flag::switch(
-    &["--encrypt"],
-    "Encrypt the links between agents. Without it both ends are still authenticated by the run's secret.",
+pub const PLAIN_LINKS: Flag = Flag::switch(
+    &["--plain-links"],
+    "Do not encrypt the links between agents. Both ends are still authenticated by the run's secret.",
 );
 pub const START_TIMEOUT: Flag = Flag::value(
     &["--start-timeout"],
@@ -247,7 +247,7 @@ pub const RECORD: Flag = Flag::value(&["--record"], "DIR", "Record what every ag
 const IGNORED: Flag = Flag::switch(&["--genvall", "--envall", "--allow-run-as-root", "--quiet", "-q"], "");
 
 pub const MACHINES: &[Flag] =
-    &[HOSTS, HOST_FILE, START, FANOUT, REMOTE_SHELL, INTERFACE, ENCRYPT, START_TIMEOUT, NODE_TIMEOUT];
+    &[HOSTS, HOST_FILE, START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, START_TIMEOUT, NODE_TIMEOUT];
 
 const SECTIONS: &[Section] = &[
     Section {

@@ -16,8 +16,8 @@ fn hosts_exchange_over_direct_links() {
     for line in [
         "--hosts n[0-7] --fanout 2 --exchange ring",
         "--hosts n[0-7] --fanout 2 --exchange log",
-        "--hosts n[0-6] --fanout 1 --exchange log --encrypt",
-        "--hosts n[0-6] --fanout 2 --exchange ring --encrypt --interface 10.77.0.0/16",
+        "--hosts n[0-6] --fanout 1 --exchange log --plain-links",
+        "--hosts n[0-6] --fanout 2 --exchange ring --plain-links --interface 10.77.0.0/16",
         "--hosts n[0-6] --fanout 3 --exchange log --interface fd77::/64",
     ] {
         let outcome = machines.job(line).args(exchange()).succeed();
@@ -128,7 +128,7 @@ fn ranks_inherit_nothing_from_their_agents_ucx() {
 
 #[test]
 fn encrypted_links_work_over_ucx() {
-    let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange log --encrypt --agent-transport ucx";
+    let line = "-n 5 --virtual-nodes 5 --fanout 2 --exchange log --agent-transport ucx";
     let outcome = Run::job(line).args(exchange()).succeed();
     assert_eq!(outcome.err().contains("cannot use UCX"), libucp().is_none(), "{outcome}");
 }

@@ -190,7 +190,7 @@ fn mpich_5_runs_on_hosts() {
     let Some(machines) = machines::by_ssh() else { return };
     for (placement, name, expected) in [
         ("--hosts n[0-3] --ppn 2 --fanout 1", "ring", "ring of 8: token 28, expected 28\n"),
-        ("--hosts n[0-3] --ppn 2 --encrypt", "allreduce", "allreduce over 8 ranks: 4096 sums are right\n"),
+        ("--hosts n[0-3] --ppn 2 --plain-links", "allreduce", "allreduce over 8 ranks: 4096 sums are right\n"),
     ] {
         let Some(outcome) = on_hosts(&machines, Flavour::Mpich5, name, placement) else { return };
         assert_eq!(outcome.out(), expected, "{outcome}");

@@ -23,6 +23,7 @@ use super::turn::Turn;
 use crate::transport::addresses;
 use crate::transport::attempts::Attempt;
 use crate::transport::filter::Filter;
+use crate::transport::handshake::Seal;
 use crate::transport::link::{Link, LinkError, Received};
 use dialling::Dial;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +50,8 @@ pub struct LinkSet {
     links: BTreeMap<LinkId, Entry>,
     /// Accepted links that have not proved the secret yet; in order of their ids, so the oldest first.
     guests: BTreeSet<LinkId>,
+    /// The hellos that were heard, each with the link on which it came first. Only members of the session make new ones.
+    hellos: BTreeMap<Seal, LinkId>,
     /// The dials to the parent and to other agents, each until there is a link.
     dials: BTreeMap<AgentId, Dial>,
     next: u32,
@@ -91,6 +94,7 @@ impl LinkSet {
             secret,
             links: BTreeMap::new(),
             guests: BTreeSet::new(),
+            hellos: BTreeMap::new(),
             dials: BTreeMap::new(),
             next: 1,
             hot: None,

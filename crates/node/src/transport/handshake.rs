@@ -1,16 +1,16 @@
 //! Proves the session's secret in both directions before any other byte of a link is parsed.
 //!
-//! `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` with the secret as pre-shared key, and one more message:
+//! `Noise_NNpsk0_25519_AESGCM_BLAKE2s` (or `ChaChaPoly`) with the secret as pre-shared key, and one more message:
 //!
 //! ```text
 //!   child (dials)                                parent, or any other pair of agents
-//!     ── hello: psk, e, {who dials} ──────────────►   can be read only with the secret
+//!     ── cipher, hello: psk, e, {who dials} ──────►   can be read only with the secret
 //!     ◄─ answer: e, ee, {version} ─────────────────   the child now knows that the parent has the secret
 //!     ── confirm: {} under the transport key ──────►   the parent knows the same of the child
 //! ```
 //!
-//! Without `confirm` a recorded hello could be replayed. Each message is a 2-byte little-endian length followed by that
-//! many bytes. After the handshake come frames: plain, or encrypted with its keys (`super::sealed`). Messages of
+//! Without `confirm` a recorded hello could be replayed. The first byte is the cipher, which the dialling side chooses by what its
+//! processor has; it is part of what both sides must agree on. Each message is a 2-byte little-endian length followed by that many bytes. After the handshake come frames: plain, or encrypted with its keys (`super::sealed`). Messages of
 //! an unauthenticated peer are at most [`MESSAGE_LEN_MAX`] bytes long.
 //!
 //! Both sides mix the [`Terms`] of the link into the handshake, so that it fails at the first message if they differ:
@@ -23,7 +23,31 @@ use thiserror::Error;
 use wireup_wire::ids::AgentId;
 use wireup_wire::peer::{self, Hello, PROTOCOL_VERSION, Secret};
 
-const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// How a link is encrypted; the values are those of the first byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cipher {
+    /// AES-256-GCM: where the processor has instructions for it.
+    Aes = 1,
+    ChaCha = 2,
+}
+
+impl Cipher {
+    fn of_this_machine() -> Cipher {
+        if wireup_os::cpu::has_aes_gcm() { Cipher::Aes } else { Cipher::ChaCha }
+    }
+
+    fn from_byte(byte: u8) -> Option<Cipher> {
+        [Cipher::Aes, Cipher::ChaCha].into_iter().find(|cipher| *cipher as u8 == byte)
+    }
+
+    fn pattern(self) -> &'static str {
+        match self {
+            Cipher::Aes => "Noise_NNpsk0_25519_AESGCM_BLAKE2s",
+            Cipher::ChaCha => "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s",
+        }
+    }
+}
+
 /// First bytes of the prologue. The protocol's version is not part of it, so that another version can be named in the error.
 const PROLOGUE_MAGIC: &[u8] = b"wireup link\n";
 /// Longest message accepted before the peer has proved the secret: a hello with a host name is far shorter.
@@ -64,10 +88,19 @@ enum State {
     /// The child waits for the answer.
     Dialled(Box<snow::HandshakeState>),
     /// The parent waits for the hello.
-    Listening(Box<snow::HandshakeState>),
+    Listening(Box<Expected>),
     /// The parent has answered this child and waits for its confirmation.
-    Answered(Box<snow::TransportState>, Hello),
+    Answered(Box<snow::TransportState>, Hello, Seal),
 }
+
+/// What a hello must fit to.
+struct Expected {
+    secret: Secret,
+    prologue: Vec<u8>,
+}
+
+/// The end of a hello, by which its sender has proved the secret. No two hellos have the same, but a repeated one has that of the first.
+pub type Seal = [u8; 16];
 
 /// The state of a handshake after some bytes.
 pub enum Progress {
@@ -86,22 +119,22 @@ impl Handshake {
         hello: &Hello,
         output: &mut Vec<u8>,
     ) -> Result<Self, HandshakeError> {
-        let prologue = terms.prologue();
-        let mut noise = builder(secret, &prologue)?.build_initiator().map_err(HandshakeError::Setup)?;
+        let (cipher, prologue) = (Cipher::of_this_machine(), terms.prologue());
+        let mut noise = builder(cipher, secret, &prologue)?.build_initiator().map_err(HandshakeError::Setup)?;
+        output.push(cipher as u8);
         write(&peer::encode(hello), output, |payload, message| noise.write_message(payload, message))?;
         Ok(Handshake { state: State::Dialled(Box::new(noise)), input: BytesMut::new() })
     }
 
     /// Starts as the parent.
-    pub fn listen(secret: &Secret, terms: Terms<'_>) -> Result<Self, HandshakeError> {
-        let prologue = terms.prologue();
-        let noise = builder(secret, &prologue)?.build_responder().map_err(HandshakeError::Setup)?;
-        Ok(Handshake { state: State::Listening(Box::new(noise)), input: BytesMut::new() })
+    pub fn listen(secret: &Secret, terms: Terms<'_>) -> Self {
+        let expected = Expected { secret: secret.clone(), prologue: terms.prologue() };
+        Handshake { state: State::Listening(Box::new(expected)), input: BytesMut::new() }
     }
 
-    /// Whether the peer has sent a valid hello: it knows the secret, or replays a recorded hello.
-    pub fn has_heard(&self) -> bool {
-        matches!(self.state, State::Answered(..))
+    /// That of the peer's hello: the peer knows the secret, or repeats a hello that it has recorded.
+    pub fn heard(&self) -> Option<&Seal> {
+        if let State::Answered(_, _, seal) = &self.state { Some(seal) } else { None }
     }
 
     /// Handles bytes of the peer; replies are appended to `output`.
@@ -121,16 +154,19 @@ impl Handshake {
                     let noise = Box::new(transport);
                     return Ok(Progress::Done { peer: None, rest: self.input, noise });
                 }
-                State::Listening(mut noise) => {
-                    let length = noise.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
+                State::Listening(expected) => {
+                    let (cipher, message) = message.split_first().ok_or(HandshakeError::Secret)?;
+                    let mut noise = expected.noise(*cipher)?;
+                    let length = noise.read_message(message, &mut payload).map_err(|_| HandshakeError::Secret)?;
                     let hello: Hello = peer::decode(&payload[..length]).map_err(|_| HandshakeError::Secret)?;
                     let version = peer::encode(&PROTOCOL_VERSION);
                     // Another version is refused only at its confirmation: the answer must be sent, so that its user gets the error.
                     write(&version, output, |payload, message| noise.write_message(payload, message))?;
                     let transport = noise.into_transport_mode().map_err(HandshakeError::Setup)?;
-                    self.state = State::Answered(Box::new(transport), hello);
+                    let seal = message.last_chunk().copied().ok_or(HandshakeError::Secret)?;
+                    self.state = State::Answered(Box::new(transport), hello, seal);
                 }
-                State::Answered(mut transport, hello) => {
+                State::Answered(mut transport, hello, _) => {
                     transport.read_message(&message, &mut payload).map_err(|_| HandshakeError::Secret)?;
                     check_version(hello.version)?;
                     return Ok(Progress::Done { peer: Some(hello), rest: self.input, noise: transport });
@@ -140,19 +176,21 @@ impl Handshake {
         Ok(Progress::Wait(self))
     }
 
+    /// The next message; the first one of a dialler with its cipher in front.
     fn next_message(&mut self) -> Result<Option<BytesMut>, HandshakeError> {
-        if self.input.len() < 2 {
-            return Ok(None);
-        }
-        let length = usize::from(u16::from_le_bytes([self.input[0], self.input[1]]));
+        let before = usize::from(matches!(self.state, State::Listening(_)));
+        let Some(length) = self.input.get(before..).and_then(<[u8]>::first_chunk) else { return Ok(None) };
+        let length = usize::from(u16::from_le_bytes(*length));
         if length > MESSAGE_LEN_MAX {
             return Err(HandshakeError::TooLong(length));
         }
-        if self.input.len() < 2 + length {
+        if self.input.len() < before + 2 + length {
             return Ok(None);
         }
+        let cipher = self.input.split_to(before);
         self.input.advance(2);
-        Ok(Some(self.input.split_to(length)))
+        let message = self.input.split_to(length);
+        Ok(Some(if before == 0 { message } else { [&cipher[..], &message[..]].concat().as_slice().into() }))
     }
 }
 
@@ -166,8 +204,15 @@ impl Terms<'_> {
     }
 }
 
-fn builder<'a>(secret: &'a Secret, prologue: &'a [u8]) -> Result<snow::Builder<'a>, HandshakeError> {
-    let pattern = PATTERN.parse().map_err(HandshakeError::Setup)?;
+impl Expected {
+    fn noise(&self, cipher: u8) -> Result<snow::HandshakeState, HandshakeError> {
+        let cipher = Cipher::from_byte(cipher).ok_or(HandshakeError::Secret)?;
+        builder(cipher, &self.secret, &self.prologue)?.build_responder().map_err(HandshakeError::Setup)
+    }
+}
+
+fn builder<'a>(cipher: Cipher, secret: &'a Secret, prologue: &'a [u8]) -> Result<snow::Builder<'a>, HandshakeError> {
+    let pattern = cipher.pattern().parse().map_err(HandshakeError::Setup)?;
     let builder = snow::Builder::new(pattern).prologue(prologue).and_then(|builder| builder.psk(0, &secret.0));
     builder.map_err(HandshakeError::Setup)
 }
@@ -212,7 +257,7 @@ mod tests {
         for step in [1, 5, 1000] {
             let mut to_parent = Vec::new();
             let mut child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
-            let mut parent = Handshake::listen(&secret, TERMS).unwrap();
+            let mut parent = Handshake::listen(&secret, TERMS);
             let mut to_child = Vec::new();
             for piece in to_parent.chunks(step) {
                 parent = wait(parent.on_bytes(piece, &mut to_child).unwrap());
@@ -243,7 +288,7 @@ mod tests {
     fn a_wrong_secret_is_refused_at_the_first_message() {
         let (mut to_parent, mut out) = (Vec::new(), Vec::new());
         Handshake::dial(&Secret([1; 32]), TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
-        let parent = Handshake::listen(&Secret([2; 32]), TERMS).unwrap();
+        let parent = Handshake::listen(&Secret([2; 32]), TERMS);
         assert!(matches!(parent.on_bytes(&to_parent, &mut out), Err(HandshakeError::Secret)));
         assert!(out.is_empty(), "a stranger gets no answer");
     }
@@ -259,8 +304,31 @@ mod tests {
         for theirs in others {
             let (mut to_parent, mut out) = (Vec::new(), Vec::new());
             Handshake::dial(&secret, theirs, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
-            let parent = Handshake::listen(&secret, TERMS).unwrap();
+            let parent = Handshake::listen(&secret, TERMS);
             assert!(matches!(parent.on_bytes(&to_parent, &mut out), Err(HandshakeError::Secret)));
+        }
+    }
+
+    #[test]
+    fn both_ciphers_are_understood_and_neither_can_be_exchanged_for_the_other() {
+        let secret = Secret([7; 32]);
+        for cipher in [Cipher::Aes, Cipher::ChaCha] {
+            let prologue = TERMS.prologue();
+            let mut child = builder(cipher, &secret, &prologue).unwrap().build_initiator().unwrap();
+            let mut first = vec![cipher as u8];
+            let hello = peer::encode(&hello(PROTOCOL_VERSION));
+            write(&hello, &mut first, |payload, message| child.write_message(payload, message)).unwrap();
+            for byte in 0..=3 {
+                first[0] = byte;
+                let (parent, mut answer) = (Handshake::listen(&secret, TERMS), Vec::new());
+                let is_heard =
+                    parent.on_bytes(&first, &mut answer).is_ok_and(|progress| wait(progress).heard().is_some());
+                assert_eq!(
+                    (is_heard, answer.is_empty()),
+                    (byte == cipher as u8, byte != cipher as u8),
+                    "{cipher:?} {byte}"
+                );
+            }
         }
     }
 
@@ -269,11 +337,11 @@ mod tests {
         let secret = Secret([7; 32]);
         let (mut to_parent, mut out) = (Vec::new(), Vec::new());
         Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
-        let parent = Handshake::listen(&secret, TERMS).unwrap();
-        assert!(!parent.has_heard());
+        let parent = Handshake::listen(&secret, TERMS);
+        assert!(parent.heard().is_none());
         let parent = wait(parent.on_bytes(&to_parent, &mut out).unwrap());
-        assert!(parent.has_heard());
-        assert!(matches!(parent.on_bytes(&to_parent, &mut out), Err(HandshakeError::Secret)));
+        assert!(parent.heard().is_some());
+        assert!(matches!(parent.on_bytes(&to_parent[1..], &mut out), Err(HandshakeError::Secret)));
     }
 
     #[test]
@@ -281,7 +349,7 @@ mod tests {
         let secret = Secret([7; 32]);
         let (mut to_parent, mut to_child, mut confirm) = (Vec::new(), Vec::new(), Vec::new());
         let child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION + 1), &mut to_parent).unwrap();
-        let parent = wait(Handshake::listen(&secret, TERMS).unwrap().on_bytes(&to_parent, &mut to_child).unwrap());
+        let parent = wait(Handshake::listen(&secret, TERMS).on_bytes(&to_parent, &mut to_child).unwrap());
         // A child that ignores the version in the answer.
         child.on_bytes(&to_child, &mut confirm).unwrap();
         let refused = parent.on_bytes(&confirm, &mut to_child);
@@ -294,8 +362,9 @@ mod tests {
         let (mut to_parent, mut to_child, mut confirm) = (Vec::new(), Vec::new(), Vec::new());
         let child = Handshake::dial(&secret, TERMS, &hello(PROTOCOL_VERSION), &mut to_parent).unwrap();
         let prologue = TERMS.prologue();
-        let mut parent = builder(&secret, &prologue).unwrap().build_responder().unwrap();
-        parent.read_message(&to_parent[2..], &mut [0; MESSAGE_LEN_MAX]).unwrap();
+        let cipher = Cipher::from_byte(to_parent[0]).unwrap();
+        let mut parent = builder(cipher, &secret, &prologue).unwrap().build_responder().unwrap();
+        parent.read_message(&to_parent[3..], &mut [0; MESSAGE_LEN_MAX]).unwrap();
         let version = peer::encode(&(PROTOCOL_VERSION + 1));
         write(&version, &mut to_child, |payload, message| parent.write_message(payload, message)).unwrap();
         let refused = child.on_bytes(&to_child, &mut confirm);
@@ -305,9 +374,9 @@ mod tests {
 
     #[test]
     fn garbage_and_long_messages_are_refused() {
-        let parent = Handshake::listen(&Secret([7; 32]), TERMS).unwrap();
+        let parent = Handshake::listen(&Secret([7; 32]), TERMS);
         assert!(matches!(parent.on_bytes(b"GET / HTTP/1.1\r\n", &mut Vec::new()), Err(HandshakeError::TooLong(_))));
-        let parent = Handshake::listen(&Secret([7; 32]), TERMS).unwrap();
-        assert!(matches!(parent.on_bytes(&[4, 0, 1, 2, 3, 4], &mut Vec::new()), Err(HandshakeError::Secret)));
+        let parent = Handshake::listen(&Secret([7; 32]), TERMS);
+        assert!(matches!(parent.on_bytes(&[1, 4, 0, 1, 2, 3, 4], &mut Vec::new()), Err(HandshakeError::Secret)));
     }
 }

@@ -8,7 +8,7 @@ mod error;
 mod waiting;
 
 use super::carrier::{Came, Carrier};
-use super::handshake::{Handshake, Progress};
+use super::handshake::{Handshake, Progress, Seal};
 use super::sealed::{SealError, Sealed};
 use super::socket::Socket;
 use bytes::Bytes;
@@ -104,9 +104,9 @@ impl Link {
         matches!(self.stage, Stage::Open)
     }
 
-    /// Whether the other end, which dialled, has sent a hello that only a member of this session can make.
-    pub fn has_heard(&self) -> bool {
-        matches!(&self.stage, Stage::Handshake(handshake) if handshake.has_heard())
+    /// The seal of the hello that the other end has sent, if it has dialled: a member of this session has made it.
+    pub fn heard(&self) -> Option<&Seal> {
+        if let Stage::Handshake(handshake) = &self.stage { handshake.heard() } else { None }
     }
 
     /// The address at this end, if it has one.

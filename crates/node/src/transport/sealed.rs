@@ -3,7 +3,7 @@
 //! A message is a 2-byte little-endian length followed by that many bytes: up to [`PLAIN_LEN_MAX`] bytes of frames,
 //! encrypted, and a tag of 16 bytes. Boundaries of frames and of messages are independent. The counter used for each message
 //! begins at 0 (1 where the handshake's confirmation took 0) and never repeats: after 2^64 - 1 messages
-//! the link would end. A message that was omitted, repeated, changed or reordered fails to decrypt, which ends the link.
+//! the link would end. The key of a direction is renewed (Noise: rekey) after every [`MESSAGES_PER_KEY`] messages. A message that was omitted, repeated, changed or reordered fails to decrypt, which ends the link.
 
 use bytes::{Bytes, BytesMut};
 use snow::TransportState;
@@ -19,6 +19,12 @@ const MESSAGE_LEN_MAX: usize = 65_535;
 /// Most bytes of frames in one message.
 pub const PLAIN_LEN_MAX: usize = MESSAGE_LEN_MAX - TAG_LEN;
 
+/// Messages with one key. Chosen: 64 GiB of frames at most, a hundredth of what the authors of AES-GCM's bounds allow (RFC 8446, 5.5).
+#[cfg(not(test))]
+const MESSAGES_PER_KEY: u32 = 1 << 20;
+#[cfg(test)]
+const MESSAGES_PER_KEY: u32 = 3;
+
 #[derive(Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SealError {
     #[error("an encrypted message is damaged or was modified")]
@@ -31,7 +37,7 @@ pub enum SealError {
 
 /// Both directions of one link.
 pub struct Sealed {
-    noise: Box<TransportState>,
+    noise: Keys,
     pieces: VecDeque<Bytes>,
     /// The received part of an incomplete message.
     partial: BytesMut,
@@ -41,6 +47,7 @@ pub struct Sealed {
 
 impl Sealed {
     pub fn new(noise: Box<TransportState>) -> Self {
+        let noise = Keys { noise, sealed: 0, opened: 0 };
         Sealed { noise, pieces: VecDeque::new(), partial: BytesMut::new(), joined: Vec::new() }
     }
 
@@ -125,26 +132,44 @@ impl Sealed {
     }
 }
 
+/// The keys of both directions, and how many messages each has been used for.
+struct Keys {
+    noise: Box<TransportState>,
+    sealed: u32,
+    opened: u32,
+}
+
 /// The length of the message at the beginning of these bytes, if it is complete.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let length = LENGTH_LEN + usize::from(u16::from_le_bytes(*bytes.first_chunk()?));
     (bytes.len() >= length).then_some(length)
 }
 
-fn seal_one(noise: &mut TransportState, plain: &[u8], sealed: &mut Vec<u8>) -> Result<(), SealError> {
+fn seal_one(keys: &mut Keys, plain: &[u8], sealed: &mut Vec<u8>) -> Result<(), SealError> {
     let begin = sealed.len();
     let length = plain.len() + TAG_LEN;
     sealed.extend_from_slice(&(length as u16).to_le_bytes());
     sealed.resize(begin + LENGTH_LEN + length, 0);
-    let written = noise.write_message(plain, &mut sealed[begin + LENGTH_LEN..]).map_err(|_| SealError::Exhausted)?;
+    let written =
+        keys.noise.write_message(plain, &mut sealed[begin + LENGTH_LEN..]).map_err(|_| SealError::Exhausted)?;
     assert_eq!(written, length, "a tag is 16 bytes long");
+    keys.sealed += 1;
+    if keys.sealed == MESSAGES_PER_KEY {
+        keys.noise.rekey_outgoing();
+        keys.sealed = 0;
+    }
     Ok(())
 }
 
-fn open_one(noise: &mut TransportState, message: &[u8], plain: &mut Vec<u8>) -> Result<(), SealError> {
+fn open_one(keys: &mut Keys, message: &[u8], plain: &mut Vec<u8>) -> Result<(), SealError> {
     let begin = plain.len();
     plain.resize(begin + message.len().checked_sub(TAG_LEN).ok_or(SealError::Changed)?, 0);
-    noise.read_message(message, &mut plain[begin..]).map_err(|_| SealError::Changed)?;
+    keys.noise.read_message(message, &mut plain[begin..]).map_err(|_| SealError::Changed)?;
+    keys.opened += 1;
+    if keys.opened == MESSAGES_PER_KEY {
+        keys.noise.rekey_incoming();
+        keys.opened = 0;
+    }
     Ok(())
 }
 

@@ -141,7 +141,7 @@ fn hosts_are_agents_below_the_launcher() {
     assert_eq!(session.remote_shell, RemoteShell::Ssh(SSH.map(str::to_owned).to_vec()));
     assert_eq!((session.fanout, session.shells_max), (tree::default_fanout(4), 64));
     assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (60 * SECOND_NS, 30 * SECOND_NS));
-    assert_eq!((session.program.as_str(), session.encrypt, &session.interface), ("/opt/bin/wireup", false, &None));
+    assert_eq!((session.program.as_str(), session.encrypt, &session.interface), ("/opt/bin/wireup", true, &None));
     assert!(!resolved.job.options.stdin_inherit);
 }
 
@@ -169,9 +169,9 @@ fn start_schemes_determine_fanout_shells_and_agents() {
 
 #[test]
 fn flags_for_remote_hosts_reach_the_session() {
-    let line = "--hosts a,b --encrypt --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
+    let line = "--hosts a,b --plain-links --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
     let session = resolved(line).session;
-    assert_eq!((session.encrypt, session.interface.as_deref(), session.verbose), (true, Some("ib0"), true));
+    assert_eq!((session.encrypt, session.interface.as_deref(), session.verbose), (false, Some("ib0"), true));
     assert_eq!((session.start_timeout_ns, session.node_timeout_ns), (5 * SECOND_NS, 5 * SECOND_NS / 2));
     assert_eq!(session.remote_shell, RemoteShell::Command(vec!["/rsh".into()]));
 }

@@ -159,13 +159,13 @@ pub fn trial(site: &FaultSite, lengths: &[(Work, Duration)], number: u64, dice: 
         fault => fault,
     };
     let fanout = *dice.one_of(&[1, 2, 2, 2, 6]);
-    let encrypt = *dice.one_of(&["", "", "--encrypt"]);
+    let links = *dice.one_of(&["", "", "--plain-links"]);
     let moment = dice.time(length);
     let node = dice.below(u64::from(NODES)) as u16;
     let scheme = *dice.one_of(&["auto", "tree", "ring", "log"]);
     let transport = *dice.one_of(&["auto", "auto", "tree"]);
     let pmi = *dice.one_of(&["simple", "simple", "both"]);
-    let more = format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} --pmi {pmi} {encrypt}");
+    let more = format!("--fanout {fanout} --exchange {scheme} --agent-transport {transport} --pmi {pmi} {links}");
     let job = begin(site, work, &more);
     let mut report = Report {
         number,

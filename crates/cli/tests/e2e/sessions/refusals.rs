@@ -35,7 +35,7 @@ fn a_stale_socket_is_reported_and_up_restarts_the_session() {
     drop(UnixListener::bind(place(&session).join("socket")).unwrap());
     session.again("--virtual-nodes 2").expect_code(0);
     session.job("-n 2 true").succeed();
-    for flags in ["--virtual-nodes 2", "--linger", "--encrypt", "--fanout 3", "--start-timeout 5"] {
+    for flags in ["--virtual-nodes 2", "--linger", "--plain-links", "--fanout 3", "--start-timeout 5"] {
         session.again(flags).expect_code(125).expect_err_line(&["is already running", "wireup down"]);
     }
     session.again("--verbose").expect_code(0);

@@ -5,8 +5,8 @@ use crate::agent::token::Token;
 use crate::agent::transports::Which;
 use crate::agent::turn::Turn;
 use crate::transport::carrier::Carrier;
-use crate::transport::handshake::{Handshake, Terms};
-use crate::transport::link::Link;
+use crate::transport::handshake::{Handshake, HandshakeError, Terms};
+use crate::transport::link::{Link, LinkError};
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::LinkId;
 use wireup_wire::limits::{HANDSHAKE_NS_MAX, UNAUTHENTICATED_LINKS_MAX};
@@ -57,18 +57,25 @@ impl LinkSet {
         let Ok(secret) = self.secret() else { return };
         self.make_room(turn.reactor);
         let terms = Terms { encrypt: self.config.encrypt, listener: self.me, binding: carrier.binding() };
-        // Both calls fail only for lack of memory; a guest that cannot be watched is dropped, which closes it.
-        let Ok(handshake) = Handshake::listen(&secret, terms) else { return };
+        let handshake = Handshake::listen(&secret, terms);
         let link = Link::begun(carrier, handshake, Vec::new(), self.config.encrypt);
         let kind = Kind::Guest { until_ns: turn.now_ns + HANDSHAKE_NS_MAX };
+        // A guest that cannot be watched is dropped, which closes it.
         if let Ok(id) = self.insert(link, kind, Interest::READABLE, turn.reactor) {
             self.guests.insert(id);
         }
     }
 
+    /// A guest that repeats a hello of another connection has recorded it: it does not know the secret.
+    pub(super) fn check_hello(&mut self, id: LinkId) -> Result<(), LinkError> {
+        let heard = self.links.get(&id).filter(|_| self.guests.contains(&id)).and_then(|entry| entry.link.heard());
+        let first = heard.map(|seal| *self.hellos.entry(*seal).or_insert(id));
+        if first.is_none_or(|first| first == id) { Ok(()) } else { Err(HandshakeError::Secret.into()) }
+    }
+
     fn make_room(&mut self, reactor: &Reactor) {
         while self.guests.len() >= UNAUTHENTICATED_LINKS_MAX {
-            let silent = |id: &&LinkId| self.links.get(id).is_none_or(|entry| !entry.link.has_heard());
+            let silent = |id: &&LinkId| self.links.get(id).is_none_or(|entry| entry.link.heard().is_none());
             let Some(&id) = self.guests.iter().find(silent).or(self.guests.first()) else {
                 break;
             };

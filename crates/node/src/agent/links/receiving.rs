@@ -39,7 +39,7 @@ impl LinkSet {
             return Ok(());
         };
         match entry.link.receive(turn.buffer)? {
-            Received::Nothing => {}
+            Received::Nothing => self.check_hello(id)?,
             Received::Bytes(bytes) => {
                 self.hot = Some(id);
                 turn.inputs.push(Input::LinkBytes { link: id, bytes });

@@ -216,6 +216,42 @@ fn unauthenticated_connections_do_not_keep_a_child_out() {
 }
 
 #[test]
+fn a_hello_that_was_recorded_is_refused_and_crowds_nobody_out() {
+    let mut parent = LinkEnd::of(PARENT, config("127.0.0.1", true));
+    let mut child = LinkEnd::of(CHILD, config("127.0.0.1", true));
+    let addresses = parent.links.listen(&parent.reactor).unwrap();
+    let mut recorded = Vec::new();
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        agent: CHILD,
+        host: String::new(),
+        pid: 1,
+        role: Role::Child { incarnation: 0 },
+    };
+    let terms = Terms { encrypt: true, listener: PARENT, binding: &[] };
+    Handshake::dial(&Secret([7; 32]), terms, &hello, &mut recorded).unwrap();
+    let mut first = TcpStream::connect(&addresses[0]).unwrap();
+    first.write_all(&recorded).unwrap();
+    while parent.links.hellos.is_empty() {
+        parent.pass();
+    }
+    for _ in 0..UNAUTHENTICATED_LINKS_MAX + 5 {
+        let mut replay = TcpStream::connect(&addresses[0]).unwrap();
+        replay.write_all(&recorded).unwrap();
+        replay.set_nonblocking(true).unwrap();
+        let mut answer = Vec::new();
+        let is_closed = (0..TURNS_MAX).any(|_| {
+            parent.pass();
+            replay.read_to_end(&mut answer).is_ok()
+        });
+        assert!(is_closed && answer.is_empty(), "a repeated hello gets no answer");
+    }
+    assert_eq!((parent.links.guests.len(), parent.links.hellos.len()), (1, 1), "the first one stays");
+    child.links.dial(&addresses, true, &child.reactor).unwrap();
+    run(&mut parent, &mut child, both_up);
+}
+
+#[test]
 fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
     let mut parent = LinkEnd::of(PARENT, config("127.0.0.1", false));
     let addresses = parent.links.listen(&parent.reactor).unwrap();
