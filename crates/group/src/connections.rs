@@ -122,8 +122,15 @@ impl Connections {
         self.put_open(to, number, true, false);
     }
 
-    /// Another process has connected and proved that it is `from`; `closed`: how many it has closed before.
-    pub fn on_hello(&mut self, me: u32, from: u32, number: Number, closed: u32) -> Verdict {
+    /// Another process has connected and proved that it is `from`; `closed`: how many it has closed before. `is_begun`: whether the other end
+    /// may have heard of a dial of this one. Of one that it has not heard of it waits for nothing.
+    pub fn on_hello(
+        &mut self,
+        me: u32,
+        (from, closed): (u32, u32),
+        number: Number,
+        is_begun: impl Fn(Number) -> bool,
+    ) -> Verdict {
         let is_old = closed <= self.closed(from);
         let verdict = match self.peers.get(&from) {
             Some(State::Left) => Verdict::Refuse,
@@ -133,7 +140,8 @@ impl Connections {
             Some(State::Yielding(old)) if !is_old => Verdict::KeepInsteadOf(*old),
             Some(State::Yielding(_) | State::Asked { .. }) => Verdict::Refuse,
             // Also when its hello is late, and this process's own dial has been taken.
-            Some(State::Dialling(_) | State::Open { was_dialled: true, .. }) if me < from => Verdict::Refuse,
+            Some(State::Open { was_dialled: true, .. }) if me < from => Verdict::Refuse,
+            Some(State::Dialling(dialled)) if me < from && is_begun(*dialled) => Verdict::Refuse,
             Some(State::Dialling(dialled)) => Verdict::KeepInsteadOf(*dialled),
             // The other end has given up the one that is open, and this process has not noticed yet.
             Some(State::Open { number, .. }) => Verdict::KeepInsteadOf(*number),

@@ -121,6 +121,11 @@ pub trait Carrier {
     /// Goes on with a dial that is not answered, over this socket; `None`: there is none.
     fn go_on(&mut self, _number: Number, _relay: Option<Owned>) {}
 
+    /// Whether the other end may have heard of this dial.
+    fn is_begun(&self, _number: Number) -> bool {
+        true
+    }
+
     /// Queues a message; if the connection is over, that is told by [`Carrier::poll`].
     fn send(&mut self, number: Number, message: &[u8]);
 

@@ -515,7 +515,8 @@ impl Network {
                 self.on_open(peer);
             }
             Happened::Proved { number, peer, was_dialled: false, closed } => {
-                match self.connections.on_hello(self.me, peer, number, closed) {
+                let Network { connections, carrier, .. } = self;
+                match connections.on_hello(self.me, (peer, closed), number, |dialled| carrier.is_begun(dialled)) {
                     Verdict::Keep => self.on_open(peer),
                     Verdict::KeepInsteadOf(other) => {
                         self.carrier.close(other);

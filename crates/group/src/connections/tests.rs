@@ -35,6 +35,15 @@ fn the_one_that_was_not_used_for_the_longest_time_is_closed_unless_somebody_wait
     assert_eq!((connections.route(3), connections.closed(3), connections.closing()), (Route::Dial, 1, 3));
 }
 
+#[test]
+fn a_dial_that_the_other_end_has_not_heard_of_gives_way() {
+    for (is_begun, verdict) in [(true, Verdict::Refuse), (false, Verdict::KeepInsteadOf(1))] {
+        let mut lower = Connections::default();
+        lower.on_dial(5, 1);
+        assert_eq!(lower.on_hello(2, (5, 0), 7, |number| number != 1 || is_begun), verdict);
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Item {
     Message(u32),
@@ -145,7 +154,7 @@ impl Two {
         let other = 1 - to as u32;
         match event {
             Event::Hello { number, closed, .. } => {
-                let verdict = self.ends[to].on_hello(to as u32, other, number, closed);
+                let verdict = self.ends[to].on_hello(to as u32, (other, closed), number, |_| true);
                 let is_kept = verdict != Verdict::Refuse;
                 if is_kept {
                     let dialler = self.ends[1 - to].peers.get(&(to as u32));

@@ -97,7 +97,7 @@ impl World {
                 if was_dialled {
                     end.connections.on_dialled(peer, number);
                 } else {
-                    match end.connections.on_hello(me, peer, number, closed) {
+                    match end.connections.on_hello(me, (peer, closed), number, |_| true) {
                         Verdict::Keep => {}
                         Verdict::KeepInsteadOf(other) => end.endpoint.close(other),
                         Verdict::Refuse => return end.endpoint.close(number),

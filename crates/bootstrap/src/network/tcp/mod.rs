@@ -206,6 +206,10 @@ impl Carrier for Tcp {
         }
     }
 
+    fn is_begun(&self, number: Number) -> bool {
+        self.links.get(&number).is_some_and(|link| !link.is_connecting())
+    }
+
     fn send(&mut self, number: Number, message: &[u8]) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if link.send(message) {
