@@ -6,6 +6,7 @@
 //! rank's gets wait until all of its fences are complete; a get that waits delays the requests after it, so that answers stay in order.
 
 use super::connection::PmiLink;
+use super::dialects::{UNSPEAKABLE, shown, stored};
 use super::endpoints::MustAsk;
 use super::state::{Event, State};
 use super::turn::{Effect, Next, Turn, UNREADABLE, WaitingGet};
@@ -184,8 +185,9 @@ impl Turn<'_, '_> {
 
     fn answer_get(&mut self, key: &[u8], thread: Option<&[u8]>) {
         let Self { tables, reply, dialect, effects, .. } = self;
-        let answer = match tables.kvs.get(key) {
-            Ok(Some(value)) => Reply::Value(value),
+        let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
+        let answer = match tables.kvs.get(stored(*dialect, key, &mut key_room)) {
+            Ok(Some(value)) => shown(*dialect, value, &mut value_room).map_or(UNSPEAKABLE, Reply::Value),
             Ok(None) => Reply::NotFound,
             Err(error) => {
                 effects.push(Effect::unreadable(error));

@@ -10,6 +10,7 @@ mod arena;
 mod array;
 mod collectives;
 mod connection;
+mod dialects;
 pub mod endpoints;
 mod gathers;
 pub mod kvs;

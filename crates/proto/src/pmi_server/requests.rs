@@ -1,5 +1,6 @@
 //! Answers one request of a rank, or records it.
 
+use super::dialects::{UNSPEAKABLE, shown, stored};
 use super::node_attrs::{Full, Parked};
 use super::state::{Event, Refused, State};
 use super::turn::{Effect, Next, Turn, UNREADABLE, WaitingGet};
@@ -158,7 +159,9 @@ impl Turn<'_, '_> {
         match problem {
             Some(message) => self.refuse(envelope, message),
             None => {
-                self.tables.kvs.put(key, value);
+                let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
+                let key = stored(self.dialect, key, &mut key_room);
+                self.tables.kvs.put(key, stored(self.dialect, value, &mut value_room));
                 *self.has_put = true;
                 self.answer(envelope, &Reply::Done);
             }
@@ -290,9 +293,14 @@ impl Turn<'_, '_> {
 
     pub(super) fn answer_number(&mut self, number: u32) {
         let Self { tables, reply, dialect, effects, .. } = self;
+        let (mut key_room, mut value_room) = (Vec::new(), Vec::new());
         let answer = match tables.kvs.at(number) {
             Ok(Some((pair, next))) => match i32::try_from(next) {
-                Ok(next_index) => Reply::Pair { next_index, key: pair.key, value: pair.value },
+                Ok(next_index) => {
+                    let key = shown(*dialect, pair.key, &mut key_room);
+                    let value = shown(*dialect, pair.value, &mut value_room);
+                    key.zip(value).map_or(UNSPEAKABLE, |(key, value)| Reply::Pair { next_index, key, value })
+                }
                 Err(_) => Reply::Failed { message: "there_are_more_pairs_than_idx_can_number" },
             },
             Ok(None) => Reply::NotFound,

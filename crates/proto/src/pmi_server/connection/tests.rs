@@ -109,6 +109,34 @@ fn pmi1_from_init_to_finalize() {
     assert_eq!(bench.effects, [Effect::Finalized]);
 }
 
+/// The ranks of one job may have libraries of either dialect.
+#[test]
+fn each_dialect_reads_what_the_other_has_written() {
+    let framed = |body: &str| format!("{:>6}{body}", body.len());
+    let mut bench = Bench::default();
+    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
+    bench.request("cmd=put kvsname=job-1 key=one value=a;b=c\n");
+    bench.request("cmd=barrier_in\n");
+    bench.fence();
+    let first = std::mem::take(&mut bench.link);
+    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
+    bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+    let got = bench.request(&framed("cmd=kvs-get;jobid=job-1;srcid=-1;key=one;"));
+    assert!(got.contains("value=a;;b=c;"), "{got}");
+    for (key, value) in [("two", "d;;e"), ("three", "line\nline")] {
+        bench.request(&framed(&format!("cmd=kvs-put;key={key};value={value};")));
+    }
+    bench.request(&framed("cmd=kvs-fence;"));
+    bench.fence();
+    let got = bench.request(&framed("cmd=kvs-get;jobid=job-1;srcid=-1;key=three;"));
+    assert!(got.contains("value=line\nline;"), "{got}");
+    bench.link = first;
+    for (key, part) in [("one", "value=a;b=c"), ("two", "value=d;e"), ("three", "a_line_break")] {
+        let got = bench.request(&format!("cmd=get kvsname=job-1 key={key}\n"));
+        assert!(got.contains(part) && got.matches('\n').count() == 1, "{got}");
+    }
+}
+
 #[test]
 fn pmi2_with_node_attributes() {
     let framed = |body: &str| format!("{:>6}{body}", body.len());
