@@ -216,7 +216,10 @@ impl World {
                 }
                 self.net.send(&mut self.clock, link, 0, frame);
             }
-            LauncherOutput::Write { stream, rank, bytes } => self.write_to_terminal(launcher, stream, rank, &bytes),
+            LauncherOutput::Write { stream, rank, bytes } => {
+                let rank = rank.map(|(rank, _)| rank.0);
+                self.write_to_terminal(launcher, stream, rank, &bytes);
+            }
             LauncherOutput::ReadStdin { bytes_max } => {
                 self.launchers[launcher as usize].stdin_wanted = bytes_max;
                 self.schedule_launcher_stdin(launcher);

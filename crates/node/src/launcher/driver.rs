@@ -2,7 +2,7 @@
 
 use super::root::Root;
 use super::stdin::Stdin;
-use super::writer::{Problem, Writer};
+use super::writer::{LineStyle, Problem, Writer};
 use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
@@ -86,8 +86,9 @@ impl<'w> LauncherDriver<'w> {
         let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
+        let style = LineStyle { label: config.job.options.label, alone: config.job.job_size() == 1 };
         let writer = |stream| {
-            let written = Writer::new(stream, config.output_dir.clone(), config.spool.clone());
+            let written = Writer::new(stream, style, config.output_dir.clone(), config.spool.clone());
             written.map_err(system("making an event descriptor"))
         };
         let output = [writer(Stream::Out)?, writer(Stream::Err)?];
