@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 16;
+pub const PROTOCOL_VERSION: u16 = 17;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,8 @@ pub struct SessionSpec {
     pub verbose: bool,
     /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have been started.
     pub hold_ranks: bool,
+    /// No rank of the job starts before all agents of the job are linked.
+    pub start_together: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
     /// How agents that are not neighbours in the tree reach each other.
@@ -292,6 +294,12 @@ pub enum Control {
     AreYouAlive,
     /// The answer.
     Alive,
+
+    // Only in single runs across hosts.
+    /// ↑ With `start_together`: all agents of the subtree are linked, except those that were reported as missing.
+    Ready,
+    /// ↓ All agents are linked: start the ranks.
+    StartRanks,
 }
 
 /// The PMIx library that a node has opened.

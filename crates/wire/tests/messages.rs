@@ -243,6 +243,8 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("log", Control::Log(log())),
         ("are-you-alive", Control::AreYouAlive),
         ("alive", Control::Alive),
+        ("ready", Control::Ready),
+        ("start-ranks", Control::StartRanks),
     ]
 }
 

@@ -130,6 +130,10 @@ pub const ENCRYPT: Flag = Flag::switch(
     &["--encrypt"],
     "Encrypt the links between agents. Without it both ends are still authenticated by the run's secret.",
 );
+pub const EARLY_START: Flag = Flag::switch(
+    &["--early-start"],
+    "Start the ranks of each host as soon as it is there. Default: no rank starts before all hosts are there, so that a job with a missing host has run nothing.",
+);
 pub const START_TIMEOUT: Flag = Flag::value(
     &["--start-timeout"],
     "SECONDS",
@@ -289,7 +293,7 @@ const SECTIONS: &[Section] = &[
         ],
     },
     Section { title: "Standard input and output", flags: &[STDIN, LABEL, OUTPUT_DIR, LINE_BUFFERED, PTY] },
-    Section { title: "Ends and hangs", flags: &[TIMEOUT, KILL_GRACE, STALL_REPORT] },
+    Section { title: "Ends and hangs", flags: &[EARLY_START, TIMEOUT, KILL_GRACE, STALL_REPORT] },
     Section { title: "To see what happens", flags: &[VERBOSE, DISPLAY_MAP, DRY_RUN, PROFILE, RECORD] },
     Section { title: "Not listed", flags: &[IGNORED] },
 ];
