@@ -254,6 +254,7 @@ impl Agent {
                 fx.push(Effect::Job(job, JobInput::StartFailed { local, error }));
             }
             Input::ChildExited { job, local, status } => fx.push(Effect::Job(job, JobInput::Exited { local, status })),
+            Input::OutOfMemory { job, local } => fx.push(Effect::Job(job, JobInput::OutOfMemory { local })),
             Input::ClientBytes { job, local, bytes } => {
                 fx.push(Effect::Job(job, JobInput::ClientBytes { local, bytes }));
             }

@@ -143,6 +143,7 @@ impl Job {
                 self.on_started(local, pid, (spawn_ns, exec_ns), out);
             }
             JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
+            JobInput::OutOfMemory { local } => self.ranks.on_out_of_memory(local),
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
             JobInput::KeeperLost if self.is_ending() => self.on_keeper_lost(out),
             JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),

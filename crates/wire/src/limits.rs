@@ -126,6 +126,8 @@ pub const PARTIAL_LINE_NS_MAX: u64 = 200_000_000;
 
 /// Ranks of one job: four million, the largest job to be simulated.
 pub const JOB_SIZE_MAX: u32 = 4 << 20;
+/// Virtual nodes of one machine. Chosen: each is a few processes, and a large machine has room for some hundred thousand of them.
+pub const VIRTUAL_NODES_MAX: u32 = 1 << 16;
 /// Ranks of one job on one node: what `LocalRank` can count.
 pub const PPN_MAX: u32 = u16::MAX as u32;
 /// Missing ranks that one agent names when it is asked which ranks have not entered.

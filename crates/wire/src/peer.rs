@@ -152,6 +152,8 @@ pub enum Note {
     Waits { agents: Vec<AgentId> },
     /// A node could not reserve ports for ranks: its jobs find their own.
     NoRankPorts { host: String, problem: String },
+    /// A rank asked for new processes, which is not offered; it was told, and the job continues.
+    NoSpawn { rank: Rank, host: String },
 }
 
 /// One message of the control class. ↓ goes away from the root, ↑ towards it; the frame's header names the job.

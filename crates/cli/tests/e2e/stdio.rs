@@ -338,16 +338,17 @@ fn a_reader_that_closes_stdout_is_not_reported() {
 #[test]
 fn a_second_run_replaces_the_output_files_of_the_first() {
     let script = "cd $TMPDIR; for run in first second; do $WIREUP run -n 2 --output-dir out sh -c \
-        'echo $0; sleep 0.1; echo more; echo $0 >&2' $run || exit; done; cat out/rank.1.out out/rank.1.err; rm -r out";
+        'echo $0; sleep 0.1; echo more; echo $0 >&2' $run || exit; done; cat out/rank.1.out out/rank.1.err; \
+        $WIREUP run -n 1 --output-dir out echo x; ls out; rm -r out";
     let outcome = Run::shell(script).succeed();
-    assert_eq!(outcome.out(), "second\nmore\nsecond\n");
+    assert_eq!(outcome.out(), "second\nmore\nsecond\nrank.0.out\n");
 }
 
 /// If the standard streams are closed, no other file may take their place; reading gives nothing.
 #[test]
 fn closed_standard_streams_do_not_disturb_a_job() {
     let script = "cd $TMPDIR; $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 1 && exec sleep 1000; \
-        cat >input; echo x; echo y >&2; exit 7' <&- >&- 2>&-; echo code $?; wc -c <input; rm input";
+        cat >input; echo y >&2; exit 7' <&- >&- 2>&-; echo code $?; wc -c <input; rm input";
     let outcome = Run::shell(script).succeed();
     assert_eq!(outcome.out(), "code 7\n0\n", "{outcome}");
 }

@@ -2,7 +2,7 @@
 
 use super::root::Root;
 use super::stdin::Stdin;
-use super::writer::{LineStyle, Problem, Writer};
+use super::writer::{LineStyle, Problem, Writer, make_directory};
 use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
@@ -61,7 +61,7 @@ impl<'w> LauncherDriver<'w> {
     pub fn new(mut config: RunConfig, words: &'w mut dyn FnMut(&Notice) -> String) -> Result<Self, RunError> {
         let system = |what| move |error| RunError::System { what, error };
         if let Some(path) = &config.output_dir {
-            std::fs::create_dir_all(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
+            make_directory(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
         }
         let mut stamps =
             Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };

@@ -12,8 +12,8 @@ pub use self::lines::LineStyle;
 use self::lines::Lines;
 use crate::session::spool::Spool;
 use bytes::Bytes;
-use std::collections::{HashSet, VecDeque};
-use std::fs::OpenOptions;
+use std::collections::VecDeque;
+use std::fs::{self, OpenOptions};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -55,8 +55,6 @@ struct Target {
     directory: Option<PathBuf>,
     /// Used instead of the descriptor if the job is detached.
     spool: Option<Arc<Spool>>,
-    /// The ranks whose files have been opened. At the first opening a file of an earlier run is emptied.
-    begun: HashSet<Rank>,
     lines: Lines,
 }
 
@@ -218,7 +216,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Target {
     fn new(stream: Stream, style: LineStyle, directory: Option<PathBuf>, spool: Option<Arc<Spool>>) -> Target {
-        Target { stream, directory, spool, begun: HashSet::new(), lines: Lines::new(stream, style) }
+        Target { stream, directory, spool, lines: Lines::new(stream, style) }
     }
 
     /// Writes all that can be written: if one file fails, or the job's bytes do, other files and our own messages may still
@@ -233,7 +231,7 @@ impl Target {
             let written = match (&self.directory, first.rank) {
                 (Some(directory), Some((rank, _))) => {
                     let path = directory.join(format!("rank.{rank}.{}", self.suffix()));
-                    self.write_file(&path, rank, group)
+                    write_file(&path, group)
                 }
                 (None, Some(_)) => self.write_parts(group),
                 (_, None) => self.write_lines(group),
@@ -249,18 +247,6 @@ impl Target {
             Stream::Out => "out",
             Stream::Err => "err",
         }
-    }
-
-    fn write_file(&mut self, path: &Path, rank: Rank, group: &[Piece]) -> Result<(), Problem> {
-        let mut options = OpenOptions::new();
-        let append = self.begun.contains(&rank);
-        let opened = options.append(append).write(true).truncate(!append).create(true).open(path);
-        let written = opened.and_then(|mut file| {
-            self.begun.insert(rank);
-            write_all(|slices| file.write_vectored(slices), &mut slices_of(group))
-        });
-        written
-            .map_err(|error| Problem { text: format!("cannot write {}: {error}", path.display()), reader_gone: false })
     }
 
     /// Writes whole lines, or messages of our own.
@@ -319,6 +305,33 @@ impl From<io::Error> for Problem {
         let text = format!("cannot read a long line from the temporary file that holds it: {error}");
         Problem { text, reader_gone: false }
     }
+}
+
+/// Makes the directory for the files of ranks, without those of an earlier run, which may have had more ranks.
+///
+/// # Errors
+/// It cannot be made, or a file cannot be removed.
+pub fn make_directory(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if is_of_rank(&entry.file_name().to_string_lossy()) && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// `rank.12.out`, `rank.12.err`.
+fn is_of_rank(name: &str) -> bool {
+    let words: Vec<&str> = name.split('.').collect();
+    matches!(words[..], ["rank", rank, "out" | "err"] if rank.parse::<u32>().is_ok())
+}
+
+fn write_file(path: &Path, group: &[Piece]) -> Result<(), Problem> {
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    let written = opened.and_then(|mut file| write_all(|slices| file.write_vectored(slices), &mut slices_of(group)));
+    written.map_err(|error| Problem { text: format!("cannot write {}: {error}", path.display()), reader_gone: false })
 }
 
 fn slices_of(group: &[Piece]) -> Vec<IoSlice<'_>> {

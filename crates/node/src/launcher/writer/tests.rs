@@ -12,7 +12,12 @@ fn scratch(name: &str) -> PathBuf {
 /// Writes hundreds of short lines of two ranks in turn; in a mode without a thread nothing is queued.
 fn write_in_turns(name: &str, mode: Mode) {
     let directory = scratch(name);
-    fs::write(directory.join("rank.0.out"), "an earlier run").unwrap();
+    for old in ["rank.0.out", "rank.7.err", "rank.x.out", "notes"] {
+        fs::write(directory.join(old), "an earlier run").unwrap();
+    }
+    make_directory(&directory).unwrap();
+    let left = |name: &str| directory.join(name).exists();
+    assert_eq!(["rank.0.out", "rank.7.err", "rank.x.out", "notes"].map(left), [false, false, true, true]);
     let mut writer = Writer::new(Stream::Out, LineStyle::default(), Some(directory.clone()), None).unwrap();
     writer.mode = mode;
     for round in 0..300 {
