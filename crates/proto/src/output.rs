@@ -142,7 +142,9 @@ impl OutputStream {
             let first = whole.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             self.end_line(local, rank, &whole.split_to(first));
         }
-        self.emit_lines(rank, whole);
+        if !whole.is_empty() {
+            self.emit_lines(rank, whole);
+        }
         let rest = bytes.slice(end + 1..);
         if !rest.is_empty() {
             self.hold(now, local, rank, &rest, prompt);

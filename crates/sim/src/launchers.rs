@@ -245,6 +245,10 @@ impl World {
         if let Err(problem) = job.checks.output.on_write(stream, rank, bytes) {
             return self.checks.problem(format!("job {}: {problem}", job.id));
         }
+        // The end of a stream within a line may have no bytes, and nobody waits for it.
+        if bytes.is_empty() {
+            return;
+        }
         at.writes.push_back((stream, bytes.len() as u32));
         self.schedule_written(launcher);
     }

@@ -219,8 +219,10 @@ pub const LABEL: Flag = Flag::switch(
     "Begin each line of output with its rank: [3] text.",
 );
 pub const OUTPUT_DIR: Flag = Flag::value(&["--output-dir"], "DIR", "Write each rank's output to files in DIR instead.");
-pub const LINE_BUFFERED: Flag =
-    Flag::switch(&["--line-buffered"], "Never show a part of a line before its end is there. Default: after 0.2 s.");
+pub const LINE_BUFFERED: Flag = Flag::switch(
+    &["--line-buffered"],
+    "Never show a part of a line before its end is there. Default: short ones after 0.2 s, as prompts, of the rank that reads standard input.",
+);
 pub const PTY: Flag = Flag {
     takes: Takes::MaybeNumber("RANK"),
     ..Flag::switch(&["--pty"], "Give one rank (default: 0) a pseudo-terminal.")
