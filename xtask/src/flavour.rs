@@ -41,7 +41,7 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 12] = [
+const MPI: [&str; 13] = [
     "sessions",
     "hello",
     "initfin",
@@ -53,6 +53,7 @@ const MPI: [&str; 12] = [
     "onesided",
     "locality",
     "firstuse",
+    "spawn",
     "names",
 ];
 const PMIX: [&str; 11] =

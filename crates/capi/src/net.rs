@@ -435,7 +435,7 @@ mod tests {
     fn a_connection_carries_bytes_both_ways() {
         let (listening, port) = listen().unwrap();
         assert!(accept(&listening).unwrap().is_none());
-        let dialled = connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)).unwrap();
+        let dialled = connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), None).unwrap();
         let (epoll, mut events) = (Epoll::new().unwrap(), vec![]);
         epoll.watch(listening.fd(), 7, false, true).unwrap();
         epoll.watch(dialled.fd(), 8, true, true).unwrap();
@@ -473,7 +473,7 @@ mod tests {
     fn a_port_where_nobody_listens_is_reported() {
         let (listening, port) = listen().unwrap();
         drop(listening);
-        let outcome = connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)).and_then(|dialled| {
+        let outcome = connect(&SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), None).and_then(|dialled| {
             let (epoll, mut events) = (Epoll::new().unwrap(), vec![]);
             epoll.watch(dialled.fd(), 1, true, true).unwrap();
             epoll.wait(1000, &mut events);

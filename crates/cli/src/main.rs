@@ -25,7 +25,6 @@ mod words;
 
 use session::{attach, down, jobs, kill, status, up};
 use std::ffi::OsString;
-use std::io::Write;
 use wireup_flags::nearest;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::Argv;
@@ -40,8 +39,8 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     if wireup_os::files::fill_standard_streams().is_err() {
         return i32::from(OURS);
     }
-    // Writing to a closed pipe is to return an error, not to kill the process.
-    wireup_os::process::ignore_broken_pipes();
+    // Writing to a closed pipe, or beyond the limit of a file's size, is to return an error, not to kill the process.
+    wireup_os::process::ignore_write_errors();
     let mut args = argv.arguments().skip(1);
     let code = match args.next() {
         Some(command) => dispatch(&command.to_string_lossy(), args, process_ns),
@@ -50,9 +49,7 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
             OURS
         }
     };
-    // A failure cannot be reported: standard output is closed.
-    let _ = std::io::stdout().flush();
-    i32::from(code)
+    i32::from(out::finish(code))
 }
 
 fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
@@ -72,10 +69,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "install" => flags::run(&install::COMMAND, args, install::run),
         "bench" => bench(args),
         "help" | "--help" | "-h" => help(args),
-        "version" | "--version" | "-V" => {
-            out::print(concat!("wireup ", env!("CARGO_PKG_VERSION"), "\n"));
-            0
-        }
+        "version" | "--version" | "-V" => version(args),
         other => external::run(other, args).unwrap_or_else(|| out::fail(&unknown_command(other))),
     }
 }
@@ -109,8 +103,19 @@ fn help(mut args: impl Iterator<Item = OsString>) -> u8 {
     }
     match help::COMMANDS.iter().find(|command| topic == command.name) {
         Some(command) => out::print(&command.help()),
-        None => out::print(&help::overview()),
+        None if topic.is_empty() || help::OTHERS.iter().any(|(name, _)| topic == *name) => {
+            out::print(&help::overview())
+        }
+        None => return out::fail(&unknown_command(&topic.to_string_lossy())),
     }
+    0
+}
+
+fn version(mut args: impl Iterator<Item = OsString>) -> u8 {
+    if let Some(word) = args.next() {
+        return out::fail(&format!("wireup version takes no flags or words: {}; leave it out", word.to_string_lossy()));
+    }
+    out::print(concat!("wireup ", env!("CARGO_PKG_VERSION"), "\n"));
     0
 }
 

@@ -1,12 +1,39 @@
-//! Text for the user. A closed stream is not an error.
+//! Text for the user.
 
+use rustix::io::Errno;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 use wireup_proto::exit_code::OURS;
 
-/// Writes to standard output, unchanged.
+/// The exit code of a program killed by `SIGPIPE`.
+const READER_GONE: u8 = 128 + 13;
+
+/// The first failed write to standard output.
+static UNWRITTEN: OnceLock<Errno> = OnceLock::new();
+
+/// Writes to standard output, unchanged. [`finish`] reports a failure.
 pub fn print(text: &str) {
-    let mut stdout = io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let mut rest = text.as_bytes();
+    // Rust's own stream takes a closed one for a sink.
+    while !rest.is_empty() {
+        match rustix::io::write(rustix::stdio::stdout(), rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                UNWRITTEN.get_or_init(|| error);
+                return;
+            }
+        }
+    }
+}
+
+/// The exit code of a command, which fails if its text could not be written. A reader that has left is told nothing.
+pub fn finish(code: u8) -> u8 {
+    match UNWRITTEN.get() {
+        Some(&Errno::PIPE) if code == 0 => READER_GONE,
+        Some(&error) if code == 0 => fail(&format!("cannot write standard output: {}", io::Error::from(error))),
+        _ => code,
+    }
 }
 
 /// Writes to standard error, unchanged.

@@ -4,7 +4,8 @@
 //! complete bug report.
 
 use crate::out;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 use wireup_flags::{Command, Line, Words};
 use wireup_node::record::{Entry, Recording};
 use wireup_proto::AgentConfig;
@@ -14,7 +15,8 @@ pub const COMMAND: Command = Command {
     name: "replay",
     purpose: "run recordings of wireup run --record again",
     intro: "
-  wireup replay DIR/agent-0.rec DIR/agent-1.rec
+  wireup replay DIR                 all recordings in it
+  wireup replay DIR/agent-1.rec     one agent's
 
 Plays each agent's inputs through the same code, without processes or sockets, and checks that it asks for the same
 as it did then. Shows the number of inputs and of outputs, and a digest of the outputs. Exit code: 0 the same as
@@ -28,21 +30,34 @@ recorded, 1 not, 125 no recording.
 /// Replays every file that the line names.
 pub fn run(line: &Line) -> Result<u8, String> {
     let mut code = 0;
-    for file in &line.words {
-        let shown = file.to_string_lossy().into_owned();
-        match play(Path::new(file)) {
-            Ok((line, same)) => {
-                out::print(&format!("{shown}: {line}\n"));
-                code = code.max(u8::from(!same));
-            }
-            Err(error) => return Err(format!("replay: {shown}: {error}; is it a file that --record wrote?")),
+    for word in &line.words {
+        let refused = |error: io::Error| {
+            let shown = word.to_string_lossy();
+            format!("replay: {shown}: {error}; is it a file or a directory that --record wrote?")
+        };
+        for file in recordings(Path::new(word)).map_err(refused)? {
+            let (line, same) = play(&file).map_err(refused)?;
+            out::print(&format!("{}: {line}\n", file.display()));
+            code = code.max(u8::from(!same));
         }
     }
     Ok(code)
 }
 
+/// The file, or the recordings in the directory in the order of their agents.
+fn recordings(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
+    let files = entries.into_iter().map(|entry| entry.path());
+    let mut files: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "rec")).collect();
+    files.sort_by_key(|file| (file.as_os_str().len(), file.clone()));
+    if files.is_empty() { Err(io::Error::other("it has no recordings")) } else { Ok(files) }
+}
+
 /// A line about the replay, and whether it matched the recording.
-fn play(path: &Path) -> std::io::Result<(String, bool)> {
+fn play(path: &Path) -> io::Result<(String, bool)> {
     let recording = Recording::open(path)?;
     let header = recording.header.clone();
     let config = AgentConfig::from(header.clone());
@@ -76,6 +91,7 @@ fn line(agent: u32, report: &ReplayReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
     use wireup_node::record::{Header, Recorder};
     use wireup_proto::io::Input;
     use wireup_proto::{Born, Instant};
@@ -104,6 +120,14 @@ mod tests {
         assert!(first.0.starts_with("agent 0: 1 inputs") && first.1, "{first:?}");
         assert_eq!(play(&path).expect("replay the recording"), first);
         assert!(play(&directory.join("other")).is_err());
+        std::fs::write(directory.join("agent-10.rec"), "").expect("a temporary directory takes files");
+        std::fs::write(directory.join("agent-9.rec"), "").expect("a temporary directory takes files");
+        let names: Vec<_> = recordings(&directory)
+            .expect("list them")
+            .iter()
+            .map(|file| file.file_name().map(OsStr::to_owned))
+            .collect();
+        assert_eq!(names, ["agent-0.rec", "agent-9.rec", "agent-10.rec"].map(|name| Some(name.into())));
         std::fs::remove_dir_all(&directory).expect("remove the folder");
     }
 }

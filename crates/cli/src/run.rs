@@ -14,6 +14,8 @@ use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
 use crate::{linked, out, show};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use wireup_coll::{Mapping, Tree};
@@ -21,10 +23,12 @@ use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
 use wireup_node::session::Attached;
 use wireup_node::trace;
+use wireup_os::bind;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
+use wireup_wire::job::BindTo;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
@@ -131,7 +135,7 @@ fn mapping(resolved: &Resolved) -> Result<Mapping, String> {
 
 /// Prints warnings and, if asked for, what would run; returns `false` if that is all that was asked for.
 fn announce(resolved: &Resolved, mapping: &Mapping) -> bool {
-    for warning in &resolved.warnings {
+    for warning in resolved.warnings.iter().chain(&shared_places(resolved)) {
         out::tell(warning);
     }
     if resolved.dry_run {
@@ -147,11 +151,34 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> bool {
     true
 }
 
+/// Ranks that are to be bound, and outnumber the cores or cpus of this machine, which all of them use.
+fn shared_places(resolved: &Resolved) -> Option<String> {
+    let is_here = resolved.session.agents.len() == 1 || resolved.session.remote_shell.starter().same_machine;
+    let (name, noun, places) = match resolved.job.options.bind_to {
+        _ if resolved.in_session || !is_here => return None,
+        BindTo::Core => {
+            ("core", "cores", bind::cores(&bind::allowed().ok()?, Path::new(bind::CPU_DIRECTORY)).ok()?.len())
+        }
+        BindTo::Thread => ("thread", "cpus", bind::threads(&bind::allowed().ok()?).len()),
+        // Several ranks on a socket are usual.
+        BindTo::Socket | BindTo::Even | BindTo::None => return None,
+    };
+    let ranks = resolved.job.job_size();
+    (ranks as usize > places).then(|| {
+        format!("--bind-to {name}: {ranks} ranks share {places} {noun}; start fewer ranks, or leave them free with --bind-to none")
+    })
+}
+
 fn start(resolved: Resolved, reach: Reach, mut background: Option<Background>, process_ns: u64) -> u8 {
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
     let job = resolved.job.clone();
     let tree = Tree::new(resolved.session.agents.len() as u32, resolved.session.fanout);
-    let profile = resolved.profile;
+    // A file that cannot be written is reported before the job has run.
+    let profile = match resolved.profile.map(|path| (File::create(&path), path)) {
+        None => None,
+        Some((Ok(file), path)) => Some((file, path)),
+        Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),
+    };
     let config = RunConfig {
         job: resolved.job,
         reach,
@@ -179,25 +206,26 @@ fn start(resolved: Resolved, reach: Reach, mut background: Option<Background>, p
     }
     clock_offset::align(&mut outcome.traces, &tree);
     match profile {
-        Some(path) => show_profile(&path, &outcome),
+        Some((file, path)) => show_profile(file, &path, &outcome),
         None => outcome.code,
     }
 }
 
 /// Prints the table and writes the trace. An otherwise successful run fails if its trace cannot be written.
-fn show_profile(path: &Path, outcome: &RunOutcome) -> u8 {
+fn show_profile(file: File, path: &Path, outcome: &RunOutcome) -> u8 {
     out::print_err(&words::table(&outcome.stamps, &outcome.traces));
-    match trace::write(path, &outcome.stamps, &outcome.traces) {
+    match trace::write(file, &outcome.stamps, &outcome.traces) {
         Ok(()) => {
             out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
             outcome.code
         }
         Err(error) => {
-            out::tell(&format!(
-                "cannot write the trace {}: {error}; give a writable file to --profile",
-                path.display()
-            ));
+            out::tell(&unwritable(path, &error));
             if outcome.code == 0 { OURS } else { outcome.code }
         }
     }
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> String {
+    format!("cannot write the trace {}: {error}; give a writable file to --profile", path.display())
 }

@@ -7,7 +7,6 @@ use crate::launcher::Stamps;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
 use wireup_wire::peer::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
 
 /// The trace's process id for the launcher.
@@ -37,13 +36,13 @@ struct Event {
 
 /// # Errors
 /// The file cannot be written.
-pub fn write(path: &Path, stamps: &Stamps, parts: &[TracePart]) -> io::Result<()> {
+pub fn write(file: File, stamps: &Stamps, parts: &[TracePart]) -> io::Result<()> {
     let mut scribe = Scribe { origin_ns: stamps.process_ns, events: Vec::new() };
     scribe.launcher(stamps);
     for part in parts {
         scribe.node(part);
     }
-    let mut file = BufWriter::new(File::create(path)?);
+    let mut file = BufWriter::new(file);
     serde_json::to_writer(&mut file, &Trace { unit: "ms", events: scribe.events })?;
     file.flush()
 }

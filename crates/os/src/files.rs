@@ -67,13 +67,18 @@ pub fn fill_standard_streams() -> io::Result<()> {
         // SAFETY: `fcntl` asks for flags; neither call touches memory. The new descriptor gets the lowest free number, which is
         // this one, and belongs to the process from then on.
         let filled = unsafe {
-            libc::fcntl(number, libc::F_GETFD) != -1 || libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) != -1
+            libc::fcntl(number, libc::F_GETFD) != -1 || libc::open(c"/dev/null".as_ptr(), access(number)) != -1
         };
         if !filled {
             return Err(io::Error::last_os_error());
         }
     }
     Ok(())
+}
+
+/// Nobody misses what is read or said, but a closed standard output must not look as if it took the output.
+fn access(number: i32) -> i32 {
+    if number == libc::STDOUT_FILENO { libc::O_RDONLY } else { libc::O_RDWR }
 }
 
 /// Closes every descriptor of the process except `keep`.

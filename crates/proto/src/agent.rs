@@ -15,7 +15,7 @@
 //! part is re-entered.
 
 use crate::io::{Input, LinkId, Output, Peer};
-use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, participants};
+use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, Wait, participants};
 use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
 use crate::session::inputs::heartbeat::Side;
@@ -254,6 +254,7 @@ impl Agent {
                 fx.push(Effect::Job(job, JobInput::StartFailed { local, error }));
             }
             Input::ChildExited { job, local, status } => fx.push(Effect::Job(job, JobInput::Exited { local, status })),
+            Input::OutOfMemory { job, local } => fx.push(Effect::Job(job, JobInput::OutOfMemory { local })),
             Input::ClientBytes { job, local, bytes } => {
                 fx.push(Effect::Job(job, JobInput::ClientBytes { local, bytes }));
             }
@@ -588,9 +589,11 @@ impl Agent {
         let Begin { spec, mapping, tree, lost } = begin;
         let id = spec.job;
         let has_up = self.links.neighbours.has_up();
-        let defer = self.session.hold_ranks && !has_up;
+        let link = (self.session.hold_ranks && !has_up).then_some(Wait::Link);
+        let others: &[Wait] = if self.session.start_together { &[Wait::Below, Wait::Others] } else { &[] };
+        let waits: Vec<Wait> = link.into_iter().chain(others.iter().copied()).collect();
         self.jobs.announce(spec.clone());
-        let job = Job::new(spec, &mapping, self.me, tree, self.born, defer, now);
+        let job = Job::new(spec, &mapping, self.me, tree, self.born, &waits, now);
         let below: Vec<AgentId> = job.child_agents().filter(|child| !lost.contains(child)).collect();
         let asks_clock = job.is_profiled() && has_up;
         self.jobs.begin(id, job);

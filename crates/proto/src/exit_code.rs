@@ -7,8 +7,8 @@ pub const OURS: u8 = 125;
 /// The job exceeded its time limit; same code as `timeout(1)`.
 pub const TIMED_OUT: u8 = 124;
 
-/// `EACCES`, `ENOEXEC`, `EISDIR`: the file exists but is not an executable program.
-const NOT_EXECUTABLE: [i32; 3] = [13, 8, 21];
+/// `EACCES`, `ENOEXEC`, `EISDIR`, `ENODATA` (it is empty): the file exists but is not an executable program.
+const NOT_EXECUTABLE: [i32; 4] = [13, 8, 21, 61];
 
 /// The code of the first failing rank: its own, 128 + signal, 127 not found, 126 not executable, 125 failure of wireup.
 pub fn exit_code(failure: Option<&Failure>) -> u8 {
@@ -32,14 +32,15 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         },
         Cause::LeftFence { exit: Some(code @ 1..), .. } | Cause::LeftGroup { exit: Some(code @ 1..), .. } => *code,
         Cause::LeftFence { .. } | Cause::LeftGroup { .. } | Cause::NotFinalized | Cause::Pmi { .. } => 1,
-        // As if another process had sent SIGKILL.
-        Cause::Killed { .. } => of_signal(9),
+        // The kernel, or as if another process had sent SIGKILL.
+        Cause::OutOfMemory | Cause::Killed { .. } => of_signal(9),
         Cause::TimedOut { .. } => TIMED_OUT,
         Cause::AgentsMissing { .. }
         | Cause::AgentLost { .. }
         | Cause::NoDirectLink { .. }
         | Cause::KeeperLost
         | Cause::PmixServer { .. }
+        | Cause::NoSpawn
         | Cause::SessionEnded { .. }
         | Cause::Launcher { .. } => OURS,
     }

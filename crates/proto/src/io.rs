@@ -172,6 +172,11 @@ pub enum Input {
         local: LocalRank,
         status: ExitStatus,
     },
+    /// The kernel has killed a rank because memory ran out; its end is reported next.
+    OutOfMemory {
+        job: JobId,
+        local: LocalRank,
+    },
     /// PMI bytes from a rank.
     ClientBytes {
         job: JobId,

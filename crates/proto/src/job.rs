@@ -39,7 +39,8 @@ use facts::{Facts, View};
 use failure::Ends;
 use groups::{Arrived as Barrier, Barriers};
 pub use interface::{Act, Acts, JobInput, Turn};
-use lifecycle::{Lifecycle, Wait};
+use lifecycle::Lifecycle;
+pub use lifecycle::Wait;
 use names::Names;
 pub use profile::Born;
 use profile::Profile;
@@ -58,6 +59,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent};
 use wireup_wire::rank_address;
+use wireup_wire::signal::is_fatal;
 
 pub struct Job {
     facts: Facts,
@@ -79,22 +81,20 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job that has not started here. `hold`: its ranks wait for the link to the parent.
+    /// A job that has not started here. `waits`: what its ranks wait for before anything else.
     pub fn new(
         spec: Arc<JobSpec>,
         mapping: &Mapping,
         me: AgentId,
         tree: JobTree,
         born: Born,
-        hold: bool,
+        waits: &[Wait],
         now: Instant,
     ) -> Job {
         let facts = Facts::new(spec, mapping, me, tree);
         let config = collectives::config(&facts);
         let mut lifecycle = Lifecycle::new();
-        if hold {
-            lifecycle.wait_for(Wait::Link);
-        }
+        waits.iter().for_each(|wait| lifecycle.wait_for(*wait));
         let process = |rank| Process::new(rank, app_of(&facts.spec, rank));
         let ranks = facts.node.map(|node| mapping.ranks_of(node).map(process).collect()).unwrap_or_default();
         Job {
@@ -143,6 +143,7 @@ impl Job {
                 self.on_started(local, pid, (spawn_ns, exec_ns), out);
             }
             JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
+            JobInput::OutOfMemory { local } => self.ranks.on_out_of_memory(local),
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
             JobInput::KeeperLost if self.is_ending() => self.on_keeper_lost(out),
             JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),
@@ -251,7 +252,12 @@ impl Job {
                 self.lifecycle.for_ranks(output, out);
             }
             Effect::Signal(_) => {}
-            Effect::DropDeferred => self.pmix(now, out, |pmix, view, out| pmix.drop_deferred(view, out)),
+            Effect::DropDeferred => {
+                self.pmix(now, out, |pmix, view, out| pmix.drop_deferred(view, out));
+                if self.lifecycle.waits_for(Wait::Others) {
+                    out.push(Effect::GiveHeldUp);
+                }
+            }
             Effect::GiveHeldUp => {
                 if self.lifecycle.drop_deferred() {
                     self.ranks.give_up(out);
@@ -519,6 +525,9 @@ impl Job {
     /// A control message from the parent. The other messages do not come from a parent, or concern the session.
     fn on_control_down(&mut self, now: Instant, message: Control, out: &mut Effects) {
         match message {
+            Control::Signal { signal } if self.lifecycle.waits_for(Wait::Others) && is_fatal(signal) => {
+                out.push(Effect::FailBy(Cause::Interrupted { signal }));
+            }
             Control::Signal { signal } => {
                 out.push(Effect::Signal(signal));
                 out.push(Effect::ControlDown(message));
@@ -531,8 +540,10 @@ impl Job {
             Control::StallAsk { collective } if self.facts.root => self.ask_stall(now, collective, out),
             Control::StallAsk { collective } => out.push(Effect::Survey(collective)),
             Control::Over { .. } => self.abandon(out),
+            Control::StartRanks => self.start_together(out),
             Control::Launch(_)
             | Control::Started { .. }
+            | Control::Ready
             | Control::Failed(_)
             | Control::Departed(_)
             | Control::Done(_)
@@ -580,6 +591,7 @@ impl Job {
                     self.pmix(turn.now, out, |pmix, view, out| pmix.on_opened(view, opened, out));
                 }
             }
+            Control::Ready => self.children.on_ready(from),
             Control::Done(done) => self.on_child_done(turn.now, child, done, out),
             Control::Failed(failure) => out.push(Effect::Fail(failure)),
             Control::Departed(departed) => out.push(Effect::Departed(departed)),
@@ -587,6 +599,7 @@ impl Job {
             Control::Stall(_) | Control::Note(_) => out.push(Effect::ControlUp(message)),
             Control::Missing(missing) => self.on_missing(turn, missing, out),
             Control::Launch(_)
+            | Control::StartRanks
             | Control::Signal { .. }
             | Control::Resize { .. }
             | Control::Kill { .. }
@@ -840,7 +853,26 @@ impl Job {
     /// Flushes output and reports the start of the ranks, as far as possible.
     fn settle(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         self.stdio.flush(&self.facts, out);
+        self.say_ready(out);
         self.say_started(turn.now, out);
+    }
+
+    /// Once all agents of the subtree are there: tells the parent; the root lets the ranks start, unless agents are missing.
+    fn say_ready(&mut self, out: &mut Effects) {
+        if !self.lifecycle.waits_for(Wait::Below) || !self.children.are_ready() {
+            return;
+        }
+        self.lifecycle.release(Wait::Below, out);
+        if !self.facts.root {
+            out.push(Effect::ControlUp(Control::Ready));
+        } else if !self.ends.name_missing(&self.facts, out) {
+            self.start_together(out);
+        }
+    }
+
+    fn start_together(&mut self, out: &mut Effects) {
+        out.push(Effect::ControlDown(Control::StartRanks));
+        self.lifecycle.release(Wait::Others, out);
     }
 
     /// Whether it can be forgotten here.

@@ -12,12 +12,12 @@ use crate::exit_code::{OURS, exit_code};
 use crate::io::{LinkId, Stream};
 use crate::launcher_io::{LauncherInput, LauncherOutput, Notice};
 use crate::outbox::control_frame;
-use crate::output::MIXED;
+use crate::output::{MIXED, Next};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Frame, FrameReader, Kind};
-use wireup_wire::ids::JobId;
+use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 use wireup_wire::peer::{self, Cause, Control, Ended, Failure};
@@ -207,11 +207,7 @@ impl Launcher {
     }
 
     fn on_output(&mut self, now: Instant, frame: Frame) {
-        let stream = match frame.stream {
-            1 => Stream::Out,
-            2 => Stream::Err,
-            _ => return,
-        };
+        let Some((stream, next)) = Next::of_field(frame.stream) else { return };
         let length = frame.payload.len() as u32;
         if self.discard {
             return self.grant(stream, length);
@@ -220,7 +216,7 @@ impl Launcher {
             self.moved_at = now;
         }
         self.unwritten[stream as usize - 1] += u64::from(length);
-        let rank = (frame.arg != MIXED).then_some(frame.arg);
+        let rank = (frame.arg != MIXED).then_some((Rank(frame.arg), next));
         self.out.push_back(LauncherOutput::Write { stream, rank, bytes: frame.payload });
     }
 

@@ -1,8 +1,10 @@
 //! The inputs that a driver gives a launcher, and the outputs that a launcher requests of its driver.
 
 use crate::io::{LinkId, Stream};
+use crate::output::Next;
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
+use wireup_wire::ids::Rank;
 use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
 
 /// An event.
@@ -51,10 +53,11 @@ pub enum LauncherOutput {
         link: LinkId,
         frame: Frame,
     },
-    /// Write to standard output or error (or the files of `--output-dir`, by `rank`).
+    /// Write to standard output or error (or the files of `--output-dir`, by `rank`). With a rank: bytes of this rank alone, which are a part
+    /// of a line unless the job's output is split. Without: whole lines.
     Write {
         stream: Stream,
-        rank: Option<u32>,
+        rank: Option<(Rank, Next)>,
         bytes: Bytes,
     },
     /// Read standard input, at most this many bytes until the next such output; 0: do not read.

@@ -32,7 +32,7 @@ pub use digest::OutputDigest;
 pub use job::Born;
 pub use launcher::{Launcher, LauncherConfig};
 pub use outbox::control_frame;
-pub use output::MIXED;
+pub use output::Next;
 pub use session::starts;
 pub use session::starts::{NEEDED, NEEDED_WORDS};
 pub use time::Instant;

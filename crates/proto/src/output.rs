@@ -4,13 +4,16 @@
 //! its children as much as it has forwarded. So a reader that stops blocks only its own sources: first the queues fill, then the agents
 //! stop reading the pipes, then the ranks block in `write`. Memory limit: window + one chunk per child; `QUEUE_BYTES`, [`PARTIAL_BYTES`]
 //! and one read for the node's own ranks.
+//!
+//! A chunk has whole lines of any ranks, with their labels, or a part of one line of one rank, without a label. The launcher puts the parts
+//! of a line together again: it has the memory and the disk for long lines, and it alone sees what other nodes write between the parts.
 
 use crate::io::Stream;
 use crate::time::Instant;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use wireup_wire::ids::{LocalRank, Rank};
-use wireup_wire::limits::{LINE_LEN_MAX, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
+use wireup_wire::limits::{LINE_PART_BYTES, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
 /// Above this many own bytes waiting for credit, the node's ranks are no longer read.
 const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
@@ -18,11 +21,38 @@ const QUEUE_BYTES: usize = STDIO_WINDOW_BYTES;
 /// Above this many bytes of partial lines of all ranks, long ones are shown in pieces. Chosen: a kilobyte for each of a few thousand ranks.
 const PARTIAL_BYTES: usize = 4 << 20;
 
-/// Partial lines up to this length are always held.
+/// Partial lines up to this length are always held, and only they are taken for prompts.
 const SHORT_LINE_BYTES: usize = 1024;
 
 /// The `arg` of an output frame that belongs to no single rank.
 pub const MIXED: u32 = u32::MAX;
+
+/// What follows a part of a line: the high byte of the `stream` field of an output frame that belongs to one rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Next {
+    /// The rest of the line, unless this part ends with a newline.
+    #[default]
+    Rest,
+    /// The rest of the line, but this part is to be shown now.
+    Answer,
+    /// Nothing: the stream has ended.
+    Nothing,
+}
+
+impl Next {
+    /// The `stream` field of a frame.
+    pub fn field(self, stream: Stream) -> u16 {
+        stream as u16 | (self as u16) << 8
+    }
+
+    /// Reads the `stream` field of a frame; no correct agent sends another one.
+    pub fn of_field(field: u16) -> Option<(Stream, Next)> {
+        let [stream, next] = field.to_le_bytes();
+        let stream = [Stream::Out, Stream::Err].into_iter().find(|known| *known as u8 == stream)?;
+        let next = [Next::Rest, Next::Answer, Next::Nothing].into_iter().find(|known| *known as u8 == next)?;
+        Some((stream, next))
+    }
+}
 
 /// How to format lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +85,8 @@ pub struct OutputStream {
 #[derive(Default, Clone)]
 struct Line {
     partial: Vec<u8>,
-    /// The label of this line was already written (the line is shown in pieces).
-    continued: bool,
+    /// What a part of this line that was already sent is followed by.
+    sent: Option<Next>,
     /// When the partial line started, if it may be shown early.
     since: Option<Instant>,
     /// It is in the list of those waiting to be shown.
@@ -65,6 +95,7 @@ struct Line {
 
 struct Chunk {
     arg: u32,
+    next: Next,
     bytes: Bytes,
     /// The child (by index) whose credit is returned; `None`: this node.
     from: Option<usize>,
@@ -73,6 +104,7 @@ struct Chunk {
 /// A chunk that may be sent now.
 pub struct Ready {
     pub arg: u32,
+    pub next: Next,
     pub bytes: Bytes,
     /// The child to be granted `bytes.len()` more.
     pub from: Option<usize>,
@@ -97,39 +129,43 @@ impl OutputStream {
     /// A local rank wrote output. `prompt`: a partial line of this rank may be shown early.
     pub fn on_bytes(&mut self, now: Instant, local: LocalRank, rank: Rank, bytes: &Bytes, prompt: bool) {
         if self.style.split {
-            self.push_own(rank.0, bytes.clone());
+            self.push_part(rank, bytes.clone(), Next::Rest);
             return;
         }
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             self.hold(now, local, rank, bytes, prompt);
             return;
         };
-        let (whole, rest) = bytes.split_at(end + 1);
-        let line = &mut self.lines[local.index()];
-        if !self.style.label && line.partial.is_empty() && self.batch.is_empty() {
-            self.push_own(MIXED, bytes.slice(..end + 1));
-        } else {
-            self.emit(local, rank, whole);
+        let mut whole = bytes.slice(..end + 1);
+        let line = &self.lines[local.index()];
+        if line.sent.is_some() || !line.partial.is_empty() {
+            let first = whole.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            self.end_line(local, rank, &whole.split_to(first));
         }
-        self.lines[local.index()].continued = false;
+        if !whole.is_empty() {
+            self.emit_lines(rank, whole);
+        }
+        let rest = bytes.slice(end + 1..);
         if !rest.is_empty() {
-            self.hold(now, local, rank, rest, prompt);
+            self.hold(now, local, rank, &rest, prompt);
         }
     }
 
     /// A local rank's stream ended: shows its last partial line; a labelled one is terminated.
     pub fn on_closed(&mut self, local: LocalRank, rank: Rank) {
-        self.flush_partial(local, rank);
-        if self.style.label && self.lines[local.index()].continued {
-            self.emit(local, rank, b"\n");
+        let line = &self.lines[local.index()];
+        if self.style.label && line.sent.is_none() && !line.partial.is_empty() {
+            self.end_line(local, rank, b"\n");
+        } else if line.sent.is_some() || !line.partial.is_empty() {
+            self.flush_partial(local, rank, Next::Nothing);
         }
         self.lines[local.index()] = Line::default();
     }
 
     /// A child sent a chunk.
-    pub fn on_child(&mut self, child: usize, arg: u32, bytes: Bytes) {
+    pub fn on_child(&mut self, child: usize, arg: u32, next: Next, bytes: Bytes) {
         self.flush_batch();
-        self.queue.push_back(Chunk { arg, bytes, from: Some(child) });
+        self.queue.push_back(Chunk { arg, next, bytes, from: Some(child) });
     }
 
     pub fn on_credit(&mut self, bytes: u32) {
@@ -153,7 +189,9 @@ impl OutputStream {
             let line = &mut self.lines[local.index()];
             line.listed = false;
             match line.since {
-                Some(since) if now >= since + PARTIAL_LINE_NS_MAX => self.flush_partial(local, rank_of(local)),
+                Some(since) if now >= since + PARTIAL_LINE_NS_MAX => {
+                    self.flush_partial(local, rank_of(local), Next::Answer)
+                }
                 // The line that was listed has ended; this is a newer one.
                 Some(since) => {
                     line.listed = true;
@@ -181,7 +219,7 @@ impl OutputStream {
         if chunk.from.is_none() {
             self.own_queued -= chunk.bytes.len();
         }
-        Some(Ready { arg: chunk.arg, bytes: chunk.bytes, from: chunk.from })
+        Some(Ready { arg: chunk.arg, next: chunk.next, bytes: chunk.bytes, from: chunk.from })
     }
 
     /// Whether to read the node's ranks, if that has changed.
@@ -208,8 +246,11 @@ impl OutputStream {
         line.partial.extend_from_slice(bytes);
         self.partial_bytes += bytes.len();
         let crowded = self.partial_bytes > PARTIAL_BYTES && line.partial.len() >= SHORT_LINE_BYTES;
-        if line.partial.len() >= LINE_LEN_MAX || crowded {
-            self.flush_partial(local, rank);
+        if line.partial.len() >= LINE_PART_BYTES || crowded {
+            self.flush_partial(local, rank, Next::Rest);
+        } else if line.partial.len() > SHORT_LINE_BYTES || line.sent == Some(Next::Rest) {
+            // No prompt is that long.
+            line.since = None;
         } else if prompt && !self.style.whole_lines_only {
             let since = *line.since.get_or_insert(now);
             if !std::mem::replace(&mut line.listed, true) {
@@ -218,33 +259,54 @@ impl OutputStream {
         }
     }
 
-    fn flush_partial(&mut self, local: LocalRank, rank: Rank) {
-        if !self.lines[local.index()].partial.is_empty() {
-            self.emit(local, rank, b"");
-            self.lines[local.index()].continued = true;
+    /// Sends the rank's partial line.
+    fn flush_partial(&mut self, local: LocalRank, rank: Rank, next: Next) {
+        let partial = self.take_partial(local);
+        self.lines[local.index()].sent = Some(next);
+        self.push_part(rank, partial.into(), next);
+    }
+
+    /// Sends the rank's partial line together with its end.
+    fn end_line(&mut self, local: LocalRank, rank: Rank, end: &[u8]) {
+        let mut text = self.take_partial(local);
+        text.extend_from_slice(end);
+        match self.lines[local.index()].sent.take() {
+            Some(_) => self.push_part(rank, text.into(), Next::Rest),
+            None => self.emit_lines(rank, text.into()),
         }
     }
 
-    /// Moves the rank's partial line, followed by `bytes`, into the batch.
-    fn emit(&mut self, local: LocalRank, rank: Rank, bytes: &[u8]) {
+    fn take_partial(&mut self, local: LocalRank) -> Vec<u8> {
         let line = &mut self.lines[local.index()];
         line.since = None;
-        let mut partial = std::mem::take(&mut line.partial);
-        self.partial_bytes -= partial.len();
-        if self.style.label {
-            partial.extend_from_slice(bytes);
-            let mut continued = line.continued;
-            for piece in partial.split_inclusive(|byte| *byte == b'\n') {
-                if !continued {
-                    self.batch.extend_from_slice(format!("[{rank}] ").as_bytes());
-                }
-                self.batch.extend_from_slice(piece);
-                continued = false;
-            }
-        } else {
-            self.batch.extend_from_slice(&partial);
-            self.batch.extend_from_slice(bytes);
+        self.partial_bytes -= line.partial.len();
+        std::mem::take(&mut line.partial)
+    }
+
+    /// Sends whole lines.
+    fn emit_lines(&mut self, rank: Rank, lines: Bytes) {
+        if !self.style.label && lines.len() <= STDIO_CHUNK_MAX {
+            return match self.batch.is_empty() {
+                true => self.push_own(MIXED, Next::Rest, lines),
+                false => self.append(b"", &lines),
+            };
         }
+        let label = if self.style.label { format!("[{rank}] ") } else { String::new() };
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            match label.len() + line.len() <= STDIO_CHUNK_MAX {
+                true => self.append(label.as_bytes(), line),
+                false => self.push_part(rank, lines.slice_ref(line), Next::Rest),
+            }
+        }
+    }
+
+    /// Adds whole lines to the batch.
+    fn append(&mut self, label: &[u8], lines: &[u8]) {
+        if self.batch.len() + label.len() + lines.len() > STDIO_CHUNK_MAX {
+            self.flush_batch();
+        }
+        self.batch.extend_from_slice(label);
+        self.batch.extend_from_slice(lines);
         if self.batch.len() >= STDIO_CHUNK_MAX / 2 {
             self.flush_batch();
         }
@@ -253,19 +315,22 @@ impl OutputStream {
     fn flush_batch(&mut self) {
         if !self.batch.is_empty() {
             let bytes = self.batch.split().freeze();
-            self.push_own(MIXED, bytes);
+            self.push_own(MIXED, Next::Rest, bytes);
         }
     }
 
-    /// Queues bytes in frames of limited size, split after a line end if possible.
-    fn push_own(&mut self, arg: u32, mut bytes: Bytes) {
-        self.own_queued += bytes.len();
-        while !bytes.is_empty() {
-            let most = bytes.len().min(STDIO_CHUNK_MAX);
-            let lines = bytes[..most].iter().rposition(|byte| *byte == b'\n').map_or(most, |at| at + 1);
-            let chunk = bytes.split_to(if most == bytes.len() { most } else { lines });
-            self.queue.push_back(Chunk { arg, bytes: chunk, from: None });
+    /// Queues bytes of one rank in frames of limited size, after what it wrote before.
+    fn push_part(&mut self, rank: Rank, mut bytes: Bytes, next: Next) {
+        self.flush_batch();
+        while bytes.len() > STDIO_CHUNK_MAX {
+            self.push_own(rank.0, Next::Rest, bytes.split_to(STDIO_CHUNK_MAX));
         }
+        self.push_own(rank.0, next, bytes);
+    }
+
+    fn push_own(&mut self, arg: u32, next: Next, bytes: Bytes) {
+        self.own_queued += bytes.len();
+        self.queue.push_back(Chunk { arg, next, bytes, from: None });
     }
 }
 
@@ -366,6 +431,23 @@ mod tests {
     }
 
     #[test]
+    fn a_long_line_is_not_taken_for_a_prompt() {
+        let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(false) }, 1);
+        let write = |stream: &mut OutputStream, bytes: usize| {
+            stream.on_bytes(Instant(0), LocalRank(0), Rank(0), &Bytes::from(vec![b'x'; bytes]), true);
+        };
+        write(&mut stream, 100);
+        let due = stream.deadline().expect("it may be a prompt");
+        write(&mut stream, SHORT_LINE_BYTES);
+        stream.on_tick(due, |_| Rank(0));
+        assert!(stream.poll_ready().is_none(), "it waits for its end");
+        write(&mut stream, LINE_PART_BYTES);
+        assert!(stream.poll_ready().is_some_and(|ready| ready.next == Next::Rest));
+        write(&mut stream, 10);
+        assert_eq!(stream.deadline(), None, "the rest of a long line is no prompt");
+    }
+
+    #[test]
     fn partial_lines_are_bounded() {
         let ranks = 4096;
         let mut stream = OutputStream::new(Stream::Out, style(false), ranks);
@@ -384,8 +466,41 @@ mod tests {
         assert!(stream.poll_ready().is_none());
         let due = stream.deadline().expect("a prompt waits");
         stream.on_tick(due, |_| Rank(0));
-        assert_eq!(drain(&mut stream), b"[0] name? ");
-        stream.on_bytes(due, LocalRank(0), Rank(0), &Bytes::from_static(b"ok\n"), true);
-        assert_eq!(drain(&mut stream), b"ok\n", "the label is not repeated within a line");
+        let ready = stream.poll_ready().expect("the prompt is shown");
+        assert_eq!((ready.arg, ready.next, &ready.bytes[..]), (0, Next::Answer, &b"name? "[..]));
+        stream.on_bytes(due, LocalRank(0), Rank(0), &Bytes::from_static(b"ok\nnext\n"), true);
+        let ready = stream.poll_ready().expect("the rest of the line");
+        assert_eq!((ready.arg, &ready.bytes[..]), (0, &b"ok\n"[..]));
+        assert_eq!(drain(&mut stream), b"[0] next\n");
+    }
+
+    /// What a launcher makes of the parts: a whole line for each rank.
+    #[test]
+    fn parts_of_long_lines_name_their_rank() {
+        let mut stream = OutputStream::new(Stream::Out, style(true), 2);
+        let (piece, end) = (Bytes::from(vec![b'x'; 50_000]), Bytes::from_static(b"x\nshort\n"));
+        for _ in 0..4 {
+            (0..2).for_each(|rank| stream.on_bytes(Instant(0), LocalRank(rank), Rank(rank.into()), &piece, false));
+        }
+        (0..2).for_each(|rank| stream.on_bytes(Instant(0), LocalRank(rank), Rank(rank.into()), &end, false));
+        let mut lines = [Vec::new(), Vec::new()];
+        let mut whole = Vec::new();
+        while let Some(Ready { arg, bytes, .. }) = stream.poll_ready() {
+            stream.on_credit(bytes.len() as u32);
+            assert!(bytes.len() <= STDIO_CHUNK_MAX);
+            if arg == MIXED { &mut whole } else { &mut lines[arg as usize] }.extend_from_slice(&bytes);
+        }
+        for line in lines {
+            assert!(line.len() == 200_002 && line.ends_with(b"xx\n"), "{}", line.len());
+        }
+        assert_eq!(whole, b"[0] short\n[1] short\n");
+    }
+
+    #[test]
+    fn the_stream_field_of_a_frame_is_read_back() {
+        for next in [Next::Rest, Next::Answer, Next::Nothing] {
+            assert_eq!(Next::of_field(next.field(Stream::Err)), Some((Stream::Err, next)));
+        }
+        assert_eq!((Next::of_field(3), Next::of_field(0x301)), (None, None));
     }
 }

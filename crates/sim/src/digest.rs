@@ -76,6 +76,7 @@ impl Digest {
             Input::Tick => self.number(8),
             Input::LinkUp { .. }
             | Input::LinkDown { .. }
+            | Input::OutOfMemory { .. }
             | Input::Listening { .. }
             | Input::ListenFailed { .. }
             | Input::DialFailed { .. }

@@ -216,7 +216,10 @@ impl World {
                 }
                 self.net.send(&mut self.clock, link, 0, frame);
             }
-            LauncherOutput::Write { stream, rank, bytes } => self.write_to_terminal(launcher, stream, rank, &bytes),
+            LauncherOutput::Write { stream, rank, bytes } => {
+                let rank = rank.map(|(rank, _)| rank.0);
+                self.write_to_terminal(launcher, stream, rank, &bytes);
+            }
             LauncherOutput::ReadStdin { bytes_max } => {
                 self.launchers[launcher as usize].stdin_wanted = bytes_max;
                 self.schedule_launcher_stdin(launcher);
@@ -241,6 +244,10 @@ impl World {
         let job = &mut self.jobs[job as usize];
         if let Err(problem) = job.checks.output.on_write(stream, rank, bytes) {
             return self.checks.problem(format!("job {}: {problem}", job.id));
+        }
+        // The end of a stream within a line may have no bytes, and nobody waits for it.
+        if bytes.is_empty() {
+            return;
         }
         at.writes.push_back((stream, bytes.len() as u32));
         self.schedule_written(launcher);

@@ -115,8 +115,15 @@ pub const PMIX_LATE_BLOB_NS_MAX: u64 = 200_000_000;
 
 /// Stdio credit of one (link, job, stream): the bytes that a child may have in transit or buffered above it.
 pub const STDIO_WINDOW_BYTES: usize = 256 << 10;
-/// Longest line that is assembled; a longer one is forwarded in pieces of this size.
-pub const LINE_LEN_MAX: usize = 64 << 10;
+/// An agent assembles a line up to this size; a longer one goes to the launcher in parts.
+pub const LINE_PART_BYTES: usize = 64 << 10;
+/// Longest line that the launcher shows whole; a longer one is shown in pieces of this size, with a mark where other output comes between
+/// them. Chosen: more than anybody reads as a line, and a rank that writes no newline is shown in time.
+pub const LINE_BYTES_MAX: u64 = 64 << 20;
+/// Parts of lines that wait in the launcher's memory for their rest, for each of the two streams; more go to a file.
+pub const HELD_LINES_MEMORY_MAX: usize = 32 << 20;
+/// Parts of lines in that file. Chosen: 64 ranks with longest lines at once, less than a disk for temporary files has.
+pub const HELD_LINES_FILE_MAX: u64 = 4 << 30;
 /// Largest payload of one stdio frame.
 pub const STDIO_CHUNK_MAX: usize = 64 << 10;
 /// How long a partial line may wait for its end before it is shown, so that prompts appear.
@@ -124,6 +131,8 @@ pub const PARTIAL_LINE_NS_MAX: u64 = 200_000_000;
 
 /// Ranks of one job: four million, the largest job to be simulated.
 pub const JOB_SIZE_MAX: u32 = 4 << 20;
+/// Virtual nodes of one machine. Chosen: each is a few processes, and a large machine has room for some hundred thousand of them.
+pub const VIRTUAL_NODES_MAX: u32 = 1 << 16;
 /// Ranks of one job on one node: what `LocalRank` can count.
 pub const PPN_MAX: u32 = u16::MAX as u32;
 /// Missing ranks that one agent names when it is asked which ranks have not entered.

@@ -65,6 +65,8 @@ pub struct SessionSpec {
     pub verbose: bool,
     /// In a bootstrap message: ranks start only after the link is up, since another copy of this agent may also have been started.
     pub hold_ranks: bool,
+    /// No rank of the job starts before all agents of the job are linked.
+    pub start_together: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
     /// How agents that are not neighbours in the tree reach each other.
@@ -150,6 +152,8 @@ pub enum Note {
     Waits { agents: Vec<AgentId> },
     /// A node could not reserve ports for ranks: its jobs find their own.
     NoRankPorts { host: String, problem: String },
+    /// A rank asked for new processes, which is not offered; it was told, and the job continues.
+    NoSpawn { rank: Rank, host: String },
 }
 
 /// One message of the control class. ↓ goes away from the root, ↑ towards it; the frame's header names the job.
@@ -292,6 +296,12 @@ pub enum Control {
     AreYouAlive,
     /// The answer.
     Alive,
+
+    // Only in single runs across hosts.
+    /// ↑ With `start_together`: all agents of the subtree are linked, except those that were reported as missing.
+    Ready,
+    /// ↓ All agents are linked: start the ranks.
+    StartRanks,
 }
 
 /// The PMIx library that a node has opened.

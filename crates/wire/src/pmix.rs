@@ -190,6 +190,10 @@ pub enum FromServer {
         stream: u16,
         text: Vec<u8>,
     },
+    /// A local rank has asked for new processes and was refused.
+    SpawnRefused {
+        rank: Rank,
+    },
 }
 
 /// A request of a server process.

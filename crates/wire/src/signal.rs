@@ -17,3 +17,9 @@ pub const SIGWINCH: i32 = 28;
 
 /// Signals that a batch system or a user may send to all processes of a step when they are meant for ranks, which receive them directly.
 pub const SENT_TO_STEPS: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGTSTP];
+
+/// Whether a signal ends a process that does not handle it; a job without ranks cannot handle any.
+pub fn is_fatal(signal: i32) -> bool {
+    // CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
+    !matches!(signal, 17..=23 | 28)
+}

@@ -163,6 +163,8 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("launch", Control::Launch(job().into())),
         ("started", Control::Started { ranks: 2, pmix: Some(Opened { node: NodeId(1), version: "5.0.1".into() }) }),
         ("failed", Control::Failed(failure(Cause::Exited(1)))),
+        ("failed-out-of-memory", Control::Failed(failure(Cause::OutOfMemory))),
+        ("failed-no-spawn", Control::Failed(failure(Cause::NoSpawn))),
         ("failed-signalled", Control::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true }))),
         ("failed-spawn", Control::Failed(failure(Cause::Spawn(error)))),
         ("failed-aborted", Control::Failed(failure(Cause::Aborted { code: -1, message: "no".into() }))),
@@ -214,6 +216,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("note-retry", Control::Note(Note::Retry { agent, attempt: 2, problem: "busy".into() })),
         ("note-no-pmix", Control::Note(Note::NoPmix { node: NodeId(1), host: "n1".into(), problem: "no".into() })),
         ("note-pmix-said", Control::Note(Note::PmixSaid { host: "n1".into(), text: "a warning\n".into() })),
+        ("note-no-spawn", Control::Note(Note::NoSpawn { rank: Rank(1), host: "n1".into() })),
         ("note-no-rank-ports", Control::Note(Note::NoRankPorts { host: "n1".into(), problem: "no".into() })),
         ("clock-ask", Control::ClockAsk { asked_ns: 1 }),
         ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
@@ -243,6 +246,8 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("log", Control::Log(log())),
         ("are-you-alive", Control::AreYouAlive),
         ("alive", Control::Alive),
+        ("ready", Control::Ready),
+        ("start-ranks", Control::StartRanks),
     ]
 }
 

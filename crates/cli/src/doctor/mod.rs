@@ -72,7 +72,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let cwd = wdir.map_or_else(|| current.clone(), |wdir| current.join(wdir));
     // Must come before this process raises any limit.
     let facts = facts_here(parsed.interface.as_deref(), None, &cwd);
-    let Some(Chosen { hosts, step, origin }) = chosen else {
+    let Some(Chosen { hosts, step, origin, .. }) = chosen else {
         let (text, problems) =
             this_machine::lines(&facts, parsed.remote_shell.as_deref().unwrap_or(SSH[0]), &surroundings);
         out::print(&text);

@@ -19,6 +19,8 @@ pub struct Chosen {
     pub origin: String,
     /// The program that starts agents in one step, if all of the hosts belong to a batch system's allocation and it has one.
     pub step: Option<&'static str>,
+    /// The batch system's job that the numbers of slots come from.
+    pub slots_of: Option<String>,
 }
 
 /// Whether the hosts come from the command line, so that messages need not say where they come from.
@@ -38,9 +40,15 @@ pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Cho
     if let Some((entries, origin)) = named(parsed, env)? {
         // If the user has named hosts, a broken allocation does not matter.
         let allocation = allocation::detect(env).ok().flatten();
-        let (entries, step) = within(entries, allocation.as_ref(), parsed);
+        let Within { entries, step, has_slots } = within(entries, allocation.as_ref(), parsed);
+        let slots_of = has_slots.then(|| words(allocation.as_ref()));
         let origin = if step.is_some() { format!("{origin}, of {}", words(allocation.as_ref())) } else { origin };
-        return Ok(Some(Chosen { hosts: sum(entries, parsed, surroundings, allocation.as_ref())?, origin, step }));
+        return Ok(Some(Chosen {
+            hosts: sum(entries, parsed, surroundings, allocation.as_ref())?,
+            origin,
+            step,
+            slots_of,
+        }));
     }
     if parsed.virtual_nodes.is_some() {
         return Ok(None);
@@ -53,7 +61,8 @@ pub fn chosen(parsed: &Parsed, surroundings: &Surroundings) -> Result<Option<Cho
         if parsed.slots.is_some() { bare(&allocation) } else { allocation.entries(wanted(parsed, &allocation)) };
     let origin = format!("{} ({})", words(Some(&allocation)), allocation.told_by);
     let step = allocation.scheduler.step_program();
-    Ok(Some(Chosen { hosts: sum(entries, parsed, surroundings, Some(&allocation))?, origin, step }))
+    let slots_of = parsed.slots.is_none().then(|| words(Some(&allocation)));
+    Ok(Some(Chosen { hosts: sum(entries, parsed, surroundings, Some(&allocation))?, origin, step, slots_of }))
 }
 
 /// The hosts that the user named, and where they were named.
@@ -83,23 +92,28 @@ fn named(parsed: &Parsed, env: Env) -> Result<Option<(Vec<Entry>, String)>, Flag
     }
 }
 
+/// Named hosts, looked up in the allocation.
+struct Within {
+    entries: Vec<Entry>,
+    step: Option<&'static str>,
+    /// The allocation's numbers of slots were taken.
+    has_slots: bool,
+}
+
 /// If all named hosts belong to the allocation, those without a slot count get the allocation's.
-fn within(
-    mut entries: Vec<Entry>,
-    allocation: Option<&Allocation>,
-    parsed: &Parsed,
-) -> (Vec<Entry>, Option<&'static str>) {
+fn within(mut entries: Vec<Entry>, allocation: Option<&Allocation>, parsed: &Parsed) -> Within {
     let Some(allocation) = allocation.filter(|of| entries.iter().all(|entry| of.find(&entry.name).is_some())) else {
-        return (entries, None);
+        return Within { entries, step: None, has_slots: false };
     };
     let bare = entries.iter().all(|entry| entry.slots.is_none() && entry.slots_max.is_none());
     let once = |name: &str| entries.iter().filter(|entry| entry.name == name).count() == 1;
-    if parsed.slots.is_none() && bare && entries.iter().all(|entry| once(&entry.name)) {
+    let has_slots = parsed.slots.is_none() && bare && entries.iter().all(|entry| once(&entry.name));
+    if has_slots {
         let nodes = entries.iter().filter_map(|entry| allocation.find(&entry.name)).cloned().collect();
         let part = Allocation { nodes, ..allocation.clone() };
         entries = part.entries(wanted(parsed, &part));
     }
-    (entries, allocation.scheduler.step_program())
+    Within { entries, step: allocation.scheduler.step_program(), has_slots }
 }
 
 fn bare(allocation: &Allocation) -> Vec<Entry> {

@@ -39,8 +39,6 @@ pub enum FlagError {
     #[error("program {section} ({program}) has no -n: with \":\" every program needs its number of ranks")]
     NoSectionRanks { section: usize, program: String },
 
-    #[error("-n 0 is not possible; give at least 1 rank")]
-    ZeroRanks,
     #[error("{ranks} ranks are too many, a job can have at most {JOB_SIZE_MAX}; lower -n")]
     TooManyRanks { ranks: u64 },
     #[error("node {node} would get {ranks} ranks, at most {PPN_MAX} fit on one node; lower -n or use more nodes")]
@@ -62,6 +60,16 @@ pub enum FlagError {
          (n0:16), name more hosts, or add --oversubscribe to run more ranks than slots"
     )]
     HostSlotsExceeded { ranks: u32, slots: u64, hosts: u32 },
+    #[error(
+        "{ranks} ranks do not fit into the {slots} slots that {allocation} has on {hosts} node(s); lower -n, ask the batch \
+         system for more tasks, or add --oversubscribe to run more ranks than slots"
+    )]
+    AllocationSlotsExceeded { ranks: u32, slots: u64, hosts: u32, allocation: String },
+    #[error(
+        "host {host} would get {ranks} ranks but {allocation} has only {slots} slots there; lower --ppn, ask the batch \
+         system for more tasks on a node, or add --oversubscribe"
+    )]
+    AllocationHostTooFull { host: String, ranks: u32, slots: u32, allocation: String },
     #[error(
         "host {host} would get {ranks} ranks but has only {slots} slots; lower --ppn, give the host more slots, or add \
          --oversubscribe"
@@ -99,4 +107,19 @@ pub enum FlagError {
     WorkingDirectory { path: String, problem: String },
     #[error("the current directory does not exist any more ({problem}); cd to an existing one, or give --wdir DIR")]
     CurrentDirectory { problem: String },
+}
+
+impl FlagError {
+    /// Names the batch system's job, if the numbers of slots come from there.
+    pub fn with_slots_of(self, allocation: Option<String>) -> FlagError {
+        match (self, allocation) {
+            (FlagError::HostSlotsExceeded { ranks, slots, hosts }, Some(allocation)) => {
+                FlagError::AllocationSlotsExceeded { ranks, slots, hosts, allocation }
+            }
+            (FlagError::HostTooFull { host, ranks, slots }, Some(allocation)) => {
+                FlagError::AllocationHostTooFull { host, ranks, slots, allocation }
+            }
+            (error, _) => error,
+        }
+    }
 }

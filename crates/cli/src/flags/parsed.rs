@@ -13,6 +13,7 @@ use wireup_flags::{Error, Flag, Line, Value};
 use wireup_wire::job::{
     BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts,
 };
+use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX, VIRTUAL_NODES_MAX};
 use wireup_wire::peer::AgentTransport;
 
 /// The request on a command line of `wireup run`.
@@ -39,6 +40,7 @@ pub struct Parsed {
     pub remote_shell: Option<String>,
     pub interface: Option<String>,
     pub plain_links: bool,
+    pub early_start: bool,
     pub start_timeout_ns: Option<u64>,
     pub node_timeout_ns: Option<u64>,
     pub session: Option<String>,
@@ -179,8 +181,8 @@ impl Parsed {
     pub fn read(line: &Line) -> Result<Parsed, Error> {
         Ok(Parsed {
             sections: Vec::new(),
-            virtual_nodes: line.last(flag::VIRTUAL_NODES, Value::at_least_one)?,
-            ppn: line.last(flag::PPN, Value::at_least_one)?,
+            virtual_nodes: line.last(flag::VIRTUAL_NODES, |value| value.number_in(1, VIRTUAL_NODES_MAX))?,
+            ppn: line.last(flag::PPN, |value| value.number_in(1, PPN_MAX))?,
             map_by: line.last(flag::MAP_BY, map_by)?,
             slots: line.last(flag::SLOTS, Value::at_least_one)?,
             oversubscribe: line.has(flag::OVERSUBSCRIBE),
@@ -191,6 +193,7 @@ impl Parsed {
             remote_shell: line.last(flag::REMOTE_SHELL, Value::text)?,
             interface: line.last(flag::INTERFACE, interface::checked)?,
             plain_links: line.has(flag::PLAIN_LINKS),
+            early_start: line.has(flag::EARLY_START),
             start_timeout_ns: line.last(flag::START_TIMEOUT, Value::some_seconds_ns)?,
             node_timeout_ns: line.last(flag::NODE_TIMEOUT, Value::some_seconds_ns)?,
             session: line.last(flag::SESSION, Value::text)?,
@@ -221,7 +224,7 @@ impl Parsed {
             exchange_compress: line.last(flag::EXCHANGE_COMPRESS, Value::number)?,
             pmi_fence: line.last(flag::PMI_FENCE, |value| value.choice(PMI_FENCES))?,
             pmi_version: line.last(flag::PMI_VERSION, |value| value.choice(PMI_VERSIONS))?,
-            profile: line.last(flag::PROFILE, Value::path)?,
+            profile: line.last(flag::PROFILE, trace_file)?,
             record: line.last(flag::RECORD, Value::text)?,
             dry_run: line.has(flag::DRY_RUN),
             display_map: line.has(flag::DISPLAY_MAP),
@@ -241,6 +244,7 @@ impl Parsed {
             (self.remote_shell.is_some(), flag::REMOTE_SHELL),
             (self.interface.is_some(), flag::INTERFACE),
             (self.plain_links, flag::PLAIN_LINKS),
+            (self.early_start, flag::EARLY_START),
             (self.start_timeout_ns.is_some(), flag::START_TIMEOUT),
             (self.node_timeout_ns.is_some(), flag::NODE_TIMEOUT),
             (self.transport.is_some(), flag::AGENT_TRANSPORT),
@@ -258,7 +262,7 @@ impl Section {
             _ => None,
         });
         Ok(Section {
-            ranks: line.last(flag::RANKS, Value::number)?,
+            ranks: line.last(flag::RANKS, |value| value.number_in(1, JOB_SIZE_MAX))?,
             wdir: line.last(flag::WDIR, Value::path)?,
             env: env.collect::<Result<_, _>>()?,
             argv: line.words,
@@ -278,6 +282,14 @@ fn map_by(value: &Value) -> Result<MapBy, Error> {
         return value.part(per_node).at_least_one().map(MapBy::Ppr);
     }
     value.choice_or(&[("slot", MapBy::Slot), ("node", MapBy::Node)], "choose slot, node or ppr:N:node")
+}
+
+/// The trace cannot share standard output with the ranks.
+fn trace_file(value: &Value) -> Result<PathBuf, Error> {
+    match value.word.as_bytes() {
+        b"-" => Err(value.refused("the trace goes to a file; name one (./- for a file of that name)")),
+        _ => value.path(),
+    }
 }
 
 /// The ports for the sockets of ranks. Chosen: below the kernel's own range for outgoing connections, above most services.

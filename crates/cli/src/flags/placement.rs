@@ -52,9 +52,6 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagEr
                 return Err(FlagError::NoSectionRanks { section: index + 1, program });
             }
         };
-        if asked == 0 {
-            return Err(FlagError::ZeroRanks);
-        }
         total += asked;
         ranks.push(asked.min(u64::from(u32::MAX)) as u32);
     }
@@ -237,14 +234,9 @@ mod tests {
     #[test]
     fn rank_counts_are_bounded() {
         let refused = |line: &str| ranks_per_app(&parsed(line), HERE).expect_err("out of bounds").to_string();
-        assert_eq!(refused("-n 0 ./a"), "-n 0 is not possible; give at least 1 rank");
         assert_eq!(
             refused("-n 4194304 ./a : -n 1 ./b"),
             "4194305 ranks are too many, a job can have at most 4194304; lower -n"
-        );
-        assert_eq!(
-            refused("--ppn 4294967295 ./a"),
-            "17179869180 ranks are too many, a job can have at most 4194304; lower -n"
         );
         assert!(refused("-n 1 ./a : ./b").starts_with("program 2 (./b) has no -n"));
     }

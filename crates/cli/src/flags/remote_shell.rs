@@ -45,6 +45,11 @@ impl Reach {
             (true, Some(program)) => Reach::Allocation { program, one_step: start == Start::Tree },
         }
     }
+
+    /// Whether some hosts may turn out not to be there. A batch system has checked those of its allocation.
+    pub fn is_uncertain(self) -> bool {
+        self == Reach::Ssh
+    }
 }
 
 /// The remote shell; `command` if the user has named one.

@@ -73,16 +73,17 @@ fn resolve_on(
     parsed: Parsed,
     surroundings: Surroundings,
 ) -> Result<Resolved, FlagError> {
-    let (hosts, origin, step) = match &session_nodes {
-        Some(session_nodes) => (session_nodes.hosts.clone(), String::new(), None),
+    let (hosts, origin, step, slots_of) = match &session_nodes {
+        Some(session_nodes) => (session_nodes.hosts.clone(), String::new(), None, None),
         None => match chosen::chosen(&parsed, &surroundings)? {
-            Some(Chosen { hosts, origin, step }) => (Some(hosts), origin, step),
-            None => (None, String::new(), None),
+            Some(Chosen { hosts, origin, step, slots_of }) => (Some(hosts), origin, step, slots_of),
+            None => (None, String::new(), None, None),
         },
     };
     let start = session::start(&parsed, hosts.is_some())?;
     let Seating { layout, ranks, blocks, mapping } =
-        place_ranks(&parsed, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())?;
+        place_ranks(&parsed, &surroundings, start, hosts.as_ref(), session_nodes.as_ref())
+            .map_err(|error| error.with_slots_of(slots_of))?;
     let nspace = format!("wireup-{}-{:08x}", surroundings.pid, surroundings.tag);
     let in_session = session_nodes.is_some();
     let (job_id, session) = match session_nodes {

@@ -37,6 +37,7 @@ pub fn of_job(
         interface: parsed.interface.clone(),
         verbose: parsed.verbose,
         hold_ranks: false,
+        start_together: reach.is_uncertain() && !parsed.early_start,
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
         transport: parsed.transport.unwrap_or_default(),
         standing: None,
@@ -70,7 +71,9 @@ pub fn standing(
         told.slots_max[node.agent.index()] = host.and_then(|host| host.slots_max);
     }
     told.slots_stated = hosts.is_some_and(|hosts| hosts.stated);
-    Ok((SessionSpec { standing: Some(Standing { slots, ..Standing::default() }), ..spec }, told))
+    // A standing session knows which agents are up before it starts a job.
+    let standing = Some(Standing { slots, ..Standing::default() });
+    Ok((SessionSpec { standing, start_together: false, ..spec }, told))
 }
 
 /// How agents are started.

@@ -130,6 +130,10 @@ pub const PLAIN_LINKS: Flag = Flag::switch(
     &["--plain-links"],
     "Do not encrypt the links between agents. Both ends are still authenticated by the run's secret.",
 );
+pub const EARLY_START: Flag = Flag::switch(
+    &["--early-start"],
+    "Start the ranks of each host as soon as it is there. Default: no rank starts before all hosts are there, so that a job with a missing host has run nothing.",
+);
 pub const START_TIMEOUT: Flag = Flag::value(
     &["--start-timeout"],
     "SECONDS",
@@ -215,8 +219,10 @@ pub const LABEL: Flag = Flag::switch(
     "Begin each line of output with its rank: [3] text.",
 );
 pub const OUTPUT_DIR: Flag = Flag::value(&["--output-dir"], "DIR", "Write each rank's output to files in DIR instead.");
-pub const LINE_BUFFERED: Flag =
-    Flag::switch(&["--line-buffered"], "Never show a part of a line before its end is there. Default: after 0.2 s.");
+pub const LINE_BUFFERED: Flag = Flag::switch(
+    &["--line-buffered"],
+    "Never show a part of a line before its end is there. Default: short ones after 0.2 s, as prompts, of the rank that reads standard input.",
+);
 pub const PTY: Flag = Flag {
     takes: Takes::MaybeNumber("RANK"),
     ..Flag::switch(&["--pty"], "Give one rank (default: 0) a pseudo-terminal.")
@@ -289,7 +295,7 @@ const SECTIONS: &[Section] = &[
         ],
     },
     Section { title: "Standard input and output", flags: &[STDIN, LABEL, OUTPUT_DIR, LINE_BUFFERED, PTY] },
-    Section { title: "Ends and hangs", flags: &[TIMEOUT, KILL_GRACE, STALL_REPORT] },
+    Section { title: "Ends and hangs", flags: &[EARLY_START, TIMEOUT, KILL_GRACE, STALL_REPORT] },
     Section { title: "To see what happens", flags: &[VERBOSE, DISPLAY_MAP, DRY_RUN, PROFILE, RECORD] },
     Section { title: "Not listed", flags: &[IGNORED] },
 ];

@@ -70,6 +70,11 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
              --exchange=tree",
             node(failure)
         ),
+        Cause::OutOfMemory => format!(
+            "{who} was killed by the kernel because memory ran out{others}; use fewer ranks on a node or more nodes, or \
+             raise the batch system's limit"
+        ),
+        Cause::NoSpawn => format!("{}{others}; {SPAWN_ADVICE}", asks_for_processes(&who)),
         Cause::KeeperLost => format!(
             "{}: the process that runs its ranks was killed{others}; check dmesg on the node for an out-of-memory kill",
             node(failure)
@@ -96,6 +101,14 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             format!("{problem}{others}; check free space and permissions there, then run again")
         }
     }
+}
+
+/// What to do without new processes.
+pub const SPAWN_ADVICE: &str = "start all of them with the job, such as wireup run -n 4 ./app : -n 2 ./other";
+
+/// The line about a rank that was refused new processes.
+pub fn asks_for_processes(who: &str) -> String {
+    format!("{who} asked for new processes (MPI_Comm_spawn), which wireup does not offer")
 }
 
 fn who(failure: &Failure) -> String {
@@ -142,6 +155,7 @@ const EISDIR: i32 = 21;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 const ETXTBSY: i32 = 26;
+const ENODATA: i32 = 61;
 
 fn spawn(error: &SpawnError) -> String {
     let SpawnError { step, what, errno } = error;
@@ -160,6 +174,9 @@ fn spawn(error: &SpawnError) -> String {
             )
         }
         (SpawnStep::Find | SpawnStep::Exec, EISDIR) => format!("{what} is a directory; give the path of a program"),
+        (SpawnStep::Find | SpawnStep::Exec, ENODATA) => {
+            format!("{what} is empty; was it built, and is there room on its disk?")
+        }
         (SpawnStep::Exec, ENOEXEC) => format!(
             "{what}: not an executable for this machine; a script must begin with a line such as #!/bin/sh, and a \
              program must be built for this architecture"

@@ -55,7 +55,7 @@ pub fn number(text: &str) -> Option<i32> {
 /// Advice about a rank that was killed by a signal.
 pub fn advice(signal: i32, core_dumped: bool) -> Option<&'static str> {
     match (name(signal).as_str(), core_dumped) {
-        ("SIGKILL", _) => Some("check dmesg on the node for an out-of-memory kill"),
+        ("SIGKILL", _) => Some("somebody sent it, or memory ran out, which dmesg on the node would tell"),
         ("SIGXCPU", _) => Some("it reached its cpu time limit (ulimit -t)"),
         ("SIGXFSZ", _) => Some("it reached its file size limit (ulimit -f)"),
         ("SIGBUS", false) => Some("is /dev/shm or /tmp full?"),

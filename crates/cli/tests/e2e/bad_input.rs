@@ -50,7 +50,20 @@ fn a_non_executable_program_gives_exit_code_126() {
         let name = file.0.display().to_string();
         one_line(Run::job(placement).arg(&file.0).finish(), 126, &["node", &name]);
     }
-    one_line(Run::job("-n 2 /tmp").finish(), 126, &["node", "/tmp"]);
+    one_line(Run::job("-n 2 /tmp").finish(), 126, &["node", "/tmp is a directory"]);
+    let file = Script::new("empty", "", 0o755);
+    one_line(Run::job("-n 2").arg(&file.0).finish(), 126, &["node", "empty"]);
+}
+
+/// The header of a program for s390x: a shell would read its bytes as commands.
+#[test]
+fn a_program_for_another_machine_is_not_given_to_the_shell() {
+    let file = Script::new("foreign", "\x7fELF\x02\x02\x01\0\0\0\0\0\0\0\0\0\0\x02\0\x16\necho run\n", 0o755);
+    for placement in PLACEMENTS {
+        let outcome = Run::job(placement).arg(&file.0).finish();
+        assert_eq!(outcome.out(), "");
+        one_line(outcome, 126, &["node", "built for this architecture"]);
+    }
 }
 
 #[test]
@@ -83,6 +96,83 @@ fn invalid_numbers_are_refused_in_one_line() {
     for line in ["-n many true", "-n -1 true", "-n 99999999999999999999 true", "-n 2 --virtual-nodes 0 true"] {
         let outcome = Run::job(line).finish().expect_code(125);
         assert_eq!(outcome.err().trim_end().lines().count(), 1, "{outcome}");
+    }
+}
+
+#[test]
+fn limits_of_numbers_are_those_that_apply() {
+    one_line(Run::job("-n abc true").finish(), 125, &["-n abc", "from 1 to 4194304"]);
+    one_line(Run::job("--ppn x true").finish(), 125, &["--ppn x", "from 1 to 65535"]);
+    one_line(Run::job("--virtual-nodes 10000000 true").finish(), 125, &["from 1 to 65536"]);
+}
+
+#[test]
+fn help_and_version_take_only_what_they_know() {
+    one_line(Run::wireup(["help", "nosuch"]).finish(), 125, &["unknown command nosuch"]);
+    one_line(Run::wireup(["version", "--json"]).finish(), 125, &["--json"]);
+    assert!(Run::wireup(["help", "version"]).succeed().out().contains("wireup run"));
+}
+
+#[test]
+fn texts_that_cannot_be_written_fail_the_command() {
+    for (command, problem) in [("help", "No space left"), ("version", "No space left"), ("run --help", "No space left")]
+    {
+        let outcome = Run::shell(&format!("$WIREUP {command} >/dev/full")).finish().expect_code(125);
+        outcome.expect_err_line(&["cannot write standard output", problem]);
+    }
+    Run::shell("$WIREUP help >&-").finish().expect_code(125).expect_err_line(&["cannot write standard output"]);
+    Run::shell("$WIREUP run -n 2 echo x >&-").finish().expect_code(125).expect_err_line(&["standard output"]);
+    Run::shell("$WIREUP run -n 2 true >&-").finish().expect_code(0);
+}
+
+#[test]
+fn a_file_size_limit_is_reported() {
+    let script = "cd $TMPDIR; (ulimit -f 1; exec $WIREUP run -n 2 seq 100000 >out); code=$?; rm out; exit $code";
+    let outcome = Run::shell(script).finish().expect_code(125);
+    outcome.expect_err_line(&["cannot write standard output", "too large"]);
+    let outcome = Run::job("-n 1").sh("cd $TMPDIR; ulimit -f 1; seq 100000 >out; code=$?; rm out; exit $code").finish();
+    assert_ne!(outcome.code(), 0, "ranks get the default, not our own setting: {outcome}");
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_reported_before_the_job_runs() {
+    for (file, problem) in [("/no/such/dir/trace", "cannot write the trace"), ("-", "goes to a file")] {
+        let outcome = Run::job("-n 2").args(["--profile", file]).args(["echo", "ran"]).finish().expect_code(125);
+        assert_eq!(outcome.out(), "", "{outcome}");
+        outcome.expect_err_line(&[problem]);
+    }
+}
+
+#[test]
+fn ranks_that_share_cores_are_counted() {
+    let outcome = Run::job("-n 4096 --bind-to core --dry-run true").succeed();
+    outcome.expect_err_line(&["--bind-to core", "4096 ranks share", "cores"]);
+    Run::job("-n 1 --bind-to core true").succeed().expect_quiet();
+}
+
+/// The rank is alone in a memory cgroup with a small limit.
+#[test]
+fn a_rank_that_the_kernel_killed_for_lack_of_memory_is_named() {
+    let script = "top=/sys/fs/cgroup; test -d $top/memory && top=$top/memory; group=$top/wireup-test-$$; mkdir $group 2>/dev/null && \
+        { test -w $group/memory.limit_in_bytes || test -w $group/memory.max; } || { rmdir $group; echo no group >&2; exit 0; }; \
+        echo 100000000 | tee $group/memory.limit_in_bytes $group/memory.max >/dev/null 2>&1; \
+        $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 0 && exec sleep 1000; echo $$ >'$group'/cgroup.procs; exec tail /dev/zero'; \
+        code=$?; rmdir $group; exit $code";
+    let outcome = Run::shell(script).finish();
+    if outcome.code() == 0 && outcome.err() == "no group\n" {
+        return skip("no memory cgroup can be made").unwrap_or_default();
+    }
+    let outcome = outcome.expect_code(137);
+    outcome.expect_err_line(&["rank 1", "killed by the kernel because memory ran out"]);
+    let outcome = Run::job("-n 2").sh("test $WIREUP_RANK = 0 && exec sleep 1000; kill -9 $$").finish().expect_code(137);
+    assert!(outcome.expect_err_line(&["rank 1", "SIGKILL"]).contains("somebody sent it"), "{outcome}");
+}
+
+#[test]
+fn batch_jobs_without_hosts_are_refused() {
+    for variable in ["PBS_JOBID", "LSB_JOBID"] {
+        one_line(Run::job("-n 1 true").env(variable, "7").finish(), 125, &[variable, "--hosts"]);
+        Run::job("-n 1 --virtual-nodes 1 true").env(variable, "7").succeed();
     }
 }
 

@@ -18,6 +18,8 @@ impl Folder {
     fn replay(&self, agents: usize) {
         let files = (0..agents).map(|agent| self.0.join(format!("agent-{agent}.rec")).into_os_string());
         let outcome = Run::wireup(std::iter::once("replay".into()).chain(files)).finish();
+        let whole = Run::wireup(["replay".as_ref(), self.0.as_os_str()]).succeed();
+        assert_eq!(whole.out(), outcome.out(), "a directory stands for its recordings");
         assert_eq!((outcome.code(), outcome.out().matches("the same as recorded").count()), (0, agents), "{outcome}");
     }
 }

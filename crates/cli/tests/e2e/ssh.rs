@@ -130,6 +130,31 @@ fn all_unreachable_hosts_are_named_in_one_message() {
     }
 }
 
+/// The missing host is a child of the launcher, or of another host, which then has started long before.
+#[test]
+fn a_job_with_a_missing_host_runs_no_rank() {
+    let Some(machines) = machines::by_ssh() else { return };
+    for line in ["--hosts n[0-2],nowhere", "--hosts n[0-2],nowhere --fanout 1", "--hosts nowhere,n[0-2] --pmi pmix"] {
+        let outcome = machines.job(line).sh(WHERE).finish().expect_code(125);
+        assert_eq!(outcome.out(), "", "{line}: {outcome}");
+        outcome.expect_err_line(&["nowhere"]);
+        let early = machines.job(&format!("{line} --early-start")).sh(WHERE).finish().expect_code(125);
+        early.expect_err_line(&["nowhere"]);
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_job_that_waits_for_a_host() {
+    let Some(machines) = machines::own(2, |spec| spec.ssh = true) else { return };
+    signal_sshd(&machines, 1, Signal::STOP);
+    let mut running = machines.job("--hosts n[0-1] --verbose").sh(WHERE).start();
+    running.await_that("an agent is up", |running| running.processes().iter().any(|process| process.name == "ssh"));
+    running.signal(Signal::INT);
+    let outcome = running.finish().expect_code(130);
+    assert_eq!(outcome.out(), "", "{outcome}");
+    signal_sshd(&machines, 1, Signal::CONT);
+}
+
 /// It accepts the connection and then says nothing; so does the host below it in the tree.
 #[test]
 fn hosts_that_hang_are_given_up_after_the_start_timeout() {

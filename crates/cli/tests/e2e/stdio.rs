@@ -114,6 +114,55 @@ fn labelled_lines_are_whole() {
 #[test]
 fn long_lines_are_whole() {
     whole_lines("--virtual-nodes 2", false, 4, 30, 40_000);
+    whole_lines("--virtual-nodes 2 --label", true, 4, 30, 70_000);
+    whole_lines("--label --line-buffered", true, 4, 30, 200_000);
+    whole_lines("--virtual-nodes 3", false, 6, 5, 3_000_000);
+}
+
+/// Together more than the launcher holds in memory.
+#[test]
+fn long_lines_that_begin_together_are_whole() {
+    let script = "cd $TMPDIR; began() { ls began.0 began.1 began.2 began.3 2>/dev/null | wc -l; }; \
+        head -c 20000000 /dev/zero | tr '\\0' $WIREUP_RANK; : >began.$WIREUP_RANK; \
+        while test $(began) != 4; do sleep 0.1; done; echo";
+    let outcome = Run::shell("$WIREUP run -n 4 --virtual-nodes 2 sh -c \"$SCRIPT\"; rm $TMPDIR/began.?");
+    let outcome = outcome.env("SCRIPT", script).succeed();
+    let out = outcome.out();
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines.len(), 4);
+    for (line, rank) in lines.iter().zip('0'..) {
+        assert!(line.len() == 20_000_000 && line.chars().all(|letter| letter == rank), "a torn line of rank {rank}");
+    }
+}
+
+#[test]
+fn a_line_beyond_the_bound_is_marked_where_another_line_cuts_it() {
+    let script = "cd $TMPDIR; await() { while ! test -e $1; do sleep 0.1; done; }; \
+        if test $WIREUP_RANK = 0; then head -c 70000000 /dev/zero | tr '\\0' x; : >written; await seen; rm seen written; echo end; \
+        else await written; echo between; : >seen; fi";
+    let outcome = Run::job("-n 2 --label").sh(script).succeed();
+    let out = outcome.out();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{:?}", lines.iter().map(|line| line.len()).collect::<Vec<_>>());
+    assert!(lines[0].starts_with("[0] xxx") && lines[0].ends_with("xxx[wireup: line cut]"));
+    assert_eq!(lines[1], "[1] between");
+    assert!(lines[2].starts_with("[0] [wireup: rest of a line] x") && lines[2].ends_with("xxxend"));
+    assert_eq!(out.matches('x').count(), 70_000_000);
+}
+
+#[test]
+fn unfinished_lines_of_different_ranks_do_not_share_a_line() {
+    let outcome = Run::job("-n 3 --virtual-nodes 2").sh("printf $WIREUP_RANK").succeed();
+    assert_eq!(outcome.sorted_lines(), ["0", "1", "2"]);
+    let script = "cd $TMPDIR; test $WIREUP_RANK = 0 && { printf 'name? '; read x; : >asked; read x; echo hello; exit; }; \
+        while ! test -e asked; do sleep 0.1; done; rm asked; echo other";
+    let mut running = Run::job("-n 2").sh(script).stdin_open().start();
+    running.await_out("name? ", 1);
+    running.write(b"x\n");
+    running.await_out("other\n", 1);
+    running.write(b"x\n");
+    assert_eq!(running.finish().expect_code(0).out(), "name? \nother\nhello\n");
 }
 
 #[test]
@@ -289,16 +338,17 @@ fn a_reader_that_closes_stdout_is_not_reported() {
 #[test]
 fn a_second_run_replaces_the_output_files_of_the_first() {
     let script = "cd $TMPDIR; for run in first second; do $WIREUP run -n 2 --output-dir out sh -c \
-        'echo $0; sleep 0.1; echo more; echo $0 >&2' $run || exit; done; cat out/rank.1.out out/rank.1.err; rm -r out";
+        'echo $0; sleep 0.1; echo more; echo $0 >&2' $run || exit; done; cat out/rank.1.out out/rank.1.err; \
+        $WIREUP run -n 1 --output-dir out echo x; ls out; rm -r out";
     let outcome = Run::shell(script).succeed();
-    assert_eq!(outcome.out(), "second\nmore\nsecond\n");
+    assert_eq!(outcome.out(), "second\nmore\nsecond\nrank.0.out\n");
 }
 
 /// If the standard streams are closed, no other file may take their place; reading gives nothing.
 #[test]
 fn closed_standard_streams_do_not_disturb_a_job() {
     let script = "cd $TMPDIR; $WIREUP run -n 2 sh -c 'test $WIREUP_RANK = 1 && exec sleep 1000; \
-        cat >input; echo x; echo y >&2; exit 7' <&- >&- 2>&-; echo code $?; wc -c <input; rm input";
+        cat >input; echo y >&2; exit 7' <&- >&- 2>&-; echo code $?; wc -c <input; rm input";
     let outcome = Run::shell(script).succeed();
     assert_eq!(outcome.out(), "code 7\n0\n", "{outcome}");
 }

@@ -26,6 +26,7 @@ use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request, SERVER_SLOT
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use wireup_os::process::ran_out_of_memory;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::socket::{InARow, bind_in_a_row};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
@@ -60,6 +61,8 @@ pub struct JobRanks {
     deferred: Vec<(u32, ExitStatus)>,
     /// Ranks whose descriptors must wait because too many are in flight.
     fd_backoff: FdBackoff,
+    /// A rank was killed, by this agent or by somebody else: who kills further ones does not matter.
+    has_killed: bool,
     /// Requests of ranks that were just released are not read before this time.
     rest_until_ns: Option<u64>,
 }
@@ -71,6 +74,7 @@ struct RankIo {
     pmi: Outgoing,
     pmi_blocked: bool,
     terminal: bool,
+    pid: u32,
     /// The last byte of standard input was not a newline.
     line_open: bool,
 }
@@ -95,6 +99,7 @@ impl JobRanks {
             parked: Default::default(),
             terminals: Vec::new(),
             fd_backoff: FdBackoff::default(),
+            has_killed: false,
             rest_until_ns: None,
         })
     }
@@ -195,6 +200,7 @@ impl JobRanks {
     }
 
     pub fn signal(&mut self, target: SignalTarget, signal: i32) {
+        self.has_killed |= signal == SIGKILL;
         let slot = match target {
             SignalTarget::All => None,
             SignalTarget::One(local) => Some(local.0.into()),
@@ -244,6 +250,9 @@ impl JobRanks {
             KeeperEvent::Started { slot, pid, spawn_ns, exec_ns, fds } => {
                 let local = LocalRank(slot as u16);
                 turn.inputs.push(Input::ChildStarted { job, local, pid, spawn_ns, exec_ns });
+                if let Some(rank) = self.ranks.get_mut(local.index()) {
+                    rank.pid = pid;
+                }
                 self.adopt(local, fds, turn);
             }
             KeeperEvent::StartFailed { slot, error } => {
@@ -258,10 +267,22 @@ impl JobRanks {
                     return self.deferred.push((slot, status));
                 }
                 self.on_exited(local, turn);
+                if self.ran_out_of_memory(local, status) {
+                    turn.inputs.push(Input::OutOfMemory { job, local });
+                }
                 turn.inputs.push(Input::ChildExited { job, local, status });
             }
             KeeperEvent::Swept | KeeperEvent::Renewed => {}
         }
+    }
+
+    /// Whether the kernel killed the rank because memory ran out. The kernel's log is read once for each job.
+    fn ran_out_of_memory(&mut self, local: LocalRank, status: ExitStatus) -> bool {
+        let is_killed = matches!(status, ExitStatus::Signalled { signal: SIGKILL, .. });
+        if !is_killed || std::mem::replace(&mut self.has_killed, true) {
+            return false;
+        }
+        self.ranks.get(local.index()).is_some_and(|rank| ran_out_of_memory(rank.pid))
     }
 
     /// Takes over the rank's descriptors.

@@ -51,7 +51,9 @@ fn prepare(program: &Program) -> Result<Rc<Prepared>, SpawnError> {
     let search = program.env.iter().rev().find_map(|variable| variable.strip_prefix(b"PATH="));
     let path = find_program(name, search, cwd).map_err(|problem| match problem {
         spawn::FindError::NotFound => error(SpawnStep::Find, name, problem.errno()),
-        spawn::FindError::NotExecutable => error(SpawnStep::Exec, name, problem.errno()),
+        spawn::FindError::NotExecutable | spawn::FindError::Directory | spawn::FindError::Empty => {
+            error(SpawnStep::Exec, name, problem.errno())
+        }
     })?;
     let directory = (!program.cwd.is_empty()).then_some(program.cwd.as_slice());
     let prepared = spawn::Program::new(&path, &program.argv, directory, &program.env)

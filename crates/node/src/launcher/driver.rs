@@ -2,7 +2,7 @@
 
 use super::root::Root;
 use super::stdin::Stdin;
-use super::writer::{Problem, Writer};
+use super::writer::{LineStyle, Problem, Writer, make_directory};
 use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
@@ -61,7 +61,7 @@ impl<'w> LauncherDriver<'w> {
     pub fn new(mut config: RunConfig, words: &'w mut dyn FnMut(&Notice) -> String) -> Result<Self, RunError> {
         let system = |what| move |error| RunError::System { what, error };
         if let Some(path) = &config.output_dir {
-            std::fs::create_dir_all(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
+            make_directory(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
         }
         let mut stamps =
             Stamps { process_ns: config.process_start_ns, resolved_ns: config.resolved_ns, ..Stamps::default() };
@@ -86,8 +86,9 @@ impl<'w> LauncherDriver<'w> {
         let signals = SignalFd::new(&heeded).map_err(system("making a signal descriptor"))?;
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
+        let style = LineStyle { label: config.job.options.label, alone: config.job.job_size() == 1 };
         let writer = |stream| {
-            let written = Writer::new(stream, config.output_dir.clone(), config.spool.clone());
+            let written = Writer::new(stream, style, config.output_dir.clone(), config.spool.clone());
             written.map_err(system("making an event descriptor"))
         };
         let output = [writer(Stream::Out)?, writer(Stream::Err)?];

@@ -4,16 +4,24 @@
 //! The thread starts with the first byte. It takes everything that waits and writes it in one call. If no thread can be
 //! started, the caller writes directly.
 
+mod held;
+mod lines;
+
+pub use self::lines::LineStyle;
+
+use self::lines::Lines;
 use crate::session::spool::Spool;
 use bytes::Bytes;
-use std::collections::{HashSet, VecDeque};
-use std::fs::OpenOptions;
+use std::collections::VecDeque;
+use std::fs::{self, OpenOptions};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use wireup_proto::Next;
 use wireup_proto::io::Stream;
+use wireup_wire::ids::Rank;
 
 /// Most pieces in one `writev`.
 const PIECES_MAX: usize = 256;
@@ -47,8 +55,7 @@ struct Target {
     directory: Option<PathBuf>,
     /// Used instead of the descriptor if the job is detached.
     spool: Option<Arc<Spool>>,
-    /// The ranks whose files have been opened. At the first opening a file of an earlier run is emptied.
-    begun: HashSet<u32>,
+    lines: Lines,
 }
 
 #[derive(Default)]
@@ -70,7 +77,8 @@ pub struct Problem {
 }
 
 struct Piece {
-    rank: Option<u32>,
+    /// Who has written it: whole lines have no rank.
+    rank: Option<(Rank, Next)>,
     bytes: Bytes,
     /// The job's own bytes are counted; our notices are not.
     counts: bool,
@@ -84,10 +92,15 @@ pub struct News {
 }
 
 impl Writer {
-    pub fn new(stream: Stream, directory: Option<PathBuf>, spool: Option<Arc<Spool>>) -> io::Result<Writer> {
+    pub fn new(
+        stream: Stream,
+        style: LineStyle,
+        directory: Option<PathBuf>,
+        spool: Option<Arc<Spool>>,
+    ) -> io::Result<Writer> {
         let news =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
-        let target = Mutex::new(Target { stream, directory, spool, begun: HashSet::new() });
+        let target = Mutex::new(Target::new(stream, style, directory, spool));
         let shared = Shared { target, state: Mutex::default(), changed: Condvar::new(), news };
         Ok(Writer { shared: Arc::new(shared), mode: Mode::Idle })
     }
@@ -97,7 +110,7 @@ impl Writer {
     }
 
     /// Writes bytes of the job.
-    pub fn write(&mut self, rank: Option<u32>, bytes: Bytes) {
+    pub fn write(&mut self, rank: Option<(Rank, Next)>, bytes: Bytes) {
         self.push(Piece { rank, bytes, counts: true });
     }
 
@@ -134,8 +147,15 @@ impl Writer {
         News { written: std::mem::take(&mut state.written), failed: state.failed.take() }
     }
 
-    /// Waits until everything is written, at most `limit`.
+    /// Waits until everything is written, at most `limit`; then also what there is of lines whose end will not come.
     pub fn finish(&self, limit: Option<Duration>) {
+        if self.wait(limit) {
+            let _ = lock(&self.shared.target).finish();
+        }
+    }
+
+    /// Whether everything is written.
+    fn wait(&self, limit: Option<Duration>) -> bool {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut state = lock(&self.shared.state);
         while state.busy || !state.waiting.is_empty() {
@@ -144,13 +164,14 @@ impl Writer {
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return;
+                        return false;
                     }
                     let waited = self.shared.changed.wait_timeout(state, left);
                     waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
                 }
             };
         }
+        true
     }
 }
 
@@ -194,20 +215,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Target {
+    fn new(stream: Stream, style: LineStyle, directory: Option<PathBuf>, spool: Option<Arc<Spool>>) -> Target {
+        Target { stream, directory, spool, lines: Lines::new(stream, style) }
+    }
+
     /// Writes all that can be written: if one file fails, or the job's bytes do, other files and our own messages may still
     /// succeed. The first problem is returned.
     fn write(&mut self, mut pieces: &[Piece]) -> Result<(), Problem> {
         let mut result = Ok(());
         while let Some(first) = pieces.first() {
-            let alike = |piece: &&Piece| (piece.rank, piece.counts) == (first.rank, first.counts);
+            let writer = |piece: &Piece| (piece.rank.map(|(rank, _)| rank), piece.counts);
+            let alike = |piece: &&Piece| writer(piece) == writer(first);
             let same = pieces.iter().take(PIECES_MAX).take_while(alike).count();
             let (group, rest) = pieces.split_at(same);
             let written = match (&self.directory, first.rank) {
-                (Some(directory), Some(rank)) => {
+                (Some(directory), Some((rank, _))) => {
                     let path = directory.join(format!("rank.{rank}.{}", self.suffix()));
-                    self.write_file(&path, rank, group)
+                    write_file(&path, group)
                 }
-                _ => self.write_descriptor(group),
+                (None, Some(_)) => self.write_parts(group),
+                (_, None) => self.write_lines(group),
             };
             result = result.and(written);
             pieces = rest;
@@ -222,36 +249,93 @@ impl Target {
         }
     }
 
-    fn write_file(&mut self, path: &Path, rank: u32, group: &[Piece]) -> Result<(), Problem> {
-        let mut options = OpenOptions::new();
-        let append = self.begun.contains(&rank);
-        let opened = options.append(append).write(true).truncate(!append).create(true).open(path);
-        let written = opened.and_then(|mut file| {
-            self.begun.insert(rank);
-            write_all(|slices| file.write_vectored(slices), group)
-        });
-        written
-            .map_err(|error| Problem { text: format!("cannot write {}: {error}", path.display()), reader_gone: false })
+    /// Writes whole lines, or messages of our own.
+    fn write_lines(&mut self, group: &[Piece]) -> Result<(), Problem> {
+        let before = self.lines.break_before();
+        let mut slices = slices_of(group);
+        if !before.is_empty() {
+            slices.insert(0, IoSlice::new(before.as_bytes()));
+        }
+        let is_ours = group.iter().all(|piece| !piece.counts);
+        Out { stream: self.stream, spool: self.spool.as_deref() }.write(&mut slices, is_ours)
     }
 
-    fn write_descriptor(&self, group: &[Piece]) -> Result<(), Problem> {
-        if let Some(spool) = &self.spool {
-            let slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(&piece.bytes)).collect();
+    /// Writes the lines that parts of one rank complete.
+    fn write_parts(&mut self, group: &[Piece]) -> Result<(), Problem> {
+        let out = Out { stream: self.stream, spool: self.spool.as_deref() };
+        let mut write = |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false);
+        let parts = group.iter().filter_map(|piece| Some((piece.rank?, &piece.bytes)));
+        parts.map(|(rank, part)| self.lines.on_part(rank, part, &mut write)).fold(Ok(()), Result::and)
+    }
+
+    fn finish(&mut self) -> Result<(), Problem> {
+        let out = Out { stream: self.stream, spool: self.spool.as_deref() };
+        self.lines.finish(&mut |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false))
+    }
+}
+
+/// Where output goes that is not split into files.
+struct Out<'t> {
+    stream: Stream,
+    spool: Option<&'t Spool>,
+}
+
+impl Out<'_> {
+    fn write(&self, slices: &mut [IoSlice<'_>], is_ours: bool) -> Result<(), Problem> {
+        if let Some(spool) = self.spool {
             let problem =
                 |error| Problem { text: format!("cannot store the job's output: {error}"), reader_gone: false };
-            let is_ours = group.iter().all(|piece| !piece.counts);
-            let written = if is_ours { spool.note(&slices) } else { spool.write(self.stream, &slices) };
+            let written = if is_ours { spool.note(slices) } else { spool.write(self.stream, slices) };
             return written.map_err(problem);
         }
         let (fd, name) = match self.stream {
             Stream::Out => (rustix::stdio::stdout(), "standard output"),
             Stream::Err => (rustix::stdio::stderr(), "standard error"),
         };
-        write_all(|slices| write_waiting(fd, slices), group).map_err(|error| Problem {
+        write_all(|slices| write_waiting(fd, slices), slices).map_err(|error| Problem {
             text: format!("cannot write {name}: {error}"),
             reader_gone: error.kind() == io::ErrorKind::BrokenPipe,
         })
     }
+}
+
+/// Parts of lines that are in the file of long lines cannot be read.
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        let text = format!("cannot read a long line from the temporary file that holds it: {error}");
+        Problem { text, reader_gone: false }
+    }
+}
+
+/// Makes the directory for the files of ranks, without those of an earlier run, which may have had more ranks.
+///
+/// # Errors
+/// It cannot be made, or a file cannot be removed.
+pub fn make_directory(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if is_of_rank(&entry.file_name().to_string_lossy()) && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// `rank.12.out`, `rank.12.err`.
+fn is_of_rank(name: &str) -> bool {
+    let words: Vec<&str> = name.split('.').collect();
+    matches!(words[..], ["rank", rank, "out" | "err"] if rank.parse::<u32>().is_ok())
+}
+
+fn write_file(path: &Path, group: &[Piece]) -> Result<(), Problem> {
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    let written = opened.and_then(|mut file| write_all(|slices| file.write_vectored(slices), &mut slices_of(group)));
+    written.map_err(|error| Problem { text: format!("cannot write {}: {error}", path.display()), reader_gone: false })
+}
+
+fn slices_of(group: &[Piece]) -> Vec<IoSlice<'_>> {
+    group.iter().map(|piece| IoSlice::new(&piece.bytes)).collect()
 }
 
 /// Writes once; waits if another process has made the descriptor non-blocking.
@@ -266,9 +350,10 @@ fn write_waiting(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize
     }
 }
 
-fn write_all(mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>, group: &[Piece]) -> io::Result<()> {
-    let mut slices: Vec<IoSlice<'_>> = group.iter().map(|piece| IoSlice::new(&piece.bytes)).collect();
-    let mut rest = slices.as_mut_slice();
+fn write_all(
+    mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    mut rest: &mut [IoSlice<'_>],
+) -> io::Result<()> {
     while rest.iter().any(|slice| !slice.is_empty()) {
         match write(rest) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -128,7 +128,7 @@ fn detach(place: &Place, owner: Option<&Owner>, word: &File) -> Result<(), Daemo
     process::set_name(c"wireup-session");
     // `wireup up &` may have been started with signals ignored; the ranks of later runs must not ignore them.
     process::reset_dispositions(&[]);
-    process::ignore_broken_pipes();
+    process::ignore_write_errors();
     let log = File::create(place.inside(LOG)).map_err(system("making the session's log"))?;
     let null = files::null().map_err(system("opening /dev/null"))?;
     let streams =

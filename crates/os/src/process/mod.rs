@@ -2,13 +2,15 @@
 
 mod arguments;
 mod descendants;
+mod memory;
 mod signals;
 mod slice;
 
 pub use arguments::Argv;
 pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
+pub use memory::ran_out_of_memory;
 pub use signals::{
-    SavedMask, SignalFd, block_all_signals, ignore, ignore_broken_pipes, is_ignored, reset_dispositions,
+    SavedMask, SignalFd, block_all_signals, ignore, ignore_write_errors, is_ignored, reset_dispositions,
 };
 pub use slice::shorten_slice;
 

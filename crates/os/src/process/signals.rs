@@ -95,7 +95,7 @@ pub fn ignore(signals: &[i32]) {
     }
 }
 
-/// Resets every signal except those in `but` to its default disposition. (This program ignores `SIGPIPE`;
+/// Resets every signal except those in `but` to its default disposition. (This program ignores `SIGPIPE` and `SIGXFSZ`;
 /// others may have been inherited as ignored.)
 pub fn reset_dispositions(but: &[i32]) {
     // The kernel's own `struct sigaction` has four words on every architecture. All zero means: default, no flags.
@@ -120,8 +120,8 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Makes writes to a closed pipe fail instead of ending this process. A spawned program gets the default disposition, if
-/// [`reset_dispositions`] was called before.
-pub fn ignore_broken_pipes() {
-    ignore(&[libc::SIGPIPE]);
+/// Makes writes to a closed pipe, or beyond the limit of a file's size, fail instead of ending this process. A spawned program gets the
+/// default disposition, if [`reset_dispositions`] was called before.
+pub fn ignore_write_errors() {
+    ignore(&[libc::SIGPIPE, libc::SIGXFSZ]);
 }

@@ -95,7 +95,7 @@ fn prepare(task: &Task) -> Result<(), Failure> {
 /// Returns only if `exec` failed.
 fn execute(task: &Task) -> Failure {
     let mut errno = execve(task.path, task.argv, task.envp);
-    if errno == libc::ENOEXEC {
+    if errno == libc::ENOEXEC && is_text(task.path) {
         errno = execve(SHELL.as_ptr(), task.shell_argv, task.envp);
     }
     let here = [libc::AT_FDCWD as usize, task.path as usize, libc::F_OK as usize, 0];
@@ -103,6 +103,17 @@ fn execute(task: &Task) -> Failure {
         return (Step::Interpreter, errno);
     }
     (Step::Execute, errno)
+}
+
+/// Whether the first line of the file has no zero byte, as shells decide whether it is a script. (A program for another machine has one.)
+fn is_text(path: *const c_char) -> bool {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    let opened = call(Step::Execute, libc::SYS_openat, [libc::AT_FDCWD as usize, path as usize, flags, 0]);
+    let Ok(file) = opened else { return false };
+    let mut start = [0u8; 128];
+    let read = call(Step::Execute, libc::SYS_read, [file, start.as_mut_ptr() as usize, start.len(), 0]);
+    let start = start.get(..read.unwrap_or(0)).unwrap_or_default();
+    start.iter().take_while(|byte| **byte != b'\n').all(|byte| *byte != 0)
 }
 
 /// Runs scripts without `#!`, as in `execvp`.

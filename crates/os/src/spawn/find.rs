@@ -13,8 +13,12 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 pub enum FindError {
     /// There is no such file.
     NotFound,
-    /// There is only a directory, or a file without execute permission.
+    /// There is only a file without execute permission, or something that is no file.
     NotExecutable,
+    /// The path leads to a directory.
+    Directory,
+    /// The file is empty. A shell would run it, successfully.
+    Empty,
 }
 
 impl FindError {
@@ -23,6 +27,8 @@ impl FindError {
         match self {
             FindError::NotFound => libc::ENOENT,
             FindError::NotExecutable => libc::EACCES,
+            FindError::Directory => libc::EISDIR,
+            FindError::Empty => libc::ENODATA,
         }
     }
 }
@@ -47,8 +53,8 @@ pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Res
         let path: PathBuf = [OsStr::from_bytes(element), OsStr::from_bytes(name)].iter().collect();
         match check(&directory.join(&path)) {
             Ok(()) => return Ok(path.into_os_string().as_bytes().to_vec()),
-            Err(FindError::NotExecutable) => error = FindError::NotExecutable,
-            Err(FindError::NotFound) => {}
+            Err(FindError::NotFound | FindError::Directory) => {}
+            Err(problem @ (FindError::NotExecutable | FindError::Empty)) => error = problem,
         }
     }
     Err(error)
@@ -67,8 +73,11 @@ pub fn check_directory(directory: &Path) -> io::Result<()> {
 }
 
 fn check(path: &Path) -> Result<(), FindError> {
-    match stat(path) {
-        Ok(status) if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile => Err(FindError::NotExecutable),
+    let status = stat(path);
+    match status.map(|status| FileType::from_raw_mode(status.st_mode)) {
+        Ok(FileType::Directory) => Err(FindError::Directory),
+        Ok(FileType::RegularFile) if status.is_ok_and(|status| status.st_size == 0) => Err(FindError::Empty),
+        Ok(kind) if kind != FileType::RegularFile => Err(FindError::NotExecutable),
         Ok(_) => accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).map_err(|_| FindError::NotExecutable),
         Err(rustix::io::Errno::ACCESS) => Err(FindError::NotExecutable),
         Err(_) => Err(FindError::NotFound),
@@ -87,7 +96,7 @@ mod tests {
         fs::create_dir_all(root.join("a/dir")).unwrap();
         fs::create_dir_all(root.join("b")).unwrap();
         let file = |path: &str, mode| {
-            fs::write(root.join(path), "").unwrap();
+            fs::write(root.join(path), "#!").unwrap();
             fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
         };
         file("a/tool", 0o644);
@@ -100,7 +109,10 @@ mod tests {
         assert_eq!(find("", "a:b"), Err(FindError::NotFound));
         assert_eq!(find("./b/tool", ""), Ok(b"./b/tool".to_vec()));
         assert_eq!(find("b/none", ""), Err(FindError::NotFound));
-        assert_eq!(find("a/dir", ""), Err(FindError::NotExecutable));
+        assert_eq!(find("a/dir", ""), Err(FindError::Directory));
+        fs::write(root.join("b/tool"), "").unwrap();
+        assert_eq!(find("b/tool", ""), Err(FindError::Empty));
+        fs::write(root.join("b/tool"), "#!").unwrap();
         assert_eq!(find_program(b"tool", Some(b"x::y"), &root.join("b")), Ok(b"./tool".to_vec()));
         assert_eq!(find_program(b"sh", None, &root), Ok(b"/bin/sh".to_vec()));
         assert!(check_directory(&root).is_ok());

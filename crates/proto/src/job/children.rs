@@ -9,6 +9,8 @@ pub struct Children(Vec<Child>);
 /// A child agent's share of the job.
 pub struct Child {
     pub agent: AgentId,
+    /// All agents of its subtree are linked, or known to be missing.
+    pub ready: bool,
     /// How many ranks of its subtree have started.
     pub started: Option<u32>,
     pub done: Option<Done>,
@@ -25,6 +27,7 @@ impl std::ops::Deref for Children {
 impl Child {
     /// Nothing more is expected from it.
     fn end(&mut self) {
+        self.ready = true;
         self.started.get_or_insert(0);
         self.done.get_or_insert_default();
     }
@@ -32,11 +35,21 @@ impl Child {
 
 impl Children {
     pub fn new(below: &[AgentId]) -> Self {
-        Children(below.iter().map(|agent| Child { agent: *agent, started: None, done: None }).collect())
+        Children(below.iter().map(|agent| Child { agent: *agent, ready: false, started: None, done: None }).collect())
     }
 
     fn get_mut(&mut self, agent: AgentId) -> Option<&mut Child> {
         self.0.iter_mut().find(|child| child.agent == agent)
+    }
+
+    pub fn on_ready(&mut self, agent: AgentId) {
+        if let Some(child) = self.get_mut(agent) {
+            child.ready = true;
+        }
+    }
+
+    pub fn are_ready(&self) -> bool {
+        self.iter().all(|child| child.ready)
     }
 
     pub fn on_started(&mut self, agent: AgentId, ranks: u32) {

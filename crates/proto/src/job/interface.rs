@@ -34,6 +34,9 @@ pub enum JobInput {
         local: LocalRank,
         error: SpawnError,
     },
+    OutOfMemory {
+        local: LocalRank,
+    },
     Exited {
         local: LocalRank,
         status: ExitStatus,

@@ -8,8 +8,8 @@
 //!                                                          all gone
 //! ```
 //!
-//! *Deferred*: local ranks wait for the link to the parent, for their PMIx server, or for their listening sockets. *Starting*: not all ranks of the subtree are
-//! running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
+//! *Deferred*: local ranks wait for the link to the parent, for the other agents of the job, for their PMIx server, or for their listening
+//! sockets. *Starting*: not all ranks of the subtree are running. *Draining*: the ranks of the subtree have ended, but their output, the PMIx server, other nodes' collectives or the clock are
 //! still awaited. A job without local ranks begins in *Starting*. While a job is being ended ranks may still start, and that is still
 //! reported.
 
@@ -76,6 +76,10 @@ impl Stage {
 pub enum Wait {
     /// The link to the parent.
     Link,
+    /// The agents below.
+    Below,
+    /// All agents of the job.
+    Others,
     /// Their PMIx server.
     Server,
     /// Their listening sockets.
@@ -108,6 +112,10 @@ impl Lifecycle {
 
     pub fn wait_for(&mut self, wait: Wait) {
         self.waits.push(wait);
+    }
+
+    pub fn waits_for(&self, wait: Wait) -> bool {
+        self.waits.contains(&wait)
     }
 
     /// Removes one thing that they wait for; spawns them if it was the last.

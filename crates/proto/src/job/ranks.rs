@@ -33,6 +33,8 @@ pub struct Process {
     pub finalized: bool,
     /// The PMI socket closed without finalize; that counts after some time.
     closed: bool,
+    /// The kernel has killed it for lack of memory.
+    out_of_memory: bool,
     pub trace: RankTrace,
 }
 
@@ -55,6 +57,7 @@ impl Process {
             spoke_pmix: false,
             finalized: false,
             closed: false,
+            out_of_memory: false,
             trace: RankTrace { rank, ..RankTrace::default() },
         }
     }
@@ -140,6 +143,12 @@ impl Ranks {
         out.push(Effect::FailRank { local, cause: Cause::Spawn(error) });
     }
 
+    pub fn on_out_of_memory(&mut self, local: LocalRank) {
+        if let Some(process) = self.get_mut(local, ProcessState::Running) {
+            process.out_of_memory = true;
+        }
+    }
+
     pub fn on_exited(&mut self, now: Instant, local: LocalRank, status: ExitStatus, out: &mut Effects) {
         let Some(process) = self.get_mut(local, ProcessState::Running) else { return };
         let exit = match status {
@@ -148,6 +157,7 @@ impl Ranks {
         };
         process.state = ProcessState::Gone { exit };
         process.closed = false;
+        let out_of_memory = process.out_of_memory;
         process.trace.exit_ns = now.0;
         self.busy -= usize::from(!process.is_busy());
         self.on_gone_one(out);
@@ -155,6 +165,9 @@ impl Ranks {
         match status {
             ExitStatus::Exited(0) => out.push(Effect::LeftWell(local)),
             ExitStatus::Exited(code) => out.push(Effect::FailRank { local, cause: Cause::Exited(code) }),
+            ExitStatus::Signalled { .. } if out_of_memory => {
+                out.push(Effect::FailRank { local, cause: Cause::OutOfMemory });
+            }
             ExitStatus::Signalled { signal, core_dumped } => {
                 out.push(Effect::FailRank { local, cause: Cause::Signalled { signal, core_dumped } });
             }

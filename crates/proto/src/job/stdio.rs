@@ -7,7 +7,7 @@ use super::effect::{Effect, Effects};
 use super::facts::Facts;
 use crate::input::{InputSpread, Sink};
 use crate::io::{Output, Stream};
-use crate::output::{OutputStream, Style};
+use crate::output::{Next, OutputStream, Style};
 use crate::time::Instant;
 use bytes::Bytes;
 use wireup_coll::tree::Hop;
@@ -48,10 +48,10 @@ impl Stdio {
         &mut self.output[stream as usize - 1]
     }
 
-    /// A child's output; no correct agent sends a stream other than 1 or 2.
+    /// A child's output.
     pub fn on_child_output(&mut self, child: usize, frame: Frame) {
-        if let 1..=2 = frame.stream {
-            self.output[frame.stream as usize - 1].on_child(child, frame.arg, frame.payload);
+        if let Some((stream, next)) = Next::of_field(frame.stream) {
+            self.stream(stream).on_child(child, frame.arg, next, frame.payload);
         }
     }
 
@@ -68,7 +68,7 @@ impl Stdio {
             let stream = output.stream;
             while let Some(ready) = output.poll_ready() {
                 let granted = ready.bytes.len() as u32;
-                let frame = facts.frame(Kind::Output, stream as u16, ready.arg, ready.bytes);
+                let frame = facts.frame(Kind::Output, ready.next.field(stream), ready.arg, ready.bytes);
                 out.push(Effect::Up(frame));
                 if let Some(child) = ready.from {
                     let credit = facts.frame(Kind::OutputCredit, stream as u16, granted, Bytes::new());

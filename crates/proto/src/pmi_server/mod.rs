@@ -52,7 +52,7 @@ use wireup_wire::ids::{JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::PmiFence;
 use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::{Answer, Asker};
-use wireup_wire::peer::{self, Cause, Secret};
+use wireup_wire::peer::{self, Cause, Note, Secret};
 use wireup_wire::rank_address;
 use wireup_wire::relay::{self, Target};
 
@@ -154,6 +154,7 @@ impl PmiServer {
             Asked::Abort { code, message } => {
                 out.push(Effect::FailRank { local, cause: Cause::Aborted { code, message } });
             }
+            Asked::SpawnRefused => out.note(facts.id(), Note::NoSpawn { rank: from, host: facts.host() }),
             Asked::Unreadable { problem } => out.fail_here(Cause::Pmi { problem }),
             Asked::Woken { parked, value } => {
                 for get in parked {

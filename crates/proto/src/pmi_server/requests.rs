@@ -89,7 +89,10 @@ impl Turn<'_, '_> {
             Request::JobGetId => self.answer(envelope, &Reply::JobId(self.facts.nspace.as_bytes())),
             Request::GetJobAttr { key } => self.on_job_attr(envelope, key),
             Request::Malformed { problem, .. } => self.refuse(envelope, &problem.to_string().replace(' ', "_")),
-            Request::Spawn(_) => self.refuse(envelope, "spawn_is_not_offered_by_this_version"),
+            Request::Spawn(_) => {
+                self.effects.push(Effect::SpawnRefused);
+                self.refuse(envelope, "spawn_is_not_offered_by_this_version");
+            }
             Request::PublishName { name, port } => return self.on_publish(envelope, name, port),
             Request::UnpublishName { name } => return self.on_unpublish(envelope, name),
             Request::LookupName { name } => return self.on_look_up(envelope, name),

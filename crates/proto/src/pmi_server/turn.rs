@@ -96,6 +96,8 @@ pub enum Effect {
     NeedSecret,
     /// The rank publishes, looks up or withdraws a name.
     Name(Ask),
+    /// The rank was refused new processes.
+    SpawnRefused,
     /// The fences' pairs cannot be read here: the job fails.
     Unreadable {
         problem: String,

@@ -14,7 +14,7 @@ use wireup_wire::group::Members;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::modex::Up;
 use wireup_wire::names::Asker;
-use wireup_wire::peer::Cause;
+use wireup_wire::peer::{Cause, Note};
 use wireup_wire::pmix::{Answer, Ask, FromServer};
 
 impl Pmix {
@@ -97,6 +97,13 @@ impl Pmix {
             FromServer::Log { rank, stream, text } => {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
                 out.push(Effect::Stdio { local: local(rank), stream, bytes: text.into() });
+            }
+            // With Open MPI, ranks that take part in the call wait for the refused one, even if that gets an error.
+            FromServer::SpawnRefused { rank } if view.facts.job_size > 1 => {
+                out.push(Effect::FailRank { local: local(rank), cause: Cause::NoSpawn });
+            }
+            FromServer::SpawnRefused { rank } => {
+                out.note(view.facts.id(), Note::NoSpawn { rank, host: view.facts.host() });
             }
         }
     }

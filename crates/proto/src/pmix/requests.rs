@@ -13,9 +13,10 @@ use wireup_wire::pmix::{Ask, FromServer, Set};
 /// How it violates the protocol.
 pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
     match message {
-        FromServer::Connected { rank } | FromServer::Finalized { rank } | FromServer::Abort { rank, .. } => {
-            is_here(facts, *rank)
-        }
+        FromServer::Connected { rank }
+        | FromServer::Finalized { rank }
+        | FromServer::Abort { rank, .. }
+        | FromServer::SpawnRefused { rank } => is_here(facts, *rank),
         FromServer::Log { rank, text, .. } => {
             is_here(facts, *rank)?;
             at_most(text.len(), STDIO_CHUNK_MAX, "it forwards more output at once than a rank may write")

@@ -77,6 +77,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (
             _,
             message @ (Control::Started { .. }
+            | Control::Ready
+            | Control::StartRanks
             | Control::Failed(_)
             | Control::Departed(_)
             | Control::Done(_)

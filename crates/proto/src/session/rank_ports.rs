@@ -178,7 +178,7 @@ mod tests {
         let facts = Facts::for_test(2, 2, 0);
         let (spec, mapping, tree) = (facts.spec.clone(), &facts.mapping, JobTree::whole(AgentId(0), Tree::new(2, 2)));
         let born = Born { process_ns: 0, bootstrap_ns: 0 };
-        bench.scene.jobs.begin(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, false, bench.scene.now));
+        bench.scene.jobs.begin(JobId(2), Job::new(spec, mapping, AgentId(0), tree, born, &[], bench.scene.now));
         assert!(!renews(&bench.input(Input::Over(JobId(2)))));
         bench.scene.jobs.remove(JobId(2));
         assert!(renews(&bench.input(Input::JobGone(JobId(2)))) && !renews(&bench.input(Input::JobGone(JobId(2)))));

@@ -58,6 +58,10 @@ pub enum Cause {
     Killed { by: String },
     /// The session is being ended.
     SessionEnded { reason: String },
+    /// The kernel killed the rank because memory ran out.
+    OutOfMemory,
+    /// The rank asked for new processes by PMIx, which is not offered; its library may let the other ranks wait for ever.
+    NoSpawn,
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.

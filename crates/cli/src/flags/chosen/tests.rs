@@ -49,7 +49,7 @@ fn more_ranks_than_requested_tasks_fit_up_to_the_cpus() {
     assert_eq!(placed("--map-by ppr:3:node ./a", &SLURM), on("cn17:3 cn18:3 cn19:3", "srun"));
     assert_eq!(placed("--slots 5 ./a", &SLURM), on("cn17:5 cn18:5 cn19:5", "srun"));
     let over = try_high("-n 49 ./a", &SLURM).expect_err("48 cpus");
-    assert!(over.contains("49 ranks do not fit into the 48 slots of 3 host(s)"), "{over}");
+    assert!(over.contains("49 ranks do not fit into the 48 slots that Slurm job 12 has on 3 node(s)"), "{over}");
     assert!(try_high("-n 49 --oversubscribe ./a", &SLURM).is_ok());
 }
 

@@ -125,7 +125,7 @@ fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("-n : ./a"), "-n needs a value: -n N");
     assert_eq!(refused("-env A"), "-env needs a value: -env NAME=VALUE");
     assert_eq!(refused("--label=3 ./a"), "--label takes no value, remove \"=3\"");
-    assert_eq!(refused("-np x ./a"), "-np x: give a whole number from 0 to 4294967295");
+    assert_eq!(refused("-np x ./a"), "-np x: give a whole number from 1 to 4194304");
     assert_eq!(refused("--fanout 0 ./a"), "--fanout 0: give a whole number from 1 to 4294967295");
     assert_eq!(refused("--bind-to cores ./a"), "--bind-to cores: did you mean core?");
     assert_eq!(refused("--map-by socket ./a"), "--map-by socket: choose slot, node or ppr:N:node");

@@ -2,12 +2,13 @@
 
 use super::{Allocation, AllocationError, Env, Scheduler, counted, names, pbs, wrong};
 
+const JOB: &str = "LSB_JOBID";
 const FILE: &str = "LSB_DJOB_HOSTFILE";
 const PAIRS: &str = "LSB_MCPU_HOSTS";
 const HOSTS: &str = "LSB_HOSTS";
 
 pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
-    let Some(job) = env.get("LSB_JOBID") else { return Ok(None) };
+    let Some(job) = env.get(JOB) else { return Ok(None) };
     let (told_by, mentions) = if let Some(file) = env.path(FILE).filter(|file| file.exists()) {
         (FILE, pbs::mentions(FILE, &file)?)
     } else if let Some(pairs) = env.get(PAIRS) {
@@ -16,7 +17,7 @@ pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
         let words = hosts.split_whitespace().map(|word| Ok((name(HOSTS, hosts, word)?, 1)));
         (HOSTS, words.collect::<Result<_, _>>()?)
     } else {
-        return Ok(None);
+        return Err(AllocationError::NoHosts { scheduler: "LSF", job: JOB, missing: FILE });
     };
     let nodes = counted(mentions);
     if nodes.is_empty() {

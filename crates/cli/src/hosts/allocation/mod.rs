@@ -97,6 +97,11 @@ pub enum AllocationError {
     Variable { variable: &'static str, value: String, problem: String },
     #[error("cannot use the file that {variable} names: {problem}; name the hosts with --hosts, or unset {variable}")]
     File { variable: &'static str, problem: Box<HostsError> },
+    #[error(
+        "{job} is set, so this is a job of {scheduler}, but {missing} is not, which tells its hosts; start wireup in the \
+         job's own script, name the hosts with --hosts, or unset {job} to run on this machine"
+    )]
+    NoHosts { scheduler: &'static str, job: &'static str, missing: &'static str },
     #[error("cannot get the hosts from {command}: {problem}; name them with --hosts instead")]
     Command { command: String, problem: String },
 }

@@ -4,10 +4,13 @@ use super::{Allocation, AllocationError, Env, Scheduler, counted};
 use crate::hosts::{Entry, read_file};
 use std::path::Path;
 
+const JOB: &str = "PBS_JOBID";
 const FILE: &str = "PBS_NODEFILE";
 
 pub fn detect(env: Env) -> Result<Option<Allocation>, AllocationError> {
-    let (Some(job), Some(file)) = (env.get("PBS_JOBID"), env.path(FILE)) else { return Ok(None) };
+    let Some(job) = env.get(JOB) else { return Ok(None) };
+    let file = env.path(FILE);
+    let file = file.ok_or(AllocationError::NoHosts { scheduler: "PBS", job: JOB, missing: FILE })?;
     let mentions = mentions(FILE, &file)?;
     Ok(Some(Allocation {
         scheduler: Scheduler::Pbs,

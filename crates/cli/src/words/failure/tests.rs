@@ -29,8 +29,8 @@ fn failed_ranks_are_described_with_rank_node_and_pid() {
     );
     assert_eq!(
         said(Cause::Signalled { signal: 9, core_dumped: false }),
-        "rank 3 (node 1 node1, pid 4711) was killed by signal 9 (SIGKILL); the other ranks were ended; check dmesg on \
-         the node for an out-of-memory kill"
+        "rank 3 (node 1 node1, pid 4711) was killed by signal 9 (SIGKILL); the other ranks were ended; somebody sent \
+         it, or memory ran out, which dmesg on the node would tell"
     );
     assert_eq!(
         said(Cause::Exited(2)),

@@ -12,12 +12,17 @@ fn scratch(name: &str) -> PathBuf {
 /// Writes hundreds of short lines of two ranks in turn; in a mode without a thread nothing is queued.
 fn write_in_turns(name: &str, mode: Mode) {
     let directory = scratch(name);
-    fs::write(directory.join("rank.0.out"), "an earlier run").unwrap();
-    let mut writer = Writer::new(Stream::Out, Some(directory.clone()), None).unwrap();
+    for old in ["rank.0.out", "rank.7.err", "rank.x.out", "notes"] {
+        fs::write(directory.join(old), "an earlier run").unwrap();
+    }
+    make_directory(&directory).unwrap();
+    let left = |name: &str| directory.join(name).exists();
+    assert_eq!(["rank.0.out", "rank.7.err", "rank.x.out", "notes"].map(left), [false, false, true, true]);
+    let mut writer = Writer::new(Stream::Out, LineStyle::default(), Some(directory.clone()), None).unwrap();
     writer.mode = mode;
     for round in 0..300 {
         for rank in 0..2 {
-            writer.write(Some(rank), Bytes::from(format!("{rank}:{round}\n")));
+            writer.write(Some((Rank(rank), Next::Rest)), Bytes::from(format!("{rank}:{round}\n")));
         }
     }
     writer.finish(None);
@@ -42,8 +47,9 @@ fn without_a_thread_output_is_written_inline() {
 
 #[test]
 fn a_failed_write_is_reported() {
-    let mut writer = Writer::new(Stream::Out, Some("/dev/null/not-a-directory".into()), None).unwrap();
-    writer.write(Some(0), Bytes::from_static(b"x"));
+    let mut writer =
+        Writer::new(Stream::Out, LineStyle::default(), Some("/dev/null/not-a-directory".into()), None).unwrap();
+    writer.write(Some((Rank(0), Next::Rest)), Bytes::from_static(b"x"));
     writer.finish(None);
     let failed = writer.take_news().failed.expect("writing to it must fail");
     assert!(failed.text.contains("rank.0.out") && !failed.reader_gone, "{failed:?}");
@@ -56,9 +62,9 @@ fn one_failing_file_does_not_keep_the_others_from_being_written() {
     for rank in [1, 3] {
         fs::create_dir_all(directory.join(format!("rank.{rank}.out"))).unwrap();
     }
-    let mut target =
-        Target { stream: Stream::Out, directory: Some(directory.clone()), spool: None, begun: HashSet::new() };
-    let piece = |rank: u32| Piece { rank: Some(rank), bytes: Bytes::from(format!("{rank}")), counts: true };
+    let mut target = Target::new(Stream::Out, LineStyle::default(), Some(directory.clone()), None);
+    let piece =
+        |rank: u32| Piece { rank: Some((Rank(rank), Next::Rest)), bytes: Bytes::from(format!("{rank}")), counts: true };
     let problem = target.write(&[0, 1, 2, 3, 0].map(piece)).unwrap_err();
     assert!(problem.text.contains("rank.1.out"), "{problem:?}");
     assert_eq!(fs::read_to_string(directory.join("rank.0.out")).unwrap(), "00");

@@ -70,7 +70,7 @@ pub unsafe extern "C" fn job_control(
 }
 
 pub unsafe extern "C" fn spawn(
-    _: *const PmixProc,
+    client: *const PmixProc,
     _: *const PmixInfo,
     _: usize,
     _: *const c_void,
@@ -78,7 +78,14 @@ pub unsafe extern "C" fn spawn(
     _: Option<SpawnCallback>,
     _: *mut c_void,
 ) -> Status {
-    not_supported("MPI_Comm_spawn (PMIx_Spawn)")
+    // SAFETY: the library lends it to us for the call.
+    let client = unsafe { &*client };
+    let server = server();
+    match server.rank_of(client) {
+        Some(rank) if server.outbox.send(&FromServer::SpawnRefused { rank }) => status::NOT_SUPPORTED,
+        Some(_) => status::OUT_OF_RESOURCE,
+        None => status::BAD_PARAM,
+    }
 }
 
 /// For connect and disconnect.

@@ -205,6 +205,48 @@ fn ranks_of_an_agent_that_was_called_twice_wait_for_its_link() {
     assert!(held.link_up(UP, Peer::Parent).outputs().spawns());
 }
 
+/// The root starts nothing before both of its children have reported.
+#[test]
+fn no_rank_starts_before_all_agents_are_there() {
+    let together = || SessionSpec { start_together: true, ..session(7) };
+    let mut root = TestAgent::new(0, together());
+    let calls = root.receive_launch(UP, job(1)).outputs().calls();
+    let links = [1, 2].map(|child| root.link_child(child));
+    assert!(!root.receive(links[0], 1, &Control::Ready).outputs().spawns());
+    let outputs = root.receive(links[1], 1, &Control::Ready).outputs();
+    assert!(outputs.spawns() && links.iter().all(|link| outputs.sent(*link).contains(&Control::StartRanks)));
+
+    let mut root = TestAgent::new(0, together());
+    root.receive_launch(UP, job(1)).outputs();
+    let link = root.link_child(1);
+    root.receive(link, 1, &Control::Ready);
+    let probes = root.shell_ended(calls[1].0, 255, "No route to host").outputs();
+    for probe in probes.iter().filter_map(|output| match output {
+        Output::StartAgent { shell, bootstrap: None, .. } => Some(*shell),
+        _ => None,
+    }) {
+        root.shell_ended(probe, 255, "No route to host");
+    }
+    let outputs = root.outputs();
+    assert!(matches!(cause(&outputs.sent(UP)), Some(Cause::AgentsMissing { .. })), "{outputs:?}");
+    assert!(!outputs.spawns() && !root.tick_at(T + 10 * SECOND).outputs().spawns());
+
+    let mut leaf = TestAgent::start(5, together(), T);
+    assert!(!leaf.launch(job(1)).outputs().spawns());
+    let outputs = leaf.link_up(UP, Peer::Parent).outputs();
+    assert!(!outputs.spawns() && outputs.sent(UP).contains(&Control::Ready), "{outputs:?}");
+    assert!(leaf.receive(UP, 1, &Control::StartRanks).outputs().spawns());
+}
+
+#[test]
+fn a_signal_that_ends_ranks_ends_a_job_that_waits_for_agents() {
+    let mut root = TestAgent::new(0, SessionSpec { start_together: true, ..session(7) });
+    root.receive_launch(UP, job(1)).outputs();
+    let outputs = root.receive(UP, 1, &Control::Signal { signal: 2 }).outputs();
+    assert!(matches!(cause(&outputs.sent(UP)), Some(Cause::Interrupted { signal: 2 })), "{outputs:?}");
+    assert!(!outputs.spawns());
+}
+
 #[test]
 fn input_and_signals_wait_for_ranks_that_wait_for_a_server() {
     let mut middle = TestAgent::new(5, session(7));

@@ -333,3 +333,23 @@ fn names_in_pmi2_are_escaped() {
     bench.link.close();
     assert_eq!(bench.named(Answer::Done), "");
 }
+
+#[test]
+fn a_refused_spawn_is_reported_in_both_dialects() {
+    let framed = |body: &str| format!("{:>6}{body}", body.len());
+    let mut bench = Bench::default();
+    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
+    bench.effects.clear();
+    let block =
+        "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+    assert!(bench.request(block).contains("rc=-1"));
+    assert_eq!(bench.effects, [Effect::SpawnRefused]);
+
+    let mut bench = Bench::default();
+    bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
+    bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+    bench.effects.clear();
+    let body = "cmd=spawn;thrid=1;ncmds=1;preputcount=0;subcmd=a;maxprocs=1;argc=0;";
+    assert!(bench.request(&framed(body)).contains("rc=-1"));
+    assert_eq!(bench.effects, [Effect::SpawnRefused]);
+}

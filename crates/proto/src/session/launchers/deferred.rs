@@ -57,9 +57,3 @@ impl DeferredJob {
 pub fn are_up(nodes: &Nodes, agents: &[AgentId]) -> bool {
     agents.iter().all(|agent| nodes.is_up(*agent))
 }
-
-/// Whether a signal ends a process that does not handle it; a job without ranks cannot handle any.
-pub fn is_fatal(signal: i32) -> bool {
-    // CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
-    !matches!(signal, 17..=23 | 28)
-}

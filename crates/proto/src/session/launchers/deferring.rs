@@ -4,7 +4,7 @@
 //! all of the job's agents are up.
 
 use super::asks::jobs_entry;
-use super::deferred::{DeferredJob, are_up, is_fatal};
+use super::deferred::{DeferredJob, are_up};
 use super::{Launchers, refuse_launch};
 use crate::io::LinkId;
 use crate::job::agents_of;
@@ -15,6 +15,7 @@ use wireup_wire::ids::JobId;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Cause, Control, Note};
 use wireup_wire::session::{JobEntry, JobState};
+use wireup_wire::signal::is_fatal;
 
 impl Launchers {
     pub(super) fn defer(&mut self, view: &View<'_>, link: LinkId, spec: JobSpec) {

@@ -24,7 +24,7 @@ use crate::outbox::control_frame;
 use crate::text;
 use crate::time::Instant;
 use attached::{Asks, Attached, Owners};
-use deferred::{DeferredJob, is_fatal};
+use deferred::DeferredJob;
 use ports::Ports;
 use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
@@ -33,6 +33,7 @@ use wireup_wire::job::JobSpec;
 use wireup_wire::limits::KILLED_BY_LEN_MAX;
 use wireup_wire::peer::{Cause, Control, Ended, Failure};
 use wireup_wire::session::Welcome;
+use wireup_wire::signal::is_fatal;
 
 /// The largest valid signal number.
 const SIGNAL_MAX: i32 = 64;
@@ -181,6 +182,8 @@ impl Launchers {
             | Control::Resize { .. }
             | Control::StallAsk { .. }
             | Control::Started { .. }
+            | Control::Ready
+            | Control::StartRanks
             | Control::Failed(_)
             | Control::Departed(_)
             | Control::Done(_)

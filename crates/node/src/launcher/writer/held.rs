@@ -1,0 +1,156 @@
+//! Parts of long lines that wait for their rest: in memory up to a bound, then in a file without a name.
+//!
+//! The file consists of blocks, each with at most [`BLOCK_BYTES`] of one line. Blocks of lines that were shown are used again.
+
+use std::env;
+use std::fs::{File, OpenOptions, remove_file};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use wireup_proto::io::Stream;
+use wireup_wire::limits::{HELD_LINES_FILE_MAX, HELD_LINES_MEMORY_MAX, STDIO_CHUNK_MAX};
+
+/// As large as the largest part that an agent sends.
+const BLOCK_BYTES: usize = STDIO_CHUNK_MAX;
+
+/// The parts of one line so far: first the blocks, then what is in memory.
+#[derive(Default)]
+pub struct Held {
+    blocks: Vec<Block>,
+    memory: Vec<u8>,
+    file_bytes: u64,
+}
+
+struct Block {
+    number: u64,
+    bytes: usize,
+}
+
+/// Where the parts of all lines of a stream are.
+pub struct Room {
+    stream: Stream,
+    memory_bytes: usize,
+    memory_max: usize,
+    /// Made when it is first needed.
+    file: Option<File>,
+    blocks: u64,
+    free: Vec<u64>,
+}
+
+impl Held {
+    pub fn len(&self) -> u64 {
+        self.file_bytes + self.memory.len() as u64
+    }
+}
+
+impl Room {
+    pub fn new(stream: Stream) -> Room {
+        Room { stream, memory_bytes: 0, memory_max: HELD_LINES_MEMORY_MAX, file: None, blocks: 0, free: Vec::new() }
+    }
+
+    /// Adds a part to a line.
+    ///
+    /// # Errors
+    /// There is no room for more: the line has the part, and is to be shown now.
+    pub fn add(&mut self, held: &mut Held, part: &[u8]) -> io::Result<()> {
+        held.memory.extend_from_slice(part);
+        self.memory_bytes += part.len();
+        if self.memory_bytes > self.memory_max { self.spill(held) } else { Ok(()) }
+    }
+
+    /// Moves a line's parts from memory to the file.
+    fn spill(&mut self, held: &mut Held) -> io::Result<()> {
+        for part in held.memory.chunks(BLOCK_BYTES) {
+            let number = self.free.pop().unwrap_or(self.blocks);
+            let at = number * BLOCK_BYTES as u64;
+            if at >= HELD_LINES_FILE_MAX {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let file = match &mut self.file {
+                Some(file) => file,
+                none => none.insert(create(self.stream)?),
+            };
+            file.write_all_at(part, at)?;
+            self.blocks = self.blocks.max(number + 1);
+            held.blocks.push(Block { number, bytes: part.len() });
+            held.file_bytes += part.len() as u64;
+        }
+        self.memory_bytes -= held.memory.len();
+        held.memory = Vec::new();
+        Ok(())
+    }
+
+    /// Passes on a line's parts in order, and forgets them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or `write` fails.
+    pub fn take<E: From<io::Error>>(
+        &mut self,
+        held: Held,
+        mut write: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.memory_bytes -= held.memory.len();
+        self.free.extend(held.blocks.iter().map(|block| block.number));
+        let mut buffer = Vec::new();
+        for block in &held.blocks {
+            let Some(file) = &self.file else { break };
+            buffer.resize(block.bytes, 0);
+            file.read_exact_at(&mut buffer, block.number * BLOCK_BYTES as u64)?;
+            write(&buffer)?;
+        }
+        if held.memory.is_empty() { Ok(()) } else { write(&held.memory) }
+    }
+}
+
+/// A file that is gone with its descriptor, in the folder for temporary files.
+fn create(stream: Stream) -> io::Result<File> {
+    let name = format!("wireup-lines-{}-{}", std::process::id(), stream as u16);
+    let path = env::temp_dir().join(name);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    remove_file(&path)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of(room: &mut Room, held: Held) -> Vec<u8> {
+        let mut text = Vec::new();
+        let taken: io::Result<()> = room.take(held, |part| {
+            text.extend_from_slice(part);
+            Ok(())
+        });
+        taken.unwrap();
+        text
+    }
+
+    #[test]
+    fn parts_of_many_lines_come_back_from_memory_and_from_the_file() {
+        let mut room = Room { memory_max: 1000, ..Room::new(Stream::Out) };
+        for round in 0..3u8 {
+            let mut lines: Vec<Held> = (0..10).map(|_| Held::default()).collect();
+            let mut texts = vec![Vec::new(); lines.len()];
+            for length in 1..300 {
+                let (line, part) = (length % lines.len(), vec![length as u8 ^ round; length]);
+                room.add(&mut lines[line], &part).unwrap();
+                texts[line].extend_from_slice(&part);
+                assert!(room.memory_bytes <= 1000, "{} bytes in memory", room.memory_bytes);
+            }
+            for (line, text) in lines.into_iter().zip(texts) {
+                assert_eq!(line.len(), text.len() as u64);
+                assert!(text_of(&mut room, line) == text);
+            }
+            assert_eq!(room.memory_bytes, 0);
+        }
+        assert!(room.blocks > 0 && room.free.len() as u64 == room.blocks, "blocks are used again");
+    }
+
+    #[test]
+    fn a_full_file_leaves_the_line_complete() {
+        let mut room =
+            Room { memory_max: 0, blocks: HELD_LINES_FILE_MAX / BLOCK_BYTES as u64, ..Room::new(Stream::Err) };
+        let mut held = Held::default();
+        assert!(room.add(&mut held, b"no room").is_err());
+        assert_eq!(text_of(&mut room, held), b"no room");
+    }
+}
