@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::mounts::{self, OWN};
+use crate::mounts::{self, OWN, PROGRAMS};
 use crate::spec::Spec;
 
 pub use daemons::{await_nodes, start_on_hub, start_on_node};
@@ -43,6 +43,13 @@ pub fn prepare(spec: &Spec) -> io::Result<()> {
     io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut bytes)?;
     fs::write(key, bytes)?;
     fs::set_permissions(key, Permissions::from_mode(0o400))?;
+    for name in ["munge", "unmunge"] {
+        // The programs look for the machine's own munged.
+        let script = format!("#!/bin/sh\nexec /usr/bin/{name} --socket={} \"$@\"\n", daemons::SOCKET);
+        let path = format!("{PROGRAMS}/{name}");
+        fs::write(&path, script)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+    }
     let own = format!("{folder}/conf");
     fs::create_dir(&own)?;
     fs::write(format!("{own}/slurm.conf"), conf::text(spec))?;

@@ -19,6 +19,7 @@ fn bootstrap(agents: u32) -> Bootstrap {
     let secret = Secret(core::array::from_fn(|i| (i * 37) as u8));
     Bootstrap {
         secret,
+        sealed: Vec::new(),
         agent: AgentId(3),
         parent: vec!["10.0.0.1:99".into()],
         by_parent: true,

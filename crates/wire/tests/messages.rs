@@ -291,6 +291,7 @@ fn messages() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     }
     let bootstrap = Bootstrap {
         secret: Secret([7; 32]),
+        sealed: b"MUNGE:".to_vec(),
         agent: AgentId(1),
         parent: vec!["10.0.0.1:5000".into()],
         by_parent: true,

@@ -313,3 +313,20 @@ fn a_session_ends_with_its_allocation() {
     assert_eq!(nodes, "n0\nn1\nn2\nn3\n");
     std::fs::remove_dir(place).expect("the directory is empty");
 }
+
+/// Slurm carries the step's standard input in the clear.
+#[test]
+fn the_secret_is_sealed_on_its_way_through_the_step() {
+    let Some(machines) = machines::with_slurm() else { return };
+    let broken =
+        "mkdir -p /run/broken; echo 'echo no key >&2; exit 3' > /run/broken/unmunge; chmod +x /run/broken/unmunge";
+    for node in [0, 1] {
+        machines.ask(node, broken);
+    }
+    let script = "PATH=/run/broken:$PATH; exec $WIREUP run --pmi simple uname -n";
+    let outcome = machines.salloc("-N 2 -n 2").args(["sh", "-c", script]).finish().expect_code(125);
+    outcome.expect_err_line(&["cannot read the run's secret, which munge has sealed", "unmunge: no key"]);
+    machines.ask(0, "rm -r /run/broken");
+    machines.ask(1, "rm -r /run/broken");
+    machines.salloc("-N 2 -n 2").args(["sh", "-c", script]).succeed().expect_quiet();
+}

@@ -2,6 +2,7 @@
 
 use super::driver::{AgentDriver, BeginError};
 use super::link_config::LinkConfig;
+use super::munge;
 use super::read_timeout::ReadTimeout;
 use super::remote;
 use super::starters;
@@ -27,6 +28,8 @@ enum AgentError {
     Bootstrap(#[from] PeerError),
     #[error(transparent)]
     Begin(#[from] BeginError),
+    #[error("cannot read the run's secret, which munge has sealed: {0}")]
+    Sealed(String),
     #[error("cannot wait for events: {0}")]
     Wait(io::Error),
 }
@@ -99,7 +102,8 @@ fn run(process_ns: u64) -> Result<(), AgentError> {
 
 /// Runs an agent until its session ends. `by_step`: a batch system has started it.
 fn serve(bootstrap: Bootstrap, me: AgentId, by_step: bool, born: Born) -> Result<(), AgentError> {
-    let Bootstrap { secret, agent: _, parent, by_parent, session, jobs, snapshot } = bootstrap;
+    let Bootstrap { secret, sealed, agent: _, parent, by_parent, session, jobs, snapshot } = bootstrap;
+    let secret = if sealed.is_empty() { secret } else { munge::open(&sealed).map_err(AgentError::Sealed)? };
     let start_timeout_ns = session.start_timeout_ns;
     let ssh_connection = std::env::var("SSH_CONNECTION").ok();
     let links = LinkConfig::new(&session, me, ssh_connection.as_deref());

@@ -10,6 +10,7 @@ pub mod link_end;
 pub mod links;
 mod main;
 mod memory;
+mod munge;
 mod outgoing;
 mod pipes;
 mod pmix;

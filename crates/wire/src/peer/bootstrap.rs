@@ -19,7 +19,10 @@ pub const BOOTSTRAP_LEN_MAX: usize = 64 << 20;
 /// What a starting agent reads from its standard input.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Bootstrap {
+    /// Zeros if it is sealed.
     pub secret: Secret,
+    /// The secret as munge has sealed it, for a message that others may read on its way; otherwise empty.
+    pub sealed: Vec<u8>,
     pub agent: AgentId,
     /// Addresses of the parent, `ip:port`, best first.
     pub parent: Vec<String>,

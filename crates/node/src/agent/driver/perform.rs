@@ -2,6 +2,7 @@
 
 use super::super::keepers::Keepers;
 use super::super::links::{IN_MEMORY, ListenError};
+use super::super::munge;
 use super::super::ranks::JobRanks;
 use super::super::shells::{Shells, in_words, shell_failed};
 use super::super::transports::Offer;
@@ -266,6 +267,9 @@ impl AgentDriver {
         mut bootstrap: Box<Bootstrap>,
     ) -> Result<(), SpawnError> {
         self.complete(&mut bootstrap)?;
+        if let Some(sealed) = munge::seal(&bootstrap.secret) {
+            (bootstrap.secret, bootstrap.sealed) = (Secret([0; 32]), sealed);
+        }
         let Self { shells, keepers, reactor, .. } = self;
         shells_of(shells, keepers, reactor)?.start_step(shell, agents, how, &bootstrap)
     }
