@@ -41,8 +41,9 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 12] = [
+const MPI: [&str; 14] = [
     "sessions",
+    "resession",
     "hello",
     "initfin",
     "ring",
@@ -54,9 +55,24 @@ const MPI: [&str; 12] = [
     "locality",
     "firstuse",
     "names",
+    "lateexit",
 ];
-const PMIX: [&str; 11] =
-    ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask", "endpoints"];
+const PMIX: [&str; 14] = [
+    "brief",
+    "exchange",
+    "fences",
+    "modex",
+    "late",
+    "names",
+    "events",
+    "groups",
+    "connect",
+    "spawn",
+    "faults",
+    "jobdata",
+    "ask",
+    "endpoints",
+];
 
 impl Flavour {
     pub const ALL: [Self; 15] = [
@@ -134,7 +150,7 @@ impl Flavour {
             Self::Example => &["startup", "anywhere", "ranks"],
             Self::Adapter => &["oob", "plugin"],
             Self::Fabric => &["reserved"],
-            Self::Mpich4 | Self::Intel | Self::OpenMpi4 => &MPI[1..],
+            Self::Mpich4 | Self::Intel | Self::OpenMpi4 => &MPI[2..],
             Self::Mpich5 | Self::OpenMpi5 => &MPI,
             Self::Oshmem => &["hello", "ring", "initfin"],
             Self::Pmix | Self::Pmix5 => &PMIX,
