@@ -163,6 +163,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("launch", Control::Launch(job().into())),
         ("started", Control::Started { ranks: 2, pmix: Some(Opened { node: NodeId(1), version: "5.0.1".into() }) }),
         ("failed", Control::Failed(failure(Cause::Exited(1)))),
+        ("failed-late", Control::Failed(failure(Cause::ExitedLate(1)))),
         ("failed-signalled", Control::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true }))),
         ("failed-spawn", Control::Failed(failure(Cause::Spawn(error)))),
         ("failed-aborted", Control::Failed(failure(Cause::Aborted { code: -1, message: "no".into() }))),

@@ -149,12 +149,16 @@ impl Ranks {
         process.state = ProcessState::Gone { exit };
         process.closed = false;
         process.trace.exit_ns = now.0;
+        let finalized = process.finalized;
         self.busy -= usize::from(!process.is_busy());
         self.on_gone_one(out);
         out.push(Effect::RankGone(local));
         match status {
             ExitStatus::Exited(0) => out.push(Effect::LeftWell(local)),
-            ExitStatus::Exited(code) => out.push(Effect::FailRank { local, cause: Cause::Exited(code) }),
+            ExitStatus::Exited(code) => {
+                let cause = if finalized { Cause::ExitedLate(code) } else { Cause::Exited(code) };
+                out.push(Effect::FailRank { local, cause });
+            }
             ExitStatus::Signalled { signal, core_dumped } => {
                 out.push(Effect::FailRank { local, cause: Cause::Signalled { signal, core_dumped } });
             }

@@ -58,6 +58,15 @@ pub enum Cause {
     Killed { by: String },
     /// The session is being ended.
     SessionEnded { reason: String },
+    /// The rank exited with this code, which is not 0, after PMI finalize: the others continue.
+    ExitedLate(u8),
+}
+
+impl Cause {
+    /// Whether the other ranks are ended.
+    pub fn ends_job(&self) -> bool {
+        !matches!(self, Cause::ExitedLate(_))
+    }
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.
