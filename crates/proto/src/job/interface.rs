@@ -71,6 +71,7 @@ pub enum JobInput {
         bytes: u32,
     },
     PmixBytes(Bytes),
+    PmixSaid(String),
     PmixGone {
         status: ExitStatus,
         stderr: String,

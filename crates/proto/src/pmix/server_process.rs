@@ -75,6 +75,16 @@ impl Pmix {
         }
     }
 
+    /// The process has written something. Before it is ready, that belongs to the reason why it cannot serve, if it cannot.
+    pub fn on_said(&mut self, view: &View<'_>, text: String, out: &mut Effects) {
+        match self.server.phase() {
+            Phase::Serving | Phase::Emptying | Phase::Ending { .. } => {
+                out.note(view.facts.id(), Note::PmixSaid { host: view.facts.host(), text });
+            }
+            Phase::None | Phase::Held | Phase::Starting { .. } | Phase::Killed { .. } | Phase::Gone => {}
+        }
+    }
+
     /// The process has ended.
     pub fn on_gone(&mut self, view: &View<'_>, status: ExitStatus, stderr: &str, out: &mut Effects) {
         let how = match status {
@@ -91,12 +101,7 @@ impl Pmix {
                 self.forget_server(view);
                 self.fail_server(view, format!("it {how}{said}"), out);
             }
-            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {
-                self.forget_server(view);
-                if !stderr.is_empty() {
-                    out.note(view.facts.id(), Note::PmixSaid { host: view.facts.host(), text: stderr.into() });
-                }
-            }
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget_server(view),
         }
         out.push(Effect::ServerGone);
     }

@@ -95,6 +95,15 @@ fn a_program_offered_the_wrong_pmi_is_reported() {
     advice(Flavour::Mpich4, "--pmi pmix", &["libmpich", "2 separate jobs", "--pmi auto or --pmi simple"]);
 }
 
+#[test]
+fn a_client_that_never_calls_pmix_is_told_so() {
+    let Some(program) = program(Flavour::Pmix, "brief") else { return };
+    let outcome = Run::job("-n 2").arg(program).arg("never").succeed();
+    outcome.expect_err_line(&["brief", "libpmix.so.2", "no rank called PMIx_Init"]);
+    assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
+    assert!(!outcome.err().contains("MPI_Init"), "{outcome}");
+}
+
 /// Expects an error with advice if the PMIx library is unusable or too old; jobs that do not need it run.
 fn with_library(library: &Path) -> Outcome {
     let refused = Run::job("-n 2 --pmi pmix").arg("--pmix-library").arg(library).arg("/bin/true").finish();
