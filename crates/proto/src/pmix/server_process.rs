@@ -47,6 +47,10 @@ impl Pmix {
             return self.fail_server(view, problem, out);
         }
         self.server.on(Event::Ready).expect("it is starting");
+        let said = std::mem::take(&mut self.server.said);
+        if !said.is_empty() {
+            self.on_said(view, said, out);
+        }
         self.on_opened(view, Opened { node: view.facts.own_node(), version }, out);
         self.step(view, out, |pmix, steps| pmix.modex.on_served(steps));
         out.push(Effect::ServerReady(env));
@@ -75,13 +79,14 @@ impl Pmix {
         }
     }
 
-    /// The process has written something. Before it is ready, that belongs to the reason why it cannot serve, if it cannot.
+    /// The process has written something. It is shown once the process serves; if it cannot, that belongs to the reason.
     pub fn on_said(&mut self, view: &View<'_>, text: String, out: &mut Effects) {
         match self.server.phase() {
+            Phase::Held | Phase::Starting { .. } => self.server.said.push_str(&text),
             Phase::Serving | Phase::Emptying | Phase::Ending { .. } => {
                 out.note(view.facts.id(), Note::PmixSaid { host: view.facts.host(), text });
             }
-            Phase::None | Phase::Held | Phase::Starting { .. } | Phase::Killed { .. } | Phase::Gone => {}
+            Phase::None | Phase::Killed { .. } | Phase::Gone => {}
         }
     }
 

@@ -11,12 +11,15 @@ pub struct Said {
     bytes: Vec<u8>,
     /// How much may still be passed on.
     left: usize,
+    /// Something was left out.
     is_cut: bool,
+    /// That was told.
+    is_told: bool,
 }
 
 impl Default for Said {
     fn default() -> Said {
-        Said { bytes: Vec::new(), left: BYTES_MAX, is_cut: false }
+        Said { bytes: Vec::new(), left: BYTES_MAX, is_cut: false, is_told: false }
     }
 }
 
@@ -34,8 +37,11 @@ impl Said {
         let mut text = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
         self.bytes.drain(..end);
         self.left -= end;
-        if std::mem::take(&mut self.is_cut) && end > 0 {
-            text = format!("{}\n{MORE}", text.trim_end());
+        if self.is_cut && !std::mem::replace(&mut self.is_told, true) {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            text += MORE;
         }
         (!text.is_empty()).then_some(text)
     }

@@ -221,6 +221,10 @@ fn output_of_a_server_is_a_note_once_it_serves() {
     let said = [Control::Note(peer::Note::PmixSaid { host: "n0".into(), text: "old\n".into() })];
     assert_eq!([notes(serving()), notes(ending())], [said.clone().to_vec(), said.to_vec()]);
     assert!(notes(begun(PmiFlavour::Pmix)).is_empty(), "it is not ready");
+    let mut agent = begun(PmiFlavour::Pmix);
+    agent.handle(Input::PmixSaid { job: JOB, text: "old\n".into() });
+    server_sends(&mut agent, &ready());
+    assert!(agent.outputs().sent(UP).contains(&said[0]));
 }
 
 /// A rank that has connected may be waiting for the other inside the library, where the agent cannot see it.
