@@ -41,8 +41,9 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 13] = [
+const MPI: [&str; 15] = [
     "sessions",
+    "resession",
     "hello",
     "initfin",
     "ring",
@@ -55,9 +56,24 @@ const MPI: [&str; 13] = [
     "firstuse",
     "spawn",
     "names",
+    "lateexit",
 ];
-const PMIX: [&str; 11] =
-    ["brief", "exchange", "fences", "modex", "names", "events", "groups", "faults", "jobdata", "ask", "endpoints"];
+const PMIX: [&str; 14] = [
+    "brief",
+    "exchange",
+    "fences",
+    "modex",
+    "late",
+    "names",
+    "events",
+    "groups",
+    "connect",
+    "spawn",
+    "faults",
+    "jobdata",
+    "ask",
+    "endpoints",
+];
 
 impl Flavour {
     pub const ALL: [Self; 15] = [
@@ -135,7 +151,7 @@ impl Flavour {
             Self::Example => &["startup", "anywhere", "ranks"],
             Self::Adapter => &["oob", "plugin"],
             Self::Fabric => &["reserved"],
-            Self::Mpich4 | Self::Intel | Self::OpenMpi4 => &MPI[1..],
+            Self::Mpich4 | Self::Intel | Self::OpenMpi4 => &MPI[2..],
             Self::Mpich5 | Self::OpenMpi5 => &MPI,
             Self::Oshmem => &["hello", "ring", "initfin"],
             Self::Pmix | Self::Pmix5 => &PMIX,

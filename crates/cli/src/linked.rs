@@ -22,6 +22,9 @@ pub fn hint(job: &JobSpec, ended: &Ended) -> Option<String> {
     let Content::Dynamic(found) = Content::of(&path) else { return None };
     let (library, family) = found.needed.iter().find_map(|library| Some((library, family(library)?)))?;
     let program = String::from_utf8_lossy(&app.argv[0]);
+    if library.starts_with("libpmix.so") && offered.has_pmix() {
+        return Some(format!("{program} is linked to {library}, but no rank called PMIx_Init"));
+    }
     let (name, advice) = (name(offered), advice(family, offered));
     Some(format!(
         "{program} is linked to {library}, but no rank used the {name} that it was offered: it ran as {} separate jobs of 1 \
@@ -46,7 +49,9 @@ fn name(offered: PmiFlavour) -> &'static str {
 fn advice(family: Family, offered: PmiFlavour) -> &'static str {
     match family {
         Family::Pmix if !offered.has_pmix() => "it needs PMIx: use --pmi auto or --pmi pmix",
-        Family::Pmix => "if it reached MPI_Init, it was built for another launcher (Open MPI 1 or 2, its own PMI)",
+        Family::Pmix => {
+            "if it reached MPI_Init, its Open MPI did not look for PMIx: was it built, or told, to use something else?"
+        }
         Family::Mpich if !offered.has_simple() => "it needs PMI-1: use --pmi auto or --pmi simple",
         Family::Mpich => "if it reached MPI_Init, it was built for another launcher; use one built for PMI-1 or PMI-2",
         Family::Pmi => "if it reached PMI_Init, this library belongs to another launcher (Slurm, Flux, Cray)",

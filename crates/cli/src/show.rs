@@ -7,6 +7,7 @@ use crate::hosts::collapse_short;
 use crate::words::{count, ranges, shell};
 use std::fmt::Write as _;
 use wireup_coll::{Mapping, Tree};
+use wireup_os::bind::{Even, Machine};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{BindTo, PmiFlavour};
 
@@ -55,18 +56,27 @@ fn by_program<'a>(resolved: &'a Resolved, ranks: &'a [u32]) -> Vec<(&'a [u32], S
 
 /// How the ranks of one node are bound. It uses the cpus of this machine, the only ones known before the start.
 fn binding(resolved: &Resolved, shared: bool, elsewhere: bool, ranks: u32) -> String {
-    let cpus = resolved.cpus;
     match resolved.job.options.bind_to {
         BindTo::None => "not bound: --bind-to none".to_owned(),
         _ if shared && is_remote(resolved) => "not bound: nodes share their machine".to_owned(),
         _ if shared => "not bound: virtual nodes share this machine".to_owned(),
-        BindTo::Even if elsewhere => "its cpus divided".to_owned(),
-        BindTo::Even if ranks > cpus => format!("not bound: more ranks than the {}", count(cpus, "cpu")),
-        BindTo::Even if cpus.checked_rem(ranks) == Some(0) => format!("{} each", count(cpus / ranks, "cpu")),
-        BindTo::Even => format!("{} to {} each", cpus / ranks, count(cpus / ranks + 1, "cpu")),
+        BindTo::Even if elsewhere => "2 or more cores each, or a NUMA domain, or not bound".to_owned(),
+        BindTo::Even => even(&resolved.machine, ranks),
         BindTo::Core => "a core each, in turn".to_owned(),
         BindTo::Thread => "a hardware thread each, in turn".to_owned(),
         BindTo::Socket => "a socket each, in turn".to_owned(),
+    }
+}
+
+fn even(machine: &Machine, ranks: u32) -> String {
+    let cpus = machine.cpus() as u32;
+    match machine.even(ranks as usize) {
+        Even::Cores { fewest, most, .. } if fewest == most => format!("{most} cores each"),
+        Even::Cores { fewest, most, .. } => format!("{fewest} to {most} cores each"),
+        Even::Domains { domains, .. } => format!("a NUMA domain each, of {domains}"),
+        Even::Unbound if ranks == 1 => "not bound: one rank".to_owned(),
+        Even::Unbound if ranks > cpus => format!("not bound: more ranks than the {}", count(cpus, "cpu")),
+        Even::Unbound => "not bound: less than 2 cores for each rank".to_owned(),
     }
 }
 
@@ -177,7 +187,7 @@ mod tests {
     use crate::surroundings::Surroundings;
 
     fn resolved_of(line: &str) -> (Resolved, Mapping) {
-        let surroundings = Surroundings { cpus: 8, ..Surroundings::example() };
+        let surroundings = Surroundings { machine: Machine::of_cores(8), ..Surroundings::example() };
         let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
         let resolved = resolve(*parsed, surroundings).expect(line);
         let mapping =
@@ -192,14 +202,15 @@ mod tests {
 
     #[test]
     fn the_map_shows_ranks_programs_and_binding() {
-        assert_eq!(map_of("-n 4 ./app"), "cn17  ranks 0-3  ./app  (2 cpus each)\n");
+        assert_eq!(map_of("-n 4 ./app"), "cn17  ranks 0-3  ./app  (2 cores each)\n");
         assert_eq!(
             map_of("-n 3 --virtual-nodes 3 --ppn 2 ./a : -n 2 ./b"),
             "node0  ranks 0-1  ./a  (not bound: virtual nodes share this machine)\n\
              node1  rank 2  ./a  rank 3  ./b  (not bound: virtual nodes share this machine)\n\
              node2  rank 4  ./b  (not bound: virtual nodes share this machine)\n"
         );
-        assert_eq!(map_of("-n 3 ./a"), "cn17  ranks 0-2  ./a  (2 to 3 cpus each)\n");
+        assert_eq!(map_of("-n 3 ./a"), "cn17  ranks 0-2  ./a  (2 to 3 cores each)\n");
+        assert_eq!(map_of("-n 5 ./a"), "cn17  ranks 0-4  ./a  (not bound: less than 2 cores for each rank)\n");
         assert_eq!(map_of("-n 9 ./a"), "cn17  ranks 0-8  ./a  (not bound: more ranks than the 8 cpus)\n");
         assert_eq!(map_of("-n 1 --bind-to none ./a"), "cn17  rank 0  ./a  (not bound: --bind-to none)\n");
         assert!(map_of("-n 1 --virtual-nodes 2 ./a").contains("node1  no ranks\n"));
@@ -219,7 +230,7 @@ mod tests {
         let (resolved, mapping) = resolved_of("-n 1 --pmi none ./a");
         assert_eq!(
             choices(&resolved, &mapping),
-            "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi); binding: 8 cpus each; tree: one \
+            "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi); binding: not bound: one rank; tree: one \
              agent, in this process; exchange: inside the one agent"
         );
     }
@@ -228,15 +239,15 @@ mod tests {
     fn hosts_and_their_slots_are_shown() {
         assert_eq!(
             map_of("--hosts n1:2,cn17:1,n2:1 -n 3 ./a"),
-            "n1    ranks 0-1  ./a  2 slots  (its cpus divided)\n\
-             cn17  rank 2  ./a  1 slot  (8 cpus each)\n\
+            "n1    ranks 0-1  ./a  2 slots  (2 or more cores each, or a NUMA domain, or not bound)\n\
+             cn17  rank 2  ./a  1 slot  (not bound: one rank)\n\
              n2    no ranks  1 slot\n"
         );
         let (resolved, mapping) = resolved_of("--hosts n[1-4] --ppn 2 --interface eth0 ./a");
         let said = choices(&resolved, &mapping);
         for part in [
             "8 ranks on 4 nodes n[1-4] (consecutive",
-            "binding: its cpus divided; tree: 5 agents (started by ssh), fan-out 4, depth 1",
+            "binding: 2 or more cores each, or a NUMA domain, or not bound; tree: 5 agents (started by ssh), fan-out 4, depth 1",
             "; links: interface eth0, encrypted; exchange",
         ] {
             assert!(said.contains(part), "{said}");

@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use wireup_os::{bind, process, pty};
+use wireup_os::bind::Machine;
+use wireup_os::{process, pty};
 use wireup_wire::job::{Limit, Resource};
 
 /// The limits that are passed on to ranks, with their names in the system call.
@@ -32,8 +33,8 @@ pub struct Surroundings {
     pub pid: u32,
     /// 32 random bits, so that two runs with the same pid differ in a shared log.
     pub tag: u32,
-    /// Cpus that this process may use.
-    pub cpus: u32,
+    /// The cpus that this process may use.
+    pub machine: Machine,
     pub cwd: Result<PathBuf, String>,
     pub env: Vec<(OsString, OsString)>,
     pub umask: u32,
@@ -58,7 +59,7 @@ impl Surroundings {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: process::own_pid(),
             tag: random_tag()?,
-            cpus: bind::allowed()?.len() as u32,
+            machine: Machine::this()?,
             cwd: std::env::current_dir().map_err(|error| error.to_string()),
             umask: read_umask(),
             limits: LIMITS.map(read_limit).to_vec(),
@@ -109,7 +110,7 @@ impl Surroundings {
             host: "cn17".into(),
             pid: 42,
             tag: 0xbeef,
-            cpus: 6,
+            machine: Machine::of_cores(6),
             cwd: Ok("/".into()),
             env: vec![("HOME".into(), "/h".into()), ("PMI_RANK".into(), "7".into())],
             umask: 0o27,

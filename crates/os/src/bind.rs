@@ -1,7 +1,8 @@
 //! CPU sets: which CPUs this process may use, and how to divide them among ranks.
-//!
-//! Only [`cores`] and [`sockets`] read the topology from `/sys`; [`even_shares`] does not need it.
 
+mod even;
+
+pub use even::{Even, Machine};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -131,17 +132,6 @@ pub fn allowed() -> io::Result<CpuSet> {
     }
 }
 
-/// Divides `allowed` into one share of neighbouring CPUs per rank; sizes differ by at most one. `None` if there
-/// are more ranks than CPUs, or no ranks.
-pub fn even_shares(allowed: &CpuSet, ranks: usize) -> Option<Vec<CpuSet>> {
-    let cpus: Vec<u32> = allowed.iter().collect();
-    if ranks == 0 || ranks > cpus.len() {
-        return None;
-    }
-    let bound = |rank: usize| rank * cpus.len() / ranks;
-    Some((0..ranks).map(|rank| cpus[bound(rank)..bound(rank + 1)].iter().copied().collect()).collect())
-}
-
 /// One set per hardware thread, in order.
 pub fn threads(allowed: &CpuSet) -> Vec<CpuSet> {
     allowed.iter().map(|cpu| CpuSet::from_iter([cpu])).collect()
@@ -204,20 +194,6 @@ mod tests {
         assert_eq!(CpuSet::parse("a"), None);
         assert_eq!(CpuSet::parse("0-99999999"), None);
         assert!(CpuSet::parse("\n").unwrap().is_empty());
-    }
-
-    #[test]
-    fn shares_cover_all_cpus_once_and_differ_by_one_at_most() {
-        let allowed: CpuSet = [1, 3, 5, 7, 64, 65, 66].into_iter().collect();
-        for ranks in 1..=7 {
-            let shares = even_shares(&allowed, ranks).unwrap();
-            let sizes: Vec<usize> = shares.iter().map(CpuSet::len).collect();
-            assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
-            assert_eq!(shares.iter().flat_map(CpuSet::iter).collect::<CpuSet>(), allowed);
-            assert_eq!(sizes.iter().sum::<usize>(), 7);
-        }
-        assert_eq!(even_shares(&allowed, 8), None);
-        assert_eq!(even_shares(&allowed, 0), None);
     }
 
     #[test]

@@ -283,6 +283,7 @@ impl Agent {
                 fx.push(Effect::Job(job, JobInput::StdinTaken { local, bytes }));
             }
             Input::PmixBytes { job, bytes } => fx.push(Effect::Job(job, JobInput::PmixBytes(bytes))),
+            Input::PmixSaid { job, text } => fx.push(Effect::Job(job, JobInput::PmixSaid(text))),
             Input::PmixGone { job, status, stderr } => {
                 fx.push(Effect::Job(job, JobInput::PmixGone { status, stderr }));
             }

@@ -16,7 +16,7 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         return 0;
     };
     match &failure.cause {
-        Cause::Exited(code) => *code,
+        Cause::Exited(code) | Cause::ExitedLate(code) => *code,
         Cause::Signalled { signal, .. } | Cause::Interrupted { signal } | Cause::ToldToEnd { signal } => {
             of_signal(*signal)
         }

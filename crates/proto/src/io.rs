@@ -242,6 +242,11 @@ pub enum Input {
         job: JobId,
         bytes: Bytes,
     },
+    /// Whole lines that the PMIx server process has written on its standard error.
+    PmixSaid {
+        job: JobId,
+        text: String,
+    },
     /// The PMIx server process has ended and was reaped; all that it sent came before. `stderr` is the end of its standard error.
     PmixGone {
         job: JobId,

@@ -157,6 +157,7 @@ impl Job {
             JobInput::StdioClosed { local, stream } => self.ranks.on_stream_closed(local, stream, out),
             JobInput::StdinTaken { local, bytes } => self.stdio.on_taken(&self.facts, Sink::Local(local), bytes, out),
             JobInput::PmixBytes(bytes) => self.pmix(now, out, |pmix, view, out| pmix.on_bytes(view, &bytes, out)),
+            JobInput::PmixSaid(text) => self.pmix(now, out, |pmix, view, out| pmix.on_said(view, text, out)),
             JobInput::PmixGone { status, stderr } => {
                 self.pmix(now, out, |pmix, view, out| pmix.on_gone(view, status, &stderr, out));
             }

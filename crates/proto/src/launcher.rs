@@ -182,7 +182,7 @@ impl Launcher {
     fn on_control(&mut self, message: Control) {
         match message {
             Control::Started { ranks, .. } => self.notice(Notice::Started { ranks }),
-            Control::Failed(failure) if self.own_failure.is_none() => {
+            Control::Failed(failure) if self.may_still_fail() => {
                 self.own_failure = Some(failure.clone());
                 self.notice(Notice::Failed(failure));
             }
@@ -292,13 +292,18 @@ impl Launcher {
         }
     }
 
+    /// Whether no failure that ends the job is known.
+    fn may_still_fail(&self) -> bool {
+        self.own_failure.as_ref().is_none_or(|failure| !failure.cause.ends_job())
+    }
+
     /// Ends the job for the launcher's own reason; only the first failure counts.
     fn end_job(&mut self, cause: Cause, grace_ns: u64) {
         let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
         match &mut self.ended {
             None => {
                 self.control(&Control::Kill { grace_ns });
-                if self.own_failure.is_none() {
+                if self.may_still_fail() {
                     self.own_failure = Some(failure.clone());
                     self.notice(Notice::Failed(failure));
                 }

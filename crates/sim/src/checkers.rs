@@ -113,10 +113,12 @@ impl JobChecks {
 
     /// Why the job failed. If it could not go on for a reason that none of its nodes reports, the reason comes with its end.
     pub fn failure(&self) -> Option<&Failure> {
-        let failed = self.notices.iter().find_map(|notice| match notice {
+        let mut failures = self.notices.iter().filter_map(|notice| match notice {
             Notice::Failed(failure) => Some(failure),
             _ => None,
         });
+        let first = failures.clone().next();
+        let failed = failures.find(|failure| failure.cause.ends_job()).or(first);
         let ended = self.notices.iter().find_map(|notice| match notice {
             Notice::Ended(ended) => ended.failure.as_ref(),
             _ => None,

@@ -95,6 +95,7 @@ impl Digest {
             | Input::ToldToEnd { .. }
             | Input::ChildFailed { .. }
             | Input::StdinTaken { .. }
+            | Input::PmixSaid { .. }
             | Input::PmixGone { .. }
             | Input::PmixFailed { .. }
             | Input::KeeperLost { .. }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan};
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{Event as PmixEvent, FromServer, Status, ToServer, Unpacker, pack};
+use wireup_wire::pmix::{Event as PmixEvent, FromServer, Status, ToServer, Unpacker, Wanted, pack};
 use wireup_wire::signal::SIGKILL;
 
 /// How a server process fails.
@@ -219,7 +219,7 @@ impl World {
                 Some(asked) => self.on_ask_answered(node, asked, answer),
                 None => self.server_problem(node, &format!("has no request {id}: {answer:?}")),
             },
-            ToServer::ModexWanted { request, rank } => {
+            ToServer::ModexWanted { request, wanted: Wanted { rank, .. } } => {
                 self.checks_at(node).modex.wanted += 1;
                 let server = self.server(node);
                 if let Some(version) = server.committed.get(&rank.0).copied() {

@@ -69,8 +69,8 @@ pub enum StdinTarget {
 /// The CPUs on which a rank's threads may run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum BindTo {
-    /// The node's allowed cpus divided evenly among its ranks; not bound when there are more ranks than cpus
-    /// or when several virtual nodes share the machine.
+    /// The node's cores divided evenly among its ranks, two or more each; if there are fewer, a NUMA domain each; not bound if it has only
+    /// one, when there are more ranks than cpus, and when several virtual nodes share the machine.
     #[default]
     Even,
     None,

@@ -90,6 +90,8 @@ pub const UNACKNOWLEDGED_BYTES_MAX: usize = 256 << 10;
 
 /// Requests that one PMIx server process may have outstanding: a few for each rank of a large node.
 pub const PMIX_ASKS_MAX: usize = 64 << 10;
+/// Longest key of the PMIx library (`PMIX_MAX_KEYLEN`).
+pub const PMIX_KEY_LEN_MAX: usize = 511;
 /// Names that the ranks of a job have published or wait for, with their values (bytes): enough for ports, not for datasets.
 pub const NAMES_OF_JOB_BYTES_MAX: usize = 16 << 20;
 /// The same for all jobs of a session: the root stores them.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   requester           tree or direct link             owner
-//!     ── Want { ranks } ────────────────────────────────►  asks its server process
+//!     ── Want { wanted } ───────────────────────────────►  asks its server process
 //!     ◄──────────── Have { taken, blobs } ──  at once; again when the rest is available
 //!
 //!   any node ── Up ──► … ──► root ── Down ──► … ──► one node, or all
@@ -12,7 +12,7 @@
 //! and none waits for another rank's commit.
 
 use crate::ids::{Epoch, NodeId, Rank};
-use crate::pmix::{Answer, Ask, Event, Proc, Set, Status};
+use crate::pmix::{Answer, Ask, Event, Proc, Set, Status, Wanted};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Between {
     /// Which data have these ranks of your node committed?
-    Want { ranks: Vec<Rank> },
+    Want { wanted: Vec<Wanted> },
     /// `taken`: acknowledges the last `Want`.
     Have { taken: bool, blobs: Vec<Blob> },
 }
@@ -29,7 +29,7 @@ pub enum Between {
 /// The data that a rank has committed, or the reason why there is none.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Blob {
-    pub rank: Rank,
+    pub wanted: Wanted,
     pub status: Status,
     pub bytes: Bytes,
 }

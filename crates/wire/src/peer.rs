@@ -146,7 +146,7 @@ pub enum Note {
     NoTransport(MissingAgent),
     /// There is no longer a direct link between these two, or there never was: their frames go through the tree.
     Routed { agent: AgentId, peer: AgentId, problem: String },
-    /// The last output of a node's PMIx server process on its standard error, in a job that it did not fail.
+    /// Output of a node's PMIx server process.
     PmixSaid { host: String, text: String },
     /// The job waits for these agents: they are being started, or have lost their parent and are expected to rejoin.
     Waits { agents: Vec<AgentId> },

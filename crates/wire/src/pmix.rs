@@ -12,8 +12,8 @@
 //!     (spawns the ranks)                   ◄────────────── connect, put, commit, fence, get ──
 //!     ◄─────────────── Ask { id, Fence } ──
 //!     ── Answer { id, … } ──────────────►  ────────────────────────────────────────────────►
-//!     ── ModexWanted { ticket, rank } ──►  (requested by a rank of another node)
-//!     ◄────── Modex { ticket, blob } ──
+//!     ── ModexWanted { request, … } ────►  (requested by a rank of another node)
+//!     ◄───── Modex { request, blob } ──
 //!     ── End ───────────────────────────►  deregister, finalize, exit
 //! ```
 //!
@@ -94,6 +94,23 @@ pub enum Set {
     Ranks(Vec<Rank>),
 }
 
+/// The data of a rank that a rank on another node requests: all that it has committed.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Wanted {
+    pub rank: Rank,
+    /// The key that the data must contain: if the rank has committed other data only, the request waits. `None`: whatever it has committed.
+    pub key: Option<String>,
+    /// The client's timeout.
+    pub timeout_s: Option<u32>,
+}
+
+impl Wanted {
+    /// Whatever the rank has committed.
+    pub fn data_of(rank: Rank) -> Wanted {
+        Wanted { rank, key: None, timeout_s: None }
+    }
+}
+
 /// From an agent to its server process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToServer {
@@ -108,10 +125,10 @@ pub enum ToServer {
         id: u64,
         answer: Answer,
     },
-    /// A rank of another node requests what this local rank has committed.
+    /// A rank of another node requests what a local rank has committed.
     ModexWanted {
         request: u64,
-        rank: Rank,
+        wanted: Wanted,
     },
     /// For the local ranks that have registered for `code`; `to`: only these, `None`: all of them. `from` is the rank that raised the
     /// event, `None`: an agent. The library has already delivered an event raised by a local rank to the other local ranks, so the server
@@ -203,8 +220,8 @@ pub enum Ask {
     Fence { set: Set, collect: bool, data: Bytes, timeout_s: Option<u32> },
     /// All local members have entered the construction of a group: a fence with a name.
     Group { name: String, set: Set, wants_context: bool, data: Bytes, timeout_s: Option<u32> },
-    /// What `rank`, on another node, has committed.
-    Modex { rank: Rank, timeout_s: Option<u32> },
+    /// What a rank on another node has committed.
+    Modex(Wanted),
     /// About published names.
     Names { from: Rank, ask: names::Ask },
     /// Every rank of the job, or of this node only: its node, pid and state.

@@ -165,6 +165,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("failed", Control::Failed(failure(Cause::Exited(1)))),
         ("failed-out-of-memory", Control::Failed(failure(Cause::OutOfMemory))),
         ("failed-no-spawn", Control::Failed(failure(Cause::NoSpawn))),
+        ("failed-late", Control::Failed(failure(Cause::ExitedLate(1)))),
         ("failed-signalled", Control::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true }))),
         ("failed-spawn", Control::Failed(failure(Cause::Spawn(error)))),
         ("failed-aborted", Control::Failed(failure(Cause::Aborted { code: -1, message: "no".into() }))),

@@ -15,6 +15,7 @@ use crate::surroundings::Surroundings;
 use crate::{env_file, environment};
 use std::path::PathBuf;
 use wireup_coll::mapping::Mapping;
+use wireup_os::bind::Machine;
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{Block, JobOptions, JobSpec};
 use wireup_wire::peer::SessionSpec;
@@ -38,8 +39,8 @@ pub struct Resolved {
     pub verbose: bool,
     pub dry_run: bool,
     pub display_map: bool,
-    /// Cpus of this machine that ranks may use.
-    pub cpus: u32,
+    /// The cpus of this machine that ranks may use.
+    pub machine: Machine,
     /// Whether the user chose the fan-out.
     pub fanout_given: bool,
     pub map_by: MapBy,
@@ -141,7 +142,7 @@ fn resolve_on(
         verbose: parsed.verbose,
         dry_run: parsed.dry_run,
         display_map: parsed.display_map,
-        cpus: surroundings.cpus,
+        machine: surroundings.machine.clone(),
         fanout_given: parsed.fanout.is_some(),
         map_by: parsed.map_by.unwrap_or(MapBy::Slot),
         slots: hosts
@@ -174,7 +175,7 @@ fn place_ranks(
         session_nodes.map_or(parsed.virtual_nodes.unwrap_or(1), |session_nodes| session_nodes.nodes.len() as u32);
     let places = match hosts {
         Some(hosts) => Places::Hosts(hosts),
-        None => Places::ThisMachine { nodes: nodes_here, cpus: surroundings.cpus },
+        None => Places::ThisMachine { nodes: nodes_here, cpus: surroundings.machine.cpus() as u32 },
     };
     let ranks = placement::ranks_per_app(parsed, places)?;
     let job_size: u32 = ranks.iter().sum();

@@ -76,7 +76,7 @@ pub const OVERSUBSCRIBE: Flag = Flag::switch(
 pub const BIND_TO: Flag = Flag::value(
     &["--bind-to"],
     "WHAT",
-    "even (default): a node's allowed cpus divided among its ranks. none, core, thread, socket. Virtual nodes share the machine unbound.",
+    "even (default): a node's cores divided among its ranks, 2 or more each; with fewer, a NUMA domain each; with one domain, not bound. none, core, thread, socket. Virtual nodes share the machine unbound.",
 );
 pub const INSTANT_ON: Flag = Flag::switch(
     &["--instant-on"],

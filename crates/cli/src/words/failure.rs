@@ -17,6 +17,10 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
                 if setting.job_size > 1 && !setting.label { "; --label shows which rank wrote what" } else { "" };
             format!("{who} exited with code {code}{others}{advice}")
         }
+        Cause::ExitedLate(code) => {
+            let others = if setting.job_size > 1 { "; the other ranks continue" } else { "" };
+            format!("{who} exited with code {code} after it had called finalize{others}")
+        }
         Cause::Signalled { signal, core_dumped } => {
             let core = if *core_dumped { ", core dumped" } else { "" };
             let advice = signals::advice(*signal, *core_dumped).map(|advice| format!("; {advice}")).unwrap_or_default();

@@ -94,7 +94,8 @@ pub fn one_line(text: &str) -> String {
 /// Turns notices into lines, each only once and in order.
 pub struct Voice {
     setting: Setting,
-    failed: bool,
+    /// A failure was reported, and whether it ends the job.
+    failed: Option<bool>,
     stalls: Stalls,
     notes: Notes,
 }
@@ -102,7 +103,7 @@ pub struct Voice {
 impl Voice {
     pub fn new(setting: Setting) -> Voice {
         let stalls = Stalls::new(setting.node_count);
-        Voice { setting, failed: false, stalls, notes: Notes::default() }
+        Voice { setting, failed: None, stalls, notes: Notes::default() }
     }
 
     /// The text to write to standard error; may be empty.
@@ -131,11 +132,13 @@ impl Voice {
         }
     }
 
-    /// Reports the first failure; later ones follow from it and are not reported.
+    /// Reports the first failure, and the first one that ends the job; later ones follow from it and are not reported.
     fn first_failure(&mut self, failure: &Failure) -> Vec<String> {
-        if std::mem::replace(&mut self.failed, true) {
+        let ends_job = failure.cause.ends_job();
+        if self.failed.is_some_and(|ended| ended || !ends_job) {
             return Vec::new();
         }
+        self.failed = Some(ends_job);
         let mut lines = self.notes.summary(&self.setting);
         lines.push(failure::line(failure, &self.setting));
         lines
@@ -198,6 +201,14 @@ mod tests {
         assert!(voice.lines(&Notice::Failed(failure(2))).is_empty());
         let ended = Ended { failure: Some(failure(1)), done: Default::default() };
         assert!(voice.lines(&Notice::Ended(ended)).is_empty());
+    }
+
+    #[test]
+    fn a_failure_that_ends_the_job_is_reported_after_one_that_does_not() {
+        let mut voice = voice(false);
+        let late = Failure { cause: Cause::ExitedLate(3), ..failure(3) };
+        let mut lines = |failure: &Failure| voice.lines(&Notice::Failed(failure.clone())).len();
+        assert_eq!([lines(&late), lines(&late), lines(&failure(1)), lines(&failure(1))], [1, 0, 1, 0]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ const STARTED_FOR_SHOWN: u32 = 3;
 /// How many pairs without a direct link are reported.
 const ROUTED_SHOWN: u32 = 3;
 /// How many PMIx server processes have their messages shown.
-const SAID_SHOWN: u32 = 4;
+const SAID_SHOWN: usize = 4;
 /// How many networks of links are reported.
 const NETWORKS_SHOWN: usize = 4;
 
@@ -26,7 +26,9 @@ pub struct Notes {
     /// One line is enough, however often ranks ask.
     refused_spawn: bool,
     routed: u32,
-    said: u32,
+    /// The hosts whose PMIx servers have said something.
+    said: Vec<String>,
+    is_said_cut: bool,
 }
 
 /// A link from a child to its parent at this address.
@@ -57,7 +59,7 @@ impl Notes {
                 let line = format!("node {host} has no PMIx: {problem}");
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
-            Note::PmixSaid { host, text } => self.said(host, text, setting),
+            Note::PmixSaid { host, text } => self.said(host, text),
             Note::NoSpawn { rank, host } => {
                 if std::mem::replace(&mut self.refused_spawn, true) {
                     return Vec::new();
@@ -109,17 +111,16 @@ impl Notes {
     }
 
     /// The message of a PMIx server process, each line with its node.
-    fn said(&mut self, host: &str, text: &str, setting: &Setting) -> Vec<String> {
-        self.said += 1;
-        if !setting.verbose || self.said > SAID_SHOWN {
-            return Vec::new();
+    fn said(&mut self, host: &str, text: &str) -> Vec<String> {
+        if !self.said.iter().any(|known| known == host) {
+            match self.said.len() {
+                0..SAID_SHOWN => self.said.push(host.to_owned()),
+                _ if std::mem::replace(&mut self.is_said_cut, true) => return Vec::new(),
+                _ => return vec!["messages of further PMIx servers are not shown".into()],
+            }
         }
         let line = |line| format!("node {host}: its PMIx server said: {line}");
-        let mut lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(line).collect();
-        if self.said == SAID_SHOWN {
-            lines.push("messages of further PMIx servers are not shown".into());
-        }
-        lines
+        text.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
     }
 
     /// The lines that remain when the start is over; returned once.
@@ -267,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn pmix_server_output_is_shown_only_with_verbose() {
+    fn the_output_of_the_first_pmix_servers_is_shown() {
         let note = |node| Note::PmixSaid { host: format!("n{node}"), text: "one\n\ntwo\n".into() };
-        assert!(Notes::default().lines(&note(1), &setting(false)).is_empty());
-        let (mut notes, setting) = (Notes::default(), setting(true));
+        let (mut notes, setting) = (Notes::default(), setting(false));
         let lines = ["node n1: its PMIx server said: one", "node n1: its PMIx server said: two"];
-        assert_eq!(notes.lines(&note(1), &setting), lines);
+        assert_eq!([notes.lines(&note(1), &setting), notes.lines(&note(1), &setting)], [lines, lines]);
         let told: usize = (2..20).map(|node| notes.lines(&note(node), &setting).len()).sum();
-        assert_eq!(told, 2 * (SAID_SHOWN as usize - 1) + 1, "a limited number and one summary");
+        assert_eq!(told, 2 * (SAID_SHOWN - 1) + 1, "a limited number and one summary");
+        assert_eq!(notes.lines(&note(2), &setting).len(), 2);
     }
 
     #[test]

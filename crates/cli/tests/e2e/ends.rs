@@ -50,6 +50,26 @@ fn a_failed_job_prints_one_line() {
 }
 
 #[test]
+fn a_rank_that_fails_after_finalize_lets_the_others_finish() {
+    for placement in PLACEMENTS {
+        let Some(program) = program(Flavour::Mpich5, "lateexit") else { return };
+        let outcome = Run::job(placement).arg(program).finish().expect_code(3);
+        assert_eq!(outcome.out().matches("has finished").count(), 3, "{outcome}");
+        outcome.expect_err_line(&["rank 1", "code 3", "the other ranks continue"]);
+        assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
+    }
+}
+
+/// As under Hydra and Open MPI.
+#[test]
+fn a_rank_that_is_killed_after_finalize_ends_the_others() {
+    let Some(program) = program(Flavour::Mpich5, "lateexit") else { return };
+    let outcome = Run::job("-n 3").arg(program).arg("signal").finish().expect_code(137);
+    assert!(!outcome.out().contains("has finished"), "{outcome}");
+    outcome.expect_err_line(&["rank 1", "SIGKILL"]);
+}
+
+#[test]
 fn several_failing_ranks_give_one_exit_code_and_one_line() {
     let outcome = Run::job("-n 8 --virtual-nodes 4").arg("false").finish().expect_code(1);
     assert_eq!(outcome.err().lines().count(), 1, "{outcome}");

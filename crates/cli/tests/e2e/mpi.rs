@@ -74,6 +74,14 @@ fn mpi_programs_run_with_lazy_fences() {
     }
 }
 
+#[test]
+fn a_program_begins_sessions_one_after_the_other() {
+    for placement in ["-n 4", "-n 4 --virtual-nodes 2"] {
+        let Some(outcome) = run(Flavour::Mpich5, "resession", placement) else { return };
+        assert_eq!(outcome.out(), "three sessions\n".repeat(4));
+    }
+}
+
 /// With PMI 1.2 MPICH sends all requests under a lock of its own; one thread may read the answers for others.
 #[test]
 fn mpich_5_runs_with_pmi_1_2() {

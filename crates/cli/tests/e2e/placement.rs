@@ -49,6 +49,23 @@ fn display_map_shows_the_placement() {
     assert!(said.contains("node1") && said.contains('3'), "{outcome}");
 }
 
+/// A share of one cpu would make the threads of a rank wait for each other.
+#[test]
+fn no_rank_is_bound_to_a_single_cpu_by_default() {
+    let cpus: usize = Run::shell("nproc").succeed().out().trim().parse().expect("a number");
+    for ranks in 1..=cpus.min(8) {
+        let outcome = Run::job(&format!("-n {ranks}")).sh("nproc").succeed();
+        let counts: Vec<usize> = outcome.out().lines().map(|line| line.parse().expect("a number")).collect();
+        assert_eq!(counts.len(), ranks, "{outcome}");
+        assert!(counts.iter().all(|count| *count >= cpus.min(2)), "{outcome}");
+    }
+    let said = Run::job(&format!("-n {cpus} --verbose true")).succeed();
+    said.expect_err_line(&["binding: "]);
+    if cpus < 4 {
+        said.expect_err_line(&["binding: not bound: less than 2 cores for each rank"]);
+    }
+}
+
 #[test]
 fn verbose_prints_the_choices_in_one_line() {
     let outcome = Run::job("-n 4 --virtual-nodes 2 --verbose true").succeed();

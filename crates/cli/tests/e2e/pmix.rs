@@ -168,6 +168,25 @@ fn pmix_clients_exchange_values() {
 }
 
 #[test]
+fn a_get_waits_for_a_key_that_is_committed_later() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            says(client, "late", placement, "", "late keys over 4 ranks: right\n");
+        }
+        says(client, "late", "-n 4 --virtual-nodes 2 --modex full", "", "late keys over 4 ranks: right\n");
+    }
+}
+
+#[test]
+fn ranks_of_a_job_connect_and_tell_how_they_may_be_preempted() {
+    for client in CLIENTS {
+        for placement in PLACEMENTS {
+            says(client, "connect", placement, "", "connections over 4 ranks: right\n");
+        }
+    }
+}
+
+#[test]
 fn exchanges_work_with_every_modex_mode_and_scheme() {
     for flags in ["--modex full", "--modex direct", "--modex auto", "--exchange ring", "--exchange log", "--fanout 1"] {
         let line = format!("-n 6 --virtual-nodes 3 {flags}");
@@ -215,6 +234,32 @@ fn names_groups_events_and_queries_work() {
             let outcome = ask.succeed();
             assert_eq!(outcome.sorted_lines(), ["answers over 4 ranks: right", "logged by rank 0"], "{outcome}");
         }
+    }
+}
+
+#[test]
+fn what_a_pmix_server_prints_is_shown_with_its_node() {
+    for client in CLIENTS {
+        for (placement, node) in [("-n 2", ""), ("-n 2 --virtual-nodes 2", "node node0:")] {
+            let Some(spawn) = run(client, "spawn", placement, "") else { return };
+            spawn.succeed().expect_err_line(&[
+                "wireup: node ",
+                node,
+                "its PMIx server said",
+                "PMIx_Spawn",
+                "not supported",
+            ]);
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_fails_after_finalize_lets_the_others_finish() {
+    for flavour in BOTH {
+        let Some(exit) = run(flavour, "lateexit", "-n 4 --virtual-nodes 2", "") else { continue };
+        let outcome = exit.finish().expect_code(3);
+        assert_eq!(outcome.out().matches("has finished").count(), 3, "{outcome}");
+        outcome.expect_err_line(&["rank 1", "code 3", "the other ranks continue"]);
     }
 }
 

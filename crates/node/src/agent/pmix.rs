@@ -4,6 +4,7 @@
 //! the same version.
 
 mod directory;
+mod said;
 
 use super::outgoing::{Outgoing, WriteState};
 use super::tail::{Stream, Tail};
@@ -13,6 +14,7 @@ use crate::keeper::{Batch, OutKind, Process, ProcessFds, Program, SERVER_SLOT, S
 use bytes::Bytes;
 use directory::Directory;
 pub use directory::remove_left;
+use said::Said;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use wireup_os::reactor::{Interest, Reactor};
@@ -41,6 +43,7 @@ pub struct PmixServer {
     /// It has closed its socket, and has not been reaped yet.
     dying: bool,
     errors: Tail,
+    said: Said,
 }
 
 impl PmixServer {
@@ -81,6 +84,7 @@ impl PmixServer {
             blocked: false,
             dying: false,
             errors: Tail::new(ERROR_BYTES_MAX),
+            said: Said::default(),
         };
         Ok((server, batch))
     }
@@ -144,14 +148,24 @@ impl PmixServer {
         }
     }
 
-    pub fn on_error_text(&mut self, reactor: &Reactor) {
-        self.errors.read(reactor, |_| ());
+    /// It has written something for the user.
+    pub fn on_error_text(&mut self, turn: &mut Turn<'_>) {
+        let PmixServer { errors, said, .. } = self;
+        errors.read(turn.reactor, |piece| said.push(piece));
+        self.tell(false, turn);
+    }
+
+    fn tell(&mut self, is_end: bool, turn: &mut Turn<'_>) {
+        if let Some(text) = self.said.take(is_end) {
+            turn.inputs.push(Input::PmixSaid { job: self.job, text });
+        }
     }
 
     /// It was reaped. Its last output is processed first.
     pub fn on_exited(&mut self, status: ExitStatus, turn: &mut Turn<'_>) {
         while self.on_bytes(turn) {}
-        self.on_error_text(turn.reactor);
+        self.on_error_text(turn);
+        self.tell(true, turn);
         self.errors.close(turn.reactor);
         if let Some(fd) = self.out.fd.take() {
             let _ = turn.reactor.remove(&fd);

@@ -3,7 +3,7 @@
 use super::protocol::{Batch, OutKind, Process, Program, StdinKind};
 use std::io;
 use std::path::Path;
-use wireup_os::bind::{self, CPU_DIRECTORY, CpuSet};
+use wireup_os::bind::{self, CPU_DIRECTORY, CpuSet, Even, Machine};
 use wireup_proto::io::{RankPlan, SpawnPlan};
 use wireup_wire::job::{BindTo, StdinTarget};
 
@@ -65,9 +65,10 @@ fn shares(bind_to: BindTo, ranks: usize) -> io::Result<Vec<CpuSet>> {
     let directory = Path::new(CPU_DIRECTORY);
     match bind_to {
         BindTo::None => Ok(Vec::new()),
-        // A single rank's share would be all CPUs.
-        BindTo::Even if ranks == 1 => Ok(Vec::new()),
-        BindTo::Even => Ok(bind::even_shares(&bind::allowed()?, ranks).unwrap_or_default()),
+        BindTo::Even => Ok(match Machine::this()?.even(ranks) {
+            Even::Cores { shares, .. } | Even::Domains { shares, .. } => shares,
+            Even::Unbound => Vec::new(),
+        }),
         BindTo::Thread => Ok(bind::threads(&bind::allowed()?)),
         BindTo::Core => bind::cores(&bind::allowed()?, directory),
         BindTo::Socket => bind::sockets(&bind::allowed()?, directory),
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_binding_is_round_robin_and_even_binding_needs_enough_cpus() {
+    fn thread_binding_is_round_robin_and_even_binding_needs_two_cores_for_each_rank() {
         let cpus = bind::allowed().unwrap().len() as u16;
         let batch = Batch::from_plan(&plan(2 * cpus, BindTo::Thread, StdinTarget::None, false)).unwrap();
         let sets: Vec<CpuSet> =
@@ -114,7 +115,7 @@ mod tests {
         let even = |ranks| Batch::from_plan(&plan(ranks, BindTo::Even, StdinTarget::None, false)).unwrap();
         assert!(even(cpus + 1).processes.iter().all(|process| process.cpus.is_none()));
         assert!(even(1).processes[0].cpus.is_none());
-        assert_eq!(even(cpus).processes[0].cpus.is_some(), cpus > 1);
+        assert!(even(2).processes.iter().all(|process| process.cpus.is_none() == (cpus < 4)));
     }
 
     #[test]

@@ -64,10 +64,9 @@ impl Acks {
         self.due.get_or_insert_with(|| Instant::now() + PAUSE);
     }
 
-    /// Time until the next pass, if one is due.
-    pub fn timeout(&self) -> Option<Timespec> {
-        let left = self.due?.saturating_duration_since(Instant::now());
-        Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
+    /// When the next pass is due, if any.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
     }
 
     /// Finds the sockets of new clients and, if a pass is due, acknowledges what has arrived.
@@ -156,10 +155,10 @@ mod tests {
         let heard = |acks: &Acks, wait| wireup_os::socket::wait(acks.fd(), true, false, Some(wait)).unwrap();
         let look = |acks: &mut Acks| {
             acks.on_bytes();
-            assert!(acks.timeout().is_some());
+            assert!(acks.due().is_some());
             std::thread::sleep(PAUSE);
             acks.settle(&newcomers);
-            assert!(acks.timeout().is_none());
+            assert!(acks.due().is_none());
             // The same arrival is not reported twice.
             assert!(!heard(acks, Duration::ZERO));
         };

@@ -40,7 +40,7 @@ impl Server {
                 };
                 self.on_library_thread(move || self.finish(waiting, answer));
             }
-            ToServer::ModexWanted { request, rank } => self.modex_wanted(request, rank),
+            ToServer::ModexWanted { request, wanted } => self.modex_wanted(request, wanted),
             ToServer::Event { code, from, affected, to, infos } => self.tell(code, from, affected, to, infos),
             ToServer::Gone { rank } => self.has_left(rank),
         }
@@ -145,9 +145,7 @@ impl Server {
             }
         };
         let Some(carried) = unpack_infos(&self.library.functions, &infos) else {
-            eprintln!(
-                "wireup: an event from another node could not be unpacked: do all nodes use the same PMIx library?"
-            );
+            eprintln!("an event from another node could not be unpacked: do all nodes use the same PMIx library?");
             return;
         };
         // Names a source other than the server itself: the library would pass its own events back to us.
@@ -162,7 +160,7 @@ impl Server {
             (self.library.functions.notify_event)(code, &source, range, all.as_ptr(), all.len(), None, null_mut())
         };
         if code != status::SUCCESS && code != status::OPERATION_SUCCEEDED {
-            eprintln!("wireup: the PMIx library refused to deliver an event ({code})");
+            eprintln!("the PMIx library refused to deliver an event ({code})");
         }
     }
 }

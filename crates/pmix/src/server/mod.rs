@@ -14,6 +14,7 @@ mod answers;
 mod clients;
 mod input;
 mod job_data;
+mod late;
 mod modex;
 mod open_mpi;
 mod setup;
@@ -22,10 +23,12 @@ mod upcalls;
 
 use acks::Acks;
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, poll};
+use late::Late;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use state::Server;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 use wireup_wire::pmix::{Begin, FromServer, PmixError, ToServer, Unpacker, pack};
 use wireup_wire::signal::SENT_TO_STEPS;
 
@@ -91,7 +94,7 @@ fn set_up(begin: &Begin, socket: &OwnedFd, link: &mut Link) -> Result<&'static S
 
 /// Reads the agent's messages up to the last one. If the agent disconnects, the process ends at once.
 fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
-    let mut unsent = false;
+    let (mut unsent, mut late) = (false, Late::default());
     let mut acks = Acks::new().map_err(|error| format!("cannot create an epoll instance: {error}"))?;
     loop {
         while let Some(message) = link.unpacker.next::<ToServer>().map_err(malformed)? {
@@ -105,8 +108,9 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
         }
         let interest = if unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         acks.settle(&server.newcomers);
-        let due = acks.timeout();
-        let arrivals = if due.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        late.settle(server);
+        let due = acks.due().into_iter().chain(late.due()).min().map(time_until);
+        let arrivals = if acks.due().is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut ready = [
             PollFd::from_borrowed_fd(server.outbox.socket(), interest),
             PollFd::from_borrowed_fd(server.outbox.wake(), PollFlags::IN),
@@ -119,6 +123,10 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
         let (socket, wake, arrived) = (ready[0].revents(), ready[1].revents(), ready[2].revents());
         if arrived.contains(PollFlags::IN) {
             acks.on_bytes();
+            late.look_soon(server);
+        }
+        if wake.contains(PollFlags::IN) {
+            late.look_now(server);
         }
         if unsent || wake.contains(PollFlags::IN) {
             unsent = server.outbox.flush();
@@ -127,6 +135,11 @@ fn converse(server: &'static Server, link: &mut Link) -> Result<(), String> {
             return Ok(());
         }
     }
+}
+
+fn time_until(due: Instant) -> Timespec {
+    let left = due.saturating_duration_since(Instant::now());
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
 struct Link {

@@ -1,77 +1,210 @@
 //! Requests from other nodes for data that a rank on this node has committed.
 //!
-//! The library holds such a request until the rank commits. A rank that has left without committing never will, so its requests are
-//! answered here. The library's thread works sequentially: by the time our next piece of work runs there, the library has either
+//! The library holds such a request until the rank commits anything. It does not know which key the request is for, so a request whose
+//! key is still missing then waits here, for a later commit ([`super::late`]). A rank that has left commits nothing more, so its requests
+//! are answered here. The library's thread works sequentially: by the time our next piece of work runs there, the library has either
 //! answered a request for a rank that has left, or never will.
+//!
+//! ```text
+//!   arrives ── the key is there, or none is named ──────────────────────► Fetched ── data ──► answered
+//!      └─────► Held ── the rank has committed something ──► Late ── the key is there ──▲
+//!               └── the rank has left ──────────────────────┴──────────────────────────┘
+//! ```
 
 use super::state::Server;
+use crate::infos::c_text;
 use crate::outbox::DATA_LEN_MAX;
 use crate::read::slice;
 use crate::sys::constants::status;
 use bytes::Bytes;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{c_char, c_void};
+use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{FromServer, Status};
+use wireup_wire::pmix::{FromServer, Status, Wanted};
+
+/// How long a request without a timeout waits for its key once the rank has committed something: as long as the library waits for a key
+/// of a rank on its own node.
+const KEY_WAIT: Duration = Duration::from_secs(2);
+
+/// Most open requests: as many as a node may have outstanding, see [`wireup_wire::limits::PMIX_ASKS_MAX`].
+const OPEN_MAX: usize = wireup_wire::limits::PMIX_ASKS_MAX;
 
 /// Open requests of other nodes.
 #[derive(Default)]
 pub struct Tickets {
-    /// By a number of our own, which the library passes back as a pointer: the agent's ticket and the rank concerned.
-    open: HashMap<usize, (u64, Rank)>,
+    /// By a number of our own, which the library passes back as a pointer.
+    open: HashMap<usize, Ticket>,
     next: usize,
+    /// Requests that wait for a key, by the time until which they do.
+    late: BTreeSet<(Instant, usize)>,
     /// Ranks of this node that will not commit any more.
     left: HashSet<Rank>,
 }
 
+struct Ticket {
+    /// The agent's number.
+    request: u64,
+    wanted: Wanted,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The library answers when the rank has committed anything.
+    Held,
+    /// The rank has committed, but not the key.
+    Late { until: Instant },
+    /// Whatever the library answers is the answer.
+    Fetched,
+}
+
+impl Tickets {
+    fn insert(&mut self, ticket: Ticket) -> usize {
+        self.next = self.next.wrapping_add(1);
+        self.open.insert(self.next, ticket);
+        self.next
+    }
+
+    fn set(&mut self, number: usize, state: State) {
+        let Some(ticket) = self.open.get_mut(&number) else { return };
+        if let State::Late { until } = ticket.state {
+            self.late.remove(&(until, number));
+        }
+        if let State::Late { until } = state {
+            self.late.insert((until, number));
+        }
+        ticket.state = state;
+    }
+
+    fn remove(&mut self, number: usize) -> Option<Ticket> {
+        self.set(number, State::Fetched);
+        self.open.remove(&number)
+    }
+
+    /// When the first request that waits for a key has waited long enough; `None`: none waits.
+    pub fn first_late(&self) -> Option<Instant> {
+        self.late.first().map(|(until, _)| *until)
+    }
+}
+
 impl Server {
-    /// Asks the library for the data that a rank of this node has committed.
-    pub fn modex_wanted(&'static self, request: u64, rank: Rank) {
-        if !self.is_local(rank) {
-            self.outbox.send(&FromServer::Modex { request, status: Status::BadParam, blob: Bytes::new() });
+    /// Asks the library for the data that a rank of this node has committed. To be called by the main thread.
+    pub fn modex_wanted(&'static self, request: u64, wanted: Wanted) {
+        let refuse = |status| self.outbox.send(&FromServer::Modex { request, status, blob: Bytes::new() });
+        if !self.is_local(wanted.rank) {
+            refuse(Status::BadParam);
             return;
         }
-        let (number, has_left) = {
+        let rank = wanted.rank;
+        let is_there = wanted.key.as_deref().is_none_or(|key| self.has_committed(rank, key));
+        let number = {
             let mut requests = self.requests();
-            requests.next = requests.next.wrapping_add(1);
-            let number = requests.next;
-            requests.open.insert(number, (request, rank));
-            (number, requests.left.contains(&rank))
+            if requests.open.len() >= OPEN_MAX {
+                refuse(Status::Library(status::OUT_OF_RESOURCE));
+                return;
+            }
+            let state = if is_there || requests.left.contains(&rank) { State::Fetched } else { State::Held };
+            requests.insert(Ticket { request, wanted, state })
         };
+        self.fetch(number, rank);
+        // It has left before, or just now. If `has_left` answers the request too, the first answer counts.
+        if self.requests().left.contains(&rank) {
+            self.settle(vec![number]);
+        }
+    }
+
+    fn fetch(&self, number: usize, rank: Rank) {
         let name = self.name_of(rank);
         // SAFETY: the library copies the name, and calls us back at most once.
         let code = unsafe { (self.library.functions.dmodex_request)(&name, Some(committed), number as *mut c_void) };
         if code != status::SUCCESS {
-            self.refuse(number, super::answers::from_library(code));
-        } else if has_left {
-            self.on_library_thread(move || self.refuse(number, Status::NotFound));
+            self.close(number, super::answers::from_library(code), Bytes::new());
+        }
+    }
+
+    /// Whether a rank of this node has committed this key, for other nodes. Waits for the library's thread.
+    fn has_committed(&self, rank: Rank, key: &str) -> bool {
+        let (name, key, functions) = (self.name_of(rank), c_text(key), &self.library.functions);
+        let mut value = null_mut();
+        // SAFETY: name and key live until the call returns. A server looks into its own memory only. This is not the library's thread.
+        let code = unsafe { (functions.get)(&name, key.as_ptr(), null(), 0, &mut value) };
+        if !value.is_null() {
+            // SAFETY: the value is ours, allocated with `malloc`, and not used after this.
+            unsafe {
+                (functions.value_destruct)(value);
+                libc::free(value.cast());
+            }
+        }
+        code == status::SUCCESS
+    }
+
+    /// Looks whether the keys for which requests wait have been committed meanwhile. To be called by the main thread.
+    pub fn look_for_late_keys(&'static self) {
+        let late: Vec<(Instant, usize, Wanted)> = {
+            let requests = self.requests();
+            let wanted = |number| requests.open.get(number).map(|ticket| ticket.wanted.clone());
+            requests.late.iter().filter_map(|(until, number)| Some((*until, *number, wanted(number)?))).collect()
+        };
+        let now = Instant::now();
+        for (until, number, Wanted { rank, key, .. }) in late {
+            if key.is_none_or(|key| self.has_committed(rank, &key)) {
+                self.requests().set(number, State::Fetched);
+                self.fetch(number, rank);
+            } else if until <= now {
+                self.close(number, Status::Timeout, Bytes::new());
+            }
         }
     }
 
     /// A rank of this node will not commit any more: requests that wait for it are answered.
     pub fn has_left(&'static self, rank: Rank) {
-        let waiting: Vec<usize> = {
+        let (late, all): (Vec<usize>, Vec<usize>) = {
             let mut requests = self.requests();
             if !requests.left.insert(rank) {
                 return;
             }
-            requests.open.iter().filter(|(_, open)| open.1 == rank).map(|(&number, _)| number).collect()
+            let of_rank = |number: &&usize| requests.open.get(number).is_some_and(|ticket| ticket.wanted.rank == rank);
+            let all: Vec<usize> = requests.open.keys().filter(of_rank).copied().collect();
+            let late = requests.late.iter().map(|(_, number)| number).filter(of_rank).copied().collect();
+            all.iter().for_each(|number| requests.set(*number, State::Fetched));
+            (late, all)
         };
-        if !waiting.is_empty() {
+        late.into_iter().for_each(|number| self.fetch(number, rank));
+        self.settle(all);
+    }
+
+    /// Refuses requests for a rank that has left which the library does not answer.
+    fn settle(&'static self, numbers: Vec<usize>) {
+        if !numbers.is_empty() {
             self.on_library_thread(move || {
-                waiting.into_iter().for_each(|number| self.refuse(number, Status::NotFound))
+                numbers.into_iter().for_each(|number| self.close(number, Status::NotFound, Bytes::new()))
             });
         }
     }
 
-    /// Refuses a request, if it is still open.
-    fn refuse(&self, number: usize, status: Status) {
-        self.close(number, status, Bytes::new());
+    /// The library's answer: the data of a rank, or why there is none.
+    fn on_data(&self, number: usize, status: Status, blob: Bytes) {
+        {
+            let mut requests = self.requests();
+            let Some(ticket) = requests.open.get(&number) else { return };
+            // There may be no data for other nodes yet.
+            if ticket.state == State::Held && matches!(status, Status::Ok | Status::NotFound) {
+                let wait = ticket.wanted.timeout_s.map_or(KEY_WAIT, |seconds| Duration::from_secs(seconds.into()));
+                requests.set(number, State::Late { until: Instant::now() + wait });
+                drop(requests);
+                self.outbox.nudge();
+                return;
+            }
+        }
+        self.close(number, status, blob);
     }
 
+    /// Answers a request, unless it was answered.
     fn close(&self, number: usize, status: Status, blob: Bytes) {
-        let open = self.requests().open.remove(&number);
-        if let Some((request, _)) = open {
+        let ticket = self.requests().remove(number);
+        if let Some(Ticket { request, .. }) = ticket {
             self.outbox.send(&FromServer::Modex { request, status, blob });
         }
     }
@@ -87,5 +220,5 @@ unsafe extern "C" fn committed(code: crate::sys::types::Status, data: *mut c_cha
     } else {
         (super::answers::from_library(code), blob)
     };
-    super::state::server().close(number as usize, status, blob);
+    super::state::server().on_data(number as usize, status, blob);
 }

@@ -111,7 +111,7 @@ impl Server {
     /// Sends a request to the agent and remembers who waits for its answer. Returns the result of the upcall.
     pub fn ask(&self, ask: Ask, waiting: Waiting) -> Status {
         if data_len(&ask) > DATA_LEN_MAX {
-            eprintln!("wireup: a rank's data exceed {DATA_LEN_MAX} bytes, the most that one exchange carries");
+            eprintln!("a rank's data exceed {DATA_LEN_MAX} bytes, the most that one exchange carries");
             return status::OUT_OF_RESOURCE;
         }
         let id = {
@@ -197,7 +197,7 @@ fn data_len(ask: &Ask) -> usize {
         Ask::Names { ask: names::Ask::LookUp { names, .. } | names::Ask::Withdraw { names, .. }, .. } => {
             names.iter().map(Bytes::len).sum()
         }
-        Ask::Modex { .. } | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
+        Ask::Modex(_) | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
     }
 }
 

@@ -165,6 +165,7 @@ pub mod key {
         FABRIC_ENDPT = c"pmix.fab.endpt";
         COLLECT_DATA = c"pmix.collect";
         TIMEOUT = c"pmix.timeout";
+        REQUIRED_KEY = c"pmix.req.key";
         RANGE = c"pmix.range";
         PERSISTENCE = c"pmix.persist";
         WAIT = c"pmix.wait";
@@ -178,6 +179,11 @@ pub mod key {
         JOB_CTRL_KILL = c"pmix.jctrl.kill";
         JOB_CTRL_SIGNAL = c"pmix.jctrl.sig";
         JOB_CTRL_TERMINATE = c"pmix.jctrl.term";
+        JOB_CTRL_ID = c"pmix.jctrl.id";
+        JOB_CTRL_PREEMPTIBLE = c"pmix.jctrl.preempt";
+        JOB_CTRL_CHECKPOINT_METHOD = c"pmix.jctrl.ckmethod";
+        JOB_CTRL_CHECKPOINT_EVENT = c"pmix.jctrl.ckptev";
+        JOB_CTRL_CHECKPOINT_SIGNAL = c"pmix.jctrl.ckptsig";
         LOG_STDERR = c"pmix.log.stderr";
         LOG_STDOUT = c"pmix.log.stdout";
         GROUP_ASSIGN_CONTEXT_ID = c"pmix.grp.actxid";

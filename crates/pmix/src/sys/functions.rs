@@ -38,6 +38,8 @@ functions! {
         fn(*const PmixProc, libc::uid_t, libc::gid_t, *mut c_void, Option<OpCallback>, *mut c_void) -> Status;
     deregister_client = b"PMIx_server_deregister_client\0": fn(*const PmixProc, Option<OpCallback>, *mut c_void);
     setup_fork = b"PMIx_server_setup_fork\0": fn(*const PmixProc, *mut *mut *mut c_char) -> Status;
+    get = b"PMIx_Get\0":
+        fn(*const PmixProc, *const c_char, *const PmixInfo, usize, *mut *mut PmixValue) -> Status;
     dmodex_request = b"PMIx_server_dmodex_request\0": fn(*const PmixProc, Option<DmodexCallback>, *mut c_void) -> Status;
     register_resources = b"PMIx_server_register_resources\0":
         fn(*mut PmixInfo, usize, Option<OpCallback>, *mut c_void) -> Status;

@@ -2,7 +2,7 @@
 
 use super::agent::{self, Agent, begin, client, headers};
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{Answer, Ask, FromServer, Status, ToServer};
+use wireup_wire::pmix::{Answer, Ask, FromServer, Status, ToServer, Wanted};
 
 #[test]
 fn uncollected_data_is_requested_from_its_owner() {
@@ -14,12 +14,11 @@ fn uncollected_data_is_requested_from_its_owner() {
     let silent = client(&env_there[1], &[]);
     let mut asked = Vec::new();
     while asked.len() < 2 {
-        let FromServer::Ask { id, ask: Ask::Modex { rank, .. } } = here.next_but_comings() else {
-            panic!("no request")
-        };
+        let FromServer::Ask { id, ask: Ask::Modex(wanted) } = here.next_but_comings() else { panic!("no request") };
+        let rank = wanted.rank;
         asked.push(rank);
         // The answer comes once the rank has committed, or has left without committing.
-        there.send(&ToServer::ModexWanted { request: id, rank });
+        there.send(&ToServer::ModexWanted { request: id, wanted });
         let FromServer::Modex { request, status, blob } = there.next_but_comings() else { panic!("no answer") };
         assert_eq!(request, id);
         let answer = if status == Status::Ok { Answer::Modex { blob } } else { Answer::Status(status) };
@@ -33,11 +32,11 @@ fn uncollected_data_is_requested_from_its_owner() {
     agent::said(silent);
     // For a rank that has committed and left, the answer is its data; for one that died without committing, an error.
     there.send(&ToServer::Gone { rank: Rank(2) });
-    there.send(&ToServer::ModexWanted { request: 70, rank: Rank(2) });
+    there.send(&ToServer::ModexWanted { request: 70, wanted: Wanted::data_of(Rank(2)) });
     let FromServer::Modex { request: 70, status: Status::Ok, .. } = there.next_but_comings() else {
         panic!("no answer")
     };
-    there.send(&ToServer::ModexWanted { request: 71, rank: Rank(0) });
+    there.send(&ToServer::ModexWanted { request: 71, wanted: Wanted::data_of(Rank(0)) });
     let FromServer::Modex { request: 71, status: Status::BadParam, .. } = there.next_but_comings() else {
         panic!("no answer")
     };
@@ -57,10 +56,10 @@ impl Pair {
         let (mut asked, mut entered) = (0, None);
         let fence = loop {
             match self.here.next_but_comings() {
-                FromServer::Ask { id, ask: Ask::Modex { rank, .. } } => {
-                    assert_eq!(rank, Rank(2));
+                FromServer::Ask { id, ask: Ask::Modex(wanted) } => {
+                    assert_eq!(wanted.rank, Rank(2));
                     asked += 1;
-                    self.there.send(&ToServer::ModexWanted { request: id, rank });
+                    self.there.send(&ToServer::ModexWanted { request: id, wanted });
                     let answer = self.committed(&mut entered);
                     self.here.answer(id, answer);
                 }
@@ -111,9 +110,12 @@ fn the_library_caches_remote_data_for_its_node() {
     let value = |key: &str| format!("get-2-{key} string value of 2");
     assert_eq!(told(&second), ["zero", "one", "other", "late", "one"].map(value));
     let known: Vec<String> = ["zero", "one", "one", "other", "late"].map(value).into();
-    let [never, again] = ["get-2-never NOT-FOUND".to_owned(), value("one")];
+    let [never, again] = ["get-2-never TIMEOUT".to_owned(), value("one")];
     assert_eq!(told(&first)[..7], [known, vec![never, again]].concat());
-    assert_eq!(asked[..7], [1, 1, 0, 1, 0, 1, 0], "one request per node, and another for data that it lacks");
+    // The first request is answered when its key is there. What the owner commits right after that may already be in the answer.
+    assert!(asked[1] <= 1, "{asked:?}");
+    assert_eq!(asked[2..7], [0, 1, 0, 1, 0], "one request per node, and another for data that it lacks");
+    assert_eq!(asked[0], 1);
     let anew = if asked[7] == 1 { "new-2-one string value anew of 2" } else { "new-2-one string value of 2" };
     assert_eq!(told(&first)[7..], [anew]);
     pair.here.end();

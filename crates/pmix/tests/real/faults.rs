@@ -2,14 +2,14 @@
 
 use super::agent::{self, Agent, begin, client, headers};
 use wireup_wire::ids::Rank;
-use wireup_wire::pmix::{Answer, Ask, FromServer, Set, Status, ToServer};
+use wireup_wire::pmix::{Answer, Ask, FromServer, Set, Status, ToServer, Wanted};
 
 #[test]
 fn a_request_for_data_of_a_dead_rank_is_answered() {
     need_headers!();
     let mut agent = Agent::start(begin("dies"));
     agent.ready();
-    agent.send(&ToServer::ModexWanted { request: 5, rank: Rank(1) });
+    agent.send(&ToServer::ModexWanted { request: 5, wanted: Wanted::data_of(Rank(1)) });
     agent.send(&ToServer::Gone { rank: Rank(1) });
     assert!(matches!(agent.next(), FromServer::Modex { request: 5, status: Status::NotFound, .. }));
     agent.end();

@@ -99,11 +99,9 @@ fn measures_the_time_of_a_direct_get() {
         let (env_here, env_there) = (here.ready(), there.ready());
         let owner = client(&env_there[0], &["put", "pause"]);
         let asking = client(&env_here[0], &["pause", "timed-get-2"]);
-        let FromServer::Ask { id, ask: Ask::Modex { rank, .. } } = here.next_but_comings() else {
-            panic!("no request")
-        };
+        let FromServer::Ask { id, ask: Ask::Modex(wanted) } = here.next_but_comings() else { panic!("no request") };
         let asked = Instant::now();
-        there.send(&ToServer::ModexWanted { request: id, rank });
+        there.send(&ToServer::ModexWanted { request: id, wanted });
         let FromServer::Modex { blob, .. } = there.next_but_comings() else { panic!("no answer") };
         let answered = asked.elapsed();
         here.answer(id, Answer::Modex { blob });

@@ -9,6 +9,9 @@
 //!
 //! Every agent reports the first failure of its subtree to its parent and takes no other action. The root takes the first failure that
 //! reaches it as the job's, tells the launcher, and kills the job down the tree. Later failures are consequences and are not reported.
+//!
+//! A rank that exits with a code other than 0 after finalize is a failure that ends nothing: no other rank can wait for it. It is reported
+//! in the same way, and is the job's failure unless another one ends the job.
 
 use super::effect::{Effect, Effects};
 use super::facts::Facts;
@@ -42,6 +45,8 @@ pub struct Ends {
     deserter: Option<(Instant, Departed)>,
     /// At the root: the job's failure. Elsewhere: the failure that was reported.
     failure: Option<Failure>,
+    /// The first failure that ends nothing.
+    late: Option<Failure>,
     /// At the root: missing agents; reported when all are known, at the latest at `name_missing_at`.
     missing: BTreeMap<AgentId, String>,
     name_missing_at: Option<Instant>,
@@ -94,13 +99,16 @@ impl Ends {
     }
 
     pub fn take_failure(&mut self) -> Option<Failure> {
-        self.failure.take()
+        self.failure.take().or_else(|| self.late.take())
     }
 
-    /// Only the first failure counts; at the root it ends the job.
+    /// Only the first failure that ends the job counts; at the root it does.
     pub fn fail(&mut self, facts: &Facts, mut failure: Failure, out: &mut Effects) {
         if self.failure.is_some() || self.is_ending() {
             return;
+        }
+        if !failure.cause.ends_job() {
+            return self.note_late(failure, out);
         }
         if let Some(reason) = self.take_missing(facts) {
             // Whatever else happened, the missing nodes are the reason.
@@ -110,6 +118,13 @@ impl Ends {
         self.failure = Some(failure);
         if facts.root {
             out.push(Effect::Kill { grace_ns: facts.spec.options.kill_grace_ns });
+        }
+    }
+
+    fn note_late(&mut self, failure: Failure, out: &mut Effects) {
+        if self.late.is_none() {
+            out.push(Effect::ControlUp(Control::Failed(failure.clone())));
+            self.late = Some(failure);
         }
     }
 

@@ -75,6 +75,7 @@ pub enum JobInput {
         bytes: u32,
     },
     PmixBytes(Bytes),
+    PmixSaid(String),
     PmixGone {
         status: ExitStatus,
         stderr: String,

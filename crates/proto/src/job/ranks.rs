@@ -159,12 +159,16 @@ impl Ranks {
         process.closed = false;
         let out_of_memory = process.out_of_memory;
         process.trace.exit_ns = now.0;
+        let finalized = process.finalized;
         self.busy -= usize::from(!process.is_busy());
         self.on_gone_one(out);
         out.push(Effect::RankGone(local));
         match status {
             ExitStatus::Exited(0) => out.push(Effect::LeftWell(local)),
-            ExitStatus::Exited(code) => out.push(Effect::FailRank { local, cause: Cause::Exited(code) }),
+            ExitStatus::Exited(code) => {
+                let cause = if finalized { Cause::ExitedLate(code) } else { Cause::Exited(code) };
+                out.push(Effect::FailRank { local, cause });
+            }
             ExitStatus::Signalled { .. } if out_of_memory => {
                 out.push(Effect::FailRank { local, cause: Cause::OutOfMemory });
             }

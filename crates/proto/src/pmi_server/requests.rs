@@ -39,6 +39,7 @@ impl Turn<'_, '_> {
             // The match below lists each command.
             _ => Event::Ask,
         };
+        let before = *self.state;
         match self.state.next(event) {
             Ok(next) => *self.state = next,
             Err(Refused) => {
@@ -53,7 +54,7 @@ impl Turn<'_, '_> {
                 return Next::SwitchToPmi2;
             }
             Request::Init { version, subversion, extension } => {
-                return self.on_init(envelope, *version, *subversion, extension.is_some());
+                return self.on_init(envelope, before, (*version, *subversion), extension.is_some());
             }
             Request::Barrier { group: None } => self.on_fence(envelope),
             Request::Barrier { group: Some(group) } => self.on_group(envelope, group),
@@ -111,9 +112,15 @@ impl Turn<'_, '_> {
 
     /// A client that requests PMI 1.1 gets 1.1 unless the user chooses otherwise: with 1.2 MPICH's client would spin while it waits in
     /// barriers of groups.
-    fn on_init(&mut self, envelope: &Envelope<'_>, version: u32, subversion: u32, own: bool) -> Next {
+    fn on_init(
+        &mut self,
+        envelope: &Envelope<'_>,
+        before: State,
+        (version, subversion): (u32, u32),
+        own: bool,
+    ) -> Next {
         if version != 1 {
-            *self.state = State::Fresh;
+            *self.state = before;
             self.answer(envelope, &Reply::Init { version: 1, subversion: 1, rc: -1 });
             return Next::Go;
         }
@@ -122,7 +129,9 @@ impl Turn<'_, '_> {
             PmiVersion::Asked | PmiVersion::Plain => 1,
             PmiVersion::Groups => 2,
         };
-        self.effects.push(Effect::Initialised);
+        if before == State::Fresh {
+            self.effects.push(Effect::Initialised);
+        }
         self.answer(envelope, &Reply::Init { version: 1, subversion, rc: 0 });
         Next::Agreed(subversion)
     }

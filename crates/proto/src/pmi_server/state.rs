@@ -1,7 +1,7 @@
 //! The states of one rank's PMI conversation.
 //!
 //! ```text
-//!            init 1.x                     fence
+//!            init 1.x             │ init 1.x        fence
 //!   Fresh ─────────────────────► Ready ◄────────► Fenced
 //!     │ init 2.0       fullinit ▲  │    release      │
 //!     └──────────► Greeted ─────┘  │ finalize        │
@@ -9,7 +9,8 @@
 //!   any ── socket closed ──► Closed ◄── Finalized    │ socket closed
 //!                              ▲─────────────────────┘
 //! ```
-//! Sources: the PMI-1 and PMI-2 wire protocols; a finalized client may keep its socket open until it exits.
+//! Sources: the PMI-1 and PMI-2 wire protocols; a finalized client may keep its socket open until it exits. MPICH sends init 1.x again, and
+//! no finalize before, when a program begins another session of MPI-4; Hydra answers each.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -46,7 +47,7 @@ impl State {
         match (self, event) {
             (State::Closed, _) => Err(Refused),
             (_, Event::Close) => Ok(State::Closed),
-            (State::Fresh, Event::Init1) => Ok(State::Ready),
+            (State::Fresh | State::Ready, Event::Init1) => Ok(State::Ready),
             (State::Fresh, Event::Init2) => Ok(State::Greeted),
             (State::Greeted, Event::FullInit) => Ok(State::Ready),
             (State::Ready | State::Fenced, Event::Ask) => Ok(self),
@@ -109,7 +110,7 @@ mod tests {
         let drawn = "            Init1 Init2 Full Ask Fence Rel Fin Close
 Fresh       Rg.....C
 Greeted     ..R....C
-Ready       ...RW.FC
+Ready       R..RW.FC
 Fenced      ...W.R.C
 Finalized   .......C
 Closed      ........

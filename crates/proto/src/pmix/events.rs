@@ -33,9 +33,13 @@ impl Events {
 
     /// A local rank has ended: returns the message for the root.
     pub fn on_gone(&self, process: &Process) -> Option<Up> {
-        let deserted = process.spoke_pmi && !process.finalized;
-        // A normal exit is not reported: every rank exits eventually.
-        let is_news = process.state != (ProcessState::Gone { exit: Some(0) }) || deserted;
+        // An exit after finalize is not reported: every rank exits eventually. So is one of a rank that has not connected.
+        let is_normal = match process.state {
+            ProcessState::Gone { exit: Some(0) } => process.finalized || !process.spoke_pmi,
+            ProcessState::Gone { exit: Some(_) } => process.finalized,
+            ProcessState::Gone { exit: None } | ProcessState::Planned | ProcessState::Running => false,
+        };
+        let is_news = !is_normal;
         (self.watched && is_news).then_some(Up::Event {
             code: Event::ProcAborted,
             from: None,
@@ -79,6 +83,9 @@ mod tests {
         assert_eq!(events.on_gone(&gone(Some(0))), None);
         let mut deserter = gone(Some(0));
         deserter.spoke_pmi = true;
+        let mut late = gone(Some(3));
+        late.finalized = true;
+        assert_eq!(events.on_gone(&late), None);
         for process in [gone(None), gone(Some(3)), deserter] {
             let sent = events.on_gone(&process);
             assert!(matches!(sent, Some(Up::Event { code: Event::ProcAborted, affected: Some(Rank(1)), .. })));

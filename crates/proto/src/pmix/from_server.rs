@@ -140,10 +140,10 @@ impl Pmix {
                     out,
                 ),
             },
-            Ask::Modex { rank, timeout_s } => {
-                let until = view.now.until(timeout_s);
+            Ask::Modex(wanted) => {
+                let until = view.now.until(wanted.timeout_s);
                 self.take_on(view, id, Waits::Modex, until, out, |pmix, steps| {
-                    pmix.modex.want(view.facts, id, rank, steps);
+                    pmix.modex.want(view.facts, id, wanted, steps);
                 });
             }
             Ask::ProcTable { here: true } => {

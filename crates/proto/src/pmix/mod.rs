@@ -170,8 +170,10 @@ impl Pmix {
     fn check_asks(&mut self, view: &View<'_>, out: &mut Effects) {
         while let Some((id, waits)) = self.asks.overdue(view.now) {
             self.answer(view, id, Answer::Status(Status::Timeout), out);
-            if let Waits::Fence(epoch) = waits {
-                self.say(view, Up::GiveUp { epoch }, out);
+            match waits {
+                Waits::Fence(epoch) => self.say(view, Up::GiveUp { epoch }, out),
+                Waits::Modex => self.modex.forget(id),
+                Waits::Subset | Waits::Root => {}
             }
         }
     }

@@ -4,7 +4,7 @@
 use crate::job::facts::{Facts, View};
 use wireup_wire::group::{Members, Run};
 use wireup_wire::ids::Rank;
-use wireup_wire::limits::{PENDING_PUT_BYTES_MAX, PMIX_BLOB_BYTES_MAX, STDIO_CHUNK_MAX};
+use wireup_wire::limits::{PENDING_PUT_BYTES_MAX, PMIX_BLOB_BYTES_MAX, PMIX_KEY_LEN_MAX, STDIO_CHUNK_MAX};
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
 /// Checks a message that is not a request.
@@ -52,7 +52,11 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
             let here = facts.local_of(*from).is_some();
             here.then_some(()).ok_or_else(|| format!("it sent a request for rank {from}, which is not on this node"))
         }
-        Ask::Modex { .. } | Ask::ProcTable { .. } | Ask::Namespaces => Ok(()),
+        Ask::Modex(wanted) => {
+            let len = wanted.key.as_ref().map_or(0, String::len);
+            at_most(len, PMIX_KEY_LEN_MAX, "it requested a key that is longer than any")
+        }
+        Ask::ProcTable { .. } | Ask::Namespaces => Ok(()),
     }
 }
 

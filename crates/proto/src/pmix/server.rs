@@ -22,6 +22,8 @@ use wireup_wire::pmix::Unpacker;
 pub struct Server {
     phase: Phase,
     pub unpacker: Unpacker,
+    /// What it has written before it was ready.
+    pub said: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -229,7 +231,7 @@ mod tests {
     #[test]
     fn states_that_end_by_themselves_have_a_deadline() {
         for phase in PHASES {
-            let server = Server { phase, unpacker: Unpacker::default() };
+            let server = Server { phase, ..Server::default() };
             let ends = matches!(phase, Phase::Starting { .. } | Phase::Ending { .. } | Phase::Killed { .. });
             assert_eq!(server.deadline().is_some(), ends, "{phase:?}");
             assert!(!server.speaks() || server.is_there(), "{phase:?}");

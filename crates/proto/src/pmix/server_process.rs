@@ -47,6 +47,10 @@ impl Pmix {
             return self.fail_server(view, problem, out);
         }
         self.server.on(Event::Ready).expect("it is starting");
+        let said = std::mem::take(&mut self.server.said);
+        if !said.is_empty() {
+            self.on_said(view, said, out);
+        }
         self.on_opened(view, Opened { node: view.facts.own_node(), version }, out);
         self.step(view, out, |pmix, steps| pmix.modex.on_served(steps));
         out.push(Effect::ServerReady(env));
@@ -75,6 +79,17 @@ impl Pmix {
         }
     }
 
+    /// The process has written something. It is shown once the process serves; if it cannot, that belongs to the reason.
+    pub fn on_said(&mut self, view: &View<'_>, text: String, out: &mut Effects) {
+        match self.server.phase() {
+            Phase::Held | Phase::Starting { .. } => self.server.said.push_str(&text),
+            Phase::Serving | Phase::Emptying | Phase::Ending { .. } => {
+                out.note(view.facts.id(), Note::PmixSaid { host: view.facts.host(), text });
+            }
+            Phase::None | Phase::Killed { .. } | Phase::Gone => {}
+        }
+    }
+
     /// The process has ended.
     pub fn on_gone(&mut self, view: &View<'_>, status: ExitStatus, stderr: &str, out: &mut Effects) {
         let how = match status {
@@ -91,12 +106,7 @@ impl Pmix {
                 self.forget_server(view);
                 self.fail_server(view, format!("it {how}{said}"), out);
             }
-            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => {
-                self.forget_server(view);
-                if !stderr.is_empty() {
-                    out.note(view.facts.id(), Note::PmixSaid { host: view.facts.host(), text: stderr.into() });
-                }
-            }
+            Phase::None | Phase::Ending { .. } | Phase::Killed { .. } | Phase::Gone => self.forget_server(view),
         }
         out.push(Effect::ServerGone);
     }

@@ -17,7 +17,7 @@ use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::modex::Blob;
 use wireup_wire::names::{Asker, Range};
 use wireup_wire::peer;
-use wireup_wire::pmix::{Ask, FromServer, Set, Unpacker, pack};
+use wireup_wire::pmix::{Ask, FromServer, Set, Unpacker, Wanted, pack};
 
 const T: Instant = Instant(1_000);
 
@@ -235,7 +235,7 @@ fn a_server_ends_when_its_ranks_have_ended() {
     let effects = bench.act(|pmix, view, out| pmix.end(view, out));
     assert_eq!(
         to_server(&effects),
-        [ToServer::ModexWanted { request: 0, rank: Rank(2) }],
+        [ToServer::ModexWanted { request: 0, wanted: Wanted::data_of(Rank(2)) }],
         "others may still request it"
     );
     let blob = FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() };
@@ -326,21 +326,22 @@ fn a_fence_of_some_ranks_is_answered_when_a_member_has_departed() {
 #[test]
 fn data_of_a_rank_on_another_node_is_requested_from_its_agent() {
     let (mut wants, mut has) = (Bench::serving(1), Bench::serving(0));
-    let modex = |rank| Ask::Modex { rank: Rank(rank), timeout_s: None };
+    let of = |rank| Wanted { key: Some("card".into()), ..Wanted::data_of(Rank(rank)) };
+    let modex = |rank| Ask::Modex(of(rank));
     let between = |effects| {
         let message = |frame: Frame| peer::decode::<Between>(&frame.payload).expect("our own");
         frames(effects).into_iter().map(message).collect::<Vec<_>>()
     };
     let want = between(wants.server_asks(1, modex(0))).pop().expect("the owner is asked");
-    assert_eq!(want, Between::Want { ranks: vec![Rank(0)] });
+    assert_eq!(want, Between::Want { wanted: vec![of(0)] });
     assert!(between(wants.server_asks(2, modex(1))).is_empty(), "a request is in transit");
     let effects = has.act(|pmix, view, out| pmix.on_between(view, AgentId(1), want, out));
-    assert_eq!(to_server(&effects), [ToServer::ModexWanted { request: 0, rank: Rank(0) }]);
+    assert_eq!(to_server(&effects), [ToServer::ModexWanted { request: 0, wanted: of(0) }]);
     let taken = between(effects).pop().expect("it was acknowledged");
     let next = between(wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), taken, out)));
-    assert_eq!(next, [Between::Want { ranks: vec![Rank(1)] }]);
+    assert_eq!(next, [Between::Want { wanted: vec![of(1)] }]);
     let have = between(has.server_sends(&FromServer::Modex { request: 0, status: Status::Ok, blob: "card".into() }));
-    let blob = Blob { rank: Rank(0), status: Status::Ok, bytes: "card".into() };
+    let blob = Blob { wanted: of(0), status: Status::Ok, bytes: "card".into() };
     assert_eq!(have, [Between::Have { taken: false, blobs: vec![blob] }]);
     let effects =
         wants.act(|pmix, view, out| pmix.on_between(view, AgentId(0), have.into_iter().next().expect("one"), out));
@@ -400,7 +401,7 @@ fn a_protocol_violation_of_the_server_ends_the_job_once() {
         ask(1, fence(ranks(&[0, 4]), "")),
         ask(1, fence(ranks(&[]), "")),
         // The number is already outstanding.
-        ask(77, Ask::Modex { rank: Rank(2), timeout_s: None }),
+        ask(77, Ask::Modex(Wanted::data_of(Rank(2)))),
     ];
     for message in broken {
         let mut bench = Bench::serving(0);

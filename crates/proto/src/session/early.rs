@@ -97,9 +97,9 @@ impl Early {
     fn answer_for_gone(&self, id: JobId, from: AgentId, frame: &Frame, fx: &mut Effects) {
         // Frames that no correct agent sends are ignored.
         if frame.kind == Kind::Modex
-            && let Ok(Between::Want { ranks }) = peer::decode(&frame.payload)
+            && let Ok(Between::Want { wanted }) = peer::decode(&frame.payload)
         {
-            let answers = modex_gone(ranks, self.remains(id)).into_iter();
+            let answers = modex_gone(wanted, self.remains(id)).into_iter();
             answers.for_each(|answer| fx.push(Effect::Peer(from, modex_frame(id, &answer))));
         } else if frame.kind == Kind::Addresses
             && let Some(answer) = peer::decode(&frame.payload).ok().and_then(all_left)

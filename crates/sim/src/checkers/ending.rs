@@ -74,7 +74,11 @@ impl World {
 
     fn check_code(&mut self, index: usize, code: u8) {
         let checks = &self.jobs[index].checks;
-        let count = checks.notices.iter().filter(|notice| matches!(notice, Notice::Failed(_))).count();
+        let count = checks
+            .notices
+            .iter()
+            .filter(|notice| matches!(notice, Notice::Failed(failure) if failure.cause.ends_job()))
+            .count();
         let failure = checks.failure().cloned();
         let ended = checks.notices.iter().filter(|notice| matches!(notice, Notice::Ended(_))).count();
         let waits = checks.collectives.unfinished().is_some() || checks.teams.is_waited_in();
@@ -110,7 +114,7 @@ impl World {
             self.checks.problem(format!("exit code 0 with {failure:?}"));
         }
         let wanted = match &failure.cause {
-            Cause::Exited(exited) => Some(*exited),
+            Cause::Exited(exited) | Cause::ExitedLate(exited) => Some(*exited),
             Cause::Signalled { signal, .. } => Some(128 + *signal as u8),
             Cause::Aborted { code, .. } => Some((code & 0xff).max(1) as u8),
             Cause::Spawn(error) if error.errno == EACCES => Some(126),

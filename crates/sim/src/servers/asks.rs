@@ -7,7 +7,7 @@ use crate::world::World;
 use bytes::Bytes;
 use wireup_wire::ids::Rank;
 use wireup_wire::names::{self, Item, Keep, Range, Value};
-use wireup_wire::pmix::{Ask, FromServer, Set};
+use wireup_wire::pmix::{Ask, FromServer, Set, Wanted};
 
 impl World {
     /// The node of a rank whose server is ready, and the rank. `None`: there is none, and the rank waits forever.
@@ -146,7 +146,7 @@ impl World {
             let waiting = server.wanting.entry(of).or_default();
             waiting.push(rank);
             if waiting.len() == 1 {
-                self.ask_agent(node, Asked::Get { of }, Ask::Modex { rank: Rank(of), timeout_s: None });
+                self.ask_agent(node, Asked::Get { of }, Ask::Modex(Wanted::data_of(Rank(of))));
             }
         }
     }

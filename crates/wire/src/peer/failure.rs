@@ -62,6 +62,15 @@ pub enum Cause {
     OutOfMemory,
     /// The rank asked for new processes by PMIx, which is not offered; its library may let the other ranks wait for ever.
     NoSpawn,
+    /// The rank exited with this code, which is not 0, after PMI finalize: the others continue.
+    ExitedLate(u8),
+}
+
+impl Cause {
+    /// Whether the other ranks are ended.
+    pub fn ends_job(&self) -> bool {
+        !matches!(self, Cause::ExitedLate(_))
+    }
 }
 
 /// A program that could not be started: which step failed on what, with the `errno`.

@@ -95,6 +95,15 @@ fn a_program_offered_the_wrong_pmi_is_reported() {
     advice(Flavour::Mpich4, "--pmi pmix", &["libmpich", "2 separate jobs", "--pmi auto or --pmi simple"]);
 }
 
+#[test]
+fn a_client_that_never_calls_pmix_is_told_so() {
+    let Some(program) = program(Flavour::Pmix, "brief") else { return };
+    let outcome = Run::job("-n 2").arg(program).arg("never").succeed();
+    outcome.expect_err_line(&["brief", "libpmix.so.2", "no rank called PMIx_Init"]);
+    assert_eq!(outcome.err().lines().count(), 1, "{outcome}");
+    assert!(!outcome.err().contains("MPI_Init"), "{outcome}");
+}
+
 /// Expects an error with advice if the PMIx library is unusable or too old; jobs that do not need it run.
 fn with_library(library: &Path) -> Outcome {
     let refused = Run::job("-n 2 --pmi pmix").arg("--pmix-library").arg(library).arg("/bin/true").finish();
@@ -128,17 +137,17 @@ fn an_unusable_pmix_library_is_reported() {
     missing.expect_err_line(&["--pmix-library /no/such.so", "file not found"]);
 }
 
-/// With `--verbose`, a limited number of lines, each with its node.
+/// A limited number of lines, each with its node.
 #[test]
-fn pmix_server_output_is_shown_only_with_verbose() {
-    let run = |flags: &str| {
-        let run = Run::job(&format!("-n 2 --virtual-nodes 2 --pmi pmix {flags}")).env("PMIX_MCA_ptl_base_verbose", "5");
+fn what_the_pmix_library_prints_is_shown() {
+    let run = |level: &str| {
+        let run = Run::job("-n 2 --virtual-nodes 2 --pmi pmix").env("PMIX_MCA_ptl_base_verbose", level);
         run.arg("/bin/true").succeed()
     };
-    run("").expect_quiet();
-    let curious = run("--verbose");
+    run("0").expect_quiet();
+    let talkative = run("5");
     for node in ["node0", "node1"] {
-        curious.expect_err_line(&[&format!("wireup: node {node}: its PMIx server said: "), "mca:ptl"]);
+        talkative.expect_err_line(&[&format!("wireup: node {node}: its PMIx server said: "), "mca:ptl"]);
     }
 }
 

@@ -72,7 +72,7 @@ impl AgentDriver {
             }
             Token::PmixError(slot) => {
                 if let Some(pmix) = jobs.at(*slot).and_then(JobRanks::pmix) {
-                    pmix.on_error_text(turn.reactor);
+                    pmix.on_error_text(turn);
                 }
             }
             Token::Launcher(_) | Token::Caller(_) => {}

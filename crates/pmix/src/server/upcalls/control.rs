@@ -1,11 +1,12 @@
 //! Upcalls for logs and job control, and those not supported yet.
 
 use super::{acknowledge, view};
+use crate::infos::Infos;
 use crate::read::{Read, slice};
 use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, status};
 use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, SpawnCallback, Status};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use wireup_wire::pmix::{Action, Ask, FromServer, Set};
 
 /// Longest text of one log; the rest is cut off. As much as a pipe holds (chosen).
@@ -40,7 +41,16 @@ pub unsafe extern "C" fn log(
     acknowledge(server, callback, data, code);
 }
 
-/// Ends ranks or sends them a signal.
+/// What a job may tell about itself: that it can be preempted, and how it makes a checkpoint. wireup does neither, so nothing follows.
+const HINTS: [&CStr; 5] = [
+    key::JOB_CTRL_ID,
+    key::JOB_CTRL_PREEMPTIBLE,
+    key::JOB_CTRL_CHECKPOINT_METHOD,
+    key::JOB_CTRL_CHECKPOINT_EVENT,
+    key::JOB_CTRL_CHECKPOINT_SIGNAL,
+];
+
+/// Ends ranks or sends them a signal; accepts hints.
 pub unsafe extern "C" fn job_control(
     requestor: *const PmixProc,
     targets: *const PmixProc,
@@ -63,6 +73,9 @@ pub unsafe extern "C" fn job_control(
         Action::Terminate
     } else if let Some(signal) = infos.find(key::JOB_CTRL_SIGNAL).and_then(Read::number) {
         Action::Signal(i32::try_from(signal).unwrap_or(0))
+    } else if infos.iter().all(|(name, _)| HINTS.contains(&name)) {
+        server.on_library_thread(move || callback.infos(status::SUCCESS, Infos::new()));
+        return status::SUCCESS;
     } else {
         return status::NOT_SUPPORTED;
     };
@@ -86,21 +99,4 @@ pub unsafe extern "C" fn spawn(
         Some(_) => status::OUT_OF_RESOURCE,
         None => status::BAD_PARAM,
     }
-}
-
-/// For connect and disconnect.
-pub unsafe extern "C" fn connect(
-    _: *const PmixProc,
-    _: usize,
-    _: *const PmixInfo,
-    _: usize,
-    _: Option<OpCallback>,
-    _: *mut c_void,
-) -> Status {
-    not_supported("MPI_Comm_connect, MPI_Comm_disconnect (PMIx_Connect, PMIx_Disconnect)")
-}
-
-fn not_supported(what: &str) -> Status {
-    eprintln!("wireup: {what} is not supported yet");
-    status::NOT_SUPPORTED
 }

@@ -1,13 +1,13 @@
-//! Fences, direct modex and groups.
+//! Fences, direct modex, groups and connections.
 
 use super::{timeout_in, view};
-use crate::read::{Read, c_str, slice};
+use crate::read::{Read, View, c_str, slice};
 use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{group as operation, key, status};
-use crate::sys::types::{InfoCallback, ModexCallback, PmixInfo, PmixProc, Status};
+use crate::sys::types::{InfoCallback, ModexCallback, OpCallback, PmixInfo, PmixProc, Status};
 use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
-use wireup_wire::pmix::Ask;
+use wireup_wire::pmix::{Ask, Wanted};
 
 /// All members on this node have entered. `data` is allocated with `malloc` and belongs to us from now on.
 pub unsafe extern "C" fn fence(
@@ -49,7 +49,8 @@ pub unsafe extern "C" fn direct_modex(
     let Some(callback) = Callback::new(callback, callback_data) else { return status::BAD_PARAM };
     // The library itself has the data about the job as a whole; other jobs are unknown here.
     let Some(rank) = server.rank_of(proc) else { return status::NOT_FOUND };
-    server.ask(Ask::Modex { rank, timeout_s: timeout_in(infos) }, Waiting::Modex(callback))
+    let key = infos.find(key::REQUIRED_KEY).and_then(Read::text).map(str::to_owned);
+    server.ask(Ask::Modex(Wanted { rank, key, timeout_s: timeout_in(infos) }), Waiting::Modex(callback))
 }
 
 /// All members on this node have entered the construction or destruction of a group.
@@ -86,8 +87,49 @@ pub unsafe extern "C" fn group(
     server.ask(ask, Waiting::Group { callback, ranks: set, wants_context })
 }
 
+/// The names of these operations as groups. No program can name a group like this: its names end at a NUL.
+const CONNECT: &str = "connect\0";
+const DISCONNECT: &str = "disconnect\0";
+
+/// All members on this node have called `PMIx_Connect`. The members of one job know each other, so it is a barrier.
+pub unsafe extern "C" fn connect(
+    procs: *const PmixProc,
+    proc_count: usize,
+    infos: *const PmixInfo,
+    info_count: usize,
+    callback: Option<OpCallback>,
+    callback_data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us both for the call.
+    let (procs, infos) = unsafe { (slice(procs, proc_count), view(infos, info_count)) };
+    barrier(CONNECT, procs, infos, Callback::new(callback, callback_data))
+}
+
+/// The same for `PMIx_Disconnect`.
+pub unsafe extern "C" fn disconnect(
+    procs: *const PmixProc,
+    proc_count: usize,
+    infos: *const PmixInfo,
+    info_count: usize,
+    callback: Option<OpCallback>,
+    callback_data: *mut c_void,
+) -> Status {
+    // SAFETY: the library lends us both for the call.
+    let (procs, infos) = unsafe { (slice(procs, proc_count), view(infos, info_count)) };
+    barrier(DISCONNECT, procs, infos, Callback::new(callback, callback_data))
+}
+
+fn barrier(name: &str, procs: &[PmixProc], infos: View<'_>, callback: Option<Callback<OpCallback>>) -> Status {
+    let server = server();
+    let Some(set) = server.set_of(procs) else { return not_our_job() };
+    let Some(callback) = callback else { return status::BAD_PARAM };
+    let ask =
+        Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s: timeout_in(infos) };
+    server.ask(ask, Waiting::Op(callback))
+}
+
 /// Refuses a collective with another job: no job is connected to this one.
 fn not_our_job() -> Status {
-    eprintln!("wireup: a PMIx collective across several jobs is not supported");
+    eprintln!("a PMIx collective across several jobs is not supported");
     status::NOT_SUPPORTED
 }

@@ -7,6 +7,7 @@ use wireup_wire::frame::Class;
 use wireup_wire::limits::{DIRECT_WAIT_NS_MAX, DIRECT_WAITING_BYTES_MAX, ROUTED_BYTES_MAX};
 use wireup_wire::modex::Between;
 use wireup_wire::peer::{Cause, Note};
+use wireup_wire::pmix::Wanted;
 use wireup_wire::route::{Endpoint, Incarnations, Routed};
 
 /// Agent 3, with a job, linked to its parent.
@@ -357,9 +358,10 @@ fn a_broken_link_is_not_reported_after_the_job_has_ended() {
 fn an_answer_for_an_ended_job_leaves_no_trace_of_the_job() {
     let ranks = vec![wireup_wire::ids::Rank(3)];
     let address = addresses::Between::Want { name: "net".into(), ranks: ranks.clone() };
-    for (kind, want) in
-        [(Kind::Modex, peer::encode(&Between::Want { ranks })), (Kind::Addresses, peer::encode(&address))]
-    {
+    for (kind, want) in [
+        (Kind::Modex, peer::encode(&Between::Want { wanted: vec![Wanted::data_of(ranks[0])] })),
+        (Kind::Addresses, peer::encode(&address)),
+    ] {
         let mut three = TestAgent::new(3, standing(session(7)));
         three.early.take(JobId(1));
         // The request of the ended job waits for a frame of another job that was sent before it.

@@ -129,6 +129,18 @@ fn finalize_does_not_wait_for_a_lazy_fence() {
     );
 }
 
+#[test]
+fn a_rank_that_fails_after_finalize_ends_no_other() {
+    let mut net = pmi1(2, 2);
+    net.request(0, "cmd=finalize");
+    net.exit(0, 3);
+    net.pass_and_settle(2_000_000_000);
+    assert_eq!(net.failures(), [Cause::ExitedLate(3)]);
+    assert_eq!(net.request(1, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0\n", "it continues");
+    net.exit(1, 4);
+    assert_eq!(net.failures(), [Cause::ExitedLate(3), Cause::Exited(4)]);
+}
+
 /// A request that follows a waiting get is not processed before the get is answered; this includes finalize.
 #[test]
 fn a_rank_may_die_while_its_get_waits() {

@@ -6,7 +6,7 @@ use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::job::{self, PmiFlavour, PortRange};
 use wireup_wire::limits::PMIX_START_NS_MAX;
 use wireup_wire::names::{self, Item, Keep, Range, Value};
-use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, pack};
+use wireup_wire::pmix::{Action, Answer, Ask, FromServer, ProcState, Set, Status, ToServer, Unpacker, Wanted, pack};
 use wireup_wire::rank_address;
 
 const JOB: JobId = JobId(1);
@@ -141,7 +141,7 @@ fn fence(ranks: &[u32]) -> Ask {
 #[test]
 fn a_server_that_violates_the_protocol_ends_its_job() {
     let ask = |id, ask| FromServer::Ask { id, ask };
-    let modex = |rank| Ask::Modex { rank: Rank(rank), timeout_s: None };
+    let modex = |rank| Ask::Modex(Wanted::data_of(Rank(rank)));
     let lookup = || Ask::Names {
         from: Rank(0),
         ask: names::Ask::LookUp { names: vec!["k".into()], range: Range::Session, wait: 1, timeout_s: None },
@@ -212,15 +212,19 @@ fn ending() -> TestAgent {
 }
 
 #[test]
-fn output_of_a_server_that_ended_normally_is_a_note() {
-    let notes = |text: &str| {
-        let gone = Input::PmixGone { job: JOB, status: ExitStatus::Exited(0), stderr: text.into() };
-        let mut sent = ending().handle(gone).sent(UP);
+fn output_of_a_server_is_a_note_once_it_serves() {
+    let notes = |mut agent: TestAgent| {
+        let mut sent = agent.handle(Input::PmixSaid { job: JOB, text: "old\n".into() }).sent(UP);
         sent.retain(|message| matches!(message, Control::Note(_)));
         sent
     };
-    assert!(notes("").is_empty());
-    assert_eq!(notes("old\n"), [Control::Note(peer::Note::PmixSaid { host: "n0".into(), text: "old\n".into() })]);
+    let said = [Control::Note(peer::Note::PmixSaid { host: "n0".into(), text: "old\n".into() })];
+    assert_eq!([notes(serving()), notes(ending())], [said.clone().to_vec(), said.to_vec()]);
+    assert!(notes(begun(PmiFlavour::Pmix)).is_empty(), "it is not ready");
+    let mut agent = begun(PmiFlavour::Pmix);
+    agent.handle(Input::PmixSaid { job: JOB, text: "old\n".into() });
+    server_sends(&mut agent, &ready());
+    assert!(agent.outputs().sent(UP).contains(&said[0]));
 }
 
 /// A rank that has connected may be waiting for the other inside the library, where the agent cannot see it.

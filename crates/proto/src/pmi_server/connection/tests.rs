@@ -89,6 +89,23 @@ impl Bench {
     }
 }
 
+/// MPICH does that for each session of MPI-4.
+#[test]
+fn pmi1_may_be_initialised_again() {
+    let mut bench = Bench::default();
+    let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
+    let answer = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
+    assert_eq!(bench.request(init), answer);
+    bench.request("cmd=put kvsname=job-1 key=k value=v\n");
+    assert_eq!(bench.request(init), answer);
+    assert!(bench.request("cmd=init pmi_version=7 pmi_subversion=1\n").contains("rc=-1"));
+    assert_eq!(bench.request("cmd=barrier_in\n"), "");
+    assert!(bench.fence().starts_with("cmd=barrier_out"));
+    assert!(bench.request("cmd=get kvsname=job-1 key=k\n").contains("value=v"));
+    assert!(bench.request("cmd=finalize\n").starts_with("cmd=finalize_ack"));
+    assert!(bench.request(init).contains("already_finalized"));
+}
+
 #[test]
 fn pmi1_from_init_to_finalize() {
     let mut bench = Bench::default();

@@ -9,8 +9,8 @@
 //!                      ── Want { 4, 6 } ───────►
 //! ```
 //!
-//! Data that is requested while a `Want` is in transit goes into the next one; a rank that several ranks request is requested only once, on
-//! both sides. Nothing is cached here: the library caches what it was given for all ranks of its node, and asks again only for data that
+//! Data that is requested while a `Want` is in transit goes into the next one; what several ranks request is requested only once, on both
+//! sides. A request names a key; the owner's server answers it when the rank has committed that key, with all data of the rank. Nothing is cached here: the library caches what it was given for all ranks of its node, and asks again only for data that
 //! may have been committed since, which only its owner knows.
 //!
 //! A rank that has finalized or ended commits nothing more. Its data is still requested from its server, which answers at once; if the
@@ -38,7 +38,7 @@ use wireup_wire::ids::{JobId, NodeId, Rank};
 use wireup_wire::limits::PMIX_BLOB_BYTES_MAX;
 use wireup_wire::modex::{Between, Blob};
 use wireup_wire::peer;
-use wireup_wire::pmix::{Answer, Status, ToServer};
+use wireup_wire::pmix::{Answer, Status, ToServer, Wanted};
 
 #[derive(Default)]
 pub struct Modex {
@@ -52,21 +52,26 @@ impl Modex {
     }
 
     /// A local rank requests what another rank has committed.
-    pub fn want(&mut self, facts: &Facts, id: u64, rank: Rank, steps: &mut Steps) {
-        let place = facts.mapping.place(rank).filter(|_| rank.0 < facts.job_size);
+    pub fn want(&mut self, facts: &Facts, id: u64, wanted: Wanted, steps: &mut Steps) {
+        let place = facts.mapping.place(wanted.rank).filter(|_| wanted.rank.0 < facts.job_size);
         match place {
-            Some((node, _)) if Some(node) != facts.node => self.wants.want(id, rank, node),
+            Some((node, _)) if Some(node) != facts.node => self.wants.want(id, wanted, node),
             // The server process handles ranks of its own node itself.
             Some(_) | None => steps.refuse(id, Status::BadParam),
         }
     }
 
+    /// A request's timeout has expired.
+    pub fn forget(&mut self, id: u64) {
+        self.wants.forget(id);
+    }
+
     /// A message of another node's agent.
     pub fn on_between(&mut self, view: &View<'_>, node: NodeId, message: Between, steps: &mut Steps) {
         match message {
-            Between::Want { ranks } => {
-                let (here, elsewhere): (Vec<Rank>, Vec<Rank>) =
-                    ranks.into_iter().partition(|rank| view.facts.local_of(*rank).is_some());
+            Between::Want { wanted } => {
+                let (here, elsewhere): (Vec<Wanted>, Vec<Wanted>) =
+                    wanted.into_iter().partition(|wanted| view.facts.local_of(wanted.rank).is_some());
                 seek(self.offers.seek(view.now, node, here), steps);
                 self.offers.refuse(node, elsewhere, Status::NotFound);
             }
@@ -80,7 +85,7 @@ impl Modex {
     }
 
     fn on_blob(&mut self, blob: &Blob, steps: &mut Steps) {
-        for id in self.wants.on_have(blob.rank) {
+        for id in self.wants.on_have(&blob.wanted) {
             let answer = match blob.status {
                 Status::Ok => Answer::Modex { blob: blob.bytes.clone() },
                 status => Answer::Status(status),
@@ -138,7 +143,7 @@ impl Modex {
 
     /// Sends the collected requests and answers.
     pub fn flush(&mut self, facts: &Facts, out: &mut Effects) {
-        let wants = self.wants.take().into_iter().map(|(node, ranks)| (node, Between::Want { ranks }));
+        let wants = self.wants.take().into_iter().map(|(node, wanted)| (node, Between::Want { wanted }));
         for (node, message) in self.offers.take_answers().into_iter().chain(wants) {
             out.for_agent(facts.agent_of(node), frame(facts.id(), &message));
         }
@@ -146,17 +151,17 @@ impl Modex {
 }
 
 /// Asks the server process what local ranks have committed.
-fn seek(requests: Vec<(u64, Rank)>, steps: &mut Steps) {
-    for (request, rank) in requests {
-        steps.push(Step::Tell(ToServer::ModexWanted { request, rank }));
+fn seek(requests: Vec<(u64, Wanted)>, steps: &mut Steps) {
+    for (request, wanted) in requests {
+        steps.push(Step::Tell(ToServer::ModexWanted { request, wanted }));
     }
 }
 
 /// The answers of an agent that no longer has the job: all of its ranks have ended.
-pub fn gone(ranks: Vec<Rank>, remains: &Remains) -> Vec<Between> {
+pub fn gone(wanted: Vec<Wanted>, remains: &Remains) -> Vec<Between> {
     let (nobody, mut offers) = (NodeId(0), Offers::of(remains.clone()));
-    let is_there = |rank: &Rank| remains.contains_key(rank);
-    let (there, gone): (Vec<Rank>, Vec<Rank>) = ranks.into_iter().partition(is_there);
+    let is_there = |wanted: &Wanted| remains.contains_key(&wanted.rank);
+    let (there, gone): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(is_there);
     offers.seek(Instant(0), nobody, there);
     offers.refuse(nobody, gone, Status::RankGone);
     offers.take_answers().into_iter().map(|(_, message)| message).collect()

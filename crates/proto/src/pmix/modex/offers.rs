@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::limits::{MODEX_BUNDLE_BYTES, PMIX_LATE_BLOB_NS_MAX};
 use wireup_wire::modex::{Between, Blob};
-use wireup_wire::pmix::Status;
+use wireup_wire::pmix::{Status, Wanted};
 
 #[derive(Default)]
 pub struct Offers {
-    /// Local ranks whose data other nodes wait for.
-    sought: BTreeMap<Rank, Sought>,
+    /// The data of local ranks for which other nodes wait.
+    sought: BTreeMap<Wanted, Sought>,
     /// The requests to the server process.
-    requests: BTreeMap<u64, Rank>,
+    requests: BTreeMap<u64, Wanted>,
     next_request: u64,
     /// Local ranks that commit nothing more.
     departed: BTreeSet<Rank>,
@@ -28,7 +28,24 @@ pub struct Offers {
 }
 
 /// The data of ranks that have all ended.
-pub type Remains = BTreeMap<Rank, Blob>;
+pub type Remains = BTreeMap<Rank, Found>;
+
+/// What a rank has committed, or why that is unknown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    status: Status,
+    bytes: Bytes,
+}
+
+impl Found {
+    fn nothing(status: Status) -> Found {
+        Found { status, bytes: Bytes::new() }
+    }
+
+    fn blob(self, wanted: Wanted) -> Blob {
+        Blob { wanted, status: self.status, bytes: self.bytes }
+    }
+}
 
 #[derive(Default)]
 struct Sought {
@@ -58,23 +75,24 @@ impl Offers {
     }
 
     /// Another node requests ranks of this one: returns the requests for the server process.
-    pub fn seek(&mut self, now: Instant, node: NodeId, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
+    pub fn seek(&mut self, now: Instant, node: NodeId, all: Vec<Wanted>) -> Vec<(u64, Wanted)> {
         self.answers.entry(node).or_default().taken = true;
         let mut requests = Vec::new();
-        for rank in ranks {
-            if let Some(blob) = self.kept.get(&rank) {
-                self.answers.entry(node).or_default().blobs.push(blob.clone());
+        for wanted in all {
+            if let Some(found) = self.kept.get(&wanted.rank) {
+                let blob = found.clone().blob(wanted);
+                self.answers.entry(node).or_default().blobs.push(blob);
                 continue;
             }
-            requests.extend(self.request(now, rank));
-            self.sought.entry(rank).or_default().nodes.push(node);
+            requests.extend(self.request(now, &wanted));
+            self.sought.entry(wanted).or_default().nodes.push(node);
         }
         requests
     }
 
     /// The requests for the server process, to be sent when it is ready.
-    pub fn outstanding(&self) -> Vec<(u64, Rank)> {
-        self.requests.iter().map(|(request, rank)| (*request, *rank)).collect()
+    pub fn outstanding(&self) -> Vec<(u64, Wanted)> {
+        self.requests.iter().map(|(request, wanted)| (*request, wanted.clone())).collect()
     }
 
     /// There is no server process: pending requests to it will not be answered.
@@ -85,54 +103,54 @@ impl Offers {
         }
     }
 
-    /// A new request to the server process for this rank, unless there is one already.
-    fn request(&mut self, now: Instant, rank: Rank) -> Option<(u64, Rank)> {
-        let Entry::Vacant(sought) = self.sought.entry(rank) else { return None };
-        let until = (self.unserved || self.departed.contains(&rank)).then(|| now + PMIX_LATE_BLOB_NS_MAX);
+    /// A new request to the server process, unless the same was requested already.
+    fn request(&mut self, now: Instant, wanted: &Wanted) -> Option<(u64, Wanted)> {
+        let Entry::Vacant(sought) = self.sought.entry(wanted.clone()) else { return None };
+        let until = (self.unserved || self.departed.contains(&wanted.rank)).then(|| now + PMIX_LATE_BLOB_NS_MAX);
         sought.insert(Sought { nodes: Vec::new(), until });
         let request = self.next_request;
-        self.requests.insert(request, rank);
+        self.requests.insert(request, wanted.clone());
         self.next_request += 1;
-        Some((request, rank))
+        Some((request, wanted.clone()))
     }
 
     /// Requests the data of these local ranks, which have ended, in order to keep it.
-    pub fn keep(&mut self, now: Instant, ranks: Vec<Rank>) -> Vec<(u64, Rank)> {
+    pub fn keep(&mut self, now: Instant, ranks: Vec<Rank>) -> Vec<(u64, Wanted)> {
         self.keep.extend(&ranks);
-        ranks.into_iter().filter_map(|rank| self.request(now, rank)).collect()
+        ranks.into_iter().filter_map(|rank| self.request(now, &Wanted::data_of(rank))).collect()
     }
 
     /// The server process answers.
     pub fn on_answer(&mut self, request: u64, status: Status, bytes: Bytes) -> Result<(), Unasked> {
-        let rank = self.requests.remove(&request).ok_or(Unasked)?;
-        self.give(rank, status, bytes);
+        let wanted = self.requests.remove(&request).ok_or(Unasked)?;
+        self.give(&wanted, Found { status, bytes });
         Ok(())
     }
 
-    /// Passes the result for a local rank to all nodes that wait for it.
-    fn give(&mut self, rank: Rank, status: Status, bytes: Bytes) {
-        if self.keep.remove(&rank) {
-            self.kept.insert(rank, Blob { rank, status, bytes: bytes.clone() });
+    /// Passes the result of a request to all nodes that wait for it.
+    fn give(&mut self, wanted: &Wanted, found: Found) {
+        if *wanted == Wanted::data_of(wanted.rank) && self.keep.remove(&wanted.rank) {
+            self.kept.insert(wanted.rank, found.clone());
         }
-        for node in self.sought.remove(&rank).unwrap_or_default().nodes {
-            let blob = Blob { rank, status, bytes: bytes.clone() };
-            self.answers.entry(node).or_default().blobs.push(blob);
+        for node in self.sought.remove(wanted).unwrap_or_default().nodes {
+            self.answers.entry(node).or_default().blobs.push(found.clone().blob(wanted.clone()));
         }
     }
 
     /// A local rank commits nothing more.
     pub fn on_departed(&mut self, rank: Rank, now: Instant) {
         self.departed.insert(rank);
-        if let Some(sought) = self.sought.get_mut(&rank) {
+        for (_, sought) in self.sought.iter_mut().filter(|(wanted, _)| wanted.rank == rank) {
             sought.until.get_or_insert(now + PMIX_LATE_BLOB_NS_MAX);
         }
     }
 
     /// Answers for departed ranks about which the server process knows nothing.
     pub fn take_late(&mut self, now: Instant) {
-        let late = |(rank, sought): (&Rank, &Sought)| sought.until.filter(|until| *until <= now).map(|_| *rank);
-        for rank in self.sought.iter().filter_map(late).collect::<Vec<_>>() {
-            self.give(rank, Status::RankGone, Bytes::new());
+        let is_late = |sought: &Sought| sought.until.is_some_and(|until| until <= now);
+        let late = self.sought.iter().filter(|(_, sought)| is_late(sought)).map(|(wanted, _)| wanted.clone());
+        for wanted in late.collect::<Vec<_>>() {
+            self.give(&wanted, Found::nothing(Status::RankGone));
         }
     }
 
@@ -156,9 +174,9 @@ impl Offers {
     }
 
     /// Answers a node that there is no data of these ranks, and why.
-    pub fn refuse(&mut self, node: NodeId, ranks: Vec<Rank>, status: Status) {
-        let blob = |rank| Blob { rank, status, bytes: Bytes::new() };
-        self.answers.entry(node).or_default().blobs.extend(ranks.into_iter().map(blob));
+    pub fn refuse(&mut self, node: NodeId, all: Vec<Wanted>, status: Status) {
+        let blobs = all.into_iter().map(|wanted| Found::nothing(status).blob(wanted));
+        self.answers.entry(node).or_default().blobs.extend(blobs);
     }
 
     pub fn has_kept_all(&self) -> bool {
@@ -176,18 +194,22 @@ mod tests {
 
     const T: Instant = Instant(1);
 
+    fn of(rank: u32) -> Wanted {
+        Wanted::data_of(Rank(rank))
+    }
+
     #[test]
     fn a_server_is_asked_once_for_all_nodes() {
         let mut offers = Offers::default();
-        assert_eq!(offers.seek(T, NodeId(1), vec![Rank(0)]), [(0, Rank(0))]);
-        assert!(offers.seek(T, NodeId(2), vec![Rank(0)]).is_empty());
+        assert_eq!(offers.seek(T, NodeId(1), vec![of(0)]), [(0, of(0))]);
+        assert!(offers.seek(T, NodeId(2), vec![of(0)]).is_empty());
         let have = |taken, blobs| Between::Have { taken, blobs };
         let taken = offers.take_answers();
         assert_eq!(taken, [(NodeId(1), have(true, vec![])), (NodeId(2), have(true, vec![]))]);
         assert_eq!(offers.on_answer(7, Status::Ok, Bytes::new()), Err(Unasked));
         assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Ok(()));
         assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Err(Unasked));
-        let blob = Blob { rank: Rank(0), status: Status::Ok, bytes: "x".into() };
+        let blob = Blob { wanted: of(0), status: Status::Ok, bytes: "x".into() };
         let answers = offers.take_answers();
         assert_eq!(answers, [(NodeId(1), have(false, vec![blob.clone()])), (NodeId(2), have(false, vec![blob]))]);
     }
@@ -195,25 +217,25 @@ mod tests {
     #[test]
     fn departed_ranks_are_not_waited_for() {
         let mut offers = Offers::default();
-        offers.seek(T, NodeId(1), vec![Rank(0), Rank(1)]);
+        offers.seek(T, NodeId(1), vec![of(0), of(1)]);
         offers.take_answers();
         assert_eq!(offers.deadline(), None);
         offers.on_departed(Rank(0), T);
         let due = offers.deadline().unwrap();
         offers.take_late(due);
         let (_, Between::Have { blobs, .. }) = &offers.take_answers()[0] else { panic!() };
-        assert_eq!((blobs.len(), blobs[0].rank, blobs[0].status), (1, Rank(0), Status::RankGone));
+        assert_eq!((blobs.len(), &blobs[0].wanted, blobs[0].status), (1, &of(0), Status::RankGone));
         assert_eq!(offers.on_answer(0, Status::Ok, "late".into()), Ok(()), "the request was outstanding");
         assert!(offers.take_answers().is_empty());
-        assert_eq!(offers.seek(T, NodeId(2), vec![Rank(0)]).len(), 1, "its server may know what it had committed");
+        assert_eq!(offers.seek(T, NodeId(2), vec![of(0)]).len(), 1, "its server may know what it had committed");
         assert!(offers.deadline().is_some());
     }
 
     #[test]
     fn long_answers_are_sent_separately() {
         let mut offers = Offers::default();
-        let ranks: Vec<Rank> = (0..3).map(Rank).collect();
-        for (request, _) in offers.seek(T, NodeId(1), ranks) {
+        let all: Vec<Wanted> = (0..3).map(of).collect();
+        for (request, _) in offers.seek(T, NodeId(1), all) {
             offers.on_answer(request, Status::Ok, vec![0; MODEX_BUNDLE_BYTES / 2 + 1].into()).unwrap();
         }
         let taken = |message: &(NodeId, Between)| matches!(message.1, Between::Have { taken: true, .. });

@@ -1,12 +1,14 @@
 //! The requests of local ranks for data of ranks elsewhere, and the nodes that were asked.
 
 use std::collections::BTreeMap;
-use wireup_wire::ids::{NodeId, Rank};
+use std::collections::btree_map::Entry;
+use wireup_wire::ids::NodeId;
+use wireup_wire::pmix::Wanted;
 
 #[derive(Default)]
 pub struct Wants {
     /// The requests that wait for the data of a rank elsewhere.
-    wanted: BTreeMap<Rank, Vec<u64>>,
+    wanted: BTreeMap<Wanted, Vec<u64>>,
     /// Nodes that were asked.
     requested: BTreeMap<NodeId, NodeRequests>,
 }
@@ -15,21 +17,28 @@ pub struct Wants {
 struct NodeRequests {
     /// A `Want` is in transit.
     busy: bool,
-    next: Vec<Rank>,
+    next: Vec<Wanted>,
 }
 
 impl Wants {
     /// Adds a request for a rank of `node`.
-    pub fn want(&mut self, id: u64, rank: Rank, node: NodeId) {
-        let waiting = self.wanted.entry(rank).or_default();
-        waiting.push(id);
-        if waiting.len() == 1 {
-            self.requested.entry(node).or_default().next.push(rank);
+    pub fn want(&mut self, id: u64, wanted: Wanted, node: NodeId) {
+        match self.wanted.entry(wanted) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().push(id),
+            Entry::Vacant(entry) => {
+                self.requested.entry(node).or_default().next.push(entry.key().clone());
+                entry.insert(vec![id]);
+            }
         }
     }
 
+    /// A request was answered otherwise. The node still answers ours.
+    pub fn forget(&mut self, id: u64) {
+        self.wanted.values_mut().for_each(|waiting| waiting.retain(|other| *other != id));
+    }
+
     /// The requests to be sent to other nodes now.
-    pub fn take(&mut self) -> Vec<(NodeId, Vec<Rank>)> {
+    pub fn take(&mut self) -> Vec<(NodeId, Vec<Wanted>)> {
         let ready = self.requested.iter_mut().filter(|(_, requested)| !requested.busy && !requested.next.is_empty());
         ready
             .map(|(node, requested)| {
@@ -47,31 +56,47 @@ impl Wants {
     }
 
     /// A rank's data, or the reason why there is none, is known: returns the requests to be answered.
-    pub fn on_have(&mut self, rank: Rank) -> Vec<u64> {
-        self.wanted.remove(&rank).unwrap_or_default()
+    pub fn on_have(&mut self, wanted: &Wanted) -> Vec<u64> {
+        self.wanted.remove(wanted).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::ids::Rank;
+
+    fn of(rank: u32) -> Wanted {
+        Wanted::data_of(Rank(rank))
+    }
 
     #[test]
     fn requests_for_a_node_are_bundled_and_none_waits_for_another_rank() {
         let mut wants = Wants::default();
-        wants.want(1, Rank(5), NodeId(1));
-        assert_eq!(wants.take(), [(NodeId(1), vec![Rank(5)])]);
+        wants.want(1, of(5), NodeId(1));
+        assert_eq!(wants.take(), [(NodeId(1), vec![of(5)])]);
         for (id, rank) in [(2, 6), (3, 7), (4, 5), (5, 6)] {
-            wants.want(id, Rank(rank), NodeId(1));
+            wants.want(id, of(rank), NodeId(1));
         }
         assert!(wants.take().is_empty(), "a request is in transit");
         wants.on_taken(NodeId(1));
-        assert_eq!(wants.take(), [(NodeId(1), vec![Rank(6), Rank(7)])], "rank 5 has not committed yet");
-        assert_eq!(wants.on_have(Rank(6)), [2, 5]);
-        assert_eq!(wants.on_have(Rank(5)), [1, 4]);
-        assert!(wants.on_have(Rank(5)).is_empty(), "a second answer is ignored");
-        wants.want(6, Rank(6), NodeId(1));
+        assert_eq!(wants.take(), [(NodeId(1), vec![of(6), of(7)])], "rank 5 has not committed yet");
+        assert_eq!(wants.on_have(&of(6)), [2, 5]);
+        assert_eq!(wants.on_have(&of(5)), [1, 4]);
+        assert!(wants.on_have(&of(5)).is_empty(), "a second answer is ignored");
+        wants.want(6, of(6), NodeId(1));
         wants.on_taken(NodeId(1));
-        assert_eq!(wants.take(), [(NodeId(1), vec![Rank(6)])], "asked again: it may have committed since");
+        assert_eq!(wants.take(), [(NodeId(1), vec![of(6)])], "asked again: it may have committed since");
+    }
+
+    #[test]
+    fn each_key_is_requested_for_itself() {
+        let (mut wants, key) = (Wants::default(), |name: &str| Wanted { key: Some(name.into()), ..of(5) });
+        wants.want(1, key("a"), NodeId(1));
+        wants.want(2, key("b"), NodeId(1));
+        wants.want(3, key("a"), NodeId(1));
+        assert_eq!(wants.take(), [(NodeId(1), vec![key("a"), key("b")])]);
+        wants.forget(1);
+        assert_eq!((wants.on_have(&key("a")), wants.on_have(&key("b"))), (vec![3], vec![2]));
     }
 }

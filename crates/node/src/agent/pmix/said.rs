@@ -1,0 +1,77 @@
+//! What a PMIx server process writes for the user, in whole lines and not without end.
+
+/// Most bytes that are passed on of one process (chosen: a hundred lines; a library that repeats a message would flood the terminal).
+const BYTES_MAX: usize = 8 << 10;
+
+/// Told in place of what is left out.
+const MORE: &str = "(further output of this process is not shown)\n";
+
+pub struct Said {
+    /// Not passed on yet.
+    bytes: Vec<u8>,
+    /// How much may still be passed on.
+    left: usize,
+    /// Something was left out.
+    is_cut: bool,
+    /// That was told.
+    is_told: bool,
+}
+
+impl Default for Said {
+    fn default() -> Said {
+        Said { bytes: Vec::new(), left: BYTES_MAX, is_cut: false, is_told: false }
+    }
+}
+
+impl Said {
+    pub fn push(&mut self, piece: &[u8]) {
+        let room = self.left - self.bytes.len();
+        self.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
+        self.is_cut |= piece.len() > room;
+    }
+
+    /// The whole lines that were not passed on yet; at the end or at the limit also an incomplete one.
+    pub fn take(&mut self, is_end: bool) -> Option<String> {
+        let whole = self.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let end = if is_end || self.is_cut { self.bytes.len() } else { whole };
+        let mut text = String::from_utf8_lossy(&self.bytes[..end]).into_owned();
+        self.bytes.drain(..end);
+        self.left -= end;
+        if self.is_cut && !std::mem::replace(&mut self.is_told, true) {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            text += MORE;
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_lines_are_passed_on_and_the_rest_at_the_end() {
+        let mut said = Said::default();
+        said.push(b"one\ntw");
+        assert_eq!(said.take(false).as_deref(), Some("one\n"));
+        said.push(b"o\nthree");
+        assert_eq!(said.take(false).as_deref(), Some("two\n"));
+        assert_eq!(said.take(false), None);
+        assert_eq!(said.take(true).as_deref(), Some("three"));
+    }
+
+    #[test]
+    fn a_flood_is_cut_once() {
+        let mut said = Said::default();
+        let mut passed = String::new();
+        for _ in 0..BYTES_MAX {
+            said.push(b"again and again\n");
+            passed.extend(said.take(false));
+        }
+        passed.extend(said.take(true));
+        assert!(passed.ends_with(MORE) && passed.matches(MORE).count() == 1);
+        assert!(passed.len() <= BYTES_MAX + MORE.len() + 1);
+    }
+}

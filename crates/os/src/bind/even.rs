@@ -1,0 +1,201 @@
+//! The default binding: it may help a rank whose threads share data, and must never take a cpu from a rank that could use it.
+//!
+//! ```text
+//!   at least two cores for each rank   a share of neighbouring cores each
+//!   fewer, and several NUMA domains    the domain with the rank's part of the cpus, if it has at least two cores
+//!   otherwise                          not bound
+//! ```
+//!
+//! A share of one core would run all threads of a rank one after the other: the rank's own, and those of its MPI library. Ranks that
+//! outnumber the cpus are not bound either. Cost: the files of `/sys` for the number of threads of a core and the NUMA domains; one more
+//! for each core if cores have several threads.
+
+use super::{CpuSet, allowed, cores, threads};
+use std::fs::read_to_string;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where Linux describes its cpus and NUMA domains.
+const SYSTEM_DIRECTORY: &str = "/sys/devices/system";
+
+/// Fewest cores of a share (chosen: with two, a rank's second thread never waits for the first).
+const CORES_MIN: usize = 2;
+
+/// The cpus of a machine that this process may use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    allowed: CpuSet,
+    /// [`SYSTEM_DIRECTORY`] outside of tests. What it does not contain counts as absent: cores with several threads, several domains.
+    directory: PathBuf,
+}
+
+/// How ranks are bound: a set for each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Even {
+    /// Two or more cores each.
+    Cores {
+        shares: Vec<CpuSet>,
+        fewest: usize,
+        most: usize,
+    },
+    /// A NUMA domain each, some of them the same.
+    Domains {
+        shares: Vec<CpuSet>,
+        domains: usize,
+    },
+    Unbound,
+}
+
+impl Machine {
+    /// This machine.
+    ///
+    /// # Errors
+    /// Those of [`allowed`].
+    pub fn this() -> io::Result<Machine> {
+        Ok(Machine { allowed: allowed()?, directory: SYSTEM_DIRECTORY.into() })
+    }
+
+    /// A machine with `cpus` cores, for tests.
+    pub fn of_cores(cpus: u32) -> Machine {
+        Machine { allowed: (0..cpus).collect(), directory: PathBuf::new() }
+    }
+
+    /// Number of cpus.
+    pub fn cpus(&self) -> usize {
+        self.allowed.len()
+    }
+
+    /// The default binding of `ranks` ranks.
+    pub fn even(&self, ranks: usize) -> Even {
+        let cpus = self.cpus();
+        // The share of a single rank would be all cpus.
+        if ranks < 2 || ranks > cpus {
+            return Even::Unbound;
+        }
+        let threads_of_core = self.threads_of_core();
+        if cpus >= CORES_MIN * ranks * threads_of_core {
+            let cores = self.cores(threads_of_core);
+            if cores.len() >= CORES_MIN * ranks {
+                return divided(&cores, ranks);
+            }
+        }
+        let domains = self.domains();
+        let is_enough = |domain: &CpuSet| domain.len() >= CORES_MIN * threads_of_core;
+        if domains.len() < 2 || !domains.iter().all(is_enough) {
+            return Even::Unbound;
+        }
+        let of_cpu: Vec<&CpuSet> = domains.iter().flat_map(|domain| vec![domain; domain.len()]).collect();
+        let shares = (0..ranks).map(|rank| of_cpu[rank * of_cpu.len() / ranks].clone()).collect();
+        Even::Domains { shares, domains: domains.len() }
+    }
+
+    fn threads_of_core(&self) -> usize {
+        let read = |path: PathBuf| read_to_string(path).ok();
+        let directory = self.directory.join("cpu");
+        if read(directory.join("smt/active")).is_some_and(|active| active.trim() == "0") {
+            return 1;
+        }
+        let first = self.allowed.iter().next().unwrap_or(0);
+        let siblings = read(directory.join(format!("cpu{first}/topology/thread_siblings_list")));
+        siblings.and_then(|list| CpuSet::parse(&list)).map_or(1, |siblings| siblings.len().max(1))
+    }
+
+    fn cores(&self, threads_of_core: usize) -> Vec<CpuSet> {
+        match threads_of_core {
+            1 => threads(&self.allowed),
+            _ => cores(&self.allowed, &self.directory.join("cpu")).unwrap_or_default(),
+        }
+    }
+
+    /// The allowed cpus of each NUMA domain that has any.
+    fn domains(&self) -> Vec<CpuSet> {
+        let directory = self.directory.join("node");
+        let online = read_to_string(directory.join("online")).ok().and_then(|list| CpuSet::parse(&list));
+        let domains = online.iter().flat_map(CpuSet::iter).filter_map(|number| cpus_of(&directory, number));
+        domains.map(|cpus| cpus.intersection(&self.allowed)).filter(|cpus| !cpus.is_empty()).collect()
+    }
+}
+
+fn cpus_of(directory: &Path, domain: u32) -> Option<CpuSet> {
+    CpuSet::parse(&read_to_string(directory.join(format!("node{domain}/cpulist"))).ok()?)
+}
+
+/// Neighbouring cores for each rank; the numbers differ by at most one.
+fn divided(cores: &[CpuSet], ranks: usize) -> Even {
+    let bound = |rank: usize| rank * cores.len() / ranks;
+    let share = |rank| cores[bound(rank)..bound(rank + 1)].iter().flat_map(CpuSet::iter).collect();
+    let most = cores.len().div_ceil(ranks);
+    Even::Cores { shares: (0..ranks).map(share).collect(), fewest: cores.len() / ranks, most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine of which cpu c and c + `cpus` / 2 are a core if `smt`, with `domains` domains of neighbouring cores.
+    fn machine(name: &str, cpus: u32, smt: bool, domains: u32) -> Machine {
+        let directory = std::env::temp_dir().join(format!("wireup-even-{}-{name}", std::process::id()));
+        let write = |file: String, text: String| {
+            let path = directory.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let cores = if smt { cpus / 2 } else { cpus };
+        write("cpu/smt/active".into(), format!("{}\n", u8::from(smt)));
+        for cpu in 0..cpus {
+            let core = cpu % cores;
+            let siblings = if smt { format!("{core},{}\n", core + cores) } else { format!("{core}\n") };
+            write(format!("cpu/cpu{cpu}/topology/thread_siblings_list"), siblings);
+        }
+        write("node/online".into(), format!("0-{}\n", domains - 1));
+        for domain in 0..domains {
+            let of_domain = (0..cpus).filter(|cpu| cpu % cores * domains / cores == domain);
+            write(format!("node/node{domain}/cpulist"), of_domain.collect::<CpuSet>().to_string());
+        }
+        Machine { allowed: (0..cpus).collect(), directory }
+    }
+
+    fn lists(even: &Even) -> Vec<String> {
+        match even {
+            Even::Cores { shares, .. } | Even::Domains { shares, .. } => shares.iter().map(CpuSet::to_string).collect(),
+            Even::Unbound => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn shares_have_two_whole_cores_or_more() {
+        let plain = machine("plain", 8, false, 1);
+        assert_eq!(lists(&plain.even(2)), ["0-3", "4-7"]);
+        assert_eq!(lists(&plain.even(3)), ["0-1", "2-4", "5-7"]);
+        assert!(matches!(plain.even(3), Even::Cores { fewest: 2, most: 3, .. }));
+        assert_eq!(lists(&plain.even(4)), ["0-1", "2-3", "4-5", "6-7"]);
+        let smt = machine("smt", 16, true, 1);
+        assert_eq!(lists(&smt.even(4)), ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]);
+    }
+
+    #[test]
+    fn ranks_with_less_than_two_cores_are_not_bound_within_one_domain() {
+        let plain = machine("one-domain", 8, false, 1);
+        let smt = machine("one-smt", 16, true, 1);
+        for even in
+            [plain.even(0), plain.even(1), plain.even(5), plain.even(8), plain.even(9), smt.even(5), smt.even(8)]
+        {
+            assert_eq!(even, Even::Unbound);
+        }
+        assert_eq!(Machine::of_cores(2).even(2), Even::Unbound);
+        assert!(matches!(Machine::of_cores(4).even(2), Even::Cores { fewest: 2, most: 2, .. }));
+    }
+
+    #[test]
+    fn they_are_bound_to_domains_of_two_cores_or_more() {
+        let two = machine("two-domains", 8, false, 2);
+        assert_eq!(lists(&two.even(8)), [["0-3"; 4], ["4-7"; 4]].concat());
+        assert_eq!(lists(&two.even(5)), ["0-3", "0-3", "0-3", "4-7", "4-7"]);
+        assert!(matches!(two.even(8), Even::Domains { domains: 2, .. }));
+        assert_eq!(two.even(9), Even::Unbound);
+        let small = machine("small-domains", 4, false, 4);
+        assert_eq!(small.even(4), Even::Unbound, "a domain of one core is no better than a core");
+        let few = Machine { allowed: CpuSet::parse("3-4").unwrap(), ..two };
+        assert_eq!(few.even(2), Even::Unbound, "one allowed cpu in each domain");
+    }
+}

@@ -1,0 +1,55 @@
+//! When the server looks again for keys that a rank had not committed when another node requested them.
+//!
+//! The library does not tell its server about commits. But a commit is bytes from a client, and the main thread notices these
+//! ([`super::acks`]). The library's thread reads them soon after, usually within a millisecond; a busy machine may delay it. So after each
+//! arrival the server looks after one millisecond, and then in pauses that double, as long as a request waits for a key.
+
+use super::state::Server;
+use std::time::{Duration, Instant};
+
+/// From an arrival to the first look (chosen: some times as long as the library takes to read a commit).
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Longest pause. It bounds the delay if the library's thread was held up for long; one look costs some microseconds for each key.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The main thread's schedule.
+#[derive(Default)]
+pub struct Late {
+    due: Option<Instant>,
+    pause: Duration,
+}
+
+impl Late {
+    /// A request may have begun to wait, since its rank has committed: the key may be in what it has committed.
+    pub fn look_now(&mut self, server: &Server) {
+        self.look_after(Duration::ZERO, server);
+    }
+
+    /// Bytes have arrived.
+    pub fn look_soon(&mut self, server: &Server) {
+        self.look_after(PAUSE_MIN, server);
+    }
+
+    fn look_after(&mut self, delay: Duration, server: &Server) {
+        if server.requests().first_late().is_some() {
+            self.pause = PAUSE_MIN;
+            self.due = Some(Instant::now() + delay);
+        }
+    }
+
+    /// When to look, if any request waits.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Looks, if it is time.
+    pub fn settle(&mut self, server: &'static Server) {
+        if self.due.is_none_or(|due| Instant::now() < due) {
+            return;
+        }
+        server.look_for_late_keys();
+        self.pause = (2 * self.pause).min(PAUSE_MAX);
+        let first = server.requests().first_late();
+        self.due = first.map(|until| until.min(Instant::now() + self.pause));
+    }
+}
