@@ -318,8 +318,8 @@ fn a_session_ends_with_its_allocation() {
 #[test]
 fn the_secret_is_sealed_on_its_way_through_the_step() {
     let Some(machines) = machines::with_slurm() else { return };
-    let broken =
-        "mkdir -p /run/broken; echo 'echo no key >&2; exit 3' > /run/broken/unmunge; chmod +x /run/broken/unmunge";
+    let broken = "mkdir -p /run/broken && cd /run/broken && \
+        printf '#!/bin/sh\necho no key >&2\nexit 3\n' > unmunge && chmod +x unmunge";
     for node in [0, 1] {
         machines.ask(node, broken);
     }
