@@ -45,6 +45,8 @@ pub const EAGER_BYTES_MAX: usize = 256 << 10;
 
 /// Names under which one rank may tell where it is reached: one for each network and library.
 pub const ADDRESS_NAMES_MAX: usize = 64;
+/// Pairs of one job that an agent stores (bytes, packed). Chosen: the business cards of four million ranks, 256 bytes each.
+pub const KVS_BYTES_MAX: usize = 1 << 30;
 /// Questions for addresses that one rank may have outstanding (each costs its agent about a hundred bytes): more than any rank connects to
 /// at once.
 pub const ADDRESS_QUESTIONS_MAX: u32 = 64 << 10;

@@ -28,6 +28,11 @@ use wireup_wire::ids::JobId;
 const SPOOL_BYTES_MAX: u64 = 32 << 20;
 /// Most files kept of finished jobs that have not been shown; the oldest are removed first.
 const OVER_MAX: usize = 32;
+/// Most output kept of all detached jobs of a session (bytes). Chosen: eight jobs that write without end; a user's runtime directory has a
+/// tenth of the machine's memory.
+const SESSION_BYTES_MAX: u64 = 256 << 20;
+/// How much a job writes before it looks at the whole again (bytes).
+const LOOK_BYTES: u64 = 1 << 20;
 /// Bytes read at once.
 const PIECE_BYTES_MAX: usize = 1 << 20;
 const DIRECTORY: &str = "jobs";
@@ -40,18 +45,26 @@ const END: u8 = 3;
 const FULL: &str =
     "wireup: the output of this detached job exceeds 32 MiB and the rest is dropped; --output-dir keeps everything\n";
 
+/// The same where other jobs have taken the room.
+const NO_ROOM: &str = "wireup: the output of this session's detached jobs exceeds 256 MiB and the rest of this job's is dropped; \
+    wireup attach shows and removes what finished jobs have left, --output-dir keeps everything\n";
+
 /// The writing end.
 pub struct Spool {
+    place: Place,
     file: File,
     kept: Mutex<Kept>,
 }
 
 #[derive(Default)]
 struct Kept {
-    /// Bytes of the job's output, including those not kept.
+    /// Bytes of the job's output.
     bytes: u64,
     /// Length of the file in whole records.
     length: u64,
+    /// Bytes of output at the last look at all spools.
+    looked: u64,
+    is_full: bool,
 }
 
 /// A spool as listed for users.
@@ -98,13 +111,13 @@ impl Spool {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        make_room(place);
+        make_room(place, SESSION_BYTES_MAX);
         let mut options = OpenOptions::new();
         options.read(true).append(true).create_new(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(directory.join(job.to_string()))?;
         // A process that holds the lock for a check, such as `wireup jobs`, releases it at once.
         retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
-        let spool = Spool { file, kept: Mutex::default() };
+        let spool = Spool { place: place.try_clone()?, file, kept: Mutex::default() };
         spool.record(&mut spool.kept(), PROGRAM, &[IoSlice::new(program.as_bytes())])?;
         Ok(spool)
     }
@@ -115,13 +128,21 @@ impl Spool {
     /// There is no room.
     pub fn write(&self, stream: Stream, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let mut kept = self.kept();
-        let before = kept.bytes;
-        kept.bytes += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-        match before {
-            0..=SPOOL_BYTES_MAX if kept.bytes <= SPOOL_BYTES_MAX => self.record(&mut kept, stream as u8, pieces),
-            0..=SPOOL_BYTES_MAX => self.record(&mut kept, Stream::Err as u8, &[IoSlice::new(FULL.as_bytes())]),
-            _ => Ok(()),
+        if kept.is_full {
+            return Ok(());
         }
+        kept.bytes += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let problem = match kept.bytes {
+            SPOOL_BYTES_MAX.. => Some(FULL),
+            bytes if bytes >= kept.looked + LOOK_BYTES => {
+                kept.looked = bytes;
+                (!make_room(&self.place, SESSION_BYTES_MAX)).then_some(NO_ROOM)
+            }
+            _ => None,
+        };
+        let Some(problem) = problem else { return self.record(&mut kept, stream as u8, pieces) };
+        kept.is_full = true;
+        self.record(&mut kept, Stream::Err as u8, &[IoSlice::new(problem.as_bytes())])
     }
 
     /// Writes a message of our own about the job: kept however much the job has written.
@@ -176,13 +197,23 @@ fn list(place: &Place) -> Vec<Listed> {
     numbers.filter_map(|job| Reader::open_at(place.try_clone().ok()?, job).ok()?.listed(job)).collect()
 }
 
-fn make_room(place: &Place) {
-    let mut over: Vec<JobId> =
-        list(place).into_iter().filter(|spool| !spool.is_running).map(|spool| spool.job).collect();
-    over.sort();
-    for job in over.iter().take(over.len().saturating_sub(OVER_MAX - 1)) {
-        let _ = fs::remove_file(place.inside(DIRECTORY).join(job.to_string()));
+/// Removes the oldest spools of finished jobs until there are few, and all spools have at most `bytes_max`. Returns whether they have.
+fn make_room(place: &Place, bytes_max: u64) -> bool {
+    let path = |job: JobId| place.inside(DIRECTORY).join(job.to_string());
+    let len = |job: JobId| fs::metadata(path(job)).map_or(0, |file| file.len());
+    let (running, mut over): (Vec<_>, Vec<_>) = list(place).into_iter().partition(|spool| spool.is_running);
+    over.sort_by_key(|spool| spool.job);
+    let mut bytes: u64 = running.iter().chain(&over).map(|spool| len(spool.job)).sum();
+    let mut left = over.len();
+    for Listed { job, .. } in over {
+        if left < OVER_MAX && bytes <= bytes_max {
+            break;
+        }
+        bytes -= len(job).min(bytes);
+        left -= 1;
+        let _ = fs::remove_file(path(job));
     }
+    bytes <= bytes_max
 }
 
 impl Reader {
@@ -358,6 +389,28 @@ mod tests {
         drop(spool);
         assert_eq!(reader.next_piece().unwrap(), Piece::Bytes(Stream::Out, b"last".to_vec()));
         assert_eq!(reader.next_piece().unwrap(), Piece::Lost);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn what_all_jobs_leave_is_bounded_and_the_oldest_finished_ones_go_first() {
+        let (place, path) = place("session");
+        let chunk = "x".repeat(100_000);
+        let running = Spool::create(&place, JobId(0), "./a").unwrap();
+        running.write(Stream::Out, &slices(&chunk)).unwrap();
+        for job in 1..4 {
+            Spool::create(&place, JobId(job), "./a").unwrap().write(Stream::Out, &slices(&chunk)).unwrap();
+        }
+        let left = |bytes_max| {
+            let has_room = make_room(&place, bytes_max);
+            let mut jobs: Vec<u32> = list(&place).iter().map(|spool| spool.job.0).collect();
+            jobs.sort_unstable();
+            (has_room, jobs)
+        };
+        assert_eq!(left(1_000_000), (true, vec![0, 1, 2, 3]));
+        assert_eq!(left(350_000), (true, vec![0, 2, 3]));
+        assert_eq!(left(50_000), (false, vec![0]));
+        drop(running);
         fs::remove_dir_all(path).unwrap();
     }
 

@@ -24,6 +24,7 @@ use crate::memory::{Content, ShareId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::blob::{self, Pair, Truncated};
+use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::shared::segment::{Layout, Segment, TooLarge};
 
 /// The pairs of a fence are copied when they are committed if they are fewer bytes than this in total, or fewer per node: otherwise the
@@ -37,7 +38,6 @@ const PENDING_KEPT_BYTES: usize = 256 << 10;
 /// pairs. Chosen: only a few megabytes, yet a thousand ranks may do so many times before it costs an index.
 const COLLECTED_BYTES_MAX: usize = 4 << 20;
 
-#[derive(Default)]
 pub struct Kvs {
     pending: Vec<u8>,
     /// Identifies the content of `pending`: marks of other generations are invalid.
@@ -52,6 +52,23 @@ pub struct Kvs {
     /// Memory of segments that have been merged.
     merged: Vec<ShareId>,
     version: u32,
+    bytes_max: usize,
+}
+
+impl Default for Kvs {
+    fn default() -> Self {
+        Kvs {
+            pending: Vec::new(),
+            generation: 0,
+            kept_bytes: 0,
+            collected: Vec::new(),
+            collected_bytes: 0,
+            segments: Vec::new(),
+            merged: Vec::new(),
+            version: 0,
+            bytes_max: KVS_BYTES_MAX,
+        }
+    }
 }
 
 struct Indexed {
@@ -80,9 +97,16 @@ pub struct Mark {
     at: usize,
 }
 
+/// The pairs exceed what an agent stores of one job.
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+#[error("the pairs of the job exceed {} MiB on each node; put less, or the same keys again", KVS_BYTES_MAX >> 20)]
+pub struct Full;
+
 /// Pairs that this node cannot store or read.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum KvsError {
+    #[error(transparent)]
+    Full(#[from] Full),
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     #[error(transparent)]
@@ -149,12 +173,14 @@ impl Kvs {
         if len == 0 {
             return Ok(());
         }
-        let indexed_bytes: usize = self.segments.iter().map(|segment| segment.blob_len).sum();
-        let collected_bytes = self.collected_bytes + len;
-        if indexed_bytes + collected_bytes >= u32::MAX as usize {
-            return Err(TooLarge.into());
-        }
-        if collected_bytes > indexed_bytes.max(COLLECTED_BYTES_MAX) {
+        let (indexed_bytes, collected_bytes) = (self.indexed_bytes(), self.collected_bytes + len);
+        if indexed_bytes + collected_bytes > self.bytes_max {
+            // Pairs that were overwritten do not count.
+            self.index()?;
+            if self.indexed_bytes() + len > self.bytes_max {
+                return Err(Full.into());
+            }
+        } else if collected_bytes > indexed_bytes.max(COLLECTED_BYTES_MAX) {
             self.index()?;
         }
         if len < COPIED_BYTES_MAX || len < parts.len() * COPIED_PART_BYTES_MAX {
@@ -166,6 +192,10 @@ impl Kvs {
         self.collected_bytes += len;
         self.version += 1;
         Ok(())
+    }
+
+    fn indexed_bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.blob_len).sum()
     }
 
     /// The value most recently published for this key.

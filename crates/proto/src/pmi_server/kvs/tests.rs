@@ -252,3 +252,17 @@ fn overwritten_puts_are_dropped() {
     kvs.commit(vec![last]).unwrap();
     assert_eq!(kvs.get(b"a"), Ok(Some(&9999u32.to_le_bytes().repeat(50)[..])));
 }
+
+#[test]
+fn pairs_beyond_the_ceiling_are_refused_and_overwritten_ones_make_room() {
+    let mut kvs = Kvs { bytes_max: 2_000, ..Kvs::default() };
+    let mut fence = |key: u8| {
+        kvs.put(&[key], &[key; 500]);
+        let pairs = kvs.take_pending();
+        kvs.commit(vec![pairs])
+    };
+    assert!((0..50).all(|_| fence(b'a').is_ok()));
+    let results: Vec<_> = (b'b'..b'g').map(&mut fence).collect();
+    assert_eq!(results, [Ok(()), Ok(()), Err(Full.into()), Err(Full.into()), Err(Full.into())]);
+    assert_eq!(kvs.get(b"c"), Ok(Some(&[b'c'; 500][..])), "the earlier ones stay");
+}
