@@ -12,7 +12,8 @@ cargo xtask COMMAND
   check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
-  proof     what takes longer than tests: simulated sessions by seed, from where the last run ended: proof seeds --hours H;
+  proof     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,
+            each from where the last run ended: proof seeds|faults|fuzz --hours H;
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
   libraries build libpmi, libpmi2 and libwireup beside the release program, for `wireup install`
@@ -28,7 +29,9 @@ fn main() -> ExitCode {
         ["setup"] => setup(),
         ["fresh"] => fresh::run(&fresh::COMMANDS),
         ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
-        ["proof", "seeds", "--hours", hours] => proof::seeds(hours),
+        ["proof", "seeds", "--hours", hours] => proof::seeds::run(hours),
+        ["proof", "faults", "--hours", hours] => proof::faults::run_for(hours),
+        ["proof", "fuzz", "--hours", hours] => proof::fuzz::run_for(hours),
         ["proof", "model"] => proof::model(),
         ["proof", "sanitizers"] => proof::sanitizers::run(),
         ["libraries"] => libraries::announced(),

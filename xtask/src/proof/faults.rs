@@ -1,0 +1,66 @@
+//! Faults at random moments on real hosts, by seed: the trials of `crates/cli/tests/e2e/faults.rs`.
+
+use super::ledger::{Ledger, Line, Range};
+use crate::layout;
+use crate::step::{Result, output, run, step};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+/// Trials of one seed.
+const TRIALS: u64 = 72;
+const TEST: &str = "faults::faults_at_random_moments_end_the_job_cleanly";
+const HEAD: &str = "\
+# Faults on real hosts that were tried: kind, seeds (the first, and the one behind the last; 72 trials each), commit, and which of them
+# failed. `cargo xtask proof faults --hours H` goes on; `WIREUP_FAULT_SEED=S WIREUP_FAULT_TRIALS=72` (crates/cli/tests/e2e/faults.rs)
+# repeats one.
+";
+
+/// Runs seeds that were not run yet, for this many hours.
+///
+/// # Errors
+/// A program cannot be built or run, or a trial fails.
+pub fn run_for(hours: &str) -> Result {
+    let (length, commit) = (super::length(hours)?, super::commit()?);
+    let mut ledger = Ledger::read("faults.txt", HEAD)?;
+    let trials = step("build the trials", build)?;
+    let start = Instant::now();
+    let mut broken = Vec::new();
+    while start.elapsed() < length {
+        let first = ledger.next("hosts");
+        let range = Range { kind: "hosts".into(), first, end: first + 1 };
+        let said = step(format!("seed {first}"), || {
+            let mut trial = Command::new(&trials);
+            trial.args(["--exact", TEST, "--nocapture"]).env("WIREUP_FAULT_SEED", first.to_string());
+            Ok(output(trial.env("WIREUP_FAULT_TRIALS", TRIALS.to_string())))
+        })?;
+        // A test that does not exist, or that found no hosts to run on, succeeds too.
+        let is_bad = match said {
+            Ok(said) if said.matches(" s]").count() as u64 >= TRIALS => false,
+            Ok(_) => return Err(format!("{TEST} has not run its {TRIALS} trials: are there hosts to test with?")),
+            Err(problem) => {
+                eprintln!("    {problem}");
+                true
+            }
+        };
+        broken.extend(is_bad.then_some(first));
+        ledger.add(Line { range, commit: commit.clone(), broken: is_bad.then_some(first).into_iter().collect() });
+        ledger.write()?;
+    }
+    if broken.is_empty() { Ok(()) } else { Err(format!("trials of these seeds failed: {broken:?}")) }
+}
+
+/// The tests, the product and the testbed, as the tests find them.
+fn build() -> Result<PathBuf> {
+    run(Command::new("cargo").current_dir(layout::root()).args([
+        "build",
+        "--quiet",
+        "-p",
+        "wireup",
+        "-p",
+        "wireup-testbed",
+    ]))?;
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(layout::root()).args(["test", "--package", "wireup", "--test", "e2e", "--no-run"]);
+    super::executable(&output(cargo.args(["--message-format", "json"]))?)
+}
