@@ -152,7 +152,7 @@ fn foreign_connections_disturb_neither_start_nor_job() {
     // n1's remote shell hangs until the foreign connections are open.
     let shell = rustix::process::Pid::from_raw(machines.daemons(1)[0].cast_signed()).expect("a pid");
     rustix::process::kill_process(shell, rustix::process::Signal::STOP).expect("send the signal");
-    let run = machines.job("--hosts n0,n1 --start ssh-flat --stdin all").sh("echo up; wc -c");
+    let run = machines.job("--hosts n0,n1 --start ssh-flat --early-start --stdin all").sh("echo up; wc -c");
     let mut running = run.stdin_open().start();
     running.await_out("up\n", 1);
     let launcher = running.pid().as_raw_nonzero().get().cast_unsigned();

@@ -238,22 +238,6 @@ fn names_groups_events_and_queries_work() {
 }
 
 #[test]
-fn what_a_pmix_server_prints_is_shown_with_its_node() {
-    for client in CLIENTS {
-        for (placement, node) in [("-n 2", ""), ("-n 2 --virtual-nodes 2", "node node0:")] {
-            let Some(spawn) = run(client, "spawn", placement, "") else { return };
-            spawn.succeed().expect_err_line(&[
-                "wireup: node ",
-                node,
-                "its PMIx server said",
-                "PMIx_Spawn",
-                "not supported",
-            ]);
-        }
-    }
-}
-
-#[test]
 fn a_rank_that_fails_after_finalize_lets_the_others_finish() {
     for flavour in BOTH {
         let Some(exit) = run(flavour, "lateexit", "-n 4 --virtual-nodes 2", "") else { continue };

@@ -227,8 +227,8 @@ fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
         "event",
     ];
     let (first, second) = (client(&env[0], &actions[7..]), client(&env[1], &actions));
-    let (mut raised, mut logged, mut controlled, mut fenced) = (0, false, false, 0);
-    while fenced < 2 || raised < 2 || !logged || !controlled {
+    let (mut raised, mut logged, mut controlled, mut spawned, mut fenced) = (0, false, false, false, 0);
+    while fenced < 2 || raised < 2 || !logged || !controlled || !spawned {
         match agent.next_but_comings() {
             FromServer::Ask { id, ask: Ask::Namespaces } => {
                 agent.answer(id, Answer::Namespaces { names: vec![("rest".into(), 4)] });
@@ -256,6 +256,10 @@ fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
             FromServer::Log { rank, stream, text } => {
                 assert_eq!((rank, stream, text), (Rank(1), 2, b"a line to log".to_vec()));
                 logged = true;
+            }
+            FromServer::SpawnRefused { rank } => {
+                assert_eq!(rank, Rank(1));
+                spawned = true;
             }
             FromServer::Raise { to, .. } => {
                 assert_eq!(to, Set::All);

@@ -113,7 +113,7 @@ impl Display for Report {
 
 fn begin(site: &FaultSite, work: Work, more: &str) -> Started {
     let program = wireup().display().to_string();
-    let write = format!("head -c {WRITTEN_BYTES} /dev/zero");
+    let write = format!("head -c {} /dev/zero; echo", WRITTEN_BYTES - 1);
     let words: &[&str] = match work {
         Work::True => &["true"],
         Work::Exchange => &[&program, "pmi", "exchange", "--rounds", "20"],
