@@ -11,6 +11,7 @@
 
 mod carrier;
 mod datagrams;
+mod dialling;
 mod messages;
 mod plain;
 pub mod proof;
@@ -26,8 +27,8 @@ pub use carrier::Transport;
 use carrier::{Carrier, Happened, SERVER, Unsent, Word};
 use core::ffi::c_int;
 use datagrams::{Datagrams, Fabric, Udp, Wire};
+pub use dialling::known;
 use messages::said;
-use plain::Unreachable;
 pub use plain::{Key, Plain};
 use proof::Secret;
 use tcp::Tcp;
@@ -37,10 +38,6 @@ use wireup_capi::net::{self, Errno, Event, Owned};
 use wireup_group::connections::{Connections, Number, Route, Verdict};
 use wireup_group::{Context, Done, Failure, Groups, Output, Peer, Request};
 use wireup_wire::rank_address;
-
-/// How often a rank is dialled that refuses, and the pause before the next time (ms): its own dial is about to arrive.
-const DIALS_MAX: u32 = 8;
-const PAUSE_MS: u64 = 50;
 
 pub struct Network {
     pub groups: Groups,
@@ -184,98 +181,13 @@ impl Network {
         groups.form_part(context, (own as u32, ranks.len() as u32), &find);
     }
 
-    /// Ranks whose addresses are to be asked for.
-    pub fn take_wanted(&mut self) -> Vec<u32> {
-        core::mem::take(&mut self.wanted)
-    }
-
-    /// Dials for which a connection through the agents is to be asked for, with their ranks.
-    pub fn take_unanswered(&mut self) -> Vec<(Number, u32)> {
-        core::mem::take(&mut self.unanswered)
-    }
-
-    /// Whether relays are to carry datagrams.
-    pub fn has_datagrams(&self) -> bool {
-        self.transport != Transport::Tcp
-    }
-
-    /// What was asked for; `None`: there is none.
-    pub fn on_relay(&mut self, number: Number, socket: Option<Owned>) {
-        self.carrier.go_on(number, socket);
-    }
-
-    /// Asks for a rank's address, unless it is known.
-    pub fn want(&mut self, rank: u32) {
-        if self.address(rank).is_empty() && self.sought.insert(rank) {
-            self.wanted.push(rank);
-        }
-    }
-
-    /// What was asked for; `None`: the rank has left without an address.
-    pub fn on_address(&mut self, rank: u32, address: Option<Vec<u8>>) {
-        self.sought.remove(&rank);
-        let is_needed = self.waiting.contains_key(&rank) && self.connections.route(rank) == Route::Dial;
-        let is_wanted = is_needed || self.plain.undialled().any(|peer| peer == rank);
-        match address {
-            Some(address) if self.can_reach(&address) => {
-                self.addresses.insert(rank, address);
-                if is_needed {
-                    self.dial(rank);
-                }
-            }
-            Some(_) => {
-                self.misfits.insert(rank);
-                self.on_lost(rank);
-            }
-            None if is_wanted => self.on_lost(rank),
-            None => {}
-        }
-    }
-
-    /// Nobody answers questions for addresses any more.
-    pub fn on_unanswered(&mut self) {
-        core::mem::take(&mut self.sought).into_iter().for_each(|rank| self.on_address(rank, None));
-    }
-
     /// Whether this rank is known to use another transport.
     pub fn is_misfit(&self, rank: u32) -> bool {
         self.misfits.contains(&rank)
     }
 
-    /// Asks for a plain connection to another rank, which asks for it too; `None`: the transport has none. `world`: the group of all.
-    pub fn connect(&mut self, world: Context, peer: u32) -> Option<Key> {
-        if self.transport != Transport::Tcp {
-            return None;
-        }
-        let key = self.plain.ask(self.me, peer);
-        if !self.has_book() {
-            let located = self.groups.locate(world, peer);
-            self.forgotten.insert(located);
-        }
-        Some(key)
-    }
-
     pub fn plain(&mut self) -> &mut Plain {
         &mut self.plain
-    }
-
-    fn dial_plain(&mut self) {
-        let peers: BTreeSet<u32> = self.plain.undialled().collect();
-        for peer in peers {
-            let address = self.address(peer);
-            if address.is_empty() {
-                if self.has_book() {
-                    self.want(peer);
-                }
-                continue;
-            }
-            for (to, number) in self.plain.take_undialled(peer) {
-                self.carrier.dial_plain(to, &address[1..], number);
-            }
-        }
-        while let Some((key, socket)) = self.carrier.poll_plain() {
-            self.plain.on_over(key, socket.ok_or(Unreachable));
-        }
     }
 
     /// Whether messages wait for connections.
@@ -450,14 +362,6 @@ impl Network {
         self.groups.on_lost(rank);
     }
 
-    /// Not longer than until the next dial, or look at connections.
-    pub fn limit(&self, ms: c_int) -> c_int {
-        let again = self.again.values().filter_map(|(_, at)| *at);
-        let due = again.fold(self.upkeep.due(), u64::min);
-        let left = c_int::try_from(due.saturating_sub(net::now_ms())).unwrap_or(c_int::MAX);
-        if ms < 0 { left } else { ms.min(left) }
-    }
-
     fn send(&mut self, to: u32, message: Vec<u8>) {
         match self.connections.route(to) {
             Route::Open(number) => {
@@ -470,40 +374,6 @@ impl Network {
                 if route == Route::Dial && !self.again.contains_key(&to) {
                     self.dial(to);
                 }
-            }
-        }
-    }
-
-    /// Where a rank is reached; empty if that is not known.
-    fn address(&self, rank: u32) -> Vec<u8> {
-        let in_book = || self.book.as_ref().map(|book| known(book, rank).address);
-        self.addresses.get(&rank).cloned().or_else(in_book).unwrap_or_default()
-    }
-
-    fn dial(&mut self, to: u32) {
-        let address = self.address(to);
-        if address.is_empty() && self.has_book() {
-            return self.want(to);
-        }
-        let address = if self.can_reach(&address) { address.get(1..).unwrap_or_default() } else { &[] };
-        let number = self.carrier.dial(to, address, self.connections.closed(to));
-        self.connections.on_dial(to, number);
-    }
-
-    fn dial_again(&mut self) {
-        let now = net::now_ms();
-        let due: Vec<u32> =
-            self.again.iter().filter(|(_, (_, at))| at.is_some_and(|at| at <= now)).map(|(to, _)| *to).collect();
-        for to in due {
-            let Some((count, at)) = self.again.get_mut(&to) else { continue };
-            *at = None;
-            let is_enough = *count > DIALS_MAX;
-            if self.connections.route(to) != Route::Dial {
-                self.again.remove(&to);
-            } else if is_enough {
-                self.on_lost(to);
-            } else {
-                self.dial(to);
             }
         }
     }
@@ -596,16 +466,8 @@ impl Network {
         if !self.waiting.contains_key(&peer) {
             return;
         }
-        // Refused: the other end dials this one. It is given time for that.
-        let (count, at) = self.again.entry(peer).or_default();
-        (*count, *at) = (*count + 1, Some(net::now_ms() + PAUSE_MS));
+        self.on_refused(peer);
     }
-}
-
-/// A rank in the book; without an address if that must be asked for. The server's sockets are those of TCP.
-pub fn known(book: &Endpoints, rank: u32) -> Peer {
-    let address = book.address(rank).map(|address| Transport::Tcp.address(&address));
-    Peer { rank, address: address.unwrap_or_default() }
 }
 
 #[cfg(test)]
