@@ -68,6 +68,8 @@ pub struct RelayId(pub u32);
 /// What has happened to the socket of a relay.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RelayEvent {
+    /// The connection is made, or there is a socket for datagrams.
+    Connected,
     /// The rank has sent bytes, or a datagram.
     Bytes(Bytes),
     /// So many bytes of [`RelayAct::Write`] have left this process.

@@ -4,6 +4,7 @@
 //!   rank        its agent                    agent of the other rank     other rank
 //!     ── relay ─► ── Open { rank, name } ──────► ── connects ─────────────► listens
 //!     ◄═ socket ═►  ◄── Bytes, Taken, End ──►  ◄══════════ socket ════════►
+//!     ◄─ CONNECTED   ◄── Connected ──────────
 //!                   ◄── Close ──────────────►
 //! ```
 //!
@@ -21,7 +22,12 @@ const BYTES: u16 = 1;
 const TAKEN: u16 = 2;
 const END: u16 = 3;
 const CLOSE: u16 = 4;
+const CONNECTED: u16 = 5;
 const BY_OPENER: u16 = 8;
+
+/// The first byte that the rank reads, unless the relay is one for datagrams: the other rank's host has accepted a connection. If the socket
+/// ends before it, that rank cannot be reached.
+pub const IS_CONNECTED: u8 = 1;
 
 /// One message, in a frame of [`crate::frame::Kind::Relay`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +41,8 @@ pub struct Between {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     Open(Target),
+    /// The rank's host has accepted the connection.
+    Connected,
     Bytes(Bytes),
     /// So many bytes have reached the rank; as many more may be sent.
     Taken(u32),
@@ -59,6 +67,7 @@ impl Between {
             What::Open(target) => (OPEN, peer::encode(&target).into()),
             What::Bytes(bytes) => (BYTES, bytes),
             What::Taken(count) => (TAKEN, peer::encode(&count).into()),
+            What::Connected => (CONNECTED, Bytes::new()),
             What::End => (END, Bytes::new()),
             What::Close => (CLOSE, Bytes::new()),
         };
@@ -72,6 +81,7 @@ impl Between {
             OPEN => What::Open(peer::decode(&payload)?),
             BYTES => What::Bytes(payload),
             TAKEN => What::Taken(peer::decode(&payload)?),
+            CONNECTED => What::Connected,
             END => What::End,
             CLOSE => What::Close,
             _ => return Err(PeerError::Malformed),
@@ -98,6 +108,7 @@ mod tests {
             ),
             proptest::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| What::Bytes(bytes.into())),
             any::<u32>().prop_map(What::Taken),
+            Just(What::Connected),
             Just(What::End),
             Just(What::Close),
         ]

@@ -113,6 +113,8 @@ pub struct Context {
     gathers: Answers<Result<Gather, Code>>,
     /// Collectives of groups that the server has not answered.
     gathering: usize,
+    /// A rank is lost: until then calls that fail tell the others.
+    tells_until: Option<u64>,
 }
 
 impl Context {
@@ -138,6 +140,7 @@ impl Context {
             parts: Parts::default(),
             gathers: Answers::default(),
             gathering: 0,
+            tells_until: None,
         };
         if context.engine == Engine::Peers {
             context.network()?;

@@ -15,6 +15,10 @@ use wireup_capi::net::now_ms;
 use wireup_group::algorithms::Barrier;
 use wireup_group::{Done, Failure};
 
+/// How long the first call that fails because of a lost rank may take longer for others (ms), which may compute and not answer. Chosen: a
+/// hundred round trips of a slow network.
+const TELL_MS_MAX: u64 = 250;
+
 impl Context {
     /// Carries out what the groups want, without waiting. Returns whether the server has answered something.
     pub(super) fn pump(&mut self) -> bool {
@@ -69,6 +73,14 @@ impl Context {
                 Error::Mismatch
             }
             failure => Error::Group(failure),
+        }
+    }
+
+    /// A rank is lost. Others may hear that from this rank only, and the program may not call again: what is to be said is said before.
+    fn tell_others(&mut self) {
+        let until = *self.tells_until.get_or_insert_with(|| now_ms() + TELL_MS_MAX);
+        while now_ms() < until && self.network.as_ref().is_some_and(|(network, _)| network.has_waiting()) {
+            self.progress_for(10);
         }
     }
 
@@ -182,7 +194,11 @@ impl Context {
             }
             Request::Peers(request) => {
                 let done = self.network.as_mut().and_then(|(network, _)| network.take_done(*request));
-                done.ok_or(Error::Argument)?.map_err(|failure| self.failure(failure))
+                let done = done.ok_or(Error::Argument)?;
+                if matches!(done, Err(Failure::Lost { .. })) {
+                    self.tell_others();
+                }
+                done.map_err(|failure| self.failure(failure))
             }
             Request::Address(id) => match self.addresses.take(*id) {
                 Some(address) => address.map(Done::Bytes).ok_or(Error::NotFound),

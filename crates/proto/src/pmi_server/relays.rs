@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::ids::NodeId;
 use wireup_wire::limits::{RELAY_WINDOW_BYTES, RELAYS_MAX};
-use wireup_wire::relay::{Between, Target, What};
+use wireup_wire::relay::{Between, IS_CONNECTED, Target, What};
 
 /// So many bytes are taken before the other end is told.
 const TELL_BYTES: u32 = RELAY_WINDOW_BYTES as u32 / 4;
@@ -37,6 +37,7 @@ struct Relay {
     /// The number that the agent has given to it that has opened it.
     number: u32,
     is_own: bool,
+    datagrams: bool,
     /// Bytes sent that have not reached the other rank.
     under_way: usize,
     is_stopped: bool,
@@ -59,7 +60,7 @@ impl Relays {
         if self.relays.len() >= RELAYS_MAX {
             return Err(Full);
         }
-        let relay = self.insert(node, None);
+        let relay = self.insert(node, None, target.datagrams);
         self.acts.push((relay, act));
         self.tell(relay, What::Open(target));
         Ok(())
@@ -77,13 +78,18 @@ impl Relays {
         match (relay, what) {
             (None, What::Open(target)) if by_opener => match find(&target).filter(|_| self.relays.len() < RELAYS_MAX) {
                 Some(address) => {
-                    let relay = self.insert(node, Some(number));
+                    let relay = self.insert(node, Some(number), target.datagrams);
                     self.acts.push((relay, RelayAct::Connect { address, datagrams: target.datagrams }));
                 }
                 None => self.messages.push((node, Between { number, by_opener: false, what: What::Close })),
             },
             // About one that is over here: the other end hears of it, or has said so itself.
             (None, _) | (Some(_), What::Open(_)) => {}
+            (Some(relay), What::Connected) => {
+                if self.relays.get(&relay).is_some_and(|one| !one.datagrams) {
+                    self.acts.push((relay, RelayAct::Write(Bytes::from_static(&[IS_CONNECTED]))));
+                }
+            }
             (Some(relay), What::Bytes(bytes)) => self.acts.push((relay, RelayAct::Write(bytes))),
             (Some(relay), What::Taken(count)) => self.on_room(relay, count as usize),
             (Some(relay), What::End) => {
@@ -99,6 +105,7 @@ impl Relays {
     pub fn on_event(&mut self, relay: RelayId, event: RelayEvent) {
         let Some(one) = self.relays.get_mut(&relay) else { return };
         match event {
+            RelayEvent::Connected => self.tell(relay, What::Connected),
             RelayEvent::Bytes(bytes) => {
                 one.under_way += bytes.len();
                 if one.under_way >= RELAY_WINDOW_BYTES && !std::mem::replace(&mut one.is_stopped, true) {
@@ -136,7 +143,7 @@ impl Relays {
     }
 
     /// `number`: that of another node's agent, which has opened it.
-    fn insert(&mut self, node: NodeId, number: Option<u32>) -> RelayId {
+    fn insert(&mut self, node: NodeId, number: Option<u32>, datagrams: bool) -> RelayId {
         self.last += 1;
         let relay = RelayId(self.last);
         if let Some(number) = number {
@@ -146,6 +153,7 @@ impl Relays {
             node,
             number: number.unwrap_or(self.last),
             is_own: number.is_none(),
+            datagrams,
             under_way: 0,
             is_stopped: false,
             untold: 0,
@@ -301,6 +309,14 @@ mod tests {
             prop_assert_eq!([&pair.arrived[1], &pair.arrived[0]], [&sent[0], &sent[1]]);
             prop_assert!(pair.ends.iter().all(|end| end.relays.is_empty() && end.accepted.is_empty()));
         }
+    }
+
+    #[test]
+    fn the_opener_is_told_that_the_rank_is_connected() {
+        let mut pair = Pair::new();
+        assert!(pair.queue[0].is_empty());
+        pair.event(1, RelayEvent::Connected);
+        assert_eq!((&pair.queue[0][0][..], pair.queue[1].len()), (&[IS_CONNECTED][..], 0));
     }
 
     #[test]

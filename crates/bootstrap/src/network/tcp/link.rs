@@ -141,7 +141,7 @@ impl Link {
         if let Stage::Connecting { target, .. } = &self.stage {
             self.relayed_to = Some(target.host);
         }
-        (self.socket, self.is_watched) = (Some(socket), true);
+        (self.socket, self.is_watched) = (Some(socket), false);
         fd
     }
 
@@ -187,19 +187,28 @@ impl Link {
         self.was_open && self.sent < self.to_send.len()
     }
 
-    /// The attempt is over: begins the proof.
+    /// The attempt may be over: begins the proof if it has succeeded. Returns whether it is over.
     ///
     /// # Errors
     /// It has failed.
-    pub fn on_connected(&mut self, secret: &Secret, me: u32) -> Result<(), Over> {
+    pub fn on_ready(&mut self, secret: &Secret, me: u32, is_writable: bool) -> Result<bool, Over> {
         let (Some(socket), Stage::Connecting { to, purpose, .. }) = (&self.socket, &self.stage) else {
             return Err(Over);
         };
-        net::outcome(socket)?;
+        match self.relayed_to {
+            None if !is_writable => return Ok(false),
+            None => net::outcome(socket)?,
+            // The agents say when they have connected to the rank.
+            Some(_) => match net::read(socket, &mut [0])? {
+                Received::Nothing => return Ok(false),
+                Received::End => return Err(Over),
+                Received::Bytes(_) => {}
+            },
+        }
         let (proof, first) = Proof::dial(secret, me, *to, *purpose).map_err(|_| Over)?;
         push_unit(&mut self.to_send, &first);
         self.stage = Stage::Proving(Box::new(proof));
-        Ok(())
+        Ok(true)
     }
 
     /// Queues a message; `false`: this connection carries no more.

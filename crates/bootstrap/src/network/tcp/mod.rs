@@ -201,7 +201,7 @@ impl Carrier for Tcp {
     fn go_on(&mut self, number: Number, relay: Option<Owned>) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let socket = relay.map(|socket| link.use_relay(socket));
-        if socket.is_none_or(|socket| self.epoll.watch(socket, number, true, true).is_err()) {
+        if socket.is_none_or(|socket| self.epoll.watch(socket, number, false, true).is_err()) {
             self.end(number, true);
         }
     }
@@ -242,11 +242,10 @@ impl Carrier for Tcp {
         }
         let Some(link) = self.links.get_mut(&number) else { return };
         if link.is_connecting() {
-            if event.is_writable {
-                match link.on_connected(&self.secret, self.me) {
-                    Ok(()) => self.write(number),
-                    Err(_) => self.try_next(number),
-                }
+            match link.on_ready(&self.secret, self.me, event.is_writable) {
+                Ok(true) => self.write(number),
+                Ok(false) => {}
+                Err(_) => self.try_next(number),
             }
             return;
         }

@@ -122,6 +122,7 @@ impl Relays {
             if one.out.fd.as_ref().is_none_or(|fd| socket::dial_result(fd).is_err()) {
                 return self.give_up(job, relay, turn);
             }
+            turn.inputs.push(Input::Relay { job, relay, event: RelayEvent::Connected });
         } else if (event.readable || event.hangup) && one.is_read && !one.has_ended {
             let Some(fd) = &one.out.fd else { return };
             match read_requests(fd, turn.buffer) {
