@@ -55,12 +55,16 @@ use wireup_os::socket;
 /// another user and cannot be killed.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
 
+/// How long to wait for a keeper that sets up its PID namespace: it needs a fifth of a millisecond.
+const ENTER_MAX: Duration = Duration::from_secs(3);
+
 /// The agent's side of a keeper. Dropping it closes the socket, and the keeper sweeps and leaves.
 pub struct Keeper {
     pid: u32,
     socket: OwnedFd,
     outbox: Outbox,
     inbox: Inbox,
+    isolates: bool,
 }
 
 /// Whether the keeper process still runs.
@@ -77,14 +81,49 @@ impl Keeper {
     /// # Errors
     /// No process, descriptor or memory is left.
     pub fn fork() -> io::Result<Keeper> {
+        Keeper::fork_by(false)
+    }
+
+    /// The same, with the keeper as the first process of a PID namespace where that is permitted: then nothing that it starts outlives it.
+    /// Otherwise without one.
+    ///
+    /// # Errors
+    /// Those of [`Keeper::fork`].
+    pub fn fork_isolated() -> io::Result<Keeper> {
+        if process::may_isolate()
+            && let Ok(keeper) = Keeper::fork_by(true)
+        {
+            if keeper.has_entered() {
+                return Ok(keeper);
+            }
+            let _ = keeper.close();
+        }
+        Keeper::fork()
+    }
+
+    fn fork_by(isolates: bool) -> io::Result<Keeper> {
         let (socket, far) = socket::pair()?;
         // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
         // terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
-        match process::fork_with_signals_blocked()? {
-            Fork::Child => serve::main(far, terminal),
-            Fork::Parent { child } => Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new() }),
+        let forked = if isolates { process::fork_isolated()? } else { process::fork_with_signals_blocked()? };
+        match forked {
+            Fork::Child => serve::main(far, terminal, isolates),
+            Fork::Parent { child } => {
+                Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new(), isolates })
+            }
         }
+    }
+
+    /// Waits until the keeper has set up its namespace; `false`: it cannot, and has exited.
+    fn has_entered(&self) -> bool {
+        socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
+            && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
+    }
+
+    /// Whether it is the first process of a PID namespace.
+    pub fn isolates(&self) -> bool {
+        self.isolates
     }
 
     /// Readable: call [`Keeper::receive`]. Writable, after an incomplete flush: call [`Keeper::flush`].

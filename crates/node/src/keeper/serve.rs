@@ -16,12 +16,13 @@ use super::sweep::Sweep;
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::iter;
 use std::mem;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{self, Reaped, SignalFd};
+use wireup_os::process::{self, Isolated, Reaped, SignalFd};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
@@ -46,11 +47,23 @@ const CHILDREN: u64 = 1;
 
 /// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
-/// `terminal`: the modes of standard input, if it is a terminal.
-pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>) -> ! {
+/// `terminal`: the modes of standard input, if it is a terminal. `isolates`: it is the first process of a PID namespace.
+pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, isolates: bool) -> ! {
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
-    let served = std::panic::catch_unwind(move || Serve::new(socket, terminal).and_then(Serve::run));
+    let served = std::panic::catch_unwind(move || {
+        let isolated = if isolates { Some(enter(&socket)?) } else { None };
+        Serve::new(socket, terminal, isolated).and_then(Serve::run)
+    });
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
+}
+
+/// What a keeper sends before anything else when its namespace is set up.
+pub(super) const ENTERED: [u8; 1] = [1];
+
+fn enter(socket: &OwnedFd) -> io::Result<Isolated> {
+    let isolated = Isolated::enter()?;
+    wireup_os::socket::send(socket, &ENTERED, &[])?;
+    Ok(isolated)
 }
 
 struct Serve {
@@ -64,6 +77,8 @@ struct Serve {
     lent: Lent,
     terminal: Option<SavedTerminal>,
     restore_terminal: bool,
+    /// The PID namespace of which this is the first process.
+    isolated: Option<Isolated>,
     spawner: Spawner,
     queue: VecDeque<Waiting>,
     /// By slot.
@@ -88,7 +103,7 @@ struct Ready {
 }
 
 impl Serve {
-    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>) -> io::Result<Serve> {
+    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>, isolated: Option<Isolated>) -> io::Result<Serve> {
         let ignored = IGNORABLE.into_iter().filter(|&signal| process::is_ignored(signal));
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
@@ -98,7 +113,7 @@ impl Serve {
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
         // `settle` closes it together with all others.
         mem::forget(low);
-        let lent = Lent::settle(&socket)?;
+        let lent = Lent::settle(iter::once(socket.as_fd()).chain(isolated.as_ref().map(AsFd::as_fd)))?;
         // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = Reactor::new()?;
@@ -117,6 +132,7 @@ impl Serve {
             watches_room: false,
             lent,
             restore_terminal: false,
+            isolated,
             queue: VecDeque::new(),
             living: HashMap::new(),
             slots: HashMap::new(),
@@ -303,7 +319,9 @@ impl Serve {
         let spawn_ns = monotonic_ns();
         let pid = self.spawner.start(&command, slot).map_err(|failure| prepared.error(failure))?;
         let start = Start { spawn_ns, fds: streams.agent, program: Rc::clone(&prepared) };
-        let living = Living { pid, start: Some(start) };
+        // Before it is reaped. Without a descriptor for the question its own number must do.
+        let shown = self.isolated.as_ref().and_then(|isolated| isolated.outer_pid(pid).ok()).unwrap_or(pid);
+        let living = Living { pid, shown, start: Some(start) };
         waiting.signals.iter().for_each(|&signal| living.signal(signal));
         self.slots.insert(pid, slot);
         self.living.insert(slot, living);
@@ -342,7 +360,9 @@ impl Serve {
     }
 
     fn on_executed(&mut self, Executed { token: slot, pid, result }: Executed) {
-        let Some(start) = self.living.get_mut(&slot).and_then(|living| living.start.take()) else { return };
+        let Some(living) = self.living.get_mut(&slot) else { return };
+        let Some(start) = living.start.take() else { return };
+        let shown = living.shown;
         if let Err(failure) = result {
             // The slot is free again; the exit of this process is not reported.
             self.living.remove(&slot);
@@ -351,7 +371,7 @@ impl Serve {
             return;
         }
         let (present, fds) = start.fds.split();
-        let report = Report::Started { slot, pid, spawn_ns: start.spawn_ns, exec_ns: monotonic_ns(), present };
+        let report = Report::Started { slot, pid: shown, spawn_ns: start.spawn_ns, exec_ns: monotonic_ns(), present };
         self.outbox.push(&report, fds);
     }
 
