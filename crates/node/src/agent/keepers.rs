@@ -61,7 +61,7 @@ impl Keepers {
     /// Those of [`Keeper::fork`].
     pub fn for_ranks(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
         match self.idle.pop_first() {
-            Some((_, keeper)) => Ok(self.taken(keeper, reactor)),
+            Some((_, keeper)) => self.taken(keeper, reactor).settled(),
             None => self.fork(),
         }
     }
@@ -90,7 +90,7 @@ impl Keepers {
     }
 
     fn fork(&self) -> io::Result<Keeper> {
-        if self.isolate { Keeper::fork_isolated() } else { Keeper::fork() }
+        if self.isolate { Keeper::fork_isolated()?.settled() } else { Keeper::fork() }
     }
 
     /// Its job is over. Leftovers of the job end now or, in a standing session, soon.

@@ -64,7 +64,17 @@ pub struct Keeper {
     socket: OwnedFd,
     outbox: Outbox,
     inbox: Inbox,
-    isolates: bool,
+    namespace: Namespace,
+}
+
+/// The PID namespace of a keeper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Namespace {
+    /// That of the agent.
+    Shared,
+    /// A new one, in which the keeper is about to change its mounts.
+    Entering,
+    Own,
 }
 
 /// Whether the keeper process still runs.
@@ -81,41 +91,51 @@ impl Keeper {
     /// # Errors
     /// No process, descriptor or memory is left.
     pub fn fork() -> io::Result<Keeper> {
-        Keeper::fork_by(false)
+        Keeper::fork_by(Namespace::Shared)
     }
 
     /// The same, with the keeper as the first process of a PID namespace where that is permitted: then nothing that it starts outlives it.
-    /// Otherwise without one.
+    /// Call [`Keeper::settled`] before anything else.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn fork_isolated() -> io::Result<Keeper> {
-        if process::may_isolate()
-            && let Ok(keeper) = Keeper::fork_by(true)
-        {
-            if keeper.has_entered() {
-                return Ok(keeper);
-            }
-            let _ = keeper.close();
+        match process::may_isolate().then(|| Keeper::fork_by(Namespace::Entering)) {
+            Some(Ok(keeper)) => Ok(keeper),
+            Some(Err(_)) | None => Keeper::fork(),
         }
-        Keeper::fork()
     }
 
-    fn fork_by(isolates: bool) -> io::Result<Keeper> {
+    fn fork_by(namespace: Namespace) -> io::Result<Keeper> {
         let (socket, far) = socket::pair()?;
         // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
         // terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
+        let isolates = namespace != Namespace::Shared;
         let forked = if isolates { process::fork_isolated()? } else { process::fork_with_signals_blocked()? };
         match forked {
             Fork::Child => serve::main(far, terminal, isolates),
             Fork::Parent { child } => {
-                Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new(), isolates })
+                Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new(), namespace })
             }
         }
     }
 
-    /// Waits until the keeper has set up its namespace; `false`: it cannot, and has exited.
+    /// Waits until the keeper has set up its namespace. If it cannot, it has exited, and one without a namespace takes its place.
+    ///
+    /// # Errors
+    /// Those of [`Keeper::fork`].
+    pub fn settled(mut self) -> io::Result<Keeper> {
+        if self.namespace == Namespace::Entering {
+            if !self.has_entered() {
+                let _ = self.close();
+                return Keeper::fork();
+            }
+            self.namespace = Namespace::Own;
+        }
+        Ok(self)
+    }
+
     fn has_entered(&self) -> bool {
         socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
             && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
@@ -123,7 +143,7 @@ impl Keeper {
 
     /// Whether it is the first process of a PID namespace.
     pub fn isolates(&self) -> bool {
-        self.isolates
+        self.namespace != Namespace::Shared
     }
 
     /// Readable: call [`Keeper::receive`]. Writable, after an incomplete flush: call [`Keeper::flush`].

@@ -17,11 +17,13 @@ use rustix::thread::{
     CapabilitySet, LinkNameSpaceType, UnshareFlags, capabilities, move_into_link_name_space, unshare_unsafe,
 };
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The kernel gives no lower numbers once it has begun again.
 const LOWEST: u64 = 300;
+/// The part of a descriptor's information that is read: five short lines, of which the last gives the number.
+const INFO_BYTES_MAX: usize = 512;
 /// How far apart namespaces of processes with consecutive numbers begin to count. Chosen: more than a node's ranks.
 const APART: u64 = 1021;
 
@@ -86,9 +88,11 @@ impl Isolated {
     pub fn outer_pid(&self, pid: u32) -> io::Result<u32> {
         let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         let process = pidfd_open(pid, PidfdFlags::empty())?;
-        let info = openat(&self.outside, process.as_raw_fd().to_string(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let mut text = String::new();
-        fs::File::from(info).read_to_string(&mut text)?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let info = openat(&self.outside, process.as_raw_fd().to_string(), flags, Mode::empty())?;
+        let mut text = [0; INFO_BYTES_MAX];
+        let read = rustix::io::read(info, &mut text)?;
+        let text = String::from_utf8_lossy(&text[..read]);
         let number = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
         number.ok_or_else(|| io::ErrorKind::NotFound.into())
     }

@@ -5,7 +5,7 @@ use std::fs;
 
 /// `None`: this process may not make such a keeper.
 fn isolated() -> Option<Bench> {
-    let bench = Bench::of(Keeper::fork_isolated().unwrap());
+    let bench = Bench::of(Keeper::fork_isolated().unwrap().settled().unwrap());
     assert_eq!(bench.keeper.isolates(), process::may_isolate());
     bench.keeper.isolates().then_some(bench)
 }
