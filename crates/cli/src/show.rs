@@ -178,8 +178,8 @@ fn containment(resolved: &Resolved) -> String {
         () if resolved.job.nodes.iter().any(|node| node.shared) => "none (nodes share a machine)",
         () if !resolved.session.contain => "none (--contain none)",
         () if is_remote(resolved) => "a PID namespace on each node where wireup has CAP_SYS_ADMIN",
-        () if resolved.may_isolate => "a PID namespace on each node",
-        () => "none (a PID namespace needs CAP_SYS_ADMIN)",
+        () if resolved.isolates => "a PID namespace on each node",
+        () => "none (a PID namespace with its own /proc needs CAP_SYS_ADMIN)",
     };
     format!("containment: {used}; ")
 }
@@ -194,7 +194,7 @@ mod tests {
     fn resolved_of(line: &str) -> (Resolved, Mapping) {
         let surroundings = Surroundings { cpus: 8, ..Surroundings::example() };
         let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        let resolved = resolve(*parsed, surroundings).expect(line);
+        let resolved = Resolved { isolates: true, ..resolve(*parsed, surroundings).expect(line) };
         let mapping =
             Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
         (resolved, mapping)

@@ -34,8 +34,6 @@ pub struct Surroundings {
     pub tag: u32,
     /// Cpus that this process may use.
     pub cpus: u32,
-    /// Whether wireup may make PID namespaces here.
-    pub may_isolate: bool,
     pub cwd: Result<PathBuf, String>,
     pub env: Vec<(OsString, OsString)>,
     pub umask: u32,
@@ -61,7 +59,6 @@ impl Surroundings {
             pid: process::own_pid(),
             tag: random_tag()?,
             cpus: bind::allowed()?.len() as u32,
-            may_isolate: process::may_isolate(),
             cwd: std::env::current_dir().map_err(|error| error.to_string()),
             umask: read_umask(),
             limits: LIMITS.map(read_limit).to_vec(),
@@ -113,7 +110,6 @@ impl Surroundings {
             pid: 42,
             tag: 0xbeef,
             cpus: 6,
-            may_isolate: true,
             cwd: Ok("/".into()),
             env: vec![("HOME".into(), "/h".into()), ("PMI_RANK".into(), "7".into())],
             umask: 0o27,

@@ -40,8 +40,8 @@ pub struct Resolved {
     pub display_map: bool,
     /// Cpus of this machine that ranks may use.
     pub cpus: u32,
-    /// Whether wireup may make PID namespaces on this machine.
-    pub may_isolate: bool,
+    /// A keeper on this machine was found to have a PID namespace.
+    pub isolates: bool,
     /// Whether the user chose the fan-out.
     pub fanout_given: bool,
     pub map_by: MapBy,
@@ -144,7 +144,7 @@ fn resolve_on(
         dry_run: parsed.dry_run,
         display_map: parsed.display_map,
         cpus: surroundings.cpus,
-        may_isolate: surroundings.may_isolate,
+        isolates: false,
         fanout_given: parsed.fanout.is_some(),
         map_by: parsed.map_by.unwrap_or(MapBy::Slot),
         slots: hosts

@@ -151,6 +151,17 @@ fn a_line_says_what_contains_the_ranks() {
     }
 }
 
+/// There wireup has all capabilities, but not over the mounts of the machine.
+#[test]
+fn ranks_of_a_user_namespace_run_without_containment() {
+    if !Command::new("unshare").args(["-Ur", "true"]).status().is_ok_and(|status| status.success()) {
+        return println!("not run: no user namespaces here");
+    }
+    let outcome = Run::shell("unshare -Ur $WIREUP run -n 2 --verbose echo ran").succeed();
+    assert_eq!(outcome.out(), "ran\nran\n");
+    outcome.expect_err_line(&["containment: none (a PID namespace with its own /proc needs CAP_SYS_ADMIN)"]);
+}
+
 /// Rank 1 reads the memory of rank 0, which it knows by the number that `getpid` returned there, as MPI libraries do.
 const READ_PEER: &str = r#"
 import ctypes, os, time

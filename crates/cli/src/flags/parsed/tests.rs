@@ -157,8 +157,10 @@ fn program_words_need_not_be_utf8() {
 
 #[test]
 fn every_flag_changes_the_parsed_result() {
-    let values =
-        ["1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2", "auto"];
+    let values = [
+        "1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2",
+        "auto",
+    ];
     let without = parsed("./a");
     for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {
         let lines = values.map(|value| match flag.takes {
