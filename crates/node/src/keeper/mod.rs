@@ -111,10 +111,14 @@ impl Keeper {
         // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
         // terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
-        let isolates = namespace != Namespace::Shared;
-        let forked = if isolates { process::fork_isolated()? } else { process::fork_with_signals_blocked()? };
+        let (forked, outer) = match namespace {
+            Namespace::Shared => (process::fork_with_signals_blocked()?, None),
+            Namespace::Entering | Namespace::Own => {
+                process::fork_isolated().map(|(forked, outer)| (forked, Some(outer)))?
+            }
+        };
         match forked {
-            Fork::Child => serve::main(far, terminal, isolates),
+            Fork::Child => serve::main(far, terminal, outer),
             Fork::Parent { child } => {
                 Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new(), namespace })
             }

@@ -47,11 +47,12 @@ const CHILDREN: u64 = 1;
 
 /// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
-/// `terminal`: the modes of standard input, if it is a terminal. `isolates`: it is the first process of a PID namespace.
-pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, isolates: bool) -> ! {
+/// `terminal`: the modes of standard input, if it is a terminal. `outer`: the agent's PID namespace, if this is the first process
+/// of one within it.
+pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, outer: Option<OwnedFd>) -> ! {
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
     let served = std::panic::catch_unwind(move || {
-        let isolated = if isolates { Some(enter(&socket)?) } else { None };
+        let isolated = outer.map(|outer| enter(outer, &socket)).transpose()?;
         Serve::new(socket, terminal, isolated).and_then(Serve::run)
     });
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
@@ -60,8 +61,8 @@ pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, isolates: b
 /// What a keeper sends before anything else when its namespace is set up.
 pub(super) const ENTERED: [u8; 1] = [1];
 
-fn enter(socket: &OwnedFd) -> io::Result<Isolated> {
-    let isolated = Isolated::enter()?;
+fn enter(outer: OwnedFd, socket: &OwnedFd) -> io::Result<Isolated> {
+    let isolated = Isolated::enter(outer)?;
     wireup_os::socket::send(socket, &ENTERED, &[])?;
     Ok(isolated)
 }
@@ -113,7 +114,7 @@ impl Serve {
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
         // `settle` closes it together with all others.
         mem::forget(low);
-        let lent = Lent::settle(iter::once(socket.as_fd()).chain(isolated.as_ref().map(AsFd::as_fd)))?;
+        let lent = Lent::settle(iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors)))?;
         // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = Reactor::new()?;

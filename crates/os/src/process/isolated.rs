@@ -22,6 +22,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The kernel gives no lower numbers once it has begun again.
 const LOWEST: u64 = 300;
+/// `_IOR(0xb7, 8, int)` in `linux/nsfs.h`: the number that a process has in the namespace of the descriptor.
+const NS_GET_PID_IN_PIDNS: u32 = 2 << 30 | 4 << 16 | 0xb7 << 8 | 8;
 /// The part of a descriptor's information that is read: five short lines, of which the last gives the number.
 const INFO_BYTES_MAX: usize = 512;
 /// How far apart namespaces of processes with consecutive numbers begin to count. Chosen: more than a node's ranks.
@@ -32,11 +34,12 @@ pub fn may_isolate() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Like [`super::fork_with_signals_blocked`], but the child is the first process of a new PID namespace; it calls [`Isolated::enter`].
+/// Like [`super::fork_with_signals_blocked`], but the child is the first process of a new PID namespace; it calls [`Isolated::enter`] with
+/// the descriptor, that of this process's namespace.
 ///
 /// # Errors
 /// It is not permitted, or one of [`fork`].
-pub fn fork_isolated() -> io::Result<Fork> {
+pub fn fork_isolated() -> io::Result<(Fork, OwnedFd)> {
     let own = open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let back = || move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID));
     // It changes nothing now, but shows that the way back is open.
@@ -51,13 +54,15 @@ pub fn fork_isolated() -> io::Result<Fork> {
         back().expect("a call that was permitted a moment ago stays permitted");
         before.restore();
     }
-    forked
+    Ok((forked?, own))
 }
 
 /// The view from within a PID namespace: that of its first process.
 pub struct Isolated {
-    /// `/proc/self/fdinfo` outside.
-    outside: OwnedFd,
+    /// The namespace around this one.
+    outer: OwnedFd,
+    /// `/proc/self/fdinfo` there.
+    descriptors: OwnedFd,
 }
 
 impl Isolated {
@@ -65,20 +70,25 @@ impl Isolated {
     ///
     /// # Errors
     /// Mounts are not permitted here, or `/proc` is no mount of its own.
-    pub fn enter() -> io::Result<Isolated> {
+    pub fn enter(outer: OwnedFd) -> io::Result<Isolated> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let outside = open("/proc/self/fdinfo", flags, Mode::empty())?;
+        let descriptors = open("/proc/self/fdinfo", flags, Mode::empty())?;
         let own = fs::read_link("/proc/self")?;
         // SAFETY: the descriptor table stays shared as it is.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
         // What is mounted below it does not appear outside.
         mount_change("/proc", MountPropagationFlags::PRIVATE)?;
         mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;
-        let isolated = Isolated { outside };
+        let isolated = Isolated { outer, descriptors };
         isolated.outer_pid(super::own_pid())?;
         // Without it names of files may be equal.
         let _ = own.to_str().and_then(|own| own.parse().ok()).map(begin_to_count);
         Ok(isolated)
+    }
+
+    /// The descriptors that must stay open.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.outer.as_fd(), self.descriptors.as_fd()]
     }
 
     /// The number that a process of this namespace, not reaped yet, has outside.
@@ -86,21 +96,22 @@ impl Isolated {
     /// # Errors
     /// There is no such process; no descriptor is left; Linux before 5.3.
     pub fn outer_pid(&self, pid: u32) -> io::Result<u32> {
+        // SAFETY: the call touches no memory of this process.
+        let outer_pid = unsafe { libc::ioctl(self.outer.as_raw_fd(), NS_GET_PID_IN_PIDNS as _, pid) };
+        if outer_pid > 0 { Ok(outer_pid as u32) } else { self.outer_pid_by_proc(pid) }
+    }
+
+    /// The same with Linux before 6.12, which cannot be asked: takes 40 times as long.
+    fn outer_pid_by_proc(&self, pid: u32) -> io::Result<u32> {
         let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let info = openat(&self.outside, process.as_raw_fd().to_string(), flags, Mode::empty())?;
+        let info = openat(&self.descriptors, process.as_raw_fd().to_string(), flags, Mode::empty())?;
         let mut text = [0; INFO_BYTES_MAX];
         let read = rustix::io::read(info, &mut text)?;
         let text = String::from_utf8_lossy(&text[..read]);
         let number = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
         number.ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-}
-
-impl AsFd for Isolated {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.outside.as_fd()
     }
 }
 
@@ -122,8 +133,9 @@ mod tests {
         if !may_isolate() {
             return println!("not run: it needs CAP_SYS_ADMIN");
         }
-        let Fork::Parent { child } = fork_isolated().unwrap() else {
-            let outcome = catch_unwind(AssertUnwindSafe(|| test(Isolated::enter().unwrap())));
+        let (forked, outer) = fork_isolated().unwrap();
+        let Fork::Parent { child } = forked else {
+            let outcome = catch_unwind(AssertUnwindSafe(|| test(Isolated::enter(outer).unwrap())));
             leave(outcome.is_err().into());
         };
         assert_eq!(wait_for(child).unwrap(), Ended::Exited(0));
@@ -144,6 +156,7 @@ mod tests {
             };
             assert!(fs::exists(format!("/proc/{child}")).unwrap());
             let outer = isolated.outer_pid(child).unwrap();
+            assert_eq!(isolated.outer_pid_by_proc(child).unwrap(), outer);
             assert!(outer != child && outer > isolated.outer_pid(1).unwrap());
             assert_eq!(super::super::descendants(), [child]);
         });
