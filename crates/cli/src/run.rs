@@ -59,18 +59,34 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
         return Err(format!("{}{why}", FlagError::DetachWithoutSession));
     }
     // If this fails, it is tried again when a keeper is needed, and the error is reported then.
-    let keeper = Keeper::fork().ok();
+    let keeper = if parsed.may_contain() { Keeper::fork_isolated() } else { Keeper::fork() }.ok();
     let surroundings = look_around(&parsed)?;
-    let resolved = resolved::resolve(parsed, surroundings).map_err(|error| error.to_string())?;
+    let mut resolved = resolved::resolve(parsed, surroundings).map_err(|error| error.to_string())?;
     let mapping = mapping(&resolved)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
+    }
+    let mut keeper = keeper.and_then(|keeper| fitting(keeper, resolved.session.contain));
+    if resolved.verbose || resolved.dry_run {
+        // Only then is it waited for here.
+        keeper = keeper.and_then(|keeper| keeper.settled().ok());
+        resolved.isolates = keeper.as_ref().is_some_and(Keeper::isolates);
     }
     let reach = Reach::OneShot { session: Box::new(resolved.session.clone()), keeper };
     if !announce(&resolved, &mapping) {
         return Ok(0);
     }
     Ok(start(resolved, reach, None, process_ns))
+}
+
+/// The keeper, unless it has a PID namespace and the job, as is known by now, must not have one.
+fn fitting(keeper: Keeper, contain: bool) -> Option<Keeper> {
+    if contain || !keeper.isolates() {
+        return Some(keeper);
+    }
+    // It has nothing to end. An error means that it is gone.
+    let _ = keeper.close();
+    None
 }
 
 /// Runs a job of a standing session.

@@ -98,7 +98,7 @@ pub fn choices(resolved: &Resolved, mapping: &Mapping) -> String {
     let agents = resolved.session.agents.len() as u32;
     let exchange = if agents > 1 { "gathered up the tree, broadcast down" } else { "inside the one agent" };
     format!(
-        "{} on {}{} ({}); {pmi}; binding: {}; {}; {}exchange: {exchange}",
+        "{} on {}{} ({}); {pmi}; binding: {}; {}; {}{}exchange: {exchange}",
         count(job.job_size(), "rank"),
         nodes(resolved),
         named_by(resolved),
@@ -106,6 +106,7 @@ pub fn choices(resolved: &Resolved, mapping: &Mapping) -> String {
         binding(resolved, shared, elsewhere, fullest),
         tree(resolved, agents),
         links(resolved),
+        containment(resolved),
     )
 }
 
@@ -179,6 +180,20 @@ fn links(resolved: &Resolved) -> String {
     format!("links: {interface}, {cipher}; ")
 }
 
+/// What ends the ranks and their children if all of wireup's processes are killed at once.
+fn containment(resolved: &Resolved) -> String {
+    let used = match () {
+        // That of a standing session is decided.
+        () if resolved.in_session => return String::new(),
+        () if resolved.job.nodes.iter().any(|node| node.shared) => "none (nodes share a machine)",
+        () if !resolved.session.contain => "none (--contain none)",
+        () if is_remote(resolved) => "a PID namespace on each node where wireup has CAP_SYS_ADMIN",
+        () if resolved.isolates => "a PID namespace on each node",
+        () => "none (a PID namespace with its own /proc needs CAP_SYS_ADMIN)",
+    };
+    format!("containment: {used}; ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,7 +204,7 @@ mod tests {
     fn resolved_of(line: &str) -> (Resolved, Mapping) {
         let surroundings = Surroundings { machine: Machine::of_cores(8), ..Surroundings::example() };
         let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
-        let resolved = resolve(*parsed, surroundings).expect(line);
+        let resolved = Resolved { isolates: true, ..resolve(*parsed, surroundings).expect(line) };
         let mapping =
             Mapping::new(&resolved.job.blocks, resolved.job.job_size(), resolved.job.nodes.len() as u32).expect(line);
         (resolved, mapping)
@@ -224,14 +239,14 @@ mod tests {
             choices(&resolved, &mapping),
             "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not \
              found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
-             of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); exchange: gathered up the \
+             of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); containment: none (nodes share a machine); exchange: gathered up the \
              tree, broadcast down"
         );
-        let (resolved, mapping) = resolved_of("-n 1 --pmi none ./a");
+        let (resolved, mapping) = resolved_of("-n 1 --pmi none --contain none ./a");
         assert_eq!(
             choices(&resolved, &mapping),
             "1 rank on 1 node (consecutive ranks together); pmi: none (--pmi); binding: not bound: one rank; tree: one \
-             agent, in this process; exchange: inside the one agent"
+             agent, in this process; containment: none (--contain none); exchange: inside the one agent"
         );
     }
 
@@ -248,7 +263,7 @@ mod tests {
         for part in [
             "8 ranks on 4 nodes n[1-4] (consecutive",
             "binding: 2 or more cores each, or a NUMA domain, or not bound; tree: 5 agents (started by ssh), fan-out 4, depth 1",
-            "; links: interface eth0, encrypted; exchange",
+            "; links: interface eth0, encrypted; containment: a PID namespace on each node where wireup has CAP_SYS_ADMIN; exchange",
         ] {
             assert!(said.contains(part), "{said}");
         }

@@ -18,7 +18,6 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Most descriptors in one message: the kernel's `SCM_MAX_FD`.
@@ -55,11 +54,9 @@ pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
 /// Gives a Unix socket an abstract name that begins with `kind` and that no other socket of this machine has; its other end can read it.
 ///
 /// # Errors
-/// A process in another PID namespace has given the same name.
+/// Another socket has the same name: the kernel has numbered 2^32 sockets since that one.
 pub fn name(socket: impl AsFd, kind: &[u8]) -> io::Result<()> {
-    static NAMED: AtomicU32 = AtomicU32::new(0);
-    let number = NAMED.fetch_add(1, Ordering::Relaxed);
-    let own = format!("{:x}.{number:x}", std::process::id());
+    let own = format!("{:x}", rustix::fs::fstat(&socket)?.st_ino);
     let name = [kind.strip_prefix(b"\0").unwrap_or(kind), own.as_bytes()].concat();
     Ok(net::bind(socket, &net::SocketAddrUnix::new_abstract_name(&name)?)?)
 }

@@ -36,7 +36,8 @@ pub fn describe(pid: u32) -> Option<Process> {
     if field("State:")?.starts_with(['Z', 'X']) {
         return None;
     }
-    let node_pid = field("NSpid:")?.split_whitespace().last()?.parse().ok()?;
+    // The first number is this machine's, the next one the node's; within the node there may be further name spaces.
+    let node_pid = field("NSpid:")?.split_whitespace().nth(1)?.parse().ok()?;
     let words = fs::read(folder.join("cmdline")).ok()?;
     let command = String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ");
     Some(Process { pid, node_pid, command })

@@ -49,7 +49,7 @@ pub struct Testbed {
 struct Node {
     init: u32,
     daemons: Vec<u32>,
-    processes: PathBuf,
+    network: PathBuf,
 }
 
 impl Testbed {
@@ -184,9 +184,9 @@ impl Testbed {
 
     /// The same as [`Testbed::processes`] for every node, read at once.
     pub fn all_processes(&self) -> Vec<Vec<Process>> {
-        let all = processes::all_with("pid");
+        let all = processes::all_with("net");
         let of = |node: &Node| {
-            let own = all.iter().filter(|(pid, space)| *space == node.processes && *pid != node.init);
+            let own = all.iter().filter(|(pid, space)| *space == node.network && *pid != node.init);
             own.filter_map(|(pid, _)| processes::describe(*pid))
                 .filter(|process| !node.daemons.contains(&process.node_pid))
                 .collect()
@@ -197,7 +197,7 @@ impl Testbed {
     /// Pids, as numbered on this machine, of node `i`'s daemons: `plainshd`, sshd if there is one, Slurm's.
     pub fn daemons(&self, i: u16) -> Vec<u32> {
         let node = self.node(i);
-        let own = processes::all_with("pid").into_iter().filter(|(_, space)| *space == node.processes);
+        let own = processes::all_with("net").into_iter().filter(|(_, space)| *space == node.network);
         let described: Vec<Process> = own.filter_map(|(pid, _)| processes::describe(pid)).collect();
         let pid_of = |daemon: &u32| described.iter().find(|process| process.node_pid == *daemon).map(|found| found.pid);
         node.daemons.iter().filter_map(pid_of).collect()
@@ -286,7 +286,7 @@ fn parse_node(rest: &str) -> Option<Node> {
     let [_, init, daemons] = words[..] else { return None };
     let init = init.parse().ok()?;
     let daemons = daemons.split(',').map(|pid| pid.parse().ok()).collect::<Option<_>>()?;
-    Some(Node { init, daemons, processes: processes::space_of(init, "pid")? })
+    Some(Node { init, daemons, network: processes::space_of(init, "net")? })
 }
 
 fn with_programs(path: Option<OsString>) -> OsString {

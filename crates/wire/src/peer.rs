@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 17;
+pub const PROTOCOL_VERSION: u16 = 18;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +67,8 @@ pub struct SessionSpec {
     pub hold_ranks: bool,
     /// No rank of the job starts before all agents of the job are linked.
     pub start_together: bool,
+    /// Ranks run in a PID namespace for each job and node, where that needs no user namespace.
+    pub contain: bool,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
     /// How agents that are not neighbours in the tree reach each other.

@@ -62,6 +62,7 @@ fn session() -> SessionSpec {
         encrypt: true,
         interface: Some("10.1.0.0/16".into()),
         verbose: true,
+        contain: true,
         record_dir: Some("/rec".into()),
         standing: Some(Standing {
             slots: vec![2, 4],

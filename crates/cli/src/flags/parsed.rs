@@ -43,6 +43,8 @@ pub struct Parsed {
     pub early_start: bool,
     pub start_timeout_ns: Option<u64>,
     pub node_timeout_ns: Option<u64>,
+    /// Whether ranks get PID namespaces.
+    pub contain: Option<bool>,
     pub session: Option<String>,
     pub no_session: bool,
     pub detach: bool,
@@ -146,6 +148,7 @@ const MODEXES: &[(&str, Modex)] = &[("auto", Modex::Auto), ("full", Modex::Full)
 const EARLY_WIREUPS: &[(&str, EarlyWireup)] =
     &[("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
 
+const CONTAINMENTS: &[(&str, bool)] = &[("auto", true), ("none", false)];
 const PMI_FENCES: &[(&str, PmiFence)] = &[("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
 
 const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];
@@ -196,6 +199,7 @@ impl Parsed {
             early_start: line.has(flag::EARLY_START),
             start_timeout_ns: line.last(flag::START_TIMEOUT, Value::some_seconds_ns)?,
             node_timeout_ns: line.last(flag::NODE_TIMEOUT, Value::some_seconds_ns)?,
+            contain: line.last(flag::CONTAIN, |value| value.choice(CONTAINMENTS))?,
             session: line.last(flag::SESSION, Value::text)?,
             no_session: line.has(flag::NO_SESSION),
             detach: line.has(flag::DETACH),
@@ -236,6 +240,12 @@ impl Parsed {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
 
+    /// Whether ranks may get PID namespaces. Nodes that share a machine have none: libraries take their ranks for processes of one host and
+    /// look for each other's numbers (UCX 1.13 takes a peer for dead whose number is not in `/proc`).
+    pub fn may_contain(&self) -> bool {
+        self.contain.unwrap_or(true) && self.virtual_nodes.is_none_or(|nodes| nodes == 1)
+    }
+
     /// The first given flag that says how agents are started and linked, which a standing session has already decided.
     pub fn decided_by_session(&self) -> Option<Flag> {
         let given = [
@@ -247,6 +257,7 @@ impl Parsed {
             (self.early_start, flag::EARLY_START),
             (self.start_timeout_ns.is_some(), flag::START_TIMEOUT),
             (self.node_timeout_ns.is_some(), flag::NODE_TIMEOUT),
+            (self.contain.is_some(), flag::CONTAIN),
             (self.transport.is_some(), flag::AGENT_TRANSPORT),
             (self.record.is_some(), flag::RECORD),
         ];

@@ -41,6 +41,8 @@ pub struct Resolved {
     pub display_map: bool,
     /// The cpus of this machine that ranks may use.
     pub machine: Machine,
+    /// A keeper on this machine was found to have a PID namespace.
+    pub isolates: bool,
     /// Whether the user chose the fan-out.
     pub fanout_given: bool,
     pub map_by: MapBy,
@@ -143,6 +145,7 @@ fn resolve_on(
         dry_run: parsed.dry_run,
         display_map: parsed.display_map,
         machine: surroundings.machine.clone(),
+        isolates: false,
         fanout_given: parsed.fanout.is_some(),
         map_by: parsed.map_by.unwrap_or(MapBy::Slot),
         slots: hosts

@@ -38,6 +38,7 @@ pub fn of_job(
         verbose: parsed.verbose,
         hold_ranks: false,
         start_together: reach.is_uncertain() && !parsed.early_start,
+        contain: parsed.may_contain() && !layout.nodes.iter().any(|node| node.shared),
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
         transport: parsed.transport.unwrap_or_default(),
         standing: None,

@@ -141,6 +141,11 @@ pub const START_TIMEOUT: Flag = Flag::value(
 );
 pub const NODE_TIMEOUT: Flag =
     Flag::value(&["--node-timeout"], "SECONDS", "A node that has not answered for this long is lost. Default: 30.");
+pub const CONTAIN: Flag = Flag::value(
+    &["--contain"],
+    "HOW",
+    "auto (default): where wireup may do so (CAP_SYS_ADMIN), the ranks of a node run in a PID namespace, and nothing outlives wireup's processes even if all are killed at once. none: do not.",
+);
 pub const SESSION: Flag = Flag::value(
     &["--session"],
     "NAME",
@@ -253,7 +258,7 @@ pub const RECORD: Flag = Flag::value(&["--record"], "DIR", "Record what every ag
 const IGNORED: Flag = Flag::switch(&["--genvall", "--envall", "--allow-run-as-root", "--quiet", "-q"], "");
 
 pub const MACHINES: &[Flag] =
-    &[HOSTS, HOST_FILE, START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, START_TIMEOUT, NODE_TIMEOUT];
+    &[HOSTS, HOST_FILE, START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, START_TIMEOUT, NODE_TIMEOUT, CONTAIN];
 
 const SECTIONS: &[Section] = &[
     Section {

@@ -95,11 +95,11 @@ impl AgentDriver {
         }
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
+            keepers: Keepers::new(config.session.contain),
             agent: Agent::new(config),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: Jobs::default(),
-            keepers: Keepers::default(),
             memory: RankMemory::default(),
             rank_ports: ReservedPorts::default(),
             shells: None,

@@ -43,7 +43,7 @@ impl Jobs {
             while self.slots.contains_key(&self.next) {
                 self.next = self.next.following();
             }
-            let ranks = JobRanks::begin(job, self.next, keepers.take(reactor), reactor)?;
+            let ranks = JobRanks::begin(job, self.next, keepers, reactor)?;
             self.slots.insert(self.next, job);
             self.next = self.next.following();
             self.ranks.insert(job, ranks);

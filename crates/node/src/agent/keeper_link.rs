@@ -18,12 +18,8 @@ pub struct KeeperLink {
 }
 
 impl KeeperLink {
-    /// Forks a keeper, or takes one that was forked beforehand, and watches its socket.
-    pub fn begin(spare: Option<Keeper>, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
-        let keeper = match spare {
-            Some(keeper) => keeper,
-            None => Keeper::fork()?,
-        };
+    /// Watches a keeper's socket.
+    pub fn begin(keeper: Keeper, token: Token, reactor: &Reactor) -> io::Result<KeeperLink> {
         reactor.add(keeper.fd(), token.pack(), Interest::READABLE)?;
         Ok(KeeperLink { keeper, token, dirty: false, blocked: false, gone: false, born: 0 })
     }

@@ -26,6 +26,8 @@ const QUIET_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
+    /// Keepers of ranks have PID namespaces where they can.
+    isolate: bool,
     /// Keepers serve more than one job.
     standing: bool,
     /// Idle keepers, by pid.
@@ -37,6 +39,10 @@ pub struct Keepers {
 }
 
 impl Keepers {
+    pub fn new(isolate: bool) -> Keepers {
+        Keepers { isolate, ..Keepers::default() }
+    }
+
     /// Adds a keeper forked beforehand, for the first job.
     pub fn add(&mut self, keeper: Keeper) {
         self.idle.insert(keeper.pid(), keeper);
@@ -49,14 +55,42 @@ impl Keepers {
         self.settle_ns = Some(now_ns);
     }
 
-    /// Takes an idle keeper, if there is one.
-    pub fn take(&mut self, reactor: &Reactor) -> Option<Keeper> {
-        let (_, keeper) = self.idle.pop_first()?;
+    /// A keeper for ranks: an idle one, or one that is forked now.
+    ///
+    /// # Errors
+    /// Those of [`Keeper::fork`].
+    pub fn for_ranks(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
+        match self.idle.pop_first() {
+            Some((_, keeper)) => self.taken(keeper, reactor).settled(),
+            None => self.fork(),
+        }
+    }
+
+    /// A keeper for remote shells. It has no namespace: what `ssh` leaves behind on purpose, such as a shared connection, stays, and agents
+    /// on this machine keep the numbers by which others see them.
+    ///
+    /// # Errors
+    /// Those of [`Keeper::fork`].
+    pub fn for_shells(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
+        match self.idle.first_entry() {
+            Some(idle) if !idle.get().isolates() => {
+                let keeper = idle.remove();
+                Ok(self.taken(keeper, reactor))
+            }
+            _ => Keeper::fork(),
+        }
+    }
+
+    fn taken(&mut self, keeper: Keeper, reactor: &Reactor) -> Keeper {
         if self.standing {
             let _ = reactor.remove(keeper.fd());
             self.settle_ns = Some(monotonic_ns() + QUIET_NS);
         }
-        Some(keeper)
+        keeper
+    }
+
+    fn fork(&self) -> io::Result<Keeper> {
+        if self.isolate { Keeper::fork_isolated()?.settled() } else { Keeper::fork() }
     }
 
     /// Its job is over. Leftovers of the job end now or, in a standing session, soon.
@@ -128,7 +162,7 @@ impl Keepers {
 
     fn fill(&mut self, reactor: &Reactor) -> io::Result<()> {
         while self.idle.len() < IDLE_MIN {
-            let keeper = Keeper::fork()?;
+            let keeper = self.fork()?;
             watch(&keeper, reactor)?;
             self.idle.insert(keeper.pid(), keeper);
         }

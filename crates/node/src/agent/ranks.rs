@@ -14,6 +14,7 @@ pub use rest::rest_ns;
 
 use super::fd_backoff::FdBackoff;
 use super::keeper_link::KeeperLink;
+use super::keepers::Keepers;
 use super::outgoing::Outgoing;
 use super::pipes::{OutputPipe, Pumped};
 use super::pmix::{self, PmixServer};
@@ -22,7 +23,7 @@ use super::shells::in_words;
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::devices;
-use crate::keeper::{Batch, Keeper, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
+use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -80,9 +81,11 @@ struct RankIo {
 }
 
 impl JobRanks {
-    /// Starts with a keeper: `spare`, or one forked now. The keeper has nothing to do yet.
-    pub fn begin(job: JobId, slot: JobSlot, spare: Option<Keeper>, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
-        let keeper = KeeperLink::begin(spare, Token::Keeper(slot), reactor)
+    /// Starts with a keeper that has nothing to do yet.
+    pub fn begin(job: JobId, slot: JobSlot, keepers: &mut Keepers, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
+        let keeper = keepers
+            .for_ranks(reactor)
+            .and_then(|keeper| KeeperLink::begin(keeper, Token::Keeper(slot), reactor))
             .map_err(|error| failed("the keeper of the ranks", &error))?;
         Ok(JobRanks {
             job,

@@ -39,8 +39,8 @@ pub struct Shells {
 }
 
 impl Shells {
-    pub fn begin(spare: Option<Keeper>, reactor: &Reactor) -> io::Result<Shells> {
-        let keeper = KeeperLink::begin(spare, Token::Shells, reactor)?;
+    pub fn begin(keeper: Keeper, reactor: &Reactor) -> io::Result<Shells> {
+        let keeper = KeeperLink::begin(keeper, Token::Shells, reactor)?;
         Ok(Shells { keeper, errors: BTreeMap::new(), steps: Steps::default(), own: OwnProgram::default() })
     }
 

@@ -9,6 +9,8 @@ use wireup_proto::io::ExitStatus;
 /// A process that has been created and not yet reaped.
 pub(super) struct Living {
     pub pid: u32,
+    /// Its number as the agent sees it.
+    pub shown: u32,
     /// Present until it executes its program.
     pub start: Option<Start>,
 }

@@ -55,12 +55,26 @@ use wireup_os::socket;
 /// another user and cannot be killed.
 const LEAVE_MAX: Duration = Duration::from_secs(3);
 
+/// How long to wait for a keeper that sets up its PID namespace: it needs a fifth of a millisecond.
+const ENTER_MAX: Duration = Duration::from_secs(3);
+
 /// The agent's side of a keeper. Dropping it closes the socket, and the keeper sweeps and leaves.
 pub struct Keeper {
     pid: u32,
     socket: OwnedFd,
     outbox: Outbox,
     inbox: Inbox,
+    namespace: Namespace,
+}
+
+/// The PID namespace of a keeper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Namespace {
+    /// That of the agent.
+    Shared,
+    /// A new one, in which the keeper is about to change its mounts.
+    Entering,
+    Own,
 }
 
 /// Whether the keeper process still runs.
@@ -77,14 +91,63 @@ impl Keeper {
     /// # Errors
     /// No process, descriptor or memory is left.
     pub fn fork() -> io::Result<Keeper> {
+        Keeper::fork_by(Namespace::Shared)
+    }
+
+    /// The same, with the keeper as the first process of a PID namespace where that is permitted: then nothing that it starts outlives it.
+    /// Call [`Keeper::settled`] before anything else.
+    ///
+    /// # Errors
+    /// Those of [`Keeper::fork`].
+    pub fn fork_isolated() -> io::Result<Keeper> {
+        match process::may_isolate().then(|| Keeper::fork_by(Namespace::Entering)) {
+            Some(Ok(keeper)) => Ok(keeper),
+            Some(Err(_)) | None => Keeper::fork(),
+        }
+    }
+
+    fn fork_by(namespace: Namespace) -> io::Result<Keeper> {
         let (socket, far) = socket::pair()?;
         // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
         // terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
-        match process::fork_with_signals_blocked()? {
-            Fork::Child => serve::main(far, terminal),
-            Fork::Parent { child } => Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new() }),
+        let (forked, outer) = match namespace {
+            Namespace::Shared => (process::fork_with_signals_blocked()?, None),
+            Namespace::Entering | Namespace::Own => {
+                process::fork_isolated().map(|(forked, outer)| (forked, Some(outer)))?
+            }
+        };
+        match forked {
+            Fork::Child => serve::main(far, terminal, outer),
+            Fork::Parent { child } => {
+                Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new(), namespace })
+            }
         }
+    }
+
+    /// Waits until the keeper has set up its namespace. If it cannot, it has exited, and one without a namespace takes its place.
+    ///
+    /// # Errors
+    /// Those of [`Keeper::fork`].
+    pub fn settled(mut self) -> io::Result<Keeper> {
+        if self.namespace == Namespace::Entering {
+            if !self.has_entered() {
+                let _ = self.close();
+                return Keeper::fork();
+            }
+            self.namespace = Namespace::Own;
+        }
+        Ok(self)
+    }
+
+    fn has_entered(&self) -> bool {
+        socket::wait(&self.socket, true, false, Some(ENTER_MAX)).unwrap_or(false)
+            && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
+    }
+
+    /// Whether it is the first process of a PID namespace.
+    pub fn isolates(&self) -> bool {
+        self.namespace != Namespace::Shared
     }
 
     /// Readable: call [`Keeper::receive`]. Writable, after an incomplete flush: call [`Keeper::flush`].

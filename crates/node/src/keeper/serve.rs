@@ -16,12 +16,13 @@ use super::sweep::Sweep;
 use rustix::process::Signal;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::iter;
 use std::mem;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{self, Reaped, SignalFd};
+use wireup_os::process::{self, Isolated, Reaped, SignalFd};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
@@ -46,11 +47,24 @@ const CHILDREN: u64 = 1;
 
 /// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
-/// `terminal`: the modes of standard input, if it is a terminal.
-pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>) -> ! {
+/// `terminal`: the modes of standard input, if it is a terminal. `outer`: the agent's PID namespace, if this is the first process
+/// of one within it.
+pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, outer: Option<OwnedFd>) -> ! {
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
-    let served = std::panic::catch_unwind(move || Serve::new(socket, terminal).and_then(Serve::run));
+    let served = std::panic::catch_unwind(move || {
+        let isolated = outer.map(|outer| enter(outer, &socket)).transpose()?;
+        Serve::new(socket, terminal, isolated).and_then(Serve::run)
+    });
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
+}
+
+/// What a keeper sends before anything else when its namespace is set up.
+pub(super) const ENTERED: [u8; 1] = [1];
+
+fn enter(outer: OwnedFd, socket: &OwnedFd) -> io::Result<Isolated> {
+    let isolated = Isolated::enter(outer)?;
+    wireup_os::socket::send(socket, &ENTERED, &[])?;
+    Ok(isolated)
 }
 
 struct Serve {
@@ -64,6 +78,8 @@ struct Serve {
     lent: Lent,
     terminal: Option<SavedTerminal>,
     restore_terminal: bool,
+    /// The PID namespace of which this is the first process.
+    isolated: Option<Isolated>,
     spawner: Spawner,
     queue: VecDeque<Waiting>,
     /// By slot.
@@ -88,7 +104,7 @@ struct Ready {
 }
 
 impl Serve {
-    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>) -> io::Result<Serve> {
+    fn new(socket: OwnedFd, terminal: Option<SavedTerminal>, isolated: Option<Isolated>) -> io::Result<Serve> {
         let ignored = IGNORABLE.into_iter().filter(|&signal| process::is_ignored(signal));
         process::reset_dispositions(&ignored.collect::<Vec<_>>());
         process::set_name(c"wireup-keeper");
@@ -98,7 +114,7 @@ impl Serve {
         let socket = files::duplicate_from(&low, LOWEST_SOURCE)?;
         // `settle` closes it together with all others.
         mem::forget(low);
-        let lent = Lent::settle(&socket)?;
+        let lent = Lent::settle(iter::once(socket.as_fd()).chain(isolated.iter().flat_map(Isolated::descriptors)))?;
         // For the keeper only: each start sets the limits of its own process. If this fails, fewer processes fit.
         let _ = process::raise_open_files();
         let reactor = Reactor::new()?;
@@ -117,6 +133,7 @@ impl Serve {
             watches_room: false,
             lent,
             restore_terminal: false,
+            isolated,
             queue: VecDeque::new(),
             living: HashMap::new(),
             slots: HashMap::new(),
@@ -303,7 +320,9 @@ impl Serve {
         let spawn_ns = monotonic_ns();
         let pid = self.spawner.start(&command, slot).map_err(|failure| prepared.error(failure))?;
         let start = Start { spawn_ns, fds: streams.agent, program: Rc::clone(&prepared) };
-        let living = Living { pid, start: Some(start) };
+        // Before it is reaped. Without a descriptor for the question its own number must do.
+        let shown = self.isolated.as_ref().and_then(|isolated| isolated.outer_pid(pid).ok()).unwrap_or(pid);
+        let living = Living { pid, shown, start: Some(start) };
         waiting.signals.iter().for_each(|&signal| living.signal(signal));
         self.slots.insert(pid, slot);
         self.living.insert(slot, living);
@@ -342,7 +361,9 @@ impl Serve {
     }
 
     fn on_executed(&mut self, Executed { token: slot, pid, result }: Executed) {
-        let Some(start) = self.living.get_mut(&slot).and_then(|living| living.start.take()) else { return };
+        let Some(living) = self.living.get_mut(&slot) else { return };
+        let Some(start) = living.start.take() else { return };
+        let shown = living.shown;
         if let Err(failure) = result {
             // The slot is free again; the exit of this process is not reported.
             self.living.remove(&slot);
@@ -351,7 +372,7 @@ impl Serve {
             return;
         }
         let (present, fds) = start.fds.split();
-        let report = Report::Started { slot, pid, spawn_ns: start.spawn_ns, exec_ns: monotonic_ns(), present };
+        let report = Report::Started { slot, pid: shown, spawn_ns: start.spawn_ns, exec_ns: monotonic_ns(), present };
         self.outbox.push(&report, fds);
     }
 

@@ -94,13 +94,13 @@ impl Streams {
 }
 
 impl Lent {
-    /// Closes everything that the agent had open, except `socket` and standard input. Occupies the low numbers, so that no source
+    /// Closes everything that the agent had open, except `kept` and standard input. Occupies the low numbers, so that no source
     /// descriptor of a child has the number of a target.
     ///
     /// # Errors
     /// `/dev/null` cannot be opened.
-    pub fn settle(socket: &OwnedFd) -> io::Result<Lent> {
-        files::close_all_but(&[rustix::stdio::stdin(), socket.as_fd()]);
+    pub fn settle<'a>(kept: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<Lent> {
+        files::close_all_but(&kept.chain([rustix::stdio::stdin()]).collect::<Vec<_>>());
         loop {
             let null = files::null()?;
             if null.as_raw_fd() >= LOWEST_SOURCE {

@@ -1,5 +1,6 @@
 //! Tests of keepers with real processes; the test acts as the agent.
 
+mod isolation;
 mod renewal;
 mod sessions;
 
@@ -59,7 +60,11 @@ impl Reported {
 
 impl Bench {
     fn new() -> Bench {
-        Bench { keeper: Keeper::fork().unwrap(), reported: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
+        Bench::of(Keeper::fork().unwrap())
+    }
+
+    fn of(keeper: Keeper) -> Bench {
+        Bench { keeper, reported: BTreeMap::new(), swept: 0, renewed: 0, alive: Alive::Yes }
     }
 
     fn request(&mut self, request: &Request) {

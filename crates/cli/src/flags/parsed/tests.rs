@@ -73,7 +73,7 @@ fn every_global_flag_sets_its_field() {
     let line = parsed(
         "--map-by ppr:3:node --slots 5 --fanout 2 --remote-shell ssh --rank-env --pmi none --bind-to core --stdin all \
          --output-dir out --line-buffered --pty --timeout 1.5 --kill-grace 0 --stall-report 3 --profile t.json \
-         --record rec --dry-run --display-map -v ./a",
+         --record rec --contain none --dry-run --display-map -v ./a",
     );
     let expected = Parsed {
         sections: line.sections.clone(),
@@ -93,6 +93,7 @@ fn every_global_flag_sets_its_field() {
         stall_report_ns: Some(3_000_000_000),
         profile: Some("t.json".into()),
         record: Some("rec".into()),
+        contain: Some(false),
         dry_run: true,
         display_map: true,
         verbose: true,
@@ -156,8 +157,10 @@ fn program_words_need_not_be_utf8() {
 
 #[test]
 fn every_flag_changes_the_parsed_result() {
-    let values =
-        ["1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2"];
+    let values = [
+        "1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2",
+        "auto",
+    ];
     let without = parsed("./a");
     for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {
         let lines = values.map(|value| match flag.takes {

@@ -168,6 +168,20 @@ fn start_schemes_determine_fanout_shells_and_agents() {
 }
 
 #[test]
+fn ranks_are_contained_unless_their_nodes_share_a_machine() {
+    for (line, contained) in [
+        ("-n 2 ./a", true),
+        ("-n 2 --virtual-nodes 1 ./a", true),
+        ("--hosts a,b ./a", true),
+        ("-n 2 --contain none ./a", false),
+        ("-n 2 --virtual-nodes 2 ./a", false),
+        ("--hosts n1:1,cn17:3 --start serial-ssh ./a", false),
+    ] {
+        assert_eq!(resolved(line).session.contain, contained, "{line}");
+    }
+}
+
+#[test]
 fn flags_for_remote_hosts_reach_the_session() {
     let line = "--hosts a,b --plain-links --iface ib0 --start-timeout 5 --node-timeout 2.5 -v --remote-shell ./rsh ./a";
     let session = resolved(line).session;

@@ -313,7 +313,7 @@ fn shells_of<'s>(
     match shells {
         Some(shells) => Ok(shells),
         None => {
-            let begun = Shells::begin(keepers.take(reactor), reactor);
+            let begun = keepers.for_shells(reactor).and_then(|keeper| Shells::begin(keeper, reactor));
             Ok(shells.insert(begun.map_err(|error| no_stdio("the keeper of the remote shells", &error))?))
         }
     }

@@ -55,6 +55,7 @@ impl JobRanks {
 mod tests {
     use super::super::RankIo;
     use super::*;
+    use crate::agent::keepers::Keepers;
     use crate::agent::token::JobSlot;
     use crate::agent::turn::Turn;
     use std::io::Write;
@@ -66,7 +67,7 @@ mod tests {
 
     /// A job with ranks here, and the ranks' ends of the PMI sockets.
     fn job(number: u32, ranks: usize, reactor: &Reactor) -> (JobRanks, Vec<UnixStream>) {
-        let mut job = JobRanks::begin(JobId(number), JobSlot(number), None, reactor).unwrap();
+        let mut job = JobRanks::begin(JobId(number), JobSlot(number), &mut Keepers::default(), reactor).unwrap();
         let clients = (0..ranks).map(|index| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             ours.set_nonblocking(true).unwrap();

@@ -1,0 +1,212 @@
+//! Ranks in a PID namespace: what ends them, and what they and others see of it.
+
+use crate::harness::faults::{FaultSite, Shell, Started, kill, until};
+use crate::harness::run_processes::{self, Process};
+use crate::harness::sessions::Session;
+use crate::harness::{Run, Running};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+/// A rank that ignores signals, with a child in a session of its own that has a child, and a child whose parent has ended.
+const RANK: &str = "trap '' HUP TERM INT; setsid sh -c 'trap \"\" HUP TERM INT; sleep 1000 & wait' & (sleep 1000 &); \
+    echo ready; while :; do wait; sleep 1000; done";
+
+/// Whether this user can have PID namespaces here; a message if not.
+fn is_permitted() -> bool {
+    let permitted = wireup_os::process::may_isolate();
+    if !permitted {
+        println!("not run: PID namespaces need CAP_SYS_ADMIN");
+    }
+    permitted
+}
+
+fn is_ours(process: &Process) -> bool {
+    process.name.starts_with("wireup")
+}
+
+/// None of them can do anything about the death of another.
+fn kill_at_once(processes: &[Process]) {
+    println!("killed at once: {}", run_processes::list(processes));
+    for signal in [Signal::STOP, Signal::KILL] {
+        for process in processes {
+            kill_process(process.pid, signal).expect("it runs");
+        }
+    }
+}
+
+fn await_sleepers(running: &mut Running, ranks: usize) {
+    running.await_out("ready\n", ranks);
+    running.await_that("all descendants run", |running| sleepers(&running.processes()) >= 2 * ranks);
+}
+
+fn sleepers(processes: &[Process]) -> usize {
+    processes.iter().filter(|process| process.command.trim() == "sleep 1000").count()
+}
+
+#[test]
+fn nothing_is_left_if_all_wireup_processes_are_killed_at_once() {
+    if !is_permitted() {
+        return;
+    }
+    let mut running = Run::job("-n 32 --pmi simple").sh(RANK).start();
+    await_sleepers(&mut running, 32);
+    let victims: Vec<Process> = running.processes().into_iter().filter(is_ours).collect();
+    assert!(victims.len() >= 2, "the launcher and a keeper");
+    kill_at_once(&victims);
+    // The harness waits until no process is left.
+    running.finish().expect_code(137);
+}
+
+#[test]
+fn a_pmix_server_is_in_the_namespace_of_its_ranks() {
+    if !is_permitted() {
+        return;
+    }
+    let mut running = Run::job("-n 2 --pmi pmix").sh("echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 2);
+    running.await_that("the programs run", |running| sleepers(&running.processes()) == 2);
+    let all = running.processes();
+    let inside = all.iter().filter(|process| process.command.contains("pmix-server") || process.name == "sleep");
+    let of = |pid: Pid| fs::read_link(format!("/proc/{}/ns/pid", pid.as_raw_nonzero())).expect("its namespace");
+    let namespaces: Vec<_> = inside.map(|process| of(process.pid)).collect();
+    assert!(namespaces.len() == 3 && namespaces.iter().all(|one| *one == namespaces[0]), "{namespaces:?}");
+    assert_ne!(namespaces[0], of(running.pid()));
+    running.signal(Signal::TERM);
+    running.finish();
+}
+
+#[test]
+fn a_session_that_is_killed_at_once_leaves_no_process_of_its_jobs() {
+    if !is_permitted() {
+        return;
+    }
+    let session = Session::up("");
+    // Its keeper serves the next job again.
+    session.job("-n 2 true").succeed();
+    let mut running = session.job("-n 8").sh(RANK).start();
+    await_sleepers(&mut running, 8);
+    let mut victims: Vec<Process> = running.processes().into_iter().chain(session.processes()).collect();
+    victims.retain(is_ours);
+    kill_at_once(&victims);
+    running.finish();
+    session.await_that("the end of all processes", || session.processes().is_empty());
+    session.down("");
+}
+
+#[test]
+fn nothing_is_left_on_any_node_if_all_are_killed_at_once() {
+    let Some(site) = FaultSite::start(4, Shell::Plain, &[FaultSite::share()]) else { return };
+    let nodes = [0, 1, 2, 3];
+    let line = format!("--hosts {} -n 32 --fanout 2", site.testbed.hosts());
+    let mut job = Started::of(site.job(&line, &["sh", "-c", RANK]));
+    job.await_out("ready", 32);
+    let on_nodes = || site.left(&nodes).into_iter().map(|(_, process)| process.pid);
+    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut victims: Vec<u32> = on_nodes().filter(|pid| name(*pid).starts_with("wireup")).collect();
+    assert!(victims.len() >= 4 + 4, "agents and keepers: {:?}", site.left(&nodes));
+    let on_hub = job.on_hub(&site).into_iter().filter(is_ours);
+    victims.extend(on_hub.map(|process| process.pid.as_raw_nonzero().get().cast_unsigned()));
+    for signal in [Signal::STOP, Signal::KILL] {
+        for pid in &victims {
+            // The death of its parent may have ended it already.
+            let _ = kill(*pid, signal);
+        }
+    }
+    assert!(job.finish(&site, Duration::from_secs(30)).is_some(), "the launcher was killed");
+    let clean = until(Duration::from_secs(10), || site.left(&nodes).is_empty());
+    assert!(clean.is_some(), "left behind: {:?}", site.left(&nodes));
+}
+
+/// The ranks see other numbers than the user.
+#[test]
+fn messages_name_pids_of_this_machine() {
+    for how in ["auto", "none"] {
+        let mut running = Run::job(&format!("-n 2 --contain {how}")).sh("echo ready; sleep 1000 & wait").start();
+        running.await_out("ready\n", 2);
+        let ranks = running.processes().into_iter().filter(|process| process.command.starts_with("/bin/sh -c echo"));
+        let victim = ranks.min_by_key(|process| process.pid.as_raw_nonzero()).expect("a rank runs");
+        kill_process(victim.pid, Signal::KILL).expect("kill a rank");
+        running.finish().expect_code(137).expect_err_line(&["rank", "SIGKILL", &format!("pid {})", victim.pid)]);
+    }
+}
+
+#[test]
+fn a_line_says_what_contains_the_ranks() {
+    let said = if is_permitted() { "containment: a PID namespace on each node" } else { "needs CAP_SYS_ADMIN" };
+    for (flags, said) in [
+        ("-n 1", said),
+        ("-n 1 --contain none", "containment: none (--contain none)"),
+        ("-n 2 --virtual-nodes 2", "containment: none (nodes share a machine)"),
+    ] {
+        Run::job(&format!("{flags} --verbose true")).succeed().expect_err_line(&[said]);
+        assert!(Run::job(&format!("{flags} --dry-run true")).succeed().out().contains(said));
+    }
+    let script = "readlink /proc/self/ns/pid";
+    let here = fs::read_link("/proc/self/ns/pid").expect("this test's namespace");
+    for (flags, own) in [("-n 1", is_permitted()), ("-n 1 --contain none", false), ("-n 2 --virtual-nodes 2", false)] {
+        let seen = Run::job(flags).sh(script).succeed().out();
+        assert_eq!(seen.lines().all(|line| line != here.to_str().unwrap()), own, "{flags}: {seen}");
+    }
+}
+
+/// There wireup has all capabilities, but not over the mounts of the machine.
+#[test]
+fn ranks_of_a_user_namespace_run_without_containment() {
+    if !Command::new("unshare").args(["-Ur", "true"]).status().is_ok_and(|status| status.success()) {
+        return println!("not run: no user namespaces here");
+    }
+    let outcome = Run::shell("unshare -Ur $WIREUP run -n 2 --verbose echo ran").succeed();
+    assert_eq!(outcome.out(), "ran\nran\n");
+    outcome.expect_err_line(&["containment: none (a PID namespace with its own /proc needs CAP_SYS_ADMIN)"]);
+}
+
+/// Rank 1 reads the memory of rank 0, which it knows by the number that `getpid` returned there, as MPI libraries do.
+const READ_PEER: &str = r#"
+import ctypes, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(0x59616d61, ctypes.c_ulong(-1 % 2**64), 0, 0, 0)  # PR_SET_PTRACER
+class Piece(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+note, text = os.environ["TMPDIR"] + "/peer", b"memory of rank 0"
+if os.environ["PMI_RANK"] == "0":
+    kept = ctypes.create_string_buffer(text)
+    with open(note + ".new", "w") as file: file.write(f"{os.getpid()} {ctypes.addressof(kept)}")
+    os.rename(note + ".new", note)
+    while os.path.exists(note): time.sleep(0.005)
+else:
+    while not os.path.exists(note): time.sleep(0.005)
+    pid, address = map(int, open(note).read().split())
+    room = ctypes.create_string_buffer(len(text))
+    here, there = Piece(ctypes.addressof(room), len(text)), Piece(address, len(text))
+    count = libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    assert os.path.exists(f"/proc/{pid}/maps")
+    os.remove(note)
+    print(room.raw.decode() if count == len(text) else os.strerror(ctypes.get_errno()))
+"#;
+
+#[test]
+fn ranks_read_each_others_memory_by_pid() {
+    for how in ["auto", "none"] {
+        let outcome = Run::job(&format!("-n 2 --contain {how}")).args(["python3", "-c", READ_PEER]).succeed();
+        assert_eq!(outcome.out(), "memory of rank 0\n", "{how}");
+    }
+}
+
+#[test]
+fn a_debugger_attaches_by_the_pid_of_this_machine() {
+    let gdb = |args: &[&str]| Command::new("gdb").args(["-nx", "-batch"]).args(args).output();
+    if gdb(&["--version"]).is_err() {
+        return println!("not run: there is no gdb");
+    }
+    let mut running = Run::job("-n 1").sh("echo ready; exec sleep 1000").start();
+    running.await_out("ready\n", 1);
+    running.await_that("the program runs", |running| sleepers(&running.processes()) == 1);
+    let all = running.processes();
+    let rank = all.iter().find(|process| process.command.trim() == "sleep 1000").expect("it runs");
+    let output = gdb(&["-p", &rank.pid.to_string(), "-ex", "info inferiors", "-ex", "backtrace"]).expect("run gdb");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains(&format!("process {}", rank.pid)) && said.contains("nanosleep"), "{said}");
+    kill_process(rank.pid, Signal::TERM).expect("end the rank");
+    running.finish().expect_code(128 + 15);
+}
