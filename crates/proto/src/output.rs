@@ -179,8 +179,10 @@ impl OutputStream {
         self.credit = i64::MAX / 2;
     }
 
-    /// Shows partial lines that have waited long enough.
+    /// Shows partial lines that have waited long enough. While output waits for a reader no time passes for them: the rest of such a line may
+    /// lie unread in its pipe.
     pub fn on_tick(&mut self, now: Instant, rank_of: impl Fn(LocalRank) -> Rank) {
+        let is_held_up = !self.reading || !self.is_empty();
         while let Some((since, local)) = self.waiting.front().copied() {
             if now < since + PARTIAL_LINE_NS_MAX {
                 break;
@@ -188,6 +190,9 @@ impl OutputStream {
             self.waiting.pop_front();
             let line = &mut self.lines[local.index()];
             line.listed = false;
+            if is_held_up && line.since.is_some() {
+                line.since = Some(now);
+            }
             match line.since {
                 Some(since) if now >= since + PARTIAL_LINE_NS_MAX => {
                     self.flush_partial(local, rank_of(local), Next::Answer)
@@ -428,6 +433,24 @@ mod tests {
         assert!(later > due);
         stream.on_tick(later, |_| Rank(0));
         assert_eq!(drain(&mut stream), b"second ");
+    }
+
+    #[test]
+    fn a_line_is_not_taken_for_a_prompt_while_nobody_reads() {
+        let mut stream = OutputStream::new(Stream::Out, Style { whole_lines_only: false, ..style(false) }, 1);
+        let written = Bytes::from(vec![b'\n'; STDIO_WINDOW_BYTES + 1]);
+        stream.on_bytes(Instant(0), LocalRank(0), Rank(0), &written, true);
+        stream.on_bytes(Instant(0), LocalRank(0), Rank(0), &Bytes::from_static(b"half a "), true);
+        while stream.poll_ready().is_some() {}
+        assert!(!stream.is_empty(), "the credit is used up");
+        let due = stream.deadline().expect("it may be a prompt");
+        stream.on_tick(due, |_| Rank(0));
+        stream.on_credit(10);
+        while stream.poll_ready().is_some() {}
+        let later = stream.deadline().expect("it waits again");
+        assert!(stream.is_empty() && later > due);
+        stream.on_tick(later, |_| Rank(0));
+        assert_eq!(drain(&mut stream), b"half a ", "now it may be one");
     }
 
     #[test]
