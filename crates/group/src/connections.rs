@@ -155,6 +155,10 @@ impl Connections {
         verdict
     }
 
+    pub fn is_dialling(&self, peer: u32) -> bool {
+        matches!(self.peers.get(&peer), Some(State::Dialling(_)))
+    }
+
     /// A connection is closed; whether it was the one that leads to the rank.
     pub fn on_closed(&mut self, peer: u32, number: Number) -> bool {
         let is_current = self.is_current(peer, number);

@@ -11,7 +11,8 @@ use wireup_capi::net::{self, Owned};
 use wireup_group::Context;
 use wireup_group::connections::Route;
 
-/// How often a rank is dialled that refuses, and the pause before the next time (ms): its own dial is about to arrive.
+/// How often a rank is dialled that refuses, and the pause before the next time (ms): its own dial is about to arrive; or it has given up
+/// because of another rank that is lost, and that news is on its way.
 const DIALS_MAX: u32 = 8;
 const PAUSE_MS: u64 = 50;
 
@@ -143,7 +144,7 @@ impl Network {
         }
     }
 
-    /// The other end dials this one. It is given time for that.
+    /// The other end dials this one, or is not there any more. What explains it is given time.
     pub(super) fn on_refused(&mut self, peer: u32) {
         let (count, at) = self.again.entry(peer).or_default();
         (*count, *at) = (*count + 1, Some(net::now_ms() + PAUSE_MS));

@@ -457,16 +457,15 @@ impl Network {
 
     /// A connection has ended.
     fn on_over(&mut self, number: Number, peer: u32, is_lost: bool) {
+        let was_dialling = self.connections.is_dialling(peer);
         if !self.connections.on_closed(peer, number) {
             return;
         }
-        if is_lost {
-            return self.on_lost(peer);
+        if is_lost && !was_dialling {
+            self.on_lost(peer);
+        } else if is_lost || self.waiting.contains_key(&peer) {
+            self.on_refused(peer);
         }
-        if !self.waiting.contains_key(&peer) {
-            return;
-        }
-        self.on_refused(peer);
     }
 }
 

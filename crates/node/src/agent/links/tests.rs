@@ -183,19 +183,17 @@ fn an_unknown_interface_is_reported_with_the_existing_ones() {
     assert!(parent.links.listen(&parent.reactor).unwrap_err().to_string().contains("10.0.0.0/64 is not a network"));
 }
 
+fn hello(version: u16) -> Hello {
+    Hello { version, agent: CHILD, host: String::new(), pid: 1, role: Role::Child { incarnation: 0 } }
+}
+
 #[test]
 fn unauthenticated_connections_do_not_keep_a_child_out() {
     let (mut parent, mut child) = pair("127.0.0.1", false);
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     // A stranger that got as far as the parent's answer.
     let mut first = Vec::new();
-    let hello = Hello {
-        version: PROTOCOL_VERSION,
-        agent: CHILD,
-        host: String::new(),
-        pid: 1,
-        role: Role::Child { incarnation: 0 },
-    };
+    let hello = hello(PROTOCOL_VERSION);
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
     Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut heard = TcpStream::connect(&addresses[0]).unwrap();
@@ -221,13 +219,7 @@ fn a_hello_that_was_recorded_is_refused_and_crowds_nobody_out() {
     let mut child = LinkEnd::of(CHILD, config("127.0.0.1", true));
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     let mut recorded = Vec::new();
-    let hello = Hello {
-        version: PROTOCOL_VERSION,
-        agent: CHILD,
-        host: String::new(),
-        pid: 1,
-        role: Role::Child { incarnation: 0 },
-    };
+    let hello = hello(PROTOCOL_VERSION);
     let terms = Terms { encrypt: true, listener: PARENT, binding: &[] };
     Handshake::dial(&Secret([7; 32]), terms, &hello, &mut recorded).unwrap();
     let mut first = TcpStream::connect(&addresses[0]).unwrap();
@@ -256,13 +248,7 @@ fn a_child_of_another_version_gets_an_answer_before_it_is_refused() {
     let mut parent = LinkEnd::of(PARENT, config("127.0.0.1", false));
     let addresses = parent.links.listen(&parent.reactor).unwrap();
     let mut first = Vec::new();
-    let hello = Hello {
-        version: PROTOCOL_VERSION + 1,
-        agent: CHILD,
-        host: String::new(),
-        pid: 1,
-        role: Role::Child { incarnation: 0 },
-    };
+    let hello = hello(PROTOCOL_VERSION + 1);
     let terms = Terms { encrypt: false, listener: PARENT, binding: &[] };
     let handshake = Handshake::dial(&Secret([7; 32]), terms, &hello, &mut first).unwrap();
     let mut child = TcpStream::connect(&addresses[0]).unwrap();
