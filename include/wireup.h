@@ -96,6 +96,7 @@ typedef struct wu_req wu_req;
  * the progress. No signal is delivered to the thread, and it calls nothing of the program. wu_close ends it. In a child of a fork it does
  * not exist, and wu_close may leave memory of the context. With it wu_fd is -1: the thread waits for that descriptor. */
 #define WU_OPEN_THREAD 16
+#define WU_OPEN_NAME 32
 
 typedef struct wu_open_params {
     size_t struct_size; /* sizeof(wu_open_params) */
@@ -109,11 +110,20 @@ typedef struct wu_open_params {
      * waits for a message is not closed, so more are open where more ranks are waited for. Nobody may wait for a rank that has called
      * wu_close: it is then taken for lost. */
     uint32_t connections_max;
+    /* Of the library that calls, 1 to 30 letters, digits, '-', '_' and '.'; see wu_open. */
+    const char *name;
 } wu_open_params;
 
-/* Joins the job; params may be null. There is one context at a time in a process, and under a launcher one in its life: a process leaves its
- * job once. It has one conversation with its server, so if another copy of this library, libpmi or libpmi2 has joined the job, wu_open fails
- * with WU_ERR_SERVER, and the other one is not disturbed. */
+/* Joins the job; params may be null.
+ * Without a name the context has the conversation that the launcher has prepared for this process. There is only one: if a context without a
+ * name, MPI, libpmi or libpmi2 has it, wu_open fails with WU_ERR_STATE or WU_ERR_SERVER, and the other one is not disturbed. It serves once in
+ * a process's life.
+ * With a name the context has, under wireup, a conversation of its own: any number of libraries in a process may have one each, beside MPI and
+ * in any order. The contexts of one name on all ranks belong together, and are independent of others: groups, connections, addresses (wu_addr_set)
+ * and pairs (wu_put) are their own. A name is used once in a process's life (WU_ERR_EXISTS), and at most 16 are. It is opened before the
+ * process's MPI, or its context without a name, is finalized. WU_START_ALLGATHER and WU_START_RING are not possible (WU_ERR_ARG), the sockets of
+ * --instant-on are not used, and between two calls of wu_fence keys and values of at most 65,000 bytes are put, which every rank then holds.
+ * Other launchers have one conversation for each process: there a name makes no difference. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);
@@ -209,7 +219,9 @@ typedef struct wu_view wu_view;
 int wu_allgather_view(wu_group *group, const void *value, size_t len, const void **rows, wu_view **view, wu_req **req);
 void wu_view_release(wu_view *view);
 
-/* Messages between two members, matched by sender and tag, in order. A send is over when the message is on its way. */
+/* Messages between two members, matched by sender and tag, in order. A send is over when the library has the
+ * message. It leaves when there is a connection, while this rank is in functions of its context (or with WU_OPEN_THREAD at any time). So before a
+ * rank that has sent something waits or computes elsewhere for long, it waits in the context, for an answer or in wu_barrier. */
 int wu_send(wu_group *group, uint32_t to, uint32_t tag, const void *bytes, size_t len, wu_req **req);
 int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t room, size_t *len, wu_req **req);
 

@@ -50,7 +50,7 @@ class PeerLost(Error):
 
 class _OpenParams(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("field_mask", c_uint64), ("engine", c_int), ("start", c_int), ("transport", c_int),
-                ("connections_max", c_uint32)]
+                ("connections_max", c_uint32), ("name", c_char_p)]
 
 
 class _GroupInfo(ctypes.Structure):
@@ -106,28 +106,31 @@ def _load():
     return library
 
 
-def open(engine="auto", transport="tcp", connections_max=0, thread=False):
+def open(engine="auto", transport="tcp", connections_max=0, thread=False, name=None):
     """Joins the job. ``engine``: who exchanges the collectives of all ranks: ``auto``, ``agents`` or ``peers``. ``transport``: what ranks
     exchange messages over, ``tcp``, ``udp`` or ``fabric`` (libfabric); the same on all ranks. ``connections_max``: over TCP, if more are
-    open, idle ones are closed; 0: never. ``thread``: a thread of the library answers other ranks while this one computes."""
-    return Context(engine, transport, connections_max, thread)
+    open, idle ones are closed; 0: never. ``thread``: a thread of the library answers other ranks while this one computes. ``name``: under wireup,
+    the context is one of its own beside MPI and contexts of other names; those of one name on all ranks belong together."""
+    return Context(engine, transport, connections_max, thread, name)
 
 
 class Context:
     """A process's place in its job."""
 
-    def __init__(self, engine="auto", transport="tcp", connections_max=0, thread=False):
+    def __init__(self, engine="auto", transport="tcp", connections_max=0, thread=False, name=None):
         if engine not in _ENGINES:
             raise ValueError(f"engine is one of {', '.join(_ENGINES)}, not {engine!r}")
         self._library, self._handle = _load(), c_void_p()
         if transport not in _TRANSPORTS:
             raise ValueError(f"transport is one of {', '.join(_TRANSPORTS)}, not {transport!r}")
-        mask = 1 | 4 | 8 | (16 if thread else 0)
-        params = _OpenParams(ctypes.sizeof(_OpenParams), mask, _ENGINES[engine], 0, _TRANSPORTS[transport], connections_max)
+        mask = 1 | 4 | 8 | (16 if thread else 0) | (32 if name is not None else 0)
+        params = _OpenParams(ctypes.sizeof(_OpenParams), mask, _ENGINES[engine], 0, _TRANSPORTS[transport], connections_max,
+                             None if name is None else name.encode())
         status = self._library.wu_open(_API, byref(params), byref(self._handle))
         if status != _OK:
             text = self._library.wu_error(None).decode(errors="replace")
-            raise Error(status, f"wu_open failed with {status} ({text}): is this process in a job, and its only context?")
+            hint = "" if name else ": is this process in a job, and its only context without a name?"
+            raise Error(status, f"wu_open failed with {status} ({text}){hint}")
 
     def __enter__(self):
         return self

@@ -132,6 +132,7 @@ impl Flavour {
                 "pmi1",
                 "groups",
                 "left",
+                "libraries",
                 "stop",
                 "gone",
                 "again",

@@ -16,6 +16,11 @@ pub type Run = (u32, u32);
 /// The job, as the origin of such groups: other than in the ranks' network, where groups are numbered apart.
 pub const JOB: Context = !WORLD;
 
+/// All ranks of the job, for the further library of this name: on all ranks the same, and other than that of other names.
+pub fn named(name: &[u8]) -> Context {
+    name.iter().fold(JOB, |of, byte| derived(of, u32::from(*byte), u32::MAX))
+}
+
 /// All of them.
 #[derive(Default)]
 pub struct Parts {

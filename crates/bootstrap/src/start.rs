@@ -39,8 +39,11 @@ pub struct Phases {
     pub group_ns: u64,
 }
 
-/// The name under which ranks tell where this library reaches them.
-pub const ADDRESS_NAME: &[u8] = b"wireup";
+/// The name under which ranks tell where this library reaches them; that of a further library in a rank.
+pub fn address_name(job: &Job) -> Vec<u8> {
+    if job.name.is_empty() { b"wireup".into() } else { [b"/", &job.name[..]].concat() }
+}
+
 /// How long a rank that gives up stays to tell others why (ms).
 const ABANDON_MS_MAX: u64 = 1_000;
 
@@ -68,7 +71,8 @@ pub fn network(
     }
     let listener = Listener::new(transport)?;
     if start == Start::Auto && job.answers_questions() {
-        let book = job.told_endpoints(ADDRESS_NAME, &listener.address()).map_err(Error::Server)?;
+        let name = address_name(job);
+        let book = job.told_endpoints(&name, &listener.address()).map_err(Error::Server)?;
         let told = now_ns();
         let mut network = with_book(job, listener, Arc::new(book))?;
         // They are needed soon, and tell whether they use another transport: who differs has a neighbour that does not.

@@ -17,6 +17,7 @@ mod memory;
 pub mod clique;
 pub mod codes;
 pub mod fork;
+pub mod further;
 pub mod ints;
 pub mod job;
 pub mod lock;

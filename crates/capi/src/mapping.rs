@@ -28,6 +28,10 @@ impl Descriptor {
         self.stat().is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFSOCK)
     }
 
+    pub fn fd(&self) -> c_int {
+        self.0
+    }
+
     /// No longer owned: whoever gets it closes it.
     pub fn into_raw(self) -> c_int {
         let fd = self.0;

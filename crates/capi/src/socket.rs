@@ -180,9 +180,9 @@ impl Socket {
         self.poll(libc::POLLIN, 0) != 0
     }
 
-    /// Waits for input, for at most `ms` milliseconds (negative: without limit).
-    pub fn await_input(self, ms: c_int) {
-        self.poll(libc::POLLIN, ms);
+    /// Waits for input, for at most `ms` milliseconds (negative: without limit). Returns whether there is any.
+    pub fn await_input(self, ms: c_int) -> bool {
+        self.poll(libc::POLLIN, ms) != 0
     }
 
     /// After a failed call: waits if that helps.

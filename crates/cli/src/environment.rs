@@ -88,6 +88,7 @@ const NAMES: &[&str] = &[
     "WIREUP_LOCAL_RANK",
     "WIREUP_LOCAL_SIZE",
     "WIREUP_NODE",
+    "WIREUP_AGENT",
     "WIREUP_LISTEN_FD",
     "WIREUP_LISTEN_PORT",
 ];
@@ -254,6 +255,7 @@ mod tests {
             "MPI_LOCALNRANKS",
             "WIREUP_RANK",
             "WIREUP_NODE",
+            "WIREUP_AGENT",
             "WIREUP_LISTEN_FD",
             "WIREUP_LISTEN_PORT",
             "MV2_COMM_WORLD_RANK",

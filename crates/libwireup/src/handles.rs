@@ -19,6 +19,8 @@ pub extern "C" fn on_fork() {
 
 pub struct Ctx {
     place: Place,
+    /// It has the socket that the process inherits.
+    has_inherited: bool,
     forks: u32,
     /// With its terminating zero.
     error: Vec<u8>,
@@ -26,7 +28,7 @@ pub struct Ctx {
 }
 
 /// Where the context is.
-#[allow(clippy::large_enum_variant)] // There is one in a process.
+#[allow(clippy::large_enum_variant)] // There are few in a process.
 enum Place {
     Alone(Context),
     /// With a thread that makes progress.
@@ -80,9 +82,13 @@ pub enum Sink {
 impl Ctx {
     /// # Errors
     /// A thread is wanted, and the system has no room for it.
-    pub fn new(context: Context, has_thread: bool) -> core::result::Result<Ctx, Errno> {
+    pub fn new(context: Context, has_thread: bool, has_inherited: bool) -> core::result::Result<Ctx, Errno> {
         let place = if has_thread { Place::Shared(Helper::start(context)?) } else { Place::Alone(context) };
-        Ok(Ctx { place, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None })
+        Ok(Ctx { place, has_inherited, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None })
+    }
+
+    pub fn has_inherited(&self) -> bool {
+        self.has_inherited
     }
 
     pub fn has_thread(&self) -> bool {

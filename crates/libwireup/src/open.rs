@@ -2,6 +2,7 @@
 // SAFETY of every function here: C callers follow the rules of `wireup.h` for pointers and handles; null pointers are checked.
 
 use crate::handles::{Ctx, handle, on_fork};
+use crate::pairs::required;
 use crate::status::{Result, Status, returned, status, words};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,9 +11,11 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
 use wireup_capi::fork;
+use wireup_capi::further::is_offered;
 use wireup_capi::job::Job;
 use wireup_capi::lock::Lock;
 use wireup_capi::place::Place;
+use wireup_wire::further;
 
 const API: u32 = 1;
 
@@ -24,6 +27,7 @@ pub struct OpenParams {
     start: c_int,
     transport: c_int,
     connections_max: u32,
+    name: *const c_char,
 }
 
 const OPEN_ENGINE: u64 = 1;
@@ -32,6 +36,7 @@ const OPEN_TRANSPORT: u64 = 4;
 const OPEN_CONNECTIONS_MAX: u64 = 8;
 /// No field.
 const OPEN_THREAD: u64 = 16;
+const OPEN_NAME: u64 = 32;
 
 /// How the context is to be.
 struct Choices {
@@ -41,6 +46,8 @@ struct Choices {
     /// 0: no bound.
     connections_max: u32,
     has_thread: bool,
+    /// Empty: this library has the inherited socket.
+    name: Vec<u8>,
 }
 
 /// The descriptor of `PMI_FD`.
@@ -73,12 +80,18 @@ pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut 
 /// `params` is null, or `struct_size` bytes may be read.
 unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
     let (mut engine, mut start, mut transport, mut connections_max, mut has_thread) = (0, 0, 0, 0, false);
+    let mut name = Vec::new();
     // SAFETY: guaranteed by the caller; only fields that lie within the caller's struct are read.
     unsafe {
         if !params.is_null() {
             let (size, mask) = ((*params).struct_size, (*params).field_mask);
             has_thread = mask & OPEN_THREAD != 0;
             let has = |bit, at| mask & bit != 0 && size >= at + size_of::<c_int>();
+            if mask & OPEN_NAME != 0 {
+                let is_there = size >= offset_of!(OpenParams, name) + size_of::<*const c_char>();
+                let given = if is_there { required((*params).name)? } else { &[] };
+                name = if further::is_name(given) { given.to_vec() } else { return Err(Status::ARG) };
+            }
             if has(OPEN_ENGINE, offset_of!(OpenParams, engine)) {
                 engine = (*params).engine;
             }
@@ -114,25 +127,30 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
         },
         connections_max,
         has_thread,
+        name,
     })
 }
 
-fn open(Choices { engine, start, transport, connections_max, has_thread }: Choices) -> Result<Ctx> {
-    if IS_OPEN.swap(true, Ordering::AcqRel) {
+fn open(Choices { engine, start, transport, connections_max, has_thread, name }: Choices) -> Result<Ctx> {
+    let has_inherited = name.is_empty() || !is_offered();
+    if has_inherited && IS_OPEN.swap(true, Ordering::AcqRel) {
         return Err(Status::STATE);
     }
     if !HEARS_OF_FORKS.swap(true, Ordering::AcqRel) {
         fork::on_child(on_fork);
     }
-    let job = Job::join(&PLACE).map_err(Error::Server);
+    let job = match has_inherited {
+        true => Job::join(&PLACE).map_err(Error::Server),
+        false => Job::join_named(&name).map_err(Error::Join),
+    };
     let context = job.and_then(|job| Context::new(job, engine, start, transport));
     let ctx = context.map_err(unopened).and_then(|mut context| {
         if connections_max > 0 {
             context.bound_connections(connections_max as usize);
         }
-        Ctx::new(context, has_thread).map_err(|error| status(Error::System(error.0)))
+        Ctx::new(context, has_thread, has_inherited).map_err(|error| status(Error::System(error.0)))
     });
-    if ctx.is_err() {
+    if ctx.is_err() && has_inherited {
         IS_OPEN.store(false, Ordering::Release);
     }
     ctx
@@ -159,8 +177,11 @@ pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
     if !ctx.is_of_this_process() {
         return Status::STATE.0;
     }
+    let has_inherited = ctx.has_inherited();
     let left = ctx.into_context().map(|context| PLACE.leave(context.leave().with));
-    IS_OPEN.store(false, Ordering::Release);
+    if has_inherited {
+        IS_OPEN.store(false, Ordering::Release);
+    }
     returned(left.ok_or(Status::STATE).and_then(|left| left.map_err(|_| Status::SERVER)))
 }
 

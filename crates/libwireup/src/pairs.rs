@@ -26,7 +26,7 @@ pub unsafe extern "C" fn wu_put(ctx: *mut Ctx, key: *const c_char, value: *const
     returned(unsafe {
         handle(ctx).and_then(|ctx| {
             let (key, value) = (required(key)?, required(value)?);
-            ctx.with(|context| context.job().put(key, value).map_err(Error::Server))
+            ctx.with(|context| context.put(key, value))
         })
     })
 }
@@ -46,10 +46,10 @@ pub unsafe extern "C" fn wu_get(ctx: *mut Ctx, key: *const c_char, value: *mut c
             let room = room_at(value, room)?;
             let mut is_whole = true;
             let take = &mut |found: &[u8]| is_whole = text::write(found, value, room);
-            let found = ctx.with(|context| match context.job().get(&[], -1, key, take) {
+            let found = ctx.with(|context| match context.get(key, take) {
                 // Some servers refuse a get of a key that does not exist.
-                Err(Code::OTHER) => Ok(false),
-                found => found.map_err(Error::Server),
+                Err(Error::Server(Code::OTHER)) => Ok(false),
+                found => found,
             })?;
             match (found, is_whole) {
                 (false, _) => Err(Status::NOT_FOUND),

@@ -3,7 +3,9 @@
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::{Error, FabricError, Failure};
+use wireup_capi::further::NotJoined;
 use wireup_capi::ints;
+use wireup_wire::limits::FURTHER_PER_RANK_MAX;
 
 /// A code other than success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +38,8 @@ pub fn returned(result: Result) -> c_int {
 
 pub fn status(error: Error) -> Status {
     match error {
-        Error::Server(_) => Status::SERVER,
+        Error::Join(NotJoined::Taken) => Status::EXISTS,
+        Error::Server(_) | Error::Join(_) => Status::SERVER,
         Error::System(_) | Error::Fabric(_) => Status::SYSTEM,
         Error::Group(Failure::Lost { .. }) => Status::PEER_LOST,
         Error::Group(Failure::Cancelled) => Status::CANCELLED,
@@ -66,6 +69,16 @@ pub fn words(error: Error) -> Vec<u8> {
         Error::Group(Failure::Malformed) | Error::Mismatch => {
             ("the ranks do not call the same functions of a group in the same order with matching lengths", None, "")
         }
+        Error::Join(NotJoined::Taken) => ("a library in this process has, or has had, this name", None, ""),
+        Error::Join(NotJoined::Full) => {
+            ("this process has joined under ", Some(FURTHER_PER_RANK_MAX), " names: no more are allowed")
+        }
+        Error::Join(NotJoined::NoRoom) => ("no descriptors are left, here or in wireup's agent (ulimit -n)", None, ""),
+        Error::Join(NotJoined::NoAgent) => (
+            "wireup's agent does not answer: this process is not a rank of this host, or is in another network namespace",
+            None,
+            "",
+        ),
         Error::TimedOut => ("not over in time; it goes on", None, ""),
         Error::NotFound => ("the rank has not told such an address", None, ""),
         Error::Fabric(error) => return fabric_words(error),

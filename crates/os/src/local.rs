@@ -3,9 +3,13 @@
 //! Everything made here is close-on-exec.
 
 use rustix::io::retry_on_intr;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// Suffix of a socket's temporary name until it listens.
@@ -80,6 +84,62 @@ pub fn peer(socket: impl AsFd) -> io::Result<PeerProcess> {
     }
 }
 
+/// Makes a non-blocking socket for datagrams of processes of this machine. Its abstract name begins with `kind`, and no other socket has it.
+/// Returns the name too.
+///
+/// # Errors
+/// No descriptor is left.
+pub fn mailbox(kind: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    sockopt::set_socket_passcred(&socket, true)?;
+    let name = crate::socket::name(&socket, kind)?;
+    Ok((socket, name))
+}
+
+/// A datagram that has arrived.
+pub struct Letter {
+    pub bytes: usize,
+    /// The user whose process has sent it.
+    pub user: u32,
+    /// Where an answer is received, if anywhere.
+    from: Option<SocketAddrUnix>,
+}
+
+/// Receives one datagram; descriptors that come with it are closed.
+///
+/// # Errors
+/// `WouldBlock`: there is none.
+pub fn receive_letter(mailbox: impl AsFd, buffer: &mut [u8]) -> io::Result<Letter> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let message = retry_on_intr(|| net::recvmsg(&mailbox, &mut slices, &mut control, flags))?;
+    let user = control.drain().find_map(|part| match part {
+        RecvAncillaryMessage::ScmCredentials(of) => Some(of.uid.as_raw()),
+        _ => None,
+    });
+    let from = message.address.and_then(|address| SocketAddrUnix::try_from(address).ok());
+    Ok(Letter { bytes: message.bytes, user: user.unwrap_or(u32::MAX), from })
+}
+
+/// Answers a datagram with bytes and descriptors. Never blocks.
+///
+/// # Errors
+/// The sender is gone, or receives nothing.
+pub fn answer_letter(mailbox: impl AsFd, letter: &Letter, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let to = letter.from.as_ref().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    retry_on_intr(|| net::sendmsg_addr(&mailbox, to, &[IoSlice::new(bytes)], &mut control, flags))?;
+    Ok(())
+}
+
 fn stream(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)?)
 }
@@ -87,6 +147,27 @@ fn stream(flags: SocketFlags) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_letter_tells_its_user_and_is_answered_with_a_descriptor() {
+        let (here, name) = mailbox(b"test").unwrap();
+        let (there, own_name) = mailbox(b"test").unwrap();
+        assert!(name.starts_with(b"test") && name != own_name);
+        let to = SocketAddrUnix::new_abstract_name(&name).unwrap();
+        net::sendto(&there, b"hello", SendFlags::empty(), &to).unwrap();
+        let mut buffer = [0; 16];
+        let letter = receive_letter(&here, &mut buffer).unwrap();
+        assert_eq!((&buffer[..letter.bytes], letter.user), (&b"hello"[..], rustix::process::geteuid().as_raw()));
+        assert_eq!(receive_letter(&here, &mut buffer).err().unwrap().kind(), io::ErrorKind::WouldBlock);
+        let (near, far) = crate::socket::pair().unwrap();
+        answer_letter(&here, &letter, b"y", &[far.as_fd()]).unwrap();
+        let mut fds = std::collections::VecDeque::new();
+        assert_eq!(crate::socket::receive(&there, &mut buffer, &mut fds).unwrap(), 1);
+        rustix::io::write(&near, b"through").unwrap();
+        assert_eq!(rustix::io::read(&fds[0], &mut buffer).unwrap(), 7);
+        drop(there);
+        assert!(answer_letter(&here, &letter, b"y", &[]).is_err());
+    }
 
     #[test]
     fn a_socket_path_is_reachable_only_while_listened_on() {

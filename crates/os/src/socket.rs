@@ -52,13 +52,15 @@ pub fn datagrams_to(address: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Gives a Unix socket an abstract name that begins with `kind` and that no other socket of this machine has; its other end can read it.
+/// Returns the name.
 ///
 /// # Errors
 /// Another socket has the same name: the kernel has numbered 2^32 sockets since that one.
-pub fn name(socket: impl AsFd, kind: &[u8]) -> io::Result<()> {
+pub fn name(socket: impl AsFd, kind: &[u8]) -> io::Result<Vec<u8>> {
     let own = format!("{:x}", rustix::fs::fstat(&socket)?.st_ino);
     let name = [kind.strip_prefix(b"\0").unwrap_or(kind), own.as_bytes()].concat();
-    Ok(net::bind(socket, &net::SocketAddrUnix::new_abstract_name(&name)?)?)
+    net::bind(socket, &net::SocketAddrUnix::new_abstract_name(&name)?)?;
+    Ok(name)
 }
 
 /// Sends bytes and, with the first of them, up to [`FDS_MAX`] descriptors. Returns how many bytes were sent; if

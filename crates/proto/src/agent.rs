@@ -255,8 +255,9 @@ impl Agent {
             }
             Input::ChildExited { job, local, status } => fx.push(Effect::Job(job, JobInput::Exited { local, status })),
             Input::OutOfMemory { job, local } => fx.push(Effect::Job(job, JobInput::OutOfMemory { local })),
-            Input::ClientBytes { job, local, bytes } => {
-                fx.push(Effect::Job(job, JobInput::ClientBytes { local, bytes }));
+            Input::ClientJoined { job, client } => fx.push(Effect::Job(job, JobInput::ClientJoined { client })),
+            Input::ClientBytes { job, client, bytes } => {
+                fx.push(Effect::Job(job, JobInput::ClientBytes { client, bytes }));
             }
             Input::RankPortsReserved { result } => {
                 fx.push(Effect::RankPorts(rank_ports::Input::Reserved(result)));
@@ -272,7 +273,7 @@ impl Agent {
             Input::ShareFailed { job, share, problem } => {
                 fx.push(Effect::Job(job, JobInput::ShareFailed { share, problem }));
             }
-            Input::ClientGone { job, local } => fx.push(Effect::Job(job, JobInput::ClientGone { local })),
+            Input::ClientGone { job, client } => fx.push(Effect::Job(job, JobInput::ClientGone { client })),
             Input::StdioBytes { job, local, stream, bytes } => {
                 fx.push(Effect::Job(job, JobInput::StdioBytes { local, stream, bytes }));
             }

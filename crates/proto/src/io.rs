@@ -6,7 +6,7 @@ use crate::memory::{Array, Content, ShareId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
+use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
 use wireup_wire::job::{BindTo, Limit, PortRange, RankPorts, StdinTarget};
 use wireup_wire::peer::{Bootstrap, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
@@ -84,7 +84,7 @@ pub enum RelayEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RelayAct {
     /// Make a pair of sockets and give one end to a rank, with this reply on its PMI socket; if there is none, send the other reply.
-    Hand { local: LocalRank, datagrams: bool, reply: Bytes, refusal: Bytes },
+    Hand { client: Client, datagrams: bool, reply: Bytes, refusal: Bytes },
     /// Connect to a rank of this node, which listens at this address (see `wireup_wire::rank_address`), or has a socket of UDP there.
     Connect { address: Bytes, datagrams: bool },
     /// Bytes, or one datagram.
@@ -179,16 +179,21 @@ pub enum Input {
         job: JobId,
         local: LocalRank,
     },
+    /// A further library of a rank has joined.
+    ClientJoined {
+        job: JobId,
+        client: Client,
+    },
     /// PMI bytes from a rank.
     ClientBytes {
         job: JobId,
-        local: LocalRank,
+        client: Client,
         bytes: Bytes,
     },
     /// A rank closed its PMI socket.
     ClientGone {
         job: JobId,
-        local: LocalRank,
+        client: Client,
     },
     /// A rank wrote output.
     StdioBytes {
@@ -409,14 +414,14 @@ pub enum Output {
     /// PMI bytes for a rank, and memory whose descriptors are sent with the first of them.
     Reply {
         job: JobId,
-        local: LocalRank,
+        client: Client,
         bytes: Bytes,
         shares: Vec<ShareId>,
     },
     /// Close a rank's PMI socket after the pending replies.
     CloseClient {
         job: JobId,
-        local: LocalRank,
+        client: Client,
     },
     /// Bytes for a rank's standard input; empty: end of file.
     Write {

@@ -54,7 +54,7 @@ use wireup_coll::mapping::Mapping;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::group::Purpose;
-use wireup_wire::ids::{AgentId, Epoch, LocalRank};
+use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent};
@@ -147,8 +147,12 @@ impl Job {
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
             JobInput::KeeperLost if self.is_ending() => self.on_keeper_lost(out),
             JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),
-            JobInput::ClientBytes { local, bytes } => self.on_client_bytes(local, &bytes, out),
-            JobInput::ClientGone { local } => self.on_client_gone(now, local),
+            JobInput::ClientJoined { client } => {
+                self.ranks.on_joined(client.local);
+                self.pmi.on_joined(client, out);
+            }
+            JobInput::ClientBytes { client, bytes } => self.on_client_bytes(client, &bytes, out),
+            JobInput::ClientGone { client } => self.on_client_gone(now, client, out),
             JobInput::RanksListen { address } => self.on_ranks_listen(now, &address, out),
             JobInput::SecretOfRanks(secret) => self.pmi.on_secret(&secret, out),
             JobInput::Shared(share) => self.pmi.on_shared(share, out),
@@ -289,8 +293,8 @@ impl Job {
             Effect::StreamEnded { local, stream } => {
                 self.stdio.on_ended((local, self.ranks[local.index()].rank), stream);
             }
-            Effect::ClientUnreadable { local, problem } => self.pmi.break_off(local, problem, out),
-            Effect::Resume(local) => self.on_client_bytes(local, &[], out),
+            Effect::ClientUnreadable { client, problem } => self.pmi.break_off(client, problem, out),
+            Effect::Resume(client) => self.on_client_bytes(client, &[], out),
             Effect::Freed { local, place } => self.pmi.on_freed(local, place),
             Effect::Depart(local) => self.depart(now, local, out),
             Effect::Departed(departed) => self.on_departed(now, departed, out),
@@ -306,7 +310,7 @@ impl Job {
             }
             Effect::AskName { from, asker, ask } => self.names.ask(facts, from, asker, ask, out),
             Effect::Named(Down { asker, answer }) => match asker {
-                Asker::Rank(local) => self.pmi.on_named(local, answer, out),
+                Asker::Client(client) => self.pmi.on_named(client, answer, out),
                 Asker::Server(id) => self.pmix(now, out, |pmix, view, out| pmix.on_named(view, id, answer, out)),
             },
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
@@ -431,15 +435,18 @@ impl Job {
         out.fail_here(Cause::KeeperLost);
     }
 
-    fn on_client_bytes(&mut self, local: LocalRank, bytes: &[u8], out: &mut Effects) {
-        if let Some(process) = self.ranks.get(local.index()) {
-            self.pmi.on_bytes(&self.facts, (local, process), bytes, out);
+    fn on_client_bytes(&mut self, client: Client, bytes: &[u8], out: &mut Effects) {
+        if let Some(process) = self.ranks.get(client.local.index()) {
+            self.pmi.on_bytes(&self.facts, (client, process), bytes, out);
         }
     }
 
-    fn on_client_gone(&mut self, now: Instant, local: LocalRank) {
-        if self.pmi.on_closed(local) {
-            self.ranks.on_socket_closed(now, local);
+    fn on_client_gone(&mut self, now: Instant, client: Client, out: &mut Effects) {
+        let was_member = self.pmi.on_closed(client);
+        if client.is_further() {
+            self.leave_groups(client.local, out);
+        } else if was_member {
+            self.ranks.on_socket_closed(now, client.local);
         }
     }
 
@@ -764,10 +771,19 @@ impl Job {
     /// A local rank enters no more collectives.
     fn depart(&mut self, now: Instant, local: LocalRank, out: &mut Effects) {
         let departed = self.departed(local);
-        self.pmi.on_departed(&self.facts, local, departed.rank, out);
-        self.barriers.on_departed(&self.facts, local, departed, out);
+        self.pmi.on_departed(local);
+        self.leave_groups(local, out);
         self.pmix(now, out, |pmix, view, out| pmix.on_member_departed(view, local, departed, out));
         out.push(Effect::Departed(departed));
+    }
+
+    /// A local rank enters no more collectives of groups either, unless there is still a library in it that may.
+    fn leave_groups(&mut self, local: LocalRank, out: &mut Effects) {
+        if self.pmi.has_left(local) {
+            let departed = self.departed(local);
+            self.pmi.on_left(&self.facts, departed.rank, out);
+            self.barriers.on_departed(&self.facts, local, departed, out);
+        }
     }
 
     /// A rank of the subtree enters no more collectives.
@@ -916,7 +932,7 @@ impl Job {
     fn say_done(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         let mut done = Done {
             ranks: self.ranks.len() as u32,
-            pmi_clients: self.ranks.iter().filter(|process| process.spoke_pmi).count() as u32,
+            pmi_clients: self.ranks.iter().filter(|process| process.spoke_pmi || process.has_further).count() as u32,
             is_torn: self.ends.is_torn(),
         };
         for below in self.children.iter().filter_map(|child| child.done) {

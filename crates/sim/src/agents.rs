@@ -322,14 +322,14 @@ impl World {
                 let given_up = world.nodes[node as usize].memory.unshare(share);
                 world.expect_memory(agent, given_up);
             }),
-            Output::Reply { job, local, bytes, shares } => self.on_node(agent, job, |world, node| {
+            Output::Reply { job, client, bytes, shares } => self.on_node(agent, job, |world, node| {
                 let shares = world.nodes[node as usize].memory.for_reply(&shares);
                 if let Some(shares) = world.expect_memory(agent, shares) {
-                    world.reply(node, local, bytes, shares);
+                    world.reply(node, client.local, bytes, shares);
                 }
             }),
-            Output::CloseClient { job, local } => {
-                self.on_node(agent, job, |world, node| world.close_client(node, local));
+            Output::CloseClient { job, client } => {
+                self.on_node(agent, job, |world, node| world.close_client(node, client.local));
             }
             Output::Write { job, local, bytes } => {
                 self.on_node(agent, job, |world, node| world.write_stdin(node, local, bytes));

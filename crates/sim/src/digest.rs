@@ -52,8 +52,8 @@ impl Digest {
                 self.number(1 | u64::from(link.0) << 8);
                 self.bytes(bytes);
             }
-            Input::ClientBytes { local, bytes, .. } => {
-                self.number(2 | u64::from(local.0) << 8);
+            Input::ClientBytes { client, bytes, .. } => {
+                self.number(2 | u64::from(client.local.0) << 8);
                 self.bytes(bytes);
             }
             Input::StdioBytes { local, stream, bytes, .. } => {
@@ -63,7 +63,7 @@ impl Digest {
             Input::StdioClosed { local, stream, .. } => {
                 self.number(4 | u64::from(local.0) << 8 | (*stream as u64) << 32)
             }
-            Input::ClientGone { local, .. } => self.number(5 | u64::from(local.0) << 8),
+            Input::ClientGone { client, .. } => self.number(5 | u64::from(client.local.0) << 8),
             Input::ChildStarted { local, .. } => self.number(6 | u64::from(local.0) << 8),
             Input::ChildExited { local, status, .. } => {
                 self.number(7 | u64::from(local.0) << 8);
@@ -93,6 +93,7 @@ impl Digest {
             | Input::ShareFailed { .. }
             | Input::StepTold { .. }
             | Input::ToldToEnd { .. }
+            | Input::ClientJoined { .. }
             | Input::ChildFailed { .. }
             | Input::StdinTaken { .. }
             | Input::PmixSaid { .. }

@@ -41,10 +41,12 @@ impl World {
             return;
         }
         match item {
-            ToAgent::Bytes(bytes) => self.tell_node(node, |job| Input::ClientBytes { job, local, bytes }),
+            ToAgent::Bytes(bytes) => {
+                self.tell_node(node, |job| Input::ClientBytes { job, client: local.into(), bytes })
+            }
             ToAgent::Gone => {
                 proc.socket[1] = false;
-                self.tell_node(node, |job| Input::ClientGone { job, local });
+                self.tell_node(node, |job| Input::ClientGone { job, client: local.into() });
             }
         }
     }

@@ -34,6 +34,26 @@ index!(/// A process of a job, from 0 to `job_size - 1`.
     Rank(u32));
 index!(/// A rank's index among the ranks of its job on its node.
     LocalRank(u16));
+/// A library in a rank that talks to the rank's agent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Client {
+    pub local: LocalRank,
+    /// 0: over the socket that the rank inherits. Others are further libraries in it, numbered as they join, and never reused.
+    pub number: u16,
+}
+
+impl Client {
+    pub const fn is_further(self) -> bool {
+        self.number > 0
+    }
+}
+
+impl From<LocalRank> for Client {
+    fn from(local: LocalRank) -> Self {
+        Client { local, number: 0 }
+    }
+}
+
 index!(/// A job of a session.
     JobId(u32));
 index!(/// The number of a collective on one set of peers, from 0.

@@ -5,7 +5,7 @@
 //!                       ◄─ Answer ──           ◄─ Down ── … ──
 //! ```
 
-use crate::ids::{AgentId, LocalRank, Rank};
+use crate::ids::{AgentId, Client, Rank};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -107,8 +107,8 @@ pub enum Refusal {
 /// Who waits for an answer on its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Asker {
-    /// A rank, by PMI.
-    Rank(LocalRank),
+    /// A library in a rank, by PMI.
+    Client(Client),
     /// The PMIx server process, by the number of its request.
     Server(u64),
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+static wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE};
 static wu_ctx *ctx;
 static uint32_t rank, size;
 
@@ -272,7 +273,7 @@ static void ends(wu_group *world) {
 
 static void wrong(wu_group *world) {
     wu_ctx *second;
-    IS(wu_open(WU_API, NULL, &second), WU_ERR_STATE);
+    IS(wu_open(WU_API, &params, &second), params.name ? WU_ERR_EXISTS : WU_ERR_STATE);
     IS(wu_open(WU_API + 1, NULL, &second), WU_ERR_API);
     IS(wu_open(WU_API, NULL, NULL), WU_ERR_ARG);
     IS(wu_barrier(NULL, NULL), WU_ERR_ARG);
@@ -402,7 +403,6 @@ static void connections(wu_group *world, int is_tcp) {
 
 int main(int argc, char **argv) {
     const char *engine = argc > 1 ? argv[1] : "auto";
-    wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE};
     params.engine = !strcmp(engine, "agents") ? WU_ENGINE_AGENTS : !strcmp(engine, "peers") ? WU_ENGINE_PEERS : WU_ENGINE_AUTO;
     if (!strcmp(engine, "ring") || !strcmp(engine, "allgather")) {
         params.field_mask |= WU_OPEN_START;
@@ -411,10 +411,14 @@ int main(int argc, char **argv) {
     if (!strncmp(engine, "udp", 3) || !strcmp(engine, "fabric")) {
         params.field_mask |= WU_OPEN_TRANSPORT;
         params.engine = WU_ENGINE_PEERS;
-        params.transport = !strcmp(engine, "udp") ? WU_TRANSPORT_UDP : WU_TRANSPORT_FABRIC;
+        params.transport = !strncmp(engine, "udp", 3) ? WU_TRANSPORT_UDP : WU_TRANSPORT_FABRIC;
     }
     if (strstr(engine, "thread"))
         params.field_mask |= WU_OPEN_THREAD;
+    if (strstr(engine, "named")) {
+        params.field_mask |= WU_OPEN_NAME;
+        params.name = "boot-strap.1";
+    }
     if (strstr(engine, "few")) {
         params.field_mask |= WU_OPEN_CONNECTIONS_MAX;
         params.connections_max = 2;

@@ -35,7 +35,7 @@ impl Context {
 
     /// Tells where this rank is reached in a network of the program's own, once under each name.
     pub fn set_address(&mut self, network: &[u8], address: &[u8]) -> Result<(), Error> {
-        self.job.set_address(&in_programs(network), address).map_err(|code| match code {
+        self.job.set_address(&self.in_programs(network), address).map_err(|code| match code {
             Code::INVALID_ARG => Error::Argument,
             code => Error::Server(code),
         })
@@ -46,7 +46,7 @@ impl Context {
         if rank >= self.job.size || network.len() > ADDRESS_NAME_LEN_MAX {
             return Err(Error::Argument);
         }
-        let name = in_programs(network);
+        let name = self.in_programs(network);
         let id = self.addresses.begin();
         if self.job.answers_questions() {
             let asked = self.job.ask_address(OWN_QUESTIONS | id, &name, rank);
@@ -68,9 +68,10 @@ impl Context {
         self.pump();
         Ok(Request::Connection(key))
     }
-}
 
-/// The name of a network of the program's own: never that of this library.
-fn in_programs(network: &[u8]) -> Vec<u8> {
-    [b".", network].concat()
+    /// The name of a network of the program's own: never that of this library, nor one of a further library's program.
+    fn in_programs(&self, network: &[u8]) -> Vec<u8> {
+        let prefix = if self.is_further() { [&self.job.name[..], b"/"].concat() } else { b".".into() };
+        [&prefix, network].concat()
+    }
 }

@@ -145,7 +145,7 @@ impl Context {
         }
         let Some(ranks) = self.mapping()?.and_then(|mapping| choose(&mapping, rank, size)) else { return Ok(None) };
         let context = if self.has_parts() {
-            let of = self.parts.origin(None)?;
+            let of = self.parts.origin(self.whole())?;
             self.make(of, &ranks)?
         } else {
             let (network, world) = self.network()?;
@@ -210,6 +210,7 @@ impl Context {
     pub fn free(&mut self, group: Group) {
         let is_formed = match group.place {
             Place::Peers(_) => true,
+            Place::Part(context) if Some(context) == self.whole() => false,
             Place::Part(context) => self.parts.free(&mut self.job, context),
             Place::Job | Place::World => false,
         };

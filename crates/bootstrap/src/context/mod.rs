@@ -2,17 +2,20 @@
 
 mod addresses;
 mod groups;
+mod pairs;
 mod waiting;
 
 use crate::agents;
 use crate::answers::Answers;
 use crate::network::{Network, Transport};
-use crate::parts::Parts;
+use crate::parts::{self, Parts};
 use crate::start::{self, Phases, Start};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ffi::c_int;
+use pairs::Pairs;
 use wireup_capi::codes::Code;
+use wireup_capi::further::NotJoined;
 use wireup_capi::job::{Endpoints, Gather, Job};
 use wireup_capi::net::{self, Errno};
 use wireup_group::Failure;
@@ -34,6 +37,8 @@ pub enum Error {
     Argument,
     /// There is no such thing.
     NotFound,
+    /// A further library cannot join.
+    Join(NotJoined),
     /// libfabric cannot be used.
     Fabric(wireup_fabric::Error),
 }
@@ -115,6 +120,8 @@ pub struct Context {
     gathering: usize,
     /// A rank is lost: until then calls that fail tell the others.
     tells_until: Option<u64>,
+    /// Of a further library.
+    pairs: Pairs,
 }
 
 impl Context {
@@ -123,6 +130,10 @@ impl Context {
     /// # Errors
     /// With [`Engine::Peers`], the connections could not be made.
     pub fn new(job: Job, engine: Option<Engine>, start: Start, transport: Transport) -> Result<Context, Error> {
+        if !job.name.is_empty() && start != Start::Auto {
+            // The others need allgathers of the whole job, which the inherited socket has.
+            return Err(Error::Argument);
+        }
         let best = if job.collectives.own.is_some() { Engine::Agents } else { Engine::Peers };
         let engine = engine.unwrap_or(best);
         let mut context = Context {
@@ -141,9 +152,13 @@ impl Context {
             gathers: Answers::default(),
             gathering: 0,
             tells_until: None,
+            pairs: Pairs::default(),
         };
         if context.engine == Engine::Peers {
             context.network()?;
+        } else if let Some(whole) = context.whole() {
+            let all = (0, context.job.size - 1);
+            context.parts.define(&mut context.job, whole, [all].into())?;
         }
         Ok(context)
     }
@@ -163,8 +178,22 @@ impl Context {
 
     /// The group of all ranks.
     pub fn world(&self) -> Group {
-        let place = if self.engine == Engine::Agents { Place::Job } else { Place::World };
+        let place = match (self.engine, self.whole()) {
+            (Engine::Peers, _) => Place::World,
+            (Engine::Agents, Some(whole)) => Place::Part(whole),
+            (Engine::Agents, None) => Place::Job,
+        };
         Group { place, rank: self.job.rank, size: self.job.size }
+    }
+
+    /// Whether this is a further library in its process, beside the one that has joined by the inherited socket.
+    fn is_further(&self) -> bool {
+        !self.job.name.is_empty()
+    }
+
+    /// The group of all ranks, if it is one of those that the server knows as groups.
+    fn whole(&self) -> Option<wireup_group::Context> {
+        (self.is_further() && self.engine == Engine::Agents).then(|| parts::named(&self.job.name))
     }
 
     pub fn engine(&self, group: Group) -> Engine {
@@ -241,6 +270,9 @@ impl Context {
     fn book(&mut self) -> Result<Option<Arc<Endpoints>>, Error> {
         if let Some(book) = &self.book {
             return Ok(book.clone());
+        }
+        if self.is_further() {
+            return Ok(self.book.insert(None).clone());
         }
         let book = self.job.bound_endpoints().map_err(Error::Server)?.map(Arc::new);
         if let Some(socket) = book.as_ref().and_then(|book| book.listening()) {

@@ -4,7 +4,7 @@ use super::addresses::OWN_QUESTIONS;
 use super::{Context, Error};
 use crate::agents;
 use crate::operation::{Operation, Request, Then};
-use crate::start::ADDRESS_NAME;
+use crate::start::address_name;
 use crate::view::View;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -28,15 +28,16 @@ impl Context {
         network.pump();
         let wanted = network.take_wanted();
         if !wanted.is_empty() {
+            let name = address_name(job);
             // A rank is asked for once at a time: its number serves as the question's.
-            let asked = wanted.into_iter().try_for_each(|rank| job.ask_address(rank, ADDRESS_NAME, rank));
+            let asked = wanted.into_iter().try_for_each(|rank| job.ask_address(rank, &name, rank));
             if asked.and_then(|()| Ok(job.server()?.flush()?)).is_err() {
                 network.on_unanswered();
                 network.pump();
             }
         }
         for (number, rank) in network.take_unanswered() {
-            network.on_relay(number, job.relay(ADDRESS_NAME, rank, network.has_datagrams()));
+            network.on_relay(number, job.relay(&address_name(job), rank, network.has_datagrams()));
             network.pump();
         }
         is_answered
@@ -259,6 +260,9 @@ impl Context {
     ///
     /// Where the server does not wait for all ranks, their gets do, and a rank makes no progress in a get. So the ranks wait here.
     pub fn fence(&mut self) -> Result<(), Error> {
+        if self.is_further() {
+            return self.exchange_pairs();
+        }
         let id = self.job.start_fence();
         if let (Some(fences), Some((network, _))) = (self.fences, &mut self.network) {
             let barrier = Request::Peers(network.groups.start(fences, Box::new(Barrier::default())));

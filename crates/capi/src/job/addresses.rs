@@ -5,6 +5,7 @@ use crate::codes::{Code, Result};
 use crate::net::{self, Owned};
 use alloc::vec::Vec;
 use wireup_wire::hex;
+use wireup_wire::limits::KEY_LEN_MAX;
 use wireup_wire::pmi::Request;
 
 /// Longest address: as hexadecimal digits it fits into a value of every server (Hydra: a little less than the announced 1,024 bytes).
@@ -29,7 +30,7 @@ impl Job {
     /// # Errors
     /// Name or address are too long, or the server is gone.
     pub fn set_address(&mut self, name: &[u8], address: &[u8]) -> Result {
-        if name.len() > 1 + ADDRESS_NAME_LEN_MAX || address.len() > ADDRESS_LEN_MAX {
+        if name.len() > KEY_LEN_MAX || address.len() > ADDRESS_LEN_MAX {
             return Err(Code::INVALID_ARG);
         }
         let value = hex::encode(address);

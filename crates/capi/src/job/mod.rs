@@ -18,6 +18,7 @@ pub use names::{NAME_LEN_MAX, Wish};
 pub use ring::Ring;
 
 use crate::codes::Result;
+use crate::further::{self, NotJoined};
 use crate::mapping::Shared;
 use crate::place::{Place, With};
 use crate::server::{Failure, Server};
@@ -27,6 +28,7 @@ use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_client::arena;
 use wireup_client::collectives::Collectives;
+use wireup_client::env::Env;
 use wireup_client::escape::halve;
 use wireup_client::join::Join;
 use wireup_client::local::Local;
@@ -45,6 +47,8 @@ pub struct Job {
     pub server_is_known: bool,
     /// The job's name, if it is known without asking.
     pub job_id: Option<Vec<u8>>,
+    /// Of a further library in the process; empty: this is the one that has joined by the inherited socket.
+    pub name: Vec<u8>,
     pub collectives: Collectives<Shared>,
 }
 
@@ -57,15 +61,32 @@ impl Job {
         };
         // Only Slurm and wireup set it.
         let job_id = variable("PMI_JOBID").filter(|name| !name.is_empty());
-        let (mut server, mut start) = (server, start.job_id(job_id.clone().unwrap_or_default()));
         place.announce(&server);
+        let mut job = Job::with_server(server, start.job_id(job_id.clone().unwrap_or_default()))?;
+        (job.server_is_known, job.job_id) = (job_id.is_some(), job_id);
+        Ok(job)
+    }
+
+    /// Joins as a further library (see [`further`]).
+    ///
+    /// # Errors
+    /// See [`NotJoined`].
+    pub fn join_named(name: &[u8]) -> core::result::Result<Job, NotJoined> {
+        let socket = further::join(name)?;
+        let start = Join::new(Env { rank: 0, size: 1, spawned: false }).at_once(true);
+        let joined = Job::with_server(Server::new(socket, Dialect::Pmi2), start);
+        let mut job = joined.map_err(|_| NotJoined::NoAgent)?;
+        (job.server_is_known, job.name) = (true, name.to_vec());
+        Ok(job)
+    }
+
+    fn with_server(mut server: Server, mut start: Join) -> Result<Job> {
         join(&mut server, &mut start)?;
         let Join { env, appnum, is_own, .. } = start;
         if is_own {
             server.expect_descriptors();
         }
         let mut job = Job::new(With::Server(server), env.rank, env.size, is_own);
-        (job.server_is_known, job.job_id) = (job_id.is_some(), job_id);
         (job.appnum, job.spawned) = (appnum.unwrap_or(-1), env.spawned);
         Ok(job)
     }
@@ -79,6 +100,7 @@ impl Job {
             spawned: false,
             server_is_known: false,
             job_id: None,
+            name: Vec::new(),
             collectives: Collectives::new(rank, is_own),
         }
     }

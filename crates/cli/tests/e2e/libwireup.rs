@@ -35,6 +35,9 @@ fn groups_collectives_and_messages_work_with_both_engines() {
             "few",
             "udp-few",
             "few-thread",
+            "named",
+            "named-thread",
+            "udp-named",
         ]
         .into_iter()
         .chain(fabric())
@@ -261,6 +264,39 @@ fn two_ranks_connect_while_the_others_do_something_else() {
 #[test]
 fn a_second_copy_of_the_library_disturbs_nothing() {
     works_everywhere("copies");
+}
+
+#[test]
+fn libraries_with_names_have_contexts_of_their_own() {
+    works_everywhere("libraries");
+}
+
+fn beside_mpi(flavour: Flavour, placement: &str, args: &[&str]) -> Option<Run> {
+    let script = xtask::layout::sources().join("python/beside.py");
+    let job = Run::job(placement).env("LD_LIBRARY_PATH", library_path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    let job = job.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+    Some(job.arg(mpi4py(flavour)?).arg(script).args(args))
+}
+
+#[test]
+fn libraries_have_contexts_beside_mpi() {
+    for flavour in [Flavour::Mpich5, Flavour::OpenMpi5] {
+        for (placement, ranks) in [("-n 1", 1), ("-n 2", 2), ("-n 5 --virtual-nodes 2", 5)] {
+            let Some(job) = beside_mpi(flavour, placement, &[]) else { continue };
+            let outcome = job.succeed();
+            assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{flavour:?} {placement}: {outcome}");
+        }
+    }
+}
+
+/// MPI and the libraries are told apart, but the end of a rank is that of all.
+#[test]
+fn a_rank_that_ends_is_missed_by_the_libraries_beside_mpi() {
+    for placement in ["-n 3", "-n 5 --virtual-nodes 2"] {
+        let Some(job) = beside_mpi(Flavour::Mpich5, placement, &["exit"]) else { return };
+        let outcome = job.finish();
+        assert!(outcome.code() != 0 && outcome.err().contains("rank 1"), "{outcome}");
+    }
 }
 
 #[test]

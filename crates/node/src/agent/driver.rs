@@ -8,6 +8,7 @@ mod orphans;
 mod perform;
 mod waiting;
 
+use super::further::Further;
 use super::jobs::Jobs;
 use super::keepers::Keepers;
 use super::link_config::LinkConfig;
@@ -40,6 +41,7 @@ pub struct AgentDriver {
     reactor: Reactor,
     links: LinkSet,
     jobs: Jobs,
+    further: Further,
     /// Keepers without a job.
     keepers: Keepers,
     /// Memory that ranks map.
@@ -100,6 +102,7 @@ impl AgentDriver {
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
             jobs: Jobs::default(),
+            further: Further::default(),
             memory: RankMemory::default(),
             rank_ports: ReservedPorts::default(),
             shells: None,

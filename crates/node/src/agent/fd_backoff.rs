@@ -6,7 +6,7 @@
 
 use std::io::Write;
 use wireup_os::clock::monotonic_ns;
-use wireup_wire::ids::LocalRank;
+use wireup_wire::ids::Client;
 
 /// Time between two tries (ns). Chosen: long compared with a rank reading its reply, short compared with a job's start.
 const RETRY_NS: u64 = 2_000_000;
@@ -15,7 +15,7 @@ const TELL_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub struct FdBackoff {
-    waiting: Vec<LocalRank>,
+    waiting: Vec<Client>,
     /// When to try again.
     due_ns: u64,
     /// Since when some rank has been waiting.
@@ -25,13 +25,13 @@ pub struct FdBackoff {
 
 impl FdBackoff {
     /// Adds a rank to those that wait.
-    pub fn push(&mut self, local: LocalRank) {
+    pub fn push(&mut self, client: Client) {
         let now_ns = monotonic_ns();
         if self.waiting.is_empty() {
             self.due_ns = now_ns + RETRY_NS;
         }
-        if !self.waiting.contains(&local) {
-            self.waiting.push(local);
+        if !self.waiting.contains(&client) {
+            self.waiting.push(client);
         }
         if now_ns - *self.since_ns.get_or_insert(now_ns) > TELL_NS && !std::mem::replace(&mut self.told, true) {
             // Nothing can be done if the reader of standard error is gone.
@@ -48,7 +48,7 @@ impl FdBackoff {
     }
 
     /// Takes the ranks to retry, if it is time.
-    pub fn take_due(&mut self, now_ns: u64) -> Vec<LocalRank> {
+    pub fn take_due(&mut self, now_ns: u64) -> Vec<Client> {
         if self.due_ns().is_some_and(|due| due <= now_ns) {
             return std::mem::take(&mut self.waiting);
         }

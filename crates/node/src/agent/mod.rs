@@ -2,6 +2,7 @@
 
 pub mod driver;
 mod fd_backoff;
+mod further;
 mod jobs;
 mod keeper_link;
 mod keepers;

@@ -1,9 +1,10 @@
 //! The ranks of one job on this node: their keeper, their pipes, their PMI sockets.
 //!
 //! Turns events of the keeper and the descriptors into inputs of the state machine, and its outputs into requests to the
-//! keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes, `relays` those of connections
+//! keeper and writes. This file follows the ranks' lifecycle; `output`, `stdin` and `pmi` move their bytes, `further` lets further libraries join, `relays` moves the bytes of connections
 //! between ranks.
 
+mod further;
 mod output;
 mod pmi;
 mod relays;
@@ -24,6 +25,7 @@ use super::token::{JobSlot, Token};
 use super::turn::Turn;
 use crate::devices;
 use crate::keeper::{Batch, KeeperEvent, ProcessFds, Request, SERVER_SLOT};
+use pmi::PmiSocket;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -72,8 +74,10 @@ pub struct JobRanks {
 struct RankIo {
     output: [Option<OutputPipe>; 2],
     stdin: Outgoing,
-    pmi: Outgoing,
-    pmi_blocked: bool,
+    /// Its PMI sockets, by the numbers of its libraries: the inherited one, then those of further ones. Empty once it has ended.
+    pmi: Vec<PmiSocket>,
+    /// The names of the further libraries, those that have left too.
+    libraries: Vec<Vec<u8>>,
     terminal: bool,
     pid: u32,
     /// The last byte of standard input was not a newline.
@@ -108,18 +112,27 @@ impl JobRanks {
     }
 
     /// Passes the plan to the keeper. `own_devices`: the ranks use the GPUs that this process was given.
-    pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool) -> Result<(), SpawnError> {
+    /// `agent`: the name of the socket at which further libraries join.
+    pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool, agent: Option<&str>) -> Result<(), SpawnError> {
         let mut batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", &error))?;
         devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
         for (port, process) in (self.first_port..).zip(&mut batch.processes).take(self.sockets.len()) {
             process.env.push(format!("WIREUP_LISTEN_PORT={port}").into_bytes());
+        }
+        if let Some(name) = agent.filter(|_| plan.pmi_socket) {
+            let variable = format!("{}={}:{name}", further::VARIABLE, self.job);
+            batch.programs.iter_mut().for_each(|program| program.env.push(variable.clone().into_bytes()));
         }
         self.keeper.give_sockets(std::mem::take(&mut self.sockets));
         self.keeper.request(&Request::Spawn(batch));
         if plan.ranks.iter().any(|rank| rank.pty.is_some()) {
             self.keeper.request(&Request::RestoreTerminalOnDeath);
         }
-        let ranks = plan.ranks.iter().map(|rank| RankIo { terminal: rank.pty.is_some(), ..RankIo::default() });
+        let ranks = plan.ranks.iter().map(|rank| RankIo {
+            terminal: rank.pty.is_some(),
+            pmi: vec![PmiSocket::default()],
+            ..RankIo::default()
+        });
         self.ranks = ranks.collect();
         Ok(())
     }
@@ -309,10 +322,9 @@ impl JobRanks {
                 None => turn.inputs.push(Input::StdioClosed { job, local, stream }),
             }
         }
-        if let Some(fd) = fds.pmi
-            && turn.reactor.add(&fd, Token::Pmi(slot, local).pack(), Interest::READABLE).is_ok()
-        {
-            rank.pmi.fd = Some(fd);
+        // The rank runs already, so a further library may have joined.
+        if let Some(inherited) = rank.pmi.first_mut() {
+            *inherited = PmiSocket::watched(fds.pmi, slot, local.into(), turn.reactor);
         }
         rank.stdin.fd = stdin;
         self.flush_stdin(local, turn);
@@ -368,8 +380,8 @@ impl JobRanks {
 
     fn send_to_crowd(&mut self, turn: &mut Turn<'_>) {
         let fd_backoff = self.fd_backoff.take_due(turn.now_ns);
-        for local in &fd_backoff {
-            self.flush_pmi(*local, turn.reactor);
+        for client in &fd_backoff {
+            self.flush_pmi(*client, turn.reactor);
         }
         self.fd_backoff.settle(!fd_backoff.is_empty());
     }

@@ -1,12 +1,12 @@
 //! The purpose of a descriptor, packed into the reactor's 64-bit token.
 //!
 //! ```text
-//! bits 63..56 kind | 55..32 slot of a job | 31..0 local rank, link or nothing
+//! bits 63..56 kind | 55..32 slot of a job | 31..0 local rank (and 31..16 number of its library), link or nothing
 //! ```
 
 use super::transports::Which;
 use wireup_proto::io::{LinkId, RelayId, ShellId, Stream};
-use wireup_wire::ids::LocalRank;
+use wireup_wire::ids::{Client, LocalRank};
 
 const SLOT_MAX: u32 = 0xff_ffff;
 
@@ -35,7 +35,7 @@ pub enum Token {
     /// Standard error of a remote shell.
     ShellError(ShellId),
     Output(JobSlot, LocalRank, Stream),
-    Pmi(JobSlot, LocalRank),
+    Pmi(JobSlot, Client),
     Stdin(JobSlot, LocalRank),
     Relay(JobSlot, RelayId),
     /// The socket of a job's PMIx server process, and its standard error.
@@ -48,6 +48,8 @@ pub enum Token {
     Launcher(u32),
     /// A keeper without a job, by pid.
     IdleKeeper(u32),
+    /// The socket at which further libraries of ranks join.
+    Further,
     /// A client of the session's socket that has not yet sent its version, by number.
     Caller(u32),
 }
@@ -62,12 +64,13 @@ impl Token {
             Token::ShellError(shell) => (5, JobSlot(0), shell.0),
             Token::Output(slot, local, Stream::Out) => (6, slot, local.0.into()),
             Token::Output(slot, local, Stream::Err) => (7, slot, local.0.into()),
-            Token::Pmi(slot, local) => (8, slot, local.0.into()),
+            Token::Pmi(slot, Client { local, number }) => (8, slot, u32::from(number) << 16 | u32::from(local.0)),
             Token::Stdin(slot, local) => (9, slot, local.0.into()),
             Token::Launcher(number) => (10, JobSlot(0), number),
             Token::StepIn(shell) => (14, JobSlot(0), shell.0),
             Token::StepOut(shell) => (15, JobSlot(0), shell.0),
             Token::IdleKeeper(pid) => (16, JobSlot(0), pid),
+            Token::Further => (18, JobSlot(0), 0),
             Token::Caller(number) => (17, JobSlot(0), number),
             Token::Relay(slot, relay) => (13, slot, relay.0),
             Token::PmixServer(slot) => (11, slot, 0),
@@ -88,13 +91,14 @@ impl Token {
             5 => Token::ShellError(ShellId(index)),
             6 => Token::Output(slot, local, Stream::Out),
             7 => Token::Output(slot, local, Stream::Err),
-            8 => Token::Pmi(slot, local),
+            8 => Token::Pmi(slot, Client { local, number: (index >> 16) as u16 }),
             9 => Token::Stdin(slot, local),
             10 => Token::Launcher(index),
             14 => Token::StepIn(ShellId(index)),
             15 => Token::StepOut(ShellId(index)),
             16 => Token::IdleKeeper(index),
             17 => Token::Caller(index),
+            18 => Token::Further,
             11 => Token::PmixServer(slot),
             12 => Token::PmixError(slot),
             13 => Token::Relay(slot, RelayId(index)),
@@ -119,7 +123,9 @@ mod tests {
             Token::ShellError(ShellId(9)),
             Token::Output(slot, local, Stream::Out),
             Token::Output(slot, local, Stream::Err),
-            Token::Pmi(slot, local),
+            Token::Pmi(slot, local.into()),
+            Token::Pmi(slot, Client { local, number: 65_535 }),
+            Token::Further,
             Token::Stdin(slot, local),
             Token::Relay(slot, RelayId(70_000)),
             Token::Launcher(3),

@@ -3,6 +3,7 @@
 mod addresses;
 mod direct;
 mod fences;
+mod further;
 mod groups;
 mod last_words;
 mod launchers;

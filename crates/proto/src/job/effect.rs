@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::Frame;
 use wireup_wire::group::Group;
-use wireup_wire::ids::{AgentId, JobId, LocalRank, Rank};
+use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
 use wireup_wire::names::{Ask, Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Failure, Note};
 
@@ -67,11 +67,11 @@ pub enum Effect {
     },
     /// A rank's PMI requests can no longer be parsed.
     ClientUnreadable {
-        local: LocalRank,
+        client: Client,
         problem: String,
     },
     /// A rank's get that waited for its lazy fences can be answered.
-    Resume(LocalRank),
+    Resume(Client),
     /// A rank no longer uses a place in the arena.
     Freed {
         local: LocalRank,

@@ -7,7 +7,7 @@ use crate::time::Instant;
 use bytes::Bytes;
 use wireup_wire::addresses;
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::{AgentId, LocalRank};
+use wireup_wire::ids::{AgentId, Client, LocalRank};
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Down, Up};
 use wireup_wire::peer::{Cause, Control, MissingAgent, Secret, SpawnError};
@@ -42,12 +42,15 @@ pub enum JobInput {
         status: ExitStatus,
     },
     KeeperLost,
+    ClientJoined {
+        client: Client,
+    },
     ClientBytes {
-        local: LocalRank,
+        client: Client,
         bytes: Bytes,
     },
     ClientGone {
-        local: LocalRank,
+        client: Client,
     },
     /// The local ranks' listening sockets are bound.
     RanksListen {

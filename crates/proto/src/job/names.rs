@@ -82,10 +82,11 @@ mod tests {
     use super::*;
     use crate::job::children::Children;
     use crate::time::Instant;
-    use wireup_wire::ids::LocalRank;
+    use wireup_wire::ids::{Client, LocalRank};
     use wireup_wire::names::{Answer, Range};
 
-    const DOWN: Down = Down { asker: Asker::Rank(LocalRank(1)), answer: Answer::Done };
+    const CLIENT: Client = Client { local: LocalRank(1), number: 0 };
+    const DOWN: Down = Down { asker: Asker::Client(CLIENT), answer: Answer::Done };
 
     fn ask() -> Ask {
         Ask::Publish { items: Vec::new(), range: Range::Session, keep: Keep::Rank }
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn a_request_goes_up_to_the_root_and_its_answer_down_to_the_node() {
         let mut names = Names::default();
-        let effects = at(2, |view, out| names.ask(view.facts, Rank(2), Asker::Rank(LocalRank(1)), ask(), out));
+        let effects = at(2, |view, out| names.ask(view.facts, Rank(2), Asker::Client(CLIENT), ask(), out));
         let [Effect::Up(up)] = &effects[..] else { panic!("the root is asked") };
         let effects = at(0, |view, out| on_request(view.facts, up.clone(), out));
         let [Effect::Act(Act::Names(Up::Ask { agent, asker, from, .. }))] = &effects[..] else { panic!("it serves") };

@@ -27,6 +27,8 @@ pub struct Process {
     /// The index of its program on the command line.
     pub appnum: u16,
     pub spoke_pmi: bool,
+    /// A further library in it has joined.
+    pub has_further: bool,
     /// It has used its PMIx server.
     pub spoke_pmix: bool,
     /// It has called PMI finalize.
@@ -54,6 +56,7 @@ impl Process {
             open: [true; 2],
             appnum,
             spoke_pmi: false,
+            has_further: false,
             spoke_pmix: false,
             finalized: false,
             closed: false,
@@ -204,6 +207,12 @@ impl Ranks {
         process.spoke_pmi = true;
         process.spoke_pmix |= by_pmix;
         process.trace.init_ns = now.0;
+    }
+
+    pub fn on_joined(&mut self, local: LocalRank) {
+        if let Some(process) = self.list.get_mut(local.index()) {
+            process.has_further = true;
+        }
     }
 
     /// A rank has finalized. For a PMIx client the server reports it, possibly after the rank has ended.

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::addresses::{Between, Card};
 use wireup_wire::hex;
-use wireup_wire::ids::{LocalRank, NodeId, Rank};
+use wireup_wire::ids::{Client, NodeId, Rank};
 use wireup_wire::limits::{ADDRESS_BUNDLE_BYTES, ADDRESS_NAMES_MAX};
 
 /// A name and the rank that is reached there.
@@ -25,7 +25,7 @@ type Key = (Bytes, Rank);
 /// A local rank's request, with the number that it has given to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Question {
-    pub local: LocalRank,
+    pub client: Client,
     pub id: u32,
 }
 
@@ -145,8 +145,8 @@ impl Addresses {
     }
 
     /// A local rank takes no more answers.
-    pub fn on_closed(&mut self, local: LocalRank) {
-        self.waiting.values_mut().for_each(|waiting| waiting.local.retain(|question| question.local != local));
+    pub fn on_closed(&mut self, client: Client) {
+        self.waiting.values_mut().for_each(|waiting| waiting.local.retain(|question| question.client != client));
     }
 
     /// What local ranks are to be told, in order.
@@ -201,11 +201,12 @@ pub fn all_left(message: Between) -> Option<Between> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::ids::LocalRank;
 
     const NAME: Bytes = Bytes::from_static(b"net");
 
     fn question(local: u16, id: u32) -> Question {
-        Question { local: LocalRank(local), id }
+        Question { client: LocalRank(local).into(), id }
     }
 
     fn messages(addresses: &mut Addresses) -> Vec<(u32, Between)> {
@@ -289,7 +290,7 @@ mod tests {
     fn a_rank_that_has_closed_gets_no_answer() {
         let mut here = Addresses::default();
         here.ask(question(0, 1), NAME, Rank(9), Some(NodeId(1)));
-        here.on_closed(LocalRank(0));
+        here.on_closed(LocalRank(0).into());
         here.on_have(&NAME, vec![card(9, Some("nine"))], |_| true);
         assert!(here.take_answers().is_empty());
     }

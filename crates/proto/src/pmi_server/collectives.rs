@@ -128,7 +128,7 @@ impl Turn<'_, '_> {
         if !self.facts.has_endpoints {
             return self.refuse(envelope, "the_ranks_of_this_job_have_no_sockets");
         }
-        if let Some(table) = self.tables.endpoints.ask(self.who.local, envelope.thread) {
+        if let Some(table) = self.tables.endpoints.ask(self.who.client, envelope.thread) {
             let Self { tables, reply, dialect, .. } = self;
             encode_reply(*dialect, Command::Endpoints, envelope.thread, &Reply::Done, reply);
             tables.handed.push(table);
@@ -138,7 +138,7 @@ impl Turn<'_, '_> {
     /// The secret of the job's ranks: answered when it is known.
     pub(super) fn on_secret(&mut self, envelope: &Envelope<'_>) {
         let Self { tables, reply, dialect, effects, who, .. } = self;
-        match tables.endpoints.ask_secret(who.local, envelope.thread) {
+        match tables.endpoints.ask_secret(who.client, envelope.thread) {
             Ok(secret) => encode_reply(*dialect, Command::Secret, envelope.thread, &Reply::Secret(secret), reply),
             Err(MustAsk(true)) => effects.push(Effect::NeedSecret),
             Err(MustAsk(false)) => {}

@@ -10,6 +10,8 @@ use super::turn::{Effect, Facts, Next, Requester, Tables, Turn, WaitingGet, Wait
 use wireup_wire::pmi::{Command, Dialect, PmiError, Reply, RequestReader, encode_reply};
 
 pub struct PmiLink {
+    /// With a further library: only what needs no conversation of the whole rank.
+    is_further: bool,
     reader: RequestReader,
     pub(super) state: State,
     pub(super) dialect: Dialect,
@@ -37,6 +39,7 @@ pub struct PmiLink {
 impl Default for PmiLink {
     fn default() -> Self {
         PmiLink {
+            is_further: false,
             reader: RequestReader::new(),
             state: State::Fresh,
             dialect: Dialect::Pmi1,
@@ -55,6 +58,10 @@ impl Default for PmiLink {
 }
 
 impl PmiLink {
+    pub fn further() -> Self {
+        PmiLink { is_further: true, ..PmiLink::default() }
+    }
+
     pub fn state(&self) -> State {
         self.state
     }
@@ -93,6 +100,7 @@ impl PmiLink {
                 return Ok(());
             }
             let Self {
+                is_further,
                 reader,
                 state,
                 outstanding,
@@ -108,6 +116,7 @@ impl PmiLink {
                 arena: _,
             } = &mut *self;
             let mut turn = Turn {
+                is_further: *is_further,
                 state,
                 outstanding,
                 has_put,

@@ -16,14 +16,14 @@ use crate::memory::{Array, Content, ShareId, Values};
 use bytes::Bytes;
 use std::fmt::Write;
 use wireup_wire::block;
-use wireup_wire::ids::LocalRank;
+use wireup_wire::ids::{Client, LocalRank};
 use wireup_wire::peer::Secret;
 use wireup_wire::rank_address;
 use wireup_wire::shared::rows::Layout;
 use wireup_wire::values::values;
 
 /// A rank that waits for the table, and its request's `thrid`.
-type Asker = (LocalRank, Option<Vec<u8>>);
+type Asker = (Client, Option<Vec<u8>>);
 
 /// The secret is not here yet, and (if true) nobody has asked for it.
 pub struct MustAsk(pub bool);
@@ -50,9 +50,9 @@ impl Endpoints {
     }
 
     /// A rank asks: the table, if it is there already.
-    pub fn ask(&mut self, local: LocalRank, thread: Option<&[u8]>) -> Option<ShareId> {
+    pub fn ask(&mut self, client: Client, thread: Option<&[u8]>) -> Option<ShareId> {
         if self.table.is_none() {
-            self.waiting.push((local, thread.map(<[u8]>::to_vec)));
+            self.waiting.push((client, thread.map(<[u8]>::to_vec)));
         }
         self.table
     }
@@ -67,9 +67,9 @@ impl Endpoints {
     }
 
     /// A rank asks for the secret: that, if it is there already. Otherwise the rank waits, and the first one to wait must ask for it.
-    pub fn ask_secret(&mut self, local: LocalRank, thread: Option<&[u8]>) -> Result<&[u8], MustAsk> {
+    pub fn ask_secret(&mut self, client: Client, thread: Option<&[u8]>) -> Result<&[u8], MustAsk> {
         if self.secret.is_empty() {
-            self.waiting_for_secret.push((local, thread.map(<[u8]>::to_vec)));
+            self.waiting_for_secret.push((client, thread.map(<[u8]>::to_vec)));
             return Err(MustAsk(self.waiting_for_secret.len() == 1));
         }
         Ok(self.secret.as_bytes())
@@ -128,11 +128,11 @@ mod tests {
     #[test]
     fn ranks_that_asked_early_get_the_table_when_it_is_there() {
         let (mut endpoints, mut shares) = (Endpoints::default(), Shares::new(JobId(1)));
-        assert_eq!(endpoints.ask(LocalRank(3), Some(b"7")), None);
+        assert_eq!(endpoints.ask(LocalRank(3).into(), Some(b"7")), None);
         let rows = table(3, &[part(2, &[b"two"]), part(0, &[b"zero", b"", b""])]).unwrap();
         let (share, waiting) = endpoints.on_known(Bytes::new(), rows, &mut shares);
-        assert_eq!(waiting, [(LocalRank(3), Some(b"7".to_vec()))]);
-        assert_eq!(endpoints.ask(LocalRank(1), None), Some(share));
+        assert_eq!(waiting, [(LocalRank(3).into(), Some(b"7".to_vec()))]);
+        assert_eq!(endpoints.ask(LocalRank(1).into(), None), Some(share));
         let Content::Array(array) = shares.content(share) else { panic!("a table is an array") };
         let Values::ByRank(rows) = &array.values else { panic!("a table has a row for each node") };
         assert_eq!(rows[..], [&b"zero"[..], b"", b"two"].map(Bytes::from_static));

@@ -1,6 +1,6 @@
 //! The PMI-1 and PMI-2 server for the ranks of one node: their conversations, the pairs, the node's attributes.
 //!
-//! `connection` is one rank's conversation, `requests` answers a single request, `kvs` stores the pairs, `names` requests what the root has,
+//! `connection` is one conversation, `clients` all of them, `requests` answers a single request, `kvs` stores the pairs, `names` requests what the root has,
 //! `addresses` is where ranks are reached (`questions`: their requests), `endpoints` where those listen that have sockets from their start,
 //! `relays` the connections that agents carry; `arena` and `array` lay out the results of allgathers. Consequences of a request for others
 //! are effects.
@@ -8,6 +8,7 @@
 mod addresses;
 mod arena;
 mod array;
+mod clients;
 mod collectives;
 mod connection;
 mod dialects;
@@ -35,6 +36,7 @@ pub use addresses::all_left;
 use addresses::{Addresses, Question};
 use arena::Arenas;
 use bytes::Bytes;
+use clients::Clients;
 use collectives::Completion;
 use connection::PmiLink;
 use endpoints::Endpoints;
@@ -48,7 +50,7 @@ use wireup_wire::addresses::Between;
 use wireup_wire::block;
 use wireup_wire::frame::Kind;
 use wireup_wire::group::Group;
-use wireup_wire::ids::{JobId, LocalRank, NodeId, Rank};
+use wireup_wire::ids::{Client, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::PmiFence;
 use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::{Answer, Asker};
@@ -58,8 +60,7 @@ use wireup_wire::relay::{self, Target};
 
 pub struct PmiServer {
     job: JobId,
-    /// By local rank.
-    links: Vec<PmiLink>,
+    clients: Clients,
     /// `PMI_process_mapping`, if it fits into a value.
     process_mapping: Option<Vec<u8>>,
     kvs: Kvs,
@@ -75,7 +76,7 @@ impl PmiServer {
     pub fn new(facts: &Facts) -> Self {
         PmiServer {
             job: facts.id(),
-            links: (0..facts.local_size()).map(|_| PmiLink::default()).collect(),
+            clients: Clients::new(facts.local_size()),
             process_mapping: facts.mapping.process_mapping(),
             kvs: Kvs::default(),
             attrs: NodeAttrs::default(),
@@ -88,18 +89,9 @@ impl PmiServer {
     }
 
     /// Handles bytes from a rank. If empty: a get that waited for the rank's lazy fences, and the requests after it, can be answered.
-    pub fn on_bytes(
-        &mut self,
-        facts: &Facts,
-        (local, process): (LocalRank, &Process),
-        bytes: &[u8],
-        out: &mut Effects,
-    ) {
-        let PmiServer { links, process_mapping, kvs, attrs, addresses, endpoints, shares, .. } = self;
-        let link = &mut links[local.index()];
-        if link.state() == State::Closed {
-            return;
-        }
+    pub fn on_bytes(&mut self, facts: &Facts, (client, process): (Client, &Process), bytes: &[u8], out: &mut Effects) {
+        let PmiServer { clients, process_mapping, kvs, attrs, addresses, endpoints, shares, .. } = self;
+        let Some(link) = clients.get_mut(client).filter(|link| link.state() != State::Closed) else { return };
         let options = &facts.spec.options;
         let told = turn::Facts {
             nspace: &facts.spec.nspace,
@@ -109,23 +101,24 @@ impl PmiServer {
             has_endpoints: options.rank_ports.is_some(),
             pmi_version: options.pmi_version,
         };
-        let who = Requester { local, rank: process.rank, appnum: process.appnum };
+        let who = Requester { client, rank: process.rank, appnum: process.appnum };
         let mut tables = Tables { kvs, attrs, addresses, endpoints, shares, handed: Vec::new() };
         let (mut reply, mut asked) = (Vec::new(), Vec::new());
         let result = link.on_bytes(bytes, who, &told, &mut tables, &mut reply, &mut asked);
         let handed = tables.handed;
         self.shares.put_made(out);
-        self.reply(local, reply.into(), handed, out);
+        self.reply(client, reply.into(), handed, out);
         self.give_memory_up(out);
-        asked.into_iter().for_each(|asked| self.on_asked(facts, (local, process.rank), asked, out));
+        asked.into_iter().for_each(|asked| self.on_asked(facts, (client, process.rank), asked, out));
         self.send_addresses(facts, out);
         if let Err(problem) = result {
-            out.push(Effect::ClientUnreadable { local, problem: problem.to_string() });
+            out.push(Effect::ClientUnreadable { client, problem: problem.to_string() });
         }
     }
 
     /// Applies the consequences of a request for others.
-    fn on_asked(&mut self, facts: &Facts, (local, from): (LocalRank, Rank), asked: Asked, out: &mut Effects) {
+    fn on_asked(&mut self, facts: &Facts, (client, from): (Client, Rank), asked: Asked, out: &mut Effects) {
+        let local = client.local;
         match asked {
             Asked::Initialised => out.push(Effect::Connected { local, by_pmix: false }),
             Asked::Enter { entry, reply_to } => {
@@ -135,20 +128,20 @@ impl PmiServer {
             Asked::Freed { place } => out.push(Effect::Freed { local, place }),
             Asked::AskAddress { id, rank, name } => {
                 let node = facts.mapping.place(rank).map(|(node, _)| node).filter(|node| Some(*node) != facts.node);
-                self.addresses.ask(Question { local, id }, name, rank, node);
+                self.addresses.ask(Question { client, id }, name, rank, node);
             }
             Asked::Relay { target, reply, refusal } => {
                 let node =
                     facts.mapping.place(target.rank).map(|(node, _)| node).filter(|node| Some(*node) != facts.node);
-                let act = RelayAct::Hand { local, datagrams: target.datagrams, reply, refusal: refusal.clone() };
+                let act = RelayAct::Hand { client, datagrams: target.datagrams, reply, refusal: refusal.clone() };
                 let opened = node.is_some_and(|node| self.relays.open(node, target, act).is_ok());
                 if !opened {
-                    self.reply(local, refusal, Vec::new(), out);
+                    self.reply(client, refusal, Vec::new(), out);
                 }
                 self.carry_relays(facts, out);
             }
             Asked::NeedSecret => out.output(Output::TellSecret { job: self.job }),
-            Asked::Name(ask) => out.push(Effect::AskName { from, asker: Asker::Rank(local), ask }),
+            Asked::Name(ask) => out.push(Effect::AskName { from, asker: Asker::Client(client), ask }),
             Asked::EnterGroup { group, value } => out.push(Effect::EnterGroup { local, group, value }),
             Asked::Finalized => out.push(Effect::Finalized { local, by_pmix: false }),
             Asked::Abort { code, message } => {
@@ -159,13 +152,8 @@ impl PmiServer {
             Asked::Woken { parked, value } => {
                 for get in parked {
                     let mut reply = Vec::new();
-                    self.links[get.local.index()].wake(&get, &value, &mut reply);
-                    out.output(Output::Reply {
-                        job: self.job,
-                        local: get.local,
-                        bytes: reply.into(),
-                        shares: Vec::new(),
-                    });
+                    self.clients.own(get.local).wake(&get, &value, &mut reply);
+                    self.reply(get.local.into(), reply.into(), Vec::new(), out);
                 }
             }
         }
@@ -181,10 +169,11 @@ impl PmiServer {
 
     /// The secret of the job's ranks.
     pub fn on_secret(&mut self, secret: &Secret, out: &mut Effects) {
-        for (local, thread) in self.endpoints.on_secret(secret) {
+        for (client, thread) in self.endpoints.on_secret(secret) {
+            let Some(link) = self.clients.get_mut(client) else { continue };
             let mut reply = Vec::new();
-            self.links[local.index()].answer_secret(thread.as_deref(), self.endpoints.secret(), &mut reply);
-            self.reply(local, reply.into(), Vec::new(), out);
+            link.answer_secret(thread.as_deref(), self.endpoints.secret(), &mut reply);
+            self.reply(client, reply.into(), Vec::new(), out);
         }
     }
 
@@ -202,14 +191,14 @@ impl PmiServer {
         self.send_addresses(facts, out);
     }
 
-    /// Sends what was found out about addresses: to each local rank as few writes, to each agent as few frames as possible.
+    /// Sends what was found out about addresses: to each client as few writes, to each agent as few frames as possible.
     fn send_addresses(&mut self, facts: &Facts, out: &mut Effects) {
         let answers = self.addresses.take_answers();
-        for same in answers.chunk_by(|(one, _), (other, _)| one.local == other.local) {
-            let (local, mut reply) = (same[0].0.local, Vec::new());
-            let link = &mut self.links[local.index()];
+        for same in answers.chunk_by(|(one, _), (other, _)| one.client == other.client) {
+            let (client, mut reply) = (same[0].0.client, Vec::new());
+            let Some(link) = self.clients.get_mut(client) else { continue };
             same.iter().for_each(|(question, value)| link.answer_address(question.id, value.as_deref(), &mut reply));
-            self.reply(local, reply.into(), Vec::new(), out);
+            self.reply(client, reply.into(), Vec::new(), out);
         }
         for (node, message) in self.addresses.take_messages() {
             let frame = facts.frame(Kind::Addresses, 0, 0, peer::encode(&message).into());
@@ -265,25 +254,43 @@ impl PmiServer {
         self.shares.put_dropped(out);
     }
 
-    fn reply(&self, local: LocalRank, bytes: Bytes, shares: Vec<ShareId>, out: &mut Effects) {
+    fn reply(&self, client: Client, bytes: Bytes, shares: Vec<ShareId>, out: &mut Effects) {
         if !bytes.is_empty() {
-            out.output(Output::Reply { job: self.job, local, bytes, shares });
+            out.output(Output::Reply { job: self.job, client, bytes, shares });
         }
     }
 
-    /// A rank's conversation cannot continue.
-    pub fn break_off(&mut self, local: LocalRank, problem: String, out: &mut Effects) {
-        out.output(Output::CloseClient { job: self.job, local });
-        self.links[local.index()].close();
-        out.push(Effect::FailRank { local, cause: Cause::Pmi { problem } });
+    /// A further library of a rank joins. If the rank has departed, others may have been told so: it is too late.
+    pub fn on_joined(&mut self, client: Client, out: &mut Effects) {
+        if self.clients.has_left(client.local) {
+            out.output(Output::CloseClient { job: self.job, client });
+        } else {
+            self.clients.join(client);
+        }
     }
 
-    /// A rank closed its socket. Returns whether it had initialised and not finalized.
-    pub fn on_closed(&mut self, local: LocalRank) -> bool {
-        let was_member = self.links.get_mut(local.index()).is_some_and(|link| link.close().is_member());
-        self.attrs.on_gone(local);
-        self.addresses.on_closed(local);
+    /// A conversation cannot continue.
+    pub fn break_off(&mut self, client: Client, problem: String, out: &mut Effects) {
+        out.output(Output::CloseClient { job: self.job, client });
+        self.clients.get_mut(client).map(PmiLink::close);
+        out.push(Effect::FailRank { local: client.local, cause: Cause::Pmi { problem } });
+    }
+
+    /// A rank closed a socket. Returns whether it had initialised there and not finalized.
+    pub fn on_closed(&mut self, client: Client) -> bool {
+        let was_member = self.clients.get_mut(client).is_some_and(|link| link.close().is_member());
+        self.addresses.on_closed(client);
+        if client.is_further() {
+            self.clients.forget(client);
+        } else {
+            self.attrs.on_gone(client.local);
+        }
         was_member
+    }
+
+    /// Whether a rank enters no more collectives, not even those of groups of a further library.
+    pub fn has_left(&self, local: LocalRank) -> bool {
+        self.clients.has_left(local)
     }
 
     /// A rank has ended: its parked gets are dropped.
@@ -291,9 +298,14 @@ impl PmiServer {
         self.attrs.on_gone(local);
     }
 
-    /// A rank enters no more collectives, and reads no more results of them.
-    pub fn on_departed(&mut self, facts: &Facts, local: LocalRank, rank: Rank, out: &mut Effects) {
+    /// A rank enters no more collectives of the job, and reads no more results of them.
+    pub fn on_departed(&mut self, local: LocalRank) {
         self.arenas.on_gone(local);
+        self.clients.depart(local);
+    }
+
+    /// No library of a rank enters collectives or tells addresses any more.
+    pub fn on_left(&mut self, facts: &Facts, rank: Rank, out: &mut Effects) {
         self.addresses.on_left(rank);
         self.send_addresses(facts, out);
     }
@@ -331,8 +343,8 @@ impl PmiServer {
             Outcome::Places(places) => {
                 for (local, reply_to) in waiting {
                     let mut reply = Vec::new();
-                    self.links[local.index()].answer(&reply_to, &Completion::Place(&places[local.index()]), &mut reply);
-                    self.reply(local, reply.into(), Vec::new(), out);
+                    self.clients.own(local).answer(&reply_to, &Completion::Place(&places[local.index()]), &mut reply);
+                    self.reply(local.into(), reply.into(), Vec::new(), out);
                 }
                 Ok(())
             }
@@ -347,10 +359,11 @@ impl PmiServer {
         let own = facts.node.and_then(|node| rows.get(node.index())).cloned();
         let (table, waiting) = self.endpoints.on_known(own.unwrap_or_default(), rows, &mut self.shares);
         self.shares.put_made(out);
-        for (local, thread) in waiting {
+        for (client, thread) in waiting {
+            let Some(link) = self.clients.get_mut(client) else { continue };
             let mut reply = Vec::new();
-            self.links[local.index()].answer_endpoints(thread.as_deref(), &mut reply);
-            self.reply(local, reply.into(), vec![table], out);
+            link.answer_endpoints(thread.as_deref(), &mut reply);
+            self.reply(client, reply.into(), vec![table], out);
         }
     }
 
@@ -378,7 +391,7 @@ impl PmiServer {
         let mut waiters = Vec::new();
         for (local, reply_to) in waiting {
             reply.clear();
-            let link = &mut self.links[local.index()];
+            let link = self.clients.own(local);
             link.answer(&reply_to, &told, &mut reply);
             if link.may_resume() {
                 waiters.push(local);
@@ -387,9 +400,9 @@ impl PmiServer {
                 // Most ranks get exactly the same reply.
                 shared = Bytes::copy_from_slice(&reply);
             }
-            self.reply(local, shared.clone(), Vec::new(), out);
+            self.reply(local.into(), shared.clone(), Vec::new(), out);
         }
-        waiters.into_iter().for_each(|local| out.push(Effect::Resume(local)));
+        waiters.into_iter().for_each(|local| out.push(Effect::Resume(local.into())));
     }
 
     /// Puts the array into the arena if there is room, otherwise into memory of its own, which is released once all ranks were told.
@@ -407,12 +420,12 @@ impl PmiServer {
         };
         self.shares.put_made(out);
         for (local, reply_to) in waiting {
-            let link = &mut self.links[local.index()];
+            let link = self.clients.own(local);
             let new = place.is_some_and(|place| link.see_arena(place.arena()));
             let mut reply = Vec::new();
             link.answer(&reply_to, &Completion::Array { place: place.map(|place| place.number), new }, &mut reply);
             let handed = if new || place.is_none() { vec![share] } else { Vec::new() };
-            self.reply(local, reply.into(), handed, out);
+            self.reply(local.into(), reply.into(), handed, out);
         }
         if place.is_none() {
             self.shares.give_up(share);
@@ -421,12 +434,12 @@ impl PmiServer {
     }
 
     /// The root's answer to a rank's request about a name. The rank's further requests can be answered now.
-    pub fn on_named(&mut self, local: LocalRank, answer: Answer, out: &mut Effects) {
-        let Some(link) = self.links.get_mut(local.index()) else { return };
+    pub fn on_named(&mut self, client: Client, answer: Answer, out: &mut Effects) {
+        let Some(link) = self.clients.get_mut(client) else { return };
         let mut reply = Vec::new();
         link.answer_name(answer, &mut reply);
-        self.reply(local, reply.into(), Vec::new(), out);
-        out.push(Effect::Resume(local));
+        self.reply(client, reply.into(), Vec::new(), out);
+        out.push(Effect::Resume(client));
     }
 
     /// A group's barrier is complete: its local members may get each other's pairs.
@@ -436,8 +449,8 @@ impl PmiServer {
         }
         for local in waiting {
             let mut reply = Vec::new();
-            self.links[local.index()].answer_group(group.tag, &mut reply);
-            self.reply(local, reply.into(), Vec::new(), out);
+            self.clients.own(local).answer_group(group.tag, &mut reply);
+            self.reply(local.into(), reply.into(), Vec::new(), out);
         }
     }
 
@@ -463,9 +476,11 @@ impl PmiServer {
         let share = array.filter(|_| inline.is_none()).map(|array| self.shares.make(Content::Array(array)));
         self.shares.put_made(out);
         for local in waiting {
+            // It may have closed its socket.
+            let Some((client, link)) = self.clients.in_group(local, group) else { continue };
             let mut reply = Vec::new();
-            self.links[local.index()].answer_gather(group, told, &mut reply);
-            self.reply(local, reply.into(), share.into_iter().collect(), out);
+            link.answer_gather(group, told, &mut reply);
+            self.reply(client, reply.into(), share.into_iter().collect(), out);
         }
         share.into_iter().for_each(|share| self.shares.give_up(share));
         self.give_memory_up(out);

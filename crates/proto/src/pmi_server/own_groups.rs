@@ -35,6 +35,10 @@ impl OwnGroups {
         Some(group)
     }
 
+    pub fn is_under_way(&self, group: &Group) -> bool {
+        self.under_way.contains_key(group)
+    }
+
     /// The group's oldest collective is over: the number of its request.
     pub fn end(&mut self, group: &Group) -> Option<u32> {
         let waiting = self.under_way.get_mut(group)?;

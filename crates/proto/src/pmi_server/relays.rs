@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn hand() -> RelayAct {
-        RelayAct::Hand { local: LocalRank(0), datagrams: false, reply: Bytes::new(), refusal: Bytes::new() }
+        RelayAct::Hand { client: LocalRank(0).into(), datagrams: false, reply: Bytes::new(), refusal: Bytes::new() }
     }
 
     /// Two agents, and what arrives at the sockets of one relay.

@@ -1,5 +1,6 @@
 //! Answers one request of a rank, or records it.
 
+use super::clients::is_offered;
 use super::dialects::{UNSPEAKABLE, shown, stored};
 use super::node_attrs::{Full, Parked};
 use super::state::{Event, Refused, State};
@@ -17,6 +18,10 @@ const MAXES: Reply<'_> =
 
 impl Turn<'_, '_> {
     pub(super) fn on_request(&mut self, envelope: &Envelope<'_>) -> Next {
+        if self.is_further && !is_offered(&envelope.request) {
+            self.refuse(envelope, "not_offered_to_further_libraries");
+            return Next::Go;
+        }
         let event = match &envelope.request {
             Request::Init { version: 2, .. } => Event::Init2,
             Request::Init { .. } => Event::Init1,
@@ -59,7 +64,9 @@ impl Turn<'_, '_> {
             Request::Barrier { group: None } => self.on_fence(envelope),
             Request::Barrier { group: Some(group) } => self.on_group(envelope, group),
             Request::Finalize => {
-                self.effects.push(Effect::Finalized);
+                if !self.is_further {
+                    self.effects.push(Effect::Finalized);
+                }
                 self.answer(envelope, &Reply::Done);
             }
             Request::Put { key, value, kvsname } => self.on_put(envelope, *kvsname, key, value),
@@ -137,7 +144,9 @@ impl Turn<'_, '_> {
     }
 
     fn on_full_init(&mut self, envelope: &Envelope<'_>) {
-        self.effects.push(Effect::Initialised);
+        if !self.is_further {
+            self.effects.push(Effect::Initialised);
+        }
         let reply = Reply::FullInit {
             version: 2,
             subversion: 0,
@@ -229,7 +238,7 @@ impl Turn<'_, '_> {
             }
             None if wait => {
                 let thread = envelope.thread.map(<[u8]>::to_vec);
-                match tables.attrs.park(Parked { local: who.local, key: key.to_vec(), thread }) {
+                match tables.attrs.park(Parked { local: who.client.local, key: key.to_vec(), thread }) {
                     Ok(()) => return,
                     Err(Full) => Reply::Failed { message: "too_many_gets_wait" },
                 }

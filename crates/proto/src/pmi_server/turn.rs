@@ -12,7 +12,7 @@ use crate::collective::ReplyTo;
 use crate::memory::ShareId;
 use bytes::Bytes;
 use wireup_wire::group::Group;
-use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::ids::{Client, Rank};
 use wireup_wire::job::PmiVersion;
 use wireup_wire::names::Ask;
 use wireup_wire::pmi::{Command, Dialect};
@@ -35,7 +35,7 @@ pub struct Facts<'a> {
 /// The requesting rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Requester {
-    pub local: LocalRank,
+    pub client: Client,
     pub rank: Rank,
     pub appnum: u16,
 }
@@ -116,6 +116,8 @@ pub enum Next {
 
 /// One request being answered.
 pub struct Turn<'a, 't> {
+    /// A further library asks.
+    pub is_further: bool,
     pub state: &'a mut State,
     pub outstanding: &'a mut u32,
     pub has_put: &'a mut bool,

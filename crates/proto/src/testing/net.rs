@@ -11,7 +11,7 @@ use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use wireup_wire::frame::{Class, Frame};
-use wireup_wire::ids::{AgentId, JobId, LocalRank};
+use wireup_wire::ids::{AgentId, Client, JobId, LocalRank};
 use wireup_wire::job::{JobOptions, JobSpec};
 use wireup_wire::peer::{self, Cause, Control, Secret, SessionSpec, StallReport};
 use wireup_wire::rank_address;
@@ -56,7 +56,10 @@ pub struct Net {
     /// Payload bytes of the exchange class on all links.
     pub exchange_bytes: usize,
     ppn: u32,
-    replies: BTreeMap<u32, String>,
+    /// By rank and number of its library.
+    replies: BTreeMap<(u32, u16), String>,
+    /// The libraries whose sockets agents have closed.
+    pub sent_away: Vec<Client>,
     /// The outputs about memory that ranks read.
     pub memory: Vec<Output>,
     /// Which requests for memory fail.
@@ -80,6 +83,7 @@ impl Net {
             exchange_bytes: 0,
             ppn: job.blocks[0].ppn,
             replies: BTreeMap::new(),
+            sent_away: Vec::new(),
             memory: Vec::new(),
             memory_fails: |_| false,
             named_memory: Vec::new(),
@@ -250,13 +254,15 @@ impl Net {
                 self.memory.push(output);
             }
             Output::WriteSlot { .. } | Output::Unshare { .. } => self.memory.push(output),
-            Output::Reply { local, bytes, shares, .. } => {
+            Output::Reply { client, bytes, shares, .. } => {
                 if bytes.windows(7).any(|name| name == b"wireup-") {
                     self.named_memory.push(shares);
                 }
-                let replies = self.replies.entry(me * self.ppn + u32::from(local.0)).or_default();
+                let key = (me * self.ppn + u32::from(client.local.0), client.number);
+                let replies = self.replies.entry(key).or_default();
                 replies.push_str(std::str::from_utf8(&bytes).expect("replies in these tests are text"));
             }
+            Output::CloseClient { client, .. } => self.sent_away.push(client),
             _ => {}
         }
     }
@@ -293,19 +299,44 @@ impl Net {
 
     /// A rank sends a request; one that ends with `;` is framed as PMI-2. Returns what the rank has received since the last call.
     pub fn request(&mut self, rank: u32, request: &str) -> String {
+        self.further(rank, 0, request)
+    }
+
+    /// The same of a further library in it.
+    pub fn further(&mut self, rank: u32, number: u16, request: &str) -> String {
         let text = match request.starts_with("cmd=") && request.ends_with(';') {
             true => format!("{:>6}{request}", request.len()),
             false => format!("{request}\n"),
         };
         let (agent, local) = self.place(rank);
-        self.answer(agent, Input::ClientBytes { job: JobId(1), local, bytes: text.into() });
+        let client = Client { local, number };
+        self.answer(agent, Input::ClientBytes { job: JobId(1), client, bytes: text.into() });
         self.settle();
-        self.replies(rank)
+        self.further_replies(rank, number)
     }
 
     /// What a rank has received since the last call.
     pub fn replies(&mut self, rank: u32) -> String {
-        self.replies.remove(&rank).unwrap_or_default()
+        self.further_replies(rank, 0)
+    }
+
+    /// The same of a further library in it.
+    pub fn further_replies(&mut self, rank: u32, number: u16) -> String {
+        self.replies.remove(&(rank, number)).unwrap_or_default()
+    }
+
+    /// A further library of a rank joins.
+    pub fn join(&mut self, rank: u32, number: u16) {
+        let (agent, local) = self.place(rank);
+        self.answer(agent, Input::ClientJoined { job: JobId(1), client: Client { local, number } });
+        self.settle();
+    }
+
+    /// A further library of a rank closes its socket.
+    pub fn part(&mut self, rank: u32, number: u16) {
+        let (agent, local) = self.place(rank);
+        self.answer(agent, Input::ClientGone { job: JobId(1), client: Client { local, number } });
+        self.settle();
     }
 
     /// All ranks send the request; returns all replies.
@@ -313,7 +344,7 @@ impl Net {
         let count = self.agents.len() as u32 * self.ppn;
         for rank in 0..count {
             let replies = self.request(rank, request);
-            self.replies.insert(rank, replies);
+            self.replies.insert((rank, 0), replies);
         }
         (0..count).map(|rank| self.replies(rank)).collect()
     }
@@ -321,7 +352,7 @@ impl Net {
     /// A rank exits.
     pub fn exit(&mut self, rank: u32, code: u8) {
         let ((agent, local), job) = (self.place(rank), JobId(1));
-        self.answer(agent, Input::ClientGone { job, local });
+        self.answer(agent, Input::ClientGone { job, client: local.into() });
         for stream in [Stream::Out, Stream::Err] {
             self.answer(agent, Input::StdioClosed { job, local, stream });
         }

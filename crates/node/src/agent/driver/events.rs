@@ -9,7 +9,7 @@ use wireup_os::reactor::Event;
 
 impl AgentDriver {
     pub fn on_event(&mut self, token: Token, event: Event) {
-        let Self { reactor, links, jobs, shells, inputs, buffer, .. } = self;
+        let Self { reactor, links, jobs, further, shells, inputs, buffer, .. } = self;
         let turn = &mut Turn { now_ns: monotonic_ns(), reactor, buffer, inputs };
         match &token {
             Token::Transport(which) => links.on_transport(*which, turn),
@@ -45,11 +45,12 @@ impl AgentDriver {
                     ranks.on_output(*local, *stream, turn);
                 }
             }
-            Token::Pmi(slot, local) => {
+            Token::Pmi(slot, client) => {
                 if let Some(ranks) = jobs.at(*slot) {
-                    ranks.on_pmi_event(*local, event, turn);
+                    ranks.on_pmi_event(*client, event, turn);
                 }
             }
+            Token::Further => further.on_event(jobs, turn),
             Token::Stdin(slot, local) => {
                 if let Some(ranks) = jobs.at(*slot) {
                     ranks.flush_stdin(*local, turn);

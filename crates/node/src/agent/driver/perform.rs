@@ -17,7 +17,7 @@ use wireup_os::process;
 use wireup_os::reactor::Reactor;
 use wireup_proto::io::{How, Input, Output, ShellId};
 use wireup_proto::memory::ShareId;
-use wireup_wire::ids::{AgentId, JobId, LocalRank};
+use wireup_wire::ids::{AgentId, Client, JobId};
 use wireup_wire::job::{PortRange, RankPorts};
 use wireup_wire::peer::{Bootstrap, Secret, SpawnError, SpawnStep};
 use wireup_wire::rank_address;
@@ -42,7 +42,7 @@ impl AgentDriver {
         if self.unsent && matches!(output, Output::Share { .. } | Output::WriteSlot { .. } | Output::Reply { .. }) {
             self.flush_links();
         }
-        let Self { reactor, links, jobs, inputs, buffer, memory, .. } = self;
+        let Self { reactor, links, jobs, further, inputs, buffer, memory, .. } = self;
         match output {
             Output::StartAgent { shell, agent, how, bootstrap } => {
                 if let Err(error) = self.start_agent(shell, agent, how, bootstrap) {
@@ -118,7 +118,7 @@ impl AgentDriver {
                 }
                 let by_step = self.agent.session().remote_shell.starter().by_step();
                 let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
-                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step)) {
+                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step, further.name(reactor))) {
                     let job = plan.job;
                     let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
                         job,
@@ -133,10 +133,10 @@ impl AgentDriver {
             Output::Share { job, share, content } => inputs.extend(memory.share(job, share, &content)),
             Output::WriteSlot { job, share, slot, array } => inputs.extend(memory.write(job, share, slot, &array)),
             Output::Unshare { job, share } => memory.unshare(job, share),
-            Output::Reply { job, local, bytes, shares } => self.reply(job, local, bytes, &shares),
-            Output::CloseClient { job, local } => {
+            Output::Reply { job, client, bytes, shares } => self.reply(job, client, bytes, &shares),
+            Output::CloseClient { job, client } => {
                 if let Some(ranks) = jobs.get_mut(&job) {
-                    ranks.close_client(local, reactor);
+                    ranks.close_client(client, reactor);
                 }
             }
             Output::Write { job, local, bytes } => {
@@ -231,11 +231,11 @@ impl AgentDriver {
         Ok(rank_address::encode(host_number(), port, &self.links.ips()?).into())
     }
 
-    fn reply(&mut self, job: JobId, local: LocalRank, bytes: Bytes, shares: &[ShareId]) {
+    fn reply(&mut self, job: JobId, client: Client, bytes: Bytes, shares: &[ShareId]) {
         if let Some(ranks) = self.jobs.get_mut(&job)
             && let Some(shares) = self.memory.for_reply(job, shares)
         {
-            ranks.reply(local, bytes, shares, &self.reactor);
+            ranks.reply(client, bytes, shares, &self.reactor);
         }
     }
 

@@ -1,103 +1,134 @@
 //! The PMI sockets of ranks: reads requests, writes replies.
 
-use super::JobRanks;
+use super::{JobRanks, RankIo};
 use crate::agent::memory::Shared;
-use crate::agent::outgoing::WriteState;
+use crate::agent::outgoing::{Outgoing, WriteState};
 use crate::agent::pipes::{READ_BYTES, read_requests, waiting_bytes};
-use crate::agent::token::Token;
+use crate::agent::token::{JobSlot, Token};
 use crate::agent::turn::Turn;
 use bytes::Bytes;
+use std::os::fd::OwnedFd;
 use wireup_os::reactor::{Event, Interest, Reactor};
 use wireup_proto::io::Input;
-use wireup_wire::ids::LocalRank;
+use wireup_wire::ids::{Client, LocalRank};
+
+/// This end of a conversation with a library in a rank.
+#[derive(Default)]
+pub struct PmiSocket {
+    pub out: Outgoing,
+    /// The rank must read before more can be written.
+    pub is_blocked: bool,
+}
+
+impl PmiSocket {
+    /// Without a socket, or if it cannot be watched, there is no conversation.
+    pub fn watched(fd: Option<OwnedFd>, slot: JobSlot, client: Client, reactor: &Reactor) -> Self {
+        let token = Token::Pmi(slot, client).pack();
+        let fd = fd.filter(|fd| reactor.add(fd, token, Interest::READABLE).is_ok());
+        PmiSocket { out: fd.map_or_else(Outgoing::default, Outgoing::to), is_blocked: false }
+    }
+}
+
+impl RankIo {
+    fn socket(&mut self, client: Client) -> Option<&mut PmiSocket> {
+        self.pmi.get_mut(usize::from(client.number)).filter(|socket| socket.out.fd.is_some())
+    }
+}
 
 impl JobRanks {
-    /// The rank's PMI socket is ready.
-    pub fn on_pmi_event(&mut self, local: LocalRank, event: Event, turn: &mut Turn<'_>) {
+    fn socket(&mut self, client: Client) -> Option<&mut PmiSocket> {
+        self.ranks.get_mut(client.local.index())?.socket(client)
+    }
+
+    /// A PMI socket is ready.
+    pub fn on_pmi_event(&mut self, client: Client, event: Event, turn: &mut Turn<'_>) {
         if event.writable {
-            self.flush_pmi(local, turn.reactor);
+            self.flush_pmi(client, turn.reactor);
         }
         // During a rest requests wait in their sockets, but the end of a rank is handled.
         if event.hangup || (event.readable && !self.is_resting()) {
-            self.on_pmi(local, turn);
+            self.on_pmi(client, turn);
         }
     }
 
-    /// The rank's PMI socket is readable.
-    fn on_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
+    /// A PMI socket is readable.
+    fn on_pmi(&mut self, client: Client, turn: &mut Turn<'_>) {
         let job = self.job;
-        let Some(rank) = self.ranks.get_mut(local.index()) else {
-            return;
-        };
-        let Some(fd) = &rank.pmi.fd else {
-            return;
-        };
+        let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
+        let Some(fd) = &out.fd else { return };
         match read_requests(fd, turn.buffer) {
-            Ok(Some(bytes)) if !bytes.is_empty() => turn.inputs.push(Input::ClientBytes { job, local, bytes }),
+            Ok(Some(bytes)) if !bytes.is_empty() => turn.inputs.push(Input::ClientBytes { job, client, bytes }),
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => {
                 let _ = turn.reactor.remove(fd);
-                rank.pmi.fd = None;
-                turn.inputs.push(Input::ClientGone { job, local });
+                out.fd = None;
+                turn.inputs.push(Input::ClientGone { job, client });
             }
         }
     }
 
-    /// The rank is gone: reads what it had sent and no more, even if another process holds the socket.
+    /// The rank is gone: reads what it had sent and no more, even if another process holds the sockets.
     pub(super) fn on_last_pmi(&mut self, local: LocalRank, turn: &mut Turn<'_>) {
-        let waiting = self.ranks[local.index()].pmi.fd.as_ref().map_or(0, waiting_bytes);
-        for _ in 0..waiting.div_ceil(READ_BYTES) {
-            self.on_pmi(local, turn);
+        for number in 0..self.ranks[local.index()].pmi.len() as u16 {
+            let client = Client { local, number };
+            let Some(waiting) = self.socket(client).and_then(|socket| socket.out.fd.as_ref()).map(waiting_bytes) else {
+                continue;
+            };
+            for _ in 0..waiting.div_ceil(READ_BYTES) {
+                self.on_pmi(client, turn);
+            }
+            if let Some(fd) = self.socket(client).and_then(|socket| socket.out.fd.take()) {
+                let _ = turn.reactor.remove(&fd);
+                turn.inputs.push(Input::ClientGone { job: self.job, client });
+            }
         }
-        if let Some(fd) = self.ranks[local.index()].pmi.fd.take() {
-            let _ = turn.reactor.remove(&fd);
-            turn.inputs.push(Input::ClientGone { job: self.job, local });
-        }
+        self.ranks[local.index()].pmi.clear();
     }
 
     /// Sends PMI bytes, and with them descriptors of shared memory. While a client does not read its replies, its requests are not
     /// read either.
-    pub fn reply(&mut self, local: LocalRank, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
-        if let Some(rank) = self.ranks.get_mut(local.index()).filter(|rank| rank.pmi.fd.is_some())
-            && !rank.pmi.write_now(bytes, shares)
-        {
-            self.flush_pmi(local, reactor);
+    pub fn reply(&mut self, client: Client, bytes: Bytes, shares: Vec<Shared>, reactor: &Reactor) {
+        if self.socket(client).is_some_and(|socket| !socket.out.write_now(bytes, shares)) {
+            self.flush_pmi(client, reactor);
         }
     }
 
-    pub fn flush_pmi(&mut self, local: LocalRank, reactor: &Reactor) {
-        let (token, resting) = (Token::Pmi(self.slot, local).pack(), self.is_resting());
-        let Some(rank) = self.ranks.get_mut(local.index()) else {
-            return;
-        };
-        let blocked = match rank.pmi.flush().state {
+    pub fn flush_pmi(&mut self, client: Client, reactor: &Reactor) {
+        let (token, resting) = (Token::Pmi(self.slot, client).pack(), self.is_resting());
+        let Some(socket) = self.socket(client) else { return };
+        let blocked = match socket.out.flush().state {
             WriteState::Idle => false,
             WriteState::Full => true,
             // No event reports an improvement, and the socket itself has room.
             WriteState::FdLimit => {
-                self.fd_backoff.push(local);
-                false
+                self.fd_backoff.push(client);
+                return self.watch(client, false, token, resting, reactor);
             }
             // The end of file that follows is reported to the state machine.
-            WriteState::Closed if !rank.pmi.closing => false,
+            WriteState::Closed if !socket.out.closing => false,
             WriteState::Closed => {
-                if let Some(fd) = rank.pmi.fd.take() {
+                if let Some(fd) = socket.out.fd.take() {
                     let _ = reactor.remove(&fd);
                 }
                 return;
             }
         };
-        if blocked != std::mem::replace(&mut rank.pmi_blocked, blocked)
-            && let Some(fd) = &rank.pmi.fd
+        self.watch(client, blocked, token, resting, reactor);
+    }
+
+    fn watch(&mut self, client: Client, blocked: bool, token: u64, resting: bool, reactor: &Reactor) {
+        let Some(socket) = self.socket(client) else { return };
+        if blocked != std::mem::replace(&mut socket.is_blocked, blocked)
+            && let Some(fd) = &socket.out.fd
         {
             let _ = reactor.modify(fd, token, interest(blocked, resting));
         }
     }
 
-    pub fn close_client(&mut self, local: LocalRank, reactor: &Reactor) {
-        if let Some(rank) = self.ranks.get_mut(local.index()) {
-            rank.pmi.closing = true;
-            self.flush_pmi(local, reactor);
+    pub fn close_client(&mut self, client: Client, reactor: &Reactor) {
+        if let Some(socket) = self.socket(client) {
+            socket.out.closing = true;
+            self.flush_pmi(client, reactor);
         }
     }
 }

@@ -39,12 +39,12 @@ impl JobRanks {
     pub fn on_relay(&mut self, relay: RelayId, act: RelayAct, host: fn() -> u64, turn: &mut Turn<'_>) {
         let (job, slot) = (self.job, self.slot);
         let made = match act {
-            RelayAct::Hand { local, datagrams, reply, refusal } => {
+            RelayAct::Hand { client, datagrams, reply, refusal } => {
                 let (bytes, ends, made) = match self.relays.add_pair(relay, datagrams, slot, turn.reactor) {
                     Ok(theirs) => (reply, vec![Shared::socket(theirs)], Ok(())),
                     Err(error) => (refusal, Vec::new(), Err(error)),
                 };
-                self.reply(local, bytes, ends, turn.reactor);
+                self.reply(client, bytes, ends, turn.reactor);
                 made
             }
             RelayAct::Connect { address, datagrams } => {

@@ -9,7 +9,7 @@ use super::JobRanks;
 use super::pmi::interest;
 use crate::agent::token::Token;
 use wireup_os::reactor::Reactor;
-use wireup_wire::ids::LocalRank;
+use wireup_wire::ids::{Client, LocalRank};
 
 /// With more released ranks per CPU than this, requests rest.
 const RELEASED_PER_CPU: usize = 4;
@@ -42,10 +42,13 @@ impl JobRanks {
     /// Updates which PMI sockets the reactor watches for requests.
     fn watch_requests(&self, reactor: &Reactor) {
         for (index, rank) in self.ranks.iter().enumerate() {
-            // A rank that does not read its replies is not read in either case.
-            if let Some(fd) = rank.pmi.fd.as_ref().filter(|_| !rank.pmi_blocked) {
-                let token = Token::Pmi(self.slot, LocalRank(index as u16)).pack();
-                let _ = reactor.modify(fd, token, interest(false, self.is_resting()));
+            for (number, socket) in rank.pmi.iter().enumerate() {
+                // A rank that does not read its replies is not read in either case.
+                if let Some(fd) = socket.out.fd.as_ref().filter(|_| !socket.is_blocked) {
+                    let client = Client { local: LocalRank(index as u16), number: number as u16 };
+                    let _ =
+                        reactor.modify(fd, Token::Pmi(self.slot, client).pack(), interest(false, self.is_resting()));
+                }
             }
         }
     }
@@ -54,6 +57,7 @@ impl JobRanks {
 #[cfg(test)]
 mod tests {
     use super::super::RankIo;
+    use super::super::pmi::PmiSocket;
     use super::*;
     use crate::agent::keepers::Keepers;
     use crate::agent::token::JobSlot;
@@ -61,7 +65,6 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
-    use wireup_os::reactor::Interest;
     use wireup_proto::io::Input;
     use wireup_wire::ids::JobId;
 
@@ -71,11 +74,9 @@ mod tests {
         let clients = (0..ranks).map(|index| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             ours.set_nonblocking(true).unwrap();
-            let token = Token::Pmi(JobSlot(number), LocalRank(index as u16));
-            reactor.add(&ours, token.pack(), Interest::READABLE).unwrap();
-            let mut rank = RankIo::default();
-            rank.pmi.fd = Some(ours.into());
-            job.ranks.push(rank);
+            let client = LocalRank(index as u16).into();
+            let socket = PmiSocket::watched(Some(ours.into()), JobSlot(number), client, reactor);
+            job.ranks.push(RankIo { pmi: vec![socket], ..RankIo::default() });
             theirs
         });
         let clients = clients.collect();
@@ -88,9 +89,9 @@ mod tests {
         let (mut buffer, mut inputs) = (vec![0; 64 << 10], Vec::new());
         let turn = &mut Turn { now_ns, reactor, buffer: &mut buffer, inputs: &mut inputs };
         for event in events {
-            if let Some(Token::Pmi(slot, local)) = Token::unpack(event.token) {
+            if let Some(Token::Pmi(slot, client)) = Token::unpack(event.token) {
                 let job = jobs.iter_mut().find(|job| job.slot == slot).unwrap();
-                job.on_pmi_event(local, event, turn);
+                job.on_pmi_event(client, event, turn);
             }
         }
         for job in jobs {
@@ -101,7 +102,7 @@ mod tests {
 
     fn heard(inputs: &[Input]) -> Vec<(u32, u16)> {
         let of = |input: &Input| match input {
-            Input::ClientBytes { job, local, .. } => (job.0, local.0),
+            Input::ClientBytes { job, client, .. } => (job.0, client.local.0),
             other => panic!("{other:?}"),
         };
         let mut heard: Vec<(u32, u16)> = inputs.iter().map(of).collect();
@@ -150,13 +151,16 @@ mod tests {
         jobs[0].rest(50, &reactor);
         let (mut buffer, mut inputs) = (vec![0; 64 << 10], Vec::new());
         let of_turn = &mut Turn { now_ns: 0, reactor: &reactor, buffer: &mut buffer, inputs: &mut inputs };
-        jobs[0].on_pmi_event(LocalRank(0), ready[0], of_turn);
+        jobs[0].on_pmi_event(LocalRank(0).into(), ready[0], of_turn);
         assert!(inputs.is_empty());
         clients[1].write_all(b"cmd=abort\n").unwrap();
         drop(clients.pop());
         assert_eq!(heard(&turn(&mut jobs, &mut reactor, 10)), [(1, 1)]);
         let gone = turn(&mut jobs, &mut reactor, 10);
-        assert!(matches!(gone[..], [Input::ClientGone { local: LocalRank(1), .. }]), "{gone:?}");
+        assert!(
+            matches!(gone[..], [Input::ClientGone { client: Client { local: LocalRank(1), number: 0 }, .. }]),
+            "{gone:?}"
+        );
         turn(&mut jobs, &mut reactor, 50);
         assert_eq!(heard(&turn(&mut jobs, &mut reactor, 50)), [(1, 0)]);
         end(jobs, &reactor);
@@ -169,8 +173,8 @@ mod tests {
         let mut jobs = vec![resting];
         jobs[0].rest(50, &reactor);
         clients[0].write_all(b"cmd=get\n").unwrap();
-        jobs[0].reply(LocalRank(0), vec![7; 4 << 20].into(), Vec::new(), &reactor);
-        assert!(jobs[0].ranks[0].pmi_blocked);
+        jobs[0].reply(LocalRank(0).into(), vec![7; 4 << 20].into(), Vec::new(), &reactor);
+        assert!(jobs[0].ranks[0].pmi[0].is_blocked);
         turn(&mut jobs, &mut reactor, 50);
         assert!(turn(&mut jobs, &mut reactor, 50).is_empty());
         let reader = std::thread::spawn(move || {

@@ -57,7 +57,7 @@ impl Bench {
             has_endpoints: false,
             pmi_version: self.version,
         };
-        let who = Requester { local: LocalRank(1), rank: Rank(5), appnum: 2 };
+        let who = Requester { client: LocalRank(1).into(), rank: Rank(5), appnum: 2 };
         let Bench { kvs, attrs, addresses, endpoints, shares, .. } = self;
         let mut tables = Tables { kvs, attrs, addresses, endpoints, shares, handed: Vec::new() };
         let mut reply = Vec::new();

@@ -1,0 +1,132 @@
+//! The conversations with this node's ranks: one over the socket that each inherits, and those of further libraries in them.
+//!
+//! A further library has groups, addresses, relays and published names. The job's fences, pairs and node attributes are those of the inherited
+//! socket.
+
+use super::connection::PmiLink;
+use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::group::Group;
+use wireup_wire::ids::{Client, LocalRank};
+use wireup_wire::pmi::Request;
+
+pub struct Clients {
+    /// By local rank.
+    own: Vec<PmiLink>,
+    further: BTreeMap<Client, PmiLink>,
+    /// Ranks that enter no more collectives of the job.
+    departed: BTreeSet<LocalRank>,
+}
+
+impl Clients {
+    pub fn new(ranks: u32) -> Self {
+        Clients {
+            own: (0..ranks).map(|_| PmiLink::default()).collect(),
+            further: BTreeMap::new(),
+            departed: BTreeSet::new(),
+        }
+    }
+
+    /// A further library joins.
+    pub fn join(&mut self, client: Client) {
+        self.further.insert(client, PmiLink::further());
+    }
+
+    pub fn get_mut(&mut self, client: Client) -> Option<&mut PmiLink> {
+        if client.is_further() { self.further.get_mut(&client) } else { self.own.get_mut(client.local.index()) }
+    }
+
+    /// The conversation over a rank's inherited socket.
+    pub fn own(&mut self, local: LocalRank) -> &mut PmiLink {
+        &mut self.own[local.index()]
+    }
+
+    /// The conversation in which a rank has started a collective of a group that is not over.
+    pub fn in_group(&mut self, local: LocalRank, group: &Group) -> Option<(Client, &mut PmiLink)> {
+        let own = self.own.get_mut(local.index()).map(|link| (Client::from(local), link));
+        let all = (Client { local, number: 1 })..=(Client { local, number: u16::MAX });
+        let further = self.further.range_mut(all).map(|(client, link)| (*client, link));
+        own.into_iter().chain(further).find(|(_, link)| link.own_groups.is_under_way(group))
+    }
+
+    /// A further library has closed its socket, or its rank is gone.
+    pub fn forget(&mut self, client: Client) {
+        self.further.remove(&client);
+    }
+
+    /// A rank enters no more collectives of the job.
+    pub fn depart(&mut self, local: LocalRank) {
+        self.departed.insert(local);
+    }
+
+    /// Whether a rank enters no more collectives, not even those of groups of a further library.
+    pub fn has_left(&self, local: LocalRank) -> bool {
+        self.departed.contains(&local) && !self.further.keys().any(|client| client.local == local)
+    }
+}
+
+/// Whether a further library may ask for this.
+pub fn is_offered(request: &Request<'_>) -> bool {
+    match request {
+        Request::Init { version: 2, .. }
+        | Request::FullInit { .. }
+        | Request::Finalize
+        | Request::Abort { .. }
+        | Request::GroupSet { .. }
+        | Request::GroupFree { .. }
+        | Request::Gather { .. }
+        | Request::Secret
+        | Request::AddressSet { .. }
+        | Request::AddressGet { .. }
+        | Request::Relay { .. }
+        | Request::PublishName { .. }
+        | Request::UnpublishName { .. }
+        | Request::LookupName { .. }
+        | Request::GetMaxes
+        | Request::GetUniverseSize
+        | Request::GetAppnum
+        | Request::JobGetId
+        | Request::GetJobAttr { .. }
+        | Request::Malformed { .. } => true,
+        Request::Init { .. }
+        | Request::InitAck { .. }
+        | Request::SingInit { .. }
+        | Request::Barrier { .. }
+        | Request::Put { .. }
+        | Request::Get { .. }
+        | Request::GetByIdx { .. }
+        | Request::GetMyKvsname
+        | Request::CreateKvs
+        | Request::DestroyKvs { .. }
+        | Request::FenceNb { .. }
+        | Request::Allgather { .. }
+        | Request::Ring { .. }
+        | Request::Endpoints
+        | Request::KvsMap { .. }
+        | Request::PutNodeAttr { .. }
+        | Request::GetNodeAttr { .. }
+        | Request::Spawn(_)
+        | Request::JobConnect { .. }
+        | Request::JobDisconnect { .. }
+        | Request::Unknown { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_has_left_when_the_last_of_its_libraries_has() {
+        let local = LocalRank(1);
+        let further = |number| Client { local, number };
+        let mut clients = Clients::new(2);
+        clients.join(further(1));
+        clients.join(further(2));
+        clients.depart(local);
+        clients.forget(further(2));
+        assert!(!clients.has_left(local) && !clients.has_left(LocalRank(0)));
+        clients.forget(further(1));
+        assert!(clients.has_left(local));
+        assert!(clients.get_mut(further(1)).is_none() && clients.get_mut(local.into()).is_some());
+    }
+}
