@@ -66,17 +66,24 @@ pub fn report(
     groups: impl Iterator<Item = Stall>,
 ) -> Option<StallReport> {
     let node = facts.node.filter(|_| !ranks.is_empty())?;
+    // A PMIx server does not say which ranks of its node have entered, but those that have not come to it at all have not.
+    let absent = ranks.iter().filter(|process| !process.spoke_pmix).count();
+    let absent_only = collective == Some(Collective::Modex) && (1..ranks.len()).contains(&absent);
     let missing = || {
-        let all = ranks.iter().enumerate();
-        all.filter(|(index, _)| !exchanges.has_arrived(LocalRank(*index as u16))).map(|(_, process)| process)
+        let is_missing = |(index, process): &(usize, &Process)| match absent_only {
+            true => !process.spoke_pmix,
+            false => !exchanges.has_arrived(LocalRank(*index as u16)),
+        };
+        ranks.iter().enumerate().filter(is_missing).map(|(_, process)| process)
     };
+    let arrived = if absent_only { (ranks.len() - absent) as u32 } else { exchanges.arrived() };
     // A node whose ranks have all entered has none missing: it waits for others.
     Some(StallReport {
         node,
         host: facts.host(),
         epoch: exchanges.base(),
         collective,
-        arrived: exchanges.arrived(),
+        arrived,
         missing: missing().take(STALL_NAMES_MAX).map(|process| (process.rank, process.pid)).collect(),
         missing_count: missing().count() as u32,
         groups: groups.take(STALL_NAMES_MAX).map(|stall| group_stall(ranks, &stall)).collect(),

@@ -198,3 +198,19 @@ fn signals_and_time_limits_leave_nothing() {
     let outcome = Run::job("-n 4 --virtual-nodes 2 --pmi pmix --timeout 0.5 sleep 1000").finish();
     assert_eq!(outcome.code(), 124, "{outcome}");
 }
+
+/// The library does not say which ranks of a node wait; one that has not even come to its server is named.
+#[test]
+fn a_rank_that_does_not_call_init_is_named_while_others_wait() {
+    let Some(program) = program(Flavour::OpenMpi4, "initfin") else { return };
+    let script = format!("test $WIREUP_RANK = 1 && exec sleep 100; exec {}", program.display());
+    let mut running = Run::job("-n 4 --virtual-nodes 2 --pmi pmix").sh(&script).start();
+    running.await_that("ranks run", |running| running.processes().iter().any(|one| one.name == "initfin"));
+    running.await_that("rank 1 is named", |running| {
+        // The others may not have come to their servers either.
+        running.signal(Signal::ALARM);
+        running.err_text().contains("node0: 1 arrived, missing rank 1 (pid ")
+    });
+    running.signal(Signal::KILL);
+    running.finish();
+}
