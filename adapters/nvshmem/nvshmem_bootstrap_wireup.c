@@ -5,7 +5,8 @@
 //     cc -shared -fPIC -O2 -o nvshmem_bootstrap_wireup.so nvshmem_bootstrap_wireup.c $(pkg-config --cflags --libs wireup)
 //     NVSHMEM_BOOTSTRAP=plugin NVSHMEM_BOOTSTRAP_PLUGIN=$PWD/nvshmem_bootstrap_wireup.so wireup run -n 16 ./app
 //
-// A process that uses NVSHMEM has joined its job by this plugin, so it cannot call wu_open itself.
+// Under wireup the plugin has a context of its own, so the program may use MPI and other contexts beside NVSHMEM. Under other launchers it takes
+// the only conversation that a process has.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -84,7 +85,8 @@ int nvshmemi_bootstrap_plugin_init(void *attributes, handle *handle, int version
         return WU_ERR_API;
     }
     wu_group_info_t info = {.struct_size = sizeof info};
-    int code = failed("wu_open", wu_open(WU_API, NULL, &ctx));
+    wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_NAME, .name = "nvshmem"};
+    int code = failed("wu_open", wu_open(WU_API, &params, &ctx));
     if (code != WU_OK) return code;
     code = wu_group_world(ctx, &world);
     if (code == WU_OK) code = wu_group_info(world, &info);
