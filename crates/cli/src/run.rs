@@ -25,10 +25,12 @@ use wireup_node::session::Attached;
 use wireup_node::trace;
 use wireup_os::bind;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::process::PidNamespace;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::job::BindTo;
+use wireup_wire::peer::Containment;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
 pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
@@ -59,14 +61,15 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
         return Err(format!("{}{why}", FlagError::DetachWithoutSession));
     }
     // If this fails, it is tried again when a keeper is needed, and the error is reported then.
-    let keeper = if parsed.may_contain() { Keeper::fork_isolated() } else { Keeper::fork() }.ok();
+    let contains = parsed.contain.unwrap_or(true);
+    let keeper = if contains { Keeper::fork_isolated(&PidNamespace::New) } else { Keeper::fork() }.ok();
     let surroundings = look_around(&parsed)?;
     let mut resolved = resolved::resolve(parsed, surroundings).map_err(|error| error.to_string())?;
     let mapping = mapping(&resolved)?;
     if let Some(why) = alone.filter(|_| verbose) {
         out::tell(&format!("{why}; starting agents for this job only"));
     }
-    let mut keeper = keeper.and_then(|keeper| fitting(keeper, resolved.session.contain));
+    let mut keeper = keeper.and_then(|keeper| fitting(keeper, resolved.session.containment));
     if resolved.verbose || resolved.dry_run {
         // Only then is it waited for here.
         keeper = keeper.and_then(|keeper| keeper.settled().ok());
@@ -80,8 +83,8 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
 }
 
 /// The keeper, unless it has a PID namespace and the job, as is known by now, must not have one.
-fn fitting(keeper: Keeper, contain: bool) -> Option<Keeper> {
-    if contain || !keeper.isolates() {
+fn fitting(keeper: Keeper, containment: Containment) -> Option<Keeper> {
+    if containment != Containment::None || !keeper.isolates() {
         return Some(keeper);
     }
     // It has nothing to end. An error means that it is gone.

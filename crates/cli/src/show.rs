@@ -10,6 +10,7 @@ use wireup_coll::{Mapping, Tree};
 use wireup_os::bind::{Even, Machine};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{BindTo, PmiFlavour};
+use wireup_wire::peer::Containment;
 
 /// One line per node: its ranks by program, and how they are bound.
 pub fn map(resolved: &Resolved, mapping: &Mapping) -> String {
@@ -185,11 +186,18 @@ fn containment(resolved: &Resolved) -> String {
     let used = match () {
         // That of a standing session is decided.
         () if resolved.in_session => return String::new(),
-        () if resolved.job.nodes.iter().any(|node| node.shared) => "none (nodes share a machine)",
-        () if !resolved.session.contain => "none (--contain none)",
-        () if is_remote(resolved) => "a PID namespace on each node where wireup has CAP_SYS_ADMIN",
-        () if resolved.isolates => "a PID namespace on each node",
-        () => "none (a PID namespace with its own /proc needs CAP_SYS_ADMIN)",
+        () => match resolved.session.containment {
+            Containment::None if resolved.job.nodes.iter().any(|node| node.shared && is_remote(resolved)) => {
+                "none (nodes share a machine)"
+            }
+            Containment::None => "none (--contain none)",
+            Containment::EachNode if is_remote(resolved) => {
+                "a PID namespace on each node where wireup has CAP_SYS_ADMIN"
+            }
+            _ if !resolved.isolates => "none (a PID namespace with its own /proc needs CAP_SYS_ADMIN)",
+            Containment::EachNode => "a PID namespace on each node",
+            Containment::Machine { .. } => "a PID namespace for all nodes, which share this machine",
+        },
     };
     format!("containment: {used}; ")
 }
@@ -239,7 +247,7 @@ mod tests {
             choices(&resolved, &mapping),
             "64 ranks on 4 nodes (consecutive ranks together); pmi: 1 or 2, over an inherited socket (./a was not \
              found); binding: not bound: virtual nodes share this machine; tree: 4 agents (children \
-             of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); containment: none (nodes share a machine); exchange: gathered up the \
+             of this machine), fan-out 3, depth 1 (fewest levels with at most 32 children); containment: a PID namespace for all nodes, which share this machine; exchange: gathered up the \
              tree, broadcast down"
         );
         let (resolved, mapping) = resolved_of("-n 1 --pmi none --contain none ./a");

@@ -7,6 +7,9 @@ use thiserror::Error;
 pub enum Error {
     #[error("unknown flag {flag}; {}", suggestion(nearest, command))]
     Unknown { flag: String, nearest: Option<&'static str>, command: &'static str },
+    /// A flag of other launchers.
+    #[error("unknown flag {flag}; {hint}")]
+    Foreign { flag: String, hint: &'static str },
     #[error("{flag} needs a value: {flag} {wants}")]
     MissingValue { flag: String, wants: &'static str },
     #[error("{flag} takes no value, remove \"={value}\"")]

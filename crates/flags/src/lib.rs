@@ -8,6 +8,7 @@
 
 mod command;
 mod error;
+mod foreign;
 mod help;
 mod line;
 mod nearest;

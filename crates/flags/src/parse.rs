@@ -2,6 +2,7 @@
 
 use crate::command::{Command, Flag, Takes, Words};
 use crate::error::Error;
+use crate::foreign;
 use crate::line::{Given, Line};
 use crate::nearest::nearest;
 use crate::value::Value;
@@ -80,6 +81,9 @@ impl Command {
             && matches!(flag.takes, Takes::Word(_))
         {
             return Ok((flag, letter.to_owned(), Some(digits.into())));
+        }
+        if let Some(hint) = foreign::hint(name, |ours| self.find(ours).is_some()) {
+            return Err(Error::Foreign { flag: typed, hint });
         }
         let names = || self.listed().chain([HELP]).flat_map(|flag| flag.names).filter(|name| name.len() > 2);
         let nearest = nearest(name, names().map(|name| undashed(name)));

@@ -275,9 +275,9 @@ impl World {
                 self.tell_agent(agent, Input::RankPortsReserved { result: Ok(address) });
             }
             Output::RenewRankPorts { job } => {
-                if self.agents[agent as usize].rank_ports.remove(&job).is_some() {
-                    self.tell_agent(agent, Input::RankPortsRenewed { job });
-                }
+                // Also if the job could not begin here.
+                self.agents[agent as usize].rank_ports.remove(&job);
+                self.tell_agent(agent, Input::RankPortsRenewed { job });
             }
             Output::ListenForRanks { job, count, ports, base } => {
                 if let Some(node) = self.run_node(agent, job) {

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 19;
+pub const PROTOCOL_VERSION: u16 = 20;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,14 +67,28 @@ pub struct SessionSpec {
     pub hold_ranks: bool,
     /// No rank of the job starts before all agents of the job are linked.
     pub start_together: bool,
-    /// Ranks run in a PID namespace for each job and node, where that needs no user namespace.
-    pub contain: bool,
+    pub containment: Containment,
     /// Write a recording of all inputs of every agent into this directory.
     pub record_dir: Option<String>,
     /// How agents that are not neighbours in the tree reach each other.
     pub transport: AgentTransport,
     /// The session outlives its jobs, and launchers attach to its root; `None`: it serves one job and one launcher.
     pub standing: Option<Standing>,
+}
+
+/// The PID namespaces of ranks, where they need no user namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Containment {
+    /// That of the agent.
+    #[default]
+    None,
+    /// A new one for each job on each node.
+    EachNode,
+    /// One for all agents of the session, which share a machine.
+    Machine {
+        /// A process in it, by its number outside; 0: the root agent has not made it yet.
+        process: u32,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

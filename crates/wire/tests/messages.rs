@@ -11,9 +11,9 @@ use wireup_wire::job::{
     AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PortRange, PtySpec, RankPorts, Resource, StdinTarget,
 };
 use wireup_wire::peer::{
-    AgentSpec, Bootstrap, Cause, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace, Gone,
-    GroupStall, Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, Rejoin, RemoteShell, Role, Secret,
-    SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, encode, probe,
+    AgentSpec, Bootstrap, Cause, Containment, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace,
+    Gone, GroupStall, Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, Rejoin, RemoteShell, Role,
+    Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
 use wireup_wire::session::{
     Entry, JobEntry, JobState, Log, NodeState, Place, PortsPerNode, Presence, RankPortsNews, RankPortsReport,
@@ -62,7 +62,7 @@ fn session() -> SessionSpec {
         encrypt: true,
         interface: Some("10.1.0.0/16".into()),
         verbose: true,
-        contain: true,
+        containment: Containment::Machine { process: 7 },
         record_dir: Some("/rec".into()),
         standing: Some(Standing {
             slots: vec![2, 4],

@@ -240,12 +240,6 @@ impl Parsed {
         !self.hosts.is_empty() || !self.host_files.is_empty()
     }
 
-    /// Whether ranks may get PID namespaces. Nodes that share a machine have none: libraries take their ranks for processes of one host, and
-    /// some fail where the namespaces differ (MPICH 4.0.2 with UCX 1.13).
-    pub fn may_contain(&self) -> bool {
-        self.contain.unwrap_or(true) && self.virtual_nodes.is_none_or(|nodes| nodes == 1)
-    }
-
     /// The first given flag that says how agents are started and linked, which a standing session has already decided.
     pub fn decided_by_session(&self) -> Option<Flag> {
         let given = [

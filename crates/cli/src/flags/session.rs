@@ -7,7 +7,7 @@ use super::parsed::{Parsed, Start};
 use super::remote_shell::{Reach, remote_shell};
 use super::session_nodes::StatedSlots;
 use crate::surroundings::Surroundings;
-use wireup_wire::peer::SessionSpec;
+use wireup_wire::peer::{Containment, RemoteShell, SessionSpec};
 use wireup_wire::session::Standing;
 
 /// An agent that has not linked back by then is lost. Chosen: a slow log-in takes seconds, not a minute.
@@ -24,11 +24,13 @@ pub fn of_job(
     name: String,
 ) -> Result<SessionSpec, FlagError> {
     let start = start(parsed, reach != Reach::ThisMachine)?;
+    let shell = remote_shell(parsed.remote_shell.as_deref(), reach, surroundings)?;
     Ok(SessionSpec {
         name,
         fanout: layout.fanout(start, parsed.fanout),
         agents: layout.agents.clone(),
-        remote_shell: remote_shell(parsed.remote_shell.as_deref(), reach, surroundings)?,
+        containment: containment(parsed, layout, &shell),
+        remote_shell: shell,
         shells_max: layout::shells_max(start),
         program: surroundings.program.clone(),
         start_timeout_ns: parsed.start_timeout_ns.unwrap_or(START_TIMEOUT_NS),
@@ -38,11 +40,21 @@ pub fn of_job(
         verbose: parsed.verbose,
         hold_ranks: false,
         start_together: reach.is_uncertain() && !parsed.early_start,
-        contain: parsed.may_contain() && !layout.nodes.iter().any(|node| node.shared),
         record_dir: parsed.record.clone().map(|directory| surroundings.absolute(directory)),
         transport: parsed.transport.unwrap_or_default(),
         standing: None,
     })
+}
+
+/// Nodes that share a machine share a namespace, because libraries take their ranks for processes of one host: some fail where the
+/// namespaces differ (MPICH 4.0.2 with UCX 1.13). Agents that were started by a remote shell cannot share one.
+fn containment(parsed: &Parsed, layout: &Layout, shell: &RemoteShell) -> Containment {
+    match layout.nodes.iter().any(|node| node.shared) {
+        _ if parsed.contain == Some(false) => Containment::None,
+        false => Containment::EachNode,
+        true if shell.starter().same_machine => Containment::Machine { process: 0 },
+        true => Containment::None,
+    }
 }
 
 /// The session for `wireup up`, with the slots that were stated.

@@ -50,13 +50,16 @@ fn nothing_is_left_if_all_wireup_processes_are_killed_at_once() {
     if !is_permitted() {
         return;
     }
-    let mut running = Run::job("-n 32 --pmi simple").sh(RANK).start();
-    await_sleepers(&mut running, 32);
-    let victims: Vec<Process> = running.processes().into_iter().filter(is_ours).collect();
-    assert!(victims.len() >= 2, "the launcher and a keeper");
-    kill_at_once(&victims);
-    // The harness waits until no process is left.
-    running.finish().expect_code(137);
+    // On virtual nodes: the launcher, the namespace's first process, the keeper of the agents, and an agent and a keeper for each node.
+    for (placement, at_least) in [("-n 32", 2), ("-n 32 --virtual-nodes 4", 3 + 3 + 4)] {
+        let mut running = Run::job(placement).args(["--pmi", "simple"]).sh(RANK).start();
+        await_sleepers(&mut running, 32);
+        let victims: Vec<Process> = running.processes().into_iter().filter(is_ours).collect();
+        assert!(victims.len() >= at_least, "{placement}: {}", run_processes::list(&victims));
+        kill_at_once(&victims);
+        // The harness waits until no process is left.
+        running.finish().expect_code(137);
+    }
 }
 
 #[test]
@@ -82,16 +85,39 @@ fn a_session_that_is_killed_at_once_leaves_no_process_of_its_jobs() {
     if !is_permitted() {
         return;
     }
-    let session = Session::up("");
-    // Its keeper serves the next job again.
-    session.job("-n 2 true").succeed();
-    let mut running = session.job("-n 8").sh(RANK).start();
-    await_sleepers(&mut running, 8);
-    let mut victims: Vec<Process> = running.processes().into_iter().chain(session.processes()).collect();
-    victims.retain(is_ours);
-    kill_at_once(&victims);
-    running.finish();
-    session.await_that("the end of all processes", || session.processes().is_empty());
+    for nodes in ["", "--virtual-nodes 4"] {
+        let session = Session::up(nodes);
+        // Its keeper serves the next job again.
+        session.job("-n 4 true").succeed();
+        let mut running = session.job("-n 8").sh(RANK).start();
+        await_sleepers(&mut running, 8);
+        let mut victims: Vec<Process> = running.processes().into_iter().chain(session.processes()).collect();
+        victims.retain(is_ours);
+        kill_at_once(&victims);
+        running.finish();
+        session.await_that("the end of all processes", || session.processes().is_empty());
+        session.down("");
+    }
+}
+
+/// What keepers leave becomes a child of the namespace's first process.
+#[test]
+fn a_session_of_virtual_nodes_ends_what_an_agent_killed_with_its_keeper_leaves() {
+    if !is_permitted() {
+        return;
+    }
+    let session = Session::up("--virtual-nodes 2");
+    let mut running = session.job("-n 2 --map-by node").sh(RANK).start();
+    await_sleepers(&mut running, 2);
+    let all: Vec<Process> = running.processes().into_iter().chain(session.processes()).collect();
+    let agents = session.agents();
+    let is_below = |keeper: &&Process| agents.iter().any(|agent| agent.pid.as_raw_nonzero().get() == keeper.parent);
+    let is_of_rank = |keeper: &&Process| all.iter().any(|one| one.parent == keeper.pid.as_raw_nonzero().get());
+    let keeper = all.iter().filter(is_below).find(is_of_rank).expect("a keeper whose agent is not the root");
+    let agent = agents.iter().find(|agent| agent.pid.as_raw_nonzero().get() == keeper.parent).expect("its agent");
+    kill_at_once(&[agent.clone(), keeper.clone()]);
+    running.finish().expect_code(125);
+    session.await_that("the end of all ranks", || sleepers(&session.processes()) == 0);
     session.down("");
 }
 
@@ -122,7 +148,7 @@ fn nothing_is_left_on_any_node_if_all_are_killed_at_once() {
 /// The ranks see other numbers than the user.
 #[test]
 fn messages_name_pids_of_this_machine() {
-    for how in ["auto", "none"] {
+    for how in ["auto", "none", "auto --virtual-nodes 2"] {
         let mut running = Run::job(&format!("-n 2 --contain {how}")).sh("echo ready; sleep 1000 & wait").start();
         running.await_out("ready\n", 2);
         let ranks = running.processes().into_iter().filter(|process| process.command.starts_with("/bin/sh -c echo"));
@@ -135,17 +161,22 @@ fn messages_name_pids_of_this_machine() {
 #[test]
 fn a_line_says_what_contains_the_ranks() {
     let said = if is_permitted() { "containment: a PID namespace on each node" } else { "needs CAP_SYS_ADMIN" };
+    let said_together =
+        if is_permitted() { "a PID namespace for all nodes, which share" } else { "needs CAP_SYS_ADMIN" };
     for (flags, said) in [
         ("-n 1", said),
         ("-n 1 --contain none", "containment: none (--contain none)"),
-        ("-n 2 --virtual-nodes 2", "containment: none (nodes share a machine)"),
+        ("-n 2 --virtual-nodes 2 --contain none", "containment: none (--contain none)"),
+        ("-n 2 --virtual-nodes 2", said_together),
     ] {
         Run::job(&format!("{flags} --verbose true")).succeed().expect_err_line(&[said]);
         assert!(Run::job(&format!("{flags} --dry-run true")).succeed().out().contains(said));
     }
     let script = "readlink /proc/self/ns/pid";
     let here = fs::read_link("/proc/self/ns/pid").expect("this test's namespace");
-    for (flags, own) in [("-n 1", is_permitted()), ("-n 1 --contain none", false), ("-n 2 --virtual-nodes 2", false)] {
+    for (flags, own) in
+        [("-n 1", is_permitted()), ("-n 1 --contain none", false), ("-n 2 --virtual-nodes 2", is_permitted())]
+    {
         let seen = Run::job(flags).sh(script).succeed().out();
         assert_eq!(seen.lines().all(|line| line != here.to_str().unwrap()), own, "{flags}: {seen}");
     }
@@ -187,7 +218,7 @@ else:
 
 #[test]
 fn ranks_read_each_others_memory_by_pid() {
-    for how in ["auto", "none"] {
+    for how in ["auto", "none", "auto --virtual-nodes 2"] {
         let outcome = Run::job(&format!("-n 2 --contain {how}")).args(["python3", "-c", READ_PEER]).succeed();
         assert_eq!(outcome.out(), "memory of rank 0\n", "{how}");
     }

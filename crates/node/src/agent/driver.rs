@@ -81,8 +81,13 @@ pub enum BeginError {
 }
 
 impl AgentDriver {
-    pub fn new(config: AgentConfig, secret: Option<Secret>) -> Result<Self, BeginError> {
-        let config = AgentConfig { arch: Some(ARCH), ..config };
+    /// `spare`: a keeper that was forked beforehand, for the first job.
+    ///
+    /// # Errors
+    /// No descriptor is left, or a recording cannot be begun.
+    pub fn new(config: AgentConfig, secret: Option<Secret>, spare: Option<Keeper>) -> Result<Self, BeginError> {
+        let mut config = AgentConfig { arch: Some(ARCH), ..config };
+        let keepers = Keepers::new(&mut config.session.containment, spare);
         let recorder = match &config.session.record_dir {
             None => None,
             Some(directory) => Some(
@@ -97,7 +102,7 @@ impl AgentDriver {
         }
         Ok(AgentDriver {
             cpus: wireup_os::bind::allowed().map_or(1, |cpus| cpus.len()),
-            keepers: Keepers::new(config.session.contain),
+            keepers,
             agent: Agent::new(config),
             reactor: Reactor::new().map_err(BeginError::Reactor)?,
             links: LinkSet::new(me, secret, links),
@@ -116,11 +121,6 @@ impl AgentDriver {
             due_ns: None,
             orphans: Orphans::default(),
         })
-    }
-
-    /// Adds a keeper that was forked beforehand, for the first job.
-    pub fn set_spare_keeper(&mut self, keeper: Keeper) {
-        self.keepers.add(keeper);
     }
 
     pub fn session(&self) -> &SessionSpec {
@@ -210,6 +210,7 @@ impl AgentDriver {
         if let Some(shells) = &mut self.shells {
             shells.end_steps(&self.reactor);
         }
+        let first = self.keepers.take_first();
         let Self { jobs, shells, keepers, reactor, orphans, .. } = self;
         let jobs = jobs.into_values().map(|ranks| ranks.into_keeper().into_keeper(&reactor));
         let shells = shells.map(|shells| shells.into_keeper(&reactor));
@@ -219,6 +220,8 @@ impl AgentDriver {
             let _ = keeper.close();
         }
         orphans.end();
+        // It ends what killed keepers of its namespace have left.
+        let _ = first.map(Keeper::close);
     }
 
     fn take_inputs(&mut self) {

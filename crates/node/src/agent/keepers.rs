@@ -8,6 +8,10 @@
 //! A job takes an idle keeper, so that its ranks need not wait for a fork. When its ranks are gone the keeper is asked to renew itself:
 //! it kills leftovers of the job and returns to the pool. Idle keepers are watched, so that a killed one is not used. Their number
 //! follows the number of concurrent jobs, up to a bound; after a quiet time all but a few are ended.
+//!
+//! Agents that share a machine share a PID namespace too, because libraries take their ranks for processes of one host. Its first process
+//! is a keeper of the root agent that serves no job. What keepers leave that are killed becomes its child, and is killed when a job is over
+//! at the root.
 
 use super::keeper_link::KeeperLink;
 use super::token::Token;
@@ -15,7 +19,9 @@ use crate::keeper::{Keeper, KeeperEvent, Request};
 use std::collections::BTreeMap;
 use std::io;
 use wireup_os::clock::monotonic_ns;
+use wireup_os::process::PidNamespace;
 use wireup_os::reactor::{Interest, Reactor};
+use wireup_wire::peer::Containment;
 
 /// Most idle keepers kept after a burst of jobs. Chosen: as many concurrent jobs as a user starts by a script.
 const IDLE_MAX: usize = 32;
@@ -26,8 +32,10 @@ const QUIET_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub struct Keepers {
-    /// Keepers of ranks have PID namespaces where they can.
-    isolate: bool,
+    /// Where keepers of ranks are put.
+    namespace: Option<PidNamespace>,
+    /// The first process of the namespace of all agents, at the root.
+    first: Option<Keeper>,
     /// Keepers serve more than one job.
     standing: bool,
     /// Idle keepers, by pid.
@@ -39,13 +47,40 @@ pub struct Keepers {
 }
 
 impl Keepers {
-    pub fn new(isolate: bool) -> Keepers {
-        Keepers { isolate, ..Keepers::default() }
+    /// Makes the namespace of all agents, if there is to be one. `spare`: a keeper that was forked beforehand. If there can be no namespace,
+    /// ranks run without.
+    pub fn new(containment: &mut Containment, spare: Option<Keeper>) -> Keepers {
+        let mut keepers = Keepers::default();
+        match containment {
+            Containment::Machine { process: 0 } => {
+                let first =
+                    spare.map_or_else(|| Keeper::fork_isolated(&PidNamespace::New), Ok).and_then(Keeper::settled);
+                keepers.share(first.ok(), containment);
+            }
+            Containment::Machine { process } => keepers.namespace = PidNamespace::of(*process).ok(),
+            Containment::EachNode => {
+                keepers.namespace = Some(PidNamespace::New);
+                keepers.idle.extend(spare.map(|keeper| (keeper.pid(), keeper)));
+            }
+            Containment::None => keepers.idle.extend(spare.map(|keeper| (keeper.pid(), keeper))),
+        }
+        keepers
     }
 
-    /// Adds a keeper forked beforehand, for the first job.
-    pub fn add(&mut self, keeper: Keeper) {
-        self.idle.insert(keeper.pid(), keeper);
+    fn share(&mut self, first: Option<Keeper>, containment: &mut Containment) {
+        let namespace =
+            first.as_ref().filter(|first| first.isolates()).and_then(|first| PidNamespace::of(first.pid()).ok());
+        match (first, namespace) {
+            (Some(first), Some(namespace)) => {
+                *containment = Containment::Machine { process: first.pid() };
+                self.namespace = Some(namespace);
+                self.first = Some(first);
+            }
+            (without, _) => {
+                *containment = Containment::None;
+                self.idle.extend(without.map(|keeper| (keeper.pid(), keeper)));
+            }
+        }
     }
 
     /// From now on keepers are kept; the next tick forks the first ones.
@@ -90,7 +125,7 @@ impl Keepers {
     }
 
     fn fork(&self) -> io::Result<Keeper> {
-        if self.isolate { Keeper::fork_isolated()?.settled() } else { Keeper::fork() }
+        self.namespace.as_ref().map_or_else(Keeper::fork, |namespace| Keeper::fork_isolated(namespace)?.settled())
     }
 
     /// Its job is over. Leftovers of the job end now or, in a standing session, soon.
@@ -174,7 +209,22 @@ impl Keepers {
         self.idle.keys().chain(self.renewing.keys()).copied()
     }
 
-    /// All of them, to be ended.
+    /// A job is over at the root, so all that have become children of the namespace's first process are leftovers.
+    pub fn on_job_over(&mut self) {
+        if let Some(first) = self.first.as_mut().filter(|_| self.standing) {
+            // It answers each request at once, so there is room; its answers are read here.
+            first.request(&Request::Sweep);
+            let _ = first.receive(&mut Vec::new());
+            let _ = first.flush();
+        }
+    }
+
+    /// The namespace's first process; to be ended after all others, which it ends.
+    pub fn take_first(&mut self) -> Option<Keeper> {
+        self.first.take()
+    }
+
+    /// All others, to be ended.
     pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
         self.idle.into_values().chain(self.renewing.into_values().map(|link| link.into_keeper(reactor)))
     }

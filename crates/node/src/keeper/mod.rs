@@ -47,7 +47,7 @@ use protocol::Report;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
-use wireup_os::process::{self, Fork};
+use wireup_os::process::{self, Fork, PidNamespace};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::socket;
 
@@ -72,16 +72,17 @@ pub struct Keeper {
 enum Namespace {
     /// That of the agent.
     Shared,
-    /// A new one, in which the keeper is about to change its mounts.
+    /// Another one, in which the keeper is about to change its mounts.
     Entering,
-    Own,
+    Other,
 }
 
 /// Whether the keeper process still runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alive {
     Yes,
-    /// The kernel kills its processes; their descendants are reparented to the agent, which is also a subreaper.
+    /// The kernel kills its processes; their descendants are reparented to the agent, which is also a subreaper, or to the first process of
+    /// their PID namespace.
     Gone,
 }
 
@@ -91,32 +92,31 @@ impl Keeper {
     /// # Errors
     /// No process, descriptor or memory is left.
     pub fn fork() -> io::Result<Keeper> {
-        Keeper::fork_by(Namespace::Shared)
+        Keeper::fork_into(None)
     }
 
-    /// The same, with the keeper as the first process of a PID namespace where that is permitted: then nothing that it starts outlives it.
-    /// Call [`Keeper::settled`] before anything else.
+    /// The same, with the keeper in a PID namespace where that is permitted. Nothing that it starts outlives the first process of the
+    /// namespace: in a new one, the keeper itself. Call [`Keeper::settled`] before anything else.
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
-    pub fn fork_isolated() -> io::Result<Keeper> {
-        match process::may_isolate().then(|| Keeper::fork_by(Namespace::Entering)) {
+    pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<Keeper> {
+        match process::may_isolate().then(|| Keeper::fork_into(Some(namespace))) {
             Some(Ok(keeper)) => Ok(keeper),
             Some(Err(_)) | None => Keeper::fork(),
         }
     }
 
-    fn fork_by(namespace: Namespace) -> io::Result<Keeper> {
+    fn fork_into(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {
         let (socket, far) = socket::pair()?;
         // Read before the fork: afterwards the agent might change the modes before the keeper reads them. Usually there is no
         // terminal.
         let terminal = SavedTerminal::of(rustix::stdio::stdin()).ok();
         let (forked, outer) = match namespace {
-            Namespace::Shared => (process::fork_with_signals_blocked()?, None),
-            Namespace::Entering | Namespace::Own => {
-                process::fork_isolated().map(|(forked, outer)| (forked, Some(outer)))?
-            }
+            None => (process::fork_with_signals_blocked()?, None),
+            Some(namespace) => process::fork_isolated(namespace).map(|(forked, outer)| (forked, Some(outer)))?,
         };
+        let namespace = if outer.is_some() { Namespace::Entering } else { Namespace::Shared };
         match forked {
             Fork::Child => serve::main(far, terminal, outer),
             Fork::Parent { child } => {
@@ -135,7 +135,7 @@ impl Keeper {
                 let _ = self.close();
                 return Keeper::fork();
             }
-            self.namespace = Namespace::Own;
+            self.namespace = Namespace::Other;
         }
         Ok(self)
     }
@@ -145,7 +145,7 @@ impl Keeper {
             && rustix::io::read(&self.socket, &mut [0; serve::ENTERED.len()]).is_ok_and(|read| read > 0)
     }
 
-    /// Whether it is the first process of a PID namespace.
+    /// Whether its PID namespace is another than the agent's.
     pub fn isolates(&self) -> bool {
         self.namespace != Namespace::Shared
     }

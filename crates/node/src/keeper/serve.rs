@@ -47,8 +47,7 @@ const CHILDREN: u64 = 1;
 
 /// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
-/// `terminal`: the modes of standard input, if it is a terminal. `outer`: the agent's PID namespace, if this is the first process
-/// of one within it.
+/// `terminal`: the modes of standard input, if it is a terminal. `outer`: the agent's PID namespace, if this process is in one within it.
 pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, outer: Option<OwnedFd>) -> ! {
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
     let served = std::panic::catch_unwind(move || {
@@ -78,7 +77,7 @@ struct Serve {
     lent: Lent,
     terminal: Option<SavedTerminal>,
     restore_terminal: bool,
-    /// The PID namespace of which this is the first process.
+    /// The PID namespace of this process, if it is not the agent's.
     isolated: Option<Isolated>,
     spawner: Spawner,
     queue: VecDeque<Waiting>,

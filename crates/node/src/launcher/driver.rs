@@ -72,11 +72,7 @@ impl<'w> LauncherDriver<'w> {
                 check_open_files(&config.job)?;
                 wireup_os::process::set_subreaper().map_err(system("becoming a subreaper"))?;
                 let born = Born { process_ns: config.process_start_ns, bootstrap_ns: config.resolved_ns };
-                let mut agent = AgentDriver::new(AgentConfig::new(AgentId(0), *session, born), None)?;
-                if let Some(keeper) = keeper {
-                    agent.set_spare_keeper(keeper);
-                }
-                Root::within(agent)
+                Root::within(AgentDriver::new(AgentConfig::new(AgentId(0), *session, born), None, keeper)?)
             }
         };
         let reactor = root.reactor();

@@ -20,6 +20,8 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+/// The number of the first process of a PID namespace.
+const FIRST: u32 = 1;
 /// The kernel gives no lower numbers once it has begun again.
 const LOWEST: u64 = 300;
 /// `_IOR(0xb7, 8, int)` in `linux/nsfs.h`: the number that a process has in the namespace of the descriptor.
@@ -34,19 +36,45 @@ pub fn may_isolate() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Like [`super::fork_with_signals_blocked`], but the child is the first process of a new PID namespace; it calls [`Isolated::enter`] with
-/// the descriptor, that of this process's namespace.
+/// Where [`fork_isolated`] puts the child.
+pub enum PidNamespace {
+    /// In a new one, as its first process.
+    New,
+    /// In an existing one.
+    Of(OwnedFd),
+}
+
+impl PidNamespace {
+    /// The one of a process.
+    ///
+    /// # Errors
+    /// There is no such process, or it belongs to another user.
+    pub fn of(process: u32) -> io::Result<PidNamespace> {
+        Ok(PidNamespace::Of(open_namespace(&process.to_string())?))
+    }
+}
+
+fn open_namespace(process: &str) -> io::Result<OwnedFd> {
+    Ok(open(format!("/proc/{process}/ns/pid"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Like [`super::fork_with_signals_blocked`], but the child is in another PID namespace; it calls [`Isolated::enter`] with the descriptor,
+/// that of this process's namespace.
 ///
 /// # Errors
-/// It is not permitted, or one of [`fork`].
-pub fn fork_isolated() -> io::Result<(Fork, OwnedFd)> {
-    let own = open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+/// It is not permitted, the namespace has ended, or one of [`fork`].
+pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<(Fork, OwnedFd)> {
+    let own = open_namespace("self")?;
     let back = || move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID));
     // It changes nothing now, but shows that the way back is open.
     back()?;
     let before = block_all_signals();
-    // SAFETY: the descriptor table stays shared as it is.
-    let forked = match unsafe { unshare_unsafe(UnshareFlags::NEWPID) } {
+    let moved = match namespace {
+        // SAFETY: the descriptor table stays shared as it is.
+        PidNamespace::New => unsafe { unshare_unsafe(UnshareFlags::NEWPID) },
+        PidNamespace::Of(other) => move_into_link_name_space(other.as_fd(), Some(LinkNameSpaceType::ProcessID)),
+    };
+    let forked = match moved {
         Ok(()) => fork(),
         Err(error) => Err(error.into()),
     };
@@ -57,7 +85,7 @@ pub fn fork_isolated() -> io::Result<(Fork, OwnedFd)> {
     Ok((forked?, own))
 }
 
-/// The view from within a PID namespace: that of its first process.
+/// The view from within a PID namespace.
 pub struct Isolated {
     /// The namespace around this one.
     outer: OwnedFd,
@@ -81,8 +109,10 @@ impl Isolated {
         mount("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;
         let isolated = Isolated { outer, descriptors };
         isolated.outer_pid(super::own_pid())?;
-        // Without it names of files may be equal.
-        let _ = own.to_str().and_then(|own| own.parse().ok()).map(begin_to_count);
+        if super::own_pid() == FIRST {
+            // Without it names of files may be equal.
+            let _ = own.to_str().and_then(|own| own.parse().ok()).map(begin_to_count);
+        }
         Ok(isolated)
     }
 
@@ -133,7 +163,7 @@ mod tests {
         if !may_isolate() {
             return println!("not run: it needs CAP_SYS_ADMIN");
         }
-        let (forked, outer) = fork_isolated().unwrap();
+        let (forked, outer) = fork_isolated(&PidNamespace::New).unwrap();
         let Fork::Parent { child } = forked else {
             let outcome = catch_unwind(AssertUnwindSafe(|| test(Isolated::enter(outer).unwrap())));
             leave(outcome.is_err().into());
@@ -161,5 +191,37 @@ mod tests {
             assert_eq!(super::super::descendants(), [child]);
         });
         assert_eq!(fs::read_link("/proc/self/ns/pid").unwrap(), here);
+    }
+
+    /// Forks a process that sleeps, in a namespace.
+    fn sleeper(namespace: &PidNamespace) -> u32 {
+        let (forked, outer) = fork_isolated(namespace).unwrap();
+        let Fork::Parent { child } = forked else {
+            let entered = Isolated::enter(outer);
+            loop {
+                std::thread::park();
+                assert!(entered.is_ok());
+            }
+        };
+        child
+    }
+
+    #[test]
+    fn processes_of_different_parents_share_a_namespace_that_ends_with_its_first() {
+        if !may_isolate() {
+            return println!("not run: it needs CAP_SYS_ADMIN");
+        }
+        let first = sleeper(&PidNamespace::New);
+        let shared = PidNamespace::of(first).unwrap();
+        let second = sleeper(&shared);
+        let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap();
+        assert!(of(first) == of(second) && of(first) != fs::read_link("/proc/self/ns/pid").unwrap());
+        super::super::kill(first, libc::SIGKILL).unwrap();
+        // The first process has ended when this one has reaped all others of the namespace that are its children.
+        assert_eq!(wait_for(second).unwrap(), Ended::Signalled { signal: libc::SIGKILL, core_dumped: false });
+        wait_for(first).unwrap();
+        assert!(fork_isolated(&shared).is_err(), "it has ended");
+        let Fork::Parent { child } = fork().unwrap() else { leave((own_pid() == 1).into()) };
+        assert_eq!(wait_for(child).unwrap(), Ended::Exited(0));
     }
 }

@@ -11,8 +11,8 @@
 //!
 //! A port that the root allots listens already, so that ranks can connect whatever order the job's nodes start in; and nobody connects to
 //! it for an earlier job, since that has ended everywhere. An agent tells again what it has reserved when it has a new parent. If a message
-//! is lost with an agent on its way, or a node has no ports left, jobs there find ports of their own. Ports of a job that could not begin on
-//! a node, because another node was lost meanwhile, stay unused until the agent is started again. Cost: one message for each agent per
+//! is lost with an agent on its way, or a node has no ports left, jobs there find ports of their own. A node where a job
+//! could not begin, because another node was lost meanwhile, answers too: its share is free for others. Cost: one message for each agent per
 //! level above it, and for each job that has used ports one more down and up.
 
 use super::inputs::{launchers, rank_ports::Input};
@@ -182,6 +182,7 @@ mod tests {
         assert!(!renews(&bench.input(Input::Over(JobId(2)))));
         bench.scene.jobs.remove(JobId(2));
         assert!(renews(&bench.input(Input::JobGone(JobId(2)))) && !renews(&bench.input(Input::JobGone(JobId(2)))));
+        assert!(renews(&bench.input(Input::Over(JobId(3)))), "a job that could not begin here has a share at the root");
         let fx = bench.input(Input::Renewed(JobId(2)));
         let sent = fx.sent_up();
         assert!(matches!(&sent[..], [Control::RankPorts(report)] if report.news == RankPortsNews::Renewed(JobId(2))));

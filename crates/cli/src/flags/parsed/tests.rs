@@ -121,6 +121,11 @@ fn the_pty_flag_may_name_a_rank() {
 fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("--virtual-node 2 ./a"), "unknown flag --virtual-node; did you mean --virtual-nodes?");
     assert_eq!(refused("-virtualnodes=2 ./a"), "unknown flag -virtualnodes; did you mean --virtual-nodes?");
+    assert_eq!(
+        refused("--encrypt ./a"),
+        "unknown flag --encrypt; links are encrypted by default; --plain-links turns that off"
+    );
+    assert_eq!(refused("--ntasks 4 ./a"), "unknown flag --ntasks; the number of ranks is -n N");
     assert_eq!(refused("--frobnicate ./a"), "unknown flag --frobnicate; see wireup help run for the flags");
     assert_eq!(refused("-n"), "-n needs a value: -n N");
     assert_eq!(refused("-n : ./a"), "-n needs a value: -n N");

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use wireup_coll::tree;
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{BindTo, Modex, NodeSpec, PmiFlavour, PtySpec, StdinTarget};
-use wireup_wire::peer::RemoteShell;
+use wireup_wire::peer::{Containment, RemoteShell};
 
 fn surroundings() -> Surroundings {
     Surroundings::example()
@@ -168,16 +168,17 @@ fn start_schemes_determine_fanout_shells_and_agents() {
 }
 
 #[test]
-fn ranks_are_contained_unless_their_nodes_share_a_machine() {
+fn nodes_that_share_a_machine_share_a_namespace() {
     for (line, contained) in [
-        ("-n 2 ./a", true),
-        ("-n 2 --virtual-nodes 1 ./a", true),
-        ("--hosts a,b ./a", true),
-        ("-n 2 --contain none ./a", false),
-        ("-n 2 --virtual-nodes 2 ./a", false),
-        ("--hosts n1:1,cn17:3 --start serial-ssh ./a", false),
+        ("-n 2 ./a", Containment::EachNode),
+        ("-n 2 --virtual-nodes 1 ./a", Containment::EachNode),
+        ("--hosts a,b ./a", Containment::EachNode),
+        ("-n 2 --contain none ./a", Containment::None),
+        ("-n 2 --virtual-nodes 2 ./a", Containment::Machine { process: 0 }),
+        ("-n 2 --virtual-nodes 2 --contain none ./a", Containment::None),
+        ("--hosts n1:1,cn17:3 --start serial-ssh ./a", Containment::None),
     ] {
-        assert_eq!(resolved(line).session.contain, contained, "{line}");
+        assert_eq!(resolved(line).session.containment, contained, "{line}");
     }
 }
 

@@ -163,6 +163,7 @@ impl AgentDriver {
                     }
                     self.keepers.give_back(ranks.into_keeper(), &self.reactor);
                 }
+                self.keepers.on_job_over();
             }
             Output::Exit => self.left = true,
         }

@@ -1,11 +1,12 @@
-//! Keepers that are the first process of a PID namespace.
+//! Keepers in a PID namespace.
 
 use super::*;
 use std::fs;
+use wireup_os::process::PidNamespace;
 
 /// `None`: this process may not make such a keeper.
 fn isolated() -> Option<Bench> {
-    let bench = Bench::of(Keeper::fork_isolated().unwrap().settled().unwrap());
+    let bench = Bench::of(Keeper::fork_isolated(&PidNamespace::New).unwrap().settled().unwrap());
     assert_eq!(bench.keeper.isolates(), process::may_isolate());
     bench.keeper.isolates().then_some(bench)
 }
