@@ -32,7 +32,12 @@ pub struct Suite {
 pub const ALL: [Suite; 4] = [
     Suite { name: "openpmix", nodes: &[1, 2], own: None, entries: openpmix::entries },
     Suite { name: "mpi4py", nodes: &[1, 2], own: Some(mpi4py::own_launcher), entries: mpi4py::entries },
-    Suite { name: "applications", nodes: &[1, 2], own: Some(applications::own_launcher), entries: applications::entries },
+    Suite {
+        name: "applications",
+        nodes: &[1, 2],
+        own: Some(applications::own_launcher),
+        entries: applications::entries,
+    },
     Suite { name: "mpich", nodes: &[1], own: Some(mpich::own_launcher), entries: mpich::entries },
 ];
 
@@ -41,7 +46,10 @@ impl Suite {
     /// There is none of this name.
     pub fn named(name: &str) -> Result<&'static Suite> {
         let names = || ALL.map(|suite| suite.name).join(", ");
-        const { &ALL }.iter().find(|suite| suite.name == name).ok_or_else(|| format!("no suite {name}; there are {}", names()))
+        const { &ALL }
+            .iter()
+            .find(|suite| suite.name == name)
+            .ok_or_else(|| format!("no suite {name}; there are {}", names()))
     }
 
     /// # Errors
@@ -53,7 +61,8 @@ impl Suite {
     /// # Errors
     /// There is none.
     pub fn own_launcher(&self) -> Result<Launcher> {
-        let own = self.own.ok_or_else(|| format!("{}: its launcher is not in Debian; change the file by hand", self.name))?;
+        let own =
+            self.own.ok_or_else(|| format!("{}: its launcher is not in Debian; change the file by hand", self.name))?;
         Ok(Launcher::Own(own()))
     }
 

@@ -49,7 +49,8 @@ pub fn run_for(hours: &str, only: Option<&str>) -> Result {
     for suite in const { &ALL }.iter().filter(|suite| only.is_none_or(|name| name == suite.name)) {
         suites.push((suite, suite.entries()?, Reference::read(suite.name)?));
     }
-    let turns: Vec<Turn> = suites.iter().flat_map(|(suite, entries, reference)| turns(suite, entries, reference)).collect();
+    let turns: Vec<Turn> =
+        suites.iter().flat_map(|(suite, entries, reference)| turns(suite, entries, reference)).collect();
     let start = Instant::now();
     let mut broken = Vec::new();
     while start.elapsed() < length {
@@ -72,7 +73,7 @@ fn turns<'a>(suite: &'static Suite, entries: &'a [Entry], reference: &'a Referen
 
 fn try_one(turn: &Turn, number: u64, wireup: &Path) -> Result {
     let (entry, _) = turn.entry(number);
-    let report = entry.compare(wireup, turn.nodes, turn.reference.line(&entry.name))?;
+    let report = entry.compare(wireup, turn.nodes, turn.reference.line(&entry.name, turn.nodes))?;
     show(&turn.kind(), entry, &report);
     Ok(())
 }

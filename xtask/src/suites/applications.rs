@@ -47,7 +47,7 @@ fn scalapack(folder: &Path) -> Result<Vec<Entry>> {
     let names = text.lines().filter_map(|line| line.strip_prefix("add_test(")?.split(' ').next());
     let entry = |name: &str| {
         let mut entry = Entry::new(format!("scalapack {name} {RANKS}"), RANKS, programs.join(name), folder);
-        entry.limit = Duration::from_secs(240);
+        entry.limit = Duration::from_secs(30);
         entry.judge = counts;
         entry
     };
@@ -67,7 +67,9 @@ fn thermodynamics(ended: &Ended) -> String {
 fn checks(ended: &Ended) -> String {
     let count = |sign: &str| ended.said.lines().filter(|line| line.trim_end().ends_with(sign)).count();
     match ended.code {
-        Some(0) if ended.said.contains("\nSuccess=1\n") => format!("OK: {} passed, {} failed", count("PASSED"), count("FAILED")),
+        Some(0) if ended.said.contains("\nSuccess=1\n") => {
+            format!("OK: {} passed, {} failed", count("PASSED"), count("FAILED"))
+        }
         _ => no_answer(ended),
     }
 }
@@ -103,7 +105,9 @@ mod tests {
     fn answers_are_found_in_the_output() {
         let table = "Step Temp \n   0   3.0\n  60   1.5   -4.8\nLoop time of 1.2 on 4 procs\n";
         assert_eq!(thermodynamics(&ended(table)), "OK: 60 1.5 -4.8");
-        let tests = |failed: u32| format!("  12 tests completed and passed.\n   {failed} tests completed and failed.\nEND OF TESTS.\n");
+        let tests = |failed: u32| {
+            format!("  12 tests completed and passed.\n   {failed} tests completed and failed.\nEND OF TESTS.\n")
+        };
         assert_eq!(counts(&ended(&tests(0))), "OK: 12 tests completed and passed, 0 tests completed and failed");
         assert!(counts(&ended(&tests(2))).starts_with("FAILED: "));
         assert_eq!(counts(&ended("nothing")), "no answer");

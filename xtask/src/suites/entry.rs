@@ -75,7 +75,12 @@ impl Launcher {
         match self {
             Launcher::Wireup(path, nodes) => {
                 // The job ends by itself, so that an entry that hangs is no reason to look for what is left of it.
-                timeout.arg((limit + GRACE_S).to_string()).arg(path).args(["run", "--timeout", &limit.to_string(), "-n"]);
+                timeout.arg((limit + GRACE_S).to_string()).arg(path).args([
+                    "run",
+                    "--timeout",
+                    &limit.to_string(),
+                    "-n",
+                ]);
                 timeout.arg(entry.ranks.to_string());
                 if *nodes > 1 {
                     timeout.args(["--virtual-nodes", &nodes.to_string()]);

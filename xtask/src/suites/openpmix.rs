@@ -81,7 +81,14 @@ fn entry(folder: &Path, group: &str, name: &str) -> Entry {
 fn compile(sources: &Path, source: &Path, program: &Path) -> Vec<String> {
     let pmix = libraries().join("pmix2");
     let stated = layout::root().join("tests/suites/openpmix");
-    let folders = [stated, pmix.join("include"), sources.to_owned(), sources.join("examples"), sources.join("include")];
+    let folders = [
+        stated,
+        pmix.join("include"),
+        sources.to_owned(),
+        sources.join("src"),
+        sources.join("examples"),
+        sources.join("src/include"),
+    ];
     let mut words = ["cc", "-w", "-O1", "-pthread", "-o"].map(str::to_owned).to_vec();
     words.push(program.display().to_string());
     words.extend(folders.iter().map(|folder| format!("-I{}", folder.display())));

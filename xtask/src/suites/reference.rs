@@ -1,6 +1,6 @@
 //! What a suite's entries give: `tests/suites/SUITE.txt`, a line for each, `ENTRY | VERDICT | NOTE`.
 //!
-//! The verdict is that under the suite's own launcher, or follows from the program's source if there is no such launcher. Every verdict
+//! `ENTRY on 2 nodes` is a line for that number of virtual nodes only. The verdict is that under the suite's own launcher, or follows from the program's source if there is no such launcher. Every verdict
 //! other than `pass` has a note that explains it.
 
 use crate::layout;
@@ -69,8 +69,9 @@ impl Reference {
         Ok(Reference { head, lines: lines.into_iter().map(|line| (line.name.clone(), line)).collect() })
     }
 
-    pub fn line(&self, name: &str) -> Option<&Line> {
-        self.lines.get(name)
+    /// The line of an entry: that of this number of nodes (`ENTRY on 2 nodes`), or the one for all.
+    pub fn line(&self, name: &str, nodes: u32) -> Option<&Line> {
+        self.lines.get(&format!("{name} on {nodes} nodes")).or_else(|| self.lines.get(name))
     }
 
     /// Sets the verdict of an entry; its note stays, and a new entry without a pass gets one that asks for an explanation.
@@ -110,7 +111,10 @@ mod tests {
     fn verdicts_agree_as_the_note_says() {
         let line = |note: &str| Line { name: "a 2".into(), verdict: "pass".into(), note: note.into() };
         let agree = |note: &str| (line(note).agrees("pass"), line(note).agrees("fail"));
-        assert_eq!((agree(""), agree("not offered: it"), agree("varies: it")), ((true, false), (false, true), (true, true)));
+        assert_eq!(
+            (agree(""), agree("not offered: it"), agree("varies: it")),
+            ((true, false), (false, true), (true, true))
+        );
     }
 
     #[test]
@@ -128,6 +132,13 @@ mod tests {
         reference.set("c 2", "fail");
         let text = "# They.\na 2 | pass\nb 2 | fail | why\nc 2 | fail | NOT EXPLAINED YET\n";
         assert_eq!(reference.to_string(), text);
+    }
+
+    #[test]
+    fn an_entry_may_have_a_line_for_a_number_of_nodes() {
+        let reference = Reference::parse("a 2 | pass\na 2 on 2 nodes | fail | it counts on one node\n").unwrap();
+        let verdict = |nodes| reference.line("a 2", nodes).map(|line| line.verdict.as_str());
+        assert_eq!((verdict(1), verdict(2), reference.line("b 2", 1)), (Some("pass"), Some("fail"), None));
     }
 
     #[test]

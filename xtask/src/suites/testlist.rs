@@ -39,7 +39,9 @@ impl Test {
         for (name, value) in words.filter_map(|word| word.split_once('=')) {
             match name {
                 "arg" => test.arguments.push(value.into()),
-                "env" => test.environment.extend(value.split_once('=').map(|(name, value)| (name.into(), value.into()))),
+                "env" => {
+                    test.environment.extend(value.split_once('=').map(|(name, value)| (name.into(), value.into())))
+                }
                 "timeLimit" => test.limit_s = value.parse().unwrap_or(LIMIT_S),
                 "resultTest" => test.result = value.into(),
                 "xfail" => test.fails = true,
