@@ -82,7 +82,7 @@ fn show(kind: &str, entry: &Entry, report: &Report) {
     println!("{kind}: {} | {} | {:.2} s", entry.name, report.verdict, report.length.as_secs_f64());
 }
 
-/// Runs a suite under its own launcher, and writes its reference file. Notes on unchanged verdicts stay.
+/// Runs the entries of a suite that have no line yet under its own launcher, and adds their lines.
 ///
 /// # Errors
 /// It cannot be run, or has no such launcher.
@@ -91,9 +91,12 @@ pub fn reference(name: &str) -> Result {
     let launcher = suite.own_launcher()?;
     let mut reference = Reference::read(name)?;
     for entry in suite.entries()? {
+        if reference.line(&entry.name, 1).is_some() {
+            continue;
+        }
         let report = entry.run(&launcher)?;
         show("reference", &entry, &report);
-        reference.set(&entry.name, &report.verdict);
+        reference.add(&entry.name, &report.verdict);
         reference.write(name)?;
     }
     Ok(())

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Of longer outputs only this much is read: no entry that passes prints as much.
@@ -127,7 +128,9 @@ impl Entry {
             let _ = fs::remove_file(self.folder.join(results));
         }
         // Not a pipe, which a process that is left behind would keep open.
-        let path = layout::target().join("suites").join(format!("output-{}", std::process::id()));
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let name = format!("output-{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed));
+        let path = layout::target().join("suites").join(name);
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let output = File::create(&path).map_err(failed)?;
         let mut command = launcher.command(self);

@@ -1,4 +1,4 @@
-//! The tests of mpi4py, with two ranks: one entry, since most of its tests take less time than the import of what they use.
+//! The tests of mpi4py, with two ranks: few entries, since most of its tests take less time than the import of what they use.
 
 use super::entry::{Ended, Entry};
 use super::source;
@@ -11,6 +11,10 @@ const PACKAGE: &str = "mpi4py==4.1.2";
 const RANKS: u32 = 2;
 /// Ten times what it needs on two processors.
 const LIMIT: Duration = Duration::from_secs(300);
+/// Files of tests that run by themselves: they need spawning, and what MPICH cannot do across nodes.
+const APART: [&str; 2] = ["test_spawn", "test_comm_topo"];
+/// They take a second.
+const APART_LIMIT: Duration = Duration::from_secs(40);
 
 pub(super) fn own_launcher() -> Vec<String> {
     vec![layout::mpich5().join("bin/mpiexec").display().to_string(), "-n".into()]
@@ -20,11 +24,16 @@ pub(super) fn entries() -> Result<Vec<Entry>> {
     peers::install()?;
     let folder = source::folder("mpi4py", |folder| source::pypi(PACKAGE, folder))?;
     let tests = folder.join(PACKAGE.replace("==", "-")).join("test");
-    let mut entry = Entry::new(format!("mpi4py {RANKS}"), RANKS, peers::python(&layout::mpich5()), &tests);
-    entry.arguments = ["main.py", "-q"].map(str::to_owned).to_vec();
-    entry.limit = LIMIT;
-    entry.judge = judge;
-    Ok(vec![entry])
+    let entry = |name: &str, arguments: &[&str]| {
+        let mut entry = Entry::new(format!("{name} {RANKS}"), RANKS, peers::python(&layout::mpich5()), &tests);
+        entry.arguments = ["main.py", "-q"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
+        entry.limit = LIMIT;
+        entry.judge = judge;
+        entry
+    };
+    let apart = APART.iter().map(|name| Entry { limit: APART_LIMIT, ..entry(name, &[name]) });
+    let others: Vec<&str> = APART.iter().flat_map(|name| ["-e", name]).collect();
+    Ok(apart.chain([entry("all others", &others)]).collect())
 }
 
 /// How each rank's summary ends, `OK` or `FAILED (failures=8)`, which must agree, and the names of the tests that failed.
