@@ -14,7 +14,7 @@ cargo xtask COMMAND
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
   proof     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,
             each from where the last run ended: proof seeds|faults|fuzz --hours H; suites of others, all or one:
-            proof suites --hours H [SUITE] (proof suites reference SUITE: under the launcher that it was made for);
+            proof suites --hours H [SUITE] (proof suites reference SUITE [BEGIN]: under the launcher that it was made for);
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
   libraries build libpmi, libpmi2 and libwireup beside the release program, for `wireup install`
@@ -35,7 +35,8 @@ fn main() -> ExitCode {
         ["proof", "fuzz", "--hours", hours] => proof::fuzz::run_for(hours),
         ["proof", "suites", "--hours", hours] => proof::suites::run_for(hours, None),
         ["proof", "suites", "--hours", hours, suite] => proof::suites::run_for(hours, Some(suite)),
-        ["proof", "suites", "reference", suite] => proof::suites::reference(suite),
+        ["proof", "suites", "reference", suite] => proof::suites::reference(suite, ""),
+        ["proof", "suites", "reference", suite, begin] => proof::suites::reference(suite, begin),
         ["proof", "model"] => proof::model(),
         ["proof", "sanitizers"] => proof::sanitizers::run(),
         ["libraries"] => libraries::announced(),

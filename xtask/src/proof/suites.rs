@@ -82,16 +82,16 @@ fn show(kind: &str, entry: &Entry, report: &Report) {
     println!("{kind}: {} | {} | {:.2} s", entry.name, report.verdict, report.length.as_secs_f64());
 }
 
-/// Runs the entries of a suite that have no line yet under its own launcher, and adds their lines.
+/// Runs the entries of a suite that have no line yet, and whose names begin with `begin`, under its own launcher, and adds their lines.
 ///
 /// # Errors
 /// It cannot be run, or has no such launcher.
-pub fn reference(name: &str) -> Result {
+pub fn reference(name: &str, begin: &str) -> Result {
     let suite = Suite::named(name)?;
     let launcher = suite.own_launcher()?;
     let mut reference = Reference::read(name)?;
     for entry in suite.entries()? {
-        if reference.line(&entry.name, 1).is_some() {
+        if reference.line(&entry.name, 1).is_some() || !entry.name.starts_with(begin) {
             continue;
         }
         let report = entry.run(&launcher)?;

@@ -92,7 +92,6 @@ fn valgrind_finds_no_memory_errors_in_libpmi_and_libpmi2() {
         "store",
         "extensions",
         "groups",
-        "same",
         "pmi1 plain",
         "threads pmi",
         "threads pmi2",
