@@ -15,3 +15,4 @@ pub mod proof;
 pub mod release;
 pub mod step;
 pub mod structure;
+pub mod suites;

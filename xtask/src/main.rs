@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use xtask::step::Result;
-use xtask::{check, debian, demo, fresh, libraries, peers, programs, proof, release, structure};
+use xtask::{check, debian, demo, fresh, libraries, peers, programs, proof, release, structure, suites};
 
 const USAGE: &str = "\
 cargo xtask COMMAND
@@ -13,7 +13,8 @@ cargo xtask COMMAND
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
   fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
   proof     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,
-            each from where the last run ended: proof seeds|faults|fuzz --hours H;
+            each from where the last run ended: proof seeds|faults|fuzz --hours H; suites of others, all or one:
+            proof suites --hours H [SUITE] (proof suites reference SUITE [BEGIN]: under the launcher that it was made for);
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
   libraries build libpmi, libpmi2 and libwireup beside the release program, for `wireup install`
@@ -32,6 +33,10 @@ fn main() -> ExitCode {
         ["proof", "seeds", "--hours", hours] => proof::seeds::run(hours),
         ["proof", "faults", "--hours", hours] => proof::faults::run_for(hours),
         ["proof", "fuzz", "--hours", hours] => proof::fuzz::run_for(hours),
+        ["proof", "suites", "--hours", hours] => proof::suites::run_for(hours, None),
+        ["proof", "suites", "--hours", hours, suite] => proof::suites::run_for(hours, Some(suite)),
+        ["proof", "suites", "reference", suite] => proof::suites::reference(suite, ""),
+        ["proof", "suites", "reference", suite, begin] => proof::suites::reference(suite, begin),
         ["proof", "model"] => proof::model(),
         ["proof", "sanitizers"] => proof::sanitizers::run(),
         ["libraries"] => libraries::announced(),
@@ -55,5 +60,6 @@ fn main() -> ExitCode {
 fn setup() -> Result {
     debian::install()?;
     peers::install()?;
-    programs::build_all()
+    programs::build_all()?;
+    suites::install()
 }

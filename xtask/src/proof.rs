@@ -1,7 +1,7 @@
 //! Checks that take longer than a test may. What was run is recorded in `proof/`, which is committed.
 //!
-//! `cargo xtask proof seeds|faults|fuzz --hours H`: simulated sessions, faults on real hosts, mutated bytes for every decoder: for as long
-//! as requested, and the next run continues after the last one.
+//! `cargo xtask proof seeds|faults|fuzz|suites --hours H`: simulated sessions, faults on real hosts, mutated bytes for every decoder, test
+//! suites of others: for as long as requested, and the next run continues after the last one.
 //!
 //! `cargo xtask proof model`: every order of events in sessions of four and five agents.
 //!
@@ -12,6 +12,7 @@ pub mod fuzz;
 mod ledger;
 pub mod sanitizers;
 pub mod seeds;
+pub mod suites;
 
 use crate::layout;
 use crate::step::{Result, output, step};

@@ -39,5 +39,6 @@ mod ssh;
 mod startup_bench;
 mod stdio;
 mod steps_bench;
+mod suites;
 mod terminal;
 mod traffic;
