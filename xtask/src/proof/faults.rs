@@ -1,4 +1,4 @@
-//! Faults at random moments on real hosts, by seed: the trials of `crates/cli/tests/e2e/faults.rs`.
+//! Faults at random moments, by seed, on hosts with a remote shell and in other places: the trials of `crates/cli/tests/e2e/faults.rs`.
 
 use super::ledger::{Ledger, Line, Range};
 use crate::layout;
@@ -9,11 +9,15 @@ use std::time::Instant;
 
 /// Trials of one seed.
 const TRIALS: u64 = 72;
-const TEST: &str = "faults::faults_at_random_moments_end_the_job_cleanly";
+/// What is tried, and the test that does.
+const KINDS: [(&str, &str); 2] = [
+    ("hosts", "faults::faults_at_random_moments_end_the_job_cleanly"),
+    ("places", "faults::places::faults_in_every_place_end_the_job_cleanly"),
+];
 const HEAD: &str = "\
-# Faults on real hosts that were tried: kind, seeds (the first, and the one behind the last; 72 trials each), commit, and which of them
-# failed. `cargo xtask proof faults --hours H` goes on; `WIREUP_FAULT_SEED=S WIREUP_FAULT_TRIALS=72` (crates/cli/tests/e2e/faults.rs)
-# repeats one.
+# Faults that were tried, on hosts with a remote shell and in other places (virtual nodes, sessions, Slurm): kind, seeds (the first, and
+# the one behind the last; 72 trials each), commit, and which of them failed. `cargo xtask proof faults --hours H` goes on;
+# `WIREUP_FAULT_SEED=S WIREUP_FAULT_TRIALS=72` (crates/cli/tests/e2e/faults.rs) repeats one.
 ";
 
 /// Runs seeds that were not run yet, for this many hours.
@@ -27,17 +31,19 @@ pub fn run_for(hours: &str) -> Result {
     let start = Instant::now();
     let mut broken = Vec::new();
     while start.elapsed() < length {
-        let first = ledger.next("hosts");
-        let range = Range { kind: "hosts".into(), first, end: first + 1 };
-        let said = step(format!("seed {first}"), || {
+        // In turn: the kind with the lowest seed.
+        let kinds = KINDS.map(|(kind, test)| (ledger.next(kind), kind, test));
+        let (first, kind, test) = *kinds.iter().min().expect("there are kinds");
+        let range = Range { kind: kind.into(), first, end: first + 1 };
+        let said = step(format!("{kind}, seed {first}"), || {
             let mut trial = Command::new(&trials);
-            trial.args(["--exact", TEST, "--nocapture"]).env("WIREUP_FAULT_SEED", first.to_string());
+            trial.args(["--exact", test, "--nocapture"]).env("WIREUP_FAULT_SEED", first.to_string());
             Ok(output(trial.env("WIREUP_FAULT_TRIALS", TRIALS.to_string())))
         })?;
         // A test that does not exist, or that found no hosts to run on, succeeds too.
         let is_bad = match said {
             Ok(said) if said.matches(" s]").count() as u64 >= TRIALS => false,
-            Ok(_) => return Err(format!("{TEST} has not run its {TRIALS} trials: are there hosts to test with?")),
+            Ok(_) => return Err(format!("{test} has not run its {TRIALS} trials: are there hosts to test with?")),
             Err(problem) => {
                 eprintln!("    {problem}");
                 true

@@ -6,6 +6,7 @@
 
 mod fixed;
 mod names;
+mod places;
 mod trial;
 mod victim;
 
@@ -25,9 +26,7 @@ pub const NODES: u16 = 6;
 
 #[test]
 fn faults_at_random_moments_end_the_job_cleanly() {
-    let trials = number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS);
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64 % 1_000_000);
-    let seed = number("WIREUP_FAULT_SEED").unwrap_or_else(clock);
+    let (trials, seed) = (number("WIREUP_FAULT_TRIALS").unwrap_or(TRIALS), seed());
     println!("again with WIREUP_FAULT_SEED={seed} WIREUP_FAULT_TRIALS={trials}");
     let (next, all) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let shells = [Shell::Plain].repeat(PLAIN_SITES).into_iter().chain([Shell::Ssh].repeat(SSH_SITES));
@@ -54,7 +53,7 @@ fn at_one_site(shell: Shell, seed: u64, trials: u64, next: &AtomicU64, all: &Mut
             return;
         }
         let begun = Instant::now();
-        let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(number));
+        let mut dice = Dice::of(seed, number);
         let (report, intact) = trial(&site, &lengths, number, &mut dice);
         println!("{report} [{:.1} s]", begun.elapsed().as_secs_f64());
         all.lock().expect("no reporter panics").push(report);
@@ -87,10 +86,20 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
+fn seed() -> u64 {
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64 % 1_000_000);
+    number("WIREUP_FAULT_SEED").unwrap_or_else(clock)
+}
+
 /// splitmix64.
 pub struct Dice(u64);
 
 impl Dice {
+    /// Of one trial.
+    fn of(seed: u64, trial: u64) -> Dice {
+        Dice(seed.wrapping_mul(1_000_003).wrapping_add(trial))
+    }
+
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

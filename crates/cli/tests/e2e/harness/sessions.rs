@@ -59,7 +59,7 @@ impl Session {
     /// The same, not started yet.
     pub fn again_later(&self, line: &str) -> Run {
         let run = Run::wireup(["up"]).args(line.split_whitespace());
-        self.placed(run).leaving(self.mark.clone())
+        self.leaving(run)
     }
 
     /// `wireup run FLAGS`.
@@ -69,7 +69,12 @@ impl Session {
 
     /// The same if processes of the job may outlive the command; they belong to the session.
     pub fn job_leaving(&self, line: &str) -> Run {
-        self.job(line).leaving(self.mark.clone())
+        self.leaving(Run::job(line))
+    }
+
+    /// The same for any command.
+    pub fn leaving(&self, run: Run) -> Run {
+        self.placed(run).leaving(self.mark.clone())
     }
 
     /// `wireup WORDS`.
@@ -79,7 +84,7 @@ impl Session {
 
     /// `wireup run --detach FLAGS SCRIPT`; returns the job's number. Its remaining processes belong to the session.
     pub fn detach(&self, line: &str, script: &str) -> String {
-        let run = self.placed(Run::job(&format!("--detach {line}"))).sh(script).leaving(self.mark.clone());
+        let run = self.leaving(Run::job(&format!("--detach {line}")).sh(script));
         run.finish().expect_code(0).out().trim().to_owned()
     }
 
@@ -90,7 +95,7 @@ impl Session {
 
     /// The same; its remaining processes belong to the session.
     pub fn shell_leaving(&self, script: &str) -> Outcome {
-        self.placed(Run::shell(script)).leaving(self.mark.clone()).finish()
+        self.leaving(Run::shell(script)).finish()
     }
 
     fn placed(&self, run: Run) -> Run {
