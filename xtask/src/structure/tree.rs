@@ -15,7 +15,9 @@ impl Tree {
         for folder in ["crates", "xtask"] {
             walk(root, folder, &mut files)?;
         }
-        add(root, "deny.toml".to_owned(), &mut files)?;
+        for file in ["deny.toml", "Cargo.toml", "fuzz/Cargo.toml"] {
+            add(root, file.to_owned(), &mut files)?;
+        }
         Ok(Tree(files))
     }
 

@@ -7,7 +7,9 @@ use crate::words::{count, one_line, since};
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wireup_flags::{Command, Flag, Line, Section, Value, Words};
+use wireup_node::session::spool::{self, SESSION_BYTES_MAX, SPOOL_BYTES_MAX};
 use wireup_node::session::{DEFAULT_NAME, Facts, Place};
+use wireup_wire::limits::KVS_BYTES_MAX;
 use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, NodeState, Presence};
 
@@ -39,6 +41,8 @@ struct Status {
     facts: Facts,
     nodes: Vec<NodeState>,
     jobs: Vec<JobEntry>,
+    /// Output of detached jobs that the session keeps (bytes).
+    kept_bytes: u64,
 }
 
 pub fn run(line: &Line) -> Result<u8, String> {
@@ -82,6 +86,7 @@ fn look(name: &str) -> Result<Status, String> {
     Ok(Status {
         name: name.to_owned(),
         pid: session.pid(),
+        kept_bytes: place.as_ref().map_or(0, spool::kept_bytes),
         path: place.map(|place| place.path().display().to_string()).unwrap_or_default(),
         facts,
         nodes: session.welcome.nodes.clone(),
@@ -133,6 +138,15 @@ fn text(status: &Status) -> String {
             let _ = writeln!(text, "  lost      {}: {}", node.host, one_line(problem));
         }
     }
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let _ = writeln!(
+        text,
+        "  limits    PMI pairs {} MiB a job on each node; output of detached jobs {} of {} MiB used, {} MiB a job",
+        mib(KVS_BYTES_MAX as u64),
+        mib(status.kept_bytes),
+        mib(SESSION_BYTES_MAX),
+        mib(SPOOL_BYTES_MAX),
+    );
     text
 }
 
@@ -157,5 +171,11 @@ fn json(status: &Status) -> serde_json::Value {
         "slots_stated": status.facts.slots_stated,
         "nodes": status.nodes.iter().enumerate().map(node).collect::<Vec<_>>(),
         "jobs": status.jobs.len(),
+        "limits": {
+            "pairs_bytes_per_job_and_node": KVS_BYTES_MAX,
+            "output_bytes": SESSION_BYTES_MAX,
+            "output_bytes_used": status.kept_bytes,
+            "output_bytes_per_job": SPOOL_BYTES_MAX,
+        },
     })
 }

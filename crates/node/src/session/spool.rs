@@ -25,12 +25,12 @@ use wireup_proto::io::Stream;
 use wireup_wire::ids::JobId;
 
 /// Most output kept of one job (bytes). Chosen: days of progress lines; the directory is often in memory.
-const SPOOL_BYTES_MAX: u64 = 32 << 20;
+pub const SPOOL_BYTES_MAX: u64 = 32 << 20;
 /// Most files kept of finished jobs that have not been shown; the oldest are removed first.
 const OVER_MAX: usize = 32;
 /// Most output kept of all detached jobs of a session (bytes). Chosen: eight jobs that write without end; a user's runtime directory has a
 /// tenth of the machine's memory.
-const SESSION_BYTES_MAX: u64 = 256 << 20;
+pub const SESSION_BYTES_MAX: u64 = 256 << 20;
 /// How much a job writes before it looks at the whole again (bytes).
 const LOOK_BYTES: u64 = 1 << 20;
 /// Bytes read at once.
@@ -197,21 +197,28 @@ fn list(place: &Place) -> Vec<Listed> {
     numbers.filter_map(|job| Reader::open_at(place.try_clone().ok()?, job).ok()?.listed(job)).collect()
 }
 
+/// How much output of detached jobs a session keeps (bytes).
+pub fn kept_bytes(place: &Place) -> u64 {
+    list(place).iter().map(|spool| len(place, spool.job)).sum()
+}
+
+fn len(place: &Place, job: JobId) -> u64 {
+    fs::metadata(place.inside(DIRECTORY).join(job.to_string())).map_or(0, |file| file.len())
+}
+
 /// Removes the oldest spools of finished jobs until there are few, and all spools have at most `bytes_max`. Returns whether they have.
 fn make_room(place: &Place, bytes_max: u64) -> bool {
-    let path = |job: JobId| place.inside(DIRECTORY).join(job.to_string());
-    let len = |job: JobId| fs::metadata(path(job)).map_or(0, |file| file.len());
     let (running, mut over): (Vec<_>, Vec<_>) = list(place).into_iter().partition(|spool| spool.is_running);
     over.sort_by_key(|spool| spool.job);
-    let mut bytes: u64 = running.iter().chain(&over).map(|spool| len(spool.job)).sum();
+    let mut bytes: u64 = running.iter().chain(&over).map(|spool| len(place, spool.job)).sum();
     let mut left = over.len();
     for Listed { job, .. } in over {
         if left < OVER_MAX && bytes <= bytes_max {
             break;
         }
-        bytes -= len(job).min(bytes);
+        bytes -= len(place, job).min(bytes);
         left -= 1;
-        let _ = fs::remove_file(path(job));
+        let _ = fs::remove_file(place.inside(DIRECTORY).join(job.to_string()));
     }
     bytes <= bytes_max
 }

@@ -84,6 +84,16 @@ fn status_and_jobs_list_nodes_and_jobs_and_kill_ends_one() {
     assert!(outcome.out().starts_with("session default: 2 of 2 nodes up, no limit on ranks, 0 jobs"), "{outcome}");
     let status: serde_json::Value = serde_json::from_slice(&session.wireup("status --json").succeed().stdout).unwrap();
     assert_eq!(status[0]["nodes"][1]["state"], "up", "{status}");
+    assert!(
+        outcome.out().contains("limits    PMI pairs 1024 MiB a job on each node; output of detached jobs 0 of 256 MiB")
+    );
+    let limits = &status[0]["limits"];
+    assert_eq!((&limits["output_bytes_used"], &limits["output_bytes_per_job"]), (&0.into(), &(32 << 20).into()));
+    session.detach("-n 1", "head -c 3000000 /dev/zero | tr '\\0' x");
+    session.await_that("its output is kept and counted", || {
+        session.wireup("status").succeed().out().contains("output of detached jobs 3 of 256 MiB used, 32 MiB a job")
+    });
+    session.await_that("the end of the detached job", || session.wireup("status").succeed().out().contains(" 0 jobs"));
     let mut running = session.job("-n 2").sh("echo ready; exec sleep 1000").start();
     running.await_out("ready\n", 2);
     let jobs: serde_json::Value = serde_json::from_slice(&session.wireup("jobs --json").succeed().stdout).unwrap();
