@@ -1,3 +1,4 @@
+/* What OpenPMIx's configure would find on 64-bit Linux, as far as the headers need it that its test programs include. */
 #ifndef PMIX_CONFIG_H
 #define PMIX_CONFIG_H
 #include <stdbool.h>
@@ -23,9 +24,6 @@
 #define HAVE_TIME_H 1
 #define HAVE_STDARG_H 1
 #define PMIX_ENABLE_DEBUG 0
-
-
-
 #define PMIX_HAVE_HWLOC 1
 #define HAVE_INTTYPES_H 1
 #define HAVE_STDINT_H 1
