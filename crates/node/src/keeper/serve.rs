@@ -20,6 +20,7 @@ use std::iter;
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::{self, Isolated, Reaped, SignalFd};
@@ -42,6 +43,9 @@ const PATIENCE_MIN: Duration = Duration::from_millis(1);
 const PATIENCE_MAX: Duration = Duration::from_millis(32);
 /// While there are processes to start, reports wait to be joined by others, but no longer than this.
 const REPORT_NS: u64 = 4_000_000;
+/// How long the first process of a namespace waits for others in it. They end with their agents: in milliseconds, unless an agent is
+/// stopped, and then nothing of its job is left anyway.
+const OTHERS_NS_MAX: u64 = 5_000_000_000;
 const AGENT: u64 = 0;
 const CHILDREN: u64 = 1;
 
@@ -89,6 +93,8 @@ struct Serve {
     flushed_ns: u64,
     patience: Duration,
     agent_gone: bool,
+    /// Since when nothing of its own is left after its agent.
+    alone_since_ns: Option<u64>,
     directories: Directories,
     /// For processes that are yet to be started.
     listening: VecDeque<OwnedFd>,
@@ -141,6 +147,7 @@ impl Serve {
             flushed_ns: 0,
             patience: PATIENCE_MIN,
             agent_gone: false,
+            alone_since_ns: None,
             directories: Directories::default(),
             listening: VecDeque::new(),
             renewing: false,
@@ -148,7 +155,7 @@ impl Serve {
     }
 
     fn run(mut self) -> io::Result<()> {
-        while !(self.agent_gone && self.sweep.is_none()) {
+        while !self.is_over() {
             let ready = self.wait()?;
             if ready.agent {
                 self.handle_requests();
@@ -164,6 +171,22 @@ impl Serve {
         }
         self.directories.remove_all();
         Ok(())
+    }
+
+    /// The first process of a namespace ends last: keepers of other agents that are in it may have directories to remove. What they leave
+    /// becomes its child.
+    fn is_over(&mut self) -> bool {
+        if !self.agent_gone || self.sweep.is_some() {
+            return false;
+        }
+        let since_ns = *self.alone_since_ns.get_or_insert_with(monotonic_ns);
+        let waits = self.isolated.as_ref().is_some_and(Isolated::has_others);
+        if !waits || monotonic_ns() - since_ns > OTHERS_NS_MAX {
+            return true;
+        }
+        thread::sleep(PATIENCE_MIN);
+        self.begin_sweep(true);
+        false
     }
 
     fn can_start(&self) -> bool {
