@@ -116,10 +116,10 @@ impl Keeper {
             None => (process::fork_with_signals_blocked()?, None),
             Some(namespace) => process::fork_isolated(namespace).map(|(forked, outer)| (forked, Some(outer)))?,
         };
-        let namespace = if outer.is_some() { Namespace::Entering } else { Namespace::Shared };
         match forked {
-            Fork::Child => serve::main(far, terminal, outer),
+            Fork::Child => serve::main(far, terminal, outer.zip(namespace)),
             Fork::Parent { child } => {
+                let namespace = if namespace.is_some() { Namespace::Entering } else { Namespace::Shared };
                 Ok(Keeper { pid: child, socket, outbox: Outbox::default(), inbox: Inbox::new(), namespace })
             }
         }

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{self, Isolated, Reaped, SignalFd};
+use wireup_os::process::{self, Isolated, PidNamespace, Reaped, SignalFd};
 use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
@@ -51,11 +51,12 @@ const CHILDREN: u64 = 1;
 
 /// The whole run of a keeper, from just after the fork with all signals blocked to its exit.
 ///
-/// `terminal`: the modes of standard input, if it is a terminal. `outer`: the agent's PID namespace, if this process is in one within it.
-pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, outer: Option<OwnedFd>) -> ! {
+/// `terminal`: the modes of standard input, if it is a terminal. `around`: the agent's PID namespace and this process's own, if that is one
+/// within it.
+pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, around: Option<(OwnedFd, &PidNamespace)>) -> ! {
     // A panic must not unwind into the agent's stack frames, of which this process has a copy.
     let served = std::panic::catch_unwind(move || {
-        let isolated = outer.map(|outer| enter(outer, &socket)).transpose()?;
+        let isolated = around.map(|(outer, own)| enter(outer, own, &socket)).transpose()?;
         Serve::new(socket, terminal, isolated).and_then(Serve::run)
     });
     process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
@@ -64,8 +65,8 @@ pub(super) fn main(socket: OwnedFd, terminal: Option<SavedTerminal>, outer: Opti
 /// What a keeper sends before anything else when its namespace is set up.
 pub(super) const ENTERED: [u8; 1] = [1];
 
-fn enter(outer: OwnedFd, socket: &OwnedFd) -> io::Result<Isolated> {
-    let isolated = Isolated::enter(outer)?;
+fn enter(outer: OwnedFd, own: &PidNamespace, socket: &OwnedFd) -> io::Result<Isolated> {
+    let isolated = Isolated::enter(outer, own)?;
     wireup_os::socket::send(socket, &ENTERED, &[])?;
     Ok(isolated)
 }
