@@ -76,8 +76,9 @@ pub struct Launch {
 impl Launch {
     /// The command line without the program.
     pub fn words(&self) -> Vec<String> {
-        // The clients load their library by dlopen, so wireup cannot see which one it is.
-        let mut words: Vec<String> = ["run", "--pmi", "simple", "-n"].map(String::from).into();
+        // The clients load their library by dlopen, so wireup cannot see which one it is. They tell their numbers, by which their memory is
+        // read: those must be the same here.
+        let mut words: Vec<String> = ["run", "--pmi", "simple", "--contain", "none", "-n"].map(String::from).into();
         words.push(self.place.job_size().to_string());
         match self.link_delay {
             Some(delay) => {

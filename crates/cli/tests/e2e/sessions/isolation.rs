@@ -92,7 +92,7 @@ fn hundreds_of_jobs_do_not_grow_the_session() {
             std::thread::sleep(std::time::Duration::from_millis(300));
             let now = account(&session);
             let same = now == std::mem::replace(&mut last, now) && expected.is_none_or(|expected| expected == now);
-            same && session.named("wireup-keeper").len() <= 2 * 2 + 2
+            same && session.named("wireup-keeper").len() <= 2 * 2 + 3
         });
         account(&session)
     };
