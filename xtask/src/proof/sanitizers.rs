@@ -41,7 +41,7 @@ const SANITIZERS: [Sanitizer; 2] = [
 ];
 
 /// Program and arguments, and the exit code of the job.
-const JOBS: [(&str, i32); 28] = [
+const JOBS: [(&str, i32); 30] = [
     ("threads pmi", 0),
     ("threads pmi2", 0),
     ("threads pmi abort", 9),
@@ -65,6 +65,8 @@ const JOBS: [(&str, i32); 28] = [
     ("traffic", 0),
     ("bootstrap agents", 0),
     ("bootstrap peers", 0),
+    ("bootstrap named", 0),
+    ("libraries", 0),
     ("lost", 0),
     ("old", 0),
     ("apart", 0),

@@ -28,9 +28,18 @@ fn pids_are_reported_as_the_agent_sees_them() {
     bench.start(batch(&["cat"], ranks.collect()));
     let within = namespace(bench.keeper.pid());
     assert_ne!(within, namespace(std::process::id()));
-    for reported in bench.reported.values() {
-        assert_eq!(namespace(reported.pid), within);
-        assert_eq!(fs::read_to_string(format!("/proc/{}/cmdline", reported.pid)).unwrap(), "cat\0");
+    let pids: Vec<u32> = bench.reported.values().map(|reported| reported.pid).collect();
+    for pid in pids {
+        assert_eq!(namespace(pid), within);
+        // The kernel shows the new arguments a moment after the program has begun.
+        let shown = || fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        for _ in 0..5_000 {
+            if shown() == "cat\0" {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(shown(), "cat\0");
     }
     let victim = bench.reported[&7].pid;
     kill(victim, SIGTERM).unwrap();
