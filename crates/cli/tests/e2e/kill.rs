@@ -88,7 +88,7 @@ fn is_first_of_a_namespace(process: &Process) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.pid.as_raw_nonzero())).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     let numbers: Vec<&str> = numbers.split_whitespace().collect();
-    process.name == "wireup-keeper" && numbers.len() > 1 && numbers.last() == Some(&"1")
+    numbers.len() > 1 && numbers.last() == Some(&"1")
 }
 
 /// At any moment from the first fork until everything runs.
