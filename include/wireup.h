@@ -116,12 +116,12 @@ typedef struct wu_open_params {
 
 /* Joins the job; params may be null.
  * Without a name the context has the conversation that the launcher has prepared for this process. There is only one: if a context without a
- * name, MPI, libpmi or libpmi2 has it, wu_open fails with WU_ERR_STATE or WU_ERR_SERVER, and the other one is not disturbed. It serves once in
- * a process's life.
+ * name, MPI, libpmi or libpmi2 has it, wu_open fails with WU_ERR_STATE or WU_ERR_SERVER, and the other one is not disturbed. Such a
+ * context can be opened once in a process's life.
  * With a name the context has, under wireup, a conversation of its own: any number of libraries in a process may have one each, beside MPI and
  * in any order. The contexts of one name on all ranks belong together, and are independent of others: groups, connections, addresses (wu_addr_set)
- * and pairs (wu_put) are their own. A name is used once in a process's life (WU_ERR_EXISTS), and at most 16 are. It is opened before the
- * process's MPI, or its context without a name, is finalized. WU_START_ALLGATHER and WU_START_RING are not possible (WU_ERR_ARG), the sockets of
+ * and pairs (wu_put) are their own. A name can be used once in a process's life (WU_ERR_EXISTS), and a process can use 16. Open the context before
+ * the process finalizes MPI or closes its context without a name. WU_START_ALLGATHER and WU_START_RING are not possible (WU_ERR_ARG), the sockets of
  * --instant-on are not used, and between two calls of wu_fence keys and values of at most 65,000 bytes are put, which every rank then holds.
  * Other launchers have one conversation for each process: there a name makes no difference. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);

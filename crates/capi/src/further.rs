@@ -6,8 +6,10 @@ use crate::socket::{Socket, variable};
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, offset_of};
+pub use wireup_wire::further::is_name;
 use wireup_wire::further::{Answer, Hello, LOCAL_RANK_VARIABLE, VARIABLE, agent};
 use wireup_wire::ids::LocalRank;
+pub use wireup_wire::limits::FURTHER_PER_RANK_MAX as LIBRARIES_MAX;
 
 /// How long an agent may take to answer (s). Chosen: as long as a new connection between agents may.
 const ANSWER_S_MAX: c_int = 30;

@@ -8,7 +8,7 @@ struct Foreign {
     hint: &'static str,
 }
 
-/// Flags whose name is not near ours, of srun, mpirun and mpiexec, and those that a user expects.
+/// Flags of srun, mpirun and mpiexec, and others that users expect, whose names are not close to ours.
 const FOREIGN: &[Foreign] = &[
     Foreign {
         names: &["encrypt", "encryption", "tls", "secure"],
@@ -24,7 +24,7 @@ const FOREIGN: &[Foreign] = &[
     Foreign { names: &["nodelist", "w", "nodes"], ours: "hosts", hint: "hosts are named with --hosts n[0-3]" },
     Foreign { names: &["chdir", "D"], ours: "wdir", hint: "the working directory of the ranks is --wdir DIR" },
     Foreign { names: &["export"], ours: "env", hint: "ranks get your environment; --env NAME=VALUE adds to it" },
-    Foreign { names: &["mpi"], ours: "pmi", hint: "the right PMI is found; --pmi chooses one" },
+    Foreign { names: &["mpi"], ours: "pmi", hint: "wireup finds out which PMI a program needs; --pmi chooses one" },
     Foreign {
         names: &["mca", "gmca", "prtemca", "pmixmca"],
         ours: "env",
@@ -35,7 +35,7 @@ const FOREIGN: &[Foreign] = &[
     Foreign {
         names: &["rsh", "launcher", "launcher-exec", "bootstrap"],
         ours: "remote-shell",
-        hint: "--remote-shell CMD",
+        hint: "the remote shell is --remote-shell CMD",
     },
     Foreign { names: &["time", "t"], ours: "timeout", hint: "the job ends after --timeout SECONDS" },
 ];

@@ -19,8 +19,6 @@ pub extern "C" fn on_fork() {
 
 pub struct Ctx {
     place: Place,
-    /// It has the socket that the process inherits.
-    has_inherited: bool,
     forks: u32,
     /// With its terminating zero.
     error: Vec<u8>,
@@ -82,13 +80,9 @@ pub enum Sink {
 impl Ctx {
     /// # Errors
     /// A thread is wanted, and the system has no room for it.
-    pub fn new(context: Context, has_thread: bool, has_inherited: bool) -> core::result::Result<Ctx, Errno> {
+    pub fn new(context: Context, has_thread: bool) -> core::result::Result<Ctx, Errno> {
         let place = if has_thread { Place::Shared(Helper::start(context)?) } else { Place::Alone(context) };
-        Ok(Ctx { place, has_inherited, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None })
-    }
-
-    pub fn has_inherited(&self) -> bool {
-        self.has_inherited
+        Ok(Ctx { place, forks: FORKS.load(Ordering::Relaxed), error: [0].into(), lost: None })
     }
 
     pub fn has_thread(&self) -> bool {

@@ -11,11 +11,10 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use wireup_bootstrap::{Context, Engine, Error, Failure, Start, Transport};
 use wireup_capi::fork;
-use wireup_capi::further::is_offered;
+use wireup_capi::further;
 use wireup_capi::job::Job;
 use wireup_capi::lock::Lock;
 use wireup_capi::place::Place;
-use wireup_wire::further;
 
 const API: u32 = 1;
 
@@ -132,7 +131,7 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
 }
 
 fn open(Choices { engine, start, transport, connections_max, has_thread, name }: Choices) -> Result<Ctx> {
-    let has_inherited = name.is_empty() || !is_offered();
+    let has_inherited = name.is_empty() || !further::is_offered();
     if has_inherited && IS_OPEN.swap(true, Ordering::AcqRel) {
         return Err(Status::STATE);
     }
@@ -148,7 +147,7 @@ fn open(Choices { engine, start, transport, connections_max, has_thread, name }:
         if connections_max > 0 {
             context.bound_connections(connections_max as usize);
         }
-        Ctx::new(context, has_thread, has_inherited).map_err(|error| status(Error::System(error.0)))
+        Ctx::new(context, has_thread).map_err(|error| status(Error::System(error.0)))
     });
     if ctx.is_err() && has_inherited {
         IS_OPEN.store(false, Ordering::Release);
@@ -177,12 +176,13 @@ pub unsafe extern "C" fn wu_close(ctx: *mut Ctx) -> c_int {
     if !ctx.is_of_this_process() {
         return Status::STATE.0;
     }
-    let has_inherited = ctx.has_inherited();
-    let left = ctx.into_context().map(|context| PLACE.leave(context.leave().with));
-    if has_inherited {
+    let Some(context) = ctx.into_context() else { return Status::STATE.0 };
+    let is_further = context.is_further();
+    let left = PLACE.leave(context.leave().with);
+    if !is_further {
         IS_OPEN.store(false, Ordering::Release);
     }
-    returned(left.ok_or(Status::STATE).and_then(|left| left.map_err(|_| Status::SERVER)))
+    returned(left.map_err(|_| Status::SERVER))
 }
 
 #[unsafe(no_mangle)]

@@ -3,9 +3,8 @@
 use alloc::vec::Vec;
 use core::ffi::c_int;
 use wireup_bootstrap::{Error, FabricError, Failure};
-use wireup_capi::further::NotJoined;
+use wireup_capi::further::{LIBRARIES_MAX, NotJoined};
 use wireup_capi::ints;
-use wireup_wire::limits::FURTHER_PER_RANK_MAX;
 
 /// A code other than success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +70,7 @@ pub fn words(error: Error) -> Vec<u8> {
         }
         Error::Join(NotJoined::Taken) => ("a library in this process has, or has had, this name", None, ""),
         Error::Join(NotJoined::Full) => {
-            ("this process has joined under ", Some(FURTHER_PER_RANK_MAX), " names: no more are allowed")
+            ("this process has joined under ", Some(LIBRARIES_MAX), " names: no more are allowed")
         }
         Error::Join(NotJoined::NoRoom) => ("no descriptors are left, here or in wireup's agent (ulimit -n)", None, ""),
         Error::Join(NotJoined::NoAgent) => (

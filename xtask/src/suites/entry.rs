@@ -75,7 +75,7 @@ impl Launcher {
         let limit = entry.limit.as_secs();
         match self {
             Launcher::Wireup(path, nodes) => {
-                // The job ends by itself, so that an entry that hangs is no reason to look for what is left of it.
+                // wireup ends the job at its own time limit, so nothing is left of an entry that hangs.
                 timeout.arg((limit + GRACE_S).to_string()).arg(path).args([
                     "run",
                     "--timeout",

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 const VERSION: &str = "4.0.2";
-/// A program that takes longer is judged as if it had been given as much: two slow cores, of which the lists know nothing (s).
+/// Highest time limit of an entry (s). Chosen: some of the lists' limits are many minutes.
 const LIMIT_MAX_S: u64 = 180;
 
 pub(super) fn own_launcher() -> Vec<String> {
@@ -80,7 +80,7 @@ fn no_errors(ended: &Ended) -> String {
     verdict(ended.code == Some(0) && says_no_errors(&ended.said), ended)
 }
 
-/// Whatever it prints; a launcher that ends it at the time limit has done its part, too.
+/// Whatever it prints. A time limit is a failure too.
 fn must_fail(ended: &Ended) -> String {
     verdict(ended.code != Some(0), ended)
 }

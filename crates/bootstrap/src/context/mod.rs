@@ -187,7 +187,7 @@ impl Context {
     }
 
     /// Whether this is a further library in its process, beside the one that has joined by the inherited socket.
-    fn is_further(&self) -> bool {
+    pub fn is_further(&self) -> bool {
         !self.job.name.is_empty()
     }
 

@@ -1,6 +1,6 @@
 //! A selection of foreign test suites, compared with their reference files; `cargo xtask proof suites` runs all of them.
 //!
-//! The entries are those that take seconds and use different parts of PMI; threads more than ranks have processors among them.
+//! The entries take seconds and use different parts of PMI. Some have more threads than there are processors.
 
 use crate::harness::peers::skip;
 use crate::harness::wireup;

@@ -10,8 +10,7 @@
 //! follows the number of concurrent jobs, up to a bound; after a quiet time all but a few are ended.
 //!
 //! Agents that share a machine share a PID namespace too, because libraries take their ranks for processes of one host. Its first process
-//! is a keeper of the root agent that serves no job. What keepers leave that are killed becomes its child, and is killed when a job is over
-//! at the root.
+//! is a keeper of the root agent that serves no job. What killed keepers leave becomes its child, and is killed when a job is over at the root.
 
 use super::keeper_link::KeeperLink;
 use super::token::Token;

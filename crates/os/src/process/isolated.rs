@@ -40,7 +40,7 @@ pub fn may_isolate() -> bool {
 pub enum PidNamespace {
     /// In a new one, as its first process.
     New,
-    /// In an existing one, with its first process's mounts: a further `/proc` would cost every process 0.3 ms.
+    /// In an existing one, with its first process's mounts, so that `/proc` is mounted once.
     Of { numbers: OwnedFd, mounts: OwnedFd },
 }
 

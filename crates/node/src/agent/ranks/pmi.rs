@@ -95,30 +95,27 @@ impl JobRanks {
 
     pub fn flush_pmi(&mut self, client: Client, reactor: &Reactor) {
         let (token, resting) = (Token::Pmi(self.slot, client).pack(), self.is_resting());
-        let Some(socket) = self.socket(client) else { return };
-        let blocked = match socket.out.flush().state {
+        let Some(out) = self.socket(client).map(|socket| &mut socket.out) else { return };
+        let (state, is_closing) = (out.flush().state, out.closing);
+        let blocked = match state {
             WriteState::Idle => false,
             WriteState::Full => true,
             // No event reports an improvement, and the socket itself has room.
             WriteState::FdLimit => {
                 self.fd_backoff.push(client);
-                return self.watch(client, false, token, resting, reactor);
+                false
             }
             // The end of file that follows is reported to the state machine.
-            WriteState::Closed if !socket.out.closing => false,
+            WriteState::Closed if !is_closing => false,
             WriteState::Closed => {
-                if let Some(fd) = socket.out.fd.take() {
+                if let Some(fd) = out.fd.take() {
                     let _ = reactor.remove(&fd);
                 }
                 return;
             }
         };
-        self.watch(client, blocked, token, resting, reactor);
-    }
-
-    fn watch(&mut self, client: Client, blocked: bool, token: u64, resting: bool, reactor: &Reactor) {
-        let Some(socket) = self.socket(client) else { return };
-        if blocked != std::mem::replace(&mut socket.is_blocked, blocked)
+        if let Some(socket) = self.socket(client)
+            && blocked != std::mem::replace(&mut socket.is_blocked, blocked)
             && let Some(fd) = &socket.out.fd
         {
             let _ = reactor.modify(fd, token, interest(blocked, resting));
