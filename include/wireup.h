@@ -123,7 +123,8 @@ typedef struct wu_open_params {
  * and pairs (wu_put) are their own. A name can be used once in a process's life (WU_ERR_EXISTS), and a process can use 16. Open the context before
  * the process finalizes MPI or closes its context without a name. WU_START_ALLGATHER and WU_START_RING are not possible (WU_ERR_ARG), the sockets of
  * --instant-on are not used, and between two calls of wu_fence keys and values of at most 65,000 bytes are put, which every rank then holds.
- * Other launchers have one conversation for each process: there a name makes no difference. */
+ * Other launchers have one conversation for each process: there a name makes no difference. Without a launcher each
+ * context with a name is a job of its own, of one rank. */
 int wu_open(uint32_t api, const wu_open_params *params, wu_ctx **ctx);
 int wu_close(wu_ctx *ctx);
 uint32_t wu_version(void);

@@ -129,8 +129,7 @@ class Context:
         status = self._library.wu_open(_API, byref(params), byref(self._handle))
         if status != _OK:
             text = self._library.wu_error(None).decode(errors="replace")
-            hint = "" if name else ": is this process in a job, and its only context without a name?"
-            raise Error(status, f"wu_open failed with {status} ({text}){hint}")
+            raise Error(status, f"wu_open failed with {status}: {text}")
 
     def __enter__(self):
         return self

@@ -4,7 +4,7 @@ use crate::server::{Failure, Server};
 use crate::socket::{Gone, Socket, variable};
 use alloc::string::String;
 use core::ffi::c_int;
-use wireup_client::env::Contact;
+use wireup_client::env::{Contact, EnvError};
 use wireup_client::join::Join;
 use wireup_wire::pmi::Dialect;
 
@@ -21,8 +21,7 @@ pub enum Start {
 
 /// Reads `PMI_FD`, or `PMI_PORT` and `PMI_ID`. `inherited` returns the socket that `PMI_FD` names. Sends nothing yet.
 pub fn find(dialect: Dialect, inherited: impl FnOnce(c_int) -> Result<Socket, Gone>) -> Result<Start, Failure> {
-    let lookup = |name: &str| variable(name).and_then(|value| String::from_utf8(value).ok());
-    let (socket, join) = match Contact::read(lookup).map_err(|_| Failure::Broken)? {
+    let (socket, join) = match contact().map_err(|_| Failure::Broken)? {
         Contact::Singleton => return Ok(Start::Singleton),
         Contact::Fd { fd, env } => {
             let socket = inherited(fd)?;
@@ -34,6 +33,15 @@ pub fn find(dialect: Dialect, inherited: impl FnOnce(c_int) -> Result<Socket, Go
         }
     };
     Ok(Start::With { server: Server::new(socket, dialect), join })
+}
+
+fn contact() -> Result<Contact, EnvError> {
+    Contact::read(|name| variable(name).and_then(|value| String::from_utf8(value).ok()))
+}
+
+/// Whether a launcher has started this process.
+pub fn has_launcher() -> bool {
+    !matches!(contact(), Ok(Contact::Singleton))
 }
 
 /// Asks for what a process must know: one round trip with our own server, two with others, three with `PMI_PORT`.

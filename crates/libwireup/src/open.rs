@@ -15,6 +15,7 @@ use wireup_capi::further;
 use wireup_capi::job::Job;
 use wireup_capi::lock::Lock;
 use wireup_capi::place::Place;
+use wireup_capi::start::has_launcher;
 
 const API: u32 = 1;
 
@@ -62,15 +63,30 @@ static LOST: AtomicI64 = AtomicI64::new(-1);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wu_open(api: u32, params: *const OpenParams, ctx: *mut *mut Ctx) -> c_int {
     if ctx.is_null() {
-        return Status::ARG.0;
+        return refused(Status::ARG, "the place for the context is null");
     }
     if api == 0 || api > API {
-        return Status::API.0;
+        return refused(Status::API, "this library is older than the header that the program was compiled with");
     }
     // SAFETY: see the top of the file.
-    returned(
-        unsafe { choices(params) }.and_then(open).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }),
-    )
+    let Ok(choices) = (unsafe { choices(params) }) else {
+        return refused(
+            Status::ARG,
+            "a parameter makes no sense: an unknown number, or a name with other characters than letters, digits, - _ .",
+        );
+    };
+    // SAFETY: see the top of the file.
+    returned(open(choices).map(|opened| unsafe { ctx.write(Box::into_raw(Box::new(opened))) }))
+}
+
+/// For `wu_error`, what no [`Error`] tells.
+fn refused(status: Status, text: &str) -> c_int {
+    keep(text.as_bytes());
+    status.0
+}
+
+fn keep(text: &[u8]) {
+    OPEN_ERROR.with(|kept| *kept = [text, &[0]].concat());
 }
 
 /// What the caller has chosen; fields that are not set are 0.
@@ -131,8 +147,10 @@ unsafe fn choices(params: *const OpenParams) -> Result<Choices> {
 }
 
 fn open(Choices { engine, start, transport, connections_max, has_thread, name }: Choices) -> Result<Ctx> {
-    let has_inherited = name.is_empty() || !further::is_offered();
+    // Without a launcher there is no conversation of which a process has only one.
+    let has_inherited = name.is_empty() || (!further::is_offered() && has_launcher());
     if has_inherited && IS_OPEN.swap(true, Ordering::AcqRel) {
+        keep(b"this process has a context without a name: give this one a name (WU_OPEN_NAME), which needs wireup run");
         return Err(Status::STATE);
     }
     if !HEARS_OF_FORKS.swap(true, Ordering::AcqRel) {
@@ -140,7 +158,8 @@ fn open(Choices { engine, start, transport, connections_max, has_thread, name }:
     }
     let job = match has_inherited {
         true => Job::join(&PLACE).map_err(Error::Server),
-        false => Job::join_named(&name).map_err(Error::Join),
+        false if further::is_offered() => Job::join_named(&name).map_err(Error::Join),
+        false => Ok(Job::alone(&name)),
     };
     let context = job.and_then(|job| Context::new(job, engine, start, transport));
     let ctx = context.map_err(unopened).and_then(|mut context| {
@@ -162,7 +181,7 @@ fn unopened(error: Error) -> Status {
         _ => -1,
     };
     LOST.store(lost, Ordering::Relaxed);
-    OPEN_ERROR.with(|text| *text = [&words(error)[..], &[0]].concat());
+    keep(&words(error));
     status(error)
 }
 

@@ -108,10 +108,12 @@ int main(void) {
     IS(wu_open(WU_API, &params, &other), WU_ERR_EXISTS);
     IS(strstr(wu_error(NULL), "this name") != NULL, 1);
     IS(wu_open(WU_API, NULL, &other), WU_ERR_STATE);
+    IS(strstr(wu_error(NULL), "WU_OPEN_NAME") != NULL, 1);
     const char *wrong[] = {"", "a b", "a/b", "0123456789012345678901234567890"};
     for (unsigned at = 0; at < sizeof wrong / sizeof *wrong; at++) {
         params.name = wrong[at];
         IS(wu_open(WU_API, &params, &other), WU_ERR_ARG);
+        IS(strstr(wu_error(NULL), "parameter") != NULL, 1);
     }
     params.name = NULL;
     IS(wu_open(WU_API, &params, &other), WU_ERR_ARG);

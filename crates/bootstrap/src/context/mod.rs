@@ -130,7 +130,7 @@ impl Context {
     /// # Errors
     /// With [`Engine::Peers`], the connections could not be made.
     pub fn new(job: Job, engine: Option<Engine>, start: Start, transport: Transport) -> Result<Context, Error> {
-        if !job.name.is_empty() && start != Start::Auto {
+        if !job.name.is_empty() && job.answers_questions() && start != Start::Auto {
             // The others need allgathers of the whole job, which the inherited socket has.
             return Err(Error::Argument);
         }
@@ -193,7 +193,8 @@ impl Context {
 
     /// The group of all ranks, if it is one of those that the server knows as groups.
     fn whole(&self) -> Option<wireup_group::Context> {
-        (self.is_further() && self.engine == Engine::Agents).then(|| parts::named(&self.job.name))
+        (self.is_further() && self.engine == Engine::Agents && self.job.answers_questions())
+            .then(|| parts::named(&self.job.name))
     }
 
     pub fn engine(&self, group: Group) -> Engine {

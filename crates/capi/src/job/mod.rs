@@ -80,6 +80,13 @@ impl Job {
         Ok(job)
     }
 
+    /// A further library in a process without a launcher.
+    pub fn alone(name: &[u8]) -> Job {
+        let mut job = Job::new(With::Singleton(Local::new()), 0, 1, false);
+        job.name = name.to_vec();
+        job
+    }
+
     fn with_server(mut server: Server, mut start: Join) -> Result<Job> {
         join(&mut server, &mut start)?;
         let Join { env, appnum, is_own, .. } = start;

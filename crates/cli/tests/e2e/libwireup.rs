@@ -289,6 +289,16 @@ fn libraries_have_contexts_beside_mpi() {
     }
 }
 
+#[test]
+fn without_a_launcher_libraries_are_jobs_of_their_own() {
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    let script = xtask::layout::sources().join("python/beside.py");
+    let run = Run::shell("exec \"$@\"").arg("sh").arg(python).arg(script).env("LD_LIBRARY_PATH", library_path());
+    let run = run.env("PYTHONDONTWRITEBYTECODE", "1");
+    let run = run.env("PYTHONPATH", xtask::layout::root().join("python").display().to_string());
+    assert_eq!(run.succeed().out(), "0 of 1: all right\n");
+}
+
 /// MPI and the libraries are told apart, but the end of a rank is that of all.
 #[test]
 fn a_rank_that_ends_is_missed_by_the_libraries_beside_mpi() {
