@@ -12,7 +12,8 @@ use std::path::PathBuf;
 
 /// Begins the note of an entry that needs what wireup does not offer: it must not give the verdict under wireup.
 const NOT_OFFERED: &str = "not offered: ";
-/// Begins the note of an entry that passes in some runs and gives this verdict in others, also under its own launcher.
+/// Begins the note of an entry that passes in some runs and gives this verdict, or one of several (`A or B`), in others, also under its own
+/// launcher.
 const VARIES: &str = "varies: ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +36,8 @@ impl Line {
         if self.note.starts_with(NOT_OFFERED) {
             return verdict != self.verdict;
         }
-        verdict == self.verdict || (self.note.starts_with(VARIES) && is_plain(verdict))
+        let is_one_of = || is_plain(verdict) || self.verdict.split(" or ").any(|one| one == verdict);
+        verdict == self.verdict || (self.note.starts_with(VARIES) && is_one_of())
     }
 }
 
@@ -117,6 +119,7 @@ mod tests {
         assert_eq!(agree(line("pass", "")), [true, false, false]);
         assert_eq!(agree(line("pass", "not offered: it")), [false, true, true]);
         assert_eq!(agree(line("fail", "varies: it")), [true, true, false]);
+        assert_eq!(agree(line("late or killed", "varies: it")), [true, false, true]);
     }
 
     #[test]
