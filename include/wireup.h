@@ -11,7 +11,8 @@
  *
  * Requests. Functions with a parameter wu_req **req start something. If req is null, they wait for its end. Otherwise *req becomes a
  * request, and results are valid when wu_wait has returned WU_OK for it. Requests may end in any order. Buffers that are read are copied by
- * the call; those that are written must stay until the end.
+ * the call; those that are written must stay until the end. A request is over when its results are there and what this rank had to send for it
+ * has left: the others go on without this rank.
  *
  * Engines. Under wireup collectives are exchanged by the agents (WU_ENGINE_AGENTS): they go on while ranks compute. Everything else is
  * exchanged by the ranks (WU_ENGINE_PEERS): messages, wu_alltoall, values of more than 65,278 bytes, and collectives of groups that
@@ -220,9 +221,10 @@ typedef struct wu_view wu_view;
 int wu_allgather_view(wu_group *group, const void *value, size_t len, const void **rows, wu_view **view, wu_req **req);
 void wu_view_release(wu_view *view);
 
-/* Messages between two members, matched by sender and tag, in order. A send is over when the library has the
- * message. It leaves when there is a connection, while this rank is in functions of its context (or with WU_OPEN_THREAD at any time). So before a
- * rank that has sent something waits or computes elsewhere for long, it waits in the context, for an answer or in wu_barrier. */
+/* Messages between two members, matched by sender and tag, in order. A send is over when the message has
+ * left for the other rank, which may not have received it yet; so the first send to a rank waits for its connection. Over datagrams a
+ * message may be lost and must then be sent again, while this rank is in functions of its context (or with WU_OPEN_THREAD at any time): before
+ * a rank that has sent datagrams does something else for long, it waits for an answer or in wu_barrier. */
 int wu_send(wu_group *group, uint32_t to, uint32_t tag, const void *bytes, size_t len, wu_req **req);
 int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t room, size_t *len, wu_req **req);
 

@@ -146,6 +146,7 @@ impl Flavour {
                 "old",
                 "names",
                 "apart",
+                "leaves",
                 "copies",
             ],
             Self::LibpmiSlurm => &["same"],

@@ -41,7 +41,7 @@ const SANITIZERS: [Sanitizer; 2] = [
 ];
 
 /// Program and arguments, and the exit code of the job.
-const JOBS: [(&str, i32); 30] = [
+const JOBS: [(&str, i32); 31] = [
     ("threads pmi", 0),
     ("threads pmi2", 0),
     ("threads pmi abort", 9),
@@ -70,6 +70,7 @@ const JOBS: [(&str, i32); 30] = [
     ("lost", 0),
     ("old", 0),
     ("apart", 0),
+    ("leaves", 0),
     ("few 1 2", 0),
     ("names publish a b publish a c lookup a unpublish a unpublish a", 0),
 ];

@@ -104,7 +104,7 @@ impl Context {
             self.take_gathers();
             return;
         };
-        if network.progress(ms)
+        if network.receive(ms)
             && !job.take_answers()
             && let Ok(server) = job.server()
         {

@@ -126,8 +126,7 @@ impl Network {
         self.connections.on_dial(to, number);
     }
 
-    pub(super) fn dial_again(&mut self) {
-        let now = net::now_ms();
+    pub(super) fn dial_again(&mut self, now: u64) {
         let due: Vec<u32> =
             self.again.iter().filter(|(_, (_, at))| at.is_some_and(|at| at <= now)).map(|(to, _)| *to).collect();
         for to in due {

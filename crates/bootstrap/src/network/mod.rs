@@ -56,8 +56,8 @@ pub struct Network {
     unanswered: Vec<(Number, u32)>,
     /// Ranks that use another transport.
     misfits: BTreeSet<u32>,
-    /// Messages until there is a connection.
-    waiting: BTreeMap<u32, Vec<Vec<u8>>>,
+    /// Messages until there is a connection, with the requests that are not over before they have left.
+    waiting: BTreeMap<u32, Vec<(Option<Request>, Vec<u8>)>>,
     /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
     again: BTreeMap<u32, (u32, Option<u64>)>,
     done: BTreeMap<Request, Result<Done, Failure>>,
@@ -245,7 +245,7 @@ impl Network {
 
     /// The result of a request that is over. It is returned once.
     pub fn take_done(&mut self, request: Request) -> Option<Result<Done, Failure>> {
-        self.done.remove(&request)
+        if self.is_done(request) { self.done.remove(&request) } else { None }
     }
 
     /// The result of a request is not wanted.
@@ -258,15 +258,25 @@ impl Network {
         }
     }
 
+    /// Whether a request is over: it has failed, or has its result, and its messages have left. A process may do something else for long
+    /// afterwards, and a message that waits for a connection would not go on.
     pub fn is_done(&self, request: Request) -> bool {
-        self.done.contains_key(&request)
+        let leaves = || self.waiting.values().flatten().any(|(of, _)| *of == Some(request));
+        self.done.get(&request).is_some_and(|done| done.is_err() || !leaves())
     }
 
     /// Sends and receives what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing is. Returns whether the
     /// server's descriptor is readable.
     pub fn progress(&mut self, ms: c_int) -> bool {
-        let mut is_served = false;
         self.pump();
+        let is_served = self.receive(ms);
+        self.pump();
+        is_served
+    }
+
+    /// The same between two pumps of the caller's.
+    pub fn receive(&mut self, ms: c_int) -> bool {
+        let mut is_served = false;
         let mut events = core::mem::take(&mut self.events);
         self.carrier.epoll().wait(self.limit(ms), &mut events);
         for event in &events {
@@ -276,10 +286,9 @@ impl Network {
             }
         }
         self.events = events;
-        self.pump();
-        self.dial_again();
-        self.watch();
-        self.pump();
+        let now = net::now_ms();
+        self.dial_again(now);
+        self.watch(now);
         is_served
     }
 
@@ -308,10 +317,10 @@ impl Network {
                 Output::Learnt(Peer { rank, address }) => {
                     self.addresses.insert(rank, address);
                 }
-                Output::Send { to, message } => {
+                Output::Send { to, message, request } => {
                     self.sent.messages += 1;
                     self.sent.bytes += message.len() as u64;
-                    self.send(to, message);
+                    self.send(to, request, message);
                 }
                 Output::Done { request, result } => {
                     if !self.forgotten.remove(&request) {
@@ -362,7 +371,7 @@ impl Network {
         self.groups.on_lost(rank);
     }
 
-    fn send(&mut self, to: u32, message: Vec<u8>) {
+    fn send(&mut self, to: u32, request: Option<Request>, message: Vec<u8>) {
         match self.connections.route(to) {
             Route::Open(number) => {
                 self.connections.on_used(to);
@@ -370,7 +379,7 @@ impl Network {
             }
             Route::Nowhere => self.on_lost(to),
             route => {
-                self.waiting.entry(to).or_default().push(message);
+                self.waiting.entry(to).or_default().push((request, message));
                 if route == Route::Dial && !self.again.contains_key(&to) {
                     self.dial(to);
                 }
@@ -416,8 +425,8 @@ impl Network {
     }
 
     fn send_waiting(&mut self, peer: u32) {
-        for message in self.waiting.remove(&peer).unwrap_or_default() {
-            self.send(peer, message);
+        for (request, message) in self.waiting.remove(&peer).unwrap_or_default() {
+            self.send(peer, request, message);
         }
     }
 

@@ -62,11 +62,12 @@ impl Network {
     /// A rank whose part in a collective is missing has not left. The sender that a receive waits for may have left in order, which this
     /// process knows by its goodbye, if there was a connection. With a bound it may have been closed, and the end of a sender would go
     /// unnoticed; so senders are connected to with a bound only.
-    pub(super) fn watch(&mut self) {
-        let now = net::now_ms();
+    pub(super) fn watch(&mut self, now: u64) {
         if now < self.upkeep.due {
             return;
         }
+        // What has arrived is not waited for.
+        self.pump();
         self.upkeep.due = now + WATCH_MS;
         let awaited = self.groups.awaited();
         let mut ranks = awaited.parts;

@@ -262,6 +262,11 @@ fn two_ranks_connect_while_the_others_do_something_else() {
 }
 
 #[test]
+fn what_a_blocking_call_has_sent_arrives_while_its_rank_does_something_else() {
+    works_everywhere("leaves");
+}
+
+#[test]
 fn a_second_copy_of_the_library_disturbs_nothing() {
     works_everywhere("copies");
 }
