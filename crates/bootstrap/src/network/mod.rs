@@ -56,8 +56,8 @@ pub struct Network {
     unanswered: Vec<(Number, u32)>,
     /// Ranks that use another transport.
     misfits: BTreeSet<u32>,
-    /// Messages until there is a connection, with the requests that are not over before they have left.
-    waiting: BTreeMap<u32, Vec<(Option<Request>, Vec<u8>)>>,
+    /// Messages until there is a connection.
+    waiting: BTreeMap<u32, Vec<Waiting>>,
     /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
     again: BTreeMap<u32, (u32, Option<u64>)>,
     done: BTreeMap<Request, Result<Done, Failure>>,
@@ -67,6 +67,9 @@ pub struct Network {
     events: Vec<Event>,
     upkeep: Upkeep,
 }
+
+/// A message, and the request that is not over before it has left.
+type Waiting = (Option<Request>, Vec<u8>);
 
 /// Messages of groups that were given to connections, and their bytes before encryption.
 #[derive(Clone, Copy, Default)]
