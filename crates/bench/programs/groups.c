@@ -3,8 +3,10 @@
 // A rank of a benchmark of groups. It opens LIBRARY, a libwireup, with ENGINE (peers, agents, auto), and then runs the steps that the
 // benchmark writes onto the BOARD: collectives of the whole job, splits into nodes of PPN ranks, searches for addresses, messages. Every
 // result is checked. In its slot it leaves what it has sent in the step, and what it holds. READY, GO and the end are as in startup.c.
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 
@@ -215,6 +217,19 @@ static uint32_t number(const char *name) {
     return strtoul(text, NULL, 10);
 }
 
+// Two ranks on two hosts never share a core.
+static void stay_on_a_core(void) {
+    cpu_set_t allowed, own;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) fail("sched_getaffinity", errno);
+    for (uint32_t cpu = 0, left = rank; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed) || left-- != 0) continue;
+        CPU_ZERO(&own);
+        CPU_SET(cpu, &own);
+        if (sched_setaffinity(0, sizeof own, &own)) fail("sched_setaffinity", errno);
+        return;
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc != 7) fail("usage: groups BOARD LIBRARY READY GO ENGINE PPN", argc);
     rank = number("PMI_RANK");
@@ -226,6 +241,7 @@ int main(int argc, char **argv) {
     board_open(argv[1], rank, size);
     if (rank == 0 && ((ready_fd = open(argv[3], O_RDWR | O_CLOEXEC)) < 0 || (go_fd = open(argv[4], O_RDONLY | O_CLOEXEC)) < 0))
         fail("cannot open the fifos", errno);
+    if (size == 2 && ppn == 1) stay_on_a_core();
     wu_load(argv[2]);
     // The graph of ranks and its questions for addresses are what is counted.
     wu_open_params params = {.struct_size = sizeof params, .field_mask = WU_OPEN_ENGINE | WU_OPEN_START, .start = WU_START_ALLGATHER};

@@ -17,6 +17,7 @@ mod plain;
 pub mod proof;
 mod tcp;
 mod upkeep;
+mod waits;
 
 use crate::context::Error;
 use alloc::boxed::Box;
@@ -33,6 +34,7 @@ pub use plain::{Key, Plain};
 use proof::Secret;
 use tcp::Tcp;
 use upkeep::Upkeep;
+use waits::Waits;
 use wireup_capi::job::Endpoints;
 use wireup_capi::net::{self, Errno, Event, Owned};
 use wireup_group::connections::{Connections, Number, Route, Verdict};
@@ -65,6 +67,7 @@ pub struct Network {
     plain: Plain,
     sent: Sent,
     events: Vec<Event>,
+    waits: Waits,
     upkeep: Upkeep,
 }
 
@@ -156,6 +159,7 @@ impl Network {
             plain: Plain::default(),
             sent: Sent::default(),
             events: Vec::new(),
+            waits: Waits::default(),
             upkeep: Upkeep::new(),
         })
     }
@@ -281,7 +285,8 @@ impl Network {
     pub fn receive(&mut self, ms: c_int) -> bool {
         let mut is_served = false;
         let mut events = core::mem::take(&mut self.events);
-        self.carrier.epoll().wait(self.limit(ms), &mut events);
+        let limit = self.limit(ms);
+        self.waits.wait(self.carrier.epoll(), limit, &mut events);
         for event in &events {
             match event.token {
                 SERVER => is_served = true,

@@ -1,7 +1,7 @@
 //! Whole jobs that use their group once, as early as they can: how soon after the start of the ranks.
 //!
 //! Every contestant is a program that appends a line to a file when its first use is over; `programs/from_exec.c` runs it and notes when.
-//! All are started by wireup on virtual nodes, in turns: A B C, A B C, …
+//! All are started by wireup on virtual nodes, in turns: A B C, C B A, …
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::super::flags::{AUTO, Flags};
 use super::super::report::Cell;
 use super::super::surroundings::Surroundings;
-use super::{FROM_EXEC, FROM_MAIN, key};
+use super::{FROM_EXEC, FROM_EXEC_CORES, FROM_MAIN, key};
 use crate::cases::Place;
 use crate::command::{Failure, Invocation};
 use crate::metric::{Metric, Sample};
@@ -20,6 +20,12 @@ use crate::stats;
 pub const NODE_PLACE: Place = Place { node_count: 4, ppn: 16 };
 /// A byte from rank 0 to the last rank and back.
 pub const BYTE_PLACE: Place = Place { node_count: 4, ppn: 4 };
+
+/// As many ranks as the machine has cores, each on a node of its own: none waits for a core.
+pub fn cores_place() -> Place {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    Place { node_count: u32::try_from(cores.clamp(2, 64)).unwrap_or(2), ppn: 1 }
+}
 /// Built by the workspace's set-up (`tests/programs/mpi/firstuse.c`).
 const MPI_PROGRAM: &str = "target/programs/mpich5/firstuse";
 /// Tells that program how many ranks are on a node.
@@ -68,6 +74,11 @@ pub fn byte(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Fai
     turns(flags, surroundings, BYTE_PLACE, FROM_EXEC, &BYTE_CONTESTANTS, BYTE_ROUNDS)
 }
 
+/// The same of ranks that have a core each.
+pub fn byte_of_cores(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
+    turns(flags, surroundings, cores_place(), FROM_EXEC_CORES, &BYTE_CONTESTANTS, BYTE_ROUNDS)
+}
+
 fn turns(
     flags: &Flags,
     surroundings: &Surroundings,
@@ -78,14 +89,21 @@ fn turns(
 ) -> Result<Vec<Cell>, Failure> {
     let mpi = mpi_program(flags)?;
     let mut cells: Vec<Cell> = contestants.iter().map(|(name, ..)| Cell::new(key(flags, place, case, name))).collect();
-    for _ in 0..=flags.rounds.unwrap_or(rounds) {
-        for (cell, (_, ranks, what)) in cells.iter_mut().zip(contestants) {
+    for round in 0..=flags.rounds.unwrap_or(rounds) {
+        for at in turn(round, contestants.len()) {
+            let (cell, (_, ranks, what)) = (&mut cells[at], &contestants[at]);
             let stamps = surroundings.scratch.empty_file("first-use-stamps").map_err(wrong)?;
             let program = command(*ranks, what, surroundings, &mpi, &stamps);
             cell.runs.push(once(flags, surroundings, place, *ranks, program, &stamps)?);
         }
     }
     Ok(cells)
+}
+
+/// The order in a round: a job that follows a large one is slower, so each follows both of its neighbours.
+fn turn(round: u32, count: usize) -> Vec<usize> {
+    let forward = 0..count;
+    if round.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
 }
 
 fn mpi_program(flags: &Flags) -> Result<PathBuf, Failure> {

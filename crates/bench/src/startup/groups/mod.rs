@@ -30,6 +30,7 @@ pub const AGENTS: &str = "barrier of agents";
 pub const JOINS: &str = "joining";
 pub const FROM_MAIN: &str = "from main";
 pub const FROM_EXEC: &str = "from exec";
+pub const FROM_EXEC_CORES: &str = "from exec, a core each";
 pub const SPINNING: &str = "first connection to a rank that spins";
 
 /// The parts of `wireup bench exchange` that are here.
@@ -75,6 +76,8 @@ fn cases<'a>(flags: &'a Flags, surroundings: &'a Surroundings) -> Vec<Case<'a>> 
         cases.push((beside::JOINS_PLACE, JOINS, Box::new(|| beside::joins(flags, surroundings))));
         cases.push((first_use::NODE_PLACE, FROM_MAIN, Box::new(|| first_use::node(flags, surroundings))));
         cases.push((first_use::BYTE_PLACE, FROM_EXEC, Box::new(|| first_use::byte(flags, surroundings))));
+        let cores = first_use::cores_place();
+        cases.push((cores, FROM_EXEC_CORES, Box::new(|| first_use::byte_of_cores(flags, surroundings))));
     }
     if flags.has_part("spinning") {
         cases.push((spinning::PLACE, SPINNING, Box::new(|| spinning::run(flags, surroundings))));
@@ -125,7 +128,9 @@ pub fn describe(flags: &Flags) -> String {
             beside::JOINS_PLACE
         );
         text += &format!("{FROM_MAIN}: {} of {}\n", first_use::NODE_PLACE, first_use::NODE.join(" "));
-        text += &format!("{FROM_EXEC}: {} of {}\n", first_use::BYTE_PLACE, first_use::BYTE.join(" "));
+        for (case, place) in [(FROM_EXEC, first_use::BYTE_PLACE), (FROM_EXEC_CORES, first_use::cores_place())] {
+            text += &format!("{case}: {place} of {}\n", first_use::BYTE.join(" "));
+        }
     }
     if flags.has_part("spinning") {
         text += &format!("{SPINNING}: {} of {}\n", spinning::PLACE, spinning::SCHEMES.join(" "));

@@ -1,6 +1,8 @@
 //! Tables of groups of ranks: one for each kind of figures.
 use super::super::report::{Cell, Report};
-use super::{AGENTS, FROM_EXEC, FROM_MAIN, HELD, HELD_SIMULATED, JOINS, PAIR, PEERS, SIMULATED, SPINNING};
+use super::{
+    AGENTS, FROM_EXEC, FROM_EXEC_CORES, FROM_MAIN, HELD, HELD_SIMULATED, JOINS, PAIR, PEERS, SIMULATED, SPINNING,
+};
 use crate::metric::Metric;
 use crate::table::align;
 use crate::verdict::ratio;
@@ -36,7 +38,7 @@ const EXEC: Columns = &[
     (Metric::RankMedian, "median rank"),
 ];
 /// The kinds, their columns, and whether the first column of others is shown as a ratio to the first scheme's.
-const KINDS: [(&str, Columns, bool); 10] = [
+const KINDS: [(&str, Columns, bool); 11] = [
     (PEERS, COUNTS, false),
     (SIMULATED, COUNTS, false),
     (HELD, HOLDS, false),
@@ -46,6 +48,7 @@ const KINDS: [(&str, Columns, bool); 10] = [
     (JOINS, JOINING, true),
     (FROM_MAIN, MAIN, true),
     (FROM_EXEC, EXEC, true),
+    (FROM_EXEC_CORES, EXEC, true),
     (SPINNING, BARRIERS, true),
 ];
 /// The most columns of a kind, and those for the scheme, the ranks and the ratio or the rounds.

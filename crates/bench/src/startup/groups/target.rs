@@ -1,7 +1,7 @@
 //! The targets of groups of ranks. Only what was run is judged; a case that has run and has no figure has missed.
 use super::super::report::{Cell, Judged, Report, at_most, faster, met};
 use super::scheme::{LOCATE, powers};
-use super::{AGENTS, FROM_EXEC, FROM_MAIN, HELD, HELD_SIMULATED, JOINS, PAIR, PEERS, SIMULATED};
+use super::{AGENTS, FROM_EXEC, FROM_EXEC_CORES, FROM_MAIN, HELD, HELD_SIMULATED, JOINS, PAIR, PEERS, SIMULATED};
 use super::{beside, first_use, held};
 use crate::metric::Metric;
 use crate::verdict::Verdict;
@@ -64,14 +64,17 @@ pub fn judge(report: &Report) -> Vec<Judged> {
             verdict,
         );
     }
-    if has(FROM_EXEC) {
-        let [ours, _, pairs, mpich] = first_use::BYTE.map(|scheme| of(FROM_EXEC, scheme));
+    for (case, ranks) in [(FROM_EXEC, "4x4"), (FROM_EXEC_CORES, "a core each")] {
+        if !has(case) {
+            continue;
+        }
+        let [ours, _, pairs, mpich] = first_use::BYTE.map(|scheme| of(case, scheme));
         let verdict = measured(faster(ours, mpich, Metric::FromExec, MPI_TIMES));
-        ask("MPICH to libwireup: from exec to a byte answered, 4x4".into(), ">= 20 x", "", verdict);
+        ask(format!("MPICH to libwireup: from exec to a byte answered, {ranks}"), ">= 20 x", "", verdict);
         let verdict = measured(faster(ours, pairs, Metric::FromExec, PAIRS_TIMES));
-        ask("put, fence, get, connect to libwireup: the same".into(), ">= 2 x", "", verdict);
+        ask(format!("put, fence, get, connect to libwireup: the same, {ranks}"), ">= 2 x", "", verdict);
         let verdict = ours.map_or(missing(), |ours| bound(ours, Metric::AfterMain, AFTER_MAIN_MAX));
-        ask("libwireup: from the farthest rank's main to the answer".into(), "<= 1 ms", "", verdict);
+        ask(format!("libwireup: from the farthest rank's main to the answer, {ranks}"), "<= 1 ms", "", verdict);
     }
     all
 }

@@ -1,0 +1,76 @@
+//! How a rank waits for others: asleep, or for a short time awake if its last waits were short.
+//!
+//! Waking a process takes the kernel several times as long as carrying a message between two hosts. But a rank that polls takes processor time
+//! from ranks on its core. So ranks poll only while messages come quickly, and let others run after each look.
+
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use wireup_capi::net::{self, Epoll, Event};
+
+/// How long a rank polls before it sleeps (ns). Chosen: a round trip between hosts, with the answer.
+const POLL_NS: u64 = 30_000;
+/// A wait that takes less is a short one (ns). Chosen: the same, and the time in which a sleeping process is woken.
+const SHORT_NS: u64 = 60_000;
+/// So many short waits, one behind the other, before a rank polls. Chosen: starting a job has few of them.
+const SHORT_MIN: u32 = 4;
+
+#[derive(Default)]
+pub struct Waits {
+    /// The last ones, which were short.
+    short: u32,
+}
+
+impl Waits {
+    /// Waits for at most `ms` milliseconds (negative: without limit).
+    pub fn wait(&mut self, epoll: &Epoll, ms: c_int, events: &mut Vec<Event>) {
+        if ms == 0 {
+            return epoll.wait(0, events);
+        }
+        let begun = net::now_ns();
+        let is_polling = self.short >= SHORT_MIN;
+        epoll.wait(if is_polling { 0 } else { ms }, events);
+        if is_polling {
+            while events.is_empty() && net::now_ns() - begun < POLL_NS {
+                net::let_others_run();
+                epoll.wait(0, events);
+            }
+            if events.is_empty() {
+                epoll.wait(ms, events);
+            }
+        }
+        let is_short = net::now_ns() - begun < SHORT_NS;
+        self.short = if is_short { self.short.saturating_add(1) } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn polling() -> Waits {
+        Waits { short: SHORT_MIN }
+    }
+
+    #[test]
+    fn after_a_long_wait_a_rank_sleeps() {
+        let (epoll, mut events) = (Epoll::new().unwrap(), Vec::new());
+        let mut waits = polling();
+        waits.wait(&epoll, 1, &mut events);
+        assert!(events.is_empty());
+        assert_eq!(waits.short, 0);
+    }
+
+    #[test]
+    fn what_is_ready_is_found_by_polling_and_asleep() {
+        let (listening, port) = net::listen().unwrap();
+        let epoll = Epoll::new().unwrap();
+        epoll.watch(listening.fd(), 7, false, true).unwrap();
+        let address = core::net::SocketAddr::new(core::net::Ipv4Addr::LOCALHOST.into(), port);
+        let _dialled = net::connect(&address, None).unwrap();
+        for mut waits in [Waits::default(), polling()] {
+            let mut events = Vec::new();
+            waits.wait(&epoll, -1, &mut events);
+            assert_eq!(events.iter().map(|event| event.token).collect::<Vec<_>>(), [7]);
+        }
+    }
+}
