@@ -11,8 +11,7 @@
  *
  * Requests. Functions with a parameter wu_req **req start something. If req is null, they wait for its end. Otherwise *req becomes a
  * request, and results are valid when wu_wait has returned WU_OK for it. Requests may end in any order. Buffers that are read are copied by
- * the call; those that are written must stay until the end. A request is over when its results are there and what this rank had to send for it
- * has left: the others go on without this rank.
+ * the call; those that are written must stay until the end.
  *
  * Engines. Under wireup collectives are exchanged by the agents (WU_ENGINE_AGENTS): they go on while ranks compute. Everything else is
  * exchanged by the ranks (WU_ENGINE_PEERS): messages, wu_alltoall, values of more than 65,278 bytes, and collectives of groups that
@@ -157,6 +156,10 @@ int wu_addr_get(wu_ctx *ctx, const char *network, uint32_t rank, void *address, 
 /* A descriptor that is readable when wu_progress has something to do, or -1. The first use of connections changes it. */
 int wu_fd(wu_ctx *ctx);
 int wu_progress(wu_ctx *ctx);
+/* Waits for at most `ms` milliseconds (negative: without limit) until everything that this rank has sent, in messages and in collectives of
+ * WU_ENGINE_PEERS, arrives without it: the connections are made, and the system has the bytes; over datagrams they have arrived. It waits
+ * for ranks that have not used connections yet. WU_ERR_TIMEOUT: something has not left. What was for a lost rank is dropped. */
+int wu_flush(wu_ctx *ctx, int ms);
 
 typedef struct wu_group_info_t {
     size_t struct_size; /* sizeof(wu_group_info_t), set by the caller */
@@ -221,10 +224,9 @@ typedef struct wu_view wu_view;
 int wu_allgather_view(wu_group *group, const void *value, size_t len, const void **rows, wu_view **view, wu_req **req);
 void wu_view_release(wu_view *view);
 
-/* Messages between two members, matched by sender and tag, in order. A send is over when the message has
- * left for the other rank, which may not have received it yet; so the first send to a rank waits for its connection. Over datagrams a
- * message may be lost and must then be sent again, while this rank is in functions of its context (or with WU_OPEN_THREAD at any time): before
- * a rank that has sent datagrams does something else for long, it waits for an answer or in wu_barrier. */
+/* Messages between two members, matched by sender and tag, in order. A send is over when the library has the
+ * message. It leaves when there is a connection, while this rank is in functions of its context (or with WU_OPEN_THREAD at any time). So before a
+ * rank that has sent something waits or computes elsewhere for long, it calls wu_flush, or waits in the context for an answer. */
 int wu_send(wu_group *group, uint32_t to, uint32_t tag, const void *bytes, size_t len, wu_req **req);
 int wu_recv(wu_group *group, uint32_t from, uint32_t tag, void *buffer, size_t room, size_t *len, wu_req **req);
 

@@ -89,6 +89,7 @@ def _load():
         "wu_recv": [handle, c_uint32, c_uint32, c_void_p, length, POINTER(length), c_void_p],
         "wu_put": [handle, c_char_p, c_char_p],
         "wu_fence": [handle],
+        "wu_flush": [handle, c_int],
         "wu_get": [handle, c_char_p, c_char_p, length],
         "wu_publish": [handle, c_char_p, c_char_p],
         "wu_lookup": [handle, c_char_p, c_char_p, length],
@@ -177,6 +178,10 @@ class Context:
 
     def fence(self):
         self._call("wu_fence", self._handle)
+
+    def flush(self):
+        """Waits until everything that this rank has sent arrives without it: before it does something else for long."""
+        self._call("wu_flush", self._handle, -1)
 
     def get(self, key):
         """The value of a key; raises ``KeyError`` if there is none."""

@@ -217,7 +217,7 @@ static uint32_t number(const char *name) {
     return strtoul(text, NULL, 10);
 }
 
-// Two ranks on two hosts never share a core.
+// As on two hosts, each of the two ranks has a core of its own.
 static void stay_on_a_core(void) {
     cpu_set_t allowed, own;
     if (sched_getaffinity(0, sizeof allowed, &allowed)) fail("sched_getaffinity", errno);

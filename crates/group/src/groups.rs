@@ -62,8 +62,6 @@ pub enum Output {
     Send {
         to: u32,
         message: Vec<u8>,
-        /// It is not over before the message has left.
-        request: Option<Request>,
     },
     /// The address of a rank to which messages may follow.
     Learnt(Peer),
@@ -446,8 +444,7 @@ impl Groups {
             Kind::Step { epoch, step } => {
                 let mut sends = Vec::new();
                 let over = entry.group.on_step(from, (epoch, step), payload, &mut sends)?;
-                let request = entry.requests.get(&epoch).map(|(request, _)| *request);
-                self.carry_out(context, request, sends, over);
+                self.carry_out(context, sends, over);
             }
             Kind::WhereIs { member, question } => {
                 let Entry { group, addresses, .. } = entry;
@@ -461,7 +458,7 @@ impl Groups {
                 let answer = (member, question);
                 let (peer, found) = addresses.on_answer(context, &group.shape, answer, payload, &mut sends)?;
                 self.out.push_back(Output::Learnt(peer));
-                self.carry_out(context, None, sends, None);
+                self.carry_out(context, sends, None);
                 if let Some(member) = found {
                     self.on_located(context, member);
                 }
@@ -540,7 +537,7 @@ impl Groups {
             None => {
                 let mut sends = Vec::new();
                 addresses.ask(of, shape, member, waiter, &mut sends);
-                self.carry_out(of, None, sends, None);
+                self.carry_out(of, sends, None);
             }
         }
     }
@@ -551,7 +548,7 @@ impl Groups {
             Waiter::Address(request) => self.done(request, Ok(Done::Peer(peer))),
             Waiter::Neighbour(context, is_left) => self.on_neighbour(context, peer, is_left),
             Waiter::Message(request, message) => {
-                self.send_for(Some(request), peer.rank, message);
+                self.send(peer.rank, message);
                 self.done(request, Ok(Done::Nothing));
             }
         }
@@ -586,7 +583,7 @@ impl Groups {
                 let mut sends = Vec::new();
                 let (epoch, over) = entry.group.start(algorithm, &mut sends);
                 entry.requests.insert(epoch, (request, then));
-                return self.carry_out(of, Some(request), sends, over);
+                return self.carry_out(of, sends, over);
             }
         };
         self.done(request, Err(failure));
@@ -655,11 +652,11 @@ impl Groups {
         }
     }
 
-    fn carry_out(&mut self, context: Context, request: Option<Request>, sends: Vec<Send>, over: Option<Over>) {
+    fn carry_out(&mut self, context: Context, sends: Vec<Send>, over: Option<Over>) {
         self.count(context);
         self.learn(context);
         for (to, message) in sends {
-            self.send_for(request, to, message);
+            self.send(to, message);
         }
         if let Some(over) = over {
             self.on_over(context, over);
@@ -674,11 +671,7 @@ impl Groups {
     }
 
     fn send(&mut self, to: u32, message: Vec<u8>) {
-        self.send_for(None, to, message);
-    }
-
-    fn send_for(&mut self, request: Option<Request>, to: u32, message: Vec<u8>) {
-        self.out.push_back(Output::Send { to, message, request });
+        self.out.push_back(Output::Send { to, message });
     }
 
     fn on_over(&mut self, context: Context, Over { epoch, result }: Over) {

@@ -238,3 +238,9 @@ pub unsafe extern "C" fn wu_progress(ctx: *mut Ctx) -> c_int {
     // SAFETY: see the top of the file.
     returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.look(Context::progress)))
 }
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wu_flush(ctx: *mut Ctx, ms: c_int) -> c_int {
+    // SAFETY: see the top of the file.
+    returned(unsafe { handle(ctx) }.and_then(|ctx| ctx.with(|context| context.flush(ms))))
+}

@@ -95,9 +95,8 @@ int main(int argc, char **argv) {
         make(argv[3]);
     } else if (me == 3) {
         before = connections();
-        IS(wu_send(world, 0, CONNECTED, &byte, 1, &req), WU_OK);
+        IS(wu_send(world, 0, CONNECTED, &byte, 1, NULL), WU_OK);
         report(is_connected);
-        IS(wu_wait(req, -1), WU_OK);
     } else if (me == 8) {
         IS(wu_send(world, 15, FOUND, &byte, 1, &req), WU_OK);
         report(is_sent);

@@ -1,4 +1,4 @@
-/* A rank waits for the others outside the library as soon as its blocking call is over: what it has said must arrive without it. */
+/* After wu_flush all that a rank has sent arrives while the rank waits for something outside the library. */
 #include "check.h"
 #include "wireup.h"
 #include <stdint.h>
@@ -6,49 +6,67 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int listening_at(struct sockaddr_un *at, socklen_t *len) {
-    int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    at->sun_family = AF_UNIX;
-    /* The kernel chooses a name. */
-    if (listening < 0 || bind(listening, (void *)at, sizeof at->sun_family) || listen(listening, 64)) perror("listen");
-    getsockname(listening, (void *)at, len);
-    return listening;
+/* More than the system takes of a connection at once. */
+#define LONG_LEN (16 << 20)
+
+static struct sockaddr_un at;
+static socklen_t len = sizeof at;
+static int listening = -1;
+
+/* The kernel chooses the name. */
+static void listen_somewhere(void) {
+    listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    at.sun_family = AF_UNIX;
+    IS(bind(listening, (void *)&at, sizeof at.sun_family), 0);
+    IS(listen(listening, 64), 0);
+    IS(getsockname(listening, (void *)&at, &len), 0);
 }
 
-int main(void) {
-    wu_open_params peers = {.struct_size = sizeof peers, .field_mask = WU_OPEN_ENGINE, .engine = WU_ENGINE_PEERS};
+/* Outside the library, until all others have called. */
+static void await(uint32_t callers) {
+    for (uint32_t n = 0; n < callers; n++) {
+        int one = accept(listening, NULL, NULL);
+        IS(one >= 0, 1);
+        close(one);
+    }
+}
+
+static void call(void) {
+    int one = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    IS(connect(one, (void *)&at, len), 0);
+    close(one);
+}
+
+int main(int argc, char **argv) {
+    wu_open_params peers = {.struct_size = sizeof peers, .engine = WU_ENGINE_PEERS};
+    peers.field_mask = WU_OPEN_ENGINE | WU_OPEN_TRANSPORT;
+    peers.transport = argc > 1 ? atoi(argv[1]) : WU_TRANSPORT_TCP;
     wu_ctx *ctx;
     wu_group *world;
     wu_group_info_t its = {.struct_size = sizeof its};
     IS(wu_open(WU_API, &peers, &ctx), WU_OK);
+    IS(wu_flush(ctx, -1), WU_OK);
     IS(wu_group_world(ctx, &world), WU_OK);
     IS(wu_group_info(world, &its), WU_OK);
-    struct sockaddr_un at = {0};
-    uint32_t len = sizeof at, expected = its.size - 1;
-    if (its.rank == 0) {
-        int listening = listening_at(&at, &len);
-        /* Twice: in a message to each, and in a collective. */
-        for (int i = 0; i < 2; i++) {
-            for (uint32_t to = 1; i == 0 && to < its.size; to++) IS(wu_send(world, to, 1, &at, len, NULL), WU_OK);
-            if (i == 1) IS(wu_bcast(world, &at, sizeof at, 0, NULL), WU_OK);
-            for (uint32_t n = 0; n < expected; n++) {
-                int one = accept(listening, NULL, NULL);
-                IS(one >= 0, 1);
-                close(one);
-            }
-        }
-        close(listening);
-    } else {
-        for (int i = 0; i < 2; i++) {
-            size_t got = len;
-            if (i == 0) IS(wu_recv(world, 0, 1, &at, sizeof at, &got, NULL), WU_OK);
-            else IS(wu_bcast(world, &at, sizeof at, 0, NULL), WU_OK);
-            if (i == 0) len = got;
-            int one = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            IS(connect(one, (void *)&at, len), 0);
-            close(one);
-        }
+    if (its.rank == 0) listen_somewhere();
+    /* A collective that needs connections; all but the last rank pass it on. */
+    IS(wu_bcast(world, &at, sizeof at, 0, NULL), WU_OK);
+    IS(wu_bcast(world, &len, sizeof len, 0, NULL), WU_OK);
+    IS(wu_flush(ctx, -1), WU_OK);
+    if (its.rank == 0) await(its.size - 1);
+    else call();
+    /* A long message, to a rank that has no connection to this one. */
+    char *message = calloc(LONG_LEN, 1);
+    uint32_t last = its.size - 1;
+    if (its.rank == 0 && last > 0) {
+        IS(wu_send(world, last, 1, message, LONG_LEN, NULL), WU_OK);
+        IS(wu_flush(ctx, -1), WU_OK);
+        await(1);
+    } else if (its.rank == last && last > 0) {
+        IS(wu_recv(world, 0, 1, message, LONG_LEN, NULL, NULL), WU_OK);
+        call();
     }
+    free(message);
     IS(wu_close(ctx), WU_OK);
     printf("%u of %u: all right\n", its.rank, its.size);
     return 0;

@@ -167,6 +167,25 @@ impl Context {
         }
     }
 
+    /// Waits for at most `ms` milliseconds (negative: without limit) until nothing that this process has sent needs it any more.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]: some of it does.
+    pub fn flush(&mut self, ms: c_int) -> Result<(), Error> {
+        let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
+        let mut limit = 0;
+        loop {
+            self.progress_for(limit);
+            if !self.network.as_ref().is_some_and(|(network, _)| network.has_unsent()) {
+                return Ok(());
+            }
+            limit = match until.map(|until| until.saturating_sub(now_ms())) {
+                Some(0) => return Err(Error::TimedOut),
+                left => left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX)),
+            };
+        }
+    }
+
     fn first_over(&mut self, requests: &[&Request]) -> Option<usize> {
         requests.iter().position(|request| self.is_over(request))
     }

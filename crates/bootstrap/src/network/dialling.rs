@@ -129,6 +129,11 @@ impl Network {
     pub(super) fn dial_again(&mut self, now: u64) {
         let due: Vec<u32> =
             self.again.iter().filter(|(_, (_, at))| at.is_some_and(|at| at <= now)).map(|(to, _)| *to).collect();
+        if due.is_empty() {
+            return;
+        }
+        // A rank that has connected meanwhile need not be dialled.
+        self.pump();
         for to in due {
             let Some((count, at)) = self.again.get_mut(&to) else { continue };
             *at = None;

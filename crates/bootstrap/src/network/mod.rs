@@ -59,7 +59,7 @@ pub struct Network {
     /// Ranks that use another transport.
     misfits: BTreeSet<u32>,
     /// Messages until there is a connection.
-    waiting: BTreeMap<u32, Vec<Waiting>>,
+    waiting: BTreeMap<u32, Vec<Vec<u8>>>,
     /// Ranks that have refused: how often so far, and when to dial next, unless they are being dialled.
     again: BTreeMap<u32, (u32, Option<u64>)>,
     done: BTreeMap<Request, Result<Done, Failure>>,
@@ -70,9 +70,6 @@ pub struct Network {
     waits: Waits,
     upkeep: Upkeep,
 }
-
-/// A message, and the request that is not over before it has left.
-type Waiting = (Option<Request>, Vec<u8>);
 
 /// Messages of groups that were given to connections, and their bytes before encryption.
 #[derive(Clone, Copy, Default)]
@@ -202,6 +199,11 @@ impl Network {
         !self.waiting.is_empty()
     }
 
+    /// Whether something that was sent is still in this process, or over datagrams has not arrived.
+    pub fn has_unsent(&self) -> bool {
+        self.has_waiting() || self.carrier.unsent() != Unsent::Nothing
+    }
+
     /// This rank's address, for others.
     pub fn own_address(&self) -> &[u8] {
         &self.groups.own().address
@@ -252,7 +254,7 @@ impl Network {
 
     /// The result of a request that is over. It is returned once.
     pub fn take_done(&mut self, request: Request) -> Option<Result<Done, Failure>> {
-        if self.is_done(request) { self.done.remove(&request) } else { None }
+        self.done.remove(&request)
     }
 
     /// The result of a request is not wanted.
@@ -265,11 +267,8 @@ impl Network {
         }
     }
 
-    /// Whether a request is over: it has failed, or has its result, and its messages have left. A process may do something else for long
-    /// afterwards, and a message that waits for a connection would not go on.
     pub fn is_done(&self, request: Request) -> bool {
-        let leaves = || self.waiting.values().flatten().any(|(of, _)| *of == Some(request));
-        self.done.get(&request).is_some_and(|done| done.is_err() || !leaves())
+        self.done.contains_key(&request)
     }
 
     /// Sends and receives what is possible; waits for at most `ms` milliseconds (negative: without limit) if nothing is. Returns whether the
@@ -281,7 +280,7 @@ impl Network {
         is_served
     }
 
-    /// The same between two pumps of the caller's.
+    /// The same for a caller that pumps before and after.
     pub fn receive(&mut self, ms: c_int) -> bool {
         let mut is_served = false;
         let mut events = core::mem::take(&mut self.events);
@@ -325,10 +324,10 @@ impl Network {
                 Output::Learnt(Peer { rank, address }) => {
                     self.addresses.insert(rank, address);
                 }
-                Output::Send { to, message, request } => {
+                Output::Send { to, message } => {
                     self.sent.messages += 1;
                     self.sent.bytes += message.len() as u64;
-                    self.send(to, request, message);
+                    self.send(to, message);
                 }
                 Output::Done { request, result } => {
                     if !self.forgotten.remove(&request) {
@@ -379,7 +378,7 @@ impl Network {
         self.groups.on_lost(rank);
     }
 
-    fn send(&mut self, to: u32, request: Option<Request>, message: Vec<u8>) {
+    fn send(&mut self, to: u32, message: Vec<u8>) {
         match self.connections.route(to) {
             Route::Open(number) => {
                 self.connections.on_used(to);
@@ -387,7 +386,7 @@ impl Network {
             }
             Route::Nowhere => self.on_lost(to),
             route => {
-                self.waiting.entry(to).or_default().push((request, message));
+                self.waiting.entry(to).or_default().push(message);
                 if route == Route::Dial && !self.again.contains_key(&to) {
                     self.dial(to);
                 }
@@ -433,8 +432,8 @@ impl Network {
     }
 
     fn send_waiting(&mut self, peer: u32) {
-        for (request, message) in self.waiting.remove(&peer).unwrap_or_default() {
-            self.send(peer, request, message);
+        for message in self.waiting.remove(&peer).unwrap_or_default() {
+            self.send(peer, message);
         }
     }
 

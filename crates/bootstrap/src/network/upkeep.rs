@@ -66,7 +66,7 @@ impl Network {
         if now < self.upkeep.due {
             return;
         }
-        // What has arrived is not waited for.
+        // First take what has arrived: its senders are not waited for.
         self.pump();
         self.upkeep.due = now + WATCH_MS;
         let awaited = self.groups.awaited();

@@ -11,12 +11,12 @@ use wireup_capi::net::{self, Epoll, Event};
 const POLL_NS: u64 = 30_000;
 /// A wait that takes less is a short one (ns). Chosen: the same, and the time in which a sleeping process is woken.
 const SHORT_NS: u64 = 60_000;
-/// So many short waits, one behind the other, before a rank polls. Chosen: starting a job has few of them.
+/// A rank polls after this many short waits in a row. Chosen: more than occur while a job starts.
 const SHORT_MIN: u32 = 4;
 
 #[derive(Default)]
 pub struct Waits {
-    /// The last ones, which were short.
+    /// How many of the latest waits were short, in a row.
     short: u32,
 }
 

@@ -23,8 +23,8 @@ pub const BYTE_PLACE: Place = Place { node_count: 4, ppn: 4 };
 
 /// As many ranks as the machine has cores, each on a node of its own: none waits for a core.
 pub fn cores_place() -> Place {
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    Place { node_count: u32::try_from(cores.clamp(2, 64)).unwrap_or(2), ppn: 1 }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Place { node_count: u32::try_from(cores.min(64)).unwrap_or(1), ppn: 1 }
 }
 /// Built by the workspace's set-up (`tests/programs/mpi/firstuse.c`).
 const MPI_PROGRAM: &str = "target/programs/mpich5/firstuse";
@@ -100,7 +100,7 @@ fn turns(
     Ok(cells)
 }
 
-/// The order in a round: a job that follows a large one is slower, so each follows both of its neighbours.
+/// The order in a round. A job that follows a large one is slower, so every second round is in reverse order.
 fn turn(round: u32, count: usize) -> Vec<usize> {
     let forward = 0..count;
     if round.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }

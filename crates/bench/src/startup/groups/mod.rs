@@ -77,7 +77,9 @@ fn cases<'a>(flags: &'a Flags, surroundings: &'a Surroundings) -> Vec<Case<'a>> 
         cases.push((first_use::NODE_PLACE, FROM_MAIN, Box::new(|| first_use::node(flags, surroundings))));
         cases.push((first_use::BYTE_PLACE, FROM_EXEC, Box::new(|| first_use::byte(flags, surroundings))));
         let cores = first_use::cores_place();
-        cases.push((cores, FROM_EXEC_CORES, Box::new(|| first_use::byte_of_cores(flags, surroundings))));
+        if cores.job_size() > 1 {
+            cases.push((cores, FROM_EXEC_CORES, Box::new(|| first_use::byte_of_cores(flags, surroundings))));
+        }
     }
     if flags.has_part("spinning") {
         cases.push((spinning::PLACE, SPINNING, Box::new(|| spinning::run(flags, surroundings))));
