@@ -91,7 +91,7 @@ typedef struct wu_req wu_req;
 #define WU_OPEN_CONNECTIONS_MAX 8
 /* No field: a thread of the library makes progress while the program is outside of it, in wu_open to wu_close. It accepts and proves the
  * connections of others, takes their messages, answers their questions for addresses, and repeats datagrams, so a rank that computes does
- * not keep others waiting. It has work from the first use of connections on, which waits for all ranks.
+ * not keep others waiting. It has work from this rank's first use of connections on.
  * The rules for the program's threads stay: one at a time uses the context. While a call waits, the thread stands back, and the call makes
  * the progress. No signal is delivered to the thread, and it calls nothing of the program. wu_close ends it. In a child of a fork it does
  * not exist, and wu_close may leave memory of the context. With it wu_fd is -1: the thread waits for that descriptor. */
