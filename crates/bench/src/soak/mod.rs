@@ -33,7 +33,7 @@ use snapshot::Snapshot;
 const SLICE: u32 = 500;
 /// How many of 20 consecutive jobs end well, according to `misbehave`.
 const GOOD_OF_20: u32 = 17;
-/// Jobs before the first snapshot (chosen: every kind of job several times).
+/// Jobs of each size before the first snapshot (chosen: every kind of job several times).
 const WARM_UP: u32 = 200;
 /// One of this many slices has a rank on every node.
 const WIDE_EVERY: u32 = 5;
@@ -88,7 +88,9 @@ fn looked_at(
 ) -> Result<(Ended, Growth), Failure> {
     let run = |jobs: u32| jobs_of(session, case, jobs, wanted.in_flight, stage);
     let look = || Snapshot::when_quiet(&running_session.pids, &session.path, &stage.scratch.file("")).map_err(wrong);
-    run(WARM_UP)?;
+    for size in [1, case.place.node_count] {
+        slice(session, WARM_UP, size, wanted.in_flight, stage)?;
+    }
     let before = look()?;
     let ended = run(wanted.jobs)?;
     let after = look()?;
