@@ -26,6 +26,7 @@ int main(void) {
     char address[8];
     if (its.rank == 0 && its.size > 2)
         IS(wu_addr_get(ctx, "net", 1, address, sizeof address, NULL, NULL), WU_ERR_NOT_FOUND);
+    IS(wu_group_free(world), WU_OK);
     IS(wu_close(ctx), WU_OK);
     printf("%u of %u: all right\n", its.rank, its.size);
     return 0;

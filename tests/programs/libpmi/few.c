@@ -75,6 +75,7 @@ int main(int argc, char **argv) {
         IS(now.closed > 0, 1);
     IS(wu_barrier(world, NULL), WU_OK);
     printf("rank %u: %lu connections closed, %u open: all right\n", me, (unsigned long)now.closed, info.connections);
+    IS(wu_group_free(world), WU_OK);
     IS(wu_close(ctx), WU_OK);
     free(message);
     return 0;

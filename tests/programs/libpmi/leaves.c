@@ -67,6 +67,7 @@ int main(int argc, char **argv) {
         call();
     }
     free(message);
+    IS(wu_group_free(world), WU_OK);
     IS(wu_close(ctx), WU_OK);
     printf("%u of %u: all right\n", its.rank, its.size);
     return 0;

@@ -128,6 +128,7 @@ int main(void) {
         IS(wu_allreduce(world, &one, &sum, 1, WU_U64, WU_SUM, NULL), WU_OK);
         IS(sum, its.size);
     }
+    IS(wu_group_free(world), WU_OK);
     for (uint32_t at = 0; at < LIBRARIES; at++)
         IS(pthread_join(all[at].thread, NULL), 0);
 
@@ -141,6 +142,7 @@ int main(void) {
     /* The one without a name goes first; the others still work. */
     IS(wu_close(own), WU_OK);
     IS(wu_barrier(world, NULL), WU_OK);
+    IS(wu_group_free(world), WU_OK);
     IS(wu_close(all[2].ctx), WU_OK);
     IS(wu_close(all[0].ctx), WU_OK);
     IS(wu_close(all[3].ctx), WU_OK);
