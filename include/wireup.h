@@ -156,9 +156,9 @@ int wu_addr_get(wu_ctx *ctx, const char *network, uint32_t rank, void *address, 
 /* A descriptor that is readable when wu_progress has something to do, or -1. The first use of connections changes it. */
 int wu_fd(wu_ctx *ctx);
 int wu_progress(wu_ctx *ctx);
-/* Waits for at most `ms` milliseconds (negative: without limit) until everything that this rank has sent, in messages and in collectives of
- * WU_ENGINE_PEERS, arrives without it: the connections are made, and the system has the bytes; over datagrams they have arrived. It waits
- * for ranks that have not used connections yet. WU_ERR_TIMEOUT: something has not left. What was for a lost rank is dropped. */
+/* Waits for at most `ms` milliseconds (negative: without limit) until all that this rank has sent, in messages and in collectives of WU_ENGINE_PEERS,
+ * will arrive without further calls: the connections are made, and the system has the bytes; over datagrams they have arrived. It waits for
+ * ranks that have not used connections yet. WU_ERR_TIMEOUT: not all has left. What is for a lost rank is dropped. */
 int wu_flush(wu_ctx *ctx, int ms);
 
 typedef struct wu_group_info_t {

@@ -180,7 +180,7 @@ class Context:
         self._call("wu_fence", self._handle)
 
     def flush(self):
-        """Waits until everything that this rank has sent arrives without it: before it does something else for long."""
+        """Waits until all that this rank has sent will arrive without further calls: before it does something else for long."""
         self._call("wu_flush", self._handle, -1)
 
     def get(self, key):

@@ -398,8 +398,8 @@ pub fn host_number() -> u64 {
     number
 }
 
-/// Other processes that want this core go first.
-pub fn let_others_run() {
+/// Yields the core to other processes.
+pub fn yield_core() {
     // SAFETY: it changes nothing.
     unsafe { libc::sched_yield() };
 }

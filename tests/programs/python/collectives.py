@@ -23,6 +23,7 @@ def check(group, members):
     assert group.exscan([rank]) == ([sum(members[:me])] if me else [rank])
     assert group.shift(b"%04d" % rank) == b"%04d" % members[me - 1]
     group.send((me + 1) % size, b"to the right", tag=7)
+    job.flush()
     assert group.recv((me - 1) % size, tag=7) == b"to the right"
 
 

@@ -151,38 +151,36 @@ impl Context {
 
     /// Waits until one of these is over; its place among them. Fails as [`Context::wait`] does.
     pub fn wait_any(&mut self, requests: &[&Request], ms: c_int) -> Result<usize, Error> {
+        self.progress_until(ms, |context| context.first_over(requests))
+    }
+
+    /// Waits for at most `ms` milliseconds (negative: without limit) until all that this process has sent will arrive without further calls.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]: some of it will not.
+    pub fn flush(&mut self, ms: c_int) -> Result<(), Error> {
+        // What can be sent at once needs no wait.
+        self.progress();
+        self.progress_until(ms, |context| {
+            let has_unsent = context.network.as_ref().is_some_and(|(network, _)| network.has_unsent());
+            (!has_unsent).then_some(())
+        })
+    }
+
+    fn progress_until<T>(&mut self, ms: c_int, mut look: impl FnMut(&mut Context) -> Option<T>) -> Result<T, Error> {
         let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
         // Every call does what is possible, also one that need not wait.
-        let mut limit = if self.first_over(requests).is_some() { 0 } else { ms };
+        let mut limit = if look(self).is_some() { 0 } else { ms };
         loop {
             self.progress_for(limit);
-            if let Some(at) = self.first_over(requests) {
-                return Ok(at);
+            if let Some(found) = look(self) {
+                return Ok(found);
             }
             let left = until.map(|until| until.saturating_sub(now_ms()));
             if left == Some(0) {
                 return Err(Error::TimedOut);
             }
             limit = left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX));
-        }
-    }
-
-    /// Waits for at most `ms` milliseconds (negative: without limit) until nothing that this process has sent needs it any more.
-    ///
-    /// # Errors
-    /// [`Error::TimedOut`]: some of it does.
-    pub fn flush(&mut self, ms: c_int) -> Result<(), Error> {
-        let until = u64::try_from(ms).ok().map(|ms| now_ms() + ms);
-        let mut limit = 0;
-        loop {
-            self.progress_for(limit);
-            if !self.network.as_ref().is_some_and(|(network, _)| network.has_unsent()) {
-                return Ok(());
-            }
-            limit = match until.map(|until| until.saturating_sub(now_ms())) {
-                Some(0) => return Err(Error::TimedOut),
-                left => left.map_or(-1, |left| c_int::try_from(left).unwrap_or(c_int::MAX)),
-            };
         }
     }
 

@@ -127,13 +127,13 @@ impl Network {
     }
 
     pub(super) fn dial_again(&mut self, now: u64) {
-        let due: Vec<u32> =
-            self.again.iter().filter(|(_, (_, at))| at.is_some_and(|at| at <= now)).map(|(to, _)| *to).collect();
-        if due.is_empty() {
+        let is_due = |at: &Option<u64>| at.is_some_and(|at| at <= now);
+        if !self.again.values().any(|(_, at)| is_due(at)) {
             return;
         }
         // A rank that has connected meanwhile need not be dialled.
         self.pump();
+        let due: Vec<u32> = self.again.iter().filter(|(_, (_, at))| is_due(at)).map(|(to, _)| *to).collect();
         for to in due {
             let Some((count, at)) = self.again.get_mut(&to) else { continue };
             *at = None;

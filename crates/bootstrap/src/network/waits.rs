@@ -1,7 +1,7 @@
-//! How a rank waits for others: asleep, or for a short time awake if its last waits were short.
+//! How a rank waits for others: it sleeps, or first polls for a short time if its last waits were short.
 //!
 //! Waking a process takes the kernel several times as long as carrying a message between two hosts. But a rank that polls takes processor time
-//! from ranks on its core. So ranks poll only while messages come quickly, and let others run after each look.
+//! from ranks on its core. So ranks poll only while messages come quickly, and yield the core after each look.
 
 use alloc::vec::Vec;
 use core::ffi::c_int;
@@ -31,7 +31,7 @@ impl Waits {
         epoll.wait(if is_polling { 0 } else { ms }, events);
         if is_polling {
             while events.is_empty() && net::now_ns() - begun < POLL_NS {
-                net::let_others_run();
+                net::yield_core();
                 epoll.wait(0, events);
             }
             if events.is_empty() {

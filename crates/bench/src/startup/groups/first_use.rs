@@ -19,12 +19,15 @@ use crate::stats;
 /// The group of the node's ranks, on one node.
 pub const NODE_PLACE: Place = Place { node_count: 4, ppn: 16 };
 /// A byte from rank 0 to the last rank and back.
-pub const BYTE_PLACE: Place = Place { node_count: 4, ppn: 4 };
+const BYTE_PLACE: Place = Place { node_count: 4, ppn: 4 };
 
-/// As many ranks as the machine has cores, each on a node of its own: none waits for a core.
-pub fn cores_place() -> Place {
+/// Its cases: 16 ranks on 4 nodes; and as many ranks as the machine has cores, each on a node of its own, so that none waits for a core.
+pub fn byte_cases() -> Vec<(Place, &'static str)> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Place { node_count: u32::try_from(cores.min(64)).unwrap_or(1), ppn: 1 }
+    let apart = Place { node_count: u32::try_from(cores.min(64)).unwrap_or(1), ppn: 1 };
+    let mut cases = vec![(BYTE_PLACE, FROM_EXEC), (apart, FROM_EXEC_CORES)];
+    cases.retain(|(place, _)| place.job_size() > 1);
+    cases
 }
 /// Built by the workspace's set-up (`tests/programs/mpi/firstuse.c`).
 const MPI_PROGRAM: &str = "target/programs/mpich5/firstuse";
@@ -69,14 +72,9 @@ pub fn node(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Fai
     turns(flags, surroundings, NODE_PLACE, FROM_MAIN, &NODE_CONTESTANTS, NODE_ROUNDS)
 }
 
-/// From exec of rank 0 to a byte answered by the last of 16 ranks on 4 nodes.
-pub fn byte(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
-    turns(flags, surroundings, BYTE_PLACE, FROM_EXEC, &BYTE_CONTESTANTS, BYTE_ROUNDS)
-}
-
-/// The same of ranks that have a core each.
-pub fn byte_of_cores(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
-    turns(flags, surroundings, cores_place(), FROM_EXEC_CORES, &BYTE_CONTESTANTS, BYTE_ROUNDS)
+/// From exec of rank 0 to a byte answered by the last rank.
+pub fn byte(flags: &Flags, surroundings: &Surroundings, place: Place, case: &str) -> Result<Vec<Cell>, Failure> {
+    turns(flags, surroundings, place, case, &BYTE_CONTESTANTS, BYTE_ROUNDS)
 }
 
 fn turns(

@@ -75,10 +75,8 @@ fn cases<'a>(flags: &'a Flags, surroundings: &'a Surroundings) -> Vec<Case<'a>> 
         cases.push((beside::BARRIER_PLACE, AGENTS, Box::new(|| beside::barriers(flags, surroundings))));
         cases.push((beside::JOINS_PLACE, JOINS, Box::new(|| beside::joins(flags, surroundings))));
         cases.push((first_use::NODE_PLACE, FROM_MAIN, Box::new(|| first_use::node(flags, surroundings))));
-        cases.push((first_use::BYTE_PLACE, FROM_EXEC, Box::new(|| first_use::byte(flags, surroundings))));
-        let cores = first_use::cores_place();
-        if cores.job_size() > 1 {
-            cases.push((cores, FROM_EXEC_CORES, Box::new(|| first_use::byte_of_cores(flags, surroundings))));
+        for (place, case) in first_use::byte_cases() {
+            cases.push((place, case, Box::new(move || first_use::byte(flags, surroundings, place, case))));
         }
     }
     if flags.has_part("spinning") {
@@ -130,7 +128,7 @@ pub fn describe(flags: &Flags) -> String {
             beside::JOINS_PLACE
         );
         text += &format!("{FROM_MAIN}: {} of {}\n", first_use::NODE_PLACE, first_use::NODE.join(" "));
-        for (case, place) in [(FROM_EXEC, first_use::BYTE_PLACE), (FROM_EXEC_CORES, first_use::cores_place())] {
+        for (place, case) in first_use::byte_cases() {
             text += &format!("{case}: {place} of {}\n", first_use::BYTE.join(" "));
         }
     }
