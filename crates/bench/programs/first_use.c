@@ -5,12 +5,15 @@
 //   node-group   the group of the node's ranks                             LIBRARY is a libwireup
 //   message      a byte from rank 0 to the last rank and back, by wu_send  LIBRARY is a libwireup
 //   pairs        the same over a socket whose address went through put, fence and get       LIBRARY is a libpmi2
+//   floor        the same over two named pipes beside STAMPS, without any library: nothing is exchanged, proved or encrypted
 //
 // Appends its line to STAMPS (first_stamps.h).
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "first_stamps.h"
 
@@ -84,6 +87,29 @@ static void pairs(void) {
     if (byte != (rank == 0 || rank == size - 1 ? 2 : 1)) fail("a wrong byte", byte);
 }
 
+// Whichever rank comes first makes the pipe. The side that opens it first waits for the other.
+static int named_pipe(const char *stamps, const char *what, int flags) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s-%s", stamps, what);
+    if (mkfifo(path, 0600) && errno != EEXIST) fail("cannot make a named pipe", errno);
+    int fd = open(path, flags | O_CLOEXEC);
+    if (fd < 0) fail("cannot open a named pipe", errno);
+    return fd;
+}
+
+static void least(const char *stamps) {
+    char byte = 1;
+    if (rank == 0) {
+        one_byte(named_pipe(stamps, "there", O_WRONLY), &byte, 1);
+        one_byte(named_pipe(stamps, "back", O_RDONLY), &byte, 0);
+    } else if (rank == size - 1) {
+        one_byte(named_pipe(stamps, "there", O_RDONLY), &byte, 0);
+        byte++;
+        one_byte(named_pipe(stamps, "back", O_WRONLY), &byte, 1);
+    }
+    if (byte != (rank == 0 || rank == size - 1 ? 2 : 1)) fail("a wrong byte", byte);
+}
+
 int main(int argc, char **argv) {
     uint64_t main_ns = now_ns();
     if (argc != 4) fail("usage: first_use WHAT LIBRARY STAMPS", argc);
@@ -91,15 +117,17 @@ int main(int argc, char **argv) {
     if (!numbers[0] || !numbers[1]) fail("no PMI_RANK, PMI_SIZE in the environment", 0);
     rank = atoi(numbers[0]);
     size = atoi(numbers[1]);
-    int is_pairs = !strcmp(argv[1], "pairs");
-    if (is_pairs) calls_load(argv[2]);
+    int is_pairs = !strcmp(argv[1], "pairs"), is_floor = !strcmp(argv[1], "floor");
+    if (is_floor) least(argv[3]);
+    else if (is_pairs) calls_load(argv[2]);
     else wu_load(argv[2]);
-    if (is_pairs) pairs();
+    if (is_floor) ;
+    else if (is_pairs) pairs();
     else if (!strcmp(argv[1], "node-group")) node_group();
     else if (!strcmp(argv[1], "message")) message();
     else fail("what is not known", 0);
     if (!stamp(argv[3], rank, main_ns, now_ns())) fail("cannot append to the stamps", errno);
     if (is_pairs) must(lib.PMI2_Finalize(), "PMI2_Finalize");
-    else well(wu.wu_close(ctx), "wu_close");
+    else if (!is_floor) well(wu.wu_close(ctx), "wu_close");
     return 0;
 }

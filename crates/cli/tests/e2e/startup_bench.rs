@@ -133,7 +133,7 @@ fn the_library_is_timed_beside_what_it_replaces() {
         ("64,4,16,barrier of agents", &["barrier-agents", "fence-alone"], "time"),
         ("256,16,16,joining", &["wu-open", "pmi2-init"], "join-max"),
         ("64,4,16,from main", &["node-instant-on", "node-group", "mpich-split"], "from-main"),
-        ("16,4,4,from exec", &["instant-on", "wu-send", "put-get-connect", "mpich-send"], "from-exec"),
+        ("16,4,4,from exec", &["instant-on", "wu-send", "put-get-connect", "floor", "mpich-send"], "from-exec"),
     ] {
         for scheme in schemes {
             assert!(value(&lines, &format!("exchange,{head},18,9,{scheme},1"), metric) > 0.0);

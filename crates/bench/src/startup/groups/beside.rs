@@ -5,6 +5,7 @@ use super::super::report::Cell;
 use super::super::rounds;
 use super::super::scheme::{Operation, Step};
 use super::super::surroundings::Surroundings;
+use super::first_use::turn;
 use super::{AGENTS, JOINS, PAIR, key};
 use crate::cases::Place;
 use crate::command::Failure;
@@ -61,8 +62,9 @@ pub fn barriers(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>,
 pub fn joins(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Failure> {
     let launches = launches(flags, surroundings, JOINS_PLACE);
     let mut cells = JOINS_SCHEMES.map(|name| Cell::new(key(flags, JOINS_PLACE, JOINS, name)));
-    for _ in 0..=flags.rounds.unwrap_or(JOINS_ROUNDS) {
-        for (cell, launch) in cells.iter_mut().zip(&launches) {
+    for round in 0..=flags.rounds.unwrap_or(JOINS_ROUNDS) {
+        for at in turn(round, cells.len()) {
+            let (cell, launch) = (&mut cells[at], &launches[at]);
             let joins = with_job(launch, &surroundings.scratch, &surroundings.interrupt, |job| job.joins())?;
             cell.runs.push(Sample(joins.0.into_iter().filter(|(metric, _)| is_join(*metric)).collect()));
         }

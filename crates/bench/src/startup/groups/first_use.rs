@@ -46,6 +46,8 @@ enum Ranks {
     InstantOn,
     /// The same with libpmi2.
     Pmi2,
+    /// The same with no library: what the start of the processes takes, whatever they do then.
+    Bare,
     Mpich,
 }
 
@@ -59,12 +61,13 @@ const NODE_CONTESTANTS: [Contestant; 3] = [
     (NODE[1], Ranks::Wireup, "node-group"),
     (NODE[2], Ranks::Mpich, "node-group"),
 ];
-pub const BYTE: [&str; 4] = ["instant-on", "wu-send", "put-get-connect", "mpich-send"];
-const BYTE_CONTESTANTS: [Contestant; 4] = [
+pub const BYTE: [&str; 5] = ["instant-on", "wu-send", "put-get-connect", "floor", "mpich-send"];
+const BYTE_CONTESTANTS: [Contestant; 5] = [
     (BYTE[0], Ranks::InstantOn, "message"),
     (BYTE[1], Ranks::Wireup, "message"),
     (BYTE[2], Ranks::Pmi2, "pairs"),
-    (BYTE[3], Ranks::Mpich, "message"),
+    (BYTE[3], Ranks::Bare, "floor"),
+    (BYTE[4], Ranks::Mpich, "message"),
 ];
 
 /// The node's group, of 64 ranks, from `main`.
@@ -72,7 +75,7 @@ pub fn node(flags: &Flags, surroundings: &Surroundings) -> Result<Vec<Cell>, Fai
     turns(flags, surroundings, NODE_PLACE, FROM_MAIN, &NODE_CONTESTANTS, NODE_ROUNDS)
 }
 
-/// From exec of rank 0 to a byte answered by the last rank.
+/// From exec of rank 0 to a byte answered by the last rank. `floor` is the limit for all others.
 pub fn byte(flags: &Flags, surroundings: &Surroundings, place: Place, case: &str) -> Result<Vec<Cell>, Failure> {
     turns(flags, surroundings, place, case, &BYTE_CONTESTANTS, BYTE_ROUNDS)
 }
@@ -99,7 +102,7 @@ fn turns(
 }
 
 /// The order in a round. A job that follows a large one is slower, so every second round is in reverse order.
-fn turn(round: u32, count: usize) -> Vec<usize> {
+pub fn turn(round: u32, count: usize) -> Vec<usize> {
     let forward = 0..count;
     if round.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
 }
@@ -116,6 +119,7 @@ fn command(ranks: Ranks, what: &str, surroundings: &Surroundings, mpi: &Path, st
     let program: Vec<OsString> = match ranks {
         Ranks::Wireup | Ranks::InstantOn => with(&surroundings.groups_library()),
         Ranks::Pmi2 => with(&surroundings.library),
+        Ranks::Bare => with(Path::new("none")),
         Ranks::Mpich => vec![mpi.into(), what.into(), stamps.into()],
     };
     [vec![surroundings.scratch.program(Program::FromExec).into()], program].concat()

@@ -68,11 +68,14 @@ pub fn judge(report: &Report) -> Vec<Judged> {
         if !has(case) {
             continue;
         }
-        let [ours, _, pairs, mpich] = first_use::BYTE.map(|scheme| of(case, scheme));
+        let [ours, _, pairs, floor, mpich] = first_use::BYTE.map(|scheme| of(case, scheme));
         let verdict = measured(faster(ours, mpich, Metric::FromExec, MPI_TIMES));
         ask(format!("MPICH to libwireup: from exec to a byte answered, {ranks}"), ">= 20 x", "", verdict);
         let verdict = measured(faster(ours, pairs, Metric::FromExec, PAIRS_TIMES));
         ask(format!("put, fence, get, connect to libwireup: the same, {ranks}"), ">= 2 x", "", verdict);
+        // If this one misses, no library can reach the one before.
+        let verdict = measured(faster(floor, pairs, Metric::FromExec, PAIRS_TIMES));
+        ask(format!("put, fence, get, connect to ranks that only start: the same, {ranks}"), ">= 2 x", "", verdict);
         let verdict = ours.map_or(missing(), |ours| bound(ours, Metric::AfterMain, AFTER_MAIN_MAX));
         ask(format!("libwireup: from the farthest rank's main to the answer, {ranks}"), "<= 1 ms", "", verdict);
     }
@@ -152,7 +155,7 @@ mod tests {
             assert!(matches!(verdict(&judged(&[(case, case, Metric::Time, &[])]), what), Verdict::Missed(_)), "{case}");
         }
         assert!(matches!(verdict(&judged(&[(PEERS, PEERS, Metric::Time, &[])]), "simulator"), Verdict::Missed(_)));
-        assert_eq!(judged(&[(FROM_EXEC, FROM_EXEC, Metric::Time, &[])]).len(), 3);
+        assert_eq!(judged(&[(FROM_EXEC, FROM_EXEC, Metric::Time, &[])]).len(), 4);
     }
 
     #[test]
