@@ -11,7 +11,7 @@ use std::time::Instant;
 const TURN_S: u32 = 60;
 const HEAD: &str = "\
 # Executions of fuzz targets: target, executions (from, to), commit, and whether one of them was a finding (the number where its turn
-# began). `cargo xtask proof fuzz --hours H` goes on with the target that was run least; fuzz/README.md says what to do with findings.
+# began). `cargo xtask proof fuzz --hours H` gives each the same time, the least run one first; fuzz/README.md says what to do with findings.
 ";
 
 /// Runs the targets in turns, for this many hours.
@@ -26,8 +26,12 @@ pub fn run_for(hours: &str) -> Result {
     step("build the targets", || output(fuzz().arg("build").args(PLAIN)))?;
     let start = Instant::now();
     let mut broken = Vec::new();
-    while start.elapsed() < length {
-        let Some(target) = targets.lines().min_by_key(|target| ledger.next(target)) else { break };
+    let mut targets: Vec<&str> = targets.lines().collect();
+    targets.sort_by_key(|target| ledger.next(target));
+    for target in targets.into_iter().cycle() {
+        if start.elapsed() >= length {
+            break;
+        }
         let first = ledger.next(target);
         let (count, finding) = step(format!("{target}, from execution {first} on"), || turn(target))?;
         finding.iter().for_each(|finding| eprintln!("    {finding}"));
