@@ -10,7 +10,7 @@ use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType};
 
 use crate::plainsh::client;
 use crate::testbed::{StartError, Testbed};
-use crate::{Spec, hub, sys};
+use crate::{Spec, hub, slowfs, sys};
 
 /// Exit codes for failures of this program itself, the same as wireup's.
 const FAILED: i32 = 125;
@@ -21,6 +21,7 @@ wireup-testbed: several hosts on one machine, as network name spaces (needs root
 
   wireup-testbed run -n N [FLAGS] [--] COMMAND...   make N nodes, run COMMAND on their hub, take them down
   wireup-testbed plainsh HOST COMMAND...            inside: run COMMAND by /bin/sh on HOST, without cryptography
+  wireup-testbed slowfs FLAGS [--] COMMAND...       run COMMAND beside a slow read-only view of a folder
 
 COMMAND finds the nodes' names, n0,n1,..., in WIREUP_TESTBED_HOSTS, and plainsh on its PATH; its exit code is ours.
 Addresses: 10.77.0.1 (n0), ...; by IPv6 n0-v6 is fd77::1; the hub is 10.77.0.254 and fd77::fe.
@@ -40,6 +41,18 @@ Nodes have their own network, host name, processes, /tmp, /run, /dev/shm and hom
   wireup-testbed run -n 4 -- sh -c 'for host in n0 n1 n2 n3; do plainsh $host hostname; done'
   wireup-testbed run -n 16 --ssh -- bash
   wireup-testbed run -n 4 --slurm -- srun -N 4 -n 16 hostname
+
+slowfs mounts a folder as one busy file server would serve it, by FUSE, and unmounts it after COMMAND. Needs no nodes.
+
+  --source DIR               the folder
+  --mount DIR                where to mount it: an existing folder that is not inside of the source
+  --log FILE                 is appended to, one line for each operation: OPERATION PID PATH
+  --delay-us N               how long an operation takes; they are served one at a time (200)
+  --bandwidth-mb N           reads take as much longer as that many 10^6 bytes per second allow (500)
+  --timeout-s N              how long attributes and look-ups are kept, also of files that do not exist (1)
+  --cold                     the contents of a file are not kept from one opening to the next
+
+  wireup-testbed slowfs --source /opt/app --mount /mnt --log /tmp/operations -- /mnt/bin/app
 ";
 
 pub fn main(words: Vec<OsString>) -> u8 {
@@ -54,6 +67,8 @@ pub fn main(words: Vec<OsString>) -> u8 {
             "run" => run(words),
             "serve" => serve(words),
             "inside" => inside(&words),
+            "slowfs" => run_beside_slowfs(words),
+            "slowfs-serve" => serve_slowfs(words),
             "plainsh" => client::main(words),
             "--help" | "-h" | "help" => {
                 print!("{HELP}");
@@ -96,6 +111,29 @@ fn run(mut words: Vec<OsString>) -> i32 {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     wait(testbed.enter(&mut command), &words[0])
+}
+
+fn run_beside_slowfs(mut words: Vec<OsString>) -> i32 {
+    let spec = match slowfs::Spec::parse(program(), &mut words) {
+        Ok(_) if words.is_empty() => return fail("which command? wireup-testbed slowfs FLAGS COMMAND...", FAILED),
+        Ok(spec) => spec,
+        Err(error) => return fail(&error, FAILED),
+    };
+    let serving = match slowfs::Serving::start(&spec) {
+        Ok(serving) => serving,
+        Err(error) => return fail(&error.to_string(), FAILED),
+    };
+    let mut command = Command::new(&words[0]);
+    let code = wait(command.args(&words[1..]), &words[0]);
+    drop(serving);
+    code
+}
+
+fn serve_slowfs(mut words: Vec<OsString>) -> i32 {
+    match slowfs::Spec::parse(program(), &mut words) {
+        Ok(spec) => slowfs::serve(&spec),
+        Err(error) => fail(&error, FAILED),
+    }
 }
 
 /// Enters all name spaces of the node whose first process is given, and runs the rest of the words there.

@@ -18,6 +18,8 @@
 //! All of it belongs to one child process and ends with it: normally when the [`Testbed`] is dropped, and also when the test or the child
 //! itself is killed. Nothing outside of its name spaces is changed, except for an empty folder, `/run/wireup-testbed`. It needs root,
 //! OpenSSH for ssh, munge and Slurm for Slurm, and no other programs.
+//!
+//! Apart from hosts there is [`slowfs`], a slow shared file system.
 mod account;
 mod daemon;
 mod hub;
@@ -26,6 +28,7 @@ mod netlink;
 mod node;
 pub mod plainsh;
 mod processes;
+pub mod slowfs;
 mod slurm;
 mod spec;
 mod ssh;

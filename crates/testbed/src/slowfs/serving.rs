@@ -1,0 +1,100 @@
+//! The process that serves a slow file system.
+use std::fs::File;
+use std::io::{self, BufRead, Write};
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use fuser::{Config, Session, SessionACL};
+
+use super::meter::{Meter, Totals};
+use super::server::Server;
+use super::source::Source;
+use super::{Spec, mounting};
+use crate::sys;
+use crate::testbed::StartError;
+
+/// Without this, sleeps are 50 us longer than asked for.
+const TIMER_SLACK_NS: u64 = 1000;
+
+/// A mounted file system, served by a thread of this process. It ends when this is dropped.
+pub struct Serving {
+    point: PathBuf,
+    server: Server,
+}
+
+impl Serving {
+    /// Mounts what `spec` says; the log must be given.
+    pub fn start(spec: &Spec) -> Result<Serving, StartError> {
+        mounting::clear(&spec.mount).map_err(failed(&spec.mount))?;
+        let point = spec.mount.canonicalize().map_err(failed(&spec.mount))?;
+        let folder = spec.source.canonicalize().map_err(failed(&spec.source))?;
+        if point != folder && point.starts_with(&folder) {
+            // The server would meet its own mount and wait for itself.
+            let text = format!("the mount point {} is inside of the source, {}", point.display(), folder.display());
+            return Err(StartError::Failed(text));
+        }
+        let log = spec.log.as_deref().unwrap_or(Path::new(""));
+        let meter = File::options().create(true).append(true).open(log);
+        let meter = Meter::new(meter.map_err(failed(log))?, spec.delay, spec.bandwidth_mb);
+        // Opened before it may be covered by the mount.
+        let source = Source::open(&folder).map_err(failed(&folder))?;
+        let server = Server::new(source, meter, spec.timeout, spec.cold).map_err(failed(&folder))?;
+        let device = mounting::attach(&point)?;
+        // From here on this takes the mount away.
+        let serving = Serving { point, server: server.clone() };
+        let session = Session::from_fd(server, device, SessionACL::All, Config::default());
+        let session = session.map_err(failed(&serving.point))?;
+        thread::spawn(move || {
+            // The session's own thread inherits this.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
+            if let Err(error) = session.run() {
+                eprintln!("wireup-testbed: the slow file system has ended: {error}");
+            }
+        });
+        Ok(serving)
+    }
+
+    pub fn totals(&self) -> Totals {
+        self.server.totals()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Err(error) = mounting::detach(&self.point) {
+            eprintln!("wireup-testbed: unmounting {}: {error}", self.point.display());
+        }
+    }
+}
+
+/// Serves until standard input ends. Says on standard output when it is ready, or why not; then answers each line with the totals.
+pub fn serve(spec: &Spec) -> i32 {
+    // An interrupt is for the owner, whose end is the end of standard input.
+    sys::ignore_interrupts(true);
+    let serving = match Serving::start(spec) {
+        Ok(serving) => serving,
+        Err(error) => {
+            let kind = if matches!(error, StartError::Unavailable(_)) { "unavailable" } else { "failed" };
+            say(&format!("{kind} {error}"));
+            return 1;
+        }
+    };
+    say("ready");
+    for line in io::stdin().lock().lines() {
+        if line.is_err() {
+            break;
+        }
+        say(&serving.totals().to_words());
+    }
+    0
+}
+
+fn say(line: &str) {
+    // If nobody listens any more, standard input has ended too.
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+fn failed<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> StartError {
+    move |error| StartError::Failed(format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,149 @@
+//! The specification of a slow file system, also as arguments for the process that serves it.
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a small operation takes on a loaded file server, and what one server sends (chosen).
+const DELAY: Duration = Duration::from_micros(200);
+const BANDWIDTH_MB: u64 = 500;
+/// The lower part of what NFS clients use for files, 3 to 60 s (chosen).
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The `wireup-testbed` binary.
+    pub program: PathBuf,
+    /// The folder that is served.
+    pub source: PathBuf,
+    /// An existing folder. It may be `source` itself, but not be inside of it.
+    pub mount: PathBuf,
+    /// The file to which operations are appended; without it a [`SlowFs`](super::SlowFs) keeps them in memory.
+    pub log: Option<PathBuf>,
+    /// What every operation costs.
+    pub delay: Duration,
+    /// What reads can use, in 10^6 bytes per second.
+    pub bandwidth_mb: u64,
+    /// How long the kernel keeps attributes and results of look-ups.
+    pub timeout: Duration,
+    /// Whether the kernel drops the contents of a file whenever the file is opened.
+    pub cold: bool,
+}
+
+impl Spec {
+    pub fn new(program: impl Into<PathBuf>, source: impl Into<PathBuf>, mount: impl Into<PathBuf>) -> Spec {
+        Spec {
+            program: program.into(),
+            source: source.into(),
+            mount: mount.into(),
+            log: None,
+            delay: DELAY,
+            bandwidth_mb: BANDWIDTH_MB,
+            timeout: TIMEOUT,
+            cold: false,
+        }
+    }
+
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut list: Vec<OsString> = Vec::new();
+        let paths = [("--source", Some(&self.source)), ("--mount", Some(&self.mount)), ("--log", self.log.as_ref())];
+        for (flag, path) in paths {
+            list.extend(path.into_iter().flat_map(|path| [OsString::from(flag), path.into()]));
+        }
+        for (flag, number) in [
+            ("--delay-us", self.delay.as_micros()),
+            ("--bandwidth-mb", self.bandwidth_mb.into()),
+            ("--timeout-s", self.timeout.as_secs().into()),
+        ] {
+            list.extend([OsString::from(flag), number.to_string().into()]);
+        }
+        list.extend(self.cold.then(|| "--cold".into()));
+        list
+    }
+
+    /// Parses flags up to `--` or the first word that is not a flag; the words after that remain in `words`.
+    pub fn parse(program: PathBuf, words: &mut Vec<OsString>) -> Result<Spec, String> {
+        let mut spec = Spec::new(program, "", "");
+        while let Some(word) = words.first().cloned() {
+            if !word.as_encoded_bytes().starts_with(b"-") {
+                break;
+            }
+            words.remove(0);
+            if word == "--" {
+                break;
+            }
+            spec.take(&word, words)?;
+        }
+        for (path, flag) in
+            [(Some(&spec.source), "--source"), (Some(&spec.mount), "--mount"), (spec.log.as_ref(), "--log")]
+        {
+            if path.is_none_or(|path| path.as_os_str().is_empty()) {
+                return Err(format!("{flag} is missing"));
+            }
+        }
+        Ok(spec)
+    }
+
+    fn take(&mut self, flag: &OsStr, words: &mut Vec<OsString>) -> Result<(), String> {
+        match flag.to_str().unwrap_or_default() {
+            "--source" => self.source = value(flag, words)?.into(),
+            "--mount" => self.mount = value(flag, words)?.into(),
+            "--log" => self.log = Some(value(flag, words)?.into()),
+            "--delay-us" => self.delay = Duration::from_micros(number(flag, words, 0)?),
+            "--bandwidth-mb" => self.bandwidth_mb = number(flag, words, 1)?,
+            "--timeout-s" => self.timeout = Duration::from_secs(number(flag, words, 0)?),
+            "--cold" => self.cold = true,
+            other => return Err(format!("{other}: no such flag; see wireup-testbed --help")),
+        }
+        Ok(())
+    }
+}
+
+fn value(flag: &OsStr, words: &mut Vec<OsString>) -> Result<OsString, String> {
+    if words.is_empty() {
+        return Err(format!("{}: its value is missing", flag.to_string_lossy()));
+    }
+    Ok(words.remove(0))
+}
+
+fn number(flag: &OsStr, words: &mut Vec<OsString>, least: u64) -> Result<u64, String> {
+    let text = value(flag, words)?;
+    let number = text.to_str().and_then(|text| text.parse().ok()).filter(|number| *number >= least);
+    number.ok_or_else(|| format!("{} {}: not a number from {least} on", flag.display(), text.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn a_specification_round_trips_through_arguments() {
+        let mut spec = Spec::new("/bin/x", OsString::from_vec(b"/a b/\xff".to_vec()), "/mnt");
+        spec.log = Some("/tmp/log".into());
+        spec.delay = Duration::from_micros(7);
+        spec.bandwidth_mb = 8;
+        spec.timeout = Duration::ZERO;
+        spec.cold = true;
+        let mut words = spec.arguments();
+        words.extend(["--".into(), "-x".into()]);
+        let back = Spec::parse("/bin/x".into(), &mut words).expect("its own arguments");
+        assert_eq!(format!("{back:?}"), format!("{spec:?}"));
+        assert_eq!(words, ["-x"]);
+    }
+
+    #[test]
+    fn wrong_flags_are_named() {
+        for (words, part) in [
+            (vec!["--no"], "--no:"),
+            (vec!["--source"], "--source: its value"),
+            (vec!["--source", "/a", "--log", "/b", "--", "x"], "--mount is missing"),
+            (vec!["--source", "/a", "--mount", "/b"], "--log is missing"),
+            (vec!["--bandwidth-mb", "0"], "--bandwidth-mb 0"),
+            (vec!["--delay-us", "fast"], "--delay-us fast"),
+        ] {
+            let mut words = words.into_iter().map(OsString::from).collect();
+            let error = Spec::parse("x".into(), &mut words).expect_err("wrong flags");
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
