@@ -1,6 +1,6 @@
 //! Attaches and detaches a slow file system. This is done by plain system calls: `fusermount` is not needed.
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -19,8 +19,9 @@ pub fn clear(point: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Asks a question that the kernel never answers from what it remembers.
 fn is_dead(point: &Path) -> bool {
-    fs::metadata(point).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    rustix::fs::statfs(point).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
 }
 
 /// Mounts at `point` what will be served on the returned descriptor; the file system ends when the descriptor is closed.

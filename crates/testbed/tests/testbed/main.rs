@@ -8,6 +8,7 @@ mod ends;
 mod faults;
 mod network;
 mod plainsh;
+mod slowfs;
 mod slurm;
 mod ssh;
 
