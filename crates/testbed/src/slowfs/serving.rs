@@ -75,8 +75,11 @@ pub fn serve(spec: &Spec) -> i32 {
     let serving = match Serving::start(spec) {
         Ok(serving) => serving,
         Err(error) => {
-            let kind = if matches!(error, StartError::Unavailable(_)) { "unavailable" } else { "failed" };
-            say(&format!("{kind} {error}"));
+            let (kind, reason) = match error {
+                StartError::Unavailable(reason) => ("unavailable", reason),
+                StartError::Failed(reason) => ("failed", reason),
+            };
+            say(&format!("{kind} {reason}"));
             return 1;
         }
     };
