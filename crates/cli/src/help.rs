@@ -1,11 +1,11 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{doctor, install, pmi, replay, session};
+use crate::{doctor, install, pmi, replay, session, stage};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` is a program of its own.
-pub const COMMANDS: [&Command; 11] = [
+pub const COMMANDS: [&Command; 12] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -13,6 +13,7 @@ pub const COMMANDS: [&Command; 11] = [
     &session::jobs::COMMAND,
     &session::kill::COMMAND,
     &session::attach::COMMAND,
+    &stage::command::COMMAND,
     &doctor::COMMAND,
     &pmi::COMMAND,
     &replay::COMMAND,

@@ -20,6 +20,7 @@ mod replay;
 mod run;
 mod session;
 mod show;
+mod stage;
 mod surroundings;
 mod words;
 
@@ -61,6 +62,8 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "jobs" => flags::run(&jobs::COMMAND, args, jobs::run),
         "kill" => flags::run(&kill::COMMAND, args, kill::run),
         "attach" => flags::run(&attach::COMMAND, args, attach::run),
+        "stage" => flags::run(&stage::command::COMMAND, args, stage::command::run),
+        "stage-node" => stage::node::main(args),
         "agent" => wireup_node::agent::main(args, process_ns),
         "pmix-server" => pmix_server(),
         "doctor" => flags::run(&doctor::COMMAND, args, doctor::run),

@@ -10,6 +10,7 @@ use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
 use crate::session::detach::{self, Background, Side};
 use crate::session::{self, Found};
+use crate::stage::{self, Temporary};
 use crate::surroundings::Surroundings;
 use crate::words::{self, Setting, Voice};
 use crate::{linked, out, show};
@@ -47,6 +48,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
 /// First contacts a session or forks a keeper, so that either gets ready while the rest is being determined.
 fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
     let (detach, verbose) = (parsed.detach, parsed.verbose);
+    let stages = parsed.stage.is_some() && !parsed.dry_run;
     let mut alone = None;
     if let Found::Session(calling) = session::find(&parsed)? {
         let surroundings = look_around(&parsed)?;
@@ -59,6 +61,11 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
     if detach {
         let why = alone.map(|why| format!(" ({why})")).unwrap_or_default();
         return Err(format!("{}{why}", FlagError::DetachWithoutSession));
+    }
+    if stages {
+        let surroundings = look_around(&parsed)?;
+        let temporary = Temporary::begin(&parsed, &surroundings, process_ns)?;
+        return prepare(temporary.flags(parsed), process_ns);
     }
     // If this fails, it is tried again when a keeper is needed, and the error is reported then.
     let contains = parsed.contain.unwrap_or(true);
@@ -76,7 +83,7 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
         resolved.isolates = keeper.as_ref().is_some_and(Keeper::isolates);
     }
     let reach = Reach::OneShot { session: Box::new(resolved.session.clone()), keeper };
-    if !announce(&resolved, &mapping) {
+    if !announce(&resolved, &mapping)? {
         return Ok(0);
     }
     Ok(start(resolved, reach, None, process_ns))
@@ -116,8 +123,17 @@ fn in_session(
         ));
     }
     // While standard error is still the terminal.
-    if !announce(&resolved, &mapping) {
+    if !announce(&resolved, &mapping)? {
         return Ok(0);
+    }
+    let mut resolved = resolved;
+    if let Some(stage) = &resolved.stage {
+        let plan = stage::Plan::of_job(stage, &resolved.job)?;
+        let nodes = stage::Nodes { session: &resolved.session, nodes: &resolved.job.nodes };
+        if let stage::Outcome::Interrupted(code) = stage::send(stage, &plan, &nodes, resolved.verbose)? {
+            return Ok(code);
+        }
+        resolved.job.options.staged = Some(stage.staged(plan.set.digest()));
     }
     let reach = Reach::Session(Box::new(session));
     if !detach {
@@ -153,13 +169,16 @@ fn mapping(resolved: &Resolved) -> Result<Mapping, String> {
 }
 
 /// Prints warnings and, if asked for, what would run; returns `false` if that is all that was asked for.
-fn announce(resolved: &Resolved, mapping: &Mapping) -> bool {
+fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
     for warning in resolved.warnings.iter().chain(&shared_places(resolved)) {
         out::tell(warning);
     }
     if resolved.dry_run {
         out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping)));
-        return false;
+        if let Some(stage) = &resolved.stage {
+            out::print(&stage::listing(&stage::Plan::of_job(stage, &resolved.job)?));
+        }
+        return Ok(false);
     }
     if resolved.display_map {
         out::print_err(&show::map(resolved, mapping));
@@ -167,7 +186,7 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> bool {
     if resolved.verbose {
         out::tell(&show::choices(resolved, mapping));
     }
-    true
+    Ok(true)
 }
 
 /// Ranks that are to be bound, and outnumber the cores or cpus of this machine, which all of them use.

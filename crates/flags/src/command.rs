@@ -51,6 +51,8 @@ pub enum Takes {
     Variable,
     /// A number; 0 if no number follows.
     MaybeNumber(&'static str),
+    /// A word, but only behind `=`; else it is empty.
+    Attached(&'static str),
 }
 
 impl Flag {

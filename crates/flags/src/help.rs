@@ -30,6 +30,7 @@ impl Flag {
             Takes::Word(value) => format!(" {value}"),
             Takes::Variable => " NAME=VALUE".to_owned(),
             Takes::MaybeNumber(value) => format!(" [{value}]"),
+            Takes::Attached(value) => format!("[={value}]"),
         };
         format!("{}{value}", names.join(", "))
     }

@@ -108,7 +108,8 @@ impl Command {
             (Takes::Nothing, Some(value)) => {
                 return Err(Error::UnexpectedValue { flag: name, value: value.to_string_lossy().into_owned() });
             }
-            (Takes::Word(_) | Takes::MaybeNumber(_), Some(value)) => value,
+            (Takes::Word(_) | Takes::MaybeNumber(_) | Takes::Attached(_), Some(value)) => value,
+            (Takes::Attached(_), None) => OsString::new(),
             (Takes::Word(wants), None) => {
                 words.next_if(|word| !self.is_separator(word)).ok_or_else(|| missing(wants))?
             }

@@ -137,6 +137,7 @@ mod tests {
             processes: (0..ranks).map(Process::new).collect(),
             umask: 0,
             limits: Vec::new(),
+            staged: None,
         }
     }
 

@@ -24,7 +24,12 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
             SpawnStep::Find | SpawnStep::Exec if NOT_EXECUTABLE.contains(&error.errno) => 126,
             SpawnStep::Find => 127,
             SpawnStep::Interpreter | SpawnStep::Exec => 126,
-            SpawnStep::Cwd | SpawnStep::Stdio | SpawnStep::Fork | SpawnStep::Devices | SpawnStep::Sockets => OURS,
+            SpawnStep::Cwd
+            | SpawnStep::Stdio
+            | SpawnStep::Fork
+            | SpawnStep::Devices
+            | SpawnStep::Sockets
+            | SpawnStep::Staged => OURS,
         },
         Cause::Aborted { code, .. } => match (*code & 0xff) as u8 {
             0 => 1,

@@ -1,12 +1,12 @@
 //! Standard input on its way down: forwarded to the ranks that read it; credit is returned for the bytes that all of them have taken.
 //!
 //! One `InputSpread` per job. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the source may have up to
-//! [`STDIO_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer counts; when none is left no credit is
+//! [`STDIN_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer counts; when none is left no credit is
 //! returned, so nobody keeps reading in vain.
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
-use wireup_wire::limits::STDIO_WINDOW_BYTES;
+use wireup_wire::limits::STDIN_WINDOW_BYTES;
 
 /// A receiver of standard input on this agent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -32,7 +32,7 @@ impl InputSpread {
 
     /// Whether the source may send this many more bytes.
     pub fn has_room(&self, bytes: usize) -> bool {
-        self.passed - self.credited + bytes as u64 <= STDIO_WINDOW_BYTES as u64
+        self.passed - self.credited + bytes as u64 <= STDIN_WINDOW_BYTES as u64
     }
 
     /// `bytes` arrived from above (0: end of file, after which everything is ignored); returns the sinks that they go to.
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_source_that_exceeds_its_window_is_detected() {
         let mut spread = InputSpread::new([A, B]);
-        assert!(spread.has_room(STDIO_WINDOW_BYTES) && !spread.has_room(STDIO_WINDOW_BYTES + 1));
+        assert!(spread.has_room(STDIN_WINDOW_BYTES) && !spread.has_room(STDIN_WINDOW_BYTES + 1));
         assert_eq!(spread.on_bytes(3 * u32::MAX as usize).count(), 2);
         assert!(!spread.has_room(0));
         assert_eq!((0..3).map(|_| spread.on_taken(A, u32::MAX)).sum::<u32>(), 0);

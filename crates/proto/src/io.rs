@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
-use wireup_wire::job::{BindTo, Limit, PortRange, RankPorts, StdinTarget};
-use wireup_wire::peer::{Bootstrap, Rejoin, Secret, SpawnError};
+use wireup_wire::job::{BindTo, Limit, PortRange, RankPorts, Staged, StdinTarget};
+use wireup_wire::peer::{Bootstrap, Lacking, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
 
@@ -178,6 +178,11 @@ pub enum Input {
     OutOfMemory {
         job: JobId,
         local: LocalRank,
+    },
+    /// The ranks of a job on this node run without something.
+    RanksLack {
+        job: JobId,
+        what: Lacking,
     },
     /// A further library of a rank has joined.
     ClientJoined {
@@ -476,6 +481,8 @@ pub struct SpawnPlan {
     pub gpus_per_rank: u32,
     pub umask: u32,
     pub limits: Vec<Limit>,
+    /// Files that the ranks see in place of others.
+    pub staged: Option<Staged>,
 }
 
 /// A PMIx server process, ready to be started.

@@ -57,7 +57,7 @@ use wireup_wire::group::Purpose;
 use wireup_wire::ids::{AgentId, Client, Epoch, LocalRank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::names::{Asker, Down};
-use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent};
+use wireup_wire::peer::{Cause, Control, Departed, Done, Ended, Failure, MissingAgent, Note};
 use wireup_wire::rank_address;
 use wireup_wire::signal::is_fatal;
 
@@ -144,6 +144,7 @@ impl Job {
             }
             JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
             JobInput::OutOfMemory { local } => self.ranks.on_out_of_memory(local),
+            JobInput::RanksLack(what) => out.note(self.facts.id(), Note::Lacks { host: self.facts.host(), what }),
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
             JobInput::KeeperLost if self.is_ending() => self.on_keeper_lost(out),
             JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),

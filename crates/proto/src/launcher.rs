@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use wireup_wire::frame::{Frame, FrameReader, Kind};
 use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
-use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
+use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
 use wireup_wire::peer::{self, Cause, Control, Ended, Failure};
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
@@ -80,7 +80,7 @@ impl Launcher {
             out: VecDeque::new(),
             unwritten: [0; 2],
             discard: false,
-            stdin_credit: STDIO_WINDOW_BYTES,
+            stdin_credit: STDIN_WINDOW_BYTES,
             stdin_ended: false,
             interrupts: 0,
             timeout_at: config.timeout_ns.map(|timeout| now + timeout),
@@ -156,7 +156,7 @@ impl Launcher {
             },
             Kind::Output => self.on_output(now, frame),
             Kind::InputCredit => {
-                self.stdin_credit = (self.stdin_credit + frame.arg as usize).min(STDIO_WINDOW_BYTES);
+                self.stdin_credit = (self.stdin_credit + frame.arg as usize).min(STDIN_WINDOW_BYTES);
                 self.ask_stdin();
             }
             Kind::Trace => {
@@ -329,7 +329,7 @@ impl Launcher {
 
     fn ask_stdin(&mut self) {
         if self.config.relay_stdin && !self.stdin_ended {
-            let bytes_max = self.stdin_credit.min(STDIO_CHUNK_MAX) as u32;
+            let bytes_max = self.stdin_credit.min(STDIN_CHUNK_MAX) as u32;
             self.out.push_back(LauncherOutput::ReadStdin { bytes_max });
         }
     }

@@ -50,6 +50,7 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         gpus_per_rank: options.gpus_per_rank,
         umask: options.umask,
         limits: options.limits.clone(),
+        staged: options.staged.clone(),
     }
 }
 

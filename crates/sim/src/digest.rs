@@ -77,6 +77,7 @@ impl Digest {
             Input::LinkUp { .. }
             | Input::LinkDown { .. }
             | Input::OutOfMemory { .. }
+            | Input::RanksLack { .. }
             | Input::Listening { .. }
             | Input::ListenFailed { .. }
             | Input::DialFailed { .. }

@@ -193,6 +193,19 @@ pub struct JobOptions {
     pub rank_ports: Option<RankPorts>,
     /// Number of GPUs for each rank, out of those that its node offers; 0: GPUs are not assigned.
     pub gpus_per_rank: u32,
+    /// Files that the ranks see in place of others.
+    pub staged: Option<Staged>,
+}
+
+/// A set of files that is on each node already, and that its ranks see in place of the originals.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Staged {
+    /// The digest of its manifest.
+    pub set: [u8; 32],
+    /// The folder in which nodes keep staged files.
+    pub store: Vec<u8>,
+    /// A rank that cannot have it is not started. Otherwise the ranks of its node use the originals.
+    pub required: bool,
 }
 
 /// The sockets that ranks get before they start.

@@ -130,8 +130,12 @@ pub const LINE_BYTES_MAX: u64 = 64 << 20;
 pub const HELD_LINES_MEMORY_MAX: usize = 32 << 20;
 /// Parts of lines in that file. Chosen: 64 ranks with longest lines at once, less than a disk for temporary files has.
 pub const HELD_LINES_FILE_MAX: u64 = 4 << 30;
-/// Largest payload of one stdio frame.
+/// Largest payload of one frame of output.
 pub const STDIO_CHUNK_MAX: usize = 64 << 10;
+/// The same for standard input, which all children share, so that large pieces cost no memory for each. Measured: staging 256 MiB to 16
+/// nodes on 2 cpus takes 0.75 x the time that it takes with the sizes for output.
+pub const STDIN_WINDOW_BYTES: usize = 2 << 20;
+pub const STDIN_CHUNK_MAX: usize = 256 << 10;
 /// How long a partial line may wait for its end before it is shown, so that prompts appear.
 pub const PARTIAL_LINE_NS_MAX: u64 = 200_000_000;
 

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 20;
+pub const PROTOCOL_VERSION: u16 = 21;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,6 +170,17 @@ pub enum Note {
     NoRankPorts { host: String, problem: String },
     /// A rank asked for new processes, which is not offered; it was told, and the job continues.
     NoSpawn { rank: Rank, host: String },
+    /// Ranks of this node run without what the job has asked for.
+    Lacks { host: String, what: Lacking },
+}
+
+/// What the ranks of a node lack, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Lacking {
+    /// The PID namespace, whose first process has ended: what the job starts may outlive it.
+    Namespace,
+    /// The staged files: they use the originals.
+    Staged { problem: String },
 }
 
 /// One message of the control class. ↓ goes away from the root, ↑ towards it; the frame's header names the job.

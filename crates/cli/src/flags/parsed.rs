@@ -75,9 +75,21 @@ pub struct Parsed {
     pub pmi_version: Option<PmiVersion>,
     pub profile: Option<PathBuf>,
     pub record: Option<String>,
+    pub stage: Option<Stage>,
     pub dry_run: bool,
     pub display_map: bool,
     pub verbose: bool,
+}
+
+/// Files that travel to the nodes before ranks start.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stage {
+    /// Where nodes keep them.
+    pub folder: Option<PathBuf>,
+    pub required: bool,
+    /// Paths and patterns, as typed.
+    pub also: Vec<PathBuf>,
+    pub room_mib: Option<u32>,
 }
 
 /// One program with its own flags: the words between two `:`.
@@ -230,6 +242,7 @@ impl Parsed {
             pmi_version: line.last(flag::PMI_VERSION, |value| value.choice(PMI_VERSIONS))?,
             profile: line.last(flag::PROFILE, trace_file)?,
             record: line.last(flag::RECORD, Value::text)?,
+            stage: stage(line)?,
             dry_run: line.has(flag::DRY_RUN),
             display_map: line.has(flag::DISPLAY_MAP),
             verbose: line.has(flag::VERBOSE),
@@ -287,6 +300,25 @@ fn map_by(value: &Value) -> Result<MapBy, Error> {
         return value.part(per_node).at_least_one().map(MapBy::Ppr);
     }
     value.choice_or(&[("slot", MapBy::Slot), ("node", MapBy::Node)], "choose slot, node or ppr:N:node")
+}
+
+/// `None`: nothing is staged.
+pub fn stage(line: &Line) -> Result<Option<Stage>, Error> {
+    let mut stage = Stage {
+        also: line.all(flag::STAGE_ALSO, Value::path)?,
+        room_mib: line.last(flag::STAGE_ROOM, Value::at_least_one)?,
+        ..Stage::default()
+    };
+    for value in line.all(flag::STAGE, |value| Ok(value.clone()))? {
+        match value.word.as_bytes() {
+            b"" => {}
+            b"require" => stage.required = true,
+            [b'/', ..] => stage.folder = Some(value.path()?),
+            _ => return Err(value.refused("give an absolute folder, or require")),
+        }
+    }
+    let is_wanted = line.has(flag::STAGE) || !stage.also.is_empty() || stage.room_mib.is_some();
+    Ok(is_wanted.then_some(stage))
 }
 
 /// The trace cannot share standard output with the ranks.

@@ -3,7 +3,7 @@
 use super::chosen::{self, Chosen};
 use super::error::FlagError;
 use super::layout::{self, Layout};
-use super::parsed::{MapBy, Parsed, Start};
+use super::parsed::{MapBy, Parsed, Stage, Start};
 use super::placement::{self, Places};
 use super::remote_shell::Reach;
 use super::session_nodes::SessionNodes;
@@ -37,6 +37,7 @@ pub struct Resolved {
     pub output_dir: Option<PathBuf>,
     pub profile: Option<PathBuf>,
     pub verbose: bool,
+    pub stage: Option<Stage>,
     pub dry_run: bool,
     pub display_map: bool,
     /// The cpus of this machine that ranks may use.
@@ -143,6 +144,7 @@ fn resolve_on(
         profile: parsed.profile,
         verbose: parsed.verbose,
         dry_run: parsed.dry_run,
+        stage: parsed.stage,
         display_map: parsed.display_map,
         machine: surroundings.machine.clone(),
         isolates: false,

@@ -260,6 +260,23 @@ const IGNORED: Flag = Flag::switch(&["--genvall", "--envall", "--allow-run-as-ro
 pub const MACHINES: &[Flag] =
     &[HOSTS, HOST_FILE, START, FANOUT, REMOTE_SHELL, INTERFACE, PLAIN_LINKS, START_TIMEOUT, NODE_TIMEOUT, CONTAIN];
 
+pub const STAGE: Flag = Flag {
+    takes: Takes::Attached("HOW"),
+    ..Flag::switch(
+        &["--stage"],
+        "Copy the program and all that it needs to every node first; ranks see the copies in place of the originals. =DIR keeps the copies there (default: in the node's memory, /dev/shm). =require: ranks do not start without them.",
+    )
+};
+pub const STAGE_ALSO: Flag = Flag::value(
+    &["--stage-also"],
+    "PATH",
+    "Stage this too: a file, a folder with all that is in it, or a pattern (plugins that the program opens, data). Implies --stage.",
+);
+pub const STAGE_ROOM: Flag = Flag::value(
+    &["--stage-room"],
+    "MIB",
+    "Most MiB that a node keeps of staged files; those that were not used for the longest time make room. Default: half of what is free there.",
+);
 const SECTIONS: &[Section] = &[
     Section {
         title: "How many, and where",
@@ -299,6 +316,7 @@ const SECTIONS: &[Section] = &[
             PMI_VERSION,
         ],
     },
+    Section { title: "Files", flags: &[STAGE, STAGE_ALSO, STAGE_ROOM] },
     Section { title: "Standard input and output", flags: &[STDIN, LABEL, OUTPUT_DIR, LINE_BUFFERED, PTY] },
     Section { title: "Ends and hangs", flags: &[EARLY_START, TIMEOUT, KILL_GRACE, STALL_REPORT] },
     Section { title: "To see what happens", flags: &[VERBOSE, DISPLAY_MAP, DRY_RUN, PROFILE, RECORD] },

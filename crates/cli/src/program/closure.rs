@@ -1,18 +1,48 @@
 //! The shared libraries of a program, found as the loader will find them.
 //!
 //! The search order for a library that an object names: the `RPATH` of the object and of the objects that needed it (each only if it has no
-//! `RUNPATH`), `LD_LIBRARY_PATH`, the object's `RUNPATH`, the system's list, the system's folders. The C library and the language runtimes
-//! are known and not examined. Each file is read once; their number is bounded.
+//! `RUNPATH`), `LD_LIBRARY_PATH`, the object's `RUNPATH`, the system's list, the system's folders. Each file is read once; their number is
+//! bounded.
+//!
+//! By name, the C library and the language runtimes are known and not examined, which is enough to recognize an MPI. `Search::all` has them
+//! too, and in each folder the copies for certain processors (`glibc-hwcaps`): which of them the loader takes depends on the node.
 
 use super::elf::{Content, Dynamic};
 use super::ld_cache::LdCache;
-use std::collections::{BTreeSet, VecDeque};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! multiarch {
+    () => {
+        "aarch64-linux-gnu"
+    };
+}
+#[cfg(not(target_arch = "aarch64"))]
+macro_rules! multiarch {
+    () => {
+        "x86_64-linux-gnu"
+    };
+}
 
 /// Objects that are examined; for a program with more, the result covers those (chosen: four times what Open MPI needs).
 const OBJECTS_MAX: usize = 256;
+/// The same if all libraries are asked for (chosen: ten times what large programs have).
+const ALL_OBJECTS_MAX: usize = 8192;
 /// The system's folders, for systems whose list is missing or out of date.
-const FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+const FOLDERS: [&str; 6] =
+    ["/lib64", "/usr/lib64", concat!("/lib/", multiarch!()), concat!("/usr/lib/", multiarch!()), "/lib", "/usr/lib"];
+/// What the loader replaces `$LIB` by: the first on Debian and its relatives, the second on Red Hat and SUSE. Both are tried, because it is
+/// compiled into the loader.
+const LIB: [&str; 2] = [concat!("lib/", multiarch!()), "lib64"];
+const PLATFORM: &str = std::env::consts::ARCH;
+/// Folders for certain processors below each folder that is searched, in the loader's order.
+const VARIANTS: [&str; 3] = ["x86-64-v4", "x86-64-v3", "x86-64-v2"];
+/// An ELF file's machine (`e_machine`).
+const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 /// Libraries that start programs or load libraries for their own purposes, by the beginning of their names.
 const RUNTIMES: [&str; 16] = [
     "ld-linux",
@@ -41,6 +71,8 @@ pub struct Library {
     pub by: String,
     /// `None` if the loader will not find it, so that the program does not start here.
     pub path: Option<PathBuf>,
+    /// With `Search::all`: the copies that the loader prefers on certain processors.
+    pub variants: Vec<PathBuf>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -56,12 +88,69 @@ pub struct Search<'a> {
     /// `LD_LIBRARY_PATH` and `LD_PRELOAD` of the ranks.
     pub library_path: Vec<PathBuf>,
     pub preload: Vec<String>,
+    /// The `RPATH` of the program, for libraries that it opens itself.
+    pub rpath: Vec<PathBuf>,
+    /// The folder that the ranks start in.
+    pub cwd: &'a Path,
     pub cache: &'a LdCache,
+    /// All libraries, with the C library, the runtimes and the variants.
+    pub all: bool,
+    pub memo: Memo,
+}
+
+impl<'a> Search<'a> {
+    /// In the objects' own paths and the system's.
+    pub fn new(cache: &'a LdCache) -> Search<'a> {
+        let cwd = Path::new("/");
+        Search {
+            library_path: Vec::new(),
+            preload: Vec::new(),
+            rpath: Vec::new(),
+            cwd,
+            cache,
+            all: false,
+            memo: Memo::default(),
+        }
+    }
+}
+
+/// What was read from files already, for searches with many objects.
+#[derive(Default)]
+pub struct Memo {
+    contents: RefCell<BTreeMap<PathBuf, Content>>,
+    /// The folders for certain processors below a folder.
+    variants: RefCell<BTreeMap<PathBuf, Vec<PathBuf>>>,
+}
+
+impl Memo {
+    pub fn content(&self, path: &Path) -> Content {
+        self.contents.borrow_mut().entry(path.to_path_buf()).or_insert_with(|| Content::of(path)).clone()
+    }
+
+    /// Whether a library that was read calls itself by this name.
+    pub fn has_soname(&self, name: &str) -> bool {
+        let is_it =
+            |content: &Content| matches!(content, Content::Dynamic(found) if found.soname.as_deref() == Some(name));
+        self.contents.borrow().values().any(is_it)
+    }
+
+    fn variants(&self, folder: &Path) -> Vec<PathBuf> {
+        let read = || {
+            let above = folder.join("glibc-hwcaps");
+            if !above.is_dir() {
+                return Vec::new();
+            }
+            VARIANTS.iter().map(|name| above.join(name)).filter(|folder| folder.is_dir()).collect()
+        };
+        self.variants.borrow_mut().entry(folder.to_path_buf()).or_insert_with(read).clone()
+    }
 }
 
 /// An object whose libraries are still to be found.
 struct Object {
     name: String,
+    /// The folder that `$ORIGIN` is replaced by.
+    origin: PathBuf,
     dynamic: Dynamic,
     /// Its own, then that of the objects that needed it; `$ORIGIN` is replaced.
     rpath: Vec<PathBuf>,
@@ -70,65 +159,129 @@ struct Object {
 
 impl Object {
     fn new(path: &Path, dynamic: Dynamic, inherited: &[PathBuf]) -> Object {
-        let origin = path.parent().unwrap_or(Path::new("/"));
+        let origin = path.parent().unwrap_or(Path::new("/")).to_path_buf();
         let expand =
-            |paths: &[String]| -> Vec<PathBuf> { paths.iter().filter_map(|path| expand(path, origin)).collect() };
+            |paths: &[String]| -> Vec<PathBuf> { paths.iter().flat_map(|path| expand(path, &origin)).collect() };
         let runpath = expand(&dynamic.runpath);
-        // The `RPATH` of an object with a `RUNPATH` is ignored, also for the objects that it needs.
+        // The `RPATH` of an object with a `RUNPATH` is ignored; those of the objects that needed it still apply to what it needs in turn.
         let mut rpath = if runpath.is_empty() { expand(&dynamic.rpath) } else { Vec::new() };
         rpath.extend(inherited.iter().cloned());
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        Object { name, dynamic, rpath, runpath }
+        Object { name, origin, dynamic, rpath, runpath }
     }
 }
 
-/// Replaces `$ORIGIN` and `${ORIGIN}` by the object's folder. `None` for variables that only the loader knows (`$LIB`, `$PLATFORM`).
-fn expand(path: &str, origin: &Path) -> Option<PathBuf> {
-    let origin = origin.to_str()?;
-    let path = path.replace("${ORIGIN}", origin).replace("$ORIGIN", origin);
-    (!path.contains('$')).then(|| path.into())
+/// Replaces the loader's variables: `$ORIGIN` by the object's folder, `$PLATFORM` by the processor's name, `$LIB` by each folder that it
+/// may stand for. Nothing remains of a path with another variable.
+pub fn expand(path: &str, origin: &Path) -> Vec<PathBuf> {
+    let Some(origin) = origin.to_str() else { return Vec::new() };
+    let replace = |path: &str, name: &str, value: &str| {
+        path.replace(&format!("${{{name}}}"), value).replace(&format!("${name}"), value)
+    };
+    // `$LIB` first: the other values could contain it.
+    let mut paths: Vec<String> = LIB.iter().map(|lib| replace(path, "LIB", lib)).collect();
+    paths.dedup();
+    let paths = paths.iter().map(|path| replace(&replace(path, "PLATFORM", PLATFORM), "ORIGIN", origin));
+    paths.filter(|path| !path.contains('$')).map(PathBuf::from).collect()
+}
+
+/// The `RPATH` of the program at `path`, for `Search::rpath`.
+pub fn rpath(path: &Path, dynamic: &Dynamic) -> Vec<PathBuf> {
+    Object::new(path, dynamic.clone(), &[]).rpath
 }
 
 /// All libraries of the program at `path`, whose dynamic section is `dynamic`.
 pub fn closure(path: &Path, dynamic: Dynamic, search: &Search) -> Closure {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let mut found = Closure { starts_others: dynamic.starts_others, ..Closure::default() };
-    let mut seen = BTreeSet::new();
     let mut program = Object::new(&path, dynamic, &[]);
     program.dynamic.needed.splice(0..0, search.preload.iter().cloned());
-    let mut queue = VecDeque::from([program]);
+    of_object(program, search)
+}
+
+/// All libraries of a library that a program opens itself.
+pub fn closure_of_library(path: &Path, dynamic: Dynamic, search: &Search) -> Closure {
+    of_object(Object::new(path, dynamic, &search.rpath), search)
+}
+
+fn of_object(first: Object, search: &Search) -> Closure {
+    let mut found = Closure { starts_others: first.dynamic.starts_others, ..Closure::default() };
+    let mut seen = BTreeSet::new();
+    if let Some(loader) = first.dynamic.interpreter.as_ref().filter(|_| search.all) {
+        let name = loader.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with("ld-musl") {
+            // This loader is the C library as well.
+            seen.extend(["libc.so".to_owned(), name.replace("ld-musl", "libc.musl")]);
+        }
+        seen.insert(name.clone());
+        let path = Some(search.cwd.join(loader)).filter(|path| path.is_file());
+        found.libraries.push(Library { name, by: first.name.clone(), path, variants: Vec::new() });
+    }
+    let objects_max = if search.all { ALL_OBJECTS_MAX } else { OBJECTS_MAX };
+    let mut queue = VecDeque::from([first]);
     while let Some(object) = queue.pop_front() {
         for name in &object.dynamic.needed {
-            if !seen.insert(name.clone()) || seen.len() > OBJECTS_MAX {
+            if !seen.insert(name.clone()) || seen.len() > objects_max {
                 continue;
             }
-            let is_runtime = RUNTIMES.iter().any(|runtime| name.starts_with(runtime));
-            let path = if is_runtime { None } else { find(name, &object, search) };
-            if let Some(path) = &path
-                && let Content::Dynamic(dynamic) = Content::of(path)
-            {
-                found.starts_others |= dynamic.starts_others;
-                let inherited = if object.runpath.is_empty() { &object.rpath[..] } else { &[] };
-                queue.push_back(Object::new(path, dynamic, inherited));
+            let is_known = !search.all && RUNTIMES.iter().any(|runtime| name.starts_with(runtime));
+            let (path, variants) = if is_known { (None, Vec::new()) } else { find(name, &object, search) };
+            for path in variants.iter().chain(&path) {
+                if let Content::Dynamic(dynamic) = search.memo.content(path) {
+                    found.starts_others |= dynamic.starts_others;
+                    // A loaded library is also found by the name that it gives itself.
+                    seen.extend(dynamic.soname.clone().filter(|_| search.all));
+                    queue.push_back(Object::new(path, dynamic, &object.rpath));
+                }
             }
-            found.libraries.push(Library { name: name.clone(), by: object.name.clone(), path });
+            found.libraries.push(Library { name: name.clone(), by: object.name.clone(), path, variants });
         }
     }
     found
 }
 
-fn find(name: &str, object: &Object, search: &Search) -> Option<PathBuf> {
+/// The library that the loader takes, and those that it prefers on certain processors.
+fn find(name: &str, object: &Object, search: &Search) -> (Option<PathBuf>, Vec<PathBuf>) {
+    let is_library = |path: &PathBuf| if search.all { is_for_this_machine(path) } else { path.is_file() };
     if name.contains('/') {
-        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+        let mut paths = expand(name, &object.origin).into_iter().map(|path| search.cwd.join(path));
+        return (paths.find(is_library), Vec::new());
     }
     let rpath = if object.runpath.is_empty() { &object.rpath[..] } else { &[] };
     let folders = rpath.iter().chain(&search.library_path).chain(&object.runpath);
-    let in_folder = |folder: &Path| Some(folder.join(name)).filter(|path| path.is_file());
-    folders
-        .map(PathBuf::as_path)
-        .find_map(in_folder)
-        .or_else(|| search.cache.find(name).filter(|path| path.is_file()))
-        .or_else(|| FOLDERS.iter().map(Path::new).find_map(in_folder))
+    let mut variants = Vec::new();
+    let mut in_folder = |folder: &Path| {
+        let folder = search.cwd.join(folder);
+        if search.all {
+            let paths = search.memo.variants(&folder).into_iter().map(|folder| folder.join(name));
+            variants.extend(paths.filter(is_library));
+        }
+        Some(folder.join(name)).filter(is_library)
+    };
+    let mut path = folders.map(PathBuf::as_path).find_map(&mut in_folder);
+    let system = || FOLDERS.iter().map(Path::new).find_map(&mut in_folder);
+    path = match path {
+        Some(path) => Some(path),
+        None if !search.all => search.cache.find(name).filter(is_library).or_else(system),
+        None => {
+            let listed: Vec<_> = search.cache.find_all(name).into_iter().filter(|(path, _)| is_library(path)).collect();
+            let plain = listed.iter().find(|(_, is_variant)| !is_variant).map(|(path, _)| path.clone()).or_else(system);
+            variants.extend(listed.into_iter().filter(|(_, is_variant)| *is_variant).map(|(path, _)| path));
+            plain
+        }
+    };
+    // Without a copy for all processors, the one for the oldest is taken as such.
+    let path = path.or_else(|| variants.pop());
+    (path, variants)
+}
+
+/// The loader passes over libraries for other machines.
+fn is_for_this_machine(path: &PathBuf) -> bool {
+    let mut head = [0; 20];
+    let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    is_file
+        && File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok()
+        && head.starts_with(b"\x7fELF\x02")
+        && u16::from_le_bytes([head[18], head[19]]) == MACHINE
 }
 
 #[cfg(test)]
@@ -138,9 +291,11 @@ mod tests {
     #[test]
     fn origin_expands_to_the_folder_of_the_object() {
         let origin = Path::new("/opt/mpi/lib");
-        assert_eq!(expand("$ORIGIN/openmpi", origin), Some("/opt/mpi/lib/openmpi".into()));
-        assert_eq!(expand("${ORIGIN}/../x", origin), Some("/opt/mpi/lib/../x".into()));
-        assert_eq!(expand("/usr/$LIB", origin), None);
+        assert_eq!(expand("$ORIGIN/openmpi", origin), [PathBuf::from("/opt/mpi/lib/openmpi")]);
+        assert_eq!(expand("${ORIGIN}/../x", origin), [PathBuf::from("/opt/mpi/lib/../x")]);
+        assert_eq!(expand("/a/$PLATFORM", origin), [PathBuf::from(format!("/a/{PLATFORM}"))]);
+        assert_eq!(expand("/usr/$LIB", origin), LIB.map(|lib| Path::new("/usr").join(lib)));
+        assert!(expand("/usr/$OTHER", origin).is_empty());
     }
 
     #[test]
@@ -164,8 +319,11 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("libown.so.1"), "").expect("a file");
         let cache = LdCache::read();
-        let search =
-            |library_path: Vec<PathBuf>| Search { library_path, preload: vec!["libown.so.1".into()], cache: &cache };
+        let search = |library_path: Vec<PathBuf>| Search {
+            library_path,
+            preload: vec!["libown.so.1".into()],
+            ..Search::new(&cache)
+        };
         let dynamic = Dynamic { needed: vec!["libc.so.6".into(), "libown.so.1".into()], ..Dynamic::default() };
         let names = |library_path| {
             let found = closure(Path::new("/bin/true"), dynamic.clone(), &search(library_path));

@@ -4,11 +4,13 @@
 //! report what is wrong with it.
 
 use memchr::memmem;
-use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64, PT_INTERP};
+use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
 use object::{Endianness, ReadCache, ReadRef, SectionIndex};
+use std::ffi::OsStr;
 use std::fs::File;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Functions that start a program. Names with the same ending (`fexecve`) match as well.
 const STARTS: &[&[u8]] = &[
@@ -49,6 +51,10 @@ pub enum Content {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dynamic {
     pub needed: Vec<String>,
+    /// The name under which the loader knows a library once it is loaded.
+    pub soname: Option<String>,
+    /// The loader that a program names.
+    pub interpreter: Option<PathBuf>,
     /// As written, split at colons.
     pub rpath: Vec<String>,
     pub runpath: Vec<String>,
@@ -100,13 +106,16 @@ fn read<'data>(data: impl ReadRef<'data>) -> object::Result<Content> {
     for entry in entries {
         match entry.tag(endian) {
             DT_NEEDED => found.needed.push(string(entry.val(endian))),
+            DT_SONAME => found.soname = Some(string(entry.val(endian))),
             DT_RPATH => found.rpath = paths(string(entry.val(endian))),
             DT_RUNPATH => found.runpath = paths(string(entry.val(endian))),
             _ => {}
         }
     }
-    let has_loader = header.program_headers(endian, data)?.iter().any(|part| part.p_type(endian) == PT_INTERP);
-    if is_position_independent(&found) && !has_loader && header.e_entry.get(endian) != 0 {
+    let mut parts = header.program_headers(endian, data)?.iter();
+    let interpreter = parts.find_map(|part| part.interpreter(endian, data).ok().flatten());
+    found.interpreter = interpreter.map(|path| OsStr::from_bytes(path).into());
+    if is_position_independent(&found) && found.interpreter.is_none() && header.e_entry.get(endian) != 0 {
         // A static position-independent program has a dynamic section that names no library.
         return Ok(Content::Static(read_static(endian, data, &sections)));
     }

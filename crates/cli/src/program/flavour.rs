@@ -145,7 +145,8 @@ fn of_libraries(
     let search = Search {
         library_path: list("LD_LIBRARY_PATH", b":;").iter().map(|folder| cwd.join(folder)).collect(),
         preload: list("LD_PRELOAD", b": "),
-        cache,
+        cwd,
+        ..Search::new(cache)
     };
     let closure = closure(path, dynamic, &search);
     let mut wants = Wants::default();

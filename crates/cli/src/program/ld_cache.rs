@@ -34,14 +34,37 @@ impl LdCache {
 
     /// The path of the library with this name.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
-        let count = self.number(12 + 8)?;
+        self.entries(name).next().map(|(path, _)| path)
+    }
+
+    /// Every path that the loader may take for this name, in its order: those for certain processors (`true`), then the first of those for
+    /// all.
+    pub fn find_all(&self, name: &str) -> Vec<(PathBuf, bool)> {
+        let mut found = Vec::new();
+        for (path, hwcap) in self.entries(name) {
+            found.push((path, hwcap != 0));
+            if hwcap == 0 {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The entries with this name: the path, and for which processors it is (0: for all; bit 62: a folder of `glibc-hwcaps`).
+    fn entries(&self, name: &str) -> impl Iterator<Item = (PathBuf, u64)> {
+        let count = self.number(12 + 8).unwrap_or(0);
         let entries = (0..count as usize).map(|index| HEAD_LEN + index * ENTRY_LEN);
-        let mut found = entries.map_while(|at| Some((self.number(at)?, self.number(at + 4)?, self.number(at + 8)?)));
-        let (_, _, value) = found.find(|&(flags, key, _)| {
+        let numbers = |at: usize| {
+            let hwcap = u64::from(self.number(at + 16)?) | u64::from(self.number(at + 20)?) << 32;
+            Some((self.number(at)?, self.number(at + 4)?, self.number(at + 8)?, hwcap))
+        };
+        let named = entries.map_while(numbers).filter(move |&(flags, key, ..)| {
             flags >> 8 & 0xff == ARCHITECTURE && self.text(key).is_some_and(|key| key == name.as_bytes())
-        })?;
-        let path = std::str::from_utf8(self.text(value)?).ok()?;
-        Some(PathBuf::from(path)).filter(|path| path.is_absolute())
+        });
+        named.filter_map(|(_, _, value, hwcap)| {
+            let path = std::str::from_utf8(self.text(value)?).ok()?;
+            Some((PathBuf::from(path), hwcap)).filter(|(path, _)| path.is_absolute())
+        })
     }
 
     fn number(&self, at: usize) -> Option<u32> {
@@ -66,6 +89,24 @@ mod tests {
         assert!(libc.ends_with("libc.so.6") && libc.exists(), "{libc:?}");
         assert_eq!(cache.find("libno-such.so.1"), None);
         assert_eq!(cache.find(""), None);
+        assert!(cache.find_all("libc.so.6").contains(&(libc, false)));
+    }
+
+    #[test]
+    fn paths_for_certain_processors_come_before_the_one_for_all() {
+        let strings = b"libx.so\0/v3/libx.so\0/a/libx.so\0/b/libx.so\0";
+        let at = |entry: usize, offset: usize| (HEAD_LEN + entry * ENTRY_LEN + offset) as u32;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(3_u32.to_ne_bytes());
+        bytes.resize(HEAD_LEN, 0);
+        for (value, hwcap) in [(8, 1_u64 << 62), (20, 0), (31, 0)] {
+            bytes.extend((ARCHITECTURE << 8 | 3).to_ne_bytes());
+            bytes.extend([at(3, 0), at(3, value), 0].map(u32::to_ne_bytes).concat());
+            bytes.extend(hwcap.to_ne_bytes());
+        }
+        bytes.extend(strings);
+        let cache = LdCache::of(bytes);
+        assert_eq!(cache.find_all("libx.so"), [("/v3/libx.so".into(), true), ("/a/libx.so".into(), false)]);
     }
 
     #[test]

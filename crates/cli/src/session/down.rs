@@ -33,17 +33,32 @@ const LOOK: Duration = Duration::from_millis(2);
 
 pub fn run(line: &Line) -> Result<u8, String> {
     let name = line.one(SESSION, Value::text)?;
-    let calling = match Calling::begin(&name) {
+    match end(&name, line.has(KILL))? {
+        Some(jobs) => {
+            let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };
+            out::tell(&format!("session {name} ended{killed}"));
+            Ok(0)
+        }
+        None => tidy(&name),
+    }
+}
+
+/// Ends a session; the number of its jobs. `None`: there is none.
+///
+/// # Errors
+/// It has jobs, which are not to be killed; it does not end.
+pub fn end(name: &str, kill: bool) -> Result<Option<usize>, String> {
+    let calling = match Calling::begin(name) {
         Ok(Some(calling)) => calling,
-        Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }) => return tidy(&name),
+        Ok(None) | Err(CallError::Stale { .. } | CallError::Crashed { .. }) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
     let mut session = calling.finish().map_err(|error| error.to_string())?;
-    let place = Place::find(&name).map_err(|error| error.to_string())?;
+    let place = Place::find(name).map_err(|error| error.to_string())?;
     let pid = session.pid();
     let mut jobs = 0;
     // Only the root knows whether there are jobs: others may be launched at this very moment.
-    let granted = session.ask(&Control::EndSession { kill: line.has(KILL) }, None, |answer| match answer {
+    let granted = session.ask(&Control::EndSession { kill }, None, |answer| match answer {
         Control::JobList(listed) => {
             jobs = listed.len();
             None
@@ -53,21 +68,19 @@ pub fn run(line: &Line) -> Result<u8, String> {
         _ => None,
     });
     match granted {
-        Ok(false) => return Err(still_there(&name, jobs)),
+        Ok(false) => return Err(still_there(name, jobs)),
         // Somebody else has already ended it.
         Ok(true) | Err(CallError::Ended { .. }) => {}
         Err(error) => return Err(error.to_string()),
     }
     match session.await_end(AGENTS_MAX) {
-        Err(CallError::Silent { .. }) => return Err(not_ended(&name, pid, AGENTS_MAX)),
+        Err(CallError::Silent { .. }) => return Err(not_ended(name, pid, AGENTS_MAX)),
         result => result.map_err(|error| error.to_string())?,
     }
     if place.is_some_and(|place| !is_gone(&place)) {
-        return Err(not_ended(&name, pid, PROCESS_MAX));
+        return Err(not_ended(name, pid, PROCESS_MAX));
     }
-    let killed = if jobs > 0 { format!("; {} killed", count(jobs as u32, "job")) } else { String::new() };
-    out::tell(&format!("session {name} ended{killed}"));
-    Ok(0)
+    Ok(Some(jobs))
 }
 
 fn still_there(name: &str, jobs: usize) -> String {

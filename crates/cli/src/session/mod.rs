@@ -17,11 +17,11 @@ use wireup_flags::Flag;
 use wireup_node::session::{Attached, Calling, DEFAULT_NAME};
 
 /// The flag that names the session.
-const SESSION: Flag = Flag { help: "The name of the session.", ..table::SESSION }.or(DEFAULT_NAME);
+pub const SESSION: Flag = Flag { help: "The name of the session.", ..table::SESSION }.or(DEFAULT_NAME);
 const JSON: Flag = Flag::switch(&["--json"], "For programs.");
 
 /// Connects to the session, which must exist.
-fn attach_to(name: &str) -> Result<Attached, String> {
+pub fn attach_to(name: &str) -> Result<Attached, String> {
     let calling = Calling::begin(name).map_err(|error| error.to_string())?;
     let calling = calling.ok_or_else(|| nobody(name))?;
     calling.finish().map_err(|error| error.to_string())

@@ -4,6 +4,7 @@ use super::attach_to;
 use crate::flags::chosen::may_name_hosts;
 use crate::flags::parsed::Parsed;
 use crate::flags::session;
+use crate::flags::session_nodes::StatedSlots;
 use crate::flags::table as flag;
 use crate::hosts::allocation::Env;
 use crate::hosts::collapse_short;
@@ -107,23 +108,90 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
                 "cannot determine your log-in session, so session {name} will not end with it; end it with wireup down"
             ));
         }
-        let facts = Facts {
-            slots_stated: told.slots_stated,
-            slots_max: told.slots_max,
-            shell: words::shell_for_host(&spec.remote_shell),
-            start_timeout_ns: spec.start_timeout_ns,
-            owner: owner.as_ref().map(Owner::pid),
-            since_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        let result = daemon::begin(&place, spec.clone(), &facts, owner, process_ns);
-        result.map_err(|error| format!("cannot start session {name}: {error}"))?;
+        begin(&place, &name, &spec, &told, owner, process_ns)?;
     } else {
         names_nothing_new(line, &name)?;
     }
     drop(place);
     let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
     report(session, &name, &spec, begun, parsed.verbose)
+}
+
+fn begin(
+    place: &Place,
+    name: &str,
+    spec: &SessionSpec,
+    told: &StatedSlots,
+    owner: Option<Owner>,
+    process_ns: u64,
+) -> Result<(), String> {
+    let facts = Facts {
+        slots_stated: told.slots_stated,
+        slots_max: told.slots_max.clone(),
+        shell: words::shell_for_host(&spec.remote_shell),
+        start_timeout_ns: spec.start_timeout_ns,
+        owner: owner.as_ref().map(Owner::pid),
+        since_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let result = daemon::begin(place, spec.clone(), &facts, owner, process_ns);
+    result.map_err(|error| format!("cannot start session {name}: {error}"))
+}
+
+/// Starts a session that ends with this process.
+///
+/// # Errors
+/// There is one of that name, or it cannot be started.
+pub fn begin_for_this_process(
+    name: &str,
+    spec: &SessionSpec,
+    told: &StatedSlots,
+    process_ns: u64,
+) -> Result<(), String> {
+    let (place, claim) = Place::claim(name, false).map_err(|error| error.to_string())?;
+    if matches!(claim, Claim::Taken) {
+        return Err(format!("there is a session {name} already; end it with wireup down --session {name}"));
+    }
+    let owner = Owner::of_process(wireup_os::process::own_pid()).map_err(|error| error.to_string())?;
+    begin(&place, name, spec, told, Some(owner), process_ns)
+}
+
+/// Waits until all nodes of such a session have started.
+///
+/// # Errors
+/// A node is missing.
+pub fn await_all(name: &str, spec: &SessionSpec, verbose: bool) -> Result<(), String> {
+    let mut setting = Setting::of_session(spec);
+    setting.verbose = verbose;
+    let nodes = await_nodes(&mut attach_to(name)?, name, &setting, spec.start_timeout_ns)?;
+    let missing = missing(&nodes);
+    setting.node_count = nodes.iter().filter(|node| node.slots > 0).count() as u32;
+    if missing.is_empty() { Ok(()) } else { Err(words::missing_sentence(&missing, &setting)) }
+}
+
+/// The nodes, when each is up or known to be missing.
+fn await_nodes(
+    session: &mut Attached,
+    name: &str,
+    setting: &Setting,
+    start_timeout_ns: u64,
+) -> Result<Vec<NodeState>, String> {
+    let limit = Duration::from_nanos(start_timeout_ns) + TELLING;
+    let mut voice = words::Voice::new(setting.clone());
+    let answer = session.ask(&Control::Revive, Some(limit), |message| match message {
+        Control::Nodes(nodes) => Some(Ok(nodes)),
+        Control::Refused { problem } => Some(Err(problem)),
+        Control::Note(note) => {
+            out::print_err(&voice.say(&wireup_proto::launcher_io::Notice::Note(note)));
+            None
+        }
+        _ => None,
+    });
+    match answer {
+        Ok(answer) => answer,
+        Err(CallError::Ended { .. }) => Err(format!("session {name} ended while it was starting; see wireup status")),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// The ports that each node reserves for the ranks of jobs.
@@ -180,24 +248,7 @@ fn report(mut session: Attached, name: &str, spec: &SessionSpec, begun: bool, ve
     if let Some(facts) = Place::find(name).ok().flatten().and_then(|place| Facts::read(&place).ok()) {
         (setting.shell, start_timeout_ns) = (facts.shell, facts.start_timeout_ns);
     }
-    let limit = Duration::from_nanos(start_timeout_ns) + TELLING;
-    let mut voice = words::Voice::new(setting.clone());
-    let answer = session.ask(&Control::Revive, Some(limit), |message| match message {
-        Control::Nodes(nodes) => Some(Ok(nodes)),
-        Control::Refused { problem } => Some(Err(problem)),
-        Control::Note(note) => {
-            out::print_err(&voice.say(&wireup_proto::launcher_io::Notice::Note(note)));
-            None
-        }
-        _ => None,
-    });
-    let nodes = match answer {
-        Ok(answer) => answer?,
-        Err(CallError::Ended { .. }) => {
-            return Err(format!("session {name} ended while it was starting; see wireup status"));
-        }
-        Err(error) => return Err(error.to_string()),
-    };
+    let nodes = await_nodes(&mut session, name, &setting, start_timeout_ns)?;
     let of_job: Vec<&NodeState> = nodes.iter().filter(|node| node.slots > 0).collect();
     let up = of_job.iter().filter(|node| !is_lost(node)).count();
     let what = match begun {

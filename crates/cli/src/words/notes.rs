@@ -6,12 +6,14 @@ use crate::hosts::collapse_short;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use wireup_wire::ids::AgentId;
-use wireup_wire::peer::Note;
+use wireup_wire::peer::{Lacking, Note};
 
 /// How many agents that were started by another agent than their parent are reported one by one.
 const STARTED_FOR_SHOWN: u32 = 3;
 /// How many pairs without a direct link are reported.
 const ROUTED_SHOWN: u32 = 3;
+/// How many nodes whose ranks lack something are reported.
+const LACKING_SHOWN: u32 = 3;
 /// How many PMIx server processes have their messages shown.
 const SAID_SHOWN: usize = 4;
 /// How many networks of links are reported.
@@ -26,6 +28,8 @@ pub struct Notes {
     /// One line is enough, however often ranks ask.
     refused_spawn: bool,
     routed: u32,
+    /// Nodes whose ranks lack something.
+    lacking: u32,
     /// The hosts whose PMIx servers have said something.
     said: Vec<String>,
     is_said_cut: bool,
@@ -70,6 +74,7 @@ impl Notes {
             Note::NoRankPorts { host, problem } => {
                 vec![format!("node {host}: {problem}; jobs with --instant-on look for ports of their own there")]
             }
+            Note::Lacks { host, what } => self.lacks(host, what),
             Note::StartedFor { agent, parent, starter, problem } => {
                 self.started_for += 1;
                 if self.started_for > STARTED_FOR_SHOWN {
@@ -108,6 +113,22 @@ impl Notes {
                 )]
             }
         }
+    }
+
+    /// What the ranks of a node lack, for the first nodes.
+    fn lacks(&mut self, host: &str, what: &Lacking) -> Vec<String> {
+        self.lacking += 1;
+        if self.lacking > LACKING_SHOWN {
+            return Vec::new();
+        }
+        let more = if self.lacking == LACKING_SHOWN { "; further nodes are not reported" } else { "" };
+        vec![match what {
+            Lacking::Namespace => format!(
+                "node {host}: the first process of the session's PID namespace was killed, so what the job starts may outlive it; \
+                 to have one again: wireup down, then wireup up{more}"
+            ),
+            Lacking::Staged { problem } => format!("node {host}: its ranks use the original files: {problem}{more}"),
+        }]
     }
 
     /// The message of a PMIx server process, each line with its node.

@@ -241,3 +241,29 @@ fn a_debugger_attaches_by_the_pid_of_this_machine() {
     kill_process(rank.pid, Signal::TERM).expect("end the rank");
     running.finish().expect_code(128 + 15);
 }
+
+/// Jobs run without, and say so.
+#[test]
+fn a_session_whose_namespace_was_killed_says_so() {
+    if !is_permitted() {
+        return;
+    }
+    let session = Session::up("--virtual-nodes 2");
+    session.job("-n 2 true").succeed().expect_quiet();
+    let is_first = |process: &Process| {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.pid.as_raw_nonzero())).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1"))
+    };
+    let first = session.processes().into_iter().find(is_first).expect("the namespace's first process");
+    kill_at_once(&[first]);
+    let mut outcome = session.job("-n 2 true").finish();
+    // The keepers in it end with it; a job that takes one at that moment is lost with it.
+    for _ in 0..20 {
+        if outcome.code() == 0 {
+            break;
+        }
+        outcome = session.job("-n 2 true").finish();
+    }
+    outcome.expect_code(0).expect_err_line(&["node node", "PID namespace was killed", "wireup down, then wireup up"]);
+    session.down("");
+}

@@ -36,6 +36,7 @@ mod shared_memory;
 mod signals;
 mod slurm;
 mod ssh;
+mod staging;
 mod startup_bench;
 mod stdio;
 mod steps_bench;

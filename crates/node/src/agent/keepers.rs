@@ -123,6 +123,11 @@ impl Keepers {
         keeper
     }
 
+    /// Whether the keeper has no namespace because that of all agents has ended.
+    pub fn is_namespace_lost(&self, keeper: &Keeper) -> bool {
+        matches!(self.namespace, Some(PidNamespace::Of { .. })) && !keeper.isolates()
+    }
+
     fn fork(&self) -> io::Result<Keeper> {
         self.namespace.as_ref().map_or_else(Keeper::fork, |namespace| Keeper::fork_isolated(namespace)?.settled())
     }

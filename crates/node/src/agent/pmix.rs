@@ -75,6 +75,7 @@ impl PmixServer {
             processes: vec![Process { stdin: StdinKind::Socket, stdout: OutKind::Null, ..Process::new(SERVER_SLOT) }],
             umask: UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
+            staged: None,
         };
         let server = PmixServer {
             job: plan.job,

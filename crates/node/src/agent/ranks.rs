@@ -35,7 +35,7 @@ use wireup_os::socket::{InARow, bind_in_a_row};
 use wireup_proto::io::{ExitStatus, Input, PmixPlan, SignalTarget, SpawnPlan, Stream};
 use wireup_wire::ids::{JobId, LocalRank, NodeId};
 use wireup_wire::job::RankPorts;
-use wireup_wire::peer::{SpawnError, SpawnStep};
+use wireup_wire::peer::{Lacking, SpawnError, SpawnStep};
 use wireup_wire::signal::SIGKILL;
 
 /// Connections to a rank that has not accepted them yet; the kernel lowers this to its own maximum.
@@ -66,6 +66,8 @@ pub struct JobRanks {
     fd_backoff: FdBackoff,
     /// A rank was killed, by this agent or by somebody else: who kills further ones does not matter.
     has_killed: bool,
+    /// They have no PID namespace, although the session has had one.
+    lacks_namespace: bool,
     /// Requests of ranks that were just released are not read before this time.
     rest_until_ns: Option<u64>,
 }
@@ -85,10 +87,16 @@ struct RankIo {
 }
 
 impl JobRanks {
+    /// What the ranks lack before they start.
+    pub fn lacking(&self) -> Option<Lacking> {
+        self.lacks_namespace.then_some(Lacking::Namespace)
+    }
+
     /// Starts with a keeper that has nothing to do yet.
     pub fn begin(job: JobId, slot: JobSlot, keepers: &mut Keepers, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
-        let keeper = keepers
-            .for_ranks(reactor)
+        let keeper = keepers.for_ranks(reactor);
+        let lacks_namespace = keeper.as_ref().is_ok_and(|keeper| keepers.is_namespace_lost(keeper));
+        let keeper = keeper
             .and_then(|keeper| KeeperLink::begin(keeper, Token::Keeper(slot), reactor))
             .map_err(|error| failed("the keeper of the ranks", &error))?;
         Ok(JobRanks {
@@ -107,6 +115,7 @@ impl JobRanks {
             terminals: Vec::new(),
             fd_backoff: FdBackoff::default(),
             has_killed: false,
+            lacks_namespace,
             rest_until_ns: None,
         })
     }
@@ -287,6 +296,9 @@ impl JobRanks {
                     turn.inputs.push(Input::OutOfMemory { job, local });
                 }
                 turn.inputs.push(Input::ChildExited { job, local, status });
+            }
+            KeeperEvent::NotStaged { problem } => {
+                turn.inputs.push(Input::RanksLack { job, what: Lacking::Staged { problem } });
             }
             KeeperEvent::Swept | KeeperEvent::Renewed => {}
         }

@@ -89,6 +89,7 @@ impl Shells {
             processes: vec![process],
             umask: AGENT_UMASK,
             limits: vec![Limit { resource: Resource::Nofile, soft: open_files }],
+            staged: None,
         }));
         self.errors.insert(shell, Tail::new(ERROR_BYTES_MAX));
     }
@@ -146,7 +147,7 @@ impl Shells {
                     let stderr = errors.map(|errors| errors.text()).unwrap_or_default();
                     turn.inputs.push(Input::ShellExited { shell, status, stderr });
                 }
-                KeeperEvent::Swept | KeeperEvent::Renewed => {}
+                KeeperEvent::NotStaged { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
             }
         }
         if !alive {

@@ -178,6 +178,7 @@ impl Calls {
             processes: vec![Process { stdin, ..Process::new(shell.0) }],
             umask: UMASK,
             limits: Vec::new(),
+            staged: None,
         }));
         let (out, line, err) = (Stream::default(), Vec::new(), Tail::new(ERROR_BYTES_MAX));
         self.running.insert(shell.0, Running { call, how, out, line, err });
@@ -249,7 +250,7 @@ impl Calls {
                     }
                 }
                 KeeperEvent::Exited { slot, status } => self.on_exited(now_ns, slot, status, reactor),
-                KeeperEvent::Swept | KeeperEvent::Renewed => {}
+                KeeperEvent::NotStaged { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
             }
         }
         if alive == Alive::Gone {

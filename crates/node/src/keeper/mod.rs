@@ -33,6 +33,7 @@ mod living;
 mod plan;
 mod protocol;
 mod serve;
+mod staged;
 mod starts;
 mod stops;
 mod streams;

@@ -37,6 +37,7 @@ impl Batch {
             processes: plan.ranks.iter().enumerate().map(process).collect(),
             umask: plan.umask,
             limits: plan.limits.clone(),
+            staged: plan.staged.clone(),
         })
     }
 }
@@ -101,6 +102,7 @@ mod tests {
             gpus_per_rank: 0,
             umask: 0o22,
             limits: Vec::new(),
+            staged: None,
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use wireup_proto::io::ExitStatus;
-use wireup_wire::job::Limit;
+use wireup_wire::job::{Limit, Staged};
 use wireup_wire::peer::SpawnError;
 
 /// The slot of a process that serves the others (the PMIx server).
@@ -30,8 +30,8 @@ pub enum Request {
     /// The same when the keeper itself ends, unless another process has claimed (`flock`) the directory by then. If the file `log` in it
     /// is not empty, its end is kept as the file `last_words`.
     RemoveUnclaimed { directory: Vec<u8>, log: String, last_words: String },
-    /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that fails, the keeper
-    /// leaves.
+    /// Kill all descendants and perform `RemoveAtEnd`; then return to the initial state and send `Renewed`. If that fails, or processes
+    /// had staged files, the keeper leaves.
     Renew,
     /// If the agent dies, restore the modes that standard input, a terminal, had when the keeper was forked.
     RestoreTerminalOnDeath,
@@ -45,6 +45,8 @@ pub struct Batch {
     pub umask: u32,
     /// Soft limits, capped at this process's hard limits.
     pub limits: Vec<Limit>,
+    /// These and all later processes see staged files in place of the originals.
+    pub staged: Option<Staged>,
 }
 
 /// What several processes share.
@@ -152,6 +154,10 @@ pub enum KeeperEvent {
         slot: u32,
         status: ExitStatus,
     },
+    /// The processes use the original files in place of staged ones, for this reason.
+    NotStaged {
+        problem: String,
+    },
     /// No descendant is left (except those that belong to another user and cannot be killed).
     Swept,
     /// Nothing of the previous job is left.
@@ -164,6 +170,7 @@ pub(super) enum Report {
     Started { slot: u32, pid: u32, spawn_ns: u64, exec_ns: u64, present: u8 },
     StartFailed { slot: u32, error: SpawnError },
     Exited { slot: u32, status: ExitStatus },
+    NotStaged { problem: String },
     Swept,
     Renewed,
 }
@@ -177,6 +184,7 @@ impl Report {
             }
             Report::StartFailed { slot, error } => KeeperEvent::StartFailed { slot, error },
             Report::Exited { slot, status } => KeeperEvent::Exited { slot, status },
+            Report::NotStaged { problem } => KeeperEvent::NotStaged { problem },
             Report::Swept => KeeperEvent::Swept,
             Report::Renewed => KeeperEvent::Renewed,
         }

@@ -8,7 +8,8 @@
 use super::channel::{Flushed, Inbox, Outbox};
 use super::directories::Directories;
 use super::living::{Living, Start, status};
-use super::protocol::{Process, Report, Request, SERVER_SLOT};
+use super::protocol::{Batch, Process, Report, Request, SERVER_SLOT};
+use super::staged;
 use super::starts::{Waiting, enqueue, stdio_error};
 use super::stops::Stops;
 use super::streams::{Lent, Streams};
@@ -28,6 +29,8 @@ use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
 use wireup_os::{bind, files};
+use wireup_stage::store::InUse;
+use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGCHLD, SIGKILL, SIGSTOP};
 
 /// Starts in progress per CPU. Measured: 1 leaves CPUs idle, more than 4 gains nothing.
@@ -101,6 +104,15 @@ struct Serve {
     listening: VecDeque<OwnedFd>,
     /// When the sweep is done, the keeper returns to its initial state.
     renewing: bool,
+    /// This process has mounts of its own, so it serves no other job.
+    staged: Option<Shown>,
+}
+
+enum Shown {
+    /// Staged files lie over the originals; they are in use.
+    All(#[expect(dead_code, reason = "held until the end")] InUse),
+    /// Perhaps over some.
+    Some,
 }
 
 #[derive(Default)]
@@ -152,6 +164,7 @@ impl Serve {
             directories: Directories::default(),
             listening: VecDeque::new(),
             renewing: false,
+            staged: None,
         })
     }
 
@@ -238,7 +251,7 @@ impl Serve {
                     if batch.processes.iter().any(|process| process.shares_session) {
                         process::shorten_slice();
                     }
-                    enqueue(batch, &mut self.queue);
+                    self.on_batch(batch);
                 }
                 Request::Signal { slot, signal } => {
                     self.stops.on_signal(slot, signal, monotonic_ns());
@@ -259,6 +272,27 @@ impl Serve {
         if !open {
             self.on_agent_gone();
         }
+    }
+
+    fn on_batch(&mut self, batch: Batch) {
+        if let Some(wanted) = &batch.staged
+            && self.staged.is_none()
+        {
+            match staged::show(wanted, &batch) {
+                Ok(shown) => self.staged = Shown::All(shown).into(),
+                Err((problem, is_partial)) if is_partial || wanted.required => {
+                    self.staged = Some(Shown::Some);
+                    for process in &batch.processes {
+                        let what = format!("staged files cannot be shown in place of the originals: {problem}");
+                        let error = SpawnError { step: SpawnStep::Staged, what, errno: 0 };
+                        self.outbox.push(&Report::StartFailed { slot: process.slot, error }, Vec::new());
+                    }
+                    return;
+                }
+                Err((problem, _)) => self.outbox.push(&Report::NotStaged { problem }, Vec::new()),
+            }
+        }
+        enqueue(batch, &mut self.queue);
     }
 
     fn on_agent_gone(&mut self) {
@@ -417,7 +451,9 @@ impl Serve {
         if self.sweep.take().is_none() {
             return;
         }
-        if mem::take(&mut self.renewing) {
+        if self.renewing && self.staged.is_some() {
+            self.agent_gone = true;
+        } else if mem::take(&mut self.renewing) {
             self.directories.remove();
             self.restore_terminal = false;
             self.listening.clear();

@@ -96,6 +96,7 @@ impl Bench {
                 let reported = self.reported.get_mut(&slot).expect("an exit follows a start");
                 assert!(reported.exited.replace(status).is_none() && reported.failed.is_none());
             }
+            KeeperEvent::NotStaged { problem } => panic!("nothing is staged here: {problem}"),
             KeeperEvent::Swept => self.swept += 1,
             KeeperEvent::Renewed => self.renewed += 1,
         }
@@ -135,7 +136,7 @@ fn program(argv: &[&str]) -> Program {
 }
 
 fn batch(argv: &[&str], processes: Vec<Process>) -> Batch {
-    Batch { programs: vec![program(argv)], processes, umask: 0o27, limits: open_files(77) }
+    Batch { programs: vec![program(argv)], processes, umask: 0o27, limits: open_files(77), staged: None }
 }
 
 /// Runs a shell script as one process; returns its exit status and standard output.
@@ -258,7 +259,7 @@ fn start_failures_name_step_and_errno() {
     ];
     let processes = (0..8).map(|slot| Process { program: slot as u16, ..Process::new(slot) }).collect();
     let mut bench = Bench::new();
-    bench.run(Batch { programs, processes, umask: 0, limits: open_files(64) });
+    bench.run(Batch { programs, processes, umask: 0, limits: open_files(64), staged: None });
     let failure =
         |slot: u32| bench.reported[&slot].failed.as_ref().map(|error| (error.step, &*error.what, error.errno));
     assert_eq!(failure(0), Some((SpawnStep::Find, "no-such-program", 2)));
@@ -435,7 +436,7 @@ fn a_start_refused_by_the_kernel_does_not_stop_the_keeper() {
     let argv = vec![b"true".to_vec(), huge];
     let programs = vec![Program { argv, ..program(&["true"]) }, program(&["true"])];
     let processes = vec![Process::new(0), Process { program: 1, ..Process::new(1) }];
-    bench.run(Batch { programs, processes, umask: 0, limits: open_files(64) });
+    bench.run(Batch { programs, processes, umask: 0, limits: open_files(64), staged: None });
     // A single argument is limited to 128 KiB.
     assert_eq!(bench.reported[&0].failed.as_ref().map(|error| (error.step, error.errno)), Some((SpawnStep::Exec, 7)));
     assert_eq!(bench.exit_of(1), ExitStatus::Exited(0));

@@ -1,5 +1,6 @@
 //! The launcher's main loop: its root agent's events, signals, standard input and output.
 
+use super::program::{Program, Talking};
 use super::root::Root;
 use super::stdin::Stdin;
 use super::writer::{LineStyle, Problem, Writer, make_directory};
@@ -7,6 +8,7 @@ use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
+use bytes::Bytes;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::clock::monotonic_ns;
@@ -15,8 +17,8 @@ use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest};
 use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
-use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig};
-use wireup_wire::ids::{AgentId, NodeId};
+use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next};
+use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended, TracePart};
 use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
@@ -45,6 +47,8 @@ pub struct LauncherDriver<'w> {
     words: &'w mut dyn FnMut(&Notice) -> String,
     signals: SignalFd,
     stdin: Stdin,
+    /// In place of standard input and output.
+    talking: Option<Talking<'w>>,
     output: [Writer; 2],
     terminal: Option<RawTerminal>,
     traces: Vec<TracePart>,
@@ -58,7 +62,11 @@ pub struct LauncherDriver<'w> {
 }
 
 impl<'w> LauncherDriver<'w> {
-    pub fn new(mut config: RunConfig, words: &'w mut dyn FnMut(&Notice) -> String) -> Result<Self, RunError> {
+    pub fn new(
+        mut config: RunConfig,
+        program: Option<&'w mut dyn Program>,
+        words: &'w mut dyn FnMut(&Notice) -> String,
+    ) -> Result<Self, RunError> {
         let system = |what| move |error| RunError::System { what, error };
         if let Some(path) = &config.output_dir {
             make_directory(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
@@ -105,6 +113,7 @@ impl<'w> LauncherDriver<'w> {
             words,
             signals,
             stdin: Stdin::new(STDIN_TOKEN),
+            talking: program.map(Talking::new),
             output,
             terminal,
             traces: Vec::new(),
@@ -125,15 +134,16 @@ impl<'w> LauncherDriver<'w> {
             if let Some(code) = self.code {
                 return Ok(self.leave(code));
             }
+            let talks = self.talking.as_ref().is_some_and(Talking::is_ready).then_some(0);
             let deadlines =
-                [self.launcher.deadline().map(|at| at.0), self.root.deadline_ns(), self.stdin.deadline_ns()];
+                [self.launcher.deadline().map(|at| at.0), self.root.deadline_ns(), self.stdin.deadline_ns(), talks];
             let until = deadlines.into_iter().flatten().min();
             let events =
                 self.root.wait(until).map_err(|error| RunError::System { what: "waiting for events", error })?;
             for event in events {
                 self.on_event(event);
             }
-            if self.stdin.is_file() {
+            if self.stdin.is_file() || talks.is_some() {
                 self.read_stdin();
             }
             self.on_tick();
@@ -170,11 +180,24 @@ impl<'w> LauncherDriver<'w> {
     fn perform(&mut self, output: LauncherOutput) {
         match output {
             LauncherOutput::Send { frame, .. } => self.root.send(frame),
-            LauncherOutput::Write { stream, rank, bytes } => self.output[stream as usize - 1].write(rank, bytes),
-            LauncherOutput::ReadStdin { bytes_max } => self.stdin.want(bytes_max as usize, self.root.reactor()),
+            LauncherOutput::Write { stream, rank, bytes } => self.write(stream, rank, bytes),
+            LauncherOutput::ReadStdin { bytes_max } => match &mut self.talking {
+                Some(talking) => talking.want(bytes_max as usize),
+                None => self.stdin.want(bytes_max as usize, self.root.reactor()),
+            },
             LauncherOutput::Notice(notice) => self.on_notice(notice),
             LauncherOutput::Suspend => self.suspend(),
             LauncherOutput::Exit { code } => self.code = Some(if self.ended_by_reader { READER_GONE } else { code }),
+        }
+    }
+
+    fn write(&mut self, stream: Stream, rank: Option<(Rank, Next)>, bytes: Bytes) {
+        match (&mut self.talking, stream, rank) {
+            (Some(talking), Stream::Out, Some((rank, _))) => {
+                talking.output(rank, &bytes);
+                self.tell(LauncherInput::Written { stream, bytes: bytes.len() as u32 });
+            }
+            (_, stream, rank) => self.output[stream as usize - 1].write(rank, bytes),
         }
     }
 
@@ -239,7 +262,11 @@ impl<'w> LauncherDriver<'w> {
     }
 
     fn read_stdin(&mut self) {
-        if let Some(bytes) = self.stdin.read(self.root.reactor()) {
+        let read = match &mut self.talking {
+            Some(talking) => talking.take(),
+            None => self.stdin.read(self.root.reactor()),
+        };
+        if let Some(bytes) = read {
             self.tell(LauncherInput::Stdin { bytes });
         }
     }

@@ -1,9 +1,12 @@
 //! The launcher's driver: runs a job from this process, with the root agent inside it or in a standing session.
 
 mod driver;
+mod program;
 mod root;
 mod stdin;
 mod writer;
+
+pub use program::{Next, Program};
 
 use crate::session::Attached;
 use crate::session::spool::Spool;
@@ -76,7 +79,16 @@ pub enum RunError {
     OpenFiles { ranks: u32, needed: u64, limit: u64 },
 }
 
+/// Runs a job whose ranks talk with a program of this process instead of with standard input and output.
+pub fn run_with(
+    config: RunConfig,
+    program: &mut dyn Program,
+    words: &mut dyn FnMut(&Notice) -> String,
+) -> Result<RunOutcome, RunError> {
+    driver::LauncherDriver::new(config, Some(program), words)?.run()
+}
+
 /// Runs a job to its end. `words` turns notices into lines for standard error (empty: nothing to print).
 pub fn run(config: RunConfig, words: &mut dyn FnMut(&Notice) -> String) -> Result<RunOutcome, RunError> {
-    driver::LauncherDriver::new(config, words)?.run()
+    driver::LauncherDriver::new(config, None, words)?.run()
 }

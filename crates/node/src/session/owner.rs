@@ -28,6 +28,14 @@ impl Owner {
         others.find_map(|pid| Some(Owner { pid, fd: process::open_pid(pid).ok()? }))
     }
 
+    /// This process.
+    ///
+    /// # Errors
+    /// A kernel before 5.3.
+    pub fn of_process(pid: u32) -> std::io::Result<Owner> {
+        Ok(Owner { pid, fd: process::open_pid(pid)? })
+    }
+
     pub fn pid(&self) -> u32 {
         self.pid
     }

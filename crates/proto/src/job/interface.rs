@@ -10,7 +10,7 @@ use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, LocalRank};
 use wireup_wire::modex::Between;
 use wireup_wire::names::{Down, Up};
-use wireup_wire::peer::{Cause, Control, MissingAgent, Secret, SpawnError};
+use wireup_wire::peer::{Cause, Control, Lacking, MissingAgent, Secret, SpawnError};
 use wireup_wire::relay;
 
 /// An event for a job.
@@ -37,6 +37,7 @@ pub enum JobInput {
     OutOfMemory {
         local: LocalRank,
     },
+    RanksLack(Lacking),
     Exited {
         local: LocalRank,
         status: ExitStatus,

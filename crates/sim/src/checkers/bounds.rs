@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::JobId;
-use wireup_wire::limits::{STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
+use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
 /// A chunk may be sent while any credit is left, so the last chunk may exceed the window.
 const WINDOW_MAX: i64 = (STDIO_WINDOW_BYTES + STDIO_CHUNK_MAX) as i64;
+const INPUT_WINDOW_MAX: i64 = (STDIN_WINDOW_BYTES + STDIN_CHUNK_MAX) as i64;
 
 /// The bytes in flight, by link, job, stream and direction.
 #[derive(Debug, Default)]
@@ -42,7 +43,12 @@ impl Bounds {
     /// A frame is sent on a link; `from` 1 is the end farther from the root.
     pub fn on_send(&mut self, link: u32, from: usize, frame: &Frame) -> Result<(), String> {
         let bytes = frame.payload.len() as i64;
-        if matches!(frame.kind, Kind::Output | Kind::Input) && bytes > STDIO_CHUNK_MAX as i64 {
+        let longest = match frame.kind {
+            Kind::Output => STDIO_CHUNK_MAX,
+            Kind::Input => STDIN_CHUNK_MAX,
+            _ => usize::MAX,
+        };
+        if frame.payload.len() > longest {
             return Err(format!("a frame of {bytes} bytes of {:?} on link {link}", frame.kind));
         }
         match frame.kind {
@@ -51,7 +57,7 @@ impl Bounds {
                 let under_way = self.output.entry((link, frame.job, frame.stream)).or_default();
                 *under_way += bytes;
                 self.output_peak = self.output_peak.max(*under_way);
-                check(*under_way, link, "output")
+                check(*under_way, WINDOW_MAX, link, "output")
             }
             Kind::OutputCredit => {
                 *self.output.entry((link, frame.job, frame.stream)).or_default() -= i64::from(frame.arg);
@@ -60,7 +66,7 @@ impl Bounds {
             Kind::Input => {
                 let under_way = self.input.entry((link, frame.job)).or_default();
                 *under_way += bytes;
-                check(*under_way, link, "input")
+                check(*under_way, INPUT_WINDOW_MAX, link, "input")
             }
             Kind::InputCredit => {
                 *self.input.entry((link, frame.job)).or_default() -= i64::from(frame.arg);
@@ -73,8 +79,8 @@ impl Bounds {
     }
 }
 
-fn check(under_way: i64, link: u32, what: &str) -> Result<(), String> {
-    if under_way > WINDOW_MAX {
+fn check(under_way: i64, most: i64, link: u32, what: &str) -> Result<(), String> {
+    if under_way > most {
         return Err(format!("{under_way} bytes of {what} in flight on link {link}: more than its window"));
     }
     Ok(())

@@ -97,6 +97,8 @@ pub enum SpawnStep {
     Devices,
     /// Listening sockets for ranks.
     Sockets,
+    /// Showing staged files in place of the originals; `what` has the complete description.
+    Staged,
 }
 
 impl SpawnStep {
@@ -109,6 +111,7 @@ impl SpawnStep {
             SpawnStep::Cwd => "changing to the working directory",
             SpawnStep::Stdio => "making pipes and sockets",
             SpawnStep::Fork => "creating a process",
+            SpawnStep::Staged => "showing staged files",
             SpawnStep::Devices => "giving GPUs to ranks",
             SpawnStep::Sockets => "making listening sockets for ranks",
         }

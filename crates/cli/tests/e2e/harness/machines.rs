@@ -83,7 +83,7 @@ impl Shared {
 
 /// The error is the reason why this machine cannot run a testbed.
 fn start(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Result<Arc<Testbed>, String> {
-    let mut spec = Spec::new(program(), nodes);
+    let mut spec = Spec::new(testbed_program(), nodes);
     spec.shares = shares();
     adjust(&mut spec);
     match Testbed::start(&spec) {
@@ -94,7 +94,7 @@ fn start(nodes: u16, adjust: impl FnOnce(&mut Spec)) -> Result<Arc<Testbed>, Str
 }
 
 /// The testbed's binary, which `cargo test --workspace` has built; otherwise it is built now.
-fn program() -> PathBuf {
+pub fn testbed_program() -> PathBuf {
     Testbed::find_program().unwrap_or_else(|| {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo).args(["build", "--quiet", "-p", "wireup-testbed"]).status();

@@ -74,6 +74,11 @@ impl Run {
         Self::command("/bin/sh", ["-c", script]).env("WIREUP", wireup())
     }
 
+    /// A tool of the system, with `$WIREUP` as for [`Run::shell`].
+    pub fn tool<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Self {
+        Self::command(program, args).env("WIREUP", wireup())
+    }
+
     fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Self {
         Self::of(Command::new(program)).args(args)
     }
@@ -310,6 +315,8 @@ impl Running {
             stderr: self.stderr.end(),
             shown: std::mem::take(&mut self.shown),
         };
+        // The folder of sessions stays when the last of them has ended, as in the user's own.
+        let _ = fs::remove_dir(self.mark.folder().join("run"));
         let files = self.mark.files();
         assert!(self.leaves || files.is_empty(), "{outcome}\nleft behind: {files:?}");
         assert!(!outcome.err().contains("panicked at"), "{outcome}\na panic");

@@ -118,7 +118,12 @@ impl AgentDriver {
                 }
                 let by_step = self.agent.session().remote_shell.starter().by_step();
                 let ranks = jobs.ranks_of(plan.job, &mut self.keepers, reactor);
-                if let Err(error) = ranks.and_then(|ranks| ranks.spawn(&plan, by_step, further.name(reactor))) {
+                let spawned = ranks.and_then(|ranks| {
+                    let lacking = ranks.lacking().map(|what| Input::RanksLack { job: plan.job, what });
+                    inputs.extend(lacking);
+                    ranks.spawn(&plan, by_step, further.name(reactor))
+                });
+                if let Err(error) = spawned {
                     let job = plan.job;
                     let failed = |rank: &wireup_proto::io::RankPlan| Input::ChildFailed {
                         job,

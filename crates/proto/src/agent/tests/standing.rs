@@ -4,7 +4,7 @@ use super::*;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::{Class, FrameReader};
 use wireup_wire::limits::{
-    KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STALL_PAUSE_NS, STDIO_WINDOW_BYTES,
+    KILLED_BY_LEN_MAX, LAUNCHER_PAYLOAD_MAX, LISTED_NAME_LEN_MAX, STALL_PAUSE_NS, STDIN_WINDOW_BYTES,
 };
 use wireup_wire::session::Presence;
 
@@ -34,7 +34,7 @@ fn a_launcher_that_sends_more_than_a_window_loses_its_job() {
     receive_all(&mut root, job, &[Control::Launch(small_job(job).into())]);
     let mut written = 0;
     for chunk in 0..9 {
-        let payload = Bytes::from(vec![0; STDIO_WINDOW_BYTES / 8]);
+        let payload = Bytes::from(vec![0; STDIN_WINDOW_BYTES / 8]);
         let frame = Frame { kind: Kind::Input, class: Class::Stdio, stream: 0, job, arg: 0, payload };
         let sent = root.receive_frame(LAUNCHER, frame).outputs();
         written += sent.iter().filter(|output| matches!(output, Output::Write { .. })).count();

@@ -305,7 +305,8 @@ impl Starter {
             | SpawnStep::Cwd
             | SpawnStep::Fork
             | SpawnStep::Devices
-            | SpawnStep::Sockets => error.what,
+            | SpawnStep::Sockets
+            | SpawnStep::Staged => error.what,
         };
         if self.on_step_failed(shell, &problem, fx) {
             return;

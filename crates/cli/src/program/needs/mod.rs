@@ -1,0 +1,139 @@
+//! The files that a program reads to start: what staging copies to every node.
+//!
+//! ```text
+//!   program            itself; its loader; its libraries, as the loader finds them (`closure`), with the C library
+//!   script             itself; its interpreter, to any depth the kernel allows; the program that `env` starts
+//!   Python             its environment and the folders of PYTHONPATH as a whole; the script it is given; what the extension modules and
+//!                      the links in these folders need from outside
+//!   named by the user  files, folders, patterns; the libraries that libraries and programs among them need
+//! ```
+//!
+//! Files in the system's folders are not staged, because every node has its own, unless they lie on a network file system (`file_system`).
+//! Each symbolic link on the way to a file is listed too, in its canonical folder (`links`), so that the copies can be mounted over the
+//! originals. Nothing is executed to find this out, and nothing is found that a program opens by a name of its own.
+
+mod collector;
+mod environment;
+mod folder;
+mod links;
+mod python;
+mod script;
+#[cfg(test)]
+mod tests;
+
+use super::closure::{Memo, Search, expand};
+use super::ld_cache::LdCache;
+use super::{path, variable};
+use collector::Collector;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use wireup_stage::file_system::FileSystem;
+use wireup_wire::job::AppSpec;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    File,
+    /// With everything below it.
+    Folder,
+    /// The symbolic link itself.
+    Link,
+}
+
+/// One thing to stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Need {
+    /// Absolute; no component but the last is a symbolic link, and the last only for `Kind::Link`.
+    pub path: PathBuf,
+    pub kind: Kind,
+    /// For messages: `the program`, `library of app`.
+    pub why: String,
+}
+
+/// Each list is sorted and has each entry once.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Needs {
+    /// Nothing that lies below a folder in the list.
+    pub needs: Vec<Need>,
+    /// What is not staged, and why.
+    pub left_out: Vec<(PathBuf, String)>,
+    /// What the user may want to know: libraries that are not found, programs that cannot be examined.
+    pub remarks: Vec<String>,
+}
+
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum Error {
+    #[error("--stage-also {0}: there is no such file")]
+    NoMatch(String),
+    #[error("--stage-also {pattern}: {reason}")]
+    Pattern { pattern: String, reason: String },
+    #[error("{}: more than 40 symbolic links on the way", .0.display())]
+    Links(PathBuf),
+}
+
+/// What the ranks of `app` read to start. `env` are the job's variables, `also` the paths and patterns that the user named, relative to the
+/// folder of the program.
+///
+/// # Errors
+///
+/// A pattern that matches nothing; a path with a loop of symbolic links.
+pub fn needs(app: &AppSpec, env: &[Vec<u8>], also: &[PathBuf]) -> Result<Needs, Error> {
+    needs_on(app, env, also, |path| FileSystem::of(path).is_some_and(|found| found.is_network))
+}
+
+/// For these paths and patterns alone.
+///
+/// # Errors
+///
+/// Those of [`needs`].
+pub fn needs_of_paths(env: &[Vec<u8>], cwd: &Path, also: &[PathBuf]) -> Result<Needs, Error> {
+    let app = AppSpec { ranks: 0, argv: Vec::new(), cwd: cwd.as_os_str().as_bytes().to_vec(), env: Vec::new() };
+    Ok(Needs { left_out: Vec::new(), ..needs(&app, env, also)? })
+}
+
+/// The same with another answer to the question which files lie on the network.
+fn needs_on(
+    app: &AppSpec,
+    env: &[Vec<u8>],
+    also: &[PathBuf],
+    is_network: impl Fn(&Path) -> bool,
+) -> Result<Needs, Error> {
+    let cache = LdCache::read();
+    let program = path(app, env);
+    let search = search(app, env, program.as_deref(), &cache);
+    let mut collector = Collector::new(app, env, search, &is_network);
+    match &program {
+        Some(program) if program.is_dir() => collector.leave_out(program, "the program is a folder"),
+        Some(program) => collector.add_program(program, "the program", &app.argv[1..], 0)?,
+        None => {
+            let name = app.argv.first().map(Vec::as_slice).unwrap_or_default();
+            collector.leave_out(Path::new(OsStr::from_bytes(name)), "not found");
+        }
+    }
+    for pattern in also {
+        collector.add_named(pattern)?;
+    }
+    Ok(collector.finish())
+}
+
+/// Where the loader of the ranks looks.
+fn search<'a>(app: &'a AppSpec, env: &[Vec<u8>], program: Option<&Path>, cache: &'a LdCache) -> Search<'a> {
+    let text = |name| variable(name, app, env).map(|value| String::from_utf8_lossy(value).into_owned());
+    let cwd = Path::new(OsStr::from_bytes(&app.cwd));
+    let program = program.and_then(|path| path.canonicalize().ok()).unwrap_or_default();
+    let origin = program.parent().unwrap_or(Path::new("/"));
+    // An empty part is the ranks' folder.
+    let folders = text("LD_LIBRARY_PATH").filter(|value| !value.is_empty()).unwrap_or_default();
+    let folders = folders.split([':', ';']).filter(|_| !folders.is_empty());
+    let preload = text("LD_PRELOAD").unwrap_or_default();
+    Search {
+        library_path: folders.flat_map(|folder| expand(folder, origin)).map(|folder| cwd.join(folder)).collect(),
+        preload: preload.split([':', ' ']).filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+        rpath: Vec::new(),
+        cwd,
+        cache,
+        all: true,
+        memo: Memo::default(),
+    }
+}

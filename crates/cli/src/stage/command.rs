@@ -1,0 +1,174 @@
+//! `wireup stage`: staged files that stay on the nodes of a session.
+
+use super::{Nodes, Outcome, Plan, bytes, listing, send, travel};
+use crate::flags::parsed::{self, Parsed};
+use crate::flags::session_nodes::SessionNodes;
+use crate::flags::table as flag;
+use crate::session::{SESSION, attach_to, session_nodes};
+use crate::surroundings::Surroundings;
+use crate::words::since;
+use crate::{environment, out};
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use wireup_flags::{Command, Line, Section, Value, Words};
+
+pub const COMMAND: Command = Command {
+    name: "stage",
+    purpose: "keep files on the nodes of a session, for runs with --stage; list them; drop them",
+    intro: "
+  wireup stage up ./env ./app           copies both, and the libraries that programs among them need, to every node
+  wireup run --stage --stage-also ./env ./app    sends only what has changed since
+  wireup stage list
+  wireup stage drop                     all that no job uses; or name sets, as list shows them
+
+Files are kept by content: what is there is not sent again, and a changed file is sent alone. They stay when the session
+ends, until they are dropped, or until others need the room (--stage-room) and they were not used for the longest time.
+",
+    words: Words::Named(&["up|list|drop", "[PATH or SET]..."]),
+    sections: &[Section {
+        title: "Flags",
+        flags: &[SESSION, flag::STAGE, flag::STAGE_ROOM, flag::DRY_RUN, flag::VERBOSE],
+    }],
+    end: "",
+};
+
+pub fn run(line: &Line) -> Result<u8, String> {
+    let what = line.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let rest = &line.words[1..];
+    let stage = parsed::stage(line)?.unwrap_or_default();
+    let parsed = Parsed { session: Some(line.one(SESSION, Value::text)?), ..Parsed::default() };
+    let surroundings = Surroundings::read(|_| false).map_err(|error| error.to_string())?;
+    match &*what {
+        "up" if rest.is_empty() => Err("wireup stage up: name the files and folders to stage".into()),
+        "up" => {
+            let stage = parsed::Stage { also: rest.iter().map(PathBuf::from).collect(), ..stage };
+            let env = environment::job_env(surroundings.env.iter().cloned(), environment::Reached::ThisMachine, &[]);
+            let plan = Plan::of_paths(&stage, &env)?;
+            if line.has(flag::DRY_RUN) {
+                out::print(&listing(&plan));
+                return Ok(0);
+            }
+            let found = nodes(&parsed, &surroundings)?;
+            let nodes = Nodes { session: &found.session, nodes: &found.nodes };
+            let stage = parsed::Stage { required: true, ..stage };
+            match send(&stage, &plan, &nodes, true)? {
+                Outcome::Done => Ok(0),
+                Outcome::Interrupted(code) => Ok(code),
+            }
+        }
+        "list" if rest.is_empty() => {
+            let found = nodes(&parsed, &surroundings)?;
+            let argv = [&b"list"[..], stage.store().as_os_str().as_bytes()].map(<[u8]>::to_vec);
+            let told = travel::ask(&found.session, &found.nodes, &argv)?;
+            out::print(&table(&told));
+            Ok(0)
+        }
+        "list" => Err("wireup stage list takes no further words".into()),
+        "drop" => {
+            let found = nodes(&parsed, &surroundings)?;
+            let mut argv = [&b"drop"[..], stage.store().as_os_str().as_bytes()].map(<[u8]>::to_vec).to_vec();
+            argv.extend(rest.iter().map(|set| set.as_bytes().to_vec()));
+            let told = travel::ask(&found.session, &found.nodes, &argv)?;
+            dropped(&told, !rest.is_empty())
+        }
+        _ => Err(format!("wireup stage {what}: say up, list or drop; see wireup help stage")),
+    }
+}
+
+fn nodes(parsed: &Parsed, surroundings: &Surroundings) -> Result<SessionNodes, String> {
+    let session = attach_to(parsed.session.as_deref().unwrap_or_default())?;
+    session_nodes(parsed, surroundings, &session)?
+}
+
+/// One set on some nodes.
+#[derive(Default)]
+struct Row {
+    nodes: u32,
+    used: u32,
+    bytes: u64,
+    files: u64,
+    age_s: u64,
+    of: String,
+}
+
+/// The sets on all nodes; the bytes and the files are those of one node.
+fn table(told: &BTreeMap<u32, Vec<String>>) -> String {
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    let mut problems = String::new();
+    for line in told.values().flatten() {
+        let mut words = line.splitn(7, ' ');
+        let mut next = || words.next().unwrap_or_default();
+        match next() {
+            "set" => {
+                let row = rows.entry(next()).or_default();
+                let mut number = || next().parse().unwrap_or_default();
+                (row.bytes, row.files, row.age_s) = (number(), number(), number());
+                row.nodes += 1;
+                row.used += u32::from(next() == "used");
+                next().clone_into(&mut row.of);
+            }
+            "failed" => problems += &format!("{}\n", line.strip_prefix("failed ").unwrap_or_default()),
+            _ => {}
+        }
+    }
+    if rows.is_empty() && problems.is_empty() {
+        return "nothing is staged\n".into();
+    }
+    let mut text = String::new();
+    if !rows.is_empty() {
+        text += &format!("{:14}{:>6}{:>8}{:>12}  {:10}files\n", "set", "nodes", "files", "size", "last used");
+    }
+    for (name, row) in &rows {
+        let name = name.get(..12).unwrap_or(name);
+        let age = if row.used > 0 { "in use".to_owned() } else { since(row.age_s) };
+        text += &format!("{name:14}{:>6}{:>8}{:>12}  {age:10}{}\n", row.nodes, row.files, bytes(row.bytes), row.of);
+    }
+    text + &problems
+}
+
+fn dropped(told: &BTreeMap<u32, Vec<String>>, is_named: bool) -> Result<u8, String> {
+    let mut sets: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut problem = None;
+    for line in told.values().flatten() {
+        match line.split_once(' ') {
+            Some(("dropped", name)) => *sets.entry(name).or_default() += 1,
+            Some(("busy", name)) => {
+                problem = Some(format!("set {} is in use by a job", name.get(..12).unwrap_or(name)))
+            }
+            Some(("failed", why)) => problem = Some(why.to_owned()),
+            _ => {}
+        }
+    }
+    for (name, nodes) in &sets {
+        let node = if *nodes == 1 { "node" } else { "nodes" };
+        out::tell(&format!("dropped {} on {nodes} {node}", name.get(..12).unwrap_or(name)));
+    }
+    match problem {
+        Some(problem) => Err(problem),
+        None if sets.is_empty() && is_named => Err("no such set; wireup stage list shows them".into()),
+        None if sets.is_empty() => {
+            out::tell("nothing is staged");
+            Ok(0)
+        }
+        None => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_several_nodes_are_one_row() {
+        let told = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let one = "set 0123456789abcdef 20971520 3 70 idle /a b /c";
+        let all = BTreeMap::from([(0, told(&[one])), (1, told(&[one, "failed no room"]))]);
+        assert_eq!(
+            table(&all),
+            "set            nodes   files        size  last used files\n\
+             0123456789ab       2       3      20 MiB  1 min     /a b /c\nno room\n"
+        );
+        assert_eq!(table(&BTreeMap::new()), "nothing is staged\n");
+    }
+}

@@ -1,0 +1,47 @@
+//! `--stage` and `wireup stage`: files travel to the nodes before ranks start.
+//!
+//! ```text
+//!   plan        which files, found without running anything
+//!   travel      a job of its own, with one rank on each node: the stream is its standard input, answers are its output
+//!   temporary   a session for a run that has none: first that job, then the run's
+//!   node        what those ranks do
+//!   command     wireup stage: sets that stay in a session
+//! ```
+
+pub mod command;
+pub mod node;
+mod plan;
+mod temporary;
+mod travel;
+
+pub use plan::{Plan, listing};
+pub use temporary::Temporary;
+pub use travel::{Nodes, Outcome, send};
+
+use crate::flags::parsed::Stage;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use wireup_wire::job::Staged;
+
+impl Stage {
+    /// Where nodes keep staged files.
+    pub fn store(&self) -> PathBuf {
+        let user = rustix::process::geteuid().as_raw();
+        self.folder.clone().unwrap_or_else(|| format!("/dev/shm/wireup-stage-{user}").into())
+    }
+
+    /// What the job is told about a set.
+    pub fn staged(&self, set: [u8; 32]) -> Staged {
+        Staged { set, store: self.store().as_os_str().as_bytes().to_vec(), required: self.required }
+    }
+}
+
+/// A number of bytes for a person.
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} bytes"),
+        10_000..10_240_000 => format!("{} KiB", count >> 10),
+        10_240_000..10_485_760_000 => format!("{} MiB", count >> 20),
+        _ => format!("{} GiB", count >> 30),
+    }
+}

@@ -1,0 +1,122 @@
+//! Which files travel: the programs of a job and what they need, and what the user names besides.
+
+use super::bytes;
+use crate::flags::parsed::Stage;
+use crate::program::needs::{Kind as NeedKind, Need, needs, needs_of_paths};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use wireup_stage::digests::Digests;
+use wireup_stage::{Kind, Set};
+use wireup_wire::job::JobSpec;
+
+/// Lines of a listing that are shown of a folder's content or of what is left out.
+const SHOWN: usize = 40;
+
+pub struct Plan {
+    pub set: Set,
+    /// Why each path is in it.
+    pub needs: Vec<Need>,
+    pub left_out: Vec<(PathBuf, String)>,
+    pub remarks: Vec<String>,
+}
+
+impl Plan {
+    /// For these programs.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the ranks work inside of a folder that would become read-only.
+    pub fn of_job(stage: &Stage, job: &JobSpec) -> Result<Plan, String> {
+        let mut found = BTreeMap::new();
+        let (mut left_out, mut remarks) = (BTreeMap::new(), Vec::new());
+        for app in &job.apps {
+            let own = needs(app, &job.env, &stage.also).map_err(|error| error.to_string())?;
+            found.extend(own.needs.into_iter().map(|need| (need.path.clone(), need)));
+            left_out.extend(own.left_out);
+            remarks.extend(own.remarks);
+        }
+        let works = job.apps.iter().map(|app| Path::new(OsStr::from_bytes(&app.cwd)));
+        for work in works.map(|work| work.canonicalize().unwrap_or_else(|_| work.to_owned())) {
+            if let Some(need) =
+                found.values().find(|need| (need.kind == NeedKind::Folder) && work.starts_with(&need.path))
+            {
+                return Err(format!(
+                    "{} cannot be staged: the ranks work in {}, and staged folders are read-only; name a folder inside of it, or \
+                     another working directory with --wdir",
+                    need.path.display(),
+                    work.display()
+                ));
+            }
+        }
+        Plan::of_needs(found.into_values().collect(), left_out.into_iter().collect(), remarks)
+    }
+
+    /// For these paths, without a program.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn of_paths(stage: &Stage, env: &[Vec<u8>]) -> Result<Plan, String> {
+        let cwd = std::env::current_dir().map_err(|error| format!("the working directory: {error}"))?;
+        let found = needs_of_paths(env, &cwd, &stage.also).map_err(|error| error.to_string())?;
+        Plan::of_needs(found.needs, found.left_out, found.remarks)
+    }
+
+    fn of_needs(needs: Vec<Need>, left_out: Vec<(PathBuf, String)>, remarks: Vec<String>) -> Result<Plan, String> {
+        let cache = cache();
+        let mut digests = cache.as_deref().map(Digests::read).unwrap_or_default();
+        let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &mut digests);
+        let set = set.map_err(|problem| format!("cannot stage {problem}"))?;
+        if let Some(cache) = cache {
+            // Without them the next run reads the files once more.
+            let _ = digests.write(&cache);
+        }
+        Ok(Plan { set, needs, left_out, remarks })
+    }
+
+    pub fn files(&self) -> usize {
+        self.set.entries.iter().filter(|entry| matches!(entry.kind, Kind::File { .. })).count()
+    }
+
+    /// How much it is.
+    pub fn amount(&self) -> String {
+        let files = self.files();
+        format!("{files} {}, {}", if files == 1 { "file" } else { "files" }, bytes(self.set.len()))
+    }
+}
+
+/// Where digests of files are kept.
+fn cache() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
+    Some(folder.join("wireup/digests"))
+}
+
+/// What would travel, why, and how much.
+pub fn listing(plan: &Plan) -> String {
+    let mut text = format!("staged on each node: {}\n", plan.amount());
+    for need in &plan.needs {
+        let inside = plan.set.entries.iter().filter(|entry| entry.path().starts_with(&need.path));
+        let (mut count, mut len) = (0, 0);
+        for entry in inside {
+            if let Kind::File { len: one, .. } = entry.kind {
+                (count, len) = (count + 1, len + one);
+            }
+        }
+        let files = if need.kind == NeedKind::Folder { format!("{count} files, ") } else { String::new() };
+        text += &format!("  {}  ({}; {files}{})\n", need.path.display(), need.why, bytes(len));
+    }
+    if !plan.left_out.is_empty() {
+        text += "not staged:\n";
+    }
+    for (path, why) in plan.left_out.iter().take(SHOWN) {
+        text += &format!("  {}  ({why})\n", path.display());
+    }
+    if plan.left_out.len() > SHOWN {
+        text += &format!("  and {} more\n", plan.left_out.len() - SHOWN);
+    }
+    for remark in &plan.remarks {
+        text += &format!("{remark}\n");
+    }
+    text
+}

@@ -1,0 +1,56 @@
+//! A session for one run that stages files and finds no session: first the staging job runs in it, then the run's own.
+
+use crate::flags::parsed::Parsed;
+use crate::flags::session;
+use crate::session::{down, up};
+use crate::surroundings::Surroundings;
+use wireup_os::process;
+
+pub struct Temporary {
+    name: String,
+}
+
+impl Temporary {
+    /// Starts its agents, and waits until all have started. Call it while the process has one thread.
+    ///
+    /// # Errors
+    /// A node is missing.
+    pub fn begin(parsed: &Parsed, surroundings: &Surroundings, process_ns: u64) -> Result<Temporary, String> {
+        let name = format!("stage-{}", process::own_pid());
+        let (spec, told) = session::standing(parsed, surroundings, &name).map_err(|error| error.to_string())?;
+        up::begin_for_this_process(&name, &spec, &told, process_ns)?;
+        let temporary = Temporary { name };
+        up::await_all(&temporary.name, &spec, parsed.verbose)?;
+        Ok(temporary)
+    }
+
+    /// The flags of the run for its job in this session, which has already decided about the nodes.
+    pub fn flags(&self, parsed: Parsed) -> Parsed {
+        Parsed {
+            session: Some(self.name.clone()),
+            no_session: false,
+            hosts: Vec::new(),
+            host_files: Vec::new(),
+            virtual_nodes: None,
+            start: None,
+            fanout: None,
+            remote_shell: None,
+            interface: None,
+            plain_links: false,
+            early_start: false,
+            start_timeout_ns: None,
+            node_timeout_ns: None,
+            contain: None,
+            transport: None,
+            record: None,
+            ..parsed
+        }
+    }
+}
+
+impl Drop for Temporary {
+    /// Its agents end with this process in any case.
+    fn drop(&mut self) {
+        let _ = down::end(&self.name, true);
+    }
+}

@@ -1,0 +1,248 @@
+//! Brings a set to the nodes: a job with one rank on each, whose standard input is the stream and whose output are the answers.
+
+use super::{Plan, bytes};
+use crate::flags::parsed::Stage;
+use crate::out;
+use crate::words::{Setting, Voice, count};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+use wireup_node::launcher::{self, Next, Program, Reach, RunConfig};
+use wireup_node::session::{Attached, Calling};
+use wireup_os::clock::monotonic_ns;
+use wireup_proto::launcher_io::Notice;
+use wireup_stage::send::{Next as Sent, Sending};
+use wireup_wire::ids::Rank;
+use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::peer::SessionSpec;
+
+/// Progress is shown when it takes longer than this (chosen), and then so often.
+const QUIET: Duration = Duration::from_secs(1);
+const REFRESH: Duration = Duration::from_millis(200);
+/// Time between the graceful and the forced end of the ranks, which have nothing to tidy up that others do not.
+const GRACE_NS: u64 = 2_000_000_000;
+/// Problems that are shown.
+const SHOWN: usize = 3;
+
+/// Where a set is to be.
+pub struct Nodes<'a> {
+    pub session: &'a SessionSpec,
+    pub nodes: &'a [NodeSpec],
+}
+
+impl Nodes<'_> {
+    /// One node for each store: virtual nodes share that of their machine.
+    fn with_stores(&self) -> Vec<NodeSpec> {
+        let is_shared = self.nodes.iter().all(|node| node.shared);
+        let count = if is_shared { 1 } else { self.nodes.len() };
+        self.nodes.iter().take(count).cloned().collect()
+    }
+}
+
+/// How it ended.
+pub enum Outcome {
+    /// The set is on all nodes but those that were reported.
+    Done,
+    /// The user has ended it: the exit code.
+    Interrupted(u8),
+}
+
+/// Brings the set to the nodes of a session.
+///
+/// # Errors
+/// It is required and some node does not have it; a file has changed meanwhile.
+pub fn send(stage: &Stage, plan: &Plan, nodes: &Nodes, verbose: bool) -> Result<Outcome, String> {
+    let begun = Instant::now();
+    let stores = nodes.with_stores();
+    let room = stage.room_mib.unwrap_or(0).to_string();
+    let argv = [&b"receive"[..], stage.store().as_os_str().as_bytes(), room.as_bytes()].map(<[u8]>::to_vec);
+    let mut sending = Courier {
+        sending: Sending::new(&plan.set, stores.len() as u32),
+        problem: None,
+        progress: Progress::new(stores.len()),
+    };
+    let outcome = run(nodes.session, &stores, &argv, StdinTarget::All, &mut sending)?;
+    sending.progress.end();
+    if outcome.interrupted {
+        return Ok(Outcome::Interrupted(outcome.code));
+    }
+    if let Some(problem) = sending.problem {
+        return Err(format!("cannot stage {problem}"));
+    }
+    let mut problems = sending.sending.problems();
+    if problems.is_empty() && outcome.code != 0 {
+        problems.insert(0, "its staging job failed".into());
+    }
+    let failed = problems.len();
+    for (node, problem) in problems.iter().take(SHOWN) {
+        let host = stores.get(*node as usize).map_or("", |node| node.name.as_str());
+        out::tell(&format!("node {host}: staging failed: {problem}"));
+    }
+    if failed > SHOWN {
+        out::tell(&format!("and {} more", count((failed - SHOWN) as u32, "node")));
+    }
+    if failed > 0 && stage.required {
+        return Err("not all nodes have the staged files, which --stage=require demands".into());
+    }
+    if verbose {
+        let sent = sending.sending.bytes_sent();
+        out::tell(&format!(
+            "staged on {}: {}; {} sent in {:.2} s",
+            count(sending.sending.kept() as u32, "node"),
+            plan.amount(),
+            bytes(sent),
+            begun.elapsed().as_secs_f64()
+        ));
+    }
+    Ok(Outcome::Done)
+}
+
+/// Runs `wireup stage-node` on each node of a session; the lines that each has written.
+pub fn ask(session: &SessionSpec, nodes: &[NodeSpec], argv: &[Vec<u8>]) -> Result<BTreeMap<u32, Vec<String>>, String> {
+    let mut asking = Asking::default();
+    let stores = Nodes { session, nodes }.with_stores();
+    let outcome = run(session, &stores, argv, StdinTarget::None, &mut asking)?;
+    if outcome.code != 0 {
+        return Err("not all nodes have answered".into());
+    }
+    let lines = |text: Vec<u8>| String::from_utf8_lossy(&text).lines().map(str::to_owned).collect();
+    Ok(asking.texts.into_iter().map(|(node, text)| (node, lines(text))).collect())
+}
+
+fn run(
+    session: &SessionSpec,
+    nodes: &[NodeSpec],
+    argv: &[Vec<u8>],
+    stdin: StdinTarget,
+    program: &mut dyn Program,
+) -> Result<launcher::RunOutcome, String> {
+    let attached = attach(&session.name)?;
+    let job = job(&attached, nodes, argv, stdin);
+    let mut voice = Voice::new(Setting::of(&job, session));
+    let now = monotonic_ns();
+    let config = RunConfig {
+        job,
+        reach: Reach::Session(Box::new(attached)),
+        timeout_ns: None,
+        output_dir: None,
+        spool: None,
+        process_start_ns: now,
+        resolved_ns: now,
+    };
+    launcher::run_with(config, program, &mut |notice| match notice {
+        // The user has not asked for this job.
+        Notice::Started { .. } => String::new(),
+        notice => voice.say(notice),
+    })
+    .map_err(|error| error.to_string())
+}
+
+fn attach(session: &str) -> Result<Attached, String> {
+    let calling = Calling::begin(session).map_err(|error| error.to_string())?;
+    let calling = calling.ok_or_else(|| format!("session {session} has ended"))?;
+    calling.finish().map_err(|error| error.to_string())
+}
+
+fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTarget) -> JobSpec {
+    let count = nodes.len() as u32;
+    // The keeper that executes it is a copy of the agent, so this is the agent's own program, wherever it lies.
+    let program = [&b"/proc/self/exe"[..], b"stage-node"].map(<[u8]>::to_vec);
+    let argv = program.into_iter().chain(argv.iter().cloned()).collect();
+    JobSpec {
+        job: attached.welcome.job,
+        nspace: format!("wireup-stage-{}", attached.welcome.job),
+        nodes: nodes.to_vec(),
+        blocks: vec![Block { first_node: 0, nodes: count, ppn: 1 }],
+        apps: vec![AppSpec { ranks: count, argv, cwd: b"/".to_vec(), env: Vec::new() }],
+        env: Vec::new(),
+        endpoints: Vec::new(),
+        options: JobOptions {
+            pmi: PmiFlavour::None,
+            bind_to: BindTo::None,
+            stdin,
+            split_output: true,
+            umask: 0o077,
+            kill_grace_ns: GRACE_NS,
+            ..JobOptions::default()
+        },
+    }
+}
+
+/// Carries the stream to the nodes and their answers back.
+struct Courier {
+    sending: Sending,
+    /// Why the stream has broken off.
+    problem: Option<String>,
+    progress: Progress,
+}
+
+impl Program for Courier {
+    fn input(&mut self, bytes_max: usize) -> Next {
+        self.progress.show(&self.sending);
+        match self.sending.next(bytes_max) {
+            Ok(Sent::Bytes(bytes)) => Next::Bytes(Bytes::from(bytes)),
+            Ok(Sent::Waits) => Next::Waits,
+            Ok(Sent::Over) => Next::End,
+            Err(problem) => {
+                self.problem = Some(problem.to_string());
+                Next::End
+            }
+        }
+    }
+
+    fn output(&mut self, rank: Rank, bytes: &[u8]) {
+        self.sending.output(rank.0, bytes);
+        self.progress.show(&self.sending);
+    }
+}
+
+#[derive(Default)]
+struct Asking {
+    texts: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Program for Asking {
+    fn input(&mut self, _: usize) -> Next {
+        Next::End
+    }
+
+    fn output(&mut self, rank: Rank, bytes: &[u8]) {
+        self.texts.entry(rank.0).or_default().extend_from_slice(bytes);
+    }
+}
+
+/// A line on a terminal that is written again and again.
+struct Progress {
+    nodes: usize,
+    due: Instant,
+    is_shown: bool,
+}
+
+impl Progress {
+    fn new(nodes: usize) -> Progress {
+        Progress { nodes, due: Instant::now() + QUIET, is_shown: false }
+    }
+
+    fn show(&mut self, sending: &Sending) {
+        if Instant::now() < self.due || !std::io::stderr().is_terminal() {
+            return;
+        }
+        self.due = Instant::now() + REFRESH;
+        self.is_shown = true;
+        let (done, all) = sending.progress();
+        let text = match all {
+            0 => "asking what the nodes have".to_owned(),
+            _ => format!("{} of {}; done on {} of {} nodes", bytes(done), bytes(all), sending.kept(), self.nodes),
+        };
+        // It is only for a person who waits.
+        let _ = write!(std::io::stderr(), "\r\x1b[Kwireup: staging: {text}");
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Staged files: ranks read copies in node memory, and ask the file server for nothing.
+
+use crate::harness::machines;
+use crate::harness::peers::{mpi4py, program};
+use crate::harness::sessions::Session;
+use crate::harness::{Outcome, Run};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+use wireup_testbed::slowfs::{Line, SlowFs, Spec};
+use xtask::layout;
+use xtask::programs::{Flavour, environment};
+
+/// A folder for the test's files and stores, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("wireup-staging-{}-{count}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        Folder(folder)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The flag that keeps staged files here, apart from those of other tests.
+    fn stage(&self) -> String {
+        format!("--stage={}", self.at("store").display())
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.at(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(&path, content).expect("a file");
+        path
+    }
+
+    fn program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.write(name, format!("#!/bin/sh\n{script}\n").as_bytes());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its bits");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Folders of a store may be read-only.
+        let _ = std::process::Command::new("chmod").args(["-R", "u+w"]).arg(&self.0).status();
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes that cannot be packed.
+fn noise(len: u32) -> Vec<u8> {
+    let mut state = 1u32;
+    let step = |_| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    (0..len).map(step).collect()
+}
+
+fn may_mount() -> bool {
+    let permitted = wireup_os::process::may_isolate();
+    if !permitted {
+        println!("not run: it needs CAP_SYS_ADMIN");
+    }
+    permitted
+}
+
+#[test]
+fn ranks_see_the_copy_that_was_staged() {
+    let folder = Folder::new();
+    let data = folder.write("data", b"staged");
+    // The original changes while the job waits.
+    let script = format!("echo ready; read word; cat {0}; echo x > {0} || echo refused", data.display());
+    let program = folder.program("program", &script);
+    for place in ["-n 1", "-n 2 --virtual-nodes 2 --stdin all"] {
+        fs::write(&data, b"staged").expect("a file");
+        let mut running = Run::job(place)
+            .args(["--pmi", "simple", &folder.stage(), "--stage-also"])
+            .arg(&data)
+            .arg(&program)
+            .stdin_open()
+            .start();
+        running.await_out("ready\n", if place == "-n 1" { 1 } else { 2 });
+        fs::write(&data, b"changed").expect("a file");
+        running.write(b"go\n");
+        running.close_stdin();
+        let outcome = running.finish().expect_code(0);
+        let ranks = if place == "-n 1" { 1 } else { 2 };
+        assert_eq!(outcome.out().matches("staged").count(), ranks, "{outcome}");
+        assert_eq!(outcome.out().matches("refused").count(), ranks, "{outcome}");
+        assert_eq!(fs::read(&data).expect("a file"), b"changed");
+    }
+}
+
+/// What the ranks of a job have asked a slow file system for: they wait, after their start, until the log is empty and the kernel has forgotten
+/// what it knew about names.
+fn asked(slow: &SlowFs, folder: &Folder, run: Run, program: &Path, arguments: &[&str]) -> (Vec<Line>, Outcome) {
+    let gate = folder.at("gate");
+    let _ = fs::remove_file(&gate);
+    let wait = format!("echo ready; while [ ! -e {} ]; do sleep 0.02; done; exec \"$@\"", gate.display());
+    let mut running = run.args(["sh", "-c", &wait, "sh"]).arg(program).args(arguments).start();
+    running.await_out("ready\n", 4);
+    thread::sleep(Duration::from_millis(1_200));
+    slow.clear();
+    fs::write(&gate, b"").expect("a file");
+    let outcome = running.finish().expect_code(0);
+    // The end of what keepers did before; the server sends it when it likes.
+    let lines = slow.log().into_iter().filter(|line| !line.operation.starts_with("release"));
+    (lines.collect(), outcome)
+}
+
+#[test]
+fn ranks_ask_the_file_server_for_nothing() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir_all(folder.at("mount")).expect("a folder");
+    let bin = folder.at("source/bin");
+    fs::create_dir_all(&bin).expect("a folder");
+    fs::copy("/bin/cat", bin.join("cat-1.2")).expect("a copy");
+    symlink("cat-1.2", bin.join("cat")).expect("a link");
+    folder.write("source/lib/module", b"module\n");
+    folder.write("source/data/input", b"input\n");
+    let Some(slow) = SlowFs::mount_or_skip(&spec(&folder.at("source"), &folder.at("mount"))) else { return };
+    let mount = folder.at("mount");
+    let cat = mount.join("bin/cat");
+    let module = mount.join("lib/module");
+    let missing = mount.join("lib/no-such-module");
+    let module = module.to_str().expect("UTF-8");
+    let script = format!("{} {module}; [ ! -e {} ] && ls {}", cat.display(), missing.display(), mount.display());
+    let job = || Run::job("-n 4 --virtual-nodes 2 --pmi simple").cwd(Path::new("/"));
+    let (lines, _) = asked(&slow, &folder, job(), Path::new("/bin/sh"), &["-c", &script]);
+    assert!(lines.iter().any(|line| line.path.ends_with("no-such-module")), "without staging: {lines:?}");
+    let also = [mount.join("bin/cat"), mount.join("lib")].map(|path| path.to_str().expect("UTF-8").to_owned());
+    let staged = || job().args([&folder.stage(), "--stage-also", &also[0], "--stage-also", &also[1]]);
+    let (lines, outcome) = asked(&slow, &folder, staged(), Path::new("/bin/sh"), &["-c", &script]);
+    assert!(lines.is_empty(), "{lines:?}\n{outcome}");
+    assert_eq!(outcome.out().matches("module\n").count(), 4, "{outcome}");
+    // What was not staged is still there, from the server.
+    let input = mount.join("data/input");
+    let (lines, outcome) = asked(&slow, &folder, staged(), &cat, &[input.to_str().expect("UTF-8")]);
+    assert!(lines.iter().all(|line| line.path.starts_with("data")) && !lines.is_empty(), "{lines:?}");
+    assert_eq!(outcome.out().matches("input\n").count(), 4, "{outcome}");
+}
+
+fn spec(source: &Path, mount: &Path) -> Spec {
+    Spec { delay: Duration::ZERO, ..Spec::new(testbed(), source, mount) }
+}
+
+fn testbed() -> PathBuf {
+    machines::testbed_program()
+}
+
+/// Programs of real MPI libraries, which open plugins by themselves.
+fn mpi_programs_ask_for_nothing(
+    flavour: Flavour,
+    also: &[&Path],
+    program: &Path,
+    arguments: &[&str],
+    libraries: &Path,
+) {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    // The libraries keep their paths: the file system is mounted over its source, in a mount namespace of this test.
+    let folder_at = |name: &str| folder.at(name).to_str().expect("UTF-8").to_owned();
+    let (log, gate, before) = (folder_at("log"), folder_at("gate"), folder_at("before"));
+    let mut also_flags = String::new();
+    for path in also {
+        also_flags += &format!(" --stage-also {}", path.display());
+    }
+    let wait = format!("echo ready; while [ ! -e {gate} ]; do sleep 0.02; done; exec \"$@\"");
+    let script = format!(
+        "cd /; (while [ \"$(grep -c ready {out} 2>/dev/null)\" != 4 ]; do sleep 0.05; done; sleep 1.2; \
+         wc -l < {log} > {before}; : > {gate}) & \
+         \"$WIREUP\" run -n 4 --virtual-nodes 2 {stage}{also_flags} sh -c '{wait}' sh \"$@\" > {out}; \
+         code=$?; wait; cat {out}; tail -n +$(($(cat {before}) + 1)) {log} | grep -v '^release' >&2; exit $code",
+        out = folder_at("out"),
+        stage = folder.stage(),
+    );
+    let shares = ["-m", "--propagation", "private"].map(str::to_owned);
+    let mut run = Run::tool("unshare", shares)
+        .arg(testbed())
+        .args(["slowfs", "--delay-us", "0", "--log", &log, "--source"])
+        .arg(libraries)
+        .arg("--mount")
+        .arg(libraries)
+        .args(["--", "sh", "-c", &script, "sh"])
+        .arg(program)
+        .args(arguments)
+        .guard(Duration::from_secs(120));
+    run = run.envs(environment(flavour));
+    let outcome = run.finish().expect_code(0);
+    assert_eq!(outcome.err(), "", "operations of ranks at the file server: {outcome}");
+    assert!(fs::metadata(&log).expect("a log").len() > 0, "the launcher has read the files from there");
+    let greetings = outcome.out().lines().filter(|line| line.contains("rank")).count();
+    assert_eq!(greetings, 4, "{outcome}");
+}
+
+#[test]
+fn mpich_asks_the_file_server_for_nothing() {
+    let Some(hello) = program(Flavour::Mpich5, "hello") else { return };
+    mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&hello], &hello, &[], &layout::mpich5());
+}
+
+#[test]
+fn open_mpi_with_its_plugins_asks_the_file_server_for_nothing() {
+    let Some(hello) = program(Flavour::OpenMpi5, "hello") else { return };
+    mpi_programs_ask_for_nothing(Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::openmpi5());
+}
+
+#[test]
+fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
+    let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    let environment = layout::mpich5();
+    let script = "from mpi4py import MPI\nimport numpy\nprint('rank', MPI.COMM_WORLD.rank)";
+    mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&environment], &python, &["-c", script], &environment);
+}
+
+#[test]
+fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
+    let folder = Folder::new();
+    let program = folder.program("bin/program", "wc -c < \"$1\"");
+    let data = folder.write("bin/data", &noise(300_000));
+    let names = folder.at("bin").join(std::ffi::OsStr::from_bytes(b"not \xff UTF-8"));
+    fs::write(&names, b"x").expect("a file");
+    let session = Session::up("--virtual-nodes 2");
+    let bin = folder.at("bin").to_str().expect("UTF-8").to_owned();
+    let stage = |words: &str| session.wireup(&format!("stage {words} {}", folder.stage()));
+    let told = stage(&format!("up {bin}")).finish().expect_code(0);
+    told.expect_err_line(&["staged on 1 node: 3 files", "KiB sent"]);
+    let listed = stage("list").finish().expect_code(0);
+    assert!(listed.out().lines().any(|line| line.contains(&bin) && line.contains(" 3 ")), "{listed}");
+    // Nothing but names travels the second time, and only the changed file the third time.
+    let sent = |outcome: Outcome| {
+        let line = outcome.expect_err_line(&["sent in"]);
+        line.split("; ").nth(1).and_then(|part| part.split(" sent").next()).map(str::to_owned).unwrap_or_default()
+    };
+    assert!(sent(stage(&format!("up {bin}")).finish()).ends_with("bytes"));
+    fs::write(folder.at("bin/other"), [7; 20_000]).expect("a file");
+    assert!(sent(stage(&format!("up {bin}")).finish()).ends_with("bytes"), "a repeated byte is packed");
+    let job = session.job("-n 2 --pmi simple").args([&folder.stage(), "--stage-also", &bin]).arg(&program).arg(&data);
+    assert_eq!(job.succeed().out(), "300000\n300000\n");
+    // A set that a job uses is not dropped.
+    let mut running = session
+        .job("-n 1 --pmi simple")
+        .args([&folder.stage(), "--stage-also", &bin])
+        .sh("echo ready; read word")
+        .stdin_open()
+        .start();
+    running.await_out("ready\n", 1);
+    stage("drop").finish().expect_code(125).expect_err_line(&["is in use by a job"]);
+    running.close_stdin();
+    running.finish();
+    session.await_that("the keeper lets go", || {
+        stage("drop").finish();
+        stage("list").finish().out() == "nothing is staged\n"
+    });
+    session.down("").expect_code(0);
+}
+
+#[test]
+fn a_store_without_room_leaves_the_ranks_the_originals() {
+    let folder = Folder::new();
+    let data = folder.write("data", &noise(3_000_000));
+    let job = |how: &str| {
+        Run::job("-n 2 --virtual-nodes 2 --pmi simple --stage-room 1")
+            .args([&folder.stage(), how, "--stage-also"])
+            .arg(&data)
+            .args(["wc", "-c"])
+            .arg(&data)
+    };
+    let outcome = job("--stage").finish().expect_code(0);
+    outcome.expect_err_line(&["staging failed", "do not fit", "--stage-room"]);
+    outcome.expect_err_line(&["its ranks use the original files"]);
+    assert_eq!(outcome.out().matches("3000000").count(), 2, "{outcome}");
+    let outcome = job("--stage=require").finish().expect_code(125);
+    outcome.expect_err_line(&["not all nodes have the staged files", "--stage=require"]);
+    assert_eq!(outcome.out(), "");
+}
+
+#[test]
+fn what_cannot_be_staged_is_named() {
+    let folder = Folder::new();
+    let stage = folder.stage();
+    let refused = |words: &[&str]| Run::job("-n 1 --pmi simple").args([&stage]).args(words).finish().expect_code(125);
+    refused(&["--stage-also", "/no/such/file", "true"]).expect_err_line(&["/no/such/file", "no such file"]);
+    refused(&["--stage=here", "true"]).expect_err_line(&["--stage here", "give an absolute folder"]);
+    let work = folder.at("work");
+    fs::create_dir_all(&work).expect("a folder");
+    let here = Run::job("-n 1 --pmi simple").args([&stage, "--stage-also", "."]).arg("true").cwd(&work).finish();
+    here.expect_code(125).expect_err_line(&["the ranks work in", "--wdir"]);
+    // Others may write into the store's folder.
+    let open = folder.at("open");
+    fs::create_dir_all(&open).expect("a folder");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("its bits");
+    let data = folder.write("data", b"x");
+    let outcome = Run::job("-n 1 --pmi simple")
+        .arg(format!("--stage={}", open.display()))
+        .args(["--stage=require", "--stage-also"])
+        .arg(&data)
+        .arg("true")
+        .finish();
+    outcome.expect_code(125).expect_err_line(&["others may write to it"]);
+}
+
+#[test]
+fn a_dry_run_lists_what_would_travel_and_why() {
+    let folder = Folder::new();
+    let program = folder.program("program", "true");
+    let data = folder.write("plugins/one", b"12345");
+    let outcome = Run::job("-n 1 --dry-run --stage-also")
+        .arg(data.parent().expect("a folder"))
+        .arg(&program)
+        .finish()
+        .expect_code(0);
+    let out = outcome.out();
+    for words in ["staged on each node: 2 files", "(the program;", "(named by --stage-also; 1 files, 5 bytes)"] {
+        assert!(out.contains(words), "{words}: {outcome}");
+    }
+}
+
+/// The program is on no node but the launcher's.
+#[test]
+fn a_program_that_nodes_do_not_have_is_brought_to_them() {
+    let Some(machines) = machines::plain() else { return };
+    let script = format!(
+        "mkdir -p /run/app; cd /; printf '#!/bin/sh\\ncat /run/app/data\\n' > /run/app/program; echo data > /run/app/data; \
+         chmod +x /run/app/program; \"$WIREUP\" run {} --hosts n0,n1,n2 --ppn 2 --pmi simple -verbose --stage --stage-also /run/app/data \
+         /run/app/program; code=$?; rm -r /run/app /dev/shm/wireup-stage-*; exit $code",
+        machines.flags()
+    );
+    let outcome = machines.shell(&script).finish().expect_code(0);
+    assert_eq!(outcome.out(), "data\n".repeat(6), "{outcome}");
+    outcome.expect_err_line(&["staged on 3 nodes: 2 files"]);
+    for node in 0..3 {
+        machines.ask(node, "rm -rf /dev/shm/wireup-stage-*");
+    }
+}

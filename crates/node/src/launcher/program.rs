@@ -1,0 +1,70 @@
+//! In place of standard input and output: code in this process that talks with the ranks of a job.
+
+use bytes::Bytes;
+use wireup_wire::ids::Rank;
+
+/// The other side of the ranks' standard input and output. All ranks get the same input.
+pub trait Program {
+    /// The next input, at most so many bytes. It is asked again when a rank has written something.
+    fn input(&mut self, bytes_max: usize) -> Next;
+    /// What a rank has written.
+    fn output(&mut self, rank: Rank, bytes: &[u8]);
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    Bytes(Bytes),
+    /// Nothing before ranks have written something.
+    Waits,
+    End,
+}
+
+/// A program and how much input the job can take.
+pub struct Talking<'p> {
+    program: &'p mut dyn Program,
+    bytes_max: usize,
+    waits: bool,
+}
+
+impl<'p> Talking<'p> {
+    pub fn new(program: &'p mut dyn Program) -> Talking<'p> {
+        Talking { program, bytes_max: 0, waits: false }
+    }
+
+    /// The job can take so many bytes; 0: none for now.
+    pub fn want(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// Whether [`Talking::take`] has something.
+    pub fn is_ready(&self) -> bool {
+        self.bytes_max > 0 && !self.waits
+    }
+
+    /// The next input; empty: the end.
+    pub fn take(&mut self) -> Option<Bytes> {
+        if !self.is_ready() {
+            return None;
+        }
+        let next = self.program.input(self.bytes_max);
+        match next {
+            Next::Bytes(bytes) => {
+                self.bytes_max = 0;
+                Some(bytes)
+            }
+            Next::Waits => {
+                self.waits = true;
+                None
+            }
+            Next::End => {
+                self.bytes_max = 0;
+                Some(Bytes::new())
+            }
+        }
+    }
+
+    pub fn output(&mut self, rank: Rank, bytes: &[u8]) {
+        self.waits = false;
+        self.program.output(rank, bytes);
+    }
+}

@@ -1,0 +1,100 @@
+//! What nodes answer while a set travels: a line of text each.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// Most numbers in an answer that are taken: those of a set's contents.
+const NUMBER_MAX: u32 = crate::set::ENTRIES_MAX as u32;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// These contents are not here.
+    Missing(BTreeSet<u32>),
+    /// The set is here.
+    Kept,
+    /// The set will not be here.
+    Failed(String),
+}
+
+impl Answer {
+    /// The line, with its end.
+    pub fn line(&self) -> String {
+        match self {
+            Answer::Missing(numbers) => format!("missing {}\n", ranges(numbers)),
+            Answer::Kept => "kept\n".to_owned(),
+            Answer::Failed(problem) => format!("failed {}\n", problem.replace('\n', " ")),
+        }
+    }
+
+    /// The answer in a line without its end; `None`: it is none.
+    pub fn read(line: &str) -> Option<Answer> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "missing" => numbers(rest).map(Answer::Missing),
+            "kept" if rest.is_empty() => Some(Answer::Kept),
+            "failed" => Some(Answer::Failed(rest.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// `0-3,7`.
+fn ranges(numbers: &BTreeSet<u32>) -> String {
+    let mut text = String::new();
+    let mut left = numbers.iter().copied().peekable();
+    while let Some(first) = left.next() {
+        let mut last = first;
+        while let Some(next) = left.next_if_eq(&(last + 1)) {
+            last = next;
+        }
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing to a string does not fail.
+        let _ = if first == last { write!(text, "{comma}{first}") } else { write!(text, "{comma}{first}-{last}") };
+    }
+    text
+}
+
+fn numbers(text: &str) -> Option<BTreeSet<u32>> {
+    let mut all = BTreeSet::new();
+    for range in text.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= NUMBER_MAX {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn answers_are_lines_of_text() {
+        let missing = |numbers: &[u32]| Answer::Missing(numbers.iter().copied().collect());
+        assert_eq!(missing(&[0, 1, 2, 7, 9, 10]).line(), "missing 0-2,7,9-10\n");
+        assert_eq!(missing(&[]).line(), "missing \n");
+        for answer in [missing(&[0, 1, 2, 7]), missing(&[]), Answer::Kept, Answer::Failed("no room here".into())] {
+            assert_eq!(Answer::read(answer.line().trim_end_matches('\n')), Some(answer));
+        }
+        for line in ["", "what", "missing x", "missing 3-1", "missing 0-4294967295", "kept 3"] {
+            assert_eq!(Answer::read(line), None, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_numbers_survive(numbers in proptest::collection::btree_set(0u32..5_000, 0..300)) {
+            let answer = Answer::Missing(numbers);
+            prop_assert_eq!(Answer::read(answer.line().trim_end()), Some(answer));
+        }
+
+        #[test]
+        fn any_line_is_read_or_refused(line in ".{0,80}") {
+            let _ = Answer::read(&line);
+        }
+    }
+}

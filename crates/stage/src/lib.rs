@@ -1,0 +1,23 @@
+//! Files that are on every node before the ranks start: what they are, how they travel, where a node keeps them, how ranks see them.
+//!
+//! ```text
+//!   launcher                                                   each node
+//!   set: names, contents, digests ── send ──► a stream ──► receive ──► store: contents by digest, a tree of links for each set
+//!        ▲ needed to send                  ◄── answer: what is missing ──┘                          │
+//!   digests: of files that have not changed                                  view: the tree over the originals, for the ranks of a job
+//! ```
+//!
+//! Nothing here knows agents: a stream is bytes, answers are lines.
+
+pub mod answer;
+pub mod digests;
+pub mod file_system;
+pub mod receive;
+pub mod send;
+pub mod set;
+pub mod store;
+pub mod stream;
+pub mod view;
+
+pub use set::{Entry, Kind, Set};
+pub use store::Store;

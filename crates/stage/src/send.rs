@@ -1,0 +1,172 @@
+//! The launcher's end: the stream for all nodes, and what they answer.
+//!
+//! ```text
+//!   manifest ──► each node: what is missing ──► the contents that any node lacks ──► each node: kept, failed, or what was damaged
+//!                                                        ▲                                                        │
+//!                                                        └────────────── at most ROUNDS_MAX times ────────────────┘
+//! ```
+//!
+//! All nodes get the same stream, along the tree of agents; a node ignores what it has.
+
+use crate::answer::Answer;
+use crate::set::{Problem, Set};
+use crate::stream::{Part, Sender};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longer lines are no answers (chosen: a set of a million contents, every second one missing).
+const LINE_LEN_MAX: usize = 16 << 20;
+
+/// How often contents that were damaged are sent again (chosen).
+const ROUNDS_MAX: u32 = 4;
+
+pub struct Sending {
+    sender: Sender,
+    /// The part that is being sent, and how much of it has been.
+    part: (Vec<u8>, usize),
+    nodes: Vec<Node>,
+    /// By any node, since the last round.
+    wanted: BTreeSet<u32>,
+    /// Nodes that have not said what is missing in this round.
+    silent: u32,
+    round: u32,
+    bytes_wanted: u64,
+    bytes_sent: u64,
+}
+
+#[derive(Default)]
+struct Node {
+    /// A line that is not whole.
+    line: Vec<u8>,
+    /// The rounds in which it has said what is missing.
+    rounds: u32,
+    end: Option<Answer>,
+}
+
+/// What is to be sent next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    Bytes(Vec<u8>),
+    /// Nothing before nodes have answered.
+    Waits,
+    Over,
+}
+
+impl Sending {
+    pub fn new(set: &Set, nodes: u32) -> Sending {
+        let nodes: Vec<Node> = std::iter::repeat_with(Node::default).take(nodes as usize).collect();
+        Sending {
+            sender: Sender::new(set),
+            part: (Vec::new(), 0),
+            silent: nodes.len() as u32,
+            nodes,
+            wanted: BTreeSet::new(),
+            round: 0,
+            bytes_wanted: 0,
+            bytes_sent: 0,
+        }
+    }
+
+    /// At most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has changed.
+    pub fn next(&mut self, bytes_max: usize) -> Result<Next, Problem> {
+        if self.is_over() {
+            return Ok(Next::Over);
+        }
+        let mut out = Vec::with_capacity(bytes_max);
+        while out.len() < bytes_max {
+            let (part, at) = &mut self.part;
+            if *at == part.len() {
+                match self.sender.next_part()? {
+                    Part::Bytes(next) => self.part = (next, 0),
+                    Part::Waits if out.is_empty() => return Ok(Next::Waits),
+                    Part::Waits => break,
+                }
+                continue;
+            }
+            let count = (part.len() - *at).min(bytes_max - out.len());
+            out.extend_from_slice(&part[*at..*at + count]);
+            *at += count;
+        }
+        self.bytes_sent += out.len() as u64;
+        Ok(Next::Bytes(out))
+    }
+
+    /// A node has written something.
+    pub fn output(&mut self, node: u32, bytes: &[u8]) {
+        let Some(at) = self.nodes.get_mut(node as usize) else { return };
+        for byte in bytes {
+            if *byte != b'\n' {
+                at.line.push(*byte);
+                if at.line.len() > LINE_LEN_MAX {
+                    at.line.clear();
+                }
+                continue;
+            }
+            match Answer::read(&String::from_utf8_lossy(&std::mem::take(&mut at.line))) {
+                Some(Answer::Missing(missing)) if at.end.is_none() && at.rounds == self.round => {
+                    at.rounds += 1;
+                    self.silent -= 1;
+                    match self.round {
+                        ROUNDS_MAX => at.end = Some(Answer::Failed("contents were damaged again and again".into())),
+                        _ => self.wanted.extend(missing),
+                    }
+                }
+                Some(end @ (Answer::Kept | Answer::Failed(_))) if at.end.is_none() => {
+                    self.silent -= u32::from(at.rounds == self.round);
+                    at.end = Some(end);
+                }
+                Some(_) | None => {}
+            }
+        }
+        if self.silent == 0 {
+            self.go_on();
+        }
+    }
+
+    /// All nodes have answered in this round.
+    fn go_on(&mut self) {
+        self.silent = self.nodes.iter().filter(|node| node.end.is_none()).count() as u32;
+        if self.silent > 0 {
+            self.round += 1;
+            self.sender.want(&std::mem::take(&mut self.wanted));
+            self.bytes_wanted += self.sender.bytes_left();
+        }
+    }
+
+    /// Whether all nodes have the set, or will not have it.
+    fn is_over(&self) -> bool {
+        self.nodes.iter().all(|node| node.end.is_some())
+    }
+
+    /// Bytes of files that travel, and how many of them have been read.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.bytes_wanted.saturating_sub(self.sender.bytes_left()), self.bytes_wanted)
+    }
+
+    /// Bytes of the stream so far.
+    pub fn bytes_sent(&self) -> u64 {
+        self.bytes_sent
+    }
+
+    /// How many nodes have the set.
+    pub fn kept(&self) -> usize {
+        self.nodes.iter().filter(|node| node.end == Some(Answer::Kept)).count()
+    }
+
+    /// How it ended on each node.
+    pub fn ends(&self) -> impl Iterator<Item = &Option<Answer>> {
+        self.nodes.iter().map(|node| &node.end)
+    }
+
+    /// Why the set is not there, by node.
+    pub fn problems(&self) -> BTreeMap<u32, String> {
+        let problem = |end: &Option<Answer>| match end {
+            Some(Answer::Failed(problem)) => Some(problem.clone()),
+            Some(_) => None,
+            None => Some("it did not answer".to_owned()),
+        };
+        (0..).zip(self.ends()).filter_map(|(node, end)| Some((node, problem(end)?))).collect()
+    }
+}

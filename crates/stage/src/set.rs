@@ -1,0 +1,329 @@
+//! A set: files, folders and links under their original names, with what identifies their contents.
+//!
+//! A set is named by the digest of its manifest, so the same files make the same set, and a changed file another one.
+
+use crate::digests::Digests;
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, lstat, open, readlink};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Bytes that are read at once.
+pub const PIECE_LEN: usize = 256 << 10;
+/// How often a file is read again that has changed meanwhile (chosen).
+const READS_MAX: u32 = 3;
+/// Entries of a set, and bytes of its manifest: a Python environment has some 50,000 (chosen: twenty times that).
+pub const ENTRIES_MAX: usize = 1 << 20;
+pub const MANIFEST_LEN_MAX: usize = 256 << 20;
+
+/// BLAKE3 of a file's content, or of a manifest.
+pub type Digest = [u8; 32];
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Kind {
+    Folder,
+    /// Where it leads, as written.
+    Link(Vec<u8>),
+    File {
+        len: u64,
+        digest: Digest,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// Absolute, without `.` and `..`; any bytes but zero.
+    pub path: Vec<u8>,
+    /// The permission bits.
+    pub mode: u32,
+    /// Of the original, in seconds and nanoseconds: Python compares it with that of its compiled files.
+    pub modified: (i64, u32),
+    pub kind: Kind,
+}
+
+impl Entry {
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
+    }
+}
+
+/// Sorted by path, so that a folder precedes what is in it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Set {
+    pub entries: Vec<Entry>,
+}
+
+#[derive(Error, Debug)]
+pub enum Problem {
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{}: it changes while it is read; stage it when nobody writes to it", .0.display())]
+    Changes(PathBuf),
+    #[error("{}: a program with the set-user-ID or set-group-ID bit is not staged", .0.display())]
+    Privileged(PathBuf),
+    #[error("{}: neither a file nor a folder", .0.display())]
+    Special(PathBuf),
+    #[error("{}: not an absolute path", .0.display())]
+    Relative(PathBuf),
+    #[error("more than {ENTRIES_MAX} files and folders")]
+    TooMany,
+    #[error("not the manifest of a set: {0}")]
+    Manifest(&'static str),
+}
+
+impl Set {
+    /// The files and folders at these paths, folders with all that is in them. Pipes, sockets and devices inside of folders are left out.
+    ///
+    /// # Errors
+    /// One cannot be read, is privileged, or changes.
+    pub fn collect<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Result<Set, Problem> {
+        Set::collect_with(roots, &mut Digests::default())
+    }
+
+    /// The same, without reading files whose digests are known.
+    ///
+    /// # Errors
+    /// Those of [`Set::collect`].
+    pub fn collect_with<'a>(roots: impl IntoIterator<Item = &'a Path>, digests: &mut Digests) -> Result<Set, Problem> {
+        let mut found = BTreeMap::new();
+        for root in roots {
+            if !root.is_absolute() {
+                return Err(Problem::Relative(root.to_owned()));
+            }
+            if !walk(root, &mut found, digests)? {
+                return Err(Problem::Special(root.to_owned()));
+            }
+        }
+        Ok(Set { entries: found.into_values().collect() })
+    }
+
+    /// For the stream.
+    ///
+    /// # Panics
+    /// Never: a set has no type that cannot be encoded.
+    pub fn manifest(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("plain data")
+    }
+
+    /// # Errors
+    /// These bytes are no manifest, or one that no launcher makes: names that lead out of the tree, or are not in order.
+    pub fn from_manifest(bytes: &[u8]) -> Result<Set, Problem> {
+        if bytes.len() > MANIFEST_LEN_MAX {
+            return Err(Problem::Manifest("too long"));
+        }
+        let set: Set = postcard::from_bytes(bytes).map_err(|_| Problem::Manifest("malformed"))?;
+        if set.entries.len() > ENTRIES_MAX {
+            return Err(Problem::TooMany);
+        }
+        let is_plain = |path: &[u8]| {
+            let Some(inside) = path.strip_prefix(b"/") else { return false };
+            inside.split(|byte| *byte == b'/').all(|part| ![&b""[..], b".", b".."].contains(&part))
+        };
+        let mut before: Option<&Entry> = None;
+        for entry in &set.entries {
+            if !is_plain(&entry.path) || entry.path.contains(&0) {
+                return Err(Problem::Manifest("a name that leads elsewhere"));
+            }
+            if entry.mode & !0o1777 != 0 {
+                return Err(Problem::Manifest("a privileged file"));
+            }
+            if before.is_some_and(|before| before.path() >= entry.path()) {
+                return Err(Problem::Manifest("names out of order"));
+            }
+            before = Some(entry);
+        }
+        // Nothing is under a name that is no folder: a link there would lead out of the tree.
+        let folders = |path: &Path| set.find(path).is_none_or(|entry| entry.kind == Kind::Folder);
+        if !set.entries.iter().all(|entry| entry.path().ancestors().skip(1).all(folders)) {
+            return Err(Problem::Manifest("something inside of a file"));
+        }
+        Ok(set)
+    }
+
+    /// What the set is called.
+    pub fn digest(&self) -> Digest {
+        *blake3::hash(&self.manifest()).as_bytes()
+    }
+
+    pub fn find(&self, path: &Path) -> Option<&Entry> {
+        let at = self.entries.binary_search_by(|entry| entry.path().cmp(path)).ok()?;
+        self.entries.get(at)
+    }
+
+    /// Bytes of all files.
+    pub fn len(&self) -> u64 {
+        self.entries.iter().map(|entry| if let Kind::File { len, .. } = entry.kind { len } else { 0 }).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// Adds what is at `path`; `false`: it is neither file nor folder nor link.
+fn walk(path: &Path, found: &mut BTreeMap<PathBuf, Entry>, digests: &mut Digests) -> Result<bool, Problem> {
+    let wrong = |error: rustix::io::Errno| Problem::Io { path: path.to_owned(), error: error.into() };
+    let stat = lstat(path).map_err(wrong)?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Kind::Folder,
+        FileType::Symlink => Kind::Link(readlink(path, Vec::new()).map_err(wrong)?.into_bytes()),
+        FileType::RegularFile => {
+            if stat.st_mode & 0o6000 != 0 {
+                return Err(Problem::Privileged(path.to_owned()));
+            }
+            let (stat, digest) = match digests.find(&stat) {
+                Some(digest) => (stat, digest),
+                None => {
+                    let (stat, digest) = read(path)?;
+                    digests.add(&stat, digest);
+                    (stat, digest)
+                }
+            };
+            insert(path, &stat, Kind::File { len: stat.st_size as u64, digest }, found)?;
+            return Ok(true);
+        }
+        _ => return Ok(false),
+    };
+    let is_folder = kind == Kind::Folder;
+    insert(path, &stat, kind, found)?;
+    if is_folder {
+        let wrong = |error| Problem::Io { path: path.to_owned(), error };
+        for inside in std::fs::read_dir(path).map_err(wrong)? {
+            walk(&inside.map_err(wrong)?.path(), found, digests)?;
+        }
+    }
+    Ok(true)
+}
+
+fn insert(path: &Path, stat: &Stat, kind: Kind, found: &mut BTreeMap<PathBuf, Entry>) -> Result<(), Problem> {
+    if found.len() >= ENTRIES_MAX {
+        return Err(Problem::TooMany);
+    }
+    // Of a link neither the bits nor the time matter.
+    let is_link = matches!(kind, Kind::Link(_));
+    let (mode, modified) = match is_link {
+        true => (0, (0, 0)),
+        false => (stat.st_mode & 0o1777, (stat.st_mtime, stat.st_mtime_nsec as u32)),
+    };
+    let entry = Entry { path: path.as_os_str().to_owned().into_vec(), mode, modified, kind };
+    found.insert(path.to_owned(), entry);
+    Ok(())
+}
+
+/// Reads a file once, in one state.
+fn read(path: &Path) -> Result<(Stat, Digest), Problem> {
+    let wrong = |error: io::Error| Problem::Io { path: path.to_owned(), error };
+    for _ in 0..READS_MAX {
+        let mut file = open_file(path).map_err(wrong)?;
+        let before = fstat(&file).map_err(|error| wrong(error.into()))?;
+        let (mut hasher, mut piece, mut len) = (blake3::Hasher::new(), vec![0; PIECE_LEN], 0);
+        loop {
+            let count = file.read(&mut piece).map_err(wrong)?;
+            if count == 0 {
+                break;
+            }
+            hasher.update(&piece[..count]);
+            len += count as u64;
+        }
+        let after = fstat(&file).map_err(|error| wrong(error.into()))?;
+        if state(&before) == state(&after) && len == after.st_size as u64 {
+            return Ok((after, *hasher.finalize().as_bytes()));
+        }
+    }
+    Err(Problem::Changes(path.to_owned()))
+}
+
+/// # Errors
+/// It cannot be opened, or has become a link.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    Ok(open(path, flags, Mode::empty())?.into())
+}
+
+fn state(stat: &Stat) -> (i64, u64, u64, i64, u64) {
+    (stat.st_size, stat.st_mtime as u64, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn entry(path: &str, kind: Kind) -> Entry {
+        Entry { path: path.as_bytes().to_vec(), mode: 0o755, modified: (1, 2), kind }
+    }
+
+    #[test]
+    fn a_folder_is_collected_with_all_that_is_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("a")).unwrap();
+        fs::write(at("a/file"), b"content").unwrap();
+        fs::write(folder.path().join(OsStr::from_bytes(b"not \xff UTF-8")), b"").unwrap();
+        symlink("a/file", at("link")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), Mode::RUSR).unwrap();
+        let set = Set::collect([folder.path()]).unwrap();
+        let kinds: Vec<_> = set.entries.iter().map(|entry| entry.path().strip_prefix(folder.path()).unwrap()).collect();
+        let names = ["", "a", "a/file", "link"].map(Path::new);
+        assert_eq!(kinds[..4], names);
+        assert_eq!(kinds.len(), 5);
+        assert_eq!(set.find(&at("link")).unwrap().kind, Kind::Link(b"a/file".to_vec()));
+        let digest = *blake3::hash(b"content").as_bytes();
+        assert_eq!(set.find(&at("a/file")).unwrap().kind, Kind::File { len: 7, digest });
+        assert_eq!(Set::from_manifest(&set.manifest()).unwrap(), set);
+        assert!(matches!(Set::collect([&*at("pipe")]), Err(Problem::Special(_))));
+    }
+
+    #[test]
+    fn a_set_has_another_name_when_a_file_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        let name = |content: &[u8]| {
+            fs::write(&file, content).unwrap();
+            Set::collect([&*file]).unwrap().digest()
+        };
+        assert_ne!(name(b"one"), name(b"two"));
+        let set = Set::collect([&*file]).unwrap();
+        assert_eq!(set.digest(), Set::collect([&*file]).unwrap().digest());
+    }
+
+    #[test]
+    fn privileged_programs_and_relative_names_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, b"").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o4755)).unwrap();
+        assert!(matches!(Set::collect([&*file]), Err(Problem::Privileged(_))));
+        assert!(matches!(Set::collect([Path::new("here")]), Err(Problem::Relative(_))));
+        assert!(matches!(Set::collect([Path::new("/no/such/file")]), Err(Problem::Io { .. })));
+    }
+
+    #[test]
+    fn manifests_that_lead_out_of_the_tree_are_refused() {
+        let refused = |entries: Vec<Entry>| Set::from_manifest(&Set { entries }.manifest()).is_err();
+        assert!(!refused(vec![entry("/a", Kind::Folder), entry("/a/b", Kind::Folder)]));
+        for path in ["", "a", "/", "//a", "/a/", "/a/..", "/a/./b", "/a\0b"] {
+            assert!(refused(vec![entry(path, Kind::Folder)]), "{path:?}");
+        }
+        assert!(refused(vec![entry("/b", Kind::Folder), entry("/a", Kind::Folder)]));
+        assert!(refused(vec![entry("/a", Kind::Folder), entry("/a", Kind::Folder)]));
+        assert!(refused(vec![entry("/a", Kind::Link(b"/etc".to_vec())), entry("/a/b", Kind::Folder)]));
+        assert!(refused(vec![Entry { mode: 0o4755, ..entry("/a", Kind::Folder) }]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(set) = Set::from_manifest(&bytes) {
+                prop_assert_eq!(Set::from_manifest(&set.manifest()).unwrap(), set);
+            }
+        }
+    }
+}

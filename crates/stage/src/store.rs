@@ -1,0 +1,615 @@
+//! Where a node keeps what was staged: contents by their digests, and a tree of links to them for each set.
+//!
+//! ```text
+//!   STORE/                 0700, the user's
+//!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
+//!     sets/DIGEST/manifest        there when the set is whole; its time is that of the last use
+//!     sets/DIGEST/tree/…          the files under their original names; locked while in use
+//!     new/…                       what is being received, removed when its receiver has ended
+//! ```
+//!
+//! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
+
+use crate::set::{Digest, Entry, Kind, Problem, Set};
+use crate::stream::Content;
+use rustix::fs::{AtFlags, CWD, FlockOperation, StatVfsMountFlags, Timespec, Timestamps, flock, statvfs, utimensat};
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use thiserror::Error;
+
+#[derive(Error, Debug)]
+pub enum StoreError {
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{}: it belongs to somebody else, or others may write to it; remove it", .0.display())]
+    NotOurs(PathBuf),
+    #[error("{wanted} bytes do not fit in {}: {free} are free; a larger --stage-room, or another --stage=DIR", path.display())]
+    NoRoom { path: PathBuf, wanted: u64, free: u64 },
+    #[error("{}: its file system is mounted noexec, so no program can be run from it; choose another folder with --stage=DIR", .0.display())]
+    NoExec(PathBuf),
+    #[error("{}: it arrived with another content than was announced", .0.display())]
+    Damaged(PathBuf),
+    #[error(transparent)]
+    Set(#[from] Problem),
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
+    result.map_err(|error| StoreError::Io { path: path.to_owned(), error })
+}
+
+pub struct Store {
+    root: PathBuf,
+    /// Most bytes that it may hold.
+    room: u64,
+}
+
+/// A set in use: it is not removed.
+pub struct InUse {
+    pub set: Set,
+    pub tree: PathBuf,
+    _lock: File,
+}
+
+/// A set in the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    pub name: String,
+    pub bytes: u64,
+    pub files: usize,
+    pub used: SystemTime,
+    pub is_in_use: bool,
+    /// The files and folders that were named; those in folders are not.
+    pub roots: Vec<PathBuf>,
+}
+
+impl Store {
+    /// `room`: bytes that it may hold; 0: half of what its file system has for it.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or may be written to by others.
+    pub fn open(root: &Path, room: u64) -> Result<Store> {
+        for folder in [root.to_owned(), root.join("objects"), root.join("sets"), root.join("new")] {
+            match DirBuilder::new().mode(0o700).create(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => at(&folder, made)?,
+            }
+            let meta = at(&folder, fs::symlink_metadata(&folder))?;
+            if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
+                return Err(StoreError::NotOurs(folder));
+            }
+        }
+        if at(root, statvfs(root).map_err(Into::into))?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            return Err(StoreError::NoExec(root.to_owned()));
+        }
+        Ok(Store { root: root.to_owned(), room })
+    }
+
+    fn set_folder(&self, set: &Digest) -> PathBuf {
+        self.root.join("sets").join(hex(set))
+    }
+
+    /// The set, if it is here.
+    ///
+    /// # Errors
+    /// It cannot be locked.
+    pub fn take(&self, set: &Digest) -> Result<Option<InUse>> {
+        let folder = self.set_folder(set);
+        let manifest = folder.join("manifest");
+        let Ok(lock) = File::open(&manifest) else { return Ok(None) };
+        at(&manifest, flock(&lock, FlockOperation::LockShared).map_err(Into::into))?;
+        // It may have been removed before it was locked.
+        if !manifest.exists() {
+            return Ok(None);
+        }
+        at(&manifest, lock.set_modified(SystemTime::now()))?;
+        let set = Set::from_manifest(&at(&manifest, fs::read(&manifest))?)?;
+        Ok(Some(InUse { set, tree: folder.join("tree"), _lock: lock }))
+    }
+
+    /// Begins to receive a set.
+    ///
+    /// # Errors
+    /// There is no room for what is missing, even without the sets that are not in use.
+    pub fn receive(&self, set: Set) -> Result<Receiving<'_>> {
+        let contents = set.contents();
+        let new = self.root.join("new");
+        let folder = at(&new, tempfile::Builder::new().prefix("").tempdir_in(&new))?;
+        let lock = at(folder.path(), File::open(folder.path()))?;
+        at(folder.path(), flock(&lock, FlockOperation::LockShared).map_err(Into::into))?;
+        let mut users: BTreeMap<Digest, Vec<usize>> = BTreeMap::new();
+        for (index, entry) in set.entries.iter().enumerate() {
+            if let Some(digest) = digest(entry) {
+                users.entry(digest).or_default().push(index);
+            }
+        }
+        let mut receiving = Receiving {
+            store: self,
+            set,
+            contents,
+            users,
+            missing: BTreeSet::new(),
+            folder,
+            open: BTreeMap::new(),
+            _lock: lock,
+        };
+        receiving.make_folders()?;
+        receiving.link_present();
+        let wanted = receiving.missing.iter().map(|number| receiving.contents[*number as usize].len);
+        self.make_room(wanted.sum())?;
+        Ok(receiving)
+    }
+
+    /// Removes what was not used for the longest time, until so many bytes fit.
+    fn make_room(&self, wanted: u64) -> Result<()> {
+        if wanted == 0 {
+            return Ok(());
+        }
+        self.sweep()?;
+        loop {
+            let held: u64 = self.objects()?.iter().map(|(_, meta)| meta.len()).sum();
+            let stat = at(&self.root, statvfs(&self.root).map_err(Into::into))?;
+            let left = stat.f_bavail * stat.f_frsize;
+            let room = if self.room == 0 { (held + left) / 2 } else { self.room };
+            let free = room.saturating_sub(held).min(left);
+            if wanted <= free {
+                return Ok(());
+            }
+            let oldest = self.sets()?.into_iter().filter(|kept| !kept.is_in_use).min_by_key(|kept| kept.used);
+            let Some(oldest) = oldest else {
+                return Err(StoreError::NoRoom { path: self.root.clone(), wanted, free });
+            };
+            self.drop_set(&oldest.name)?;
+        }
+    }
+
+    /// The sets that are here.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn sets(&self) -> Result<Vec<Kept>> {
+        let folder = self.root.join("sets");
+        let mut all = Vec::new();
+        for inside in at(&folder, fs::read_dir(&folder))? {
+            let inside = at(&folder, inside)?;
+            let path = inside.path().join("manifest");
+            let Ok(manifest) = File::open(&path) else { continue };
+            let Ok(bytes) = fs::read(&path) else { continue };
+            let set = Set::from_manifest(&bytes)?;
+            let is_in_use = flock(&manifest, FlockOperation::NonBlockingLockExclusive).is_err();
+            let used = at(&path, manifest.metadata().and_then(|meta| meta.modified()))?;
+            let name = inside.file_name().to_string_lossy().into_owned();
+            let files = set.entries.iter().filter(|entry| matches!(entry.kind, Kind::File { .. })).count();
+            let is_root = |entry: &&Entry| entry.path().parent().is_none_or(|folder| set.find(folder).is_none());
+            let roots = set.entries.iter().filter(is_root).map(|entry| entry.path().to_owned()).collect();
+            all.push(Kept { name, bytes: set.len(), files, used, is_in_use, roots });
+        }
+        Ok(all)
+    }
+
+    /// Removes a set, unless it is in use.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn drop_set(&self, name: &str) -> Result<bool> {
+        let folder = self.root.join("sets").join(name);
+        let manifest = folder.join("manifest");
+        let Ok(lock) = File::open(&manifest) else { return Ok(false) };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(false);
+        }
+        // Whoever waits for the lock sees afterwards that the manifest is gone.
+        at(&manifest, fs::remove_file(&manifest))?;
+        remove_tree(&folder)?;
+        self.sweep()?;
+        Ok(true)
+    }
+
+    /// Removes contents that no tree links to, and what killed receivers have left.
+    fn sweep(&self) -> Result<()> {
+        for (path, meta) in self.objects()? {
+            if meta.nlink() == 1 {
+                let _ = fs::remove_file(path);
+            }
+        }
+        let new = self.root.join("new");
+        for inside in at(&new, fs::read_dir(&new))?.flatten() {
+            let is_left = File::open(inside.path())
+                .is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok());
+            if is_left {
+                remove_tree(&inside.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn objects(&self) -> Result<Vec<(PathBuf, fs::Metadata)>> {
+        let folder = self.root.join("objects");
+        let mut all = Vec::new();
+        for inside in at(&folder, fs::read_dir(&folder))? {
+            let inside = at(&folder, inside)?;
+            if let Ok(meta) = inside.metadata() {
+                all.push((inside.path(), meta));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A set that is being received. What it has made is removed if it is not finished.
+pub struct Receiving<'a> {
+    store: &'a Store,
+    set: Set,
+    contents: Vec<Content>,
+    /// The entries that have a content.
+    users: BTreeMap<Digest, Vec<usize>>,
+    missing: BTreeSet<u32>,
+    folder: tempfile::TempDir,
+    /// By content: what has arrived so far.
+    open: BTreeMap<u32, Part>,
+    /// Tells the sweeper that somebody works here.
+    _lock: File,
+}
+
+struct Part {
+    file: File,
+    arrived: u64,
+}
+
+impl Receiving<'_> {
+    /// The contents that are to be sent.
+    pub fn missing(&self) -> &BTreeSet<u32> {
+        &self.missing
+    }
+
+    fn tree(&self, entry: &Entry) -> PathBuf {
+        let inside = entry.path.strip_prefix(b"/").unwrap_or(&entry.path);
+        self.folder.path().join("tree").join(OsStr::from_bytes(inside))
+    }
+
+    fn make_folders(&mut self) -> Result<()> {
+        let tree = self.folder.path().join("tree");
+        at(&tree, fs::create_dir(&tree))?;
+        for entry in &self.set.entries {
+            let path = self.tree(entry);
+            let folder = if entry.kind == Kind::Folder { Some(&*path) } else { path.parent() };
+            folder.map_or(Ok(()), |folder| at(folder, fs::create_dir_all(folder)))?;
+        }
+        Ok(())
+    }
+
+    /// Links the contents that are here, so that nobody removes them any more; the others are missing.
+    fn link_present(&mut self) {
+        for (number, content) in (0..).zip(&self.contents) {
+            let entries = self.users.get(&content.digest).into_iter().flatten().map(|index| &self.set.entries[*index]);
+            for entry in entries {
+                let Some(object) = object(entry) else { continue };
+                if fs::hard_link(self.store.root.join("objects").join(object), self.tree(entry)).is_err() {
+                    self.missing.insert(number);
+                }
+            }
+        }
+    }
+
+    /// Of this content a piece was damaged: it is to be sent again, from its beginning. What arrives of it before that is ignored.
+    pub fn spoil(&mut self, content: u32) {
+        if self.missing.contains(&content) {
+            self.open.remove(&content);
+            let _ = fs::remove_file(self.folder.path().join(content.to_string()));
+        }
+    }
+
+    /// Bytes of a content, in order, that are what the sender has read. Those of contents that are here are ignored.
+    ///
+    /// # Errors
+    /// They are not what was announced, or cannot be written.
+    pub fn write(&mut self, content: u32, offset: u64, bytes: &[u8]) -> Result<()> {
+        let is_spoiled = offset > 0 && !self.open.contains_key(&content);
+        if !self.missing.contains(&content) || is_spoiled {
+            return Ok(());
+        }
+        let Content { digest, len, .. } = self.contents[content as usize];
+        let damaged = || StoreError::Damaged(self.contents[content as usize].path.clone());
+        let path = self.folder.path().join(content.to_string());
+        let part = match self.open.entry(content) {
+            Slot::Occupied(part) => part.into_mut(),
+            Slot::Vacant(slot) => {
+                let file = at(&path, File::create_new(&path))?;
+                at(&path, file.set_len(len))?;
+                slot.insert(Part { file, arrived: 0 })
+            }
+        };
+        if part.arrived != offset || offset + bytes.len() as u64 > len {
+            return Err(damaged());
+        }
+        // Holes stay holes.
+        if bytes.iter().any(|byte| *byte != 0) {
+            at(&path, part.file.write_all_at(bytes, offset))?;
+        }
+        part.arrived += bytes.len() as u64;
+        if part.arrived == len {
+            self.open.remove(&content);
+            self.missing.remove(&content);
+            self.place(&digest, &path)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a whole content where its files are to be.
+    fn place(&self, wanted: &Digest, part: &Path) -> Result<()> {
+        let mut first: Option<PathBuf> = None;
+        for entry in self.users.get(wanted).into_iter().flatten().map(|index| &self.set.entries[*index]) {
+            let Some(object) = object(entry) else { continue };
+            let (object, path) = (self.store.root.join("objects").join(object), self.tree(entry));
+            if path.exists() || fs::hard_link(&object, &path).is_ok() {
+                continue;
+            }
+            // A file with other bits or another time needs a copy of its own.
+            match &first {
+                None => at(&path, fs::rename(part, &path))?,
+                Some(first) => at(&path, fs::copy(first, &path).map(drop))?,
+            }
+            dress(&path, entry)?;
+            // Another receiver may just have made it.
+            let _ = fs::hard_link(&path, &object);
+            first.get_or_insert(path);
+        }
+        // The content may have been there under all of its names by now.
+        if first.is_none() { at(part, fs::remove_file(part)) } else { Ok(()) }
+    }
+
+    /// Everything has arrived: the set can be used.
+    ///
+    /// # Errors
+    /// Something is missing, or cannot be linked.
+    pub fn finish(self) -> Result<()> {
+        if let Some(number) = self.missing.first() {
+            return Err(StoreError::Damaged(self.contents[*number as usize].path.clone()));
+        }
+        for entry in &self.set.entries {
+            let path = self.tree(entry);
+            match &entry.kind {
+                Kind::Folder => {}
+                Kind::Link(target) => at(&path, symlink(OsStr::from_bytes(target), &path))?,
+                Kind::File { len: 0, .. } => {
+                    at(&path, File::create_new(&path))?;
+                    dress(&path, entry)?;
+                }
+                // Linked when its content was found or had arrived.
+                Kind::File { .. } => {}
+            }
+        }
+        // The innermost first: what is made in a folder changes its time, and it may be read-only.
+        for entry in self.set.entries.iter().rev().filter(|entry| entry.kind == Kind::Folder) {
+            dress(&self.tree(entry), entry)?;
+        }
+        let manifest = self.folder.path().join("manifest");
+        at(&manifest, fs::write(&manifest, self.set.manifest()))?;
+        let place = self.store.set_folder(&self.set.digest());
+        let made = self.folder.keep();
+        if let Err(error) = fs::rename(&made, &place) {
+            remove_tree(&made)?;
+            // Another receiver may have been faster.
+            if !place.join("manifest").exists() {
+                return Err(StoreError::Io { path: place, error });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives a file or folder its bits and its time.
+fn dress(path: &Path, entry: &Entry) -> Result<()> {
+    at(path, fs::set_permissions(path, fs::Permissions::from_mode(entry.mode)))?;
+    let (tv_sec, tv_nsec) = entry.modified;
+    let time = Timespec { tv_sec, tv_nsec: tv_nsec.into() };
+    let times = Timestamps { last_access: time, last_modification: time };
+    at(path, utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into))
+}
+
+/// Removes a folder, also one whose folders are read-only.
+fn remove_tree(path: &Path) -> Result<()> {
+    let Ok(inside) = fs::read_dir(path) else { return Ok(()) };
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
+    for entry in inside.flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => remove_tree(&entry.path())?,
+            _ => at(&entry.path(), fs::remove_file(entry.path()))?,
+        }
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => at(path, Err(error)),
+        _ => Ok(()),
+    }
+}
+
+fn digest(entry: &Entry) -> Option<Digest> {
+    if let Kind::File { len: 1.., digest } = entry.kind { Some(digest) } else { None }
+}
+
+/// The name of a file's object.
+fn object(entry: &Entry) -> Option<String> {
+    let (seconds, nanoseconds) = entry.modified;
+    Some(format!("{}-{:o}-{seconds}.{nanoseconds}", hex(&digest(entry)?), entry.mode))
+}
+
+fn hex(digest: &Digest) -> String {
+    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::{Part, Piece, Receiver, Sender};
+
+    const ROOM: u64 = 1 << 30;
+
+    struct Bench {
+        files: tempfile::TempDir,
+        home: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            Bench { files: tempfile::tempdir().unwrap(), home: tempfile::tempdir().unwrap() }
+        }
+
+        fn store(&self, room: u64) -> Store {
+            Store::open(&self.home.path().join("store"), room).unwrap()
+        }
+
+        fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+            let path = self.files.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, content).unwrap();
+            path
+        }
+
+        fn set(&self) -> Set {
+            Set::collect([self.files.path()]).unwrap()
+        }
+    }
+
+    /// Sends a set to a store; how many bytes of contents were sent.
+    fn stage(store: &Store, set: &Set) -> Result<u64> {
+        let mut receiving = store.receive(set.clone())?;
+        let mut sender = Sender::new(set);
+        sender.want(receiving.missing());
+        let (bytes, mut receiver) = (sender.bytes_left(), Receiver::default());
+        while let Part::Bytes(part) = sender.next_part()? {
+            receiver.room()[..part.len()].copy_from_slice(&part);
+            receiver.fill(part.len());
+            while let Some(piece) = receiver.next_piece().unwrap() {
+                if let Piece::Bytes { content, offset, bytes } = piece {
+                    receiving.write(content, offset, &bytes)?;
+                }
+            }
+        }
+        receiving.finish()?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn a_staged_set_has_the_same_files() {
+        let bench = Bench::new();
+        bench.file("a/long", &vec![7; 700_000]);
+        let program = bench.file("a/program", b"#!/bin/sh\n");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        bench.file("copy", b"#!/bin/sh\n");
+        bench.file("empty", b"");
+        symlink("a/program", bench.files.path().join("link")).unwrap();
+        fs::set_permissions(bench.files.path().join("a"), fs::Permissions::from_mode(0o555)).unwrap();
+        let (store, set) = (bench.store(ROOM), bench.set());
+        assert_eq!(stage(&store, &set).unwrap(), 700_010);
+        let tree = store.take(&set.digest()).unwrap().unwrap().tree;
+        let staged = tree.join(bench.files.path().strip_prefix("/").unwrap());
+        let mut there = Set::collect([&*staged]).unwrap();
+        for entry in &mut there.entries {
+            entry.path.drain(..tree.as_os_str().len());
+        }
+        assert_eq!(there, set);
+        fs::set_permissions(bench.files.path().join("a"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn what_is_here_is_not_sent_again() {
+        let bench = Bench::new();
+        bench.file("same", &[1; 1_000]);
+        bench.file("other", &[2; 500]);
+        let store = bench.store(ROOM);
+        assert_eq!(stage(&store, &bench.set()).unwrap(), 1_500);
+        assert_eq!(stage(&store, &bench.set()).unwrap(), 0);
+        bench.file("other", &[3; 400]);
+        assert_eq!(stage(&store, &bench.set()).unwrap(), 400);
+        assert_eq!(store.sets().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
+        let bench = Bench::new();
+        let store = bench.store(2_500);
+        let sets: Vec<Set> = (1..4)
+            .map(|byte| {
+                bench.file("file", &[byte; 1_000]);
+                let set = bench.set();
+                if byte < 3 {
+                    stage(&store, &set).unwrap();
+                }
+                set
+            })
+            .collect();
+        // The first one is used now, so the second one goes.
+        let first = store.take(&sets[0].digest()).unwrap().unwrap();
+        bench.file("file", &[3; 1_000]);
+        stage(&store, &bench.set()).unwrap();
+        assert!(store.take(&sets[1].digest()).unwrap().is_none());
+        assert!(first.tree.exists());
+        drop(first);
+        bench.file("file", &[4; 2_600]);
+        let refused = stage(&store, &bench.set());
+        assert!(matches!(refused, Err(StoreError::NoRoom { wanted: 2_600, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn other_bytes_than_announced_are_refused_and_leave_nothing() {
+        let bench = Bench::new();
+        bench.file("file", &[1; 1_000]);
+        let (store, set) = (bench.store(ROOM), bench.set());
+        let mut receiving = store.receive(set.clone()).unwrap();
+        receiving.write(0, 0, &[1; 500]).unwrap();
+        assert!(matches!(receiving.write(0, 501, &[1; 499]), Err(StoreError::Damaged(_))));
+        receiving.spoil(0);
+        // The rest of a spoiled content says nothing; its second copy is taken.
+        receiving.write(0, 500, &[1; 500]).unwrap();
+        assert!(receiving.missing().contains(&0));
+        receiving.write(0, 0, &[1; 1_000]).unwrap();
+        assert!(receiving.missing().is_empty());
+        drop(receiving);
+        // What had arrived is still there, until somebody needs the room.
+        assert!(store.receive(set.clone()).unwrap().missing().is_empty());
+        bench.file("file", &[2; 1_000]);
+        let set = bench.set();
+        let mut receiving = store.receive(set.clone()).unwrap();
+        receiving.write(0, 0, &[2; 999]).unwrap();
+        assert!(matches!(receiving.finish(), Err(StoreError::Damaged(_))));
+        assert!(store.take(&set.digest()).unwrap().is_none());
+        assert_eq!(fs::read_dir(bench.home.path().join("store/new")).unwrap().count(), 0);
+        assert_eq!(stage(&store, &set).unwrap(), 1_000);
+    }
+
+    #[test]
+    fn a_store_that_others_may_change_is_refused() {
+        let bench = Bench::new();
+        let root = bench.home.path().join("store");
+        drop(bench.store(ROOM));
+        fs::set_permissions(root.join("objects"), fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(matches!(Store::open(&root, ROOM), Err(StoreError::NotOurs(_))));
+        symlink(bench.files.path(), bench.home.path().join("link")).unwrap();
+        assert!(Store::open(&bench.home.path().join("link"), ROOM).is_err());
+    }
+
+    #[test]
+    fn dropped_sets_leave_no_content() {
+        let bench = Bench::new();
+        bench.file("file", &[1; 1_000]);
+        let (store, set) = (bench.store(ROOM), bench.set());
+        stage(&store, &set).unwrap();
+        let used = store.take(&set.digest()).unwrap();
+        assert!(!store.drop_set(&hex(&set.digest())).unwrap(), "it is in use");
+        drop(used);
+        assert!(store.drop_set(&hex(&set.digest())).unwrap());
+        assert_eq!((store.objects().unwrap().len(), store.sets().unwrap().len()), (0, 0));
+    }
+}

@@ -1,0 +1,428 @@
+//! A staged set under its original names: mounted over the originals, in a mount namespace of the job's.
+//!
+//! ```text
+//!   a folder of the set    /nfs/env     the staged tree, read-only: nothing below it asks the file server
+//!   a file of the set      /nfs/a/app   /nfs becomes a folder of node memory, read-only, in which /nfs/a is one too:
+//!                          /nfs/        a, and everything else that was there: the originals
+//!                          /nfs/a/      app: the staged file, and everything else: the originals
+//! ```
+//!
+//! In such a *closed* folder no other name exists, so that a look-up that finds nothing is answered here too, and no walk along the path to a
+//! staged file asks the file server. Nothing new can be made in it. Folders of a network file system are closed, from its root down, and those
+//! in which a staged file would not exist otherwise. Folders in which ranks are expected to make files ([`Keep`]) and those with too much else
+//! in them stay *open*, as all others: only the staged names in them are replaced, and their file system is still asked about the folder.
+
+use crate::file_system::FileSystem;
+use crate::set::{Entry, Kind, Set};
+use rustix::fs::{CWD, StatVfsMountFlags, statvfs};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_change, mount_remount,
+    move_mount, open_tree,
+};
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+use thiserror::Error;
+
+/// Other files and folders that stay visible in a closed folder: each is a mount (chosen: a folder of programs).
+const OTHERS_MAX: usize = 200;
+
+#[derive(Error, Debug)]
+#[error("{}: {what}: {error}", path.display())]
+pub struct MountError {
+    pub path: PathBuf,
+    pub what: &'static str,
+    pub error: io::Error,
+}
+
+type Result<T> = std::result::Result<T, MountError>;
+
+fn at<T>(path: &Path, what: &'static str, result: std::result::Result<T, impl Into<io::Error>>) -> Result<T> {
+    result.map_err(|error| MountError { path: path.to_owned(), what, error: error.into() })
+}
+
+/// What was done.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct View {
+    /// Folders in which only the staged files, and what else was there, exist.
+    pub closed: BTreeSet<PathBuf>,
+    /// Folders that are as they were but for the staged files.
+    pub open: BTreeSet<PathBuf>,
+}
+
+/// Folders in which ranks are expected to make files: where they work, their home.
+pub type Keep = BTreeSet<PathBuf>;
+
+/// Gives this process, which has one thread, mounts of its own. Without the right to do so it becomes the only user of a user namespace, in
+/// which it has that right: the programs that it then starts get no more rights than it had before, and set-user-ID programs do not work.
+///
+/// # Errors
+/// Neither is permitted here.
+pub fn own_mounts() -> Result<()> {
+    let root = Path::new("/");
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    // SAFETY: the descriptor table stays shared as it is.
+    if unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.is_err() {
+        // SAFETY: as above.
+        let both = unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) };
+        at(root, "a mount namespace", both)?;
+        let write = |name: &str, text: String| at(Path::new(name), "a user namespace", fs::write(name, text));
+        write("/proc/self/setgroups", "deny".into())?;
+        write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+        write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+    }
+    // What is mounted from now on does not appear outside.
+    at(root, "private mounts", mount_change(root, MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC))
+}
+
+/// Mounts a set over its originals. This process has mounts of its own ([`own_mounts`]).
+///
+/// # Errors
+/// There is no folder where something is to be shown, or the kernel refuses.
+pub fn mount_over(set: &Set, tree: &Path, keep: &Keep) -> Result<View> {
+    mount_where(
+        set,
+        tree,
+        &Closing { keep, is_remote: |folder| FileSystem::of(folder).is_some_and(|kind| kind.is_network) },
+    )
+}
+
+fn mount_where(set: &Set, tree: &Path, closing: &Closing) -> Result<View> {
+    let mut root = Node::default();
+    for entry in &set.entries {
+        let path = entry.path();
+        let Some(folder) = path.parent() else { continue };
+        if set.find(folder).is_none() {
+            root.add(entry);
+        }
+    }
+    let mut view = View::default();
+    // Nothing is covered before everything that is to stay visible has been noted.
+    let plan = Plan::of(Path::new("/"), &root, false, closing, &mut view)?;
+    plan.build(Path::new("/"), false, tree)?;
+    Ok(view)
+}
+
+/// The names of what is staged, from the root down.
+#[derive(Default)]
+struct Node<'a> {
+    staged: Option<&'a Entry>,
+    children: BTreeMap<OsString, Node<'a>>,
+}
+
+impl<'a> Node<'a> {
+    fn add(&mut self, entry: &'a Entry) {
+        let parts = entry.path().components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_owned()),
+            _ => None,
+        });
+        parts.fold(self, |node, name| node.children.entry(name).or_default()).staged = Some(entry);
+    }
+}
+
+struct Closing<'a> {
+    keep: &'a Keep,
+    is_remote: fn(&Path) -> bool,
+}
+
+impl Closing<'_> {
+    fn closes(&self, folder: &Path, node: &Node) -> bool {
+        let may = folder != Path::new("/") && !self.keep.contains(folder);
+        let lacks = || node.children.keys().any(|name| fs::symlink_metadata(folder.join(name)).is_err());
+        may && ((self.is_remote)(folder) || lacks())
+    }
+}
+
+enum Plan<'a> {
+    Staged(&'a Entry),
+    /// A folder of node memory.
+    Closed {
+        bits: Permissions,
+        others: Vec<(PathBuf, Other)>,
+        children: BTreeMap<OsString, Plan<'a>>,
+    },
+    /// The original folder.
+    Open {
+        /// If the folder around it is closed.
+        original: Option<OwnedFd>,
+        children: BTreeMap<OsString, Plan<'a>>,
+    },
+}
+
+/// Something else in a closed folder.
+enum Other {
+    Link(PathBuf),
+    Mount { is_folder: bool, original: OwnedFd },
+}
+
+impl<'a> Plan<'a> {
+    fn of(path: &Path, node: &Node<'a>, within: bool, closing: &Closing<'_>, view: &mut View) -> Result<Plan<'a>> {
+        if let Some(entry) = node.staged {
+            return Ok(Plan::Staged(entry));
+        }
+        let is_there = path.is_dir();
+        let others = match is_there {
+            true if closing.closes(path, node) => others(path, node)?,
+            true => None,
+            false => within.then(Vec::new),
+        };
+        let is_closed = others.is_some();
+        let children = node
+            .children
+            .iter()
+            .map(|(name, child)| Ok((name.clone(), Plan::of(&path.join(name), child, is_closed, closing, view)?)));
+        let children = children.collect::<Result<BTreeMap<_, _>>>()?;
+        if let Some(others) = others {
+            view.closed.insert(path.to_owned());
+            // The permission bits of the original stay, so that nobody sees more than before.
+            let bits = fs::metadata(path).map_or(Permissions::from_mode(0o755), |meta| meta.permissions());
+            return Ok(Plan::Closed { bits, others, children });
+        }
+        if !is_there {
+            return at(path, "a place for staged files", Err(io::Error::from(io::ErrorKind::NotFound)));
+        }
+        if node.children.values().any(|child| child.staged.is_some()) {
+            view.open.insert(path.to_owned());
+        }
+        let original = within.then(|| original(path)).transpose()?;
+        Ok(Plan::Open { original, children })
+    }
+
+    /// `within`: the folder around it is one of node memory, in which it is to be made.
+    fn build(self, path: &Path, within: bool, tree: &Path) -> Result<()> {
+        let children = match self {
+            Plan::Staged(entry) => return show(entry, path, within, tree),
+            Plan::Open { original, children } => {
+                if let Some(original) = original {
+                    at(path, "make a place", fs::create_dir(path))?;
+                    put(path, &original)?;
+                }
+                children
+            }
+            Plan::Closed { bits, others, children } => {
+                let flags = MountFlags::NODEV | MountFlags::NOSUID;
+                match within {
+                    true => at(path, "make a place", fs::create_dir(path))?,
+                    false => at(path, "cover it", mount("tmpfs", path, "tmpfs", flags, c"size=16m,mode=755"))?,
+                }
+                for (name, child) in children {
+                    child.build(&path.join(name), true, tree)?;
+                }
+                for (path, other) in others {
+                    match other {
+                        Other::Link(target) => at(&path, "make the link", symlink(target, &path))?,
+                        Other::Mount { is_folder, original } => {
+                            let made =
+                                if is_folder { fs::create_dir(&path) } else { File::create_new(&path).map(drop) };
+                            at(&path, "make a place", made)?;
+                            put(&path, &original)?;
+                        }
+                    }
+                }
+                at(path, "set its bits", fs::set_permissions(path, bits))?;
+                return match within {
+                    true => Ok(()),
+                    false => {
+                        let flags = flags | MountFlags::BIND | MountFlags::RDONLY;
+                        at(path, "make it read-only", mount_remount(path, flags, ""))
+                    }
+                };
+            }
+        };
+        for (name, child) in children {
+            child.build(&path.join(name), false, tree)?;
+        }
+        Ok(())
+    }
+}
+
+/// What else is in a folder; `None`: too much.
+fn others(folder: &Path, node: &Node) -> Result<Option<Vec<(PathBuf, Other)>>> {
+    let mut found = Vec::new();
+    for inside in at(folder, "look into it", fs::read_dir(folder))? {
+        let inside = at(folder, "look into it", inside)?;
+        if node.children.contains_key(&inside.file_name()) {
+            continue;
+        }
+        if found.len() == OTHERS_MAX {
+            return Ok(None);
+        }
+        let path = inside.path();
+        let kind = at(&path, "look at it", inside.file_type())?;
+        let other = match kind.is_symlink() {
+            true => Other::Link(at(&path, "read the link", fs::read_link(&path))?),
+            false => Other::Mount { is_folder: kind.is_dir(), original: original(&path)? },
+        };
+        found.push((path, other));
+    }
+    Ok(Some(found))
+}
+
+fn original(path: &Path) -> Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    at(path, "keep the original", open_tree(CWD, path, flags))
+}
+
+fn put(path: &Path, original: &OwnedFd) -> Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    at(path, "show the original", move_mount(original, "", CWD, path, flags))
+}
+
+/// Shows one staged file, folder or link. A link in an open folder stays what it is there.
+fn show(entry: &Entry, path: &Path, within: bool, tree: &Path) -> Result<()> {
+    let made = match &entry.kind {
+        Kind::Link(target) if within => {
+            return at(path, "make the link", symlink(Path::new(OsStr::from_bytes(target)), path));
+        }
+        Kind::Link(_) => return Ok(()),
+        _ if !within => Ok(()),
+        Kind::Folder => fs::create_dir(path),
+        Kind::File { .. } => File::create_new(path).map(drop),
+    };
+    at(path, "make a place", made)?;
+    let staged = tree.join(path.strip_prefix("/").unwrap_or(path));
+    at(path, "show the staged copy", mount_bind(&staged, path))?;
+    // Flags of the store's file system that a user namespace may not take away.
+    let known = at(&staged, "look at it", statvfs(&staged))?.f_flag;
+    let kept = [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ];
+    let flags = kept.iter().filter(|(has, _)| known.contains(*has)).map(|(_, flag)| *flag);
+    let flags = flags.fold(MountFlags::BIND | MountFlags::RDONLY, |all, flag| all | flag);
+    at(path, "make it read-only", mount_remount(path, flags, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+    use crate::stream::{Part, Piece, Receiver, Sender};
+    use std::thread;
+
+    struct Staged<'a> {
+        set: &'a Set,
+        home: tempfile::TempDir,
+    }
+
+    impl Staged<'_> {
+        fn new(set: &Set) -> Staged<'_> {
+            let home = tempfile::tempdir().unwrap();
+            let store = Store::open(&home.path().join("store"), 1 << 30).unwrap();
+            let mut receiving = store.receive(set.clone()).unwrap();
+            let (mut sender, mut receiver) = (Sender::new(set), Receiver::default());
+            sender.want(receiving.missing());
+            while let Part::Bytes(part) = sender.next_part().unwrap() {
+                receiver.room()[..part.len()].copy_from_slice(&part);
+                receiver.fill(part.len());
+                while let Some(piece) = receiver.next_piece().unwrap() {
+                    if let Piece::Bytes { content, offset, bytes } = piece {
+                        receiving.write(content, offset, &bytes).unwrap();
+                    }
+                }
+            }
+            receiving.finish().unwrap();
+            Staged { set, home }
+        }
+
+        /// Runs `look` in a mount namespace where the set lies over the originals. `false`: mounts are not permitted here.
+        fn look(&self, keep: &[&Path], look: impl FnOnce(&View) + Send) -> bool {
+            let store = Store::open(&self.home.path().join("store"), 1 << 30).unwrap();
+            let tree = store.take(&self.set.digest()).unwrap().unwrap().tree;
+            let keep = keep.iter().map(|folder| folder.to_path_buf()).collect();
+            thread::scope(|scope| {
+                let inside = scope.spawn(|| {
+                    // A thread may not make a user namespace.
+                    if own_mounts().is_err() {
+                        return false;
+                    }
+                    look(
+                        &mount_where(
+                            self.set,
+                            &tree,
+                            &Closing { keep: &keep, is_remote: |folder| folder.parent() != Some(Path::new("/")) },
+                        )
+                        .unwrap(),
+                    );
+                    true
+                });
+                inside.join().unwrap()
+            })
+        }
+    }
+
+    #[test]
+    fn a_staged_folder_hides_the_original() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("env")).unwrap();
+        fs::write(at("env/module"), b"staged").unwrap();
+        let set = Set::collect([&*at("env")]).unwrap();
+        let staged = Staged::new(&set);
+        fs::write(at("env/module"), b"changed").unwrap();
+        fs::write(at("env/later"), b"").unwrap();
+        let was_run = staged.look(&[], |view| {
+            assert!(view.open.contains(folder.path()) || view.closed.contains(folder.path()));
+            assert_eq!(fs::read(at("env/module")).unwrap(), b"staged");
+            assert!(!at("env/later").exists());
+            let refused = fs::write(at("env/module"), b"").unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+        });
+        assert!(was_run || !rustix::process::geteuid().is_root());
+        assert_eq!(fs::read(at("env/module")).unwrap(), b"changed", "outside nothing has changed");
+    }
+
+    #[test]
+    fn the_folder_of_a_staged_program_has_what_it_had_and_no_other_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("program"), b"staged").unwrap();
+        fs::write(at("data"), b"data").unwrap();
+        fs::create_dir(at("input")).unwrap();
+        fs::write(at("input/one"), b"1").unwrap();
+        symlink("data", at("link")).unwrap();
+        let set = Set::collect([&*at("program")]).unwrap();
+        let staged = Staged::new(&set);
+        fs::write(at("program"), b"changed").unwrap();
+        let was_run = staged.look(&[], |view| {
+            assert!(view.closed.contains(folder.path()));
+            let read = |name: &str| fs::read(at(name)).unwrap();
+            assert_eq!(
+                [read("program"), read("data"), read("input/one"), read("link")],
+                [&b"staged"[..], b"data", b"1", b"data"]
+            );
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+            // A folder in it is the original: what is made there stays.
+            fs::write(at("input/two"), b"2").unwrap();
+            assert!(fs::write(at("new"), b"").is_err());
+        });
+        assert_eq!(fs::read(at("input/two")).is_ok(), was_run);
+    }
+
+    #[test]
+    fn the_folder_in_which_the_ranks_work_stays_writable() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, b"staged").unwrap();
+        let set = Set::collect([&*program]).unwrap();
+        let staged = Staged::new(&set);
+        fs::write(&program, b"changed").unwrap();
+        let was_run = staged.look(&[folder.path()], |view| {
+            assert!(view.open.contains(folder.path()));
+            assert_eq!(fs::read(&program).unwrap(), b"staged");
+            fs::write(folder.path().join("result"), b"").unwrap();
+        });
+        assert_eq!(folder.path().join("result").exists(), was_run);
+    }
+}
