@@ -3,7 +3,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, exit};
 
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: [&str; 22] = [
     "true",
     "pmi_init",
     "pmi_bare",
@@ -12,6 +12,7 @@ const PROGRAMS: [&str; 21] = [
     "pmi_echo",
     "shells",
     "tcp_pingpong",
+    "relay",
     "startup",
     "groups",
     "from_exec",

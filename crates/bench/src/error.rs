@@ -10,6 +10,8 @@ pub enum BenchError {
     NoLibrary { library: &'static str, wireup: PathBuf },
     #[error("what was sent differs from the formula: {0}")]
     Formula(String),
+    #[error("{0}")]
+    Unmeasured(String),
 }
 
 /// For `map_err`: adds what was tried.

@@ -3,7 +3,7 @@ use std::ffi::OsString;
 
 use wireup_flags::{Command, Error, Line, Value, Words};
 
-use crate::{launch_flags, links, modex, s4, startup, steps};
+use crate::{launch_flags, links, modex, s4, staging, startup, steps};
 
 /// The line of `wireup bench`, up to the name of the benchmark.
 const BENCH: Command = Command {
@@ -15,6 +15,7 @@ const BENCH: Command = Command {
   wireup bench modex                    the start of PMIx ranks
   wireup bench s4                       the start of processes until all are connected
   wireup bench steps                    its phases, by the steps that made it faster
+  wireup bench stage                    copies of files to the nodes of a session
   wireup bench p2p|coll                 links between agents
 
 wireup help bench BENCHMARK lists the flags of one.
@@ -25,13 +26,14 @@ wireup help bench BENCHMARK lists the flags of one.
 };
 
 /// All tables of flags.
-pub const COMMANDS: [&Command; 7] = [
+pub const COMMANDS: [&Command; 8] = [
     &BENCH,
     &launch_flags::COMMAND,
     &startup::COMMAND,
     &modex::COMMAND,
     &s4::COMMAND,
     &steps::COMMAND,
+    &staging::COMMAND,
     &links::COMMAND,
 ];
 
@@ -43,9 +45,10 @@ enum Benchmark {
     Modex,
     S4,
     Steps,
+    Stage,
 }
 
-const BENCHMARKS: [(&str, Benchmark); 11] = [
+const BENCHMARKS: [(&str, Benchmark); 12] = [
     ("launch", Benchmark::Launch(launch_flags::Benchmark::Launch)),
     ("start", Benchmark::Launch(launch_flags::Benchmark::Start)),
     ("jobs", Benchmark::Launch(launch_flags::Benchmark::Jobs)),
@@ -55,6 +58,7 @@ const BENCHMARKS: [(&str, Benchmark); 11] = [
     ("modex", Benchmark::Modex),
     ("s4", Benchmark::S4),
     ("steps", Benchmark::Steps),
+    ("stage", Benchmark::Stage),
     ("p2p", Benchmark::Links(links::Benchmark::P2p)),
     ("coll", Benchmark::Links(links::Benchmark::Coll)),
 ];
@@ -67,6 +71,7 @@ pub enum Wish {
     Modex(Box<modex::Flags>),
     S4(Box<s4::Flags>),
     Steps(Box<steps::Flags>),
+    Stage(Box<staging::Flags>),
     Help(String),
 }
 
@@ -83,6 +88,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, Error> {
         Benchmark::Modex => modex::COMMAND,
         Benchmark::S4 => s4::COMMAND,
         Benchmark::Steps => steps::COMMAND,
+        Benchmark::Stage => staging::COMMAND,
     };
     let Some(line) = command.parse(words)? else { return Ok(Wish::Help(command.help())) };
     read(benchmark, &line)
@@ -96,5 +102,6 @@ fn read(benchmark: Benchmark, line: &Line) -> Result<Wish, Error> {
         Benchmark::Modex => Wish::Modex(Box::new(modex::read(line)?)),
         Benchmark::S4 => Wish::S4(Box::new(s4::read(line)?)),
         Benchmark::Steps => Wish::Steps(Box::new(steps::read(line)?)),
+        Benchmark::Stage => Wish::Stage(Box::new(staging::read(line)?)),
     })
 }

@@ -6,7 +6,7 @@
 //! has the cases for which a session is running (`running_session`, with `prun` as a peer), `initiation` their figure; `soak` runs jobs through a
 //! session and checks what they leave behind. `startup` times the exchanges of ranks at their start, `links` the links between agents,
 //! `modex` the start of PMIx ranks, `s4` the start of processes until all are connected, `steps`
-//! the phases of such a start.
+//! the phases of such a start, `staging` the copies of files to the nodes of a session.
 #![forbid(unsafe_code)]
 
 mod bars;
@@ -45,6 +45,7 @@ mod s4;
 mod sample;
 mod setup;
 mod soak;
+mod staging;
 mod stamps;
 mod startup;
 mod stats;
@@ -79,6 +80,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
         Some((word, args)) if word == s4::launcher::WORD => return s4::launcher::main(args),
         Some((word, _)) if word == s4::process::WORD => return s4::process::main(),
         Some((word, _)) if word == s4::daemon::WORD => return s4::daemon::main(),
+        Some((word, args)) if word == staging::host::WORD => return staging::host::main(args),
         Some((word, args)) if word == steps::rank::WORD => return steps::rank::main(args),
         Some((word, args)) if word == startup::slow_shell::WORD => return startup::slow_shell::main(args),
         _ => {}
@@ -88,6 +90,7 @@ pub fn main(args: Vec<OsString>) -> u8 {
         Ok(Wish::Modex(flags)) => (false, modex::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::S4(flags)) => (flags.strict, s4::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Steps(flags)) => (false, steps::run(&flags).map_err(|e| e.to_string())),
+        Ok(Wish::Stage(flags)) => (flags.strict, staging::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Links(flags)) => (flags.strict, links::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Startup(flags)) => (flags.strict, startup::run(&flags).map_err(|e| e.to_string())),
         Ok(Wish::Help(text)) => {

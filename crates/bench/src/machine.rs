@@ -48,6 +48,12 @@ impl Machine {
     }
 }
 
+/// Memory that processes can still get, if the kernel says it.
+pub fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    Some(field(&text, "MemAvailable")?.strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
 /// The one-minute load average.
 pub fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();

@@ -39,6 +39,7 @@ programs! {
     PmiEcho: "pmi-echo" from "pmi_echo",
     Shells: "shells" from "shells",
     TcpPingpong: "tcp-pingpong" from "tcp_pingpong",
+    Relay: "relay" from "relay",
     Startup: "startup" from "startup",
     Groups: "groups" from "groups",
     FromExec: "from-exec" from "from_exec",

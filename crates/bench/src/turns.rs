@@ -33,6 +33,12 @@ pub fn in_turns<T, M>(
     }
 }
 
+/// The order in a round. A job that follows a large one is slower, so every second round is in reverse order.
+pub fn turn(round: u32, count: usize) -> Vec<usize> {
+    let forward = 0..count;
+    if round.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

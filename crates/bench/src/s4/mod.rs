@@ -13,7 +13,7 @@ mod message;
 pub mod process;
 mod report;
 mod scheme;
-mod secret;
+pub mod secret;
 pub mod sockets;
 mod standing;
 mod traffic;

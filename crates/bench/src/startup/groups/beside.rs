@@ -5,11 +5,11 @@ use super::super::report::Cell;
 use super::super::rounds;
 use super::super::scheme::{Operation, Step};
 use super::super::surroundings::Surroundings;
-use super::first_use::turn;
 use super::{AGENTS, JOINS, PAIR, key};
 use crate::cases::Place;
 use crate::command::Failure;
 use crate::metric::{Metric, Sample};
+use crate::turns::turn;
 
 /// Two ranks, each on a node of its own.
 pub const PAIR_PLACE: Place = Place { node_count: 2, ppn: 1 };

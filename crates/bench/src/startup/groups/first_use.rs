@@ -15,6 +15,7 @@ use crate::command::{Failure, Invocation};
 use crate::metric::{Metric, Sample};
 use crate::programs::Program;
 use crate::stats;
+use crate::turns::turn;
 
 /// The group of the node's ranks, on one node.
 pub const NODE_PLACE: Place = Place { node_count: 4, ppn: 16 };
@@ -99,12 +100,6 @@ fn turns(
         }
     }
     Ok(cells)
-}
-
-/// The order in a round. A job that follows a large one is slower, so every second round is in reverse order.
-pub fn turn(round: u32, count: usize) -> Vec<usize> {
-    let forward = 0..count;
-    if round.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
 }
 
 fn mpi_program(flags: &Flags) -> Result<PathBuf, Failure> {
