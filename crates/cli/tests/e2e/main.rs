@@ -37,6 +37,7 @@ mod signals;
 mod slurm;
 mod ssh;
 mod staging;
+mod stage_bench;
 mod startup_bench;
 mod stdio;
 mod steps_bench;
