@@ -67,7 +67,9 @@ fn stage_bench_measures_every_figure() {
         assert!(is_there(seconds) && is_there(again) == is_wireup, "{line:?}");
         assert_eq!(growth.parse::<u64>().is_ok(), is_wireup, "{line:?}");
     }
-    for target in ["wireup mixed: speed", "wireup-plain small: second time", "wireup memory: growth of the largest agent"] {
+    for target in
+        ["wireup mixed: speed", "wireup-plain small: second time", "wireup memory: growth of the largest agent"]
+    {
         assert!(outcome.out().contains(target), "{target}: {outcome}");
     }
     expect_empty_memory(&machines, &results);
