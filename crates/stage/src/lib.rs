@@ -13,6 +13,7 @@ pub mod answer;
 pub mod digests;
 pub mod file_system;
 pub mod receive;
+pub mod receiving;
 pub mod send;
 pub mod set;
 pub mod store;

@@ -2,7 +2,8 @@
 //! sent again.
 
 use crate::answer::Answer;
-use crate::store::{Receiving, Store, StoreError};
+use crate::receiving::Receiving;
+use crate::store::{Store, StoreError};
 use crate::stream::{Damaged, Piece, Receiver};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -38,6 +39,8 @@ pub fn receive(store: &Store, input: impl Read, mut output: impl Write) -> io::R
 
 fn take(store: &Store, mut input: impl Read, output: &mut impl Write) -> Result<(), Problem> {
     let (mut receiver, mut receiving) = (Receiver::default(), None::<Receiving>);
+    // In use, so that it is still here at the end.
+    let mut kept = None;
     let mut say = |missing: BTreeSet<u32>| {
         let line = Answer::Missing(missing).line();
         output.write_all(line.as_bytes()).and_then(|()| output.flush()).map_err(Problem::Output)
@@ -52,9 +55,13 @@ fn take(store: &Store, mut input: impl Read, output: &mut impl Write) -> Result<
         while let Some(piece) = receiver.next_piece()? {
             match (piece, &mut receiving) {
                 (Piece::Set(set), None) => {
-                    let is_here = store.take(&set.digest())?.is_some();
+                    kept = store.take(&set.digest())?;
+                    if kept.is_some() {
+                        say(BTreeSet::new())?;
+                        continue;
+                    }
                     let begun = store.receive(set)?;
-                    say(if is_here { BTreeSet::new() } else { begun.missing().clone() })?;
+                    say(begun.missing().clone())?;
                     receiving = Some(begun);
                 }
                 (Piece::Bytes { content, offset, bytes }, Some(receiving)) => {
@@ -65,6 +72,7 @@ fn take(store: &Store, mut input: impl Read, output: &mut impl Write) -> Result<
                 (Piece::End, receiving) => {
                     return receiving.take().map_or(Ok(()), |begun| begun.finish().map_err(Into::into));
                 }
+                (Piece::Bytes { .. } | Piece::Damaged { .. }, None) if kept.is_some() => {}
                 (Piece::Set(_) | Piece::Bytes { .. } | Piece::Damaged { .. }, _) => {
                     return Err(Damaged::Malformed.into());
                 }

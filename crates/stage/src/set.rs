@@ -135,12 +135,11 @@ impl Set {
             if before.is_some_and(|before| before.path() >= entry.path()) {
                 return Err(Problem::Manifest("names out of order"));
             }
+            // Nothing is under a name that is no folder: a link there would lead out of the tree. It would be the next in order.
+            if before.is_some_and(|before| before.kind != Kind::Folder && entry.path().starts_with(before.path())) {
+                return Err(Problem::Manifest("something inside of a file"));
+            }
             before = Some(entry);
-        }
-        // Nothing is under a name that is no folder: a link there would lead out of the tree.
-        let folders = |path: &Path| set.find(path).is_none_or(|entry| entry.kind == Kind::Folder);
-        if !set.entries.iter().all(|entry| entry.path().ancestors().skip(1).all(folders)) {
-            return Err(Problem::Manifest("something inside of a file"));
         }
         Ok(set)
     }

@@ -10,17 +10,13 @@
 //!
 //! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
 
+use crate::receiving::Receiving;
 use crate::set::{Digest, Entry, Kind, Problem, Set};
-use crate::stream::Content;
-use rustix::fs::{AtFlags, CWD, FlockOperation, StatVfsMountFlags, Timespec, Timestamps, flock, statvfs, utimensat};
-use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use thiserror::Error;
@@ -41,9 +37,9 @@ pub enum StoreError {
     Set(#[from] Problem),
 }
 
-type Result<T> = std::result::Result<T, StoreError>;
+pub(crate) type Result<T> = std::result::Result<T, StoreError>;
 
-fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
+pub(crate) fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
     result.map_err(|error| StoreError::Io { path: path.to_owned(), error })
 }
 
@@ -94,7 +90,11 @@ impl Store {
         Ok(Store { root: root.to_owned(), room })
     }
 
-    fn set_folder(&self, set: &Digest) -> PathBuf {
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn set_folder(&self, set: &Digest) -> PathBuf {
         self.root.join("sets").join(hex(set))
     }
 
@@ -121,31 +121,8 @@ impl Store {
     /// # Errors
     /// There is no room for what is missing, even without the sets that are not in use.
     pub fn receive(&self, set: Set) -> Result<Receiving<'_>> {
-        let contents = set.contents();
-        let new = self.root.join("new");
-        let folder = at(&new, tempfile::Builder::new().prefix("").tempdir_in(&new))?;
-        let lock = at(folder.path(), File::open(folder.path()))?;
-        at(folder.path(), flock(&lock, FlockOperation::LockShared).map_err(Into::into))?;
-        let mut users: BTreeMap<Digest, Vec<usize>> = BTreeMap::new();
-        for (index, entry) in set.entries.iter().enumerate() {
-            if let Some(digest) = digest(entry) {
-                users.entry(digest).or_default().push(index);
-            }
-        }
-        let mut receiving = Receiving {
-            store: self,
-            set,
-            contents,
-            users,
-            missing: BTreeSet::new(),
-            folder,
-            open: BTreeMap::new(),
-            _lock: lock,
-        };
-        receiving.make_folders()?;
-        receiving.link_present();
-        let wanted = receiving.missing.iter().map(|number| receiving.contents[*number as usize].len);
-        self.make_room(wanted.sum())?;
+        let receiving = Receiving::begin(self, set)?;
+        self.make_room(receiving.missing().iter().map(|number| receiving.len_of(*number)).sum())?;
         Ok(receiving)
     }
 
@@ -245,179 +222,8 @@ impl Store {
     }
 }
 
-/// A set that is being received. What it has made is removed if it is not finished.
-pub struct Receiving<'a> {
-    store: &'a Store,
-    set: Set,
-    contents: Vec<Content>,
-    /// The entries that have a content.
-    users: BTreeMap<Digest, Vec<usize>>,
-    missing: BTreeSet<u32>,
-    folder: tempfile::TempDir,
-    /// By content: what has arrived so far.
-    open: BTreeMap<u32, Part>,
-    /// Tells the sweeper that somebody works here.
-    _lock: File,
-}
-
-struct Part {
-    file: File,
-    arrived: u64,
-}
-
-impl Receiving<'_> {
-    /// The contents that are to be sent.
-    pub fn missing(&self) -> &BTreeSet<u32> {
-        &self.missing
-    }
-
-    fn tree(&self, entry: &Entry) -> PathBuf {
-        let inside = entry.path.strip_prefix(b"/").unwrap_or(&entry.path);
-        self.folder.path().join("tree").join(OsStr::from_bytes(inside))
-    }
-
-    fn make_folders(&mut self) -> Result<()> {
-        let tree = self.folder.path().join("tree");
-        at(&tree, fs::create_dir(&tree))?;
-        for entry in &self.set.entries {
-            let path = self.tree(entry);
-            let folder = if entry.kind == Kind::Folder { Some(&*path) } else { path.parent() };
-            folder.map_or(Ok(()), |folder| at(folder, fs::create_dir_all(folder)))?;
-        }
-        Ok(())
-    }
-
-    /// Links the contents that are here, so that nobody removes them any more; the others are missing.
-    fn link_present(&mut self) {
-        for (number, content) in (0..).zip(&self.contents) {
-            let entries = self.users.get(&content.digest).into_iter().flatten().map(|index| &self.set.entries[*index]);
-            for entry in entries {
-                let Some(object) = object(entry) else { continue };
-                if fs::hard_link(self.store.root.join("objects").join(object), self.tree(entry)).is_err() {
-                    self.missing.insert(number);
-                }
-            }
-        }
-    }
-
-    /// Of this content a piece was damaged: it is to be sent again, from its beginning. What arrives of it before that is ignored.
-    pub fn spoil(&mut self, content: u32) {
-        if self.missing.contains(&content) {
-            self.open.remove(&content);
-            let _ = fs::remove_file(self.folder.path().join(content.to_string()));
-        }
-    }
-
-    /// Bytes of a content, in order, that are what the sender has read. Those of contents that are here are ignored.
-    ///
-    /// # Errors
-    /// They are not what was announced, or cannot be written.
-    pub fn write(&mut self, content: u32, offset: u64, bytes: &[u8]) -> Result<()> {
-        let is_spoiled = offset > 0 && !self.open.contains_key(&content);
-        if !self.missing.contains(&content) || is_spoiled {
-            return Ok(());
-        }
-        let Content { digest, len, .. } = self.contents[content as usize];
-        let damaged = || StoreError::Damaged(self.contents[content as usize].path.clone());
-        let path = self.folder.path().join(content.to_string());
-        let part = match self.open.entry(content) {
-            Slot::Occupied(part) => part.into_mut(),
-            Slot::Vacant(slot) => {
-                let file = at(&path, File::create_new(&path))?;
-                at(&path, file.set_len(len))?;
-                slot.insert(Part { file, arrived: 0 })
-            }
-        };
-        if part.arrived != offset || offset + bytes.len() as u64 > len {
-            return Err(damaged());
-        }
-        // Holes stay holes.
-        if bytes.iter().any(|byte| *byte != 0) {
-            at(&path, part.file.write_all_at(bytes, offset))?;
-        }
-        part.arrived += bytes.len() as u64;
-        if part.arrived == len {
-            self.open.remove(&content);
-            self.missing.remove(&content);
-            self.place(&digest, &path)?;
-        }
-        Ok(())
-    }
-
-    /// Puts a whole content where its files are to be.
-    fn place(&self, wanted: &Digest, part: &Path) -> Result<()> {
-        let mut first: Option<PathBuf> = None;
-        for entry in self.users.get(wanted).into_iter().flatten().map(|index| &self.set.entries[*index]) {
-            let Some(object) = object(entry) else { continue };
-            let (object, path) = (self.store.root.join("objects").join(object), self.tree(entry));
-            if path.exists() || fs::hard_link(&object, &path).is_ok() {
-                continue;
-            }
-            // A file with other bits or another time needs a copy of its own.
-            match &first {
-                None => at(&path, fs::rename(part, &path))?,
-                Some(first) => at(&path, fs::copy(first, &path).map(drop))?,
-            }
-            dress(&path, entry)?;
-            // Another receiver may just have made it.
-            let _ = fs::hard_link(&path, &object);
-            first.get_or_insert(path);
-        }
-        // The content may have been there under all of its names by now.
-        if first.is_none() { at(part, fs::remove_file(part)) } else { Ok(()) }
-    }
-
-    /// Everything has arrived: the set can be used.
-    ///
-    /// # Errors
-    /// Something is missing, or cannot be linked.
-    pub fn finish(self) -> Result<()> {
-        if let Some(number) = self.missing.first() {
-            return Err(StoreError::Damaged(self.contents[*number as usize].path.clone()));
-        }
-        for entry in &self.set.entries {
-            let path = self.tree(entry);
-            match &entry.kind {
-                Kind::Folder => {}
-                Kind::Link(target) => at(&path, symlink(OsStr::from_bytes(target), &path))?,
-                Kind::File { len: 0, .. } => {
-                    at(&path, File::create_new(&path))?;
-                    dress(&path, entry)?;
-                }
-                // Linked when its content was found or had arrived.
-                Kind::File { .. } => {}
-            }
-        }
-        // The innermost first: what is made in a folder changes its time, and it may be read-only.
-        for entry in self.set.entries.iter().rev().filter(|entry| entry.kind == Kind::Folder) {
-            dress(&self.tree(entry), entry)?;
-        }
-        let manifest = self.folder.path().join("manifest");
-        at(&manifest, fs::write(&manifest, self.set.manifest()))?;
-        let place = self.store.set_folder(&self.set.digest());
-        let made = self.folder.keep();
-        if let Err(error) = fs::rename(&made, &place) {
-            remove_tree(&made)?;
-            // Another receiver may have been faster.
-            if !place.join("manifest").exists() {
-                return Err(StoreError::Io { path: place, error });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Gives a file or folder its bits and its time.
-fn dress(path: &Path, entry: &Entry) -> Result<()> {
-    at(path, fs::set_permissions(path, fs::Permissions::from_mode(entry.mode)))?;
-    let (tv_sec, tv_nsec) = entry.modified;
-    let time = Timespec { tv_sec, tv_nsec: tv_nsec.into() };
-    let times = Timestamps { last_access: time, last_modification: time };
-    at(path, utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into))
-}
-
 /// Removes a folder, also one whose folders are read-only.
-fn remove_tree(path: &Path) -> Result<()> {
+pub(crate) fn remove_tree(path: &Path) -> Result<()> {
     let Ok(inside) = fs::read_dir(path) else { return Ok(()) };
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
     for entry in inside.flatten() {
@@ -432,12 +238,12 @@ fn remove_tree(path: &Path) -> Result<()> {
     }
 }
 
-fn digest(entry: &Entry) -> Option<Digest> {
+pub(crate) fn digest(entry: &Entry) -> Option<Digest> {
     if let Kind::File { len: 1.., digest } = entry.kind { Some(digest) } else { None }
 }
 
 /// The name of a file's object.
-fn object(entry: &Entry) -> Option<String> {
+pub(crate) fn object(entry: &Entry) -> Option<String> {
     let (seconds, nanoseconds) = entry.modified;
     Some(format!("{}-{:o}-{seconds}.{nanoseconds}", hex(&digest(entry)?), entry.mode))
 }
@@ -453,6 +259,7 @@ fn hex(digest: &Digest) -> String {
 mod tests {
     use super::*;
     use crate::stream::{Part, Piece, Receiver, Sender};
+    use std::os::unix::fs::symlink;
 
     const ROOM: u64 = 1 << 30;
 
