@@ -8,6 +8,8 @@ const NUMBER_MAX: u32 = crate::set::ENTRIES_MAX as u32;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
+    /// The set is not here.
+    Lacks,
     /// These contents are not here.
     Missing(BTreeSet<u32>),
     /// The set is here.
@@ -21,6 +23,7 @@ impl Answer {
     pub fn line(&self) -> String {
         match self {
             Answer::Missing(numbers) => format!("missing {}\n", ranges(numbers)),
+            Answer::Lacks => "lacks\n".to_owned(),
             Answer::Kept => "kept\n".to_owned(),
             Answer::Failed(problem) => format!("failed {}\n", problem.replace('\n', " ")),
         }
@@ -31,6 +34,7 @@ impl Answer {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
             "missing" => numbers(rest).map(Answer::Missing),
+            "lacks" if rest.is_empty() => Some(Answer::Lacks),
             "kept" if rest.is_empty() => Some(Answer::Kept),
             "failed" => Some(Answer::Failed(rest.to_owned())),
             _ => None,
@@ -77,7 +81,9 @@ mod tests {
         let missing = |numbers: &[u32]| Answer::Missing(numbers.iter().copied().collect());
         assert_eq!(missing(&[0, 1, 2, 7, 9, 10]).line(), "missing 0-2,7,9-10\n");
         assert_eq!(missing(&[]).line(), "missing \n");
-        for answer in [missing(&[0, 1, 2, 7]), missing(&[]), Answer::Kept, Answer::Failed("no room here".into())] {
+        for answer in
+            [missing(&[0, 1, 2, 7]), missing(&[]), Answer::Lacks, Answer::Kept, Answer::Failed("no room here".into())]
+        {
             assert_eq!(Answer::read(answer.line().trim_end_matches('\n')), Some(answer));
         }
         for line in ["", "what", "missing x", "missing 3-1", "missing 0-4294967295", "kept 3"] {

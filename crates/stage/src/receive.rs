@@ -5,7 +5,6 @@ use crate::answer::Answer;
 use crate::receiving::Receiving;
 use crate::store::{Store, StoreError};
 use crate::stream::{Damaged, Piece, Receiver};
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use thiserror::Error;
 
@@ -39,11 +38,8 @@ pub fn receive(store: &Store, input: impl Read, mut output: impl Write) -> io::R
 
 fn take(store: &Store, mut input: impl Read, output: &mut impl Write) -> Result<(), Problem> {
     let (mut receiver, mut receiving) = (Receiver::default(), None::<Receiving>);
-    // In use, so that it is still here at the end.
-    let mut kept = None;
-    let mut say = |missing: BTreeSet<u32>| {
-        let line = Answer::Missing(missing).line();
-        output.write_all(line.as_bytes()).and_then(|()| output.flush()).map_err(Problem::Output)
+    let mut say = |answer: Answer| {
+        output.write_all(answer.line().as_bytes()).and_then(|()| output.flush()).map_err(Problem::Output)
     };
     loop {
         match input.read(receiver.room()) {
@@ -54,26 +50,26 @@ fn take(store: &Store, mut input: impl Read, output: &mut impl Write) -> Result<
         }
         while let Some(piece) = receiver.next_piece()? {
             match (piece, &mut receiving) {
+                (Piece::Name(name), None) => match store.take(&name)? {
+                    Some(_) => return Ok(()),
+                    None => say(Answer::Lacks)?,
+                },
                 (Piece::Set(set), None) => {
-                    kept = store.take(&set.digest())?;
-                    if kept.is_some() {
-                        say(BTreeSet::new())?;
-                        continue;
-                    }
                     let begun = store.receive(set)?;
-                    say(begun.missing().clone())?;
+                    say(Answer::Missing(begun.missing().clone()))?;
                     receiving = Some(begun);
                 }
                 (Piece::Bytes { content, offset, bytes }, Some(receiving)) => {
                     receiving.write(content, offset, &bytes)?;
                 }
                 (Piece::Damaged { content }, Some(receiving)) => receiving.spoil(content),
-                (Piece::End, Some(begun)) if !begun.missing().is_empty() => say(begun.missing().clone())?,
+                (Piece::End, Some(begun)) if !begun.missing().is_empty() => {
+                    say(Answer::Missing(begun.missing().clone()))?;
+                }
                 (Piece::End, receiving) => {
                     return receiving.take().map_or(Ok(()), |begun| begun.finish().map_err(Into::into));
                 }
-                (Piece::Bytes { .. } | Piece::Damaged { .. }, None) if kept.is_some() => {}
-                (Piece::Set(_) | Piece::Bytes { .. } | Piece::Damaged { .. }, _) => {
+                (_, _) => {
                     return Err(Damaged::Malformed.into());
                 }
             }
@@ -88,28 +84,35 @@ mod tests {
     use crate::set::Set;
     use std::fs;
 
-    /// Sends a set to some stores; the answers of the last round.
+    fn pull(sending: &mut Sending, bytes_max: usize) -> Vec<u8> {
+        let mut stream = Vec::new();
+        while let Next::Bytes(bytes) = sending.next(bytes_max).unwrap() {
+            stream.extend(bytes);
+        }
+        stream
+    }
+
+    /// What a node says when it has had this much of the stream.
+    fn said(store: &Store, stream: &[u8]) -> String {
+        let mut answers = Vec::new();
+        receive(store, stream, &mut answers).unwrap();
+        String::from_utf8(answers).unwrap()
+    }
+
+    /// Sends a set to some stores; how it ends on each.
     fn send(set: &Set, stores: &[Store]) -> Vec<Option<Answer>> {
         let mut sending = Sending::new(set, stores.len() as u32);
         let mut stream = Vec::new();
-        while let Next::Bytes(bytes) = sending.next(1_000).unwrap() {
-            stream.extend(bytes);
-        }
-        // Each node has answered what is missing when the first part of the stream is there.
-        for (rank, store) in stores.iter().enumerate() {
-            let mut answers = Vec::new();
-            receive(store, &*stream, &mut answers).unwrap();
-            let first = answers.split_inclusive(|byte| *byte == b'\n').next().unwrap();
-            sending.output(rank as u32, first);
-        }
-        while let Next::Bytes(bytes) = sending.next(1_000).unwrap() {
-            stream.extend(bytes);
-        }
-        for (rank, store) in stores.iter().enumerate() {
-            let mut answers = Vec::new();
-            receive(store, &*stream, &mut answers).unwrap();
-            let second = answers.split_inclusive(|byte| *byte == b'\n').nth(1).unwrap_or_default();
-            sending.output(rank as u32, second);
+        // Each node answers what it lacks when it has the name, and then the manifest; the rest ends it.
+        for line in 0..3 {
+            stream.extend(pull(&mut sending, 1_000));
+            for (rank, store) in stores.iter().enumerate() {
+                let said = said(store, &stream);
+                let line = said.split_inclusive('\n').nth(line).unwrap_or_default();
+                if !line.starts_with("failed the launcher") {
+                    sending.output(rank as u32, line.as_bytes());
+                }
+            }
         }
         sending.ends().cloned().collect()
     }
@@ -129,15 +132,13 @@ mod tests {
             let file = kept.tree.join(files.path().strip_prefix("/").unwrap()).join("two");
             assert_eq!(fs::read(file).unwrap(), [2; 6_000]);
         }
-        // The second time nothing travels but the manifest.
+        // The second time nothing travels but the name.
         let mut sending = Sending::new(&set, 1);
-        while let Next::Bytes(_) = sending.next(1_000).unwrap() {}
-        sending.output(0, b"missing \n");
-        let Next::Bytes(rest) = sending.next(1_000).unwrap() else { panic!("the end of the contents") };
-        assert!(rest.len() < 10);
-        assert_eq!(sending.next(1_000).unwrap(), Next::Waits);
+        let name = pull(&mut sending, 1_000);
+        assert!(name.len() < 40);
+        assert_eq!((said(&stores[0], &name), sending.next(1_000).unwrap()), ("kept\n".to_owned(), Next::Waits));
         sending.output(0, b"kept\n");
-        assert_eq!(sending.next(1_000).unwrap(), Next::Over);
+        assert_eq!((sending.next(1_000).unwrap(), sending.kept()), (Next::Over, 1));
     }
 
     #[test]
@@ -149,32 +150,24 @@ mod tests {
         let set = Set::collect([files.path()]).unwrap();
         let store = Store::open(&home.path().join("store"), 0).unwrap();
         let mut sending = Sending::new(&set, 1);
-        let pull = |sending: &mut Sending| {
-            let mut stream = Vec::new();
-            while let Next::Bytes(bytes) = sending.next(100_000).unwrap() {
-                stream.extend(bytes);
-            }
-            stream
-        };
-        let mut stream = pull(&mut sending);
+        let mut stream = pull(&mut sending, 100_000);
+        sending.output(0, b"lacks\n");
+        stream.extend(pull(&mut sending, 100_000));
         sending.output(0, b"missing 0-1\n");
-        let contents = pull(&mut sending);
+        let contents = pull(&mut sending, 100_000);
         let first = contents.len();
         stream.extend(contents);
-        stream[first / 4] ^= 1;
+        let damaged = stream.len() - first * 3 / 4;
+        stream[damaged] ^= 1;
         // The second round is asked for by what is missing then.
-        let said = |stream: &[u8]| {
-            let mut answers = Vec::new();
-            receive(&store, stream, &mut answers).unwrap();
-            String::from_utf8(answers).unwrap()
-        };
-        assert_eq!(said(&stream), "missing 0-1\nmissing 0\nfailed the launcher stopped sending\n");
+        let said = |stream: &[u8]| said(&store, stream);
+        assert_eq!(said(&stream), "lacks\nmissing 0-1\nmissing 0\nfailed the launcher stopped sending\n");
         sending.output(0, b"missing 0\n");
-        let again = pull(&mut sending);
+        let again = pull(&mut sending, 100_000);
         assert!(again.len() < first * 8 / 10);
         stream.extend(again);
         // What had arrived of the stream that broke off is still there.
-        assert_eq!(said(&stream), "missing 0\nmissing 0\nkept\n");
+        assert_eq!(said(&stream), "lacks\nmissing 0\nmissing 0\nkept\n");
         sending.output(0, b"kept\n");
         assert_eq!((sending.next(9).unwrap(), sending.kept()), (Next::Over, 1));
     }
@@ -186,18 +179,12 @@ mod tests {
         let set = Set::collect([files.path()]).unwrap();
         let small = [Store::open(&home.path().join("store"), 1_000).unwrap()];
         let mut sending = Sending::new(&set, 1);
-        let mut stream = Vec::new();
-        while let Next::Bytes(bytes) = sending.next(1_000).unwrap() {
-            stream.extend(bytes);
-        }
-        let said = |store: &Store, stream: &[u8]| {
-            let mut answers = Vec::new();
-            receive(store, stream, &mut answers).unwrap();
-            String::from_utf8(answers).unwrap()
-        };
-        assert!(said(&small[0], &stream).starts_with("failed 5000 bytes do not fit"));
+        let mut stream = pull(&mut sending, 1_000);
+        sending.output(0, b"lacks\n");
+        stream.extend(pull(&mut sending, 1_000));
+        assert!(said(&small[0], &stream).starts_with("lacks\nfailed 5000 bytes do not fit"));
         let large = Store::open(&home.path().join("store"), 10_000).unwrap();
-        assert_eq!(said(&large, &stream), "missing 0\nfailed the launcher stopped sending\n");
+        assert_eq!(said(&large, &stream), "lacks\nmissing 0\nfailed the launcher stopped sending\n");
         assert!(said(&large, b"nonsense").starts_with("failed the stream of a staged set is malformed"));
     }
 }

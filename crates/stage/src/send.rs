@@ -1,6 +1,7 @@
 //! The launcher's end: the stream for all nodes, and what they answer.
 //!
 //! ```text
+//!   name ──► each node: kept, or it lacks the set
 //!   manifest ──► each node: what is missing ──► the contents that any node lacks ──► each node: kept, failed, or what was damaged
 //!                                                        ▲                                                        │
 //!                                                        └────────────── at most ROUNDS_MAX times ────────────────┘
@@ -16,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longer lines are no answers (chosen: a set of a million contents, every second one missing).
 const LINE_LEN_MAX: usize = 16 << 20;
 
-/// How often contents that were damaged are sent again (chosen).
-const ROUNDS_MAX: u32 = 4;
+/// Rounds of answers: to the name, to the manifest, and after contents, which are sent again if they were damaged (chosen).
+const ROUNDS_MAX: u32 = 5;
 
 pub struct Sending {
     sender: Sender,
@@ -26,7 +27,7 @@ pub struct Sending {
     nodes: Vec<Node>,
     /// By any node, since the last round.
     wanted: BTreeSet<u32>,
-    /// Nodes that have not said what is missing in this round.
+    /// Nodes that have not answered in this round.
     silent: u32,
     round: u32,
     bytes_wanted: u64,
@@ -37,7 +38,7 @@ pub struct Sending {
 struct Node {
     /// A line that is not whole.
     line: Vec<u8>,
-    /// The rounds in which it has said what is missing.
+    /// The rounds in which it has answered.
     rounds: u32,
     end: Option<Answer>,
 }
@@ -105,7 +106,11 @@ impl Sending {
                 continue;
             }
             match Answer::read(&String::from_utf8_lossy(&std::mem::take(&mut at.line))) {
-                Some(Answer::Missing(missing)) if at.end.is_none() && at.rounds == self.round => {
+                Some(Answer::Lacks) if at.end.is_none() && self.round == 0 && at.rounds == 0 => {
+                    at.rounds = 1;
+                    self.silent -= 1;
+                }
+                Some(Answer::Missing(missing)) if at.end.is_none() && self.round > 0 && at.rounds == self.round => {
                     at.rounds += 1;
                     self.silent -= 1;
                     match self.round {
@@ -130,6 +135,9 @@ impl Sending {
         self.silent = self.nodes.iter().filter(|node| node.end.is_none()).count() as u32;
         if self.silent > 0 {
             self.round += 1;
+            if self.round == 1 {
+                return self.sender.want_set();
+            }
             self.sender.want(&std::mem::take(&mut self.wanted));
             self.bytes_wanted += self.sender.bytes_left();
         }

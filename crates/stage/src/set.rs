@@ -5,7 +5,7 @@
 use crate::digests::Digests;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, lstat, open, readlink};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -90,7 +90,7 @@ impl Set {
     /// # Errors
     /// Those of [`Set::collect`].
     pub fn collect_with<'a>(roots: impl IntoIterator<Item = &'a Path>, digests: &mut Digests) -> Result<Set, Problem> {
-        let mut found = BTreeMap::new();
+        let mut found = Vec::new();
         for root in roots {
             if !root.is_absolute() {
                 return Err(Problem::Relative(root.to_owned()));
@@ -99,7 +99,9 @@ impl Set {
                 return Err(Problem::Special(root.to_owned()));
             }
         }
-        Ok(Set { entries: found.into_values().collect() })
+        found.sort_unstable_by(|one: &Entry, other| order(&one.path, &other.path));
+        found.dedup_by(|one, other| one.path == other.path);
+        Ok(Set { entries: found })
     }
 
     /// For the stream.
@@ -132,11 +134,11 @@ impl Set {
             if entry.mode & !0o1777 != 0 {
                 return Err(Problem::Manifest("a privileged file"));
             }
-            if before.is_some_and(|before| before.path() >= entry.path()) {
+            if before.is_some_and(|before| order(&before.path, &entry.path).is_ge()) {
                 return Err(Problem::Manifest("names out of order"));
             }
             // Nothing is under a name that is no folder: a link there would lead out of the tree. It would be the next in order.
-            if before.is_some_and(|before| before.kind != Kind::Folder && entry.path().starts_with(before.path())) {
+            if before.is_some_and(|before| before.kind != Kind::Folder && is_below(&before.path, &entry.path)) {
                 return Err(Problem::Manifest("something inside of a file"));
             }
             before = Some(entry);
@@ -150,7 +152,7 @@ impl Set {
     }
 
     pub fn find(&self, path: &Path) -> Option<&Entry> {
-        let at = self.entries.binary_search_by(|entry| entry.path().cmp(path)).ok()?;
+        let at = self.entries.binary_search_by(|entry| order(&entry.path, path.as_os_str().as_bytes())).ok()?;
         self.entries.get(at)
     }
 
@@ -164,8 +166,19 @@ impl Set {
     }
 }
 
+/// The order of paths by their components, as that of [`Path`], for plain paths: the slash comes before all other bytes.
+fn order(one: &[u8], other: &[u8]) -> Ordering {
+    let shared = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let rank = |path: &[u8]| path.get(shared).map(|byte| if *byte == b'/' { 0 } else { *byte });
+    rank(one).cmp(&rank(other))
+}
+
+fn is_below(folder: &[u8], path: &[u8]) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.first() == Some(&b'/'))
+}
+
 /// Adds what is at `path`; `false`: it is neither file nor folder nor link.
-fn walk(path: &Path, found: &mut BTreeMap<PathBuf, Entry>, digests: &mut Digests) -> Result<bool, Problem> {
+fn walk(path: &Path, found: &mut Vec<Entry>, digests: &mut Digests) -> Result<bool, Problem> {
     let wrong = |error: rustix::io::Errno| Problem::Io { path: path.to_owned(), error: error.into() };
     let stat = lstat(path).map_err(wrong)?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -199,7 +212,7 @@ fn walk(path: &Path, found: &mut BTreeMap<PathBuf, Entry>, digests: &mut Digests
     Ok(true)
 }
 
-fn insert(path: &Path, stat: &Stat, kind: Kind, found: &mut BTreeMap<PathBuf, Entry>) -> Result<(), Problem> {
+fn insert(path: &Path, stat: &Stat, kind: Kind, found: &mut Vec<Entry>) -> Result<(), Problem> {
     if found.len() >= ENTRIES_MAX {
         return Err(Problem::TooMany);
     }
@@ -210,7 +223,7 @@ fn insert(path: &Path, stat: &Stat, kind: Kind, found: &mut BTreeMap<PathBuf, En
         false => (stat.st_mode & 0o1777, (stat.st_mtime, stat.st_mtime_nsec as u32)),
     };
     let entry = Entry { path: path.as_os_str().to_owned().into_vec(), mode, modified, kind };
-    found.insert(path.to_owned(), entry);
+    found.push(entry);
     Ok(())
 }
 
@@ -318,6 +331,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn paths_are_ordered_as_the_library_orders_them(one in "(/[a.!-]{1,3}){1,4}", other in "(/[a.!-]{1,3}){1,4}") {
+            let is_plain = |path: &str| path.split('/').all(|part| part != "." && part != "..");
+            prop_assume!(is_plain(&one) && is_plain(&other));
+            prop_assert_eq!(order(one.as_bytes(), other.as_bytes()), Path::new(&one).cmp(Path::new(&other)));
+        }
+
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(set) = Set::from_manifest(&bytes) {

@@ -293,6 +293,7 @@ mod tests {
     fn stage(store: &Store, set: &Set) -> Result<u64> {
         let mut receiving = store.receive(set.clone())?;
         let mut sender = Sender::new(set);
+        sender.want_set();
         sender.want(receiving.missing());
         let (bytes, mut receiver) = (sender.bytes_left(), Receiver::default());
         while let Part::Bytes(part) = sender.next_part()? {

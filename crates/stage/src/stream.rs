@@ -4,7 +4,7 @@
 //!   +--------+------+---------------------------------------------+   kind 1: a part of the manifest
 //!   | length | kind | body: `length` bytes                         |        2, 3: a piece of a content, as it is or packed by LZ4:
 //!   | u32 LE | u8   |                                             |              content u32, offset u64, check u64, then its bytes
-//!   +--------+------+---------------------------------------------+        5: the manifest is whole; 4: so are the contents
+//!   +--------+------+---------------------------------------------+        6: the digest of the manifest; 5: it is whole; 4: so are the contents
 //! ```
 //!
 //! The check is XXH3 of the piece's bytes, with its place: a damaged piece is noticed where it arrives, and its content can be sent again.
@@ -34,6 +34,7 @@ const PLAIN: u8 = 2;
 const PACKED: u8 = 3;
 const END: u8 = 4;
 const MANIFEST_END: u8 = 5;
+const NAME: u8 = 6;
 
 /// One content of a set; several files may have it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,6 +63,8 @@ impl Set {
 /// What arrives.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Piece<'a> {
+    /// The digest of the manifest that follows.
+    Name(Digest),
     Set(Set),
     Bytes {
         content: u32,
@@ -86,6 +89,10 @@ pub enum Damaged {
 
 /// Makes the stream of a set, one part after the other.
 pub struct Sender {
+    /// What comes first.
+    name: Option<Digest>,
+    /// Somebody lacks the set.
+    is_wanted: bool,
     manifest: Vec<u8>,
     /// Numbers of contents that are left, the next one last; `None`: it is not known yet what is wanted.
     left: Option<Vec<u32>>,
@@ -105,15 +112,29 @@ struct Open {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     Bytes(Vec<u8>),
-    /// Nothing until [`Sender::want`].
+    /// Nothing until [`Sender::want_set`], then [`Sender::want`].
     Waits,
 }
 
 impl Sender {
     pub fn new(set: &Set) -> Sender {
         let mut manifest = set.manifest();
+        let name = Some(*blake3::hash(&manifest).as_bytes());
         manifest.reverse();
-        Sender { manifest, left: None, contents: set.contents(), open: None, manifest_sent: false }
+        Sender {
+            name,
+            is_wanted: false,
+            manifest,
+            left: None,
+            contents: set.contents(),
+            open: None,
+            manifest_sent: false,
+        }
+    }
+
+    /// The manifest is to follow.
+    pub fn want_set(&mut self) {
+        self.is_wanted = true;
     }
 
     /// The contents of these numbers are to follow, and then the end of the contents.
@@ -134,6 +155,12 @@ impl Sender {
     /// # Errors
     /// A file cannot be read, or is not what it was when the set was made.
     pub fn next_part(&mut self) -> Result<Part, Problem> {
+        if let Some(name) = self.name.take() {
+            return Ok(Part::Bytes(framed(NAME, &[&name])));
+        }
+        if !self.is_wanted {
+            return Ok(Part::Waits);
+        }
         if !self.manifest_sent {
             let at = self.manifest.len().saturating_sub(PIECE_LEN);
             let mut part = self.manifest.split_off(at);
@@ -246,6 +273,10 @@ impl Receiver {
             self.filled.start = from + len;
             let body = &self.buffer[from..from + len];
             match (kind, &self.lens) {
+                (NAME, None) => {
+                    let name = body.try_into().map_err(|_| Damaged::Malformed)?;
+                    return Ok(Some(Piece::Name(name)));
+                }
                 (MANIFEST, None) => {
                     self.manifest.extend_from_slice(body);
                     if self.manifest.len() > MANIFEST_LEN_MAX {
@@ -302,6 +333,7 @@ mod tests {
 
     fn stream(set: &Set, wanted: &BTreeSet<u32>) -> Vec<Vec<u8>> {
         let mut sender = Sender::new(set);
+        sender.want_set();
         sender.want(wanted);
         std::iter::from_fn(|| match sender.next_part().unwrap() {
             Part::Bytes(part) => Some(part),
@@ -323,6 +355,7 @@ mod tests {
                     Piece::Bytes { content, offset, bytes } => {
                         Piece::Bytes { content, offset, bytes: bytes.into_owned().into() }
                     }
+                    Piece::Name(name) => Piece::Name(name),
                     Piece::Set(set) => Piece::Set(set),
                     Piece::Damaged { content } => Piece::Damaged { content },
                     Piece::End => Piece::End,
@@ -354,7 +387,7 @@ mod tests {
             let parts = stream(&set, &numbers);
             let mut receiver = Receiver::default();
             let pieces: Vec<Piece> = parts.iter().flat_map(|part| take(&mut receiver, part).unwrap()).collect();
-            assert_eq!(pieces[0], Piece::Set(set.clone()));
+            assert_eq!(pieces[..2], [Piece::Name(set.digest()), Piece::Set(set.clone())]);
             assert_eq!(pieces.last(), Some(&Piece::End));
             let arrived = contents(&pieces);
             assert!(arrived.keys().eq(numbers.iter()));
@@ -372,11 +405,16 @@ mod tests {
         let (_folder, set) = folder();
         let mut sender = Sender::new(&set);
         let mut receiver = Receiver::default();
-        let mut pieces = Vec::new();
-        while let Part::Bytes(part) = sender.next_part().unwrap() {
-            pieces.extend(take(&mut receiver, &part).unwrap());
-        }
-        assert_eq!((sender.next_part().unwrap(), pieces), (Part::Waits, vec![Piece::Set(set)]));
+        let mut pull = |sender: &mut Sender| {
+            let mut pieces = Vec::new();
+            while let Part::Bytes(part) = sender.next_part().unwrap() {
+                pieces.extend(take(&mut receiver, &part).unwrap());
+            }
+            pieces
+        };
+        assert_eq!(pull(&mut sender), [Piece::Name(set.digest())]);
+        sender.want_set();
+        assert_eq!(pull(&mut sender), [Piece::Set(set)]);
         sender.want(&[1].into());
         assert!(sender.bytes_left() > 0 && matches!(sender.next_part().unwrap(), Part::Bytes(_)));
     }
@@ -387,6 +425,7 @@ mod tests {
         for change in [&b"SHORT"[..], b"x"] {
             fs::write(folder.path().join("as this"), change).unwrap();
             let mut sender = Sender::new(&set);
+            sender.want_set();
             sender.want(&(0..3).collect());
             let mut results = std::iter::from_fn(|| match sender.next_part() {
                 Ok(Part::Waits) => None,

@@ -322,6 +322,7 @@ mod tests {
             let store = Store::open(&home.path().join("store"), 1 << 30).unwrap();
             let mut receiving = store.receive(set.clone()).unwrap();
             let (mut sender, mut receiver) = (Sender::new(set), Receiver::default());
+            sender.want_set();
             sender.want(receiving.missing());
             while let Part::Bytes(part) = sender.next_part().unwrap() {
                 receiver.room()[..part.len()].copy_from_slice(&part);
