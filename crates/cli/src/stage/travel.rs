@@ -156,7 +156,7 @@ fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTa
         nodes: nodes.to_vec(),
         blocks: vec![Block { first_node: 0, nodes: count, ppn: 1 }],
         apps: vec![AppSpec { ranks: count, argv, cwd: b"/".to_vec(), env: Vec::new() }],
-        env: Vec::new(),
+        env: PASSED_ON.iter().filter_map(|name| variable(name)).collect(),
         endpoints: Vec::new(),
         options: JobOptions {
             pmi: PmiFlavour::None,
@@ -168,6 +168,14 @@ fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTa
             ..JobOptions::default()
         },
     }
+}
+
+/// Variables of this process that the ranks get: none of those that change how programs are loaded.
+const PASSED_ON: [&str; 3] = ["PATH", "HOME", "TMPDIR"];
+
+fn variable(name: &str) -> Option<Vec<u8>> {
+    let value = std::env::var_os(name)?;
+    Some([name.as_bytes(), b"=", value.as_bytes()].concat())
 }
 
 /// Carries the stream to the nodes and their answers back.

@@ -352,3 +352,91 @@ fn a_program_that_nodes_do_not_have_is_brought_to_them() {
         machines.ask(node, "rm -rf /dev/shm/wireup-stage-*");
     }
 }
+
+/// A file that takes a second to be read, and again when it is sent.
+fn slow_file(folder: &Folder) -> Option<(SlowFs, PathBuf)> {
+    folder.write("source/data", &noise(10_000_000));
+    fs::create_dir_all(folder.at("mount")).expect("a folder");
+    let spec = Spec { bandwidth_mb: 10, cold: true, ..spec(&folder.at("source"), &folder.at("mount")) };
+    Some((SlowFs::mount_or_skip(&spec)?, folder.at("mount/data")))
+}
+
+fn slow_job(folder: &Folder, data: &Path, how: &str) -> Run {
+    Run::job("-n 2 --virtual-nodes 2 --pmi simple")
+        .cwd(Path::new("/"))
+        .args([&folder.stage(), how, "--stage-also"])
+        .arg(data)
+        .args(["wc", "-c"])
+        .arg(data)
+}
+
+#[test]
+fn a_receiver_that_is_killed_costs_the_copies_only() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    let Some((_slow, data)) = slow_file(&folder) else { return };
+    for (how, code) in [("--stage", 0), ("--stage=require", 125)] {
+        let mut running = slow_job(&folder, &data, how).start();
+        let receiver = |running: &crate::harness::Running| {
+            running.processes().into_iter().find(|process| process.name == "wireup-stage")
+        };
+        running.await_that("a receiver runs", |running| receiver(running).is_some());
+        let receiver = receiver(&running).expect("it runs");
+        rustix::process::kill_process(receiver.pid, rustix::process::Signal::KILL).expect("it runs");
+        let outcome = running.finish().expect_code(code);
+        outcome.expect_err_line(&["staging failed"]);
+        let read = if code == 0 { 2 } else { 0 };
+        assert_eq!(outcome.out().matches("10000000").count(), read, "{outcome}");
+    }
+}
+
+#[test]
+fn an_interrupt_while_files_travel_ends_the_run() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    let Some((_slow, data)) = slow_file(&folder) else { return };
+    let mut running = slow_job(&folder, &data, "--stage").start();
+    running.await_that("a receiver runs", |running| {
+        running.processes().iter().any(|process| process.name == "wireup-stage")
+    });
+    running.signal(rustix::process::Signal::INT);
+    let outcome = running.finish().expect_code(130);
+    assert_eq!(outcome.out(), "", "{outcome}");
+}
+
+#[test]
+fn two_runs_may_stage_the_same_at_once() {
+    let folder = Folder::new();
+    let data = folder.write("data", &noise(5_000_000));
+    let job = || {
+        Run::job("-n 1 --pmi simple").args([&folder.stage(), "--stage-also"]).arg(&data).args(["wc", "-c"]).arg(&data)
+    };
+    let running: Vec<_> = (0..4).map(|_| job().start()).collect();
+    for running in running {
+        let outcome = running.finish().expect_code(0).expect_quiet();
+        assert!(outcome.out().starts_with("5000000"), "{outcome}");
+    }
+    let kept = fs::read_dir(folder.at("store/objects")).expect("a store").count();
+    assert!(kept >= 1 && fs::read_dir(folder.at("store/new")).expect("a store").count() == 0, "{kept}");
+}
+
+#[test]
+fn a_file_that_changes_while_it_travels_is_refused() {
+    if !may_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    let Some((_slow, data)) = slow_file(&folder) else { return };
+    let mut running = slow_job(&folder, &data, "--stage").start();
+    running.await_that("a receiver runs", |running| {
+        running.processes().iter().any(|process| process.name == "wireup-stage")
+    });
+    fs::write(folder.at("source/data"), noise(9_000_000)).expect("a file");
+    let outcome = running.finish().expect_code(125);
+    outcome.expect_err_line(&["cannot stage", "it changes while it is read"]);
+    assert_eq!(outcome.out(), "");
+}
