@@ -3,7 +3,7 @@
 use crate::harness::faults::{FaultSite, Shell, Started, kill, until};
 use crate::harness::run_processes::{self, Process};
 use crate::harness::sessions::Session;
-use crate::harness::{Run, Running};
+use crate::harness::{Run, Running, wireup};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Command;
@@ -266,4 +266,33 @@ fn a_session_whose_namespace_was_killed_says_so() {
     }
     outcome.expect_code(0).expect_err_line(&["node node", "PID namespace was killed", "wireup down, then wireup up"]);
     session.down("");
+}
+
+/// `wireup WORDS` without the right to make namespaces, as for users who are not root.
+fn without_rights(session: &Session, words: &str) -> Run {
+    let run = Run::tool("setpriv", ["--bounding-set=-sys_admin"]).arg(wireup()).args(words.split_whitespace());
+    session.leaving(run)
+}
+
+#[test]
+fn sessions_and_staging_work_without_the_right_to_make_namespaces() {
+    if !is_permitted() {
+        return;
+    }
+    for nodes in ["", "--virtual-nodes 2"] {
+        let session = Session::nowhere();
+        without_rights(&session, &format!("up {nodes}")).finish().expect_code(0);
+        without_rights(&session, "run -n 2 true").finish().expect_code(0).expect_quiet();
+        let store = session.runtime_dir().join("store");
+        // A user namespace takes the place of the right.
+        let staged = format!("run -n 2 --pmi simple --stage={} --stage-also /bin/true", store.display());
+        let outcome = without_rights(&session, &staged)
+            .args(["grep", "-c", "sets/.*/tree/usr/bin/true", "/proc/self/mountinfo"])
+            .finish()
+            .expect_code(0)
+            .expect_quiet();
+        assert_eq!(outcome.out(), "1\n1\n", "{outcome}");
+        fs::remove_dir_all(&store).expect("the store");
+        session.down("");
+    }
 }

@@ -84,7 +84,10 @@ impl Keepers {
 
     /// From now on keepers are kept; the next tick forks the first ones.
     pub fn stand(&mut self, now_ns: u64) {
-        assert!(self.idle.is_empty(), "the agent of a standing session gets no keepers beforehand");
+        // One that could not have the namespace of all agents.
+        while let Some((_, keeper)) = self.idle.pop_first() {
+            let _ = keeper.close();
+        }
         self.standing = true;
         self.settle_ns = Some(now_ns);
     }
