@@ -60,16 +60,20 @@ pub struct View {
 /// Folders in which ranks are expected to make files: where they work, their home.
 pub type Keep = BTreeSet<PathBuf>;
 
-/// Gives this process, which has one thread, mounts of its own. Without the right to do so it becomes the only user of a user namespace, in
-/// which it has that right: the programs that it then starts get no more rights than it had before, and set-user-ID programs do not work.
+/// Gives this process, which has one thread, mounts of its own. Without the right to do so it becomes, if `alone`, the only user of a user
+/// namespace, in which it has that right: the programs that it then starts get no more rights than it had before, and set-user-ID programs do
+/// not work. Processes of different user namespaces may not read each other's memory, which MPI libraries do on one machine.
 ///
 /// # Errors
 /// Neither is permitted here.
-pub fn own_mounts() -> Result<()> {
+pub fn own_mounts(alone: bool) -> Result<()> {
     let root = Path::new("/");
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     // SAFETY: the descriptor table stays shared as it is.
-    if unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.is_err() {
+    let mounts = unsafe { unshare_unsafe(UnshareFlags::NEWNS) };
+    if !alone {
+        at(root, "a mount namespace", mounts)?;
+    } else if mounts.is_err() {
         // SAFETY: as above.
         let both = unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) };
         at(root, "a mount namespace", both)?;
@@ -345,7 +349,7 @@ mod tests {
             thread::scope(|scope| {
                 let inside = scope.spawn(|| {
                     // A thread may not make a user namespace.
-                    if own_mounts().is_err() {
+                    if own_mounts(false).is_err() {
                         return false;
                     }
                     look(

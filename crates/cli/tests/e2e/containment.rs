@@ -287,11 +287,15 @@ fn sessions_and_staging_work_without_the_right_to_make_namespaces() {
         // A user namespace takes the place of the right.
         let staged = format!("run -n 2 --pmi simple --stage={} --stage-also /bin/true", store.display());
         let outcome = without_rights(&session, &staged)
-            .args(["grep", "-c", "sets/.*/tree/usr/bin/true", "/proc/self/mountinfo"])
+            .args(["sh", "-c", "grep -c sets/.*/tree/usr/bin/true /proc/self/mountinfo; true"])
             .finish()
-            .expect_code(0)
-            .expect_quiet();
-        assert_eq!(outcome.out(), "1\n1\n", "{outcome}");
+            .expect_code(0);
+        let shown = if nodes.is_empty() { 1 } else { 0 };
+        assert_eq!(outcome.out(), format!("{shown}\n{shown}\n"), "{outcome}");
+        if !nodes.is_empty() {
+            // Ranks of different user namespaces could not read each other's memory.
+            outcome.expect_err_line(&["its ranks use the original files", "for virtual nodes that needs root"]);
+        }
         fs::remove_dir_all(&store).expect("the store");
         session.down("");
     }
