@@ -1,0 +1,45 @@
+//! The decoders of staging, and what must hold for any input. Shared by the fuzz target and by `corpus.rs`, as those of `wireup-wire`.
+
+use wireup_stage::answer::Answer;
+use wireup_stage::set::{PIECE_LEN, Set};
+use wireup_stage::stream::{Piece, Receiver};
+
+/// The first byte gives the length of the parts in which the rest arrives; 0: at once.
+pub fn stream(input: &[u8]) {
+    let Some((&first, mut bytes)) = input.split_first() else { return };
+    let part = if first == 0 { usize::MAX } else { usize::from(first) };
+    answer(bytes);
+    let (mut receiver, mut contents) = (Receiver::default(), None);
+    while !bytes.is_empty() {
+        let room = receiver.room();
+        let count = room.len().min(bytes.len()).min(part);
+        room[..count].copy_from_slice(&bytes[..count]);
+        receiver.fill(count);
+        bytes = &bytes[count..];
+        loop {
+            match receiver.next_piece() {
+                Ok(None) => break,
+                Err(_) => return,
+                Ok(Some(Piece::Set(set))) => {
+                    // What was accepted is what a launcher would send.
+                    assert_eq!(Set::from_manifest(&set.manifest()).expect("accepted before"), set);
+                    assert!(contents.replace(set.contents()).is_none(), "two sets");
+                }
+                Ok(Some(Piece::Bytes { content, offset, bytes })) => {
+                    let contents = contents.as_ref().expect("after the set");
+                    assert!(offset + bytes.len() as u64 <= contents[content as usize].len && bytes.len() <= PIECE_LEN);
+                }
+                Ok(Some(Piece::Damaged { content })) => {
+                    assert!((content as usize) < contents.as_ref().expect("after the set").len());
+                }
+                Ok(Some(Piece::Name(_))) => assert!(contents.is_none(), "after the set"),
+                Ok(Some(Piece::End)) => assert!(contents.is_some(), "before the set"),
+            }
+        }
+    }
+}
+
+fn answer(bytes: &[u8]) {
+    let Some(answer) = std::str::from_utf8(bytes).ok().and_then(Answer::read) else { return };
+    assert_eq!(Answer::read(answer.line().trim_end_matches('\n')), Some(answer));
+}
