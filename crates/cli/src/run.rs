@@ -130,7 +130,9 @@ fn in_session(
     if let Some(stage) = &resolved.stage {
         let plan = stage::Plan::of_job(stage, &resolved.job)?;
         let nodes = stage::Nodes { session: &resolved.session, nodes: &resolved.job.nodes };
-        if let stage::Outcome::Interrupted(code) = stage::send(stage, &plan, &nodes, resolved.verbose)? {
+        if let stage::Outcome::Interrupted(code) =
+            stage::send(stage, &plan, &nodes, resolved.timeout_ns, resolved.verbose)?
+        {
             return Ok(code);
         }
         resolved.job.options.staged = Some(stage.staged(plan.set.digest()));

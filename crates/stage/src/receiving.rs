@@ -273,14 +273,16 @@ impl<'a> Receiving<'a> {
         at(&manifest, fs::write(&manifest, self.set.manifest()))?;
         let place = self.store.set_folder(&self.set.digest());
         let made = self.folder.keep();
-        if let Err(error) = fs::rename(&made, &place) {
-            remove_tree(&made)?;
-            // Another receiver may have been faster.
-            if !place.join("manifest").exists() {
-                return Err(StoreError::Io { path: place, error });
+        match fs::rename(&made, &place) {
+            Ok(()) => Ok(()),
+            // Another receiver was faster.
+            Err(_) if place.join("manifest").exists() => remove_tree(&made),
+            Err(_) => {
+                // What is left of a set whose manifest is gone.
+                remove_tree(&place)?;
+                at(&place, fs::rename(&made, &place))
             }
         }
-        Ok(())
     }
 }
 

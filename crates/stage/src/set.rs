@@ -206,7 +206,11 @@ fn walk(path: &Path, found: &mut Vec<Entry>, digests: &mut Digests) -> Result<bo
     if is_folder {
         let wrong = |error| Problem::Io { path: path.to_owned(), error };
         for inside in std::fs::read_dir(path).map_err(wrong)? {
-            walk(&inside.map_err(wrong)?.path(), found, digests)?;
+            match walk(&inside.map_err(wrong)?.path(), found, digests) {
+                // It has just been removed.
+                Err(Problem::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+                result => drop(result?),
+            }
         }
     }
     Ok(true)

@@ -5,7 +5,8 @@
 //!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
 //!     sets/DIGEST/manifest        there when the set is whole; its time is that of the last use
 //!     sets/DIGEST/tree/…          the files under their original names; locked while in use
-//!     new/…                       what is being received, removed when its receiver has ended
+//!     new/…                       what is being received or removed; the rest is removed when who did it has ended
+//!     made-by                     the version of this, and the boot id of the machine
 //! ```
 //!
 //! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
@@ -18,7 +19,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 use thiserror::Error;
 
 #[derive(Error, Debug)]
@@ -68,6 +69,22 @@ pub struct Kept {
     pub roots: Vec<PathBuf>,
 }
 
+/// The version of what is in a store.
+const FORMAT: u32 = 1;
+/// How long to wait for one that removes sets, or looks which are in use (chosen).
+const LOCK_MAX: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+fn lock_shared(file: &File) -> io::Result<()> {
+    let until = Instant::now() + LOCK_MAX;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockShared) {
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+            result => return Ok(result?),
+        }
+    }
+}
+
 impl Store {
     /// `room`: bytes that it may hold; 0: half of what its file system has for it.
     ///
@@ -87,7 +104,29 @@ impl Store {
         if at(root, statvfs(root).map_err(Into::into))?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             return Err(StoreError::NoExec(root.to_owned()));
         }
-        Ok(Store { root: root.to_owned(), room })
+        let store = Store { root: root.to_owned(), room };
+        store.renew()?;
+        Ok(store)
+    }
+
+    /// Empties the store if the machine was started again, or another version has made it: a file system may have lost what was written
+    /// just before, and the contents are trusted by their names.
+    fn renew(&self) -> Result<()> {
+        let path = self.root.join("made-by");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let own = format!("{FORMAT} {boot}");
+        if fs::read_to_string(&path).is_ok_and(|made_by| made_by == own) {
+            return Ok(());
+        }
+        for folder in ["sets", "objects", "new"].map(|folder| self.root.join(folder)) {
+            if path.exists() {
+                remove_tree(&folder)?;
+                at(&folder, DirBuilder::new().mode(0o700).create(&folder))?;
+            }
+        }
+        let new = at(&self.root, tempfile::NamedTempFile::new_in(&self.root))?;
+        at(new.path(), fs::write(new.path(), own))?;
+        at(&path, new.persist(&path).map(drop).map_err(|error| error.error))
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -106,9 +145,10 @@ impl Store {
         let folder = self.set_folder(set);
         let manifest = folder.join("manifest");
         let Ok(lock) = File::open(&manifest) else { return Ok(None) };
-        at(&manifest, flock(&lock, FlockOperation::LockShared).map_err(Into::into))?;
-        // It may have been removed before it was locked.
-        if !manifest.exists() {
+        at(&manifest, lock_shared(&lock))?;
+        // It may have been removed before it was locked, and another one may have taken its place.
+        let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
+        if fs::metadata(&manifest).ok().map(number) != lock.metadata().ok().map(number) {
             return Ok(None);
         }
         at(&manifest, lock.set_modified(SystemTime::now()))?;
@@ -132,6 +172,9 @@ impl Store {
             return Ok(());
         }
         self.sweep()?;
+        if self.room > 0 && wanted > self.room {
+            return Err(StoreError::NoRoom { path: self.root.clone(), wanted, free: self.room });
+        }
         loop {
             let held: u64 = self.objects()?.iter().map(|(_, meta)| meta.len()).sum();
             let stat = at(&self.root, statvfs(&self.root).map_err(Into::into))?;
@@ -160,8 +203,8 @@ impl Store {
             let inside = at(&folder, inside)?;
             let path = inside.path().join("manifest");
             let Ok(manifest) = File::open(&path) else { continue };
-            let Ok(bytes) = fs::read(&path) else { continue };
-            let set = Set::from_manifest(&bytes)?;
+            // What cannot be read can be dropped like any other.
+            let set = fs::read(&path).ok().and_then(|bytes| Set::from_manifest(&bytes).ok()).unwrap_or_default();
             let is_in_use = flock(&manifest, FlockOperation::NonBlockingLockExclusive).is_err();
             let used = at(&path, manifest.metadata().and_then(|meta| meta.modified()))?;
             let name = inside.file_name().to_string_lossy().into_owned();
@@ -184,9 +227,10 @@ impl Store {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(false);
         }
-        // Whoever waits for the lock sees afterwards that the manifest is gone.
-        at(&manifest, fs::remove_file(&manifest))?;
-        remove_tree(&folder)?;
+        // Away in one step: what is in `new` is removed by the next one, if this process is killed.
+        let away = at(&self.root, tempfile::Builder::new().prefix("drop-").tempdir_in(self.root.join("new")))?.keep();
+        at(&folder, fs::rename(&folder, away.join("set")))?;
+        remove_tree(&away)?;
         self.sweep()?;
         Ok(true)
     }
@@ -419,5 +463,24 @@ mod tests {
         drop(used);
         assert!(store.drop_set(&hex(&set.digest())).unwrap());
         assert_eq!((store.objects().unwrap().len(), store.sets().unwrap().len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_left_of_a_set_and_a_store_of_another_start_are_cleared() {
+        let bench = Bench::new();
+        bench.file("file", &[1; 1_000]);
+        let (store, set) = (bench.store(ROOM), bench.set());
+        stage(&store, &set).unwrap();
+        let root = bench.home.path().join("store");
+        let manifest = root.join("sets").join(hex(&set.digest())).join("manifest");
+        fs::remove_file(&manifest).unwrap();
+        stage(&store, &set).unwrap();
+        assert!(store.take(&set.digest()).unwrap().is_some());
+        fs::write(&manifest, b"").unwrap();
+        assert_eq!(store.sets().unwrap().len(), 1, "a damaged one can be dropped");
+        fs::write(root.join("made-by"), b"another start").unwrap();
+        let store = bench.store(ROOM);
+        assert_eq!((store.sets().unwrap().len(), store.objects().unwrap().len()), (0, 0));
+        assert_eq!(stage(&store, &set).unwrap(), 1_000);
     }
 }

@@ -14,10 +14,10 @@
 
 use crate::file_system::FileSystem;
 use crate::set::{Entry, Kind, Set};
-use rustix::fs::{CWD, StatVfsMountFlags, statvfs};
+use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, open};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_change, mount_remount,
-    move_mount, open_tree,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, mount_remount, move_mount,
+    open_tree,
 };
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -86,19 +86,15 @@ pub fn own_mounts(alone: bool) -> Result<()> {
     at(root, "private mounts", mount_change(root, MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC))
 }
 
-/// Mounts a set over its originals. This process has mounts of its own ([`own_mounts`]).
+/// Looks at where a set is to be shown, without a change. This process has mounts of its own ([`own_mounts`]).
 ///
 /// # Errors
-/// There is no folder where something is to be shown, or the kernel refuses.
-pub fn mount_over(set: &Set, tree: &Path, keep: &Keep) -> Result<View> {
-    mount_where(
-        set,
-        tree,
-        &Closing { keep, is_remote: |folder| FileSystem::of(folder).is_some_and(|kind| kind.is_network) },
-    )
+/// There is no place for something that is to be shown.
+pub fn plan<'a>(set: &'a Set, keep: &Keep) -> Result<Planned<'a>> {
+    plan_where(set, &Closing { keep, is_remote: |folder| FileSystem::of(folder).is_some_and(|kind| kind.is_network) })
 }
 
-fn mount_where(set: &Set, tree: &Path, closing: &Closing) -> Result<View> {
+fn plan_where<'a>(set: &'a Set, closing: &Closing) -> Result<Planned<'a>> {
     let mut root = Node::default();
     for entry in &set.entries {
         let path = entry.path();
@@ -108,10 +104,26 @@ fn mount_where(set: &Set, tree: &Path, closing: &Closing) -> Result<View> {
         }
     }
     let mut view = View::default();
-    // Nothing is covered before everything that is to stay visible has been noted.
     let plan = Plan::of(Path::new("/"), &root, false, closing, &mut view)?;
-    plan.build(Path::new("/"), false, tree)?;
-    Ok(view)
+    Ok(Planned { plan, view })
+}
+
+/// What is to be shown where. Everything that is to stay visible has been noted before anything is covered.
+pub struct Planned<'a> {
+    plan: Plan<'a>,
+    view: View,
+}
+
+impl Planned<'_> {
+    /// # Errors
+    /// The kernel refuses: a part may be shown.
+    pub fn show(self, tree: &Path) -> Result<View> {
+        // By a descriptor: the store may lie in a folder that is covered.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let tree = at(tree, "open the staged tree", open(tree, flags, Mode::empty()))?;
+        self.plan.build(Path::new("/"), false, &tree)?;
+        Ok(self.view)
+    }
 }
 
 /// The names of what is staged, from the root down.
@@ -139,7 +151,8 @@ struct Closing<'a> {
 impl Closing<'_> {
     fn closes(&self, folder: &Path, node: &Node) -> bool {
         let may = folder != Path::new("/") && !self.keep.contains(folder);
-        let lacks = || node.children.keys().any(|name| fs::symlink_metadata(folder.join(name)).is_err());
+        let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        let lacks = || node.children.keys().any(|name| fs::symlink_metadata(folder.join(name)).is_err_and(is_missing));
         may && ((self.is_remote)(folder) || lacks())
     }
 }
@@ -192,6 +205,11 @@ impl<'a> Plan<'a> {
         if !is_there {
             return at(path, "a place for staged files", Err(io::Error::from(io::ErrorKind::NotFound)));
         }
+        for (name, child) in &node.children {
+            if let Some(entry) = child.staged {
+                has_place(&path.join(name), entry)?;
+            }
+        }
         if node.children.values().any(|child| child.staged.is_some()) {
             view.open.insert(path.to_owned());
         }
@@ -200,7 +218,7 @@ impl<'a> Plan<'a> {
     }
 
     /// `within`: the folder around it is one of node memory, in which it is to be made.
-    fn build(self, path: &Path, within: bool, tree: &Path) -> Result<()> {
+    fn build(self, path: &Path, within: bool, tree: &OwnedFd) -> Result<()> {
         let children = match self {
             Plan::Staged(entry) => return show(entry, path, within, tree),
             Plan::Open { original, children } => {
@@ -247,10 +265,26 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What else is in a folder; `None`: too much.
+/// Whether something can be shown in an open folder, in which nothing can be made.
+fn has_place(path: &Path, entry: &Entry) -> Result<()> {
+    let found = at(path, "a place for a staged file in a folder that stays open", fs::symlink_metadata(path))?;
+    let fits = match entry.kind {
+        Kind::Folder => found.is_dir(),
+        Kind::File { .. } => found.is_file(),
+        Kind::Link(_) => true,
+    };
+    let other = || Err(io::Error::from(io::ErrorKind::AlreadyExists));
+    if fits { Ok(()) } else { at(path, "a place for a staged file: there is something else", other()) }
+}
+
+/// What else is in a folder; `None`: too much, or the user may not look.
 fn others(folder: &Path, node: &Node) -> Result<Option<Vec<(PathBuf, Other)>>> {
     let mut found = Vec::new();
-    for inside in at(folder, "look into it", fs::read_dir(folder))? {
+    let inside = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        inside => at(folder, "look into it", inside)?,
+    };
+    for inside in inside {
         let inside = at(folder, "look into it", inside)?;
         if node.children.contains_key(&inside.file_name()) {
             continue;
@@ -259,15 +293,27 @@ fn others(folder: &Path, node: &Node) -> Result<Option<Vec<(PathBuf, Other)>>> {
             return Ok(None);
         }
         let path = inside.path();
-        let kind = at(&path, "look at it", inside.file_type())?;
-        let other = match kind.is_symlink() {
-            true => Other::Link(at(&path, "read the link", fs::read_link(&path))?),
-            false => Other::Mount { is_folder: kind.is_dir(), original: original(&path)? },
-        };
-        found.push((path, other));
+        match other(&inside) {
+            Ok(other) => found.push((path, other)),
+            // It has just been removed.
+            Err(error) if [Some(ENOENT), Some(ESTALE)].contains(&error.error.raw_os_error()) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(Some(found))
 }
+
+fn other(inside: &fs::DirEntry) -> Result<Other> {
+    let path = inside.path();
+    let kind = at(&path, "look at it", inside.file_type())?;
+    Ok(match kind.is_symlink() {
+        true => Other::Link(at(&path, "read the link", fs::read_link(&path))?),
+        false => Other::Mount { is_folder: kind.is_dir(), original: original(&path)? },
+    })
+}
+
+const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
+const ESTALE: i32 = rustix::io::Errno::STALE.raw_os_error();
 
 fn original(path: &Path) -> Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
@@ -280,7 +326,7 @@ fn put(path: &Path, original: &OwnedFd) -> Result<()> {
 }
 
 /// Shows one staged file, folder or link. A link in an open folder stays what it is there.
-fn show(entry: &Entry, path: &Path, within: bool, tree: &Path) -> Result<()> {
+fn show(entry: &Entry, path: &Path, within: bool, tree: &OwnedFd) -> Result<()> {
     let made = match &entry.kind {
         Kind::Link(target) if within => {
             return at(path, "make the link", symlink(Path::new(OsStr::from_bytes(target)), path));
@@ -291,10 +337,12 @@ fn show(entry: &Entry, path: &Path, within: bool, tree: &Path) -> Result<()> {
         Kind::File { .. } => File::create_new(path).map(drop),
     };
     at(path, "make a place", made)?;
-    let staged = tree.join(path.strip_prefix("/").unwrap_or(path));
-    at(path, "show the staged copy", mount_bind(&staged, path))?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let staged = open_tree(tree, path.strip_prefix("/").unwrap_or(path), flags);
+    let staged = at(path, "find the staged copy", staged)?;
+    put(path, &staged)?;
     // Flags of the store's file system that a user namespace may not take away.
-    let known = at(&staged, "look at it", statvfs(&staged))?.f_flag;
+    let known = at(path, "look at the staged copy", fstatvfs(&staged))?.f_flag;
     let kept = [
         (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
         (StatVfsMountFlags::NODEV, MountFlags::NODEV),
@@ -352,14 +400,8 @@ mod tests {
                     if own_mounts(false).is_err() {
                         return false;
                     }
-                    look(
-                        &mount_where(
-                            self.set,
-                            &tree,
-                            &Closing { keep: &keep, is_remote: |folder| folder.parent() != Some(Path::new("/")) },
-                        )
-                        .unwrap(),
-                    );
+                    let closing = Closing { keep: &keep, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
+                    look(&plan_where(self.set, &closing).unwrap().show(&tree).unwrap());
                     true
                 });
                 inside.join().unwrap()
@@ -429,5 +471,21 @@ mod tests {
             fs::write(folder.path().join("result"), b"").unwrap();
         });
         assert_eq!(folder.path().join("result").exists(), was_run);
+    }
+
+    #[test]
+    fn a_file_without_a_place_is_told_before_anything_is_covered() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("here"), b"staged").unwrap();
+        fs::write(at("missing"), b"staged").unwrap();
+        let set = Set::collect([&*at("here"), &*at("missing")]).unwrap();
+        fs::remove_file(at("missing")).unwrap();
+        let keep = [folder.path().to_path_buf()].into();
+        let refused = plan(&set, &keep).err().expect("nothing can be made in a folder that is kept");
+        assert_eq!((refused.path, refused.error.kind()), (at("missing"), io::ErrorKind::NotFound));
+        fs::create_dir(at("missing")).unwrap();
+        let refused = plan(&set, &keep).err().expect("it is a folder now");
+        assert_eq!((refused.path, refused.error.kind()), (at("missing"), io::ErrorKind::AlreadyExists));
     }
 }

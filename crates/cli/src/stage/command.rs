@@ -52,7 +52,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             let found = nodes(&parsed, &surroundings)?;
             let nodes = Nodes { session: &found.session, nodes: &found.nodes };
             let stage = parsed::Stage { required: true, ..stage };
-            match send(&stage, &plan, &nodes, true)? {
+            match send(&stage, &plan, &nodes, None, true)? {
                 Outcome::Done => Ok(0),
                 Outcome::Interrupted(code) => Ok(code),
             }

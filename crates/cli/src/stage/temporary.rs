@@ -16,7 +16,8 @@ impl Temporary {
     /// # Errors
     /// A node is missing.
     pub fn begin(parsed: &Parsed, surroundings: &Surroundings, process_ns: u64) -> Result<Temporary, String> {
-        let name = format!("stage-{}", process::own_pid());
+        // Containers may share the folder of sessions, and have the same pids.
+        let name = format!("stage-{}-{:08x}", process::own_pid(), surroundings.tag);
         let (spec, told) = session::standing(parsed, surroundings, &name).map_err(|error| error.to_string())?;
         up::begin_for_this_process(&name, &spec, &told, process_ns)?;
         let temporary = Temporary { name };

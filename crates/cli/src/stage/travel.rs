@@ -23,6 +23,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_millis(200);
 /// Time between the graceful and the forced end of the ranks, which have nothing to tidy up that others do not.
 const GRACE_NS: u64 = 2_000_000_000;
+/// The exit code after `--timeout`.
+const TIMED_OUT: u8 = 124;
 /// Problems that are shown.
 const SHOWN: usize = 3;
 
@@ -53,7 +55,13 @@ pub enum Outcome {
 ///
 /// # Errors
 /// It is required and some node does not have it; a file has changed meanwhile.
-pub fn send(stage: &Stage, plan: &Plan, nodes: &Nodes, verbose: bool) -> Result<Outcome, String> {
+pub fn send(
+    stage: &Stage,
+    plan: &Plan,
+    nodes: &Nodes,
+    timeout_ns: Option<u64>,
+    verbose: bool,
+) -> Result<Outcome, String> {
     let begun = Instant::now();
     let stores = nodes.with_stores();
     let room = stage.room_mib.unwrap_or(0).to_string();
@@ -63,9 +71,9 @@ pub fn send(stage: &Stage, plan: &Plan, nodes: &Nodes, verbose: bool) -> Result<
         problem: None,
         progress: Progress::new(stores.len()),
     };
-    let outcome = run(nodes.session, &stores, &argv, StdinTarget::All, &mut sending)?;
+    let outcome = run(nodes.session, &stores, (&argv, StdinTarget::All), timeout_ns, &mut sending)?;
     sending.progress.end();
-    if outcome.interrupted {
+    if outcome.interrupted || outcome.code == TIMED_OUT {
         return Ok(Outcome::Interrupted(outcome.code));
     }
     if let Some(problem) = sending.problem {
@@ -103,7 +111,7 @@ pub fn send(stage: &Stage, plan: &Plan, nodes: &Nodes, verbose: bool) -> Result<
 pub fn ask(session: &SessionSpec, nodes: &[NodeSpec], argv: &[Vec<u8>]) -> Result<BTreeMap<u32, Vec<String>>, String> {
     let mut asking = Asking::default();
     let stores = Nodes { session, nodes }.with_stores();
-    let outcome = run(session, &stores, argv, StdinTarget::None, &mut asking)?;
+    let outcome = run(session, &stores, (argv, StdinTarget::None), None, &mut asking)?;
     if outcome.code != 0 {
         return Err("not all nodes have answered".into());
     }
@@ -114,8 +122,8 @@ pub fn ask(session: &SessionSpec, nodes: &[NodeSpec], argv: &[Vec<u8>]) -> Resul
 fn run(
     session: &SessionSpec,
     nodes: &[NodeSpec],
-    argv: &[Vec<u8>],
-    stdin: StdinTarget,
+    (argv, stdin): (&[Vec<u8>], StdinTarget),
+    timeout_ns: Option<u64>,
     program: &mut dyn Program,
 ) -> Result<launcher::RunOutcome, String> {
     let attached = attach(&session.name)?;
@@ -125,7 +133,7 @@ fn run(
     let config = RunConfig {
         job,
         reach: Reach::Session(Box::new(attached)),
-        timeout_ns: None,
+        timeout_ns,
         output_dir: None,
         spool: None,
         process_start_ns: now,

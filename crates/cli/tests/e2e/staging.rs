@@ -340,16 +340,19 @@ fn a_dry_run_lists_what_would_travel_and_why() {
 fn a_program_that_nodes_do_not_have_is_brought_to_them() {
     let Some(machines) = machines::plain() else { return };
     let script = format!(
-        "mkdir -p /run/app; cd /; printf '#!/bin/sh\\ncat /run/app/data\\n' > /run/app/program; echo data > /run/app/data; \
-         chmod +x /run/app/program; \"$WIREUP\" run {} --hosts n0,n1,n2 --ppn 2 --pmi simple -verbose --stage --stage-also /run/app/data \
-         /run/app/program; code=$?; rm -r /run/app /dev/shm/wireup-stage-*; exit $code",
+        "mkdir -p /run/apps/app; cd /; printf '#!/bin/sh\\ncat /run/apps/app/data\\n' > /run/apps/app/program; echo data > /run/apps/app/data; \
+         chmod +x /run/apps/app/program; \"$WIREUP\" run {} --hosts n0,n1,n2 --ppn 2 --pmi simple -verbose --stage --stage-also /run/apps/app/data \
+         /run/apps/app/program; code=$?; rm -r /run/apps /dev/shm/wireup-stage-*; exit $code",
         machines.flags()
     );
+    for node in 0..3 {
+        machines.ask(node, "mkdir -p /run/apps");
+    }
     let outcome = machines.shell(&script).finish().expect_code(0);
     assert_eq!(outcome.out(), "data\n".repeat(6), "{outcome}");
     outcome.expect_err_line(&["staged on 3 nodes: 2 files"]);
     for node in 0..3 {
-        machines.ask(node, "rm -rf /dev/shm/wireup-stage-*");
+        machines.ask(node, "rm -rf /dev/shm/wireup-stage-* /run/apps");
     }
 }
 

@@ -9,7 +9,7 @@ use super::channel::{Flushed, Inbox, Outbox};
 use super::directories::Directories;
 use super::living::{Living, Start, status};
 use super::protocol::{Batch, Process, Report, Request, SERVER_SLOT};
-use super::staged;
+use super::staged::{self, View};
 use super::starts::{Waiting, enqueue, stdio_error};
 use super::stops::Stops;
 use super::streams::{Lent, Streams};
@@ -29,7 +29,6 @@ use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Interest, Reactor};
 use wireup_os::spawn::{Command, Executed, LOWEST_SOURCE, Session, Spawner};
 use wireup_os::{bind, files};
-use wireup_stage::store::InUse;
 use wireup_wire::peer::{SpawnError, SpawnStep};
 use wireup_wire::signal::{SIGCHLD, SIGKILL, SIGSTOP};
 
@@ -104,15 +103,8 @@ struct Serve {
     listening: VecDeque<OwnedFd>,
     /// When the sweep is done, the keeper returns to its initial state.
     renewing: bool,
-    /// This process has mounts of its own, so it serves no other job.
-    staged: Option<Shown>,
-}
-
-enum Shown {
-    /// Staged files lie over the originals; they are in use.
-    All(#[expect(dead_code, reason = "held until the end")] InUse),
-    /// Perhaps over some.
-    Some,
+    /// What this process has in place of the originals; with it, it serves no other job.
+    staged: Option<View>,
 }
 
 #[derive(Default)]
@@ -278,21 +270,30 @@ impl Serve {
         if let Some(wanted) = &batch.staged
             && self.staged.is_none()
         {
-            match staged::show(wanted, &batch) {
-                Ok(shown) => self.staged = Shown::All(shown).into(),
-                Err((problem, is_partial)) if is_partial || wanted.required => {
-                    self.staged = Some(Shown::Some);
-                    for process in &batch.processes {
-                        let what = format!("staged files cannot be shown in place of the originals: {problem}");
-                        let error = SpawnError { step: SpawnStep::Staged, what, errno: 0 };
-                        self.outbox.push(&Report::StartFailed { slot: process.slot, error }, Vec::new());
-                    }
-                    return;
+            let view = staged::show(wanted, &batch);
+            match &view {
+                View::Half(problem) => self.refuse(&batch, problem),
+                View::Originals(problem) if wanted.required => self.refuse(&batch, problem),
+                View::Originals(problem) => {
+                    self.outbox.push(&Report::NotStaged { problem: problem.clone() }, Vec::new());
                 }
-                Err((problem, _)) => self.outbox.push(&Report::NotStaged { problem }, Vec::new()),
+                View::Staged(_) => {}
+            }
+            let is_refused = matches!(view, View::Half(_)) || matches!(view, View::Originals(_)) && wanted.required;
+            self.staged = Some(view);
+            if is_refused {
+                return;
             }
         }
         enqueue(batch, &mut self.queue);
+    }
+
+    fn refuse(&mut self, batch: &Batch, problem: &str) {
+        for process in &batch.processes {
+            let what = format!("staged files cannot be shown in place of the originals: {problem}");
+            let error = SpawnError { step: SpawnStep::Staged, what, errno: 0 };
+            self.outbox.push(&Report::StartFailed { slot: process.slot, error }, Vec::new());
+        }
     }
 
     fn on_agent_gone(&mut self) {

@@ -4,36 +4,69 @@ use super::protocol::Batch;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use wireup_os::process::{self, Ended, Fork};
 use wireup_stage::Store;
 use wireup_stage::store::InUse;
 use wireup_stage::view::{self, Keep};
 use wireup_wire::job::Staged;
 
-/// Shows the staged files to this process and those that it starts. The set is in use as long as the result is held.
-///
-/// # Errors
-/// Why the originals stay visible, for the user. If only some of the files are shown, no rank must be started: that is the second value.
-pub fn show(staged: &Staged, batch: &Batch) -> Result<InUse, (String, bool)> {
+/// Folders in which programs make files, besides those that the job names.
+const WORLD: [&str; 7] = ["/tmp", "/var/tmp", "/dev", "/dev/shm", "/run", "/var", "/home"];
+
+/// What the processes of this keeper see.
+pub enum View {
+    /// The staged files, which are in use as long as this is held.
+    Staged(#[expect(dead_code, reason = "held until the end")] InUse),
+    /// The originals, for this reason.
+    Originals(String),
+    /// Perhaps only some of the staged files: nothing must be started.
+    Half(String),
+}
+
+/// Shows the staged files to this process and those that it starts. It serves no other job afterwards.
+pub fn show(staged: &Staged, batch: &Batch) -> View {
     let folder = Path::new(OsStr::from_bytes(&staged.store));
-    let before = |problem: String| (problem, false);
-    let store = Store::open(folder, u64::MAX).map_err(|error| before(error.to_string()))?;
-    let kept = store.take(&staged.set).map_err(|error| before(error.to_string()))?;
-    let kept = kept.ok_or_else(|| before(format!("they are not in {}", folder.display())))?;
+    let kept = Store::open(folder, u64::MAX).and_then(|store| store.take(&staged.set));
+    let kept = match kept {
+        Ok(Some(kept)) => kept,
+        Ok(None) => return View::Originals(format!("they are not in {}", folder.display())),
+        Err(error) => return View::Originals(error.to_string()),
+    };
     // Ranks of nodes that share the machine must be able to read each other's memory.
     let alone = batch.processes.iter().all(|process| process.shares_session);
-    let why = if alone { "" } else { "; for virtual nodes that needs root" };
-    let refused =
-        |error: view::MountError| before(format!("no mount namespace can be made here ({}){why}", error.error));
-    view::own_mounts(alone).map_err(refused)?;
-    match view::mount_over(&kept.set, &kept.tree, &keep(batch)) {
-        Ok(_) => Ok(kept),
-        Err(error) => Err((error.to_string(), true)),
+    if let Err(problem) = try_mounts(alone) {
+        let why = if alone { "" } else { "; for virtual nodes that needs root" };
+        return View::Originals(format!("no mount namespace can be made here ({problem}){why}"));
+    }
+    if let Err(error) = view::own_mounts(alone) {
+        return View::Half(error.to_string());
+    }
+    match view::plan(&kept.set, &keep(batch)) {
+        Err(error) => View::Originals(error.to_string()),
+        Ok(planned) => match planned.show(&kept.tree) {
+            Ok(_) => View::Staged(kept),
+            Err(error) => View::Half(error.to_string()),
+        },
+    }
+}
+
+/// Tries in another process: a user namespace without its maps, as some kernels allow it, cannot be left again.
+fn try_mounts(alone: bool) -> Result<(), String> {
+    match process::fork() {
+        Ok(Fork::Child) => process::leave(view::own_mounts(alone).map_or(1, |()| 0)),
+        Ok(Fork::Parent { child }) => match process::wait_for(child) {
+            Ok(Ended::Exited(0)) => Ok(()),
+            Ok(_) => Err("it is not permitted".into()),
+            Err(error) => Err(error.to_string()),
+        },
+        Err(error) => Err(error.to_string()),
     }
 }
 
 /// The folders in which the ranks can be expected to make files.
 fn keep(batch: &Batch) -> Keep {
-    let mut keep = Keep::new();
+    let mut keep: Keep = WORLD.map(PathBuf::from).into();
+    keep.insert(PathBuf::from(format!("/run/user/{}", rustix::process::geteuid().as_raw())));
     for program in &batch.programs {
         keep.insert(PathBuf::from(OsStr::from_bytes(&program.cwd)));
         for name in ["HOME", "TMPDIR"] {
@@ -44,5 +77,7 @@ fn keep(batch: &Batch) -> Keep {
             keep.extend(value.map(PathBuf::from));
         }
     }
-    keep.iter().filter_map(|folder| folder.canonicalize().ok()).chain([PathBuf::from("/tmp")]).collect()
+    let real: Vec<PathBuf> = keep.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
+    keep.extend(real);
+    keep
 }
