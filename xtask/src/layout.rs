@@ -38,6 +38,11 @@ pub fn intel() -> PathBuf {
     target().join("peers/intel")
 }
 
+/// A virtual environment with numpy.
+pub fn numpy() -> PathBuf {
+    target().join("peers/numpy")
+}
+
 /// What is kept of the PyPI package `nvidia-nvshmem-cu12`.
 pub fn nvshmem() -> PathBuf {
     target().join("peers/nvshmem")

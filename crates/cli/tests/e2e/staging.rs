@@ -172,6 +172,7 @@ fn mpi_programs_ask_for_nothing(
     program: &Path,
     arguments: &[&str],
     libraries: &Path,
+    variables: &[(&'static str, String)],
 ) {
     if !may_mount() {
         return;
@@ -204,7 +205,7 @@ fn mpi_programs_ask_for_nothing(
         .arg(program)
         .args(arguments)
         .guard(Duration::from_secs(120));
-    run = run.envs(environment(flavour));
+    run = run.envs(environment(flavour)).envs(variables.to_vec());
     let outcome = run.finish().expect_code(0);
     assert_eq!(outcome.err(), "", "operations of ranks at the file server: {outcome}");
     assert!(fs::metadata(&log).expect("a log").len() > 0, "the launcher has read the files from there");
@@ -215,21 +216,27 @@ fn mpi_programs_ask_for_nothing(
 #[test]
 fn mpich_asks_the_file_server_for_nothing() {
     let Some(hello) = program(Flavour::Mpich5, "hello") else { return };
-    mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&hello], &hello, &[], &layout::mpich5());
+    mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&hello], &hello, &[], &layout::mpich5(), &[]);
 }
 
 #[test]
 fn open_mpi_with_its_plugins_asks_the_file_server_for_nothing() {
     let Some(hello) = program(Flavour::OpenMpi5, "hello") else { return };
-    mpi_programs_ask_for_nothing(Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::openmpi5());
+    mpi_programs_ask_for_nothing(Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::openmpi5(), &[]);
 }
 
 #[test]
 fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
     let Some(python) = mpi4py(Flavour::Mpich5) else { return };
+    // Two environments: the second one by PYTHONPATH, whose folders are staged too.
     let environment = layout::mpich5();
-    let script = "from mpi4py import MPI\nimport numpy\nprint('rank', MPI.COMM_WORLD.rank)";
-    mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&environment], &python, &["-c", script], &environment);
+    let numpy =
+        fs::read_dir(layout::numpy().join("lib")).expect("an environment").flatten().next().expect("its Python");
+    let numpy = numpy.path().join("site-packages");
+    let script = "from mpi4py import MPI\nimport numpy\nprint('rank', MPI.COMM_WORLD.rank, numpy.arange(3).sum())";
+    let peers = environment.parent().expect("a folder of environments");
+    let variables = [("PYTHONPATH", numpy.to_str().expect("UTF-8").to_owned())];
+    mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&environment, &numpy], &python, &["-c", script], peers, &variables);
 }
 
 #[test]

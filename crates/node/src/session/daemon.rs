@@ -55,7 +55,8 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> DaemonError {
     move |error| DaemonError::System { what, error }
 }
 
-/// Starts a session in a process of its own, in a directory that this process has claimed. When this returns, the session listens.
+/// Starts a session in a process of its own, in a directory that this process has claimed. When this returns the process's number, the session
+/// listens.
 ///
 /// Call it while the process has one thread.
 ///
@@ -67,7 +68,7 @@ pub fn begin(
     facts: &Facts,
     owner: Option<Owner>,
     process_ns: u64,
-) -> Result<(), DaemonError> {
+) -> Result<u32, DaemonError> {
     // Removes leftovers of a session that was killed.
     place.clear().map_err(system("clearing the session's directory"))?;
     facts.write(place).map_err(system("writing into the session's directory"))?;
@@ -81,13 +82,13 @@ pub fn begin(
             }));
             process::leave(if matches!(served, Ok(Ok(()))) { 0 } else { 1 })
         }
-        Fork::Parent { .. } => {
+        Fork::Parent { child } => {
             drop(writer);
             let mut told = String::new();
             // A failed read counts as no message.
             let _ = File::from(reader).read_to_string(&mut told);
             match told.strip_prefix(READY) {
-                Some(_) => Ok(()),
+                Some(_) => Ok(child),
                 None if told.is_empty() => {
                     Err(DaemonError::Reported("the session's process exited immediately".into()))
                 }

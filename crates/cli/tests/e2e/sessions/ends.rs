@@ -1,5 +1,6 @@
 //! How sessions end, and what happens when one of their processes is killed.
 
+use crate::harness::Run;
 use crate::harness::sessions::Session;
 use rustix::process::{Signal, kill_process};
 use std::fs;
@@ -259,4 +260,18 @@ fn sigterm_ends_the_session_and_its_jobs() {
     kill_process(session.daemon(), Signal::TERM).expect("send the signal");
     running.finish().expect_err_line(&["the job was ended because its session ended"]);
     session.expect_gone();
+}
+
+/// It does not stay behind, where nobody could use it.
+#[test]
+fn a_session_that_has_too_few_descriptors_to_answer_is_ended_again() {
+    for limit in [17, 18] {
+        let session = Session::nowhere();
+        let script = format!("ulimit -n {limit}; exec \"$WIREUP\" up --virtual-nodes 3");
+        let outcome = session.leaving(Run::shell(&script)).finish();
+        match outcome.code() {
+            125 => session.await_that("the end of its processes", || session.processes().is_empty()),
+            _ => drop(session.down("--kill")),
+        }
+    }
 }
