@@ -71,9 +71,9 @@ fn noise(len: u32) -> Vec<u8> {
 }
 
 fn may_mount() -> bool {
-    let permitted = wireup_os::process::may_isolate();
+    let permitted = wireup_os::process::may_isolate() && Path::new("/dev/fuse").exists();
     if !permitted {
-        println!("not run: it needs CAP_SYS_ADMIN");
+        println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");
     }
     permitted
 }
