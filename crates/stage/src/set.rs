@@ -156,6 +156,16 @@ impl Set {
         self.entries.get(at)
     }
 
+    /// What was named: the entries that are in no folder of the set.
+    pub fn roots(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.path().parent().is_some_and(|folder| self.find(folder).is_none()))
+    }
+
+    /// How many files.
+    pub fn files(&self) -> usize {
+        self.entries.iter().filter(|entry| matches!(entry.kind, Kind::File { .. })).count()
+    }
+
     /// Bytes of all files.
     pub fn len(&self) -> u64 {
         self.entries.iter().map(|entry| if let Kind::File { len, .. } = entry.kind { len } else { 0 }).sum()

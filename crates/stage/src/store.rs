@@ -208,10 +208,8 @@ impl Store {
             let is_in_use = flock(&manifest, FlockOperation::NonBlockingLockExclusive).is_err();
             let used = at(&path, manifest.metadata().and_then(|meta| meta.modified()))?;
             let name = inside.file_name().to_string_lossy().into_owned();
-            let files = set.entries.iter().filter(|entry| matches!(entry.kind, Kind::File { .. })).count();
-            let is_root = |entry: &&Entry| entry.path().parent().is_none_or(|folder| set.find(folder).is_none());
-            let roots = set.entries.iter().filter(is_root).map(|entry| entry.path().to_owned()).collect();
-            all.push(Kept { name, bytes: set.len(), files, used, is_in_use, roots });
+            let roots = set.roots().map(|entry| entry.path().to_owned()).collect();
+            all.push(Kept { name, bytes: set.len(), files: set.files(), used, is_in_use, roots });
         }
         Ok(all)
     }

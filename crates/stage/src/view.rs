@@ -96,13 +96,7 @@ pub fn plan<'a>(set: &'a Set, keep: &Keep) -> Result<Planned<'a>> {
 
 fn plan_where<'a>(set: &'a Set, closing: &Closing) -> Result<Planned<'a>> {
     let mut root = Node::default();
-    for entry in &set.entries {
-        let path = entry.path();
-        let Some(folder) = path.parent() else { continue };
-        if set.find(folder).is_none() {
-            root.add(entry);
-        }
-    }
+    set.roots().for_each(|entry| root.add(entry));
     let mut view = View::default();
     let plan = Plan::of(Path::new("/"), &root, false, closing, &mut view)?;
     Ok(Planned { plan, view })

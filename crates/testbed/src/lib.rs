@@ -28,6 +28,7 @@ mod netlink;
 mod node;
 pub mod plainsh;
 mod processes;
+mod served;
 pub mod slowfs;
 mod slurm;
 mod spec;

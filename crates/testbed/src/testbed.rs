@@ -3,13 +3,13 @@
 //! Every request is one line to the testbed's process and one line back; what can be read from `/proc` is read there.
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags};
@@ -18,12 +18,11 @@ use rustix::thread::ThreadNameSpaceType;
 use crate::account::SYSTEM_PATH;
 use crate::mounts::PROGRAMS;
 use crate::processes::{self, Process};
+use crate::served::{Served, or_skip};
 use crate::spec::{Spec, name};
 use crate::traffic::Traffic;
 use crate::{slurm, sys};
 
-/// Taking down 128 nodes took well below a tenth of this.
-const TAKE_DOWN_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_STEP: Duration = Duration::from_millis(10);
 /// The variable that lists all nodes for programs on the hub.
 pub const HOSTS_VARIABLE: &str = "WIREUP_TESTBED_HOSTS";
@@ -39,8 +38,7 @@ pub enum StartError {
 }
 
 pub struct Testbed {
-    child: Child,
-    dialogue: Mutex<Option<Dialogue>>,
+    served: Served,
     pidfd: Arc<OwnedFd>,
     program: PathBuf,
     nodes: Vec<Node>,
@@ -57,28 +55,21 @@ impl Testbed {
     pub fn start(spec: &Spec) -> Result<Testbed, StartError> {
         let failed = |what: &str, error: &dyn std::fmt::Display| StartError::Failed(format!("{what}: {error}"));
         let mut command = Command::new(&spec.program);
-        command.arg("serve").args(spec.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| failed(&spec.program.display().to_string(), &error))?;
-        let pidfd = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        command.arg("serve").args(spec.arguments());
+        let served = Served::spawn(&mut command, "testbed")?;
+        let pidfd = rustix::process::pidfd_open(Pid::from_child(served.child()), PidfdFlags::empty());
         let pidfd = pidfd.map_err(|error| failed("pidfd", &error))?;
-        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(StartError::Failed("no pipes".into()));
-        };
         let (pidfd, program) = (Arc::new(pidfd), spec.program.clone());
-        // This owns the child from here on; if the start fails it ends the child too, since the dialogue is dropped first.
-        let mut testbed = Testbed { child, dialogue: Mutex::new(None), pidfd, program, nodes: Vec::new() };
-        let mut dialogue = Dialogue { requests, answers: BufReader::new(answers) };
+        let mut testbed = Testbed { served, pidfd, program, nodes: Vec::new() };
         loop {
-            let line = dialogue.read_line().map_err(|error| failed("set-up", &error))?;
+            let line = testbed.served.line().map_err(|error| failed("set-up", &error))?;
             match line.split_once(' ').unwrap_or((&line, "")) {
-                ("ready", _) => break,
+                ("ready", _) => return Ok(testbed),
                 ("node", rest) => testbed.nodes.push(parse_node(rest).ok_or_else(|| failed("set-up", &line))?),
                 ("unavailable", reason) => return Err(StartError::Unavailable(reason.to_owned())),
                 (_, reason) => return Err(StartError::Failed(reason.to_owned())),
             }
         }
-        testbed.dialogue = Mutex::new(Some(dialogue));
-        Ok(testbed)
     }
 
     /// Starts a testbed. If the machine does not allow it, prints a message and returns `None`.
@@ -86,15 +77,7 @@ impl Testbed {
     /// # Panics
     /// If the start fails for any other reason.
     pub fn start_or_skip(spec: &Spec) -> Option<Testbed> {
-        match Testbed::start(spec) {
-            Ok(testbed) => Some(testbed),
-            Err(StartError::Unavailable(reason)) => {
-                // Written directly to the stream, since a test's captured output is shown only if the test fails.
-                let _ = writeln!(io::stderr(), "\nSKIPPED (no testbed): {reason}\n");
-                None
-            }
-            Err(failed) => panic!("{failed}"),
-        }
+        or_skip(Testbed::start(spec), "testbed")
     }
 
     /// The binary beside the running program or one folder above, where cargo puts it.
@@ -114,7 +97,7 @@ impl Testbed {
 
     /// The process that owns the testbed; killing it also ends everything.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.served.child().id()
     }
 
     /// Makes `command` run on the hub, with `plainsh` (and `ssh`) first on its PATH.
@@ -229,10 +212,7 @@ impl Testbed {
     fn ask(&self, words: &[&str]) -> io::Result<()> {
         let line = words.join("\t");
         assert!(!line.contains('\n'), "a request is one line: {line:?}");
-        let mut dialogue = self.dialogue.lock().unwrap_or_else(PoisonError::into_inner);
-        let dialogue = dialogue.as_mut().ok_or_else(gone)?;
-        dialogue.requests.write_all(format!("{line}\n").as_bytes())?;
-        match dialogue.read_line()?.strip_prefix("error ") {
+        match self.served.ask(&line)?.strip_prefix("error ") {
             None => Ok(()),
             Some(error) => Err(io::Error::other(error.to_owned())),
         }
@@ -248,37 +228,6 @@ fn await_that(limit: Duration, holds: impl Fn() -> bool) -> bool {
         std::thread::sleep(LOOK_STEP);
     }
     true
-}
-
-/// The lines to and from the testbed's process.
-struct Dialogue {
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Dialogue {
-    fn read_line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        if line.is_empty() { Err(gone()) } else { Ok(line.trim_end().to_owned()) }
-    }
-}
-
-fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the testbed's process is gone")
-}
-
-impl Drop for Testbed {
-    fn drop(&mut self) {
-        *self.dialogue.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
-        let end = Instant::now() + TAKE_DOWN_LIMIT;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > end {
-                let _ = self.child.kill();
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 }
 
 fn parse_node(rest: &str) -> Option<Node> {

@@ -39,7 +39,7 @@ impl Plan {
         let works = job.apps.iter().map(|app| Path::new(OsStr::from_bytes(&app.cwd)));
         for work in works.map(|work| work.canonicalize().unwrap_or_else(|_| work.to_owned())) {
             if let Some(need) =
-                found.values().find(|need| (need.kind == NeedKind::Folder) && work.starts_with(&need.path))
+                found.values().find(|need| need.kind == NeedKind::Folder && work.starts_with(&need.path))
             {
                 return Err(format!(
                     "{} cannot be staged: the ranks work in {}, and staged folders are read-only; name a folder inside of it, or \
@@ -74,13 +74,9 @@ impl Plan {
         Ok(Plan { set, needs, left_out, remarks })
     }
 
-    pub fn files(&self) -> usize {
-        self.set.entries.iter().filter(|entry| matches!(entry.kind, Kind::File { .. })).count()
-    }
-
     /// How much it is.
     pub fn amount(&self) -> String {
-        let files = self.files();
+        let files = self.set.files();
         format!("{files} {}, {}", if files == 1 { "file" } else { "files" }, bytes(self.set.len()))
     }
 }

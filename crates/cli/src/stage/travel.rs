@@ -3,6 +3,7 @@
 use super::{Plan, bytes};
 use crate::flags::parsed::Stage;
 use crate::out;
+use crate::session::attach_to;
 use crate::words::{Setting, Voice, count};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 use wireup_node::launcher::{self, Next, Program, Reach, RunConfig};
-use wireup_node::session::{Attached, Calling};
+use wireup_node::session::Attached;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::launcher_io::Notice;
 use wireup_stage::send::{Next as Sent, Sending};
@@ -66,20 +67,20 @@ pub fn send(
     let stores = nodes.with_stores();
     let room = stage.room_mib.unwrap_or(0).to_string();
     let argv = [&b"receive"[..], stage.store().as_os_str().as_bytes(), room.as_bytes()].map(<[u8]>::to_vec);
-    let mut sending = Courier {
+    let mut courier = Courier {
         sending: Sending::new(&plan.set, stores.len() as u32),
         problem: None,
         progress: Progress::new(stores.len()),
     };
-    let outcome = run(nodes.session, &stores, (&argv, StdinTarget::All), timeout_ns, &mut sending)?;
-    sending.progress.end();
+    let outcome = run(nodes.session, &stores, (&argv, StdinTarget::All), timeout_ns, &mut courier)?;
+    courier.progress.end();
     if outcome.interrupted || outcome.code == TIMED_OUT {
         return Ok(Outcome::Interrupted(outcome.code));
     }
-    if let Some(problem) = sending.problem {
+    if let Some(problem) = courier.problem {
         return Err(format!("cannot stage {problem}"));
     }
-    let mut problems = sending.sending.problems();
+    let mut problems = courier.sending.problems();
     if problems.is_empty() && outcome.code != 0 {
         problems.insert(0, "its staging job failed".into());
     }
@@ -95,10 +96,10 @@ pub fn send(
         return Err("not all nodes have the staged files, which --stage=require demands".into());
     }
     if verbose {
-        let sent = sending.sending.bytes_sent();
+        let sent = courier.sending.bytes_sent();
         out::tell(&format!(
             "staged on {}: {}; {} sent in {:.2} s",
-            count(sending.sending.kept() as u32, "node"),
+            count(courier.sending.kept() as u32, "node"),
             plan.amount(),
             bytes(sent),
             begun.elapsed().as_secs_f64()
@@ -126,7 +127,7 @@ fn run(
     timeout_ns: Option<u64>,
     program: &mut dyn Program,
 ) -> Result<launcher::RunOutcome, String> {
-    let attached = attach(&session.name)?;
+    let attached = attach_to(&session.name)?;
     let job = job(&attached, nodes, argv, stdin);
     let mut voice = Voice::new(Setting::of(&job, session));
     let now = monotonic_ns();
@@ -145,12 +146,6 @@ fn run(
         notice => voice.say(notice),
     })
     .map_err(|error| error.to_string())
-}
-
-fn attach(session: &str) -> Result<Attached, String> {
-    let calling = Calling::begin(session).map_err(|error| error.to_string())?;
-    let calling = calling.ok_or_else(|| format!("session {session} has ended"))?;
-    calling.finish().map_err(|error| error.to_string())
 }
 
 fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTarget) -> JobSpec {

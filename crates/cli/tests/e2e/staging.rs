@@ -3,7 +3,8 @@
 use crate::harness::machines;
 use crate::harness::peers::{mpi4py, program};
 use crate::harness::sessions::Session;
-use crate::harness::{Outcome, Run};
+use crate::harness::{Outcome, Run, Running};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -380,6 +381,13 @@ fn slow_job(folder: &Folder, data: &Path, how: &str) -> Run {
         .arg(data)
 }
 
+/// The rank of the staging job.
+fn await_receiver(running: &mut Running) -> Pid {
+    let find = |running: &Running| running.processes().into_iter().find(|process| process.name == "wireup-stage");
+    running.await_that("a receiver runs", |running| find(running).is_some());
+    find(running).expect("it runs").pid
+}
+
 #[test]
 fn a_receiver_that_is_killed_costs_the_copies_only() {
     if !may_mount() {
@@ -389,12 +397,8 @@ fn a_receiver_that_is_killed_costs_the_copies_only() {
     let Some((_slow, data)) = slow_file(&folder) else { return };
     for (how, code) in [("--stage", 0), ("--stage=require", 125)] {
         let mut running = slow_job(&folder, &data, how).start();
-        let receiver = |running: &crate::harness::Running| {
-            running.processes().into_iter().find(|process| process.name == "wireup-stage")
-        };
-        running.await_that("a receiver runs", |running| receiver(running).is_some());
-        let receiver = receiver(&running).expect("it runs");
-        rustix::process::kill_process(receiver.pid, rustix::process::Signal::KILL).expect("it runs");
+        let receiver = await_receiver(&mut running);
+        kill_process(receiver, Signal::KILL).expect("it runs");
         let outcome = running.finish().expect_code(code);
         outcome.expect_err_line(&["staging failed"]);
         let read = if code == 0 { 2 } else { 0 };
@@ -410,10 +414,8 @@ fn an_interrupt_while_files_travel_ends_the_run() {
     let folder = Folder::new();
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
-    running.await_that("a receiver runs", |running| {
-        running.processes().iter().any(|process| process.name == "wireup-stage")
-    });
-    running.signal(rustix::process::Signal::INT);
+    await_receiver(&mut running);
+    running.signal(Signal::INT);
     let outcome = running.finish().expect_code(130);
     assert_eq!(outcome.out(), "", "{outcome}");
 }
@@ -442,9 +444,7 @@ fn a_file_that_changes_while_it_travels_is_refused() {
     let folder = Folder::new();
     let Some((_slow, data)) = slow_file(&folder) else { return };
     let mut running = slow_job(&folder, &data, "--stage").start();
-    running.await_that("a receiver runs", |running| {
-        running.processes().iter().any(|process| process.name == "wireup-stage")
-    });
+    await_receiver(&mut running);
     fs::write(folder.at("source/data"), noise(9_000_000)).expect("a file");
     let outcome = running.finish().expect_code(125);
     outcome.expect_err_line(&["cannot stage", "it changes while it is read"]);
