@@ -248,7 +248,7 @@ impl Receiver {
         &mut self.buffer[self.filled.end..]
     }
 
-    /// So many bytes are in [`Receiver::room`].
+    /// This many bytes of [`Receiver::room`] have been filled.
     pub fn fill(&mut self, count: usize) {
         self.filled.end += count;
     }

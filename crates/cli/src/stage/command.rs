@@ -49,9 +49,10 @@ pub fn run(line: &Line) -> Result<u8, String> {
                 out::print(&listing(&plan));
                 return Ok(0);
             }
+            let stage = parsed::Stage { required: true, ..stage };
+            plan.tell_refused(&stage)?;
             let found = nodes(&parsed, &surroundings)?;
             let nodes = Nodes { session: &found.session, nodes: &found.nodes };
-            let stage = parsed::Stage { required: true, ..stage };
             match send(&stage, &plan, &nodes, None, true)? {
                 Outcome::Done => Ok(0),
                 Outcome::Interrupted(code) => Ok(code),

@@ -2,7 +2,8 @@
 
 use super::bytes;
 use crate::flags::parsed::Stage;
-use crate::program::needs::{Kind as NeedKind, Need, needs, needs_of_paths};
+use crate::out;
+use crate::program::needs::{Kind as NeedKind, Need, OF_THE_NODE, RIGHTS, needs, needs_of_paths};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +12,7 @@ use wireup_stage::digests::Digests;
 use wireup_stage::{Kind, Set};
 use wireup_wire::job::JobSpec;
 
-/// Lines of a listing that are shown of a folder's content or of what is left out.
+/// Lines of a listing that are shown of what is left out.
 const SHOWN: usize = 40;
 
 pub struct Plan {
@@ -74,6 +75,21 @@ impl Plan {
         Ok(Plan { set, needs, left_out, remarks })
     }
 
+    /// Says which files with rights of their own stay where they are.
+    ///
+    /// # Errors
+    /// All must be staged.
+    pub fn tell_refused(&self, stage: &Stage) -> Result<(), String> {
+        for (path, why) in self.left_out.iter().filter(|(_, why)| why.ends_with(RIGHTS)) {
+            let told = format!("{} is not staged ({why})", path.display());
+            if stage.required {
+                return Err(format!("{told}; --stage=require demands it"));
+            }
+            out::tell(&format!("{told}; the ranks use the original"));
+        }
+        Ok(())
+    }
+
     /// How much it is.
     pub fn amount(&self) -> String {
         let files = self.set.files();
@@ -102,14 +118,18 @@ pub fn listing(plan: &Plan) -> String {
         let files = if need.kind == NeedKind::Folder { format!("{count} files, ") } else { String::new() };
         text += &format!("  {}  ({}; {files}{})\n", need.path.display(), need.why, bytes(len));
     }
+    let (systems, others): (Vec<_>, Vec<_>) = plan.left_out.iter().partition(|(_, why)| why == OF_THE_NODE);
     if !plan.left_out.is_empty() {
         text += "not staged:\n";
     }
-    for (path, why) in plan.left_out.iter().take(SHOWN) {
+    for (path, why) in others.iter().take(SHOWN) {
         text += &format!("  {}  ({why})\n", path.display());
     }
-    if plan.left_out.len() > SHOWN {
-        text += &format!("  and {} more\n", plan.left_out.len() - SHOWN);
+    if others.len() > SHOWN {
+        text += &format!("  and {} more\n", others.len() - SHOWN);
+    }
+    if !systems.is_empty() {
+        text += &format!("  {} files {OF_THE_NODE}\n", systems.len());
     }
     for remark in &plan.remarks {
         text += &format!("{remark}\n");

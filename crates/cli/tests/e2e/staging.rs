@@ -313,6 +313,15 @@ fn what_cannot_be_staged_is_named() {
     fs::create_dir_all(&work).expect("a folder");
     let here = Run::job("-n 1 --pmi simple").args([&stage, "--stage-also", "."]).arg("true").cwd(&work).finish();
     here.expect_code(125).expect_err_line(&["the ranks work in", "--wdir"]);
+    // A copy would not have the rights of the original, which the ranks run instead.
+    let privileged = folder.program("privileged", "echo ran");
+    fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).expect("its bits");
+    let run = |how: &str| Run::job("-n 1 --pmi simple").args([&stage, how]).arg(&privileged).finish();
+    let outcome = run("--stage").expect_code(0).expect_out("ran\n");
+    outcome.expect_err_line(&["privileged is not staged (set-user-ID", "the ranks use the original"]);
+    run("--stage=require")
+        .expect_code(125)
+        .expect_err_line(&["privileged is not staged", "--stage=require demands it"]);
     // Others may write into the store's folder.
     let open = folder.at("open");
     fs::create_dir_all(&open).expect("a folder");

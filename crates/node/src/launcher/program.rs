@@ -5,7 +5,7 @@ use wireup_wire::ids::Rank;
 
 /// The other side of the ranks' standard input and output. All ranks get the same input.
 pub trait Program {
-    /// The next input, at most so many bytes. It is asked again when a rank has written something.
+    /// The next input, at most `bytes_max` bytes. It is asked again when a rank has written something.
     fn input(&mut self, bytes_max: usize) -> Next;
     /// What a rank has written.
     fn output(&mut self, rank: Rank, bytes: &[u8]);
@@ -31,7 +31,7 @@ impl<'p> Talking<'p> {
         Talking { program, bytes_max: 0, waits: false }
     }
 
-    /// The job can take so many bytes; 0: none for now.
+    /// The job can take this many bytes; 0: none for now.
     pub fn want(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }

@@ -73,7 +73,7 @@ pub fn judge(report: &Report) -> Vec<Judged> {
         ask(format!("MPICH to libwireup: from exec to a byte answered, {ranks}"), ">= 20 x", "", verdict);
         let verdict = measured(faster(ours, pairs, Metric::FromExec, PAIRS_TIMES));
         ask(format!("put, fence, get, connect to libwireup: the same, {ranks}"), ">= 2 x", "", verdict);
-        // If this one misses, no library can reach the one before.
+        // The floor: if it misses the target, no library can reach it.
         let verdict = measured(faster(floor, pairs, Metric::FromExec, PAIRS_TIMES));
         ask(format!("put, fence, get, connect to ranks that only start: the same, {ranks}"), ">= 2 x", "", verdict);
         let verdict = ours.map_or(missing(), |ours| bound(ours, Metric::AfterMain, AFTER_MAIN_MAX));

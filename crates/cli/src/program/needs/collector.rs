@@ -3,7 +3,7 @@
 use super::super::closure::{Closure, Search, closure, closure_of_library, rpath};
 use super::super::elf::{Content, Dynamic};
 use super::super::path;
-use super::{Error, Kind, Need, Needs, folder, links, python, script};
+use super::{Error, Kind, Need, Needs, OF_THE_NODE, RIGHTS, folder, links, python, script};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -161,7 +161,7 @@ impl<'a> Collector<'a> {
             }
         }
         if !by_user && self.is_of_the_node(&way.end, &way.end) {
-            self.leave_out(&way.end, "in a system folder on a local disk: every node has its own");
+            self.leave_out(&way.end, OF_THE_NODE);
         } else {
             self.insert(way.end.clone(), kind, why);
         }
@@ -304,8 +304,8 @@ fn kind(meta: &Metadata) -> Result<Kind, String> {
     match meta.permissions().mode() {
         _ if meta.is_dir() => Ok(Kind::Folder),
         _ if !meta.is_file() => Err("neither a file nor a folder".to_owned()),
-        mode if mode & 0o4000 != 0 => Err("set-user-ID: a copy would not have its rights".to_owned()),
-        mode if mode & 0o2000 != 0 => Err("set-group-ID: a copy would not have its rights".to_owned()),
+        mode if mode & 0o4000 != 0 => Err(format!("set-user-ID: {RIGHTS}")),
+        mode if mode & 0o2000 != 0 => Err(format!("set-group-ID: {RIGHTS}")),
         _ => Ok(Kind::File),
     }
 }

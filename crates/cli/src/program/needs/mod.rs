@@ -32,6 +32,10 @@ use thiserror::Error;
 use wireup_stage::file_system::FileSystem;
 use wireup_wire::job::AppSpec;
 
+/// Why files are left out.
+pub const OF_THE_NODE: &str = "in a system folder on a local disk: every node has its own";
+pub const RIGHTS: &str = "a copy would not have its rights";
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     File,
