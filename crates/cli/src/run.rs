@@ -68,8 +68,11 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
         return prepare(temporary.flags(parsed), process_ns);
     }
     // If this fails, it is tried again when a keeper is needed, and the error is reported then.
-    let contains = parsed.contain.unwrap_or(true);
-    let keeper = if contains { Keeper::fork_isolated(&PidNamespace::New) } else { Keeper::fork() }.ok();
+    let keeper = match parsed.contain.unwrap_or_default().by_user() {
+        Some(by_user) => Keeper::fork_isolated(&PidNamespace::New { by_user }),
+        None => Keeper::fork(),
+    };
+    let keeper = keeper.ok();
     let surroundings = look_around(&parsed)?;
     let mut resolved = resolved::resolve(parsed, surroundings).map_err(|error| error.to_string())?;
     let mapping = mapping(&resolved)?;

@@ -191,11 +191,21 @@ fn containment(resolved: &Resolved) -> String {
                 "none (nodes share a machine)"
             }
             Containment::None => "none (--contain none)",
-            Containment::EachNode if is_remote(resolved) => {
+            Containment::EachNode { by_user: false } if is_remote(resolved) => {
                 "a PID namespace on each node where wireup has CAP_SYS_ADMIN"
             }
-            _ if !resolved.isolates => "none (a PID namespace with its own /proc needs CAP_SYS_ADMIN)",
-            Containment::EachNode => "a PID namespace on each node",
+            Containment::EachNode { by_user: true } if is_remote(resolved) => {
+                "a PID namespace on each node, in a user namespace where wireup lacks CAP_SYS_ADMIN"
+            }
+            Containment::EachNode { by_user: true } | Containment::Machine { by_user: true, .. }
+                if !resolved.isolates =>
+            {
+                "none (this machine permits no user namespace with a PID namespace and its own /proc)"
+            }
+            _ if !resolved.isolates => {
+                "none (a PID namespace with its own /proc needs CAP_SYS_ADMIN, or --contain user)"
+            }
+            Containment::EachNode { .. } => "a PID namespace on each node",
             Containment::Machine { .. } => "a PID namespace for all nodes, which share this machine",
         },
     };

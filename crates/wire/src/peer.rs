@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 21;
+pub const PROTOCOL_VERSION: u16 = 22;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,18 +76,19 @@ pub struct SessionSpec {
     pub standing: Option<Standing>,
 }
 
-/// The PID namespaces of ranks, where they need no user namespace.
+/// The PID namespaces of ranks. `by_user`: in a user namespace where that is necessary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Containment {
     /// That of the agent.
     #[default]
     None,
     /// A new one for each job on each node.
-    EachNode,
+    EachNode { by_user: bool },
     /// One for all agents of the session, which share a machine.
     Machine {
         /// A process in it, by its number outside; 0: the root agent has not made it yet.
         process: u32,
+        by_user: bool,
     },
 }
 

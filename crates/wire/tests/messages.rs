@@ -63,7 +63,7 @@ fn session() -> SessionSpec {
         encrypt: true,
         interface: Some("10.1.0.0/16".into()),
         verbose: true,
-        containment: Containment::Machine { process: 7 },
+        containment: Containment::Machine { process: 7, by_user: false },
         record_dir: Some("/rec".into()),
         standing: Some(Standing {
             slots: vec![2, 4],

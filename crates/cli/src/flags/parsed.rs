@@ -44,7 +44,7 @@ pub struct Parsed {
     pub start_timeout_ns: Option<u64>,
     pub node_timeout_ns: Option<u64>,
     /// Whether ranks get PID namespaces.
-    pub contain: Option<bool>,
+    pub contain: Option<Contain>,
     pub session: Option<String>,
     pub no_session: bool,
     pub detach: bool,
@@ -130,6 +130,28 @@ pub enum Start {
     Serial,
 }
 
+/// Where ranks get a PID namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Contain {
+    /// Where that needs no user namespace.
+    #[default]
+    Auto,
+    /// Also in a user namespace.
+    User,
+    None,
+}
+
+impl Contain {
+    /// Whether a user namespace may be used; `None`: ranks get no PID namespace.
+    pub fn by_user(self) -> Option<bool> {
+        match self {
+            Contain::Auto => Some(false),
+            Contain::User => Some(true),
+            Contain::None => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stdin {
     None,
@@ -160,7 +182,7 @@ const MODEXES: &[(&str, Modex)] = &[("auto", Modex::Auto), ("full", Modex::Full)
 const EARLY_WIREUPS: &[(&str, EarlyWireup)] =
     &[("auto", EarlyWireup::Auto), ("yes", EarlyWireup::Yes), ("no", EarlyWireup::No)];
 
-const CONTAINMENTS: &[(&str, bool)] = &[("auto", true), ("none", false)];
+const CONTAINMENTS: &[(&str, Contain)] = &[("auto", Contain::Auto), ("user", Contain::User), ("none", Contain::None)];
 const PMI_FENCES: &[(&str, PmiFence)] = &[("strict", PmiFence::Strict), ("lazy", PmiFence::Lazy)];
 
 const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2", PmiVersion::Groups)];

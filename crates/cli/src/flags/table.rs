@@ -144,7 +144,7 @@ pub const NODE_TIMEOUT: Flag =
 pub const CONTAIN: Flag = Flag::value(
     &["--contain"],
     "HOW",
-    "auto (default): where wireup may do so (CAP_SYS_ADMIN), the ranks of a node, or of all virtual nodes, run in a PID namespace, and nothing outlives wireup's processes even if all are killed at once. none: do not.",
+    "auto (default): where wireup may do so (CAP_SYS_ADMIN), the ranks of a node, or of all virtual nodes, run in a PID namespace, and nothing outlives wireup's processes even if all are killed at once. user: without that right, in a user namespace, where set-user-ID programs do not work and other users' files look like nobody's. none: do not.",
 );
 pub const SESSION: Flag = Flag::value(
     &["--session"],

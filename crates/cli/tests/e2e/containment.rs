@@ -190,7 +190,7 @@ fn ranks_of_a_user_namespace_run_without_containment() {
     }
     let outcome = Run::shell("unshare -Ur $WIREUP run -n 2 --verbose echo ran").succeed();
     assert_eq!(outcome.out(), "ran\nran\n");
-    outcome.expect_err_line(&["containment: none (a PID namespace with its own /proc needs CAP_SYS_ADMIN)"]);
+    outcome.expect_err_line(&["containment: none (a PID namespace with its own /proc needs CAP_SYS_ADMIN"]);
 }
 
 /// Rank 1 reads the memory of rank 0, which it knows by the number that `getpid` returned there, as MPI libraries do.
@@ -240,6 +240,65 @@ fn a_debugger_attaches_by_the_pid_of_this_machine() {
     assert!(said.contains(&format!("process {}", rank.pid)) && said.contains("nanosleep"), "{said}");
     kill_process(rank.pid, Signal::TERM).expect("end the rank");
     running.finish().expect_code(128 + 15);
+}
+
+/// `wireup run WORDS` as a user without the right to make namespaces, except in a user namespace.
+fn by_user(words: &str) -> Run {
+    let run = Run::tool("setpriv", ["--bounding-set=-sys_admin"]).arg(wireup()).args(["run", "--contain", "user"]);
+    run.args(words.split_whitespace())
+}
+
+fn has_user_namespaces() -> bool {
+    let made = Command::new("unshare").args(["-Urpf", "--mount-proc", "true"]).status();
+    let permitted = is_permitted() && made.is_ok_and(|status| status.success());
+    if !permitted {
+        println!("not run: no user namespaces here");
+    }
+    permitted
+}
+
+#[test]
+fn a_user_namespace_contains_ranks_where_the_right_is_missing() {
+    if !has_user_namespaces() {
+        return;
+    }
+    for (nodes, said) in [("", "a PID namespace on each node"), (" --virtual-nodes 2", "a PID namespace for all nodes")]
+    {
+        let outcome = by_user(&format!("-n 2{nodes} --verbose")).args(["python3", "-c", READ_PEER]).succeed();
+        assert_eq!(outcome.out(), "memory of rank 0\n", "{nodes}");
+        outcome.expect_err_line(&["containment: ", said]);
+    }
+    // The default asks for no user namespace.
+    let plain = Run::tool("setpriv", ["--bounding-set=-sys_admin"]).arg(wireup()).args(["run", "-n", "1", "--verbose"]);
+    plain.arg("true").succeed().expect_err_line(&["containment: none", "--contain user"]);
+}
+
+#[test]
+fn nothing_is_left_of_a_user_namespace_if_all_are_killed_at_once() {
+    if !has_user_namespaces() {
+        return;
+    }
+    for placement in ["-n 32", "-n 32 --virtual-nodes 4"] {
+        let mut running = by_user(&format!("{placement} --pmi simple")).sh(RANK).start();
+        await_sleepers(&mut running, 32);
+        kill_at_once(&running.processes().into_iter().filter(is_ours).collect::<Vec<_>>());
+        running.finish().expect_code(137);
+    }
+}
+
+#[test]
+fn sessions_serve_jobs_one_after_another_in_a_user_namespace() {
+    if !has_user_namespaces() {
+        return;
+    }
+    let session = Session::nowhere();
+    without_rights(&session, "up --virtual-nodes 2 --contain user").finish().expect_code(0);
+    for _ in 0..5 {
+        let outcome = without_rights(&session, "run -n 4").sh("readlink /proc/self/ns/user").succeed();
+        let here = fs::read_link("/proc/self/ns/user").expect("this test's namespace");
+        assert!(outcome.out().lines().count() == 4 && outcome.out().lines().all(|line| line != here.to_str().unwrap()));
+    }
+    session.down("");
 }
 
 /// Jobs run without, and say so.

@@ -51,14 +51,14 @@ impl Keepers {
     pub fn new(containment: &mut Containment, spare: Option<Keeper>) -> Keepers {
         let mut keepers = Keepers::default();
         match containment {
-            Containment::Machine { process: 0 } => {
-                let first =
-                    spare.map_or_else(|| Keeper::fork_isolated(&PidNamespace::New), Ok).and_then(Keeper::settled);
+            Containment::Machine { process: 0, by_user } => {
+                let new = PidNamespace::New { by_user: *by_user };
+                let first = spare.map_or_else(|| Keeper::fork_isolated(&new), Ok).and_then(Keeper::settled);
                 keepers.share(first.ok(), containment);
             }
-            Containment::Machine { process } => keepers.namespace = PidNamespace::of(*process).ok(),
-            Containment::EachNode => {
-                keepers.namespace = Some(PidNamespace::New);
+            Containment::Machine { process, .. } => keepers.namespace = PidNamespace::of(*process).ok(),
+            Containment::EachNode { by_user } => {
+                keepers.namespace = Some(PidNamespace::New { by_user: *by_user });
                 keepers.idle.extend(spare.map(|keeper| (keeper.pid(), keeper)));
             }
             Containment::None => keepers.idle.extend(spare.map(|keeper| (keeper.pid(), keeper))),
@@ -71,7 +71,9 @@ impl Keepers {
             first.as_ref().filter(|first| first.isolates()).and_then(|first| PidNamespace::of(first.pid()).ok());
         match (first, namespace) {
             (Some(first), Some(namespace)) => {
-                *containment = Containment::Machine { process: first.pid() };
+                if let Containment::Machine { process, .. } = containment {
+                    *process = first.pid();
+                }
                 self.namespace = Some(namespace);
                 self.first = Some(first);
             }

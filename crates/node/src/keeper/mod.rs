@@ -102,10 +102,7 @@ impl Keeper {
     /// # Errors
     /// Those of [`Keeper::fork`].
     pub fn fork_isolated(namespace: &PidNamespace) -> io::Result<Keeper> {
-        match process::may_isolate().then(|| Keeper::fork_into(Some(namespace))) {
-            Some(Ok(keeper)) => Ok(keeper),
-            Some(Err(_)) | None => Keeper::fork(),
-        }
+        Keeper::fork_into(Some(namespace)).or_else(|_| Keeper::fork())
     }
 
     fn fork_into(namespace: Option<&PidNamespace>) -> io::Result<Keeper> {

@@ -93,7 +93,7 @@ fn every_global_flag_sets_its_field() {
         stall_report_ns: Some(3_000_000_000),
         profile: Some("t.json".into()),
         record: Some("rec".into()),
-        contain: Some(false),
+        contain: Some(Contain::None),
         dry_run: true,
         display_map: true,
         verbose: true,

@@ -170,11 +170,13 @@ fn start_schemes_determine_fanout_shells_and_agents() {
 #[test]
 fn nodes_that_share_a_machine_share_a_namespace() {
     for (line, contained) in [
-        ("-n 2 ./a", Containment::EachNode),
-        ("-n 2 --virtual-nodes 1 ./a", Containment::EachNode),
-        ("--hosts a,b ./a", Containment::EachNode),
+        ("-n 2 ./a", Containment::EachNode { by_user: false }),
+        ("-n 2 --virtual-nodes 1 ./a", Containment::EachNode { by_user: false }),
+        ("--hosts a,b ./a", Containment::EachNode { by_user: false }),
         ("-n 2 --contain none ./a", Containment::None),
-        ("-n 2 --virtual-nodes 2 ./a", Containment::Machine { process: 0 }),
+        ("-n 2 --contain user ./a", Containment::EachNode { by_user: true }),
+        ("-n 2 --virtual-nodes 2 --contain user ./a", Containment::Machine { process: 0, by_user: true }),
+        ("-n 2 --virtual-nodes 2 ./a", Containment::Machine { process: 0, by_user: false }),
         ("-n 2 --virtual-nodes 2 --contain none ./a", Containment::None),
         ("--hosts n1:1,cn17:3 --start serial-ssh ./a", Containment::None),
     ] {

@@ -6,7 +6,7 @@ use wireup_os::process::PidNamespace;
 
 /// `None`: this process may not make such a keeper.
 fn isolated() -> Option<Bench> {
-    let bench = Bench::of(Keeper::fork_isolated(&PidNamespace::New).unwrap().settled().unwrap());
+    let bench = Bench::of(Keeper::fork_isolated(&PidNamespace::New { by_user: false }).unwrap().settled().unwrap());
     assert_eq!(bench.keeper.isolates(), process::may_isolate());
     bench.keeper.isolates().then_some(bench)
 }
