@@ -10,13 +10,15 @@
         total = node.allreduce([world.rank])[0]
 
 Start it with ``wireup run --pmi simple -n 4 python3 program.py``, or under any launcher that serves PMI-2. Calls wait for their result and
-release Python's lock meanwhile. The library is ``libwireup.so.0``, found as the system finds libraries, or the file that the environment
-variable ``WIREUP_LIBRARY`` names. All members of a group call the same functions in the same order.
+release Python's lock meanwhile. The library is the file that the environment variable ``WIREUP_LIBRARY`` names, or else ``libwireup.so.0``
+of this Python environment, or else that of the system. All members of a group call the same functions in the same order.
 """
 
 import ctypes
 import os
+import site
 import socket
+import sys
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_ubyte, c_void_p
 
 __all__ = ["Context", "Group", "Error", "NameTaken", "PeerLost", "open"]
@@ -61,8 +63,14 @@ class _Rows(ctypes.Structure):
     _fields_ = [("count", c_size_t), ("bytes", POINTER(c_ubyte)), ("offsets", POINTER(c_uint64))]
 
 
+def _library():
+    name = "libwireup.so.0"
+    ours = (os.path.join(prefix, "lib", name) for prefix in (sys.prefix, site.getuserbase()))
+    return os.environ.get("WIREUP_LIBRARY") or next(filter(os.path.exists, ours), name)
+
+
 def _load():
-    library = ctypes.CDLL(os.environ.get("WIREUP_LIBRARY", "libwireup.so.0"))
+    library = ctypes.CDLL(_library())
     handle, out, length = c_void_p, POINTER(c_void_p), c_size_t
     reduction = [handle, c_void_p, c_void_p, length, c_int, c_int, c_void_p]
     signatures = {

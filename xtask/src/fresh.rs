@@ -24,6 +24,14 @@ use std::process::{self, Command, Stdio};
 /// Both commands, in the order of the README.
 pub const COMMANDS: [&str; 2] = ["demo", "test"];
 
+/// As a user of the wheel, who has no Rust: `pip` is what Debian offers.
+const WHEEL: &str = "set -eux; PATH=/usr/sbin:/usr/bin:/sbin:/bin; ! command -v cargo
+apt-get -qq update; apt-get -qq install -y --no-install-recommends python3-venv
+python3 -m venv /root/env; . /root/env/bin/activate
+pip --quiet install target/dist/*.whl mpich mpi4py
+wireup version; wireup run -n 4 python -m mpi4py.bench helloworld
+wireup run --pmi simple -n 2 python -c 'import wireup; print(wireup.open().world().allreduce([1])[0])'";
+
 const SUITE: &str = "bookworm";
 
 /// The requirements of Rust itself: a linker, and certificates for the registry.
@@ -43,28 +51,53 @@ const INSIDE: &str = include_str!("fresh/inside.sh");
 /// # Errors
 /// The Debian cannot be created, or a command fails in it.
 pub fn run(commands: &[&str]) -> Result {
+    let line = |command: &&str| format!("exec cargo xtask {command}");
+    in_new_debian(&commands.iter().map(line).collect::<Vec<_>>(), None)
+}
+
+/// Installs this machine's wheel of `cargo xtask release` in a new Debian without Rust, and runs MPI programs with it.
+///
+/// # Errors
+/// There is no wheel, the Debian cannot be created, or a command fails in it.
+pub fn wheel() -> Result {
+    let dist = layout::target().join("dist");
+    let ending = format!("{}.whl", std::env::consts::ARCH);
+    let files = fs::read_dir(&dist).map(|files| files.flatten().map(|file| file.path()).collect::<Vec<_>>());
+    let wheel = files.unwrap_or_default().into_iter().find(|path| path.to_string_lossy().ends_with(&ending));
+    let wheel = wheel.ok_or_else(|| format!("no wheel in {}: cargo xtask release", dist.display()))?;
+    in_new_debian(&[WHEEL.to_owned()], Some(&wheel))
+}
+
+/// `wheel`: a file that the clone gets at the same place.
+fn in_new_debian(lines: &[String], wheel: Option<&Path>) -> Result {
     let toolchain = toolchain()?;
     let is_missing = |tool: &&str| Command::new(tool).arg("--version").output().is_err();
     debian::ensure(&TOOLS.into_iter().filter(is_missing).collect::<Vec<_>>())?;
     let folder = layout::target().join(format!("fresh-{}", process::id()));
     fs::create_dir_all(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     let cleaner = Cleaner::start(&folder)?;
-    let done = in_folder(&folder, &toolchain, commands);
+    let done = in_folder(&folder, &toolchain, lines, wheel);
     let removed = step("remove it", || cleaner.finish());
     done.and(removed)
 }
 
-fn in_folder(folder: &Path, toolchain: &Path, commands: &[&str]) -> Result {
+fn in_folder(folder: &Path, toolchain: &Path, lines: &[String], wheel: Option<&Path>) -> Result {
     let carried = Carried::of_this_machine();
     let root = folder.join("root");
     step(format!("debootstrap {SUITE} from {}", carried.mirror), || bootstrap(&root, &carried))?;
     step("git clone", || clone(&folder.join("clone")))?;
+    if let Some(wheel) = wheel {
+        let dist = folder.join("clone/target/dist");
+        let copied =
+            fs::create_dir_all(&dist).and_then(|()| fs::copy(wheel, dist.join(wheel.file_name().unwrap_or_default())));
+        copied.map_err(|e| format!("copy {} to {}: {e}", wheel.display(), dist.display()))?;
+    }
     carried.write(&folder.join("carried"))?;
-    for command in commands {
+    for line in lines {
         let mut inside = in_namespaces();
-        inside.args(["sh", "-c", INSIDE, "sh", command]).arg(folder).arg(toolchain).args(&carried.folders);
+        inside.args(["sh", "-c", INSIDE, "sh", line]).arg(folder).arg(toolchain).args(&carried.folders);
         inside.stdin(Stdio::null());
-        let what = format!("in the new Debian: cargo xtask {command}");
+        let what = format!("in the new Debian: {line}");
         step(&what, || {
             let status = inside.status().map_err(|e| format!("setpriv: {e}"))?;
             if status.success() { Ok(()) } else { Err(format!("{what}: {status}")) }

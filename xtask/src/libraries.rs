@@ -1,4 +1,4 @@
-//! The C libraries, `libpmi.so.0`, `libpmi2.so.0` and `libwireup.so.0`: built small, linked with one version node each.
+//! The C libraries, `libpmi.so.0`, `libpmi2.so.0`, `libwireup.so.0` and `libwireup-staged.so.0`: built small, linked with one version node each.
 //!
 //! rustc makes static libraries of them and the C compiler makes shared ones: the list of symbols that rustc itself passes to the linker
 //! rules out a version script. Nothing but the C library is linked, whose threads are a library of their own before glibc 2.34, not even the compiler's start
@@ -13,12 +13,15 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::{fs, process};
 
-/// Names without `lib` and `.so`.
+/// Those that programs are linked to or open; names without `lib` and `.so`.
 pub const NAMES: [&str; 3] = ["pmi", "pmi2", "wireup"];
+
+/// The one that shows staged files to processes that do not know of it.
+pub const STAGED: &str = "wireup-staged";
 
 /// Unwind tables, a sixth of a library, are removed: no exception passes through. Without them debuggers need frame pointers. Poly1305 by
 /// AVX2 makes a barrier of two ranks 7 % slower, large messages 5 % faster, and the library 12 KiB larger; so it is off.
-const RUSTFLAGS: &str = "-C force-frame-pointers=yes --cfg poly1305_force_soft";
+pub(crate) const RUSTFLAGS: &str = "-C force-frame-pointers=yes --cfg poly1305_force_soft";
 
 const LINKER: [&str; 10] = [
     "--gc-sections",
@@ -35,6 +38,10 @@ const LINKER: [&str; 10] = [
     "--build-id=none",
     "-s",
 ];
+
+pub fn all() -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().chain([STAGED])
+}
 
 /// The file name of a library.
 pub fn file(name: &str) -> String {
@@ -57,8 +64,18 @@ pub fn build() -> Result<PathBuf> {
     run_quietly(static_libraries().env("RUSTFLAGS", RUSTFLAGS))?;
     let folder = layout::target().join("release");
     fs::create_dir_all(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
-    for name in NAMES {
-        link(name, &folder)?;
+    let linking = Linking {
+        archives: layout::target().join("capi"),
+        compiler: "cc".into(),
+        objcopy: "objcopy".into(),
+        without: &[],
+    };
+    for name in all() {
+        linking.link(name, &folder.join(file(name)))?;
+        for link in links(name) {
+            // Another process may just have created it.
+            let _ = symlink(file(name), folder.join(link));
+        }
     }
     Ok(folder)
 }
@@ -67,7 +84,7 @@ pub fn build() -> Result<PathBuf> {
 pub(crate) fn static_libraries() -> Command {
     let mut build = cargo();
     build.args(["build", "--quiet", "--profile", "capi"]);
-    for name in NAMES {
+    for name in all() {
         build.args(["-p", &format!("wireup-lib{name}"), "--features", &format!("wireup-lib{name}/bare")]);
     }
     build
@@ -78,33 +95,46 @@ pub(crate) fn map(name: &str) -> PathBuf {
     layout::root().join(format!("crates/lib{name}/abi/lib{name}.map"))
 }
 
-fn link(name: &str, folder: &Path) -> Result {
-    let archive = layout::target().join("capi").join(format!("libwireup_{name}.a"));
-    let map = map(name);
-    let library = folder.join(file(name));
-    let time = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    let newest = time(&archive).max(time(&map));
-    if time(&library) < newest || newest.is_none() {
-        let unfinished = folder.join(format!(".{}.{}", file(name), process::id()));
-        let small = folder.join(format!(".lib{name}.a.{}", process::id()));
-        run_quietly(Command::new("objcopy").args(["--remove-section", ".eh_frame"]).arg(&archive).arg(&small))?;
-        let mut cc = Command::new("cc");
-        cc.args(["-shared", "-nostartfiles", "-nodefaultlibs", "-o"]).arg(&unfinished);
-        cc.arg("-Wl,--whole-archive").arg(&small).arg("-Wl,--no-whole-archive");
-        cc.arg(format!("-Wl,{},-soname,lib{name}.so.0", LINKER.join(",")));
+/// How static libraries become shared ones.
+pub(crate) struct Linking {
+    /// Where the static ones are.
+    pub archives: PathBuf,
+    pub compiler: PathBuf,
+    pub objcopy: PathBuf,
+    /// What its linker does not know of [`LINKER`].
+    pub without: &'static [&'static str],
+}
+
+impl Linking {
+    /// Links one, unless it is newer than what it is made from.
+    pub(crate) fn link(&self, name: &str, library: &Path) -> Result<PathBuf> {
+        let archive = self.archives.join(format!("libwireup_{}.a", name.replace('-', "_")));
+        let map = map(name);
+        let time = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+        let newest = time(&archive).max(time(&map));
+        if time(library) < newest || newest.is_none() {
+            let unfinished = library.with_file_name(format!(".{name}.{}", process::id()));
+            let small = library.with_file_name(format!(".lib{name}.{}.a", process::id()));
+            run_quietly(Command::new(&self.objcopy).args(["--remove-section", ".eh_frame"]).arg(&archive).arg(&small))?;
+            let linked = run_quietly(&mut self.linker(name, &map, &small, &unfinished));
+            fs::remove_file(&small).map_err(|e| format!("remove {}: {e}", small.display()))?;
+            linked?;
+            fs::rename(&unfinished, library).map_err(|e| format!("rename to {}: {e}", library.display()))?;
+        }
+        Ok(library.to_owned())
+    }
+
+    fn linker(&self, name: &str, map: &Path, archive: &Path, library: &Path) -> Command {
+        let mut cc = Command::new(&self.compiler);
+        cc.args(["-shared", "-nostartfiles", "-nodefaultlibs", "-o"]).arg(library);
+        cc.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
+        let flags: Vec<&str> = LINKER.into_iter().filter(|flag| !self.without.contains(flag)).collect();
+        cc.arg(format!("-Wl,{},-soname,lib{name}.so.0", flags.join(",")));
         cc.arg(format!("-Wl,--version-script={}", map.display()));
         // `dlopen` is in libdl and threads are in libpthread before glibc 2.34.
         cc.args(["-lc", "-ldl", "-lpthread"]);
-        let linked = run_quietly(&mut cc);
-        fs::remove_file(&small).map_err(|e| format!("remove {}: {e}", small.display()))?;
-        linked?;
-        fs::rename(&unfinished, &library).map_err(|e| format!("rename to {}: {e}", library.display()))?;
+        cc
     }
-    for link in links(name) {
-        // Another process may just have created it.
-        let _ = symlink(file(name), folder.join(link));
-    }
-    Ok(())
 }
 
 /// Like [`build`], as an announced step.
@@ -112,5 +142,5 @@ fn link(name: &str, folder: &Path) -> Result {
 /// # Errors
 /// As [`build`].
 pub fn announced() -> Result {
-    step("libpmi, libpmi2, libwireup", || build().map(drop))
+    step("libpmi, libpmi2, libwireup, libwireup-staged", || build().map(drop))
 }

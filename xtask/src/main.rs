@@ -11,7 +11,8 @@ cargo xtask COMMAND
   test      set up, then format check, structure, lints and all tests
   check     what the structure of the code keeps to, licences of dependencies, and cargo deny if it is installed
   setup     only set up: Debian packages, peers (MPICH, Intel MPI, Open MPI, mpi4py), test programs
-  fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; takes root
+  fresh     run demo and test in a new Debian 12 made by debootstrap, or one of them: fresh [demo|test]; fresh wheel
+            installs the wheel of `cargo xtask release` there; takes root
   proof     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,
             each from where the last run ended: proof seeds|faults|fuzz --hours H; suites of others, all or one:
             proof suites --hours H [SUITE] (proof suites reference SUITE [BEGIN]: under the launcher that it was made for);
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ["check"] => structure::run(),
         ["setup"] => setup(),
         ["fresh"] => fresh::run(&fresh::COMMANDS),
+        ["fresh", "wheel"] => fresh::wheel(),
         ["fresh", ref command] if fresh::COMMANDS.contains(command) => fresh::run(&[command]),
         ["proof", "seeds", "--hours", hours] => proof::seeds::run(hours),
         ["proof", "faults", "--hours", hours] => proof::faults::run_for(hours),

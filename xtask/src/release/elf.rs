@@ -60,17 +60,19 @@ fn parse(data: &[u8]) -> object::Result<Facts> {
 }
 
 impl Facts {
-    /// The first requirement beyond a glibc of this version.
+    /// The first requirement beyond a glibc of this version, or that the file has no build id.
     pub fn more_than_glibc(&self, newest: Version) -> Option<String> {
+        self.requires_more_than_glibc(newest).or_else(|| self.unnamed())
+    }
+
+    /// The first requirement beyond a glibc of this version.
+    pub fn requires_more_than_glibc(&self, newest: Version) -> Option<String> {
         if let Some(foreign) = self.needed.iter().find(|library| !of_glibc(library)) {
             return Some(format!("needs {foreign}"));
         }
         // A name that is not understood, such as that of a private interface, counts as too new.
         let too_new = |name: &&String| version_of(name).is_none_or(|version| version > newest);
-        if let Some(version) = self.versions.iter().find(too_new) {
-            return Some(format!("needs {version}"));
-        }
-        self.unnamed()
+        self.versions.iter().find(too_new).map(|version| format!("needs {version}"))
     }
 
     /// The first requirement beyond the kernel.

