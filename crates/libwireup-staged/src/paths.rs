@@ -104,16 +104,21 @@ pub enum Found {
     Elsewhere,
 }
 
-/// `roots`: for each name `d` (a folder) or `f`, its plain path, and a zero.
+/// `roots`: for each name `d` (a folder), `l` (a link) or `f` (a file), its plain path, and a zero.
 pub fn find(roots: &[u8], path: &[u8]) -> Found {
     for root in roots.split(|byte| *byte == 0) {
         match root.split_first() {
             Some((b'd', folder)) if is_within(path, folder) => return Found::InFolder,
-            Some((b'f', name)) if path == name => return Found::Named,
+            Some((b'f' | b'l', name)) if path == name => return Found::Named,
             Some(_) | None => {}
         }
     }
     Found::Elsewhere
+}
+
+/// The link that was named and leads to this plain path, or is it.
+pub fn link_of<'a>(roots: &'a [u8], path: &[u8]) -> Option<&'a [u8]> {
+    roots.split(|byte| *byte == 0).filter_map(|root| root.strip_prefix(b"l")).find(|link| is_within(path, link))
 }
 
 /// The only file that was named and has this name in its folder; `None`: there is none, or several.
@@ -166,7 +171,7 @@ mod tests {
 
     #[test]
     fn names_are_found_by_what_was_staged() {
-        let roots = b"d/nfs/env\0f/nfs/app\0";
+        let roots = b"d/nfs/env\0f/nfs/app\0l/home\0";
         let found = |path: &str| find(roots, path.as_bytes());
         assert_eq!((found("/nfs/env"), found("/nfs/env/lib/x")), (Found::InFolder, Found::InFolder));
         assert_eq!((found("/nfs/app"), found("/nfs/app/x")), (Found::Named, Found::Elsewhere));
@@ -174,6 +179,8 @@ mod tests {
             (found("/nfs/env2"), found("/nfs"), found("/")),
             (Found::Elsewhere, Found::Elsewhere, Found::Elsewhere)
         );
+        assert_eq!((found("/home"), found("/home/x")), (Found::Named, Found::Elsewhere));
+        assert_eq!((link_of(roots, b"/home/x"), link_of(roots, b"/homes")), (Some(&b"/home"[..]), None));
         assert_eq!(find(b"", b"/a"), Found::Elsewhere);
     }
 

@@ -89,6 +89,16 @@ impl Staged {
             is_changed = true;
         }
         for _ in 0..LINKS_MAX {
+            if let Some(link) =
+                paths::link_of(self.roots, original.as_bytes()).filter(|link| follows || original.as_bytes() != *link)
+            {
+                let mut target = [0; LEN_MAX];
+                let len = read_link(&self.copy(link)?, &mut target)?;
+                let path = PathBuffer::of(&[&target[..len], &original.as_bytes()[link.len()..]])?;
+                (original, climbs) = paths::plain(path.as_bytes(), paths::parent(link))?;
+                is_changed = true;
+                continue;
+            }
             let found = paths::find(self.roots, original.as_bytes());
             if found == Found::Elsewhere {
                 return is_changed.then_some(original);
@@ -98,7 +108,7 @@ impl Staged {
                 return None;
             }
             let mut target = [0; LEN_MAX];
-            let Some(len) = follows.then(|| link(&copy, &mut target)).flatten() else { return Some(copy) };
+            let Some(len) = follows.then(|| read_link(&copy, &mut target)).flatten() else { return Some(copy) };
             (original, climbs) = paths::plain(&target[..len], paths::parent(original.as_bytes()))?;
             is_changed = true;
         }
@@ -111,7 +121,7 @@ fn exists(path: &PathBuffer) -> bool {
 }
 
 /// Where a link leads; `None`: it is none, or leads too far.
-fn link(path: &PathBuffer, target: &mut [u8; LEN_MAX]) -> Option<usize> {
+fn read_link(path: &PathBuffer, target: &mut [u8; LEN_MAX]) -> Option<usize> {
     usize::try_from(kernel::read_link(libc::AT_FDCWD, path.as_ptr(), target))
         .ok()
         .filter(|len| (1..LEN_MAX).contains(len))
