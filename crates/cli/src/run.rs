@@ -132,7 +132,7 @@ fn in_session(
     let mut resolved = resolved;
     if let Some(stage) = &resolved.stage {
         let plan = stage::Plan::of_job(stage, &resolved.job)?;
-        plan.tell_refused(stage)?;
+        plan.tell_refused(stage, false)?;
         let nodes = stage::Nodes { session: &resolved.session, nodes: &resolved.job.nodes };
         if let stage::Outcome::Interrupted(code) =
             stage::send(stage, &plan, &nodes, resolved.timeout_ns, resolved.verbose)?

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   launcher                                                   each node
-//!   set: names, contents, digests ── send ──► a stream ──► receive ──► store: contents by digest, a tree of links for each set
+//!   set: names, contents, digests ── send ──► a stream ──► receive ──► store: contents by digest, an image or a tree for each set
 //!        ▲ needed to send                  ◄── answer: what is missing ──┘                          │
-//!   digests: of files that have not changed                                  view: the tree over the originals, for the ranks of a job
+//!   digests: of files that have not changed                                  view: its files over the originals, for the ranks of a job
 //! ```
 //!
 //! Nothing here knows agents: a stream is bytes, answers are lines.
@@ -12,13 +12,17 @@
 pub mod answer;
 pub mod digests;
 pub mod file_system;
+mod image;
 pub mod receive;
 pub mod receiving;
 pub mod send;
 pub mod set;
 pub mod store;
 pub mod stream;
+#[cfg(test)]
+mod testing;
 pub mod view;
 
+pub use image::mounted::Files;
 pub use set::{Entry, Kind, Set};
 pub use store::Store;

@@ -50,19 +50,17 @@ fn take(store: &Store, mut input: impl Read, output: &mut impl Write) -> Result<
         }
         while let Some(piece) = receiver.next_piece()? {
             match (piece, &mut receiving) {
-                (Piece::Name(name), None) => match store.take(&name)? {
-                    Some(_) => return Ok(()),
-                    None => say(Answer::Lacks)?,
+                (Piece::Name(name), None) => match store.touch(&name)? {
+                    true => return Ok(()),
+                    false => say(Answer::Lacks)?,
                 },
                 (Piece::Set(set), None) => {
                     let begun = store.receive(set)?;
                     say(Answer::Missing(begun.missing().clone()))?;
                     receiving = Some(begun);
                 }
-                (Piece::Bytes { content, offset, bytes }, Some(receiving)) => {
-                    receiving.write(content, offset, &bytes)?;
-                }
-                (Piece::Damaged { content }, Some(receiving)) => receiving.spoil(content),
+                (Piece::Bytes { slices, bytes }, Some(receiving)) => receiving.write(&slices, bytes)?,
+                (Piece::Damaged(slices), Some(receiving)) => receiving.spoil(&slices)?,
                 (Piece::End, Some(begun)) if !begun.missing().is_empty() => {
                     say(Answer::Missing(begun.missing().clone()))?;
                 }
@@ -82,6 +80,7 @@ mod tests {
     use super::*;
     use crate::send::{Next, Sending};
     use crate::set::Set;
+    use crate::testing::look;
     use std::fs;
 
     fn pull(sending: &mut Sending, bytes_max: usize) -> Vec<u8> {
@@ -129,8 +128,8 @@ mod tests {
         assert!(send(&set, &stores).iter().all(|end| *end == Some(Answer::Kept)));
         for store in &stores {
             let kept = store.take(&set.digest()).unwrap().unwrap();
-            let file = kept.tree.join(files.path().strip_prefix("/").unwrap()).join("two");
-            assert_eq!(fs::read(file).unwrap(), [2; 6_000]);
+            let two = files.path().strip_prefix("/").unwrap().join("two");
+            assert_eq!(look(&kept, store.form(), |root| fs::read(root.join(two)).unwrap()), [2; 6_000]);
         }
         // The second time nothing travels but the name.
         let mut sending = Sending::new(&set, 1);
@@ -157,7 +156,8 @@ mod tests {
         let contents = pull(&mut sending, 100_000);
         let first = contents.len();
         stream.extend(contents);
-        let damaged = stream.len() - first * 3 / 4;
+        // In the first piece, which is the beginning of the first content.
+        let damaged = stream.len() - first * 9 / 10;
         stream[damaged] ^= 1;
         // The second round is asked for by what is missing then.
         let said = |stream: &[u8]| said(&store, stream);

@@ -33,6 +33,8 @@ pub enum Kind {
         len: u64,
         digest: Digest,
     },
+    /// A file with rights that a copy would not have: the original is shown.
+    Original,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -77,10 +79,11 @@ pub enum Problem {
 }
 
 impl Set {
-    /// The files and folders at these paths, folders with all that is in them. Pipes, sockets and devices inside of folders are left out.
+    /// The files and folders at these paths, folders with all that is in them. Pipes, sockets and devices inside of folders are left out;
+    /// of programs with the set-user-ID or set-group-ID bit there are only the names.
     ///
     /// # Errors
-    /// One cannot be read, is privileged, or changes.
+    /// One cannot be read, is itself privileged, or changes.
     pub fn collect<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Result<Set, Problem> {
         Set::collect_with(roots, &mut Digests::default())
     }
@@ -97,6 +100,9 @@ impl Set {
             }
             if !walk(root, &mut found, digests)? {
                 return Err(Problem::Special(root.to_owned()));
+            }
+            if found.last().is_some_and(|last| last.kind == Kind::Original && last.path() == root) {
+                return Err(Problem::Privileged(root.to_owned()));
             }
         }
         found.sort_unstable_by(|one: &Entry, other| order(&one.path, &other.path));
@@ -161,6 +167,11 @@ impl Set {
         self.entries.iter().filter(|entry| entry.path().parent().is_some_and(|folder| self.find(folder).is_none()))
     }
 
+    /// Files inside of folders that are not staged.
+    pub fn originals(&self) -> impl Iterator<Item = &Path> {
+        self.entries.iter().filter(|entry| entry.kind == Kind::Original).map(Entry::path)
+    }
+
     /// How many files.
     pub fn files(&self) -> usize {
         self.entries.iter().filter(|entry| matches!(entry.kind, Kind::File { .. })).count()
@@ -196,7 +207,8 @@ fn walk(path: &Path, found: &mut Vec<Entry>, digests: &mut Digests) -> Result<bo
         FileType::Symlink => Kind::Link(readlink(path, Vec::new()).map_err(wrong)?.into_bytes()),
         FileType::RegularFile => {
             if stat.st_mode & 0o6000 != 0 {
-                return Err(Problem::Privileged(path.to_owned()));
+                insert(path, &stat, Kind::Original, found)?;
+                return Ok(true);
             }
             let (stat, digest) = match digests.find(&stat) {
                 Some(digest) => (stat, digest),
@@ -230,11 +242,10 @@ fn insert(path: &Path, stat: &Stat, kind: Kind, found: &mut Vec<Entry>) -> Resul
     if found.len() >= ENTRIES_MAX {
         return Err(Problem::TooMany);
     }
-    // Of a link neither the bits nor the time matter.
-    let is_link = matches!(kind, Kind::Link(_));
-    let (mode, modified) = match is_link {
-        true => (0, (0, 0)),
-        false => (stat.st_mode & 0o1777, (stat.st_mtime, stat.st_mtime_nsec as u32)),
+    // Of a link neither the bits nor the time matter, and an original has its own.
+    let (mode, modified) = match kind {
+        Kind::Link(_) | Kind::Original => (0, (0, 0)),
+        _ => (stat.st_mode & 0o1777, (stat.st_mtime, stat.st_mtime_nsec as u32)),
     };
     let entry = Entry { path: path.as_os_str().to_owned().into_vec(), mode, modified, kind };
     found.push(entry);

@@ -13,8 +13,9 @@
 //! in them stay *open*, as all others: only the staged names in them are replaced, and their file system is still asked about the folder.
 
 use crate::file_system::FileSystem;
+use crate::image::mounted::Files;
 use crate::set::{Entry, Kind, Set};
-use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, open};
+use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, mount_remount, move_mount,
     open_tree,
@@ -25,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
@@ -99,23 +100,32 @@ fn plan_where<'a>(set: &'a Set, closing: &Closing) -> Result<Planned<'a>> {
     set.roots().for_each(|entry| root.add(entry));
     let mut view = View::default();
     let plan = Plan::of(Path::new("/"), &root, false, closing, &mut view)?;
-    Ok(Planned { plan, view })
+    let mut originals = Vec::new();
+    for path in set.originals() {
+        match original(path) {
+            Ok(original) => originals.push((path.to_owned(), original)),
+            // This node does not have it.
+            Err(error) if error.error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Planned { plan, originals, view })
 }
 
 /// What is to be shown where. Everything that is to stay visible has been noted before anything is covered.
 pub struct Planned<'a> {
     plan: Plan<'a>,
+    /// Files in staged folders that are not staged.
+    originals: Vec<(PathBuf, OwnedFd)>,
     view: View,
 }
 
 impl Planned<'_> {
     /// # Errors
     /// The kernel refuses: a part may be shown.
-    pub fn show(self, tree: &Path) -> Result<View> {
-        // By a descriptor: the store may lie in a folder that is covered.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let tree = at(tree, "open the staged tree", open(tree, flags, Mode::empty()))?;
-        self.plan.build(Path::new("/"), false, &tree)?;
+    pub fn show(self, files: &Files) -> Result<View> {
+        self.plan.build(Path::new("/"), false, files.tree())?;
+        self.originals.iter().try_for_each(|(path, original)| put(path, original))?;
         Ok(self.view)
     }
 }
@@ -212,7 +222,7 @@ impl<'a> Plan<'a> {
     }
 
     /// `within`: the folder around it is one of node memory, in which it is to be made.
-    fn build(self, path: &Path, within: bool, tree: &OwnedFd) -> Result<()> {
+    fn build(self, path: &Path, within: bool, tree: BorrowedFd<'_>) -> Result<()> {
         let children = match self {
             Plan::Staged(entry) => return show(entry, path, within, tree),
             Plan::Open { original, children } => {
@@ -264,7 +274,7 @@ fn has_place(path: &Path, entry: &Entry) -> Result<()> {
     let found = at(path, "a place for a staged file in a folder that stays open", fs::symlink_metadata(path))?;
     let fits = match entry.kind {
         Kind::Folder => found.is_dir(),
-        Kind::File { .. } => found.is_file(),
+        Kind::File { .. } | Kind::Original => found.is_file(),
         Kind::Link(_) => true,
     };
     let other = || Err(io::Error::from(io::ErrorKind::AlreadyExists));
@@ -320,7 +330,7 @@ fn put(path: &Path, original: &OwnedFd) -> Result<()> {
 }
 
 /// Shows one staged file, folder or link. A link in an open folder stays what it is there.
-fn show(entry: &Entry, path: &Path, within: bool, tree: &OwnedFd) -> Result<()> {
+fn show(entry: &Entry, path: &Path, within: bool, tree: BorrowedFd<'_>) -> Result<()> {
     let made = match &entry.kind {
         Kind::Link(target) if within => {
             return at(path, "make the link", symlink(Path::new(OsStr::from_bytes(target)), path));
@@ -328,7 +338,7 @@ fn show(entry: &Entry, path: &Path, within: bool, tree: &OwnedFd) -> Result<()> 
         Kind::Link(_) => return Ok(()),
         _ if !within => Ok(()),
         Kind::Folder => fs::create_dir(path),
-        Kind::File { .. } => File::create_new(path).map(drop),
+        Kind::File { .. } | Kind::Original => File::create_new(path).map(drop),
     };
     at(path, "make a place", made)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -353,53 +363,51 @@ fn show(entry: &Entry, path: &Path, within: bool, tree: &OwnedFd) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Form;
     use crate::store::Store;
-    use crate::stream::{Part, Piece, Receiver, Sender};
+    use crate::testing::{forms, stage};
     use std::thread;
 
+    /// A set in a store of each form.
     struct Staged<'a> {
         set: &'a Set,
-        home: tempfile::TempDir,
+        homes: Vec<(Form, tempfile::TempDir)>,
+    }
+
+    fn store(home: &tempfile::TempDir, form: Form) -> Store {
+        Store::open(&home.path().join("store"), 1 << 30).unwrap().with_form(form)
     }
 
     impl Staged<'_> {
         fn new(set: &Set) -> Staged<'_> {
-            let home = tempfile::tempdir().unwrap();
-            let store = Store::open(&home.path().join("store"), 1 << 30).unwrap();
-            let mut receiving = store.receive(set.clone()).unwrap();
-            let (mut sender, mut receiver) = (Sender::new(set), Receiver::default());
-            sender.want_set();
-            sender.want(receiving.missing());
-            while let Part::Bytes(part) = sender.next_part().unwrap() {
-                receiver.room()[..part.len()].copy_from_slice(&part);
-                receiver.fill(part.len());
-                while let Some(piece) = receiver.next_piece().unwrap() {
-                    if let Piece::Bytes { content, offset, bytes } = piece {
-                        receiving.write(content, offset, &bytes).unwrap();
-                    }
-                }
-            }
-            receiving.finish().unwrap();
-            Staged { set, home }
+            let stage = |form| {
+                let home = tempfile::tempdir().unwrap();
+                stage(&store(&home, form), set).unwrap();
+                (form, home)
+            };
+            Staged { set, homes: forms().into_iter().map(stage).collect() }
         }
 
-        /// Runs `look` in a mount namespace where the set lies over the originals. `false`: mounts are not permitted here.
-        fn look(&self, keep: &[&Path], look: impl FnOnce(&View) + Send) -> bool {
-            let store = Store::open(&self.home.path().join("store"), 1 << 30).unwrap();
-            let tree = store.take(&self.set.digest()).unwrap().unwrap().tree;
-            let keep = keep.iter().map(|folder| folder.to_path_buf()).collect();
-            thread::scope(|scope| {
-                let inside = scope.spawn(|| {
-                    // A thread may not make a user namespace.
-                    if own_mounts(false).is_err() {
-                        return false;
-                    }
-                    let closing = Closing { keep: &keep, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
-                    look(&plan_where(self.set, &closing).unwrap().show(&tree).unwrap());
-                    true
-                });
-                inside.join().unwrap()
-            })
+        /// Runs `look` in a mount namespace where the set lies over the originals, for each form. `false`: mounts are not permitted here.
+        fn look(&self, keep: &[&Path], look: impl Fn(&View) + Sync) -> bool {
+            let keep: Keep = keep.iter().map(|folder| folder.to_path_buf()).collect();
+            let looks = |(form, home): &(Form, tempfile::TempDir)| {
+                let kept = store(home, *form).take(&self.set.digest()).unwrap().unwrap();
+                // A thread may not make a user namespace.
+                if own_mounts(false).is_err() {
+                    return false;
+                }
+                let closing = Closing { keep: &keep, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
+                let planned = plan_where(self.set, &closing).unwrap();
+                let files = kept.files().unwrap();
+                assert_eq!(files.is_image(), *form == Form::Image);
+                let view = planned.show(&files).unwrap();
+                drop(files);
+                look(&view);
+                true
+            };
+            let in_thread = |home| thread::scope(|scope| scope.spawn(|| looks(home)).join().unwrap());
+            self.homes.iter().map(in_thread).fold(false, |all, one| all | one)
         }
     }
 
@@ -422,6 +430,31 @@ mod tests {
         });
         assert!(was_run || !rustix::process::geteuid().is_root());
         assert_eq!(fs::read(at("env/module")).unwrap(), b"changed", "outside nothing has changed");
+    }
+
+    #[test]
+    fn a_program_with_rights_of_its_own_stays_the_original_in_a_staged_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("env")).unwrap();
+        for name in ["module", "privileged"] {
+            fs::write(at("env").join(name), b"staged").unwrap();
+        }
+        fs::set_permissions(at("env/privileged"), Permissions::from_mode(0o4755)).unwrap();
+        let set = Set::collect([&*at("env")]).unwrap();
+        let staged = Staged::new(&set);
+        // Writing takes the bit away.
+        for name in ["module", "privileged"] {
+            fs::write(at("env").join(name), b"original").unwrap();
+        }
+        fs::set_permissions(at("env/privileged"), Permissions::from_mode(0o4755)).unwrap();
+        staged.look(&[], |_| {
+            let read = |name: &str| fs::read(at(name)).unwrap();
+            assert_eq!([read("env/module"), read("env/privileged")], [&b"staged"[..], b"original"]);
+            assert_eq!(fs::metadata(at("env/privileged")).unwrap().permissions().mode() & 0o7777, 0o4755);
+        });
+        fs::remove_file(at("env/privileged")).unwrap();
+        staged.look(&[], |_| assert_eq!(fs::metadata(at("env/privileged")).unwrap().len(), 0));
     }
 
     #[test]

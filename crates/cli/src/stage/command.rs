@@ -50,7 +50,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
                 return Ok(0);
             }
             let stage = parsed::Stage { required: true, ..stage };
-            plan.tell_refused(&stage)?;
+            plan.tell_refused(&stage, true)?;
             let found = nodes(&parsed, &surroundings)?;
             let nodes = Nodes { session: &found.session, nodes: &found.nodes };
             match send(&stage, &plan, &nodes, None, true)? {

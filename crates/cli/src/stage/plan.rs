@@ -72,17 +72,20 @@ impl Plan {
             // Without them the next run reads the files once more.
             let _ = digests.write(&cache);
         }
+        let mut left_out = left_out;
+        left_out.extend(set.originals().map(|path| (path.to_owned(), format!("set-user-ID or set-group-ID: {RIGHTS}"))));
         Ok(Plan { set, needs, left_out, remarks })
     }
 
     /// Says which files with rights of their own stay where they are.
     ///
     /// # Errors
-    /// All must be staged.
-    pub fn tell_refused(&self, stage: &Stage) -> Result<(), String> {
+    /// All must be staged; or those that were named, while others are in folders.
+    pub fn tell_refused(&self, stage: &Stage, named_only: bool) -> Result<(), String> {
         for (path, why) in self.left_out.iter().filter(|(_, why)| why.ends_with(RIGHTS)) {
             let told = format!("{} is not staged ({why})", path.display());
-            if stage.required {
+            let may_stay = named_only && self.set.originals().any(|original| original == path);
+            if stage.required && !may_stay {
                 return Err(format!("{told}; --stage=require demands it"));
             }
             out::tell(&format!("{told}; the ranks use the original"));

@@ -43,9 +43,10 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
     }
     match view::plan(&kept.set, &keep(batch)) {
         Err(error) => View::Originals(error.to_string()),
-        Ok(planned) => match planned.show(&kept.tree) {
-            Ok(_) => View::Staged(kept),
-            Err(error) => View::Half(error.to_string()),
+        Ok(planned) => match kept.files().map(|files| planned.show(&files)) {
+            Err(error) => View::Originals(error.to_string()),
+            Ok(Err(error)) => View::Half(error.to_string()),
+            Ok(Ok(_)) => View::Staged(kept),
         },
     }
 }

@@ -2,7 +2,7 @@
 
 use wireup_stage::answer::Answer;
 use wireup_stage::set::{PIECE_LEN, Set};
-use wireup_stage::stream::{Piece, Receiver};
+use wireup_stage::stream::{Content, Piece, Receiver, Slice};
 
 /// The first byte gives the length of the parts in which the rest arrives; 0: at once.
 pub fn stream(input: &[u8]) {
@@ -25,18 +25,24 @@ pub fn stream(input: &[u8]) {
                     assert_eq!(Set::from_manifest(&set.manifest()).expect("accepted before"), set);
                     assert!(contents.replace(set.contents()).is_none(), "two sets");
                 }
-                Ok(Some(Piece::Bytes { content, offset, bytes })) => {
+                Ok(Some(Piece::Bytes { slices, bytes })) => {
                     let contents = contents.as_ref().expect("after the set");
-                    assert!(offset + bytes.len() as u64 <= contents[content as usize].len && bytes.len() <= PIECE_LEN);
+                    assert!(slices.iter().map(|slice| slice.bytes.len()).sum::<usize>() == bytes.len());
+                    assert!(bytes.len() <= PIECE_LEN && slices.iter().all(|slice| lies_in(contents, slice)));
                 }
-                Ok(Some(Piece::Damaged { content })) => {
-                    assert!((content as usize) < contents.as_ref().expect("after the set").len());
+                Ok(Some(Piece::Damaged(slices))) => {
+                    let contents = contents.as_ref().expect("after the set");
+                    assert!(!slices.is_empty() && slices.iter().all(|slice| lies_in(contents, slice)));
                 }
                 Ok(Some(Piece::Name(_))) => assert!(contents.is_none(), "after the set"),
                 Ok(Some(Piece::End)) => assert!(contents.is_some(), "before the set"),
             }
         }
     }
+}
+
+fn lies_in(contents: &[Content], slice: &Slice) -> bool {
+    slice.offset + slice.bytes.len() as u64 <= contents[slice.content as usize].len
 }
 
 fn answer(bytes: &[u8]) {

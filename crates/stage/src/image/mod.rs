@@ -1,0 +1,242 @@
+//! A set as a file system image: names, bits and times; the contents lie in other files, the packs.
+//!
+//! The format is EROFS, which the kernel mounts from files (Linux 6.12 and later), with one additional device for each pack:
+//!
+//! ```text
+//!   1024   superblock (128 bytes), then a slot of 128 bytes for each pack
+//!   …      inodes of 64 bytes, each followed by what belongs to it: the last part of a folder's names, where a link leads, or the place
+//!          of a file: one chunk, however long it is, by pack and block
+//!   …      whole blocks of folders' names, and links that are too long for the place beside their inode
+//! ```
+//!
+//! A folder's names are sorted, in blocks that are sorted too, so that the kernel finds one by bisection. An inode's number is its place in
+//! units of 32 bytes. Layout: Linux, `fs/erofs/erofs_fs.h`.
+
+pub(crate) mod mounted;
+mod nodes;
+#[cfg(test)]
+mod tests;
+
+use crate::set::{Kind, Set};
+use nodes::{Name, Node, nodes};
+
+/// Contents begin at such a boundary in their pack (bytes).
+pub(crate) const BLOCK: u64 = 4096;
+const BLOCK_LEN: usize = BLOCK as usize;
+/// In all kernels with EROFS; the pages of some machines are larger.
+const BLOCK_BITS: u8 = 12;
+const SUPER_AT: usize = 1024;
+const SUPER_LEN: usize = 128;
+const MAGIC: u32 = 0xE0F5_E1E2;
+const CHUNKED_FILES: u32 = 0x4;
+const DEVICE_TABLE: u32 = 0x8;
+/// Of an inode, and the unit of their numbers.
+const INODE_LEN: usize = 64;
+const NUMBER_UNIT: usize = 32;
+const DIRENT_LEN: usize = 12;
+/// Forms of an inode: 64 bytes, with its data elsewhere, behind it, or in chunks.
+const PLAIN: u16 = 1;
+const INLINE: u16 = 1 | 2 << 1;
+const CHUNKED: u16 = 1 | 4 << 1;
+/// A chunk's place has a device.
+const WITH_DEVICE: u16 = 0x20;
+const CHUNK_LEN: usize = 8;
+
+/// Where a content lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Place {
+    /// In the list of packs.
+    pub pack: u16,
+    pub block: u32,
+}
+
+pub(crate) fn blocks(len: u64) -> u64 {
+    len.div_ceil(BLOCK)
+}
+
+/// The image. `place` has where the content of each entry lies, `packs` the lengths of the packs, `owner` the user and the group of all files.
+/// `None`: it has more than the format can number.
+pub(crate) fn image(
+    set: &Set,
+    place: impl Fn(usize) -> Option<Place>,
+    packs: &[u64],
+    owner: (u32, u32),
+) -> Option<Vec<u8>> {
+    let nodes = nodes(set);
+    let mut layout = Layout::new(packs.len());
+    let places: Vec<Laid> = nodes.iter().map(|node| layout.lay(set, node)).collect();
+    let data_at = layout.at.next_multiple_of(BLOCK_LEN);
+    let len = data_at + layout.data;
+    u32::try_from(len / BLOCK_LEN).ok()?;
+    let mut out = vec![0; len];
+    write_super(&mut out, nodes.len(), number(&places[0]), packs)?;
+    for (node, laid) in nodes.iter().zip(&places) {
+        let entry = node.entry.map(|index| &set.entries[index]);
+        let (kind, data) = match entry.map(|entry| &entry.kind) {
+            None | Some(Kind::Folder) => (FOLDER, names(node, &places, &nodes)),
+            Some(Kind::Link(target)) => (LINK, target.clone()),
+            Some(Kind::File { .. } | Kind::Original) => (FILE, Vec::new()),
+        };
+        let content = node.entry.zip(entry).and_then(|(index, entry)| match entry.kind {
+            Kind::File { len: len @ 1.., .. } => Some((len, place(index))),
+            _ => None,
+        });
+        let (form, size, union) = match content {
+            Some((len, at)) => {
+                let at = at?;
+                let chunk = [&[0, 0], &(at.pack + 1).to_le_bytes()[..], &at.block.to_le_bytes()].concat();
+                put(&mut out, laid.at + INODE_LEN, &chunk);
+                (CHUNKED, len, u32::from(WITH_DEVICE) | chunk_bits(len))
+            }
+            None => {
+                let beside = laid.beside;
+                let (blocks, rest) = data.split_at(data.len() - beside);
+                put(&mut out, data_at + laid.data, blocks);
+                put(&mut out, laid.at + INODE_LEN, rest);
+                let form = if beside > 0 { INLINE } else { PLAIN };
+                (form, data.len() as u64, ((data_at + laid.data) / BLOCK_LEN) as u32)
+            }
+        };
+        let bits = match entry {
+            // The kernel does not look at those of a link.
+            Some(entry) if kind == LINK => entry.mode | 0o777,
+            Some(entry) => entry.mode,
+            None => 0o755,
+        };
+        let (seconds, nanoseconds) = entry.map_or((0, 0), |entry| entry.modified);
+        let inode = &mut out[laid.at..laid.at + INODE_LEN];
+        put(inode, 0, &form.to_le_bytes());
+        put(inode, 4, &(kind | bits as u16).to_le_bytes());
+        put(inode, 8, &size.to_le_bytes());
+        put(inode, 16, &union.to_le_bytes());
+        put(inode, 20, &((laid.at / NUMBER_UNIT) as u32).to_le_bytes());
+        put(inode, 24, &owner.0.to_le_bytes());
+        put(inode, 28, &owner.1.to_le_bytes());
+        put(inode, 32, &seconds.to_le_bytes());
+        put(inode, 40, &nanoseconds.to_le_bytes());
+        put(inode, 44, &node.links.to_le_bytes());
+    }
+    Some(out)
+}
+
+const FOLDER: u16 = 0o040_000;
+const FILE: u16 = 0o100_000;
+const LINK: u16 = 0o120_000;
+
+/// Where a node's parts lie.
+struct Laid {
+    /// Its inode.
+    at: usize,
+    /// Its blocks, from the first block of data.
+    data: usize,
+    /// How many of its bytes lie behind the inode.
+    beside: usize,
+}
+
+struct Layout {
+    at: usize,
+    data: usize,
+}
+
+impl Layout {
+    fn new(packs: usize) -> Layout {
+        Layout { at: SUPER_AT + SUPER_LEN * (1 + packs), data: 0 }
+    }
+
+    fn lay(&mut self, set: &Set, node: &Node) -> Laid {
+        let (data, chunk) = match node.entry.map(|index| &set.entries[index].kind) {
+            None | Some(Kind::Folder) => (names_len(node), 0),
+            Some(Kind::Link(target)) => (target.len(), 0),
+            Some(Kind::File { len: 1.., .. }) => (0, CHUNK_LEN),
+            Some(Kind::File { .. } | Kind::Original) => (0, 0),
+        };
+        let rest = data % BLOCK_LEN;
+        let beside = if INODE_LEN + rest <= BLOCK_LEN { rest } else { 0 };
+        let len = INODE_LEN + beside + chunk;
+        // What lies behind an inode lies in the same block.
+        if self.at / BLOCK_LEN != (self.at + len - 1) / BLOCK_LEN {
+            self.at = self.at.next_multiple_of(BLOCK_LEN);
+        }
+        let laid = Laid { at: self.at, data: self.data, beside };
+        self.at = (self.at + len).next_multiple_of(NUMBER_UNIT);
+        self.data += (data - beside).next_multiple_of(BLOCK_LEN);
+        laid
+    }
+}
+
+fn number(laid: &Laid) -> u64 {
+    (laid.at / NUMBER_UNIT) as u64
+}
+
+/// How long a folder's names are: full blocks, and what the last one contains.
+fn names_len(node: &Node) -> usize {
+    let mut whole = 0;
+    let mut last = 0;
+    for name in &node.names {
+        let len = DIRENT_LEN + name.name.len();
+        if last + len > BLOCK_LEN {
+            (whole, last) = (whole + BLOCK_LEN, 0);
+        }
+        last += len;
+    }
+    whole + last
+}
+
+/// The blocks of a folder: in each, entries of twelve bytes, then their names.
+fn names(node: &Node, places: &[Laid], nodes: &[Node]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(names_len(node));
+    let mut left = &node.names[..];
+    while !left.is_empty() {
+        let mut len = 0;
+        let fits = |name: &&Name| {
+            len += DIRENT_LEN + name.name.len();
+            len <= BLOCK_LEN
+        };
+        let count = left.iter().take_while(fits).count();
+        let (here, rest) = left.split_at(count);
+        let mut name_at = DIRENT_LEN * count;
+        for name in here {
+            out.extend(number(&places[name.node]).to_le_bytes());
+            out.extend((name_at as u16).to_le_bytes());
+            out.extend([nodes[name.node].file_type, 0]);
+            name_at += name.name.len();
+        }
+        here.iter().for_each(|name| out.extend_from_slice(name.name));
+        if !rest.is_empty() {
+            out.resize(out.len().next_multiple_of(BLOCK_LEN), 0);
+        }
+        left = rest;
+    }
+    out
+}
+
+/// The exponent of the smallest chunk, in blocks, that holds so many bytes.
+fn chunk_bits(len: u64) -> u32 {
+    blocks(len).next_power_of_two().trailing_zeros()
+}
+
+fn write_super(out: &mut [u8], inodes: usize, root: u64, packs: &[u64]) -> Option<()> {
+    let blocks_of = |len: usize| (len / BLOCK_LEN) as u32;
+    let len = out.len();
+    let at = &mut out[SUPER_AT..];
+    put(at, 0, &MAGIC.to_le_bytes());
+    put(at, 12, &[BLOCK_BITS, 0]);
+    put(at, 14, &u16::try_from(root).ok()?.to_le_bytes());
+    put(at, 16, &(inodes as u64).to_le_bytes());
+    put(at, 36, &blocks_of(len).to_le_bytes());
+    let features = CHUNKED_FILES | if packs.is_empty() { 0 } else { DEVICE_TABLE };
+    put(at, 80, &features.to_le_bytes());
+    put(at, 86, &u16::try_from(packs.len()).ok()?.to_le_bytes());
+    put(at, 88, &(((SUPER_AT + SUPER_LEN) / SUPER_LEN) as u16).to_le_bytes());
+    for (index, pack) in packs.iter().enumerate() {
+        let slot = SUPER_LEN * (1 + index);
+        // A device needs a name, which is not used.
+        put(at, slot, b"pack");
+        put(at, slot + 64, &u32::try_from(blocks(*pack)).ok()?.to_le_bytes());
+    }
+    Some(())
+}
+
+fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    out[at..at + bytes.len()].copy_from_slice(bytes);
+}

@@ -1,0 +1,123 @@
+//! Mounts the image of a set.
+//!
+//! The kernel takes the first file of an image from no tmpfs, so the image, which is small, is written into a ramfs; packs may lie anywhere.
+//! Both are mounted over a folder in the mount namespace of this process, until what lies in them has been mounted elsewhere.
+
+use super::{Place, image};
+use crate::set::{Digest, Entry, Kind, Set};
+use rustix::fs::{CWD, Mode, OFlags, open};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, mount, move_mount, unmount,
+};
+use rustix::process::{getegid, geteuid};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Where the tree of a set can be found, as long as this is held.
+pub struct Files {
+    tree: OwnedFd,
+    /// What is mounted to see it.
+    mounted: Option<Memory>,
+}
+
+impl Files {
+    pub(crate) fn of_tree(path: &Path) -> io::Result<Files> {
+        Ok(Files { tree: folder(path)?, mounted: None })
+    }
+
+    /// Mounts an image over `folder`, in the mount namespace of this process.
+    pub(crate) fn of_image(image: &[u8], packs: &[File], over: &Path) -> io::Result<Files> {
+        let memory = Memory::over(over)?;
+        let (file, inside) = (memory.path("image"), memory.path("files"));
+        fs::write(&file, image)?;
+        fs::create_dir(&inside)?;
+        let config = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_set_string(&config, "source", &file)?;
+        for pack in packs {
+            fsconfig_set_string(&config, "device", by_descriptor(pack))?;
+        }
+        fsconfig_create(&config)?;
+        let attributes =
+            MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let mounted = fsmount(&config, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        move_mount(&mounted, "", CWD, &inside, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+        Ok(Files { tree: folder(&inside)?, mounted: Some(memory) })
+    }
+
+    /// The folder that stands for `/`.
+    pub fn tree(&self) -> BorrowedFd<'_> {
+        self.tree.as_fd()
+    }
+
+    /// For messages, and to look into it in this mount namespace.
+    pub fn path(&self) -> PathBuf {
+        by_descriptor(&self.tree)
+    }
+
+    pub fn is_image(&self) -> bool {
+        self.mounted.is_some()
+    }
+}
+
+/// A ramfs over a folder.
+struct Memory {
+    root: OwnedFd,
+}
+
+impl Memory {
+    fn over(path: &Path) -> io::Result<Memory> {
+        mount("ramfs", path, "ramfs", MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC, c"mode=700")?;
+        match folder(path) {
+            Ok(root) => Ok(Memory { root }),
+            Err(error) => {
+                let _ = unmount(path, UnmountFlags::DETACH);
+                Err(error)
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        by_descriptor(&self.root).join(name)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // With what is mounted in it. It is gone at last with the mount namespace.
+        let _ = unmount(by_descriptor(&self.root), UnmountFlags::DETACH);
+    }
+}
+
+fn folder(path: &Path) -> io::Result<OwnedFd> {
+    Ok(open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The path may be covered, or may have changed.
+fn by_descriptor(file: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// The user and the group of all files in an image: those of this process, as with files that it makes.
+pub(crate) fn owner() -> (u32, u32) {
+    (geteuid().as_raw(), getegid().as_raw())
+}
+
+/// Whether this process may mount images whose packs lie in `folder`: tried in a thread with mounts of its own.
+pub(crate) fn may_mount(over: &Path) -> bool {
+    let tried = || -> io::Result<bool> {
+        let content = b"a content";
+        let mut pack = tempfile::tempfile_in(over)?;
+        io::Write::write_all(&mut pack, content)?;
+        let kind = Kind::File { len: content.len() as u64, digest: Digest::default() };
+        let entry = Entry { path: b"/a".to_vec(), mode: 0o400, modified: (0, 0), kind };
+        let place = |_| Some(Place { pack: 0, block: 0 });
+        let image = image(&Set { entries: vec![entry] }, place, &[content.len() as u64], owner()).unwrap_or_default();
+        crate::view::own_mounts(false).map_err(|error| error.error)?;
+        let files = Files::of_image(&image, &[pack], over)?;
+        Ok(fs::read(files.path().join("a"))? == content)
+    };
+    std::thread::scope(|scope| scope.spawn(tried).join().is_ok_and(|tried| tried.unwrap_or(false)))
+}

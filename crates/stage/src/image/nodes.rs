@@ -1,0 +1,59 @@
+//! The folders of a set with their names, also those above what was named.
+
+use crate::set::{Kind, Set};
+use std::os::unix::ffi::OsStrExt;
+
+/// Types of names.
+const FILE: u8 = 1;
+const FOLDER: u8 = 2;
+const LINK: u8 = 7;
+
+pub(super) struct Node<'a> {
+    /// `None`: a folder above what was named.
+    pub entry: Option<usize>,
+    /// What is in it, in order, with `.` and `..`.
+    pub names: Vec<Name<'a>>,
+    pub file_type: u8,
+    pub links: u32,
+}
+
+pub(super) struct Name<'a> {
+    pub name: &'a [u8],
+    pub node: usize,
+}
+
+/// The first one is the root.
+pub(super) fn nodes(set: &Set) -> Vec<Node<'_>> {
+    let mut all = vec![Node { entry: None, names: Vec::new(), file_type: FOLDER, links: 2 }];
+    // The folders on the way to the last entry.
+    let mut way: Vec<(&[u8], usize)> = Vec::new();
+    for (index, entry) in set.entries.iter().enumerate() {
+        let parts: Vec<&[u8]> = entry.path().iter().skip(1).map(OsStrExt::as_bytes).collect();
+        let shared = way.iter().zip(&parts).take_while(|((name, _), part)| name == *part).count();
+        way.truncate(shared);
+        for (depth, part) in parts.iter().enumerate().skip(shared) {
+            let above = way.last().map_or(0, |(_, node)| *node);
+            let is_last = depth + 1 == parts.len();
+            let file_type = match &entry.kind {
+                Kind::File { .. } | Kind::Original if is_last => FILE,
+                Kind::Link(_) if is_last => LINK,
+                _ => FOLDER,
+            };
+            let node = all.len();
+            all.push(Node { entry: is_last.then_some(index), names: Vec::new(), file_type, links: 1 });
+            all[above].names.push(Name { name: part, node });
+            if file_type == FOLDER {
+                let itself = Name { name: b".", node };
+                all[node].names.extend([itself, Name { name: b"..", node: above }]);
+                all[node].links = 2;
+                all[above].links += 1;
+            }
+            way.push((part, node));
+        }
+    }
+    all[0].names.extend([Name { name: b".", node: 0 }, Name { name: b"..", node: 0 }]);
+    for node in &mut all {
+        node.names.sort_unstable_by_key(|name| name.name);
+    }
+    all
+}

@@ -1,0 +1,154 @@
+//! Images that the kernel has mounted, compared with the folders that they were made of.
+
+use super::*;
+use crate::set::{Digest, Entry, Set};
+use crate::store::{Form, Store};
+use crate::testing::{forms, look, set_of, stage};
+use proptest::prelude::*;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+fn may_mount() -> bool {
+    forms().contains(&Form::Image)
+}
+
+/// The set of a folder, staged as an image, has the same files.
+fn same_as_image(folder: &Path, looks: impl FnOnce(&Path) + Send) {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::open(&home.path().join("store"), 16 << 30).unwrap().with_form(Form::Image);
+    let set = Set::collect([folder]).unwrap();
+    stage(&store, &set).unwrap();
+    let kept = store.take(&set.digest()).unwrap().unwrap();
+    assert!(set_of(&kept, Form::Image, folder) == set);
+    look(&kept, Form::Image, |root| looks(&root.join(folder.strip_prefix("/").unwrap())));
+}
+
+#[test]
+fn files_of_every_kind_are_those_of_the_folder() {
+    if !may_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let bytes = |len: usize| (0..len).map(|at| (at * 31 % 251) as u8).collect::<Vec<u8>>();
+    for len in [0, 1, 4095, 4096, 4097, 8192, 300_000] {
+        fs::write(at(&format!("{len} bytes")), bytes(len)).unwrap();
+    }
+    fs::write(folder.path().join(OsStr::from_bytes(b"not \xff UTF-8")), b"x").unwrap();
+    fs::write(at(&"n".repeat(255)), b"a long name").unwrap();
+    // Names before and after `.` and `..`.
+    for name in ["!", "-", "...", ".a", "~", "a b\nc"] {
+        fs::write(at(name), name).unwrap();
+    }
+    fs::create_dir_all(at("a/b/c/empty")).unwrap();
+    for (name, mode) in [("private", 0o400), ("program", 0o755), ("nothing", 0o000)] {
+        fs::write(at(name), name).unwrap();
+        fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::set_permissions(at("a/b"), fs::Permissions::from_mode(0o1750)).unwrap();
+    for (name, time) in [
+        ("old", SystemTime::UNIX_EPOCH - Duration::new(5, 7)),
+        ("new", SystemTime::UNIX_EPOCH + Duration::new(1 << 33, 999_999_999)),
+    ] {
+        fs::write(at(name), name).unwrap();
+        File::open(at(name)).unwrap().set_modified(time).unwrap();
+    }
+    for (name, target) in
+        [("link", "a/b".to_owned()), ("nowhere", "/no/such".to_owned()), ("long link", "d/".repeat(2_047))]
+    {
+        symlink(target, at(name)).unwrap();
+    }
+    same_as_image(folder.path(), |there| {
+        let meta = fs::metadata(there.join("private")).unwrap();
+        let own = fs::metadata(folder.path()).unwrap();
+        assert_eq!((meta.uid(), meta.gid(), meta.nlink()), (own.uid(), rustix::process::getegid().as_raw(), 1));
+        assert_eq!(fs::metadata(there.join("a")).unwrap().nlink(), 3);
+        assert!(fs::write(there.join("old"), b"").is_err());
+    });
+}
+
+#[test]
+fn a_folder_may_have_thousands_of_names() {
+    if !may_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..5_000 {
+        let name = format!("{number}-{}", "x".repeat(number % 200));
+        fs::write(folder.path().join(name), number.to_string()).unwrap();
+    }
+    same_as_image(folder.path(), |there| {
+        // Each by its name, those that are not there too.
+        for number in (0..5_000).step_by(7) {
+            let name = format!("{number}-{}", "x".repeat(number % 200));
+            assert_eq!(fs::read(there.join(&name)).unwrap(), number.to_string().as_bytes());
+            assert!(!there.join(name + "y").exists());
+        }
+    });
+}
+
+#[test]
+fn a_file_may_be_longer_than_4_gib() {
+    if !may_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::create(folder.path().join("sparse")).unwrap();
+    let far = (4 << 30) + 123_457;
+    file.write_all_at(b"begin", 0).unwrap();
+    file.write_all_at(b"end", far).unwrap();
+    let len = far + 3;
+    let digest = Digest::default();
+    let entry = |name: &[u8], kind| Entry { path: name.to_vec(), mode: 0o644, modified: (1, 0), kind };
+    let kind = |len| Kind::File { len, digest };
+    let set = Set { entries: vec![entry(b"/large", kind(len)), entry(b"/middle", kind(4)), entry(b"/one", kind(1))] };
+    // Without sending it, which takes a minute: the last is one block behind the end of the others.
+    let place = |index| Some(Place { pack: 0, block: [0, (far / BLOCK) as u32, 0][index] });
+    let image = image(&set, place, &[len], mounted::owner()).unwrap();
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            crate::view::own_mounts(false).unwrap();
+            let pack = File::open(folder.path().join("sparse")).unwrap();
+            let files = crate::Files::of_image(&image, &[pack], folder.path()).unwrap();
+            let large = File::open(files.path().join("large")).unwrap();
+            let mut bytes = [1; 8];
+            large.read_exact_at(&mut bytes[..4], far - 1).unwrap();
+            assert_eq!((&bytes[..4], large.metadata().unwrap().len()), (&b"\0end"[..], len));
+            large.read_exact_at(&mut bytes, 2 << 30).unwrap();
+            assert_eq!(bytes, [0; 8]);
+            assert_eq!(fs::read(files.path().join("one")).unwrap(), b"b");
+        });
+        looks.join().unwrap();
+    });
+}
+
+/// Names of few letters, so that some are the beginning of others and some folders are of the same name as files elsewhere.
+fn paths() -> impl Strategy<Value = Vec<String>> {
+    proptest::collection::btree_set("(/[a!.~]{1,4}){1,4}", 1..60).prop_map(|paths| {
+        let is_plain = |path: &String| path.split('/').all(|part| part != "." && part != "..");
+        let mut found: Vec<String> = paths.into_iter().filter(is_plain).collect();
+        let all = found.clone();
+        found.retain(|path| !all.iter().any(|other| other.starts_with(&format!("{path}/"))));
+        found
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn any_tree_is_the_same_as_an_image(paths in paths(), lens in proptest::collection::vec(0usize..9_000, 60)) {
+        if may_mount() {
+            let folder = tempfile::tempdir().unwrap();
+            for (path, len) in paths.iter().zip(lens) {
+                let path = folder.path().join(&path[1..]);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(&path, vec![len as u8; len]).unwrap();
+            }
+            same_as_image(folder.path(), |_| {});
+        }
+    }
+}

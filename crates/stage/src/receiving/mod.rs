@@ -1,0 +1,180 @@
+//! A set on its way into a store: in packs where images can be mounted, else as files.
+//!
+//! ```text
+//!   packing   contents go into one new pack, in a few large writes
+//!   tree      each file is made under its name
+//! ```
+//!
+//! Both are made in a folder of the receiver's own, which becomes the set's when everything is there.
+
+mod packing;
+mod tree;
+
+use crate::set::{Digest, Set};
+use crate::store::{Form, Result, Store, StoreError, at, remove_tree};
+use crate::stream::{Content, Slice};
+use packing::Packing;
+use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use tree::Tree;
+
+/// A set that is being received. If it is not finished, contents that have arrived stay until somebody needs the room.
+pub struct Receiving<'a> {
+    store: &'a Store,
+    name: Digest,
+    set: Set,
+    contents: Vec<Content>,
+    missing: BTreeSet<u32>,
+    folder: tempfile::TempDir,
+    copies: Copies,
+    /// The content that is arriving, one after the other, and how much of it has arrived.
+    open: Option<(u32, u64)>,
+    /// Tells the sweeper that somebody works here.
+    _lock: File,
+}
+
+enum Copies {
+    Packs(Packing),
+    Tree(Tree),
+}
+
+/// Bytes of a content that is missing.
+struct Arrived<'a> {
+    content: u32,
+    offset: u64,
+    bytes: &'a [u8],
+    is_last: bool,
+}
+
+impl<'a> Receiving<'a> {
+    pub(crate) fn begin(store: &'a Store, set: Set, form: Form) -> Result<Receiving<'a>> {
+        let new = store.root().join("new");
+        let folder = at(&new, tempfile::Builder::new().prefix("").tempdir_in(&new))?;
+        let lock = at(folder.path(), File::open(folder.path()))?;
+        at(folder.path(), flock(&lock, FlockOperation::LockShared).map_err(Into::into))?;
+        let contents = set.contents();
+        let (copies, missing) = match form {
+            Form::Image => {
+                let (packing, missing) = Packing::begin(store, &contents, folder.path())?;
+                (Copies::Packs(packing), missing)
+            }
+            Form::Tree => {
+                let (tree, missing) = Tree::begin(store, &set, &contents, folder.path())?;
+                (Copies::Tree(tree), missing)
+            }
+        };
+        Ok(Receiving { store, name: set.digest(), set, contents, missing, folder, copies, open: None, _lock: lock })
+    }
+
+    /// The contents that are to be sent.
+    pub fn missing(&self) -> &BTreeSet<u32> {
+        &self.missing
+    }
+
+    /// Bytes that what is missing will take.
+    pub(crate) fn wanted(&self) -> u64 {
+        match &self.copies {
+            Copies::Packs(packing) => packing.wanted(),
+            Copies::Tree(tree) => tree.wanted(&self.set),
+        }
+    }
+
+    /// Of these contents a piece was damaged: they are to be sent again, from their beginnings. What arrives of them before that is ignored.
+    ///
+    /// # Errors
+    /// The store cannot be written to.
+    pub fn spoil(&mut self, slices: &[Slice]) -> Result<()> {
+        for slice in slices {
+            if self.open.is_some_and(|(content, _)| content == slice.content) {
+                self.close()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.open = None;
+        match &mut self.copies {
+            Copies::Packs(_) => Ok(()),
+            Copies::Tree(tree) => tree.discard(&self.set),
+        }
+    }
+
+    /// A piece with what the sender has read of these contents. Contents that are here, and the rest of one that was damaged, are ignored.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn write(&mut self, slices: &[Slice], bytes: &[u8]) -> Result<()> {
+        let mut arrived = Vec::with_capacity(slices.len());
+        for slice in slices {
+            let Some(content) = self.contents.get(slice.content as usize) else { continue };
+            if !self.missing.contains(&slice.content) {
+                continue;
+            }
+            let has = match self.open {
+                Some((open, has)) if open == slice.content => has,
+                _ if slice.offset == 0 => 0,
+                _ => continue,
+            };
+            let bytes = &bytes[slice.bytes.clone()];
+            let end = slice.offset + bytes.len() as u64;
+            if has != slice.offset || end > content.len {
+                continue;
+            }
+            let is_last = end == content.len;
+            self.open = (!is_last).then_some((slice.content, end));
+            if is_last {
+                self.missing.remove(&slice.content);
+            }
+            arrived.push(Arrived { content: slice.content, offset: slice.offset, bytes, is_last });
+        }
+        match &mut self.copies {
+            Copies::Packs(packing) => {
+                packing.write(&arrived)?;
+                for part in arrived.iter().filter(|part| part.is_last) {
+                    packing.complete(part.content, &self.contents[part.content as usize]);
+                }
+                Ok(())
+            }
+            Copies::Tree(tree) => {
+                arrived.iter().try_for_each(|part| tree.write(&self.set, &self.contents[part.content as usize], part))
+            }
+        }
+    }
+
+    /// Everything has arrived: the set can be used.
+    ///
+    /// # Errors
+    /// Something is missing, or cannot be made.
+    pub fn finish(mut self) -> Result<()> {
+        if let Some(number) = self.missing.first() {
+            return Err(StoreError::Damaged(self.contents[*number as usize].path.clone()));
+        }
+        // Another receiver may be faster.
+        if self.store.touch(&self.name)? {
+            if let Copies::Packs(packing) = &mut self.copies {
+                packing.discard();
+            }
+            return Ok(());
+        }
+        let folder = self.folder.path();
+        match &mut self.copies {
+            Copies::Packs(packing) => packing.finish(self.store, folder)?,
+            Copies::Tree(tree) => tree.finish(&self.set)?,
+        }
+        let manifest = folder.join("manifest");
+        at(&manifest, fs::write(&manifest, self.set.manifest()))?;
+        self.store.put(&self.name, folder)
+    }
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        if let Copies::Packs(packing) = &mut self.copies {
+            let _ = packing.keep(self.store);
+        }
+        // Folders of the tree may be read-only.
+        let _ = remove_tree(self.folder.path());
+    }
+}

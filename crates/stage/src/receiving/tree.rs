@@ -1,0 +1,272 @@
+//! The files of a set under their final names, for nodes where images cannot be mounted.
+//!
+//! A Python environment has tens of thousands of small files, and what takes time is not their bytes but the system calls for each. So names are
+//! looked up relative to open folders, and a file gets its bits, its time and its second name (that of its content) while it is open.
+
+use super::Arrived;
+use crate::set::{Digest, Entry, Kind, Set};
+use crate::store::{Result, Store, StoreError, at, digest, object};
+use crate::stream::Content;
+use rustix::fs::{
+    AtFlags, Mode, OFlags, Timespec, Timestamps, chmodat, fchmod, ftruncate, futimens, linkat, mkdirat, open, openat,
+    symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+pub(super) struct Tree {
+    /// The entries that have a content, by its number, and whether they are in the tree.
+    users: Vec<Vec<usize>>,
+    is_there: Vec<bool>,
+    folders: Folders,
+    objects: OwnedFd,
+    /// The file that is arriving.
+    open: Option<Part>,
+}
+
+struct Part {
+    entry: usize,
+    file: File,
+    /// Bytes behind this are a hole.
+    written: u64,
+}
+
+impl Tree {
+    /// Makes the folders, and links the contents that are here; the others are missing.
+    pub fn begin(store: &Store, set: &Set, contents: &[Content], folder: &Path) -> Result<(Tree, BTreeSet<u32>)> {
+        let path = folder.join("tree");
+        at(&path, fs::create_dir(&path))?;
+        let objects = store.root().join("objects");
+        let numbers: BTreeMap<Digest, usize> =
+            contents.iter().enumerate().map(|(number, content)| (content.digest, number)).collect();
+        let mut users = vec![Vec::new(); contents.len()];
+        for (index, entry) in set.entries.iter().enumerate() {
+            if let Some(number) = digest(entry).and_then(|digest| numbers.get(&digest)) {
+                users[*number].push(index);
+            }
+        }
+        let mut tree = Tree {
+            is_there: vec![false; set.entries.len()],
+            users,
+            folders: Folders { root: folder_fd(&path)?, path, last: None },
+            objects: folder_fd(&objects)?,
+            open: None,
+        };
+        tree.make_folders(set)?;
+        let missing = tree.link_present(store, set)?;
+        Ok((tree, missing))
+    }
+
+    /// Bytes that the files which are not there will take: those with the same content, bits and time are one.
+    pub fn wanted(&self, set: &Set) -> u64 {
+        let mut seen = HashSet::new();
+        let left = set.entries.iter().zip(&self.is_there).filter(|(_, is_there)| !**is_there);
+        let files = left.filter_map(|(entry, _)| match entry.kind {
+            Kind::File { len: len @ 1.., digest } => seen.insert((digest, entry.mode, entry.modified)).then_some(len),
+            _ => None,
+        });
+        files.sum()
+    }
+
+    fn make_folders(&mut self, set: &Set) -> Result<()> {
+        let mut made: HashSet<&[u8]> = HashSet::new();
+        for entry in &set.entries {
+            let (folder, name) = parts(entry);
+            if made.insert(folder) {
+                // Above what was named; folders of the set come before what is in them.
+                let path = self.folders.path.join(inside(folder));
+                at(&path, fs::create_dir_all(&path))?;
+            }
+            if entry.kind == Kind::Folder {
+                let within = self.folders.folder(folder)?;
+                let result = mkdirat(within, name, Mode::RWXU);
+                at(
+                    entry.path(),
+                    result.or_else(|error| if error == Errno::EXIST { Ok(()) } else { Err(error.into()) }),
+                )?;
+                made.insert(&entry.path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Links the contents that are here, so that nobody removes them any more; the others are missing.
+    fn link_present(&mut self, store: &Store, set: &Set) -> Result<BTreeSet<u32>> {
+        let folder = store.root().join("objects");
+        let present: HashSet<OsString> =
+            at(&folder, fs::read_dir(&folder))?.flatten().map(|object| object.file_name()).collect();
+        let mut missing = BTreeSet::new();
+        for number in 0..self.users.len() {
+            for index in self.users[number].clone() {
+                let entry = &set.entries[index];
+                let Some(object) = object(entry) else { continue };
+                let is_here = present.contains(OsStr::new(&object)) && {
+                    let (folder, name) = parts(entry);
+                    linkat(&self.objects, object, self.folders.folder(folder)?, name, AtFlags::empty()).is_ok()
+                };
+                self.is_there[index] = is_here;
+                if !is_here {
+                    missing.insert(number as u32);
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Removes the file that was arriving.
+    pub fn discard(&mut self, set: &Set) -> Result<()> {
+        let Some(part) = self.open.take() else { return Ok(()) };
+        let (folder, name) = parts(&set.entries[part.entry]);
+        let removed = unlinkat(self.folders.folder(folder)?, name, AtFlags::empty());
+        at(set.entries[part.entry].path(), removed.map_err(Into::into))
+    }
+
+    /// The next bytes of a content.
+    pub fn write(&mut self, set: &Set, content: &Content, arrived: &Arrived) -> Result<()> {
+        if arrived.offset == 0 {
+            // One of which not everything has come.
+            self.discard(set)?;
+            self.open = Some(self.create(set, content, arrived.content)?);
+        }
+        let Some(part) = &mut self.open else { return Err(StoreError::Damaged(content.path.clone())) };
+        // Holes stay holes.
+        if arrived.bytes.iter().any(|byte| *byte != 0) {
+            at(set.entries[part.entry].path(), part.file.write_all_at(arrived.bytes, arrived.offset))?;
+            part.written = arrived.offset + arrived.bytes.len() as u64;
+        }
+        match arrived.is_last {
+            true => self.complete(set, content, arrived.content),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the first file that has this content and is not in the tree.
+    fn create(&mut self, set: &Set, content: &Content, number: u32) -> Result<Part> {
+        let first = self.users[number as usize].iter().copied().find(|index| !self.is_there[*index]);
+        let Some(entry) = first else { return Err(StoreError::Damaged(content.path.clone())) };
+        let file = self.create_file(&set.entries[entry])?;
+        Ok(Part { entry, file, written: 0 })
+    }
+
+    fn create_file(&mut self, entry: &Entry) -> Result<File> {
+        let (folder, name) = parts(entry);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(self.folders.folder(folder)?, name, flags, Mode::RUSR | Mode::WUSR);
+        Ok(File::from(at(entry.path(), file.map_err(Into::into))?))
+    }
+
+    /// A whole content: it gets its name among the contents, and its other files.
+    fn complete(&mut self, set: &Set, content: &Content, number: u32) -> Result<()> {
+        let Some(part) = self.open.take() else { return Ok(()) };
+        if part.written < content.len {
+            at(set.entries[part.entry].path(), ftruncate(&part.file, content.len).map_err(Into::into))?;
+        }
+        dress(&set.entries[part.entry], &part.file)?;
+        for index in self.users[number as usize].clone() {
+            if self.is_there[index] {
+                continue;
+            }
+            let Some(object) = object(&set.entries[index]) else { continue };
+            let (folder, name) = parts(&set.entries[index]);
+            let within = self.folders.folder(folder)?;
+            // Another file with the same bits and the same time has just been made.
+            if linkat(&self.objects, &object, within, name, AtFlags::empty()).is_err() {
+                if index != part.entry {
+                    let from = self.folders.path.join(inside(&set.entries[part.entry].path));
+                    let file = self.create_file(&set.entries[index])?;
+                    at(&from, io::copy(&mut at(&from, File::open(&from))?, &mut &file))?;
+                    dress(&set.entries[index], &file)?;
+                }
+                let (folder, name) = parts(&set.entries[index]);
+                // Another receiver may be faster.
+                let _ = linkat(self.folders.folder(folder)?, name, &self.objects, &object, AtFlags::empty());
+            }
+            self.is_there[index] = true;
+        }
+        Ok(())
+    }
+
+    /// Makes the rest: links, empty files, and the bits and times of folders.
+    pub fn finish(&mut self, set: &Set) -> Result<()> {
+        for index in 0..set.entries.len() {
+            match &set.entries[index].kind {
+                Kind::Link(target) => {
+                    let entry = &set.entries[index];
+                    let (folder, name) = parts(entry);
+                    let made = symlinkat(OsStr::from_bytes(target), self.folders.folder(folder)?, name);
+                    at(entry.path(), made.map_err(Into::into))?;
+                }
+                Kind::File { len: 0, .. } | Kind::Original => {
+                    let file = self.create_file(&set.entries[index])?;
+                    dress(&set.entries[index], &file)?;
+                }
+                Kind::Folder | Kind::File { .. } => {}
+            }
+        }
+        // The innermost first: what is made in a folder changes its time, and it may be read-only.
+        for entry in set.entries.iter().rev().filter(|entry| entry.kind == Kind::Folder) {
+            let path = inside(&entry.path);
+            let done = chmodat(&self.folders.root, path, Mode::from_raw_mode(entry.mode), AtFlags::empty())
+                .and_then(|()| utimensat(&self.folders.root, path, &times(entry), AtFlags::SYMLINK_NOFOLLOW));
+            at(entry.path(), done.map_err(Into::into))?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives a file its bits and its time.
+fn dress(entry: &Entry, file: &File) -> Result<()> {
+    let done = fchmod(file, Mode::from_raw_mode(entry.mode)).and_then(|()| futimens(file, &times(entry)));
+    at(entry.path(), done.map_err(Into::into))
+}
+
+/// Those of the tree.
+struct Folders {
+    path: PathBuf,
+    root: OwnedFd,
+    /// The folder that was used last, under its original name.
+    last: Option<(Vec<u8>, OwnedFd)>,
+}
+
+impl Folders {
+    fn folder(&mut self, name: &[u8]) -> Result<BorrowedFd<'_>> {
+        if self.last.as_ref().is_none_or(|(last, _)| last != name) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let opened = openat(&self.root, inside(name), flags, Mode::empty());
+            let opened = at(Path::new(OsStr::from_bytes(name)), opened.map_err(Into::into))?;
+            self.last = Some((name.to_vec(), opened));
+        }
+        Ok(self.last.as_ref().map_or(self.root.as_fd(), |(_, folder)| folder.as_fd()))
+    }
+}
+
+fn folder_fd(path: &Path) -> Result<OwnedFd> {
+    at(path, open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(Into::into))
+}
+
+/// The folder and the name of an entry.
+fn parts(entry: &Entry) -> (&[u8], &OsStr) {
+    let slash = entry.path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    (&entry.path[..slash], OsStr::from_bytes(&entry.path[slash + 1..]))
+}
+
+/// An original name, relative to the tree.
+fn inside(name: &[u8]) -> &Path {
+    match name.strip_prefix(b"/").unwrap_or(name) {
+        b"" => Path::new("."),
+        name => Path::new(OsStr::from_bytes(name)),
+    }
+}
+
+fn times(entry: &Entry) -> Timestamps {
+    let (tv_sec, tv_nsec) = entry.modified;
+    let time = Timespec { tv_sec, tv_nsec: tv_nsec.into() };
+    Timestamps { last_access: time, last_modification: time }
+}

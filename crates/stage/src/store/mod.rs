@@ -1,0 +1,365 @@
+//! Where a node keeps what was staged: contents by their digests, and a way to see each set under its original names.
+//!
+//! ```text
+//!   STORE/                 0700, the user's
+//!     packs/NAME/…                files with many contents (`packs`)
+//!     sets/DIGEST/manifest        there when the set is whole; its time is that of the last use; locked while in use
+//!     sets/DIGEST/places          where its contents are in the packs: an image of it is mounted when a job uses it
+//!     new/…                       what is being received or removed; the rest is removed when who did it has ended
+//!     made-by                     the version of this, and the boot id of the machine
+//!
+//!   where images cannot be mounted, in place of packs:
+//!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
+//!     sets/DIGEST/tree/…          the files under their original names
+//! ```
+//!
+//! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
+
+pub(crate) mod packs;
+mod room;
+#[cfg(test)]
+mod tests;
+
+use crate::image::mounted::{Files, may_mount, owner};
+use crate::image::{Place, image};
+use crate::receiving::Receiving;
+use crate::set::{Digest, Entry, Kind, Problem, Set};
+use packs::{Places, is_at};
+use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use thiserror::Error;
+
+#[derive(Error, Debug)]
+pub enum StoreError {
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{}: it belongs to somebody else, or others may write to it; remove it", .0.display())]
+    NotOurs(PathBuf),
+    #[error("{wanted} bytes do not fit in {}: {free} are free; a larger --stage-room, or another --stage=DIR", path.display())]
+    NoRoom { path: PathBuf, wanted: u64, free: u64 },
+    #[error("{}: its file system is mounted noexec, so no program can be run from it; choose another folder with --stage=DIR", .0.display())]
+    NoExec(PathBuf),
+    #[error("{}: it arrived with another content than was announced", .0.display())]
+    Damaged(PathBuf),
+    #[error("more than 16 TiB cannot be staged at once; stage less")]
+    TooLarge,
+    #[error("{}: it is being changed by another process, which does not end; try again", .0.display())]
+    Busy(PathBuf),
+    #[error(transparent)]
+    Set(#[from] Problem),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, StoreError>;
+
+pub(crate) fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
+    result.map_err(|error| StoreError::Io { path: path.to_owned(), error })
+}
+
+pub struct Store {
+    root: PathBuf,
+    /// Most bytes that it may hold.
+    room: u64,
+    form: OnceCell<Form>,
+}
+
+/// How sets are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Contents in packs, and an image that is mounted.
+    Image,
+    /// Files: it takes no rights.
+    Tree,
+}
+
+/// A set in use: it is not removed.
+pub struct InUse {
+    pub set: Set,
+    folder: PathBuf,
+    /// The root of the store.
+    root: PathBuf,
+    _lock: File,
+}
+
+impl InUse {
+    /// Where its files can be found, after what else there was. An image is mounted over the store's folder in the mount namespace of this
+    /// process, which must be its own.
+    ///
+    /// # Errors
+    /// It cannot be mounted, or parts are missing.
+    pub fn files(&self) -> Result<Files> {
+        let Some(places) = Places::read(&self.folder) else {
+            let tree = self.folder.join("tree");
+            return at(&tree, Files::of_tree(&tree));
+        };
+        let open = |name: &String| {
+            let path = self.root.join("packs").join(name).join("data");
+            at(&path, File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file))))
+        };
+        let packs = places.packs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let (lens, packs): (Vec<u64>, Vec<File>) = packs.into_iter().unzip();
+        let numbers = self.set.contents().into_iter().map(|content| content.digest).zip(places.contents);
+        let numbers: BTreeMap<Digest, Place> = numbers.collect();
+        let place = |index: usize| numbers.get(&digest(&self.set.entries[index])?).copied();
+        let image = image(&self.set, place, &lens, owner()).ok_or(StoreError::TooLarge)?;
+        at(&self.folder, Files::of_image(&image, &packs, &self.root))
+    }
+}
+
+/// A set in the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    pub name: String,
+    pub bytes: u64,
+    pub files: usize,
+    pub used: SystemTime,
+    pub is_in_use: bool,
+    /// The files and folders that were named; those in folders are not.
+    pub roots: Vec<PathBuf>,
+}
+
+/// The version of what is in a store.
+const FORMAT: u32 = 2;
+const FOLDERS: [&str; 4] = ["packs", "objects", "sets", "new"];
+/// How long to wait for one that removes sets, or looks which are in use (chosen).
+const LOCK_MAX: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+fn lock_shared(file: &File) -> io::Result<()> {
+    lock_within(file, FlockOperation::NonBlockingLockShared)
+}
+
+fn lock_within(file: &File, how: FlockOperation) -> io::Result<()> {
+    let until = Instant::now() + LOCK_MAX;
+    loop {
+        match flock(file, how) {
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+            result => return Ok(result?),
+        }
+    }
+}
+
+impl Store {
+    /// `room`: bytes that it may hold; 0: half of what its file system has for it.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or may be written to by others.
+    pub fn open(root: &Path, room: u64) -> Result<Store> {
+        for folder in std::iter::once(root.to_owned()).chain(FOLDERS.map(|folder| root.join(folder))) {
+            match DirBuilder::new().mode(0o700).create(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => at(&folder, made)?,
+            }
+            let meta = at(&folder, fs::symlink_metadata(&folder))?;
+            if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
+                return Err(StoreError::NotOurs(folder));
+            }
+        }
+        if at(root, statvfs(root).map_err(Into::into))?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            return Err(StoreError::NoExec(root.to_owned()));
+        }
+        let store = Store { root: root.to_owned(), room, form: OnceCell::new() };
+        store.renew()?;
+        Ok(store)
+    }
+
+    /// Empties the store if the machine was started again, or another version has made it: a file system may have lost what was written
+    /// just before, and the contents are trusted by their names.
+    fn renew(&self) -> Result<()> {
+        let path = self.root.join("made-by");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let own = format!("{FORMAT} {boot}");
+        if fs::read_to_string(&path).is_ok_and(|made_by| made_by == own) {
+            return Ok(());
+        }
+        for folder in FOLDERS.map(|folder| self.root.join(folder)) {
+            if path.exists() {
+                remove_tree(&folder)?;
+                at(&folder, DirBuilder::new().mode(0o700).create(&folder))?;
+            }
+        }
+        let new = at(&self.root, tempfile::NamedTempFile::new_in(&self.root))?;
+        at(new.path(), fs::write(new.path(), own))?;
+        at(&path, new.persist(&path).map(drop).map_err(|error| error.error))
+    }
+
+    /// The same with sets in this form, whatever is permitted here.
+    #[cfg(test)]
+    pub(crate) fn with_form(self, form: Form) -> Store {
+        Store { form: OnceCell::from(form), ..self }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn set_folder(&self, set: &Digest) -> PathBuf {
+        self.root.join("sets").join(hex(set))
+    }
+
+    /// The set, if it is here.
+    ///
+    /// # Errors
+    /// It cannot be locked.
+    pub fn take(&self, set: &Digest) -> Result<Option<InUse>> {
+        let folder = self.set_folder(set);
+        let Some(lock) = self.lock(&folder)? else { return Ok(None) };
+        let manifest = folder.join("manifest");
+        let set = Set::from_manifest(&at(&manifest, fs::read(&manifest))?)?;
+        Ok(Some(InUse { set, folder, root: self.root.clone(), _lock: lock }))
+    }
+
+    /// Whether the set is here; it counts as used then.
+    pub(crate) fn touch(&self, set: &Digest) -> Result<bool> {
+        Ok(self.lock(&self.set_folder(set))?.is_some())
+    }
+
+    /// `None`: there is no set, or not all that belongs to it.
+    fn lock(&self, folder: &Path) -> Result<Option<File>> {
+        let manifest = folder.join("manifest");
+        let Ok(lock) = File::open(&manifest) else { return Ok(None) };
+        at(&manifest, lock_shared(&lock))?;
+        // It may have been removed before it was locked, and another one may have taken its place.
+        if !is_at(&lock, &manifest) {
+            return Ok(None);
+        }
+        let is_whole = match Places::read_packs(folder) {
+            Some(packs) => packs.iter().all(|pack| self.pack_data(pack).exists()),
+            None => folder.join("tree").exists(),
+        };
+        if is_whole {
+            at(&manifest, lock.set_modified(SystemTime::now()))?;
+        }
+        Ok(is_whole.then_some(lock))
+    }
+
+    /// Begins to receive a set.
+    ///
+    /// # Errors
+    /// There is no room for what is missing, even without the sets that are not in use.
+    pub fn receive(&self, set: Set) -> Result<Receiving<'_>> {
+        let receiving = Receiving::begin(self, set, self.form())?;
+        self.make_room(receiving.wanted())?;
+        Ok(receiving)
+    }
+
+    /// How sets are kept that arrive now.
+    pub fn form(&self) -> Form {
+        *self.form.get_or_init(|| if may_mount(&self.root) { Form::Image } else { Form::Tree })
+    }
+
+    /// Puts a set that was made in a folder of `new` into its place.
+    pub(crate) fn put(&self, set: &Digest, made: &Path) -> Result<()> {
+        let place = self.set_folder(set);
+        if fs::rename(made, &place).is_ok() {
+            return Ok(());
+        }
+        // Another receiver was faster, or what is there is not whole.
+        if self.touch(set)? {
+            return Ok(());
+        }
+        remove_tree(&place)?;
+        at(&place, fs::rename(made, &place))
+    }
+
+    fn set_folders(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.root.join("sets");
+        let inside = at(&folder, fs::read_dir(&folder))?;
+        Ok(inside.flatten().map(|inside| inside.path()).collect())
+    }
+
+    /// The sets that are here.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn sets(&self) -> Result<Vec<Kept>> {
+        let _looks = self.looks()?;
+        let mut all = Vec::new();
+        for folder in self.set_folders()? {
+            let path = folder.join("manifest");
+            let Ok(manifest) = File::open(&path) else { continue };
+            // What cannot be read can be dropped like any other.
+            let set = fs::read(&path).ok().and_then(|bytes| Set::from_manifest(&bytes).ok()).unwrap_or_default();
+            let is_in_use = flock(&manifest, FlockOperation::NonBlockingLockExclusive).is_err();
+            let used = at(&path, manifest.metadata().and_then(|meta| meta.modified()))?;
+            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let roots = set.roots().map(|entry| entry.path().to_owned()).collect();
+            all.push(Kept { name, bytes: set.len(), files: set.files(), used, is_in_use, roots });
+        }
+        Ok(all)
+    }
+
+    /// Whether a set is in use shows when it is locked: one process at a time looks, so that none takes the look of another for a use.
+    fn looks(&self) -> Result<File> {
+        let folder = self.root.join("sets");
+        let lock = at(&folder, File::open(&folder))?;
+        match lock_within(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(StoreError::Busy(folder)),
+            locked => at(&folder, locked.map(|()| lock)),
+        }
+    }
+
+    /// Removes a set, unless it is in use.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn drop_set(&self, name: &str) -> Result<bool> {
+        let folder = self.root.join("sets").join(name);
+        let looks = self.looks()?;
+        let Ok(lock) = File::open(folder.join("manifest")) else { return Ok(false) };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(false);
+        }
+        let away = self.away()?;
+        at(&folder, fs::rename(&folder, away.join("set")))?;
+        drop((lock, looks));
+        remove_tree(&away)?;
+        self.sweep()?;
+        Ok(true)
+    }
+
+    /// A folder for what is to be removed, away in one step: what is in `new` is removed by the next one, if this process is killed.
+    fn away(&self) -> Result<PathBuf> {
+        let new = self.root.join("new");
+        Ok(at(&new, tempfile::Builder::new().prefix("drop-").tempdir_in(&new))?.keep())
+    }
+}
+
+/// Removes a folder, also one whose folders are read-only.
+pub(crate) fn remove_tree(path: &Path) -> Result<()> {
+    let Ok(inside) = fs::read_dir(path) else { return Ok(()) };
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o700));
+    for entry in inside.flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => remove_tree(&entry.path())?,
+            _ => at(&entry.path(), fs::remove_file(entry.path()))?,
+        }
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => at(path, Err(error)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn digest(entry: &Entry) -> Option<Digest> {
+    if let Kind::File { len: 1.., digest } = entry.kind { Some(digest) } else { None }
+}
+
+/// The name of a file's object.
+pub(crate) fn object(entry: &Entry) -> Option<String> {
+    let (seconds, nanoseconds) = entry.modified;
+    Some(format!("{}-{:o}-{seconds}.{nanoseconds}", hex(&digest(entry)?), entry.mode))
+}
+
+fn hex(digest: &Digest) -> String {
+    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

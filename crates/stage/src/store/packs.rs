@@ -1,0 +1,173 @@
+//! Packs: files with many contents, each with an index.
+//!
+//! ```text
+//!   packs/NAME/data     the contents, each from a block's boundary on; locked by those who rely on its index
+//!   packs/NAME/index    the digest, the first block and the length of each; what lies elsewhere in `data` counts for nothing
+//! ```
+//!
+//! Who puts a set together locks the packs that it takes contents from, until the set is in its place. Contents that no set uses are removed
+//! from packs that nobody has locked: first from the index, then their blocks are given back.
+
+use super::{Result, Store, at, lock_shared, remove_tree};
+use crate::image::{BLOCK, Place, blocks};
+use crate::set::Digest;
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// One content in a pack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub digest: Digest,
+    pub block: u32,
+    pub len: u64,
+}
+
+/// A pack that stays as long as this is held.
+pub(crate) struct Pack {
+    pub name: String,
+    pub index: Vec<Held>,
+    _lock: File,
+}
+
+/// Where the contents of a set are, by their numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Places {
+    /// Names of packs.
+    pub packs: Vec<String>,
+    pub contents: Vec<Place>,
+}
+
+impl Places {
+    pub fn read(set: &Path) -> Option<Places> {
+        postcard::from_bytes(&fs::read(set.join("places")).ok()?).ok()
+    }
+
+    /// Only the names of the packs.
+    pub fn read_packs(set: &Path) -> Option<Vec<String>> {
+        let bytes = fs::read(set.join("places")).ok()?;
+        postcard::take_from_bytes(&bytes).ok().map(|(packs, _)| packs)
+    }
+}
+
+/// Makes a pack of a folder with its `data`.
+pub(crate) fn write_index(folder: &Path, index: &[Held]) -> Result<()> {
+    let path = folder.join("index");
+    let bytes = postcard::to_allocvec(index).unwrap_or_default();
+    // In one step: another process may read it.
+    let new = folder.join(".index");
+    at(&path, fs::write(&new, bytes).and_then(|()| fs::rename(&new, &path)))
+}
+
+fn read_index(folder: &Path) -> Vec<Held> {
+    fs::read(folder.join("index")).ok().and_then(|bytes| postcard::from_bytes(&bytes).ok()).unwrap_or_default()
+}
+
+impl Store {
+    pub(crate) fn pack_data(&self, name: &str) -> PathBuf {
+        self.root.join("packs").join(name).join("data")
+    }
+
+    fn pack_folders(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.root.join("packs");
+        let inside = at(&folder, fs::read_dir(&folder))?;
+        Ok(inside.flatten().map(|inside| inside.path()).collect())
+    }
+
+    /// The packs with contents that are wanted. They stay.
+    pub(crate) fn packs_with(&self, is_wanted: impl Fn(&Digest) -> bool) -> Result<Vec<Pack>> {
+        let mut found = Vec::new();
+        for folder in self.pack_folders()? {
+            // One that cannot be locked, or has just been removed, is of no use.
+            let Ok(lock) = File::open(folder.join("data")) else { continue };
+            if lock_shared(&lock).is_err() || !is_at(&lock, &folder.join("data")) {
+                continue;
+            }
+            let index = read_index(&folder);
+            if index.iter().any(|held| is_wanted(&held.digest)) {
+                let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                found.push(Pack { name, index, _lock: lock });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Bytes that the packs take.
+    pub(super) fn pack_bytes(&self) -> Result<u64> {
+        let used = |folder: &PathBuf| fs::metadata(folder.join("data")).map_or(0, |meta| meta.blocks() * 512);
+        Ok(self.pack_folders()?.iter().map(used).sum())
+    }
+
+    /// Removes contents that no set uses.
+    pub(super) fn sweep_packs(&self) -> Result<()> {
+        let mut locked = Vec::new();
+        for folder in self.pack_folders()? {
+            if let Ok(data) = File::options().read(true).write(true).open(folder.join("data"))
+                && flock(&data, FlockOperation::NonBlockingLockExclusive).is_ok()
+            {
+                locked.push((folder, data));
+            }
+        }
+        if locked.is_empty() {
+            return Ok(());
+        }
+        // Only now: no set that takes something from these packs is put together meanwhile.
+        let mut used: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        for set in self.set_folders()? {
+            let Some(places) = Places::read(&set) else { continue };
+            for place in places.contents {
+                if let Some(pack) = places.packs.get(usize::from(place.pack)) {
+                    used.entry(pack.clone()).or_default().insert(place.block);
+                }
+            }
+        }
+        for (folder, data) in locked {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match used.get(&name) {
+                Some(used) => reduce(&folder, &data, used)?,
+                None => {
+                    let away = self.away()?;
+                    at(&folder, fs::rename(&folder, away.join("pack")))?;
+                    remove_tree(&away)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Leaves only the contents that begin at these blocks.
+fn reduce(folder: &Path, data: &File, used: &BTreeSet<u32>) -> Result<()> {
+    let index = read_index(folder);
+    let mut left: Vec<Held> = index.iter().copied().filter(|held| used.contains(&held.block)).collect();
+    left.sort_unstable_by_key(|held| held.block);
+    if left.len() < index.len() {
+        write_index(folder, &left)?;
+    }
+    // Everything between them, also what was not given back when a process was killed here.
+    let end = blocks(at(folder, data.metadata())?.len());
+    let mut from = 0;
+    for (begin, next) in left.iter().map(|held| (held.block.into(), u64::from(held.block) + blocks(held.len))) {
+        give_back(data, from, begin);
+        from = next;
+    }
+    give_back(data, from, end);
+    Ok(())
+}
+
+/// Not every file system can: then it stays until the whole pack goes.
+fn give_back(data: &File, from: u64, to: u64) {
+    if from < to {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = fallocate(data, flags, from * BLOCK, (to - from) * BLOCK);
+    }
+}
+
+/// Whether this file is the one at a path.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    fs::metadata(path).ok().map(number) == file.metadata().ok().map(number)
+}

@@ -1,0 +1,72 @@
+//! Room in a store: what it holds, and what goes when more is wanted.
+
+use super::{Result, Store, StoreError, at, remove_tree};
+use rustix::fs::{FlockOperation, flock, statvfs};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+impl Store {
+    /// Removes what was not used for the longest time, until so many bytes fit.
+    pub(super) fn make_room(&self, wanted: u64) -> Result<()> {
+        if wanted == 0 {
+            return Ok(());
+        }
+        self.sweep()?;
+        if self.room > 0 && wanted > self.room {
+            return Err(StoreError::NoRoom { path: self.root.clone(), wanted, free: self.room });
+        }
+        loop {
+            let held = self.held()?;
+            let stat = at(&self.root, statvfs(&self.root).map_err(Into::into))?;
+            let left = stat.f_bavail * stat.f_frsize;
+            let room = if self.room == 0 { (held + left) / 2 } else { self.room };
+            let free = room.saturating_sub(held).min(left);
+            if wanted <= free {
+                return Ok(());
+            }
+            let oldest = self.sets()?.into_iter().filter(|kept| !kept.is_in_use).min_by_key(|kept| kept.used);
+            let Some(oldest) = oldest else {
+                return Err(StoreError::NoRoom { path: self.root.clone(), wanted, free });
+            };
+            self.drop_set(&oldest.name)?;
+        }
+    }
+
+    /// Bytes that it holds. Without rights it holds files, else packs; a store that has been used in both ways holds both.
+    pub(super) fn held(&self) -> Result<u64> {
+        let objects: u64 = self.objects()?.iter().map(|(_, meta)| meta.len()).sum();
+        Ok(objects + self.pack_bytes()?)
+    }
+
+    /// Removes contents that no tree links to, and what killed receivers have left.
+    pub(super) fn sweep(&self) -> Result<()> {
+        self.sweep_packs()?;
+        for (path, meta) in self.objects()? {
+            if meta.nlink() == 1 {
+                let _ = fs::remove_file(path);
+            }
+        }
+        let new = self.root.join("new");
+        for inside in at(&new, fs::read_dir(&new))?.flatten() {
+            let is_left = File::open(inside.path())
+                .is_ok_and(|folder| flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok());
+            if is_left {
+                remove_tree(&inside.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn objects(&self) -> Result<Vec<(PathBuf, fs::Metadata)>> {
+        let folder = self.root.join("objects");
+        let mut all = Vec::new();
+        for inside in at(&folder, fs::read_dir(&folder))? {
+            let inside = at(&folder, inside)?;
+            if let Ok(meta) = inside.metadata() {
+                all.push((inside.path(), meta));
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,342 @@
+//! Stores in both forms: what is in them, what goes, what stays after an end in the middle.
+
+use super::*;
+use crate::stream::Slice;
+use crate::testing::{forms, look, set_of, stage};
+use std::os::unix::fs::symlink;
+
+const ROOM: u64 = 1 << 30;
+
+struct Bench {
+    files: tempfile::TempDir,
+    home: tempfile::TempDir,
+    form: Form,
+}
+
+impl Bench {
+    fn new(form: Form) -> Bench {
+        Bench { files: tempfile::tempdir().unwrap(), home: tempfile::tempdir().unwrap(), form }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.home.path().join("store")
+    }
+
+    fn store(&self, room: u64) -> Store {
+        Store::open(&self.root(), room).unwrap().with_form(self.form)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.files.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn set(&self) -> Set {
+        Set::collect([self.files.path()]).unwrap()
+    }
+
+    /// How many files are in the store's new folder.
+    fn new_files(&self) -> usize {
+        fs::read_dir(self.root().join("new")).unwrap().count()
+    }
+}
+
+/// Runs a test with both forms.
+fn with_each(test: impl Fn(&Bench)) {
+    for form in forms() {
+        println!("{form:?}");
+        test(&Bench::new(form));
+    }
+}
+
+fn slice(content: u32, offset: u64, len: usize) -> [Slice; 1] {
+    [Slice { content, offset, bytes: 0..len }]
+}
+
+#[test]
+fn a_staged_set_has_the_same_files() {
+    with_each(|bench| {
+        bench.file("a/long", &vec![7; 700_000]);
+        let program = bench.file("a/program", b"#!/bin/sh\n");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        bench.file("copy", b"#!/bin/sh\n");
+        bench.file("empty", b"");
+        symlink("a/program", bench.files.path().join("link")).unwrap();
+        fs::set_permissions(bench.files.path().join("a"), fs::Permissions::from_mode(0o555)).unwrap();
+        let (store, set) = (bench.store(ROOM), bench.set());
+        assert_eq!(stage(&store, &set).unwrap(), 700_010);
+        let kept = store.take(&set.digest()).unwrap().unwrap();
+        assert_eq!(set_of(&kept, bench.form, bench.files.path()), set);
+        assert_eq!(bench.new_files(), 0);
+        fs::set_permissions(bench.files.path().join("a"), fs::Permissions::from_mode(0o755)).unwrap();
+    });
+}
+
+#[test]
+fn what_is_here_is_not_sent_again() {
+    with_each(|bench| {
+        bench.file("same", &[1; 1_000]);
+        bench.file("other", &[2; 500]);
+        let store = bench.store(ROOM);
+        assert_eq!(stage(&store, &bench.set()).unwrap(), 1_500);
+        assert_eq!(stage(&store, &bench.set()).unwrap(), 0);
+        bench.file("other", &[3; 400]);
+        assert_eq!(stage(&store, &bench.set()).unwrap(), 400);
+        assert_eq!(store.sets().unwrap().len(), 2);
+        // The set takes one content from the old pack, and one from a new one.
+        let kept = store.take(&bench.set().digest()).unwrap().unwrap();
+        assert_eq!(set_of(&kept, bench.form, bench.files.path()), bench.set());
+    });
+}
+
+#[test]
+fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
+    with_each(|bench| {
+        // Two contents of two blocks fit, three do not.
+        let store = bench.store(20_000);
+        let sets: Vec<Set> = (1..4)
+            .map(|byte| {
+                bench.file("file", &[byte; 8_000]);
+                let set = bench.set();
+                if byte < 3 {
+                    stage(&store, &set).unwrap();
+                }
+                set
+            })
+            .collect();
+        // The first one is used now, so the second one goes.
+        let first = store.take(&sets[0].digest()).unwrap().unwrap();
+        bench.file("file", &[3; 8_000]);
+        stage(&store, &bench.set()).unwrap();
+        assert!(store.take(&sets[1].digest()).unwrap().is_none());
+        let read = |kept: &InUse, set: &Set| {
+            look(kept, bench.form, |root| fs::read(root.join(&set.entries[1].path().to_str().unwrap()[1..])).unwrap())
+        };
+        assert_eq!(read(&first, &sets[0]), [1; 8_000]);
+        drop(first);
+        bench.file("file", &[4; 21_000]);
+        let refused = stage(&store, &bench.set());
+        assert!(matches!(refused, Err(StoreError::NoRoom { wanted: 21_000.., .. })), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_file_with_two_times_takes_its_room_twice_only_as_two_files() {
+    for form in forms() {
+        let bench = Bench::new(form);
+        let one = bench.file("one", &[1; 8_000]);
+        bench.file("two", &[1; 8_000]);
+        fs::File::open(&one).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let fits = stage(&bench.store(10_000), &bench.set()).is_ok();
+        assert_eq!(fits, form == Form::Image, "{form:?}");
+    }
+}
+
+#[test]
+fn contents_that_no_set_uses_go_and_the_others_of_their_pack_stay() {
+    with_each(|bench| {
+        bench.file("goes", &[1; 100_000]);
+        bench.file("stays", &[2; 100_000]);
+        let store = bench.store(ROOM);
+        let first = bench.set();
+        stage(&store, &first).unwrap();
+        bench.file("goes", &[3; 50_000]);
+        let second = bench.set();
+        assert_eq!(stage(&store, &second).unwrap(), 50_000);
+        let before = store.held().unwrap();
+        assert!(store.drop_set(&hex(&first.digest())).unwrap());
+        let after = store.held().unwrap();
+        assert!(before - after >= 100_000 && after >= 150_000, "{before} {after}");
+        let kept = store.take(&second.digest()).unwrap().unwrap();
+        assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);
+        drop(kept);
+        // What went is sent again.
+        bench.file("goes", &[1; 100_000]);
+        assert_eq!(stage(&store, &bench.set()).unwrap(), 100_000);
+        for kept in store.sets().unwrap() {
+            assert!(store.drop_set(&kept.name).unwrap());
+        }
+        assert_eq!((store.held().unwrap(), bench.new_files()), (0, 0));
+    });
+}
+
+#[test]
+fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
+    with_each(|bench| {
+        bench.file("file", &[1; 1_000]);
+        let (store, set) = (bench.store(ROOM), bench.set());
+        let mut receiving = store.receive(set.clone()).unwrap();
+        receiving.write(&slice(0, 0, 500), &[1; 500]).unwrap();
+        receiving.spoil(&slice(0, 500, 100)).unwrap();
+        // The rest of a spoiled content says nothing; its second copy is taken.
+        receiving.write(&slice(0, 600, 400), &[1; 400]).unwrap();
+        assert!(receiving.missing().contains(&0));
+        receiving.write(&slice(0, 0, 1_000), &[1; 1_000]).unwrap();
+        assert!(receiving.missing().is_empty());
+        drop(receiving);
+        // What had arrived is still there, until somebody needs the room.
+        assert!(store.receive(set.clone()).unwrap().missing().is_empty());
+        bench.file("file", &[2; 1_000]);
+        let set = bench.set();
+        let mut receiving = store.receive(set.clone()).unwrap();
+        receiving.write(&slice(0, 0, 999), &[2; 999]).unwrap();
+        assert!(matches!(receiving.finish(), Err(StoreError::Damaged(_))));
+        assert!(store.take(&set.digest()).unwrap().is_none());
+        assert_eq!(bench.new_files(), 0);
+        assert_eq!(stage(&store, &set).unwrap(), 1_000);
+    });
+}
+
+#[test]
+fn two_receivers_of_the_same_set_may_work_at_once() {
+    with_each(|bench| {
+        bench.file("file", &[1; 10_000]);
+        let (store, set) = (bench.store(ROOM), bench.set());
+        let mut one = store.receive(set.clone()).unwrap();
+        let mut other = store.receive(set.clone()).unwrap();
+        one.write(&slice(0, 0, 10_000), &[1; 10_000]).unwrap();
+        other.write(&slice(0, 0, 10_000), &[1; 10_000]).unwrap();
+        one.finish().unwrap();
+        other.finish().unwrap();
+        let kept = store.take(&set.digest()).unwrap().unwrap();
+        assert_eq!(set_of(&kept, bench.form, bench.files.path()), set);
+        assert!(store.held().unwrap() <= 12_288 && bench.new_files() == 0);
+    });
+}
+
+/// The contents that a receiver relies on stay, although no set has them any more.
+#[test]
+fn contents_that_a_receiver_counts_on_are_not_removed() {
+    with_each(|bench| {
+        bench.file("same", &[1; 10_000]);
+        let (store, first) = (bench.store(ROOM), bench.set());
+        stage(&store, &first).unwrap();
+        bench.file("other", &[2; 10_000]);
+        let second = bench.set();
+        let mut receiving = store.receive(second.clone()).unwrap();
+        assert_eq!(receiving.missing().len(), 1);
+        let number = *receiving.missing().first().unwrap();
+        assert!(store.drop_set(&hex(&first.digest())).unwrap());
+        receiving.write(&slice(number, 0, 10_000), &[2; 10_000]).unwrap();
+        receiving.finish().unwrap();
+        let kept = store.take(&second.digest()).unwrap().unwrap();
+        assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);
+    });
+}
+
+/// As after a kill: nobody holds the lock of what lies in `new`, and a pack is there that no set uses.
+#[test]
+fn what_a_killed_receiver_leaves_goes_with_the_next_set_that_needs_room() {
+    with_each(|bench| {
+        bench.file("file", &[1; 10_000]);
+        let store = bench.store(ROOM);
+        let left = bench.root().join("new/left");
+        fs::create_dir_all(left.join("pack")).unwrap();
+        fs::write(left.join("pack/data"), [0; 10_000]).unwrap();
+        let pack = bench.root().join("packs/left");
+        fs::create_dir_all(&pack).unwrap();
+        fs::write(pack.join("data"), [0; 10_000]).unwrap();
+        stage(&store, &bench.set()).unwrap();
+        assert!(!left.exists() && !pack.exists());
+    });
+}
+
+#[test]
+fn holes_take_no_room() {
+    with_each(|bench| {
+        let path = bench.file("sparse", b"begin");
+        fs::File::options().write(true).open(&path).unwrap().set_len(40 << 20).unwrap();
+        let (store, set) = (bench.store(ROOM), bench.set());
+        stage(&store, &set).unwrap();
+        let used = |path: &Path| fs::metadata(path).unwrap().blocks() * 512;
+        let files = match bench.form {
+            Form::Image => fs::read_dir(bench.root().join("packs"))
+                .unwrap()
+                .flatten()
+                .map(|pack| pack.path().join("data"))
+                .collect(),
+            Form::Tree => store.objects().unwrap().into_iter().map(|(path, _)| path).collect::<Vec<_>>(),
+        };
+        assert!(files.iter().map(|path| used(path)).sum::<u64>() < 1 << 20);
+        let kept = store.take(&set.digest()).unwrap().unwrap();
+        assert_eq!(set_of(&kept, bench.form, bench.files.path()), set);
+    });
+}
+
+#[test]
+fn a_store_that_others_may_change_is_refused() {
+    let bench = Bench::new(Form::Tree);
+    let root = bench.root();
+    drop(bench.store(ROOM));
+    for folder in ["packs", "objects"] {
+        fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(matches!(Store::open(&root, ROOM), Err(StoreError::NotOurs(_))));
+        fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    symlink(bench.files.path(), bench.home.path().join("link")).unwrap();
+    assert!(Store::open(&bench.home.path().join("link"), ROOM).is_err());
+}
+
+#[test]
+fn dropped_sets_leave_no_content() {
+    with_each(|bench| {
+        bench.file("file", &[1; 1_000]);
+        let (store, set) = (bench.store(ROOM), bench.set());
+        stage(&store, &set).unwrap();
+        let used = store.take(&set.digest()).unwrap();
+        assert!(!store.drop_set(&hex(&set.digest())).unwrap(), "it is in use");
+        drop(used);
+        assert!(store.drop_set(&hex(&set.digest())).unwrap());
+        assert_eq!((store.held().unwrap(), store.sets().unwrap().len()), (0, 0));
+    });
+}
+
+#[test]
+fn one_that_looks_is_not_seen_as_use_by_another() {
+    let bench = Bench::new(Form::Tree);
+    bench.file("file", &[1; 1_000]);
+    stage(&bench.store(ROOM), &bench.set()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let store = bench.store(ROOM);
+                for _ in 0..50 {
+                    assert!(store.sets().unwrap().iter().all(|kept| !kept.is_in_use));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_left_of_a_set_and_a_store_of_another_start_are_cleared() {
+    with_each(|bench| {
+        bench.file("file", &[1; 1_000]);
+        let (store, set) = (bench.store(ROOM), bench.set());
+        stage(&store, &set).unwrap();
+        let folder = store.set_folder(&set.digest());
+        let manifest = folder.join("manifest");
+        fs::remove_file(&manifest).unwrap();
+        stage(&store, &set).unwrap();
+        assert!(store.take(&set.digest()).unwrap().is_some());
+        // Somebody has removed a part.
+        match bench.form {
+            Form::Image => remove_tree(&bench.root().join("packs"))
+                .and_then(|()| at(&folder, fs::create_dir(bench.root().join("packs")))),
+            Form::Tree => remove_tree(&folder.join("tree")),
+        }
+        .unwrap();
+        assert!(store.take(&set.digest()).unwrap().is_none());
+        stage(&store, &set).unwrap();
+        assert!(store.take(&set.digest()).unwrap().is_some());
+        fs::write(&manifest, b"").unwrap();
+        assert_eq!(store.sets().unwrap().len(), 1, "a damaged one can be dropped");
+        fs::write(bench.root().join("made-by"), b"another start").unwrap();
+        fs::set_permissions(bench.root().join("packs"), fs::Permissions::from_mode(0o700)).unwrap();
+        let store = bench.store(ROOM);
+        assert_eq!((store.sets().unwrap().len(), store.held().unwrap()), (0, 0));
+        assert_eq!(stage(&store, &set).unwrap(), 1_000);
+    });
+}

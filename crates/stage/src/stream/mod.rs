@@ -1,0 +1,116 @@
+//! A set on its way: its manifest, then the contents that somebody lacks, one behind the other, cut into pieces.
+//!
+//! ```text
+//!   +--------+------+---------------------------------------------+   kind 6: the digest of the manifest
+//!   | length | kind | body: `length` bytes                         |        1: a part of the manifest; 5: it is whole
+//!   | u32 LE | u8   |                                             |        7: the contents that follow: check u64, then pairs of u32:
+//!   +--------+------+---------------------------------------------+           the first of a row of numbers, and how many they are
+//!                                                                         2, 3: a piece of these contents, as it is or packed by LZ4:
+//!                                                                            offset u64, check u64, then its bytes
+//!                                                                         4: all have been sent
+//! ```
+//!
+//! Pieces are of the same size and do not care where files end, so many small files cost no more than a large one. The check is XXH3 of the
+//! piece's bytes, with its place: a damaged piece is noticed where it arrives, and the contents in it can be sent again.
+
+mod receiver;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+pub use receiver::Receiver;
+pub use sender::{Part, Sender};
+
+use crate::set::{Digest, Kind, PIECE_LEN, Set};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+use thiserror::Error;
+use twox_hash::XxHash3_64;
+
+const HEAD_LEN: usize = 5;
+const PIECE_HEAD_LEN: usize = 16;
+/// A piece that LZ4 makes larger travels as it is.
+const BODY_LEN_MAX: usize = PIECE_HEAD_LEN + PIECE_LEN;
+/// Rows of numbers in a part of the stream.
+const ROWS_MAX: usize = PIECE_LEN / 8;
+
+const MANIFEST: u8 = 1;
+const PLAIN: u8 = 2;
+const PACKED: u8 = 3;
+const END: u8 = 4;
+const MANIFEST_END: u8 = 5;
+const NAME: u8 = 6;
+const FOLLOWING: u8 = 7;
+
+/// One content of a set; several files may have it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Content {
+    pub digest: Digest,
+    pub len: u64,
+    /// A file that has it.
+    pub path: PathBuf,
+}
+
+impl Set {
+    /// The different contents, numbered in the order of the entries. Empty files have none.
+    pub fn contents(&self) -> Vec<Content> {
+        let mut seen = BTreeSet::new();
+        let mut all = Vec::new();
+        for entry in &self.entries {
+            let Kind::File { len, digest } = entry.kind else { continue };
+            if len > 0 && seen.insert(digest) {
+                all.push(Content { digest, len, path: entry.path().to_owned() });
+            }
+        }
+        all
+    }
+}
+
+/// What arrives.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Piece<'a> {
+    /// The digest of the manifest that follows.
+    Name(Digest),
+    Set(Set),
+    Bytes {
+        /// The contents that these bytes belong to, in order.
+        slices: Vec<Slice>,
+        bytes: &'a [u8],
+    },
+    /// A piece of these contents was damaged on its way.
+    Damaged(Vec<Slice>),
+    /// The contents that were wanted have been sent.
+    End,
+}
+
+/// A part of a content within a piece.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slice {
+    pub content: u32,
+    /// In the content.
+    pub offset: u64,
+    /// In the piece.
+    pub bytes: Range<usize>,
+}
+
+#[derive(Error, Clone, PartialEq, Eq, Debug)]
+pub enum Damaged {
+    #[error("the stream of a staged set is malformed")]
+    Malformed,
+    #[error("{0}")]
+    Manifest(String),
+}
+
+fn framed(kind: u8, body: &[&[u8]]) -> Vec<u8> {
+    let len: usize = body.iter().map(|part| part.len()).sum();
+    let mut out = Vec::with_capacity(HEAD_LEN + len);
+    out.extend_from_slice(&(len as u32).to_le_bytes());
+    out.push(kind);
+    body.iter().for_each(|part| out.extend_from_slice(part));
+    out
+}
+
+fn check(offset: u64, bytes: &[u8]) -> [u8; 8] {
+    XxHash3_64::oneshot_with_seed(offset, bytes).to_le_bytes()
+}

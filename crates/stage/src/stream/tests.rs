@@ -1,0 +1,195 @@
+//! Streams of a folder: what arrives of them, whole, cut and damaged.
+
+use super::*;
+use crate::set::Problem;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fs;
+
+fn folder() -> (tempfile::TempDir, Set) {
+    let folder = tempfile::tempdir().unwrap();
+    let noise: Vec<u8> = (0..PIECE_LEN + 1_000).map(|at| (at * at % 251) as u8 ^ (at >> 8) as u8).collect();
+    fs::write(folder.path().join("noise"), noise).unwrap();
+    fs::write(folder.path().join("same"), b"short").unwrap();
+    fs::write(folder.path().join("as this"), b"short").unwrap();
+    fs::write(folder.path().join("zeros"), vec![0; 3 * PIECE_LEN]).unwrap();
+    fs::write(folder.path().join("empty"), b"").unwrap();
+    let set = Set::collect([folder.path()]).unwrap();
+    (folder, set)
+}
+
+fn stream(set: &Set, wanted: &BTreeSet<u32>) -> Vec<Vec<u8>> {
+    let mut sender = Sender::new(set);
+    sender.want_set();
+    sender.want(wanted);
+    std::iter::from_fn(|| match sender.next_part().unwrap() {
+        Part::Bytes(part) => Some(part),
+        Part::Waits => None,
+    })
+    .collect()
+}
+
+/// A piece without its buffer.
+#[derive(PartialEq, Debug)]
+enum Taken {
+    Name(Digest),
+    Set(Set),
+    Bytes(Vec<(u32, u64, Vec<u8>)>),
+    Damaged(Vec<u32>),
+    End,
+}
+
+fn take(receiver: &mut Receiver, mut bytes: &[u8]) -> Result<Vec<Taken>, Damaged> {
+    let mut pieces = Vec::new();
+    while !bytes.is_empty() {
+        let room = receiver.room();
+        let count = room.len().min(bytes.len());
+        room[..count].copy_from_slice(&bytes[..count]);
+        receiver.fill(count);
+        bytes = &bytes[count..];
+        while let Some(piece) = receiver.next_piece()? {
+            pieces.push(match piece {
+                Piece::Bytes { slices, bytes } => {
+                    let part = |slice: &Slice| (slice.content, slice.offset, bytes[slice.bytes.clone()].to_vec());
+                    Taken::Bytes(slices.iter().map(part).collect())
+                }
+                Piece::Name(name) => Taken::Name(name),
+                Piece::Set(set) => Taken::Set(set),
+                Piece::Damaged(slices) => Taken::Damaged(slices.iter().map(|slice| slice.content).collect()),
+                Piece::End => Taken::End,
+            });
+        }
+    }
+    Ok(pieces)
+}
+
+fn contents(pieces: &[Taken]) -> BTreeMap<u32, Vec<u8>> {
+    let mut all: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+    for piece in pieces {
+        let Taken::Bytes(parts) = piece else { continue };
+        for (content, offset, bytes) in parts {
+            let one = all.entry(*content).or_default();
+            assert_eq!(one.len() as u64, *offset);
+            one.extend_from_slice(bytes);
+        }
+    }
+    all
+}
+
+#[test]
+fn contents_arrive_once_each_and_only_those_that_are_wanted() {
+    let (_folder, set) = folder();
+    let all = set.contents();
+    assert_eq!(all.len(), 3);
+    let wanted = |numbers: &[u32]| numbers.iter().copied().collect::<BTreeSet<u32>>();
+    for numbers in [wanted(&[0, 1, 2]), wanted(&[1]), wanted(&[])] {
+        let parts = stream(&set, &numbers);
+        let mut receiver = Receiver::default();
+        let pieces: Vec<Taken> = parts.iter().flat_map(|part| take(&mut receiver, part).unwrap()).collect();
+        assert_eq!(pieces[..2], [Taken::Name(set.digest()), Taken::Set(set.clone())]);
+        assert_eq!(pieces.last(), Some(&Taken::End));
+        let arrived = contents(&pieces);
+        assert!(arrived.keys().eq(numbers.iter()));
+        for (number, bytes) in arrived {
+            assert_eq!(*blake3::hash(&bytes).as_bytes(), all[number as usize].digest);
+        }
+        assert!(take(&mut receiver, &[0; 5]).is_err());
+    }
+    let packed: usize = stream(&set, &wanted(&[0, 1, 2])).iter().map(Vec::len).sum();
+    assert!(packed < 2 * PIECE_LEN, "zeros are packed: {packed}");
+}
+
+#[test]
+fn contents_wait_until_it_is_known_what_is_wanted() {
+    let (_folder, set) = folder();
+    let mut sender = Sender::new(&set);
+    let mut receiver = Receiver::default();
+    let mut pull = |sender: &mut Sender| {
+        let mut pieces = Vec::new();
+        while let Part::Bytes(part) = sender.next_part().unwrap() {
+            pieces.extend(take(&mut receiver, &part).unwrap());
+        }
+        pieces
+    };
+    assert_eq!(pull(&mut sender), [Taken::Name(set.digest())]);
+    sender.want_set();
+    assert_eq!(pull(&mut sender), [Taken::Set(set)]);
+    sender.want(&[1].into());
+    assert!(sender.bytes_left() > 0 && matches!(sender.next_part().unwrap(), Part::Bytes(_)));
+}
+
+#[test]
+fn a_file_that_has_changed_is_not_sent() {
+    let (folder, set) = folder();
+    for change in [&b"SHORT"[..], b"x"] {
+        fs::write(folder.path().join("as this"), change).unwrap();
+        let mut sender = Sender::new(&set);
+        sender.want_set();
+        sender.want(&(0..3).collect());
+        let mut results = std::iter::from_fn(|| match sender.next_part() {
+            Ok(Part::Waits) => None,
+            other => Some(other),
+        });
+        assert!(results.any(|result| matches!(result, Err(Problem::Changes(_)))));
+    }
+}
+
+#[test]
+fn every_changed_byte_of_a_piece_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("one"), b"one").unwrap();
+    fs::write(folder.path().join("two"), b"other").unwrap();
+    let set = Set::collect([folder.path()]).unwrap();
+    let parts = stream(&set, &[0, 1].into());
+    // The announcement, a piece and the end are the last three.
+    let before = parts[..parts.len() - 3].concat();
+    for part in [parts.len() - 3, parts.len() - 2] {
+        for at in 0..parts[part].len() {
+            let mut changed = parts[parts.len() - 3..].to_vec();
+            changed[part + 3 - parts.len()][at] ^= 1;
+            let mut receiver = Receiver::default();
+            take(&mut receiver, &before).unwrap();
+            let arrived = take(&mut receiver, &changed.concat());
+            assert!(arrived.is_err() || contents(&arrived.unwrap()).is_empty(), "part {part} byte {at}");
+        }
+    }
+}
+
+/// A piece contains many small files, and a large one lies in many pieces.
+#[test]
+fn the_contents_of_a_damaged_piece_are_named_and_the_others_arrive() {
+    let (_folder, set) = folder();
+    let all: BTreeSet<u32> = (0..3).collect();
+    let mut parts = stream(&set, &all);
+    let first = parts.len() - 6;
+    parts[first][HEAD_LEN + 20] ^= 1;
+    let mut receiver = Receiver::default();
+    let pieces = take(&mut receiver, &parts.concat()).unwrap();
+    let damaged: Vec<u32> = pieces
+        .iter()
+        .flat_map(|piece| if let Taken::Damaged(contents) = piece { contents.clone() } else { Vec::new() })
+        .collect();
+    assert_eq!(damaged.len(), 2, "{damaged:?}");
+    assert_eq!(pieces.last(), Some(&Taken::End));
+    // The stream goes on with another round.
+    let again = stream(&set, &damaged.iter().copied().collect())[3..].concat();
+    let pieces = take(&mut receiver, &again).unwrap();
+    assert!(contents(&pieces).keys().eq(&damaged.iter().copied().collect::<BTreeSet<u32>>()));
+}
+
+proptest! {
+    #[test]
+    fn any_cut_gives_the_same_pieces(step in 1usize..70_000) {
+        let (_folder, set) = folder();
+        let bytes = stream(&set, &(0..3).collect()).concat();
+        let whole = take(&mut Receiver::default(), &bytes).unwrap();
+        let mut receiver = Receiver::default();
+        let cut: Vec<Taken> = bytes.chunks(step).flat_map(|part| take(&mut receiver, part).unwrap()).collect();
+        prop_assert!(cut == whole);
+    }
+
+    #[test]
+    fn any_bytes_are_taken_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = take(&mut Receiver::default(), &bytes);
+    }
+}

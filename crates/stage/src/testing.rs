@@ -1,0 +1,73 @@
+//! What tests of several parts share: sending a set to a store, and looking at what is there then.
+
+use crate::image::mounted::may_mount;
+use crate::set::Set;
+use crate::store::{Form, InUse, Result, Store};
+use crate::stream::{Part, Piece, Receiver, Sender};
+use std::path::Path;
+use std::thread;
+
+/// The forms that can be tested here: with root both.
+pub(crate) fn forms() -> Vec<Form> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut forms = vec![Form::Tree];
+    if may_mount(folder.path()) {
+        forms.push(Form::Image);
+    } else {
+        println!("not run: images cannot be mounted here");
+    }
+    forms
+}
+
+/// Takes what a sender has until it waits.
+pub(crate) fn pull(sender: &mut Sender, mut take: impl FnMut(Vec<u8>)) {
+    while let Part::Bytes(part) = sender.next_part().unwrap() {
+        take(part);
+    }
+}
+
+/// Sends a set to a store; how many bytes of contents were sent.
+pub(crate) fn stage(store: &Store, set: &Set) -> Result<u64> {
+    let mut receiving = store.receive(set.clone())?;
+    let mut sender = Sender::new(set);
+    sender.want_set();
+    sender.want(receiving.missing());
+    let (bytes, mut receiver) = (sender.bytes_left(), Receiver::default());
+    pull(&mut sender, |part| {
+        receiver.room()[..part.len()].copy_from_slice(&part);
+        receiver.fill(part.len());
+        while let Some(piece) = receiver.next_piece().unwrap() {
+            if let Piece::Bytes { slices, bytes } = piece {
+                receiving.write(&slices, bytes).unwrap();
+            }
+        }
+    });
+    receiving.finish()?;
+    Ok(bytes)
+}
+
+/// Runs `look` where the files of a set are, in mounts of its own.
+pub(crate) fn look<T: Send>(kept: &InUse, form: Form, look: impl FnOnce(&Path) -> T + Send) -> T {
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            if form == Form::Image {
+                crate::view::own_mounts(false).unwrap();
+            }
+            let files = kept.files().unwrap();
+            assert_eq!(files.is_image(), form == Form::Image);
+            look(&files.path().canonicalize().unwrap())
+        });
+        looks.join().unwrap()
+    })
+}
+
+/// The set that lies there, under the names of the original.
+pub(crate) fn set_of(kept: &InUse, form: Form, folder: &Path) -> Set {
+    look(kept, form, |root| {
+        let mut there = Set::collect([&*root.join(folder.strip_prefix("/").unwrap())]).unwrap();
+        for entry in &mut there.entries {
+            entry.path.drain(..root.as_os_str().len());
+        }
+        there
+    })
+}
