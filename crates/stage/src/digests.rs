@@ -1,10 +1,12 @@
-//! Digests of files that have not changed since they were last read, so that a second run reads no file.
+//! What is known of files that have not changed since they were last read, so that a second run reads no file: their digests, and what a
+//! caller wants to keep besides.
 //!
 //! A file counts as unchanged if device, number, length and both of its times are the same. A file that was changed only just now may change
-//! again within the resolution of its times, so its digest is not kept.
+//! again within the resolution of its times, so nothing of it is kept.
 
 use crate::set::Digest;
 use rustix::fs::Stat;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Digests that are kept: of twenty large environments (chosen). Beyond that all are forgotten.
+/// Files of which something is kept: of twenty large environments (chosen). Beyond that all are forgotten.
 const KEPT_MAX: usize = 1 << 20;
 /// A file must be at least this old (s): file systems keep times to 2 s or better.
 const AGE_MIN_S: i64 = 2;
@@ -40,21 +42,29 @@ impl Key {
     }
 }
 
-#[derive(Default)]
-pub struct Digests {
-    known: BTreeMap<Key, Digest>,
+/// Something of each file, as read from a file of such, and what was added.
+pub struct Known<T> {
+    files: BTreeMap<Key, T>,
     has_new: bool,
 }
 
-impl Digests {
-    /// Those in a file; none if there is no such file, or a damaged one.
-    pub fn read(path: &Path) -> Digests {
+pub type Digests = Known<Digest>;
+
+impl<T> Default for Known<T> {
+    fn default() -> Known<T> {
+        Known { files: BTreeMap::new(), has_new: false }
+    }
+}
+
+impl<T: Serialize + DeserializeOwned + Clone> Known<T> {
+    /// What is in a file; nothing if there is no such file, or a damaged one.
+    pub fn read(path: &Path) -> Known<T> {
         let is_small = fs::metadata(path).is_ok_and(|meta| meta.len() <= FILE_LEN_MAX);
         let bytes = if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() };
-        Digests { known: postcard::from_bytes(&bytes).unwrap_or_default(), has_new: false }
+        Known { files: postcard::from_bytes(&bytes).unwrap_or_default(), has_new: false }
     }
 
-    /// Writes them, if there are new ones. Only the user may read or change the file: who could change it could exchange staged files.
+    /// Writes it, if there is something new. Only the user may read or change the file: who could change it could exchange staged files.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -64,27 +74,27 @@ impl Digests {
         }
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
-        let new: PathBuf = folder.join(format!(".digests-{}", std::process::id()));
-        let bytes = postcard::to_allocvec(&self.known).map_err(io::Error::other)?;
+        let new: PathBuf = folder.join(format!(".new-{}", std::process::id()));
+        let bytes = postcard::to_allocvec(&self.files).map_err(io::Error::other)?;
         let _ = fs::remove_file(&new);
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         io::Write::write_all(&mut file, &bytes)?;
         fs::rename(&new, path)
     }
 
-    pub(crate) fn find(&self, stat: &Stat) -> Option<Digest> {
-        self.known.get(&Key::of(stat)).copied()
+    pub fn find(&self, stat: &Stat) -> Option<&T> {
+        self.files.get(&Key::of(stat))
     }
 
-    pub(crate) fn add(&mut self, stat: &Stat, digest: Digest) {
+    pub fn add(&mut self, stat: &Stat, value: T) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
         if now - stat.st_mtime.max(stat.st_ctime) < AGE_MIN_S {
             return;
         }
-        if self.known.len() >= KEPT_MAX {
-            self.known.clear();
+        if self.files.len() >= KEPT_MAX {
+            self.files.clear();
         }
-        self.known.insert(Key::of(stat), digest);
+        self.files.insert(Key::of(stat), value);
         self.has_new = true;
     }
 }
@@ -113,7 +123,7 @@ mod tests {
         digests.add(&old, [1; 32]);
         digests.write(&kept).unwrap();
         let read = Digests::read(&kept);
-        assert_eq!(read.find(&old), Some([1; 32]));
+        assert_eq!(read.find(&old), Some(&[1; 32]));
         assert_eq!(read.find(&with(|stat| stat.st_size = 8)), None);
         assert_eq!(read.find(&with(|stat| stat.st_ctime = 2)), None);
         // A time that was set back changes the other time.

@@ -10,10 +10,12 @@
 use super::elf::{Content, Dynamic};
 use super::ld_cache::LdCache;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use wireup_stage::digests::Known;
 
 #[cfg(target_arch = "aarch64")]
 macro_rules! multiarch {
@@ -95,7 +97,7 @@ pub struct Search<'a> {
     pub cache: &'a LdCache,
     /// All libraries, with the C library, the runtimes and the variants.
     pub all: bool,
-    pub memo: Memo,
+    pub memo: Rc<Memo>,
 }
 
 impl<'a> Search<'a> {
@@ -109,7 +111,7 @@ impl<'a> Search<'a> {
             cwd,
             cache,
             all: false,
-            memo: Memo::default(),
+            memo: Rc::default(),
         }
     }
 }
@@ -118,13 +120,41 @@ impl<'a> Search<'a> {
 #[derive(Default)]
 pub struct Memo {
     contents: RefCell<BTreeMap<PathBuf, Content>>,
+    /// By files that have not changed since an earlier search.
+    known: RefCell<Known<Content>>,
+    found: RefCell<HashMap<Sought, Found>>,
     /// The folders for certain processors below a folder.
     variants: RefCell<BTreeMap<PathBuf, Vec<PathBuf>>>,
 }
 
+/// The name of a library, and the `RPATH` and the `RUNPATH` that count.
+type Sought = (String, Vec<PathBuf>, Vec<PathBuf>);
+/// The library that the loader takes, and those that it prefers on certain processors.
+type Found = (Option<PathBuf>, Vec<PathBuf>);
+
 impl Memo {
+    /// With what an earlier search has read.
+    pub fn read(path: &Path) -> Memo {
+        Memo { known: RefCell::new(Known::read(path)), ..Memo::default() }
+    }
+
+    /// For later searches. Without it they read the files once more.
+    pub fn write(&self, path: &Path) {
+        let _ = self.known.borrow().write(path);
+    }
+
     pub fn content(&self, path: &Path) -> Content {
-        self.contents.borrow_mut().entry(path.to_path_buf()).or_insert_with(|| Content::of(path)).clone()
+        self.contents.borrow_mut().entry(path.to_path_buf()).or_insert_with(|| self.look(path)).clone()
+    }
+
+    fn look(&self, path: &Path) -> Content {
+        let Ok(stat) = rustix::fs::stat(path) else { return Content::Other };
+        if let Some(known) = self.known.borrow().find(&stat) {
+            return known.clone();
+        }
+        let content = Content::of(path);
+        self.known.borrow_mut().add(&stat, content.clone());
+        content
     }
 
     /// Whether a library that was read calls itself by this name.
@@ -239,8 +269,21 @@ fn of_object(first: Object, search: &Search) -> Closure {
     found
 }
 
-/// The library that the loader takes, and those that it prefers on certain processors.
-fn find(name: &str, object: &Object, search: &Search) -> (Option<PathBuf>, Vec<PathBuf>) {
+fn find(name: &str, object: &Object, search: &Search) -> Found {
+    if name.contains('/') {
+        return search_for(name, object, search);
+    }
+    // Many libraries of a folder need the same ones.
+    let sought = (name.to_owned(), object.rpath.clone(), object.runpath.clone());
+    if let Some(found) = search.memo.found.borrow().get(&sought) {
+        return found.clone();
+    }
+    let found = search_for(name, object, search);
+    search.memo.found.borrow_mut().insert(sought, found.clone());
+    found
+}
+
+fn search_for(name: &str, object: &Object, search: &Search) -> Found {
     let is_library = |path: &PathBuf| if search.all { is_for_this_machine(path) } else { path.is_file() };
     if name.contains('/') {
         let mut paths = expand(name, &object.origin).into_iter().map(|path| search.cwd.join(path));

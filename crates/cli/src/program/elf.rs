@@ -7,6 +7,7 @@ use memchr::memmem;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, FileHeader64};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
 use object::{Endianness, ReadCache, ReadRef, SectionIndex};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -38,7 +39,7 @@ const SIMPLE_MARKS: &[&[u8]] = &[b"PMI_FD", b"PMI_PORT"];
 const TABLE_LEN_MAX: u64 = 64 << 20;
 
 /// The kind of a file.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Content {
     Dynamic(Dynamic),
     Static(Static),
@@ -48,7 +49,7 @@ pub enum Content {
 }
 
 /// What a dynamically linked program or library says about itself.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Dynamic {
     pub needed: Vec<String>,
     /// The name under which the loader knows a library once it is loaded.
@@ -63,7 +64,7 @@ pub struct Dynamic {
 }
 
 /// What is known about a program without shared libraries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Static {
     pub mentions_pmix: bool,
     pub mentions_simple: bool,

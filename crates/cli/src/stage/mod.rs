@@ -36,6 +36,13 @@ impl Stage {
     }
 }
 
+/// Where is kept what is known of files from earlier runs.
+pub fn cache_file(name: &str) -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
+    Some(folder.join("wireup").join(name))
+}
+
 /// A number of bytes for a person.
 fn bytes(count: u64) -> String {
     match count {

@@ -1,6 +1,6 @@
 //! Which files travel: the programs of a job and what they need, and what the user names besides.
 
-use super::bytes;
+use super::{bytes, cache_file};
 use crate::flags::parsed::Stage;
 use crate::out;
 use crate::program::needs::{Kind as NeedKind, Need, OF_THE_NODE, RIGHTS, needs, needs_of_paths};
@@ -64,7 +64,7 @@ impl Plan {
     }
 
     fn of_needs(needs: Vec<Need>, left_out: Vec<(PathBuf, String)>, remarks: Vec<String>) -> Result<Plan, String> {
-        let cache = cache();
+        let cache = cache_file("digests");
         let mut digests = cache.as_deref().map(Digests::read).unwrap_or_default();
         let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &mut digests);
         let set = set.map_err(|problem| format!("cannot stage {problem}"))?;
@@ -73,7 +73,8 @@ impl Plan {
             let _ = digests.write(&cache);
         }
         let mut left_out = left_out;
-        left_out.extend(set.originals().map(|path| (path.to_owned(), format!("set-user-ID or set-group-ID: {RIGHTS}"))));
+        left_out
+            .extend(set.originals().map(|path| (path.to_owned(), format!("set-user-ID or set-group-ID: {RIGHTS}"))));
         Ok(Plan { set, needs, left_out, remarks })
     }
 
@@ -98,13 +99,6 @@ impl Plan {
         let files = self.set.files();
         format!("{files} {}, {}", if files == 1 { "file" } else { "files" }, bytes(self.set.len()))
     }
-}
-
-/// Where digests of files are kept.
-fn cache() -> Option<PathBuf> {
-    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
-    Some(folder.join("wireup/digests"))
 }
 
 /// What would travel, why, and how much.

@@ -282,6 +282,51 @@ fn a_session_keeps_what_was_staged_and_sends_only_what_has_changed() {
     session.down("").expect_code(0);
 }
 
+/// With the right to mount file systems, contents are in packs; in a user namespace, where there is none, as files.
+#[test]
+fn ranks_see_copies_of_all_files_with_and_without_the_right_to_mount_images() {
+    let with_image = wireup_os::process::may_isolate();
+    for (without, kept, not_kept) in [("", "packs", "objects"), ("unshare -Ur ", "objects", "packs")] {
+        if without.is_empty() && !with_image {
+            println!("not run with images: it needs CAP_SYS_ADMIN");
+            continue;
+        }
+        let folder = Folder::new();
+        for number in 0..300 {
+            folder.write(&format!("env/{}/{number}", number % 7), number.to_string().as_bytes());
+        }
+        folder.write("env/long", &noise(700_000));
+        folder.write("env/empty", b"");
+        symlink("long", folder.at("env/link")).expect("a link");
+        let program = folder.program("env/program", "echo as staged");
+        let privileged = folder.program("env/privileged", "echo original");
+        fs::set_permissions(&privileged, fs::Permissions::from_mode(0o4755)).expect("its bits");
+        let env = folder.at("env").display().to_string();
+        // Names, bits, times and contents of all but the privileged file.
+        let sum = "(cd $env; find . -type f ! -name privileged | sort | xargs cat; find . -type l -printf \"%P %l;\"; \
+                   find . -type f ! -name privileged -printf \"%P %m %s %T@;\" -o -type d -printf \"%P %m %T@;\" | tr \";\" \"\\n\" | sort) | cksum";
+        let script = format!(
+            "env={env}; {sum} > {store}.before; \
+             {without}\"$WIREUP\" run -n 2 --virtual-nodes 2 --pmi simple --wdir / --stage={store} --stage-also $env sh -c 'env={env}; {sum}; \
+             {program}; {privileged}; echo x > {env}/empty || echo refused' > {store}.out; code=$?; \
+             cat {store}.before {store}.before {store}.out; ls {store}/{not_kept}; [ -n \"$(ls {store}/{kept})\" ] || echo nothing kept; exit $code",
+            store = folder.at("store").display(),
+            program = program.display(),
+            privileged = privileged.display(),
+        );
+        let outcome = Run::shell(&script).finish().expect_code(0);
+        outcome.expect_err_line(&["privileged is not staged (set-user-ID", "the ranks use the original"]);
+        let mut counts = std::collections::BTreeMap::new();
+        outcome.out().lines().for_each(|line| *counts.entry(line.to_owned()).or_insert(0) += 1);
+        let words = ["as staged", "original", "refused"];
+        assert!(words.iter().all(|word| counts.remove(*word) == Some(2)), "{without}{outcome}");
+        // The sum before, which was written twice, and that of each rank.
+        assert!(counts.len() == 1 && counts.values().all(|count| *count == 4), "{without}{outcome}");
+        let required = format!("{without}\"$WIREUP\" run -n 1 --pmi simple --stage=require --stage-also {env} true");
+        Run::shell(&required).finish().expect_code(125).expect_err_line(&["privileged is not staged", "demands it"]);
+    }
+}
+
 #[test]
 fn a_store_without_room_leaves_the_ranks_the_originals() {
     let folder = Folder::new();
@@ -441,8 +486,9 @@ fn two_runs_may_stage_the_same_at_once() {
         let outcome = running.finish().expect_code(0).expect_quiet();
         assert!(outcome.out().starts_with("5000000"), "{outcome}");
     }
-    let kept = fs::read_dir(folder.at("store/objects")).expect("a store").count();
-    assert!(kept >= 1 && fs::read_dir(folder.at("store/new")).expect("a store").count() == 0, "{kept}");
+    let count = |name: &str| fs::read_dir(folder.at("store").join(name)).expect("a store").count();
+    let kept = count("objects") + count("packs");
+    assert!(kept >= 1 && count("new") == 0, "{kept}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::super::closure::{Closure, Search, closure, closure_of_library, rpath}
 use super::super::elf::{Content, Dynamic};
 use super::super::path;
 use super::{Error, Kind, Need, Needs, OF_THE_NODE, RIGHTS, folder, links, python, script};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -34,6 +34,8 @@ pub struct Collector<'a> {
     search: Search<'a>,
     is_network: &'a dyn Fn(&Path) -> bool,
     pub(super) needs: BTreeMap<PathBuf, Need>,
+    /// Paths that were followed, and their ends.
+    added: HashMap<PathBuf, Option<PathBuf>>,
     left_out: BTreeMap<PathBuf, String>,
     pub(super) remarks: BTreeSet<String>,
     /// Libraries that were not found, with the file that needs each.
@@ -60,6 +62,7 @@ impl<'a> Collector<'a> {
             search,
             is_network,
             needs: BTreeMap::new(),
+            added: HashMap::new(),
             left_out: BTreeMap::new(),
             remarks: BTreeSet::new(),
             missing: BTreeMap::new(),
@@ -132,6 +135,15 @@ impl<'a> Collector<'a> {
     /// Adds what is at the end of a path and the links on the way, and returns the end. Nothing if there is no such file, or if it must not
     /// be staged; a file that the nodes have is returned. `by_user`: it is staged even if the nodes should have it.
     fn add_way(&mut self, path: &Path, why: &str, by_user: bool) -> Result<Option<PathBuf>, Error> {
+        if let Some(end) = self.added.get(path).filter(|_| !by_user) {
+            return Ok(end.clone());
+        }
+        let end = self.add_new_way(path, why, by_user)?;
+        self.added.insert(path.to_path_buf(), end.clone());
+        Ok(end)
+    }
+
+    fn add_new_way(&mut self, path: &Path, why: &str, by_user: bool) -> Result<Option<PathBuf>, Error> {
         let way = match links::follow(path) {
             Ok(way) => way,
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {

@@ -24,10 +24,12 @@ mod tests;
 use super::closure::{Memo, Search, expand};
 use super::ld_cache::LdCache;
 use super::{path, variable};
+use crate::stage::cache_file;
 use collector::Collector;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use thiserror::Error;
 use wireup_stage::file_system::FileSystem;
 use wireup_wire::job::AppSpec;
@@ -83,7 +85,12 @@ pub enum Error {
 ///
 /// A pattern that matches nothing; a path with a loop of symbolic links.
 pub fn needs(app: &AppSpec, env: &[Vec<u8>], also: &[PathBuf]) -> Result<Needs, Error> {
-    needs_on(app, env, also, |path| FileSystem::of(path).is_some_and(|found| found.is_network))
+    let file = cache_file("needs");
+    let memo = Rc::new(file.as_deref().map(Memo::read).unwrap_or_default());
+    let is_network = |path: &Path| FileSystem::of(path).is_some_and(|found| found.is_network);
+    let found = needs_on(app, env, also, &memo, is_network)?;
+    file.inspect(|file| memo.write(file));
+    Ok(found)
 }
 
 /// For these paths and patterns alone.
@@ -101,11 +108,12 @@ fn needs_on(
     app: &AppSpec,
     env: &[Vec<u8>],
     also: &[PathBuf],
+    memo: &Rc<Memo>,
     is_network: impl Fn(&Path) -> bool,
 ) -> Result<Needs, Error> {
     let cache = LdCache::read();
     let program = path(app, env);
-    let search = search(app, env, program.as_deref(), &cache);
+    let search = Search { memo: memo.clone(), ..search(app, env, program.as_deref(), &cache) };
     let mut collector = Collector::new(app, env, search, &is_network);
     match &program {
         Some(program) if program.is_dir() => collector.leave_out(program, "the program is a folder"),
@@ -138,6 +146,6 @@ fn search<'a>(app: &'a AppSpec, env: &[Vec<u8>], program: Option<&Path>, cache: 
         cwd,
         cache,
         all: true,
-        memo: Memo::default(),
+        memo: Rc::default(),
     }
 }

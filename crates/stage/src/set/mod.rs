@@ -2,21 +2,22 @@
 //!
 //! A set is named by the digest of its manifest, so the same files make the same set, and a changed file another one.
 
+mod walk;
+
+pub use walk::open_file;
+
 use crate::digests::Digests;
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, lstat, open, readlink};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use walk::{Found, walk};
 
 /// Bytes that are read at once.
 pub const PIECE_LEN: usize = 256 << 10;
-/// How often a file is read again that has changed meanwhile (chosen).
-const READS_MAX: u32 = 3;
 /// Entries of a set, and bytes of its manifest: a Python environment has some 50,000 (chosen: twenty times that).
 pub const ENTRIES_MAX: usize = 1 << 20;
 pub const MANIFEST_LEN_MAX: usize = 256 << 20;
@@ -93,18 +94,20 @@ impl Set {
     /// # Errors
     /// Those of [`Set::collect`].
     pub fn collect_with<'a>(roots: impl IntoIterator<Item = &'a Path>, digests: &mut Digests) -> Result<Set, Problem> {
-        let mut found = Vec::new();
+        let mut found = Found::default();
         for root in roots {
             if !root.is_absolute() {
                 return Err(Problem::Relative(root.to_owned()));
             }
-            if !walk(root, &mut found, digests)? {
+            if !walk(root, digests, &mut found)? {
                 return Err(Problem::Special(root.to_owned()));
             }
-            if found.last().is_some_and(|last| last.kind == Kind::Original && last.path() == root) {
+            if found.entries.last().is_some_and(|last| last.kind == Kind::Original && last.path() == root) {
                 return Err(Problem::Privileged(root.to_owned()));
             }
         }
+        found.new.iter().for_each(|(stat, digest)| digests.add(stat, *digest));
+        let mut found = found.entries;
         found.sort_unstable_by(|one: &Entry, other| order(&one.path, &other.path));
         found.dedup_by(|one, other| one.path == other.path);
         Ok(Set { entries: found })
@@ -198,94 +201,6 @@ fn is_below(folder: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// Adds what is at `path`; `false`: it is neither file nor folder nor link.
-fn walk(path: &Path, found: &mut Vec<Entry>, digests: &mut Digests) -> Result<bool, Problem> {
-    let wrong = |error: rustix::io::Errno| Problem::Io { path: path.to_owned(), error: error.into() };
-    let stat = lstat(path).map_err(wrong)?;
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Kind::Folder,
-        FileType::Symlink => Kind::Link(readlink(path, Vec::new()).map_err(wrong)?.into_bytes()),
-        FileType::RegularFile => {
-            if stat.st_mode & 0o6000 != 0 {
-                insert(path, &stat, Kind::Original, found)?;
-                return Ok(true);
-            }
-            let (stat, digest) = match digests.find(&stat) {
-                Some(digest) => (stat, digest),
-                None => {
-                    let (stat, digest) = read(path)?;
-                    digests.add(&stat, digest);
-                    (stat, digest)
-                }
-            };
-            insert(path, &stat, Kind::File { len: stat.st_size as u64, digest }, found)?;
-            return Ok(true);
-        }
-        _ => return Ok(false),
-    };
-    let is_folder = kind == Kind::Folder;
-    insert(path, &stat, kind, found)?;
-    if is_folder {
-        let wrong = |error| Problem::Io { path: path.to_owned(), error };
-        for inside in std::fs::read_dir(path).map_err(wrong)? {
-            match walk(&inside.map_err(wrong)?.path(), found, digests) {
-                // It has just been removed.
-                Err(Problem::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-                result => drop(result?),
-            }
-        }
-    }
-    Ok(true)
-}
-
-fn insert(path: &Path, stat: &Stat, kind: Kind, found: &mut Vec<Entry>) -> Result<(), Problem> {
-    if found.len() >= ENTRIES_MAX {
-        return Err(Problem::TooMany);
-    }
-    // Of a link neither the bits nor the time matter, and an original has its own.
-    let (mode, modified) = match kind {
-        Kind::Link(_) | Kind::Original => (0, (0, 0)),
-        _ => (stat.st_mode & 0o1777, (stat.st_mtime, stat.st_mtime_nsec as u32)),
-    };
-    let entry = Entry { path: path.as_os_str().to_owned().into_vec(), mode, modified, kind };
-    found.push(entry);
-    Ok(())
-}
-
-/// Reads a file once, in one state.
-fn read(path: &Path) -> Result<(Stat, Digest), Problem> {
-    let wrong = |error: io::Error| Problem::Io { path: path.to_owned(), error };
-    for _ in 0..READS_MAX {
-        let mut file = open_file(path).map_err(wrong)?;
-        let before = fstat(&file).map_err(|error| wrong(error.into()))?;
-        let (mut hasher, mut piece, mut len) = (blake3::Hasher::new(), vec![0; PIECE_LEN], 0);
-        loop {
-            let count = file.read(&mut piece).map_err(wrong)?;
-            if count == 0 {
-                break;
-            }
-            hasher.update(&piece[..count]);
-            len += count as u64;
-        }
-        let after = fstat(&file).map_err(|error| wrong(error.into()))?;
-        if state(&before) == state(&after) && len == after.st_size as u64 {
-            return Ok((after, *hasher.finalize().as_bytes()));
-        }
-    }
-    Err(Problem::Changes(path.to_owned()))
-}
-
-/// # Errors
-/// It cannot be opened, or has become a link.
-pub fn open_file(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    Ok(open(path, flags, Mode::empty())?.into())
-}
-
-fn state(stat: &Stat) -> (i64, u64, u64, i64, u64) {
-    (stat.st_size, stat.st_mtime as u64, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,7 +220,7 @@ mod tests {
         fs::write(at("a/file"), b"content").unwrap();
         fs::write(folder.path().join(OsStr::from_bytes(b"not \xff UTF-8")), b"").unwrap();
         symlink("a/file", at("link")).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), Mode::RUSR).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
         let set = Set::collect([folder.path()]).unwrap();
         let kinds: Vec<_> = set.entries.iter().map(|entry| entry.path().strip_prefix(folder.path()).unwrap()).collect();
         let names = ["", "a", "a/file", "link"].map(Path::new);
