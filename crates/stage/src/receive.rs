@@ -182,7 +182,8 @@ mod tests {
         let mut stream = pull(&mut sending, 1_000);
         sending.output(0, b"lacks\n");
         stream.extend(pull(&mut sending, 1_000));
-        assert!(said(&small[0], &stream).starts_with("lacks\nfailed 5000 bytes do not fit"));
+        let refused = said(&small[0], &stream);
+        assert!(refused.starts_with("lacks\nfailed ") && refused.contains(" bytes do not fit in "), "{refused}");
         let large = Store::open(&home.path().join("store"), 10_000).unwrap();
         assert_eq!(said(&large, &stream), "lacks\nmissing 0\nfailed the launcher stopped sending\n");
         assert!(said(&large, b"nonsense").starts_with("failed the stream of a staged set is malformed"));

@@ -7,9 +7,14 @@ use crate::stream::{Part, Piece, Receiver, Sender};
 use std::path::Path;
 use std::thread;
 
+/// A folder for a store: in memory, as stores are.
+pub(crate) fn home() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// The forms that can be tested here: with root both.
 pub(crate) fn forms() -> Vec<Form> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = home();
     let mut forms = vec![Form::Tree];
     if may_mount(folder.path()) {
         forms.push(Form::Image);

@@ -365,7 +365,7 @@ mod tests {
     use super::*;
     use crate::store::Form;
     use crate::store::Store;
-    use crate::testing::{forms, stage};
+    use crate::testing::{forms, home, stage};
     use std::thread;
 
     /// A set in a store of each form.
@@ -381,7 +381,7 @@ mod tests {
     impl Staged<'_> {
         fn new(set: &Set) -> Staged<'_> {
             let stage = |form| {
-                let home = tempfile::tempdir().unwrap();
+                let home = home();
                 stage(&store(&home, form), set).unwrap();
                 (form, home)
             };

@@ -3,7 +3,7 @@
 //! The kernel takes the first file of an image from no tmpfs, so the image, which is small, is written into a ramfs; packs may lie anywhere.
 //! Both are mounted over a folder in the mount namespace of this process, until what lies in them has been mounted elsewhere.
 
-use super::{Place, image};
+use super::{BLOCK, Place, image};
 use crate::set::{Digest, Entry, Kind, Set};
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::mount::{
@@ -111,10 +111,12 @@ pub(crate) fn may_mount(over: &Path) -> bool {
         let content = b"a content";
         let mut pack = tempfile::tempfile_in(over)?;
         io::Write::write_all(&mut pack, content)?;
+        // Packs end with a block: of a part of one the kernel reads nothing from a tmpfs.
+        pack.set_len(BLOCK)?;
         let kind = Kind::File { len: content.len() as u64, digest: Digest::default() };
         let entry = Entry { path: b"/a".to_vec(), mode: 0o400, modified: (0, 0), kind };
         let place = |_| Some(Place { pack: 0, block: 0 });
-        let image = image(&Set { entries: vec![entry] }, place, &[content.len() as u64], owner()).unwrap_or_default();
+        let image = image(&Set { entries: vec![entry] }, place, &[BLOCK], owner()).unwrap_or_default();
         crate::view::own_mounts(false).map_err(|error| error.error)?;
         let files = Files::of_image(&image, &[pack], over)?;
         Ok(fs::read(files.path().join("a"))? == content)

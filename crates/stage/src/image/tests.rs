@@ -3,7 +3,7 @@
 use super::*;
 use crate::set::{Digest, Entry, Set};
 use crate::store::{Form, Store};
-use crate::testing::{forms, look, set_of, stage};
+use crate::testing::{forms, home, look, set_of, stage};
 use proptest::prelude::*;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ fn may_mount() -> bool {
 
 /// The set of a folder, staged as an image, has the same files.
 fn same_as_image(folder: &Path, looks: impl FnOnce(&Path) + Send) {
-    let home = tempfile::tempdir().unwrap();
+    let home = home();
     let store = Store::open(&home.path().join("store"), 16 << 30).unwrap().with_form(Form::Image);
     let set = Set::collect([folder]).unwrap();
     stage(&store, &set).unwrap();
@@ -101,6 +101,7 @@ fn a_file_may_be_longer_than_4_gib() {
     let far = (4 << 30) + 123_457;
     file.write_all_at(b"begin", 0).unwrap();
     file.write_all_at(b"end", far).unwrap();
+    file.set_len((far + 3).next_multiple_of(BLOCK)).unwrap();
     let len = far + 3;
     let digest = Digest::default();
     let entry = |name: &[u8], kind| Entry { path: name.to_vec(), mode: 0o644, modified: (1, 0), kind };

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -100,16 +100,18 @@ fn take_folders(work: &Mutex<Work>, changed: &Condvar, digests: &Digests) {
 fn folder(path: &Path, digests: &Digests, found: &mut Found) -> Result<(), Problem> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(CWD, path, flags, Mode::empty()).map_err(|error| io_problem(path, error))?;
-    let names = Dir::read_from(&opened).map_err(|error| io_problem(path, error))?;
-    for inside in names {
+    let mut names = Dir::new(opened).map_err(|error| io_problem(path, error))?;
+    let all: Vec<_> = names.by_ref().collect();
+    let opened = names.fd().map_err(|error| io_problem(path, error))?;
+    for inside in all {
         let inside = inside.map_err(|error| io_problem(path, error))?;
         let name = OsStr::from_bytes(inside.file_name().to_bytes());
         if name == "." || name == ".." {
             continue;
         }
         let path = path.join(name);
-        let looked = match statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => look(opened.as_fd(), name, path, &stat, digests, found).map(drop),
+        let looked = match statat(opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => look(opened, name, path, &stat, digests, found).map(drop),
             Err(error) => Err(io_problem(&path, error)),
         };
         match looked {

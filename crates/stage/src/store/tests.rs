@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::stream::Slice;
-use crate::testing::{forms, look, set_of, stage};
+use crate::testing::{forms, home, look, set_of, stage};
 use std::os::unix::fs::symlink;
 
 const ROOM: u64 = 1 << 30;
@@ -15,7 +15,7 @@ struct Bench {
 
 impl Bench {
     fn new(form: Form) -> Bench {
-        Bench { files: tempfile::tempdir().unwrap(), home: tempfile::tempdir().unwrap(), form }
+        Bench { files: tempfile::tempdir().unwrap(), home: home(), form }
     }
 
     fn root(&self) -> PathBuf {
