@@ -21,8 +21,9 @@ const KEPT_MAX: usize = 1 << 20;
 const AGE_MIN_S: i64 = 2;
 const FILE_LEN_MAX: u64 = 256 << 20;
 
+/// What a file has had as long as it has not changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-struct Key {
+pub struct Identity {
     device: u64,
     number: u64,
     len: i64,
@@ -30,9 +31,9 @@ struct Key {
     changed: (i64, u64),
 }
 
-impl Key {
-    fn of(stat: &Stat) -> Key {
-        Key {
+impl Identity {
+    pub fn of(stat: &Stat) -> Identity {
+        Identity {
             device: stat.st_dev,
             number: stat.st_ino,
             len: stat.st_size,
@@ -40,11 +41,19 @@ impl Key {
             changed: (stat.st_ctime, stat.st_ctime_nsec),
         }
     }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    pub(crate) fn modified(&self) -> (i64, u32) {
+        (self.modified.0, self.modified.1 as u32)
+    }
 }
 
 /// Something of each file, as read from a file of such, and what was added.
 pub struct Known<T> {
-    files: BTreeMap<Key, T>,
+    files: BTreeMap<Identity, T>,
     has_new: bool,
 }
 
@@ -82,19 +91,19 @@ impl<T: Serialize + DeserializeOwned + Clone> Known<T> {
         fs::rename(&new, path)
     }
 
-    pub fn find(&self, stat: &Stat) -> Option<&T> {
-        self.files.get(&Key::of(stat))
+    pub fn find(&self, file: &Identity) -> Option<&T> {
+        self.files.get(file)
     }
 
-    pub fn add(&mut self, stat: &Stat, value: T) {
+    pub fn add(&mut self, file: Identity, value: T) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-        if now - stat.st_mtime.max(stat.st_ctime) < AGE_MIN_S {
+        if now - file.modified.0.max(file.changed.0) < AGE_MIN_S {
             return;
         }
         if self.files.len() >= KEPT_MAX {
             self.files.clear();
         }
-        self.files.insert(Key::of(stat), value);
+        self.files.insert(file, value);
         self.has_new = true;
     }
 }
@@ -118,20 +127,20 @@ mod tests {
         };
         let old = with(|_| {});
         let mut digests = Digests::read(&kept);
-        digests.add(&now, [1; 32]);
-        assert_eq!(digests.find(&now), None, "it may change again");
-        digests.add(&old, [1; 32]);
+        digests.add(Identity::of(&now), [1; 32]);
+        assert_eq!(digests.find(&Identity::of(&now)), None, "it may change again");
+        digests.add(Identity::of(&old), [1; 32]);
         digests.write(&kept).unwrap();
         let read = Digests::read(&kept);
-        assert_eq!(read.find(&old), Some(&[1; 32]));
-        assert_eq!(read.find(&with(|stat| stat.st_size = 8)), None);
-        assert_eq!(read.find(&with(|stat| stat.st_ctime = 2)), None);
+        assert_eq!(read.find(&Identity::of(&old)), Some(&[1; 32]));
+        assert_eq!(read.find(&Identity::of(&with(|stat| stat.st_size = 8))), None);
+        assert_eq!(read.find(&Identity::of(&with(|stat| stat.st_ctime = 2))), None);
         // A time that was set back changes the other time.
         let time = Timespec { tv_sec: 1, tv_nsec: 0 };
         let times = Timestamps { last_access: time, last_modification: time };
         utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
-        assert_eq!(read.find(&stat(&file).unwrap()), None);
+        assert_eq!(read.find(&Identity::of(&stat(&file).unwrap())), None);
         fs::write(&kept, b"damaged").unwrap();
-        assert_eq!(Digests::read(&kept).find(&old), None);
+        assert_eq!(Digests::read(&kept).find(&Identity::of(&old)), None);
     }
 }

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use wireup_stage::digests::Known;
+use wireup_stage::digests::{Identity, Known};
 
 #[cfg(target_arch = "aarch64")]
 macro_rules! multiarch {
@@ -149,11 +149,12 @@ impl Memo {
 
     fn look(&self, path: &Path) -> Content {
         let Ok(stat) = rustix::fs::stat(path) else { return Content::Other };
-        if let Some(known) = self.known.borrow().find(&stat) {
+        let file = Identity::of(&stat);
+        if let Some(known) = self.known.borrow().find(&file) {
             return known.clone();
         }
         let content = Content::of(path);
-        self.known.borrow_mut().add(&stat, content.clone());
+        self.known.borrow_mut().add(file, content.clone());
         content
     }
 

@@ -3,12 +3,13 @@
 use super::{bytes, cache_file};
 use crate::flags::parsed::Stage;
 use crate::out;
-use crate::program::needs::{Kind as NeedKind, Need, OF_THE_NODE, RIGHTS, needs, needs_of_paths};
+use crate::program::needs::{Kind as NeedKind, Need, Needs, OF_THE_NODE, RIGHTS, needs, needs_of_paths};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use wireup_stage::digests::Digests;
+use wireup_stage::set::Listings;
 use wireup_stage::{Kind, Set};
 use wireup_wire::job::JobSpec;
 
@@ -30,12 +31,13 @@ impl Plan {
     /// A file cannot be read, or the ranks work inside of a folder that would become read-only.
     pub fn of_job(stage: &Stage, job: &JobSpec) -> Result<Plan, String> {
         let mut found = BTreeMap::new();
-        let (mut left_out, mut remarks) = (BTreeMap::new(), Vec::new());
+        let (mut left_out, mut remarks, mut listings) = (BTreeMap::new(), Vec::new(), Listings::new());
         for app in &job.apps {
             let own = needs(app, &job.env, &stage.also).map_err(|error| error.to_string())?;
             found.extend(own.needs.into_iter().map(|need| (need.path.clone(), need)));
             left_out.extend(own.left_out);
             remarks.extend(own.remarks);
+            listings.extend(own.listings);
         }
         let works = job.apps.iter().map(|app| Path::new(OsStr::from_bytes(&app.cwd)));
         for work in works.map(|work| work.canonicalize().unwrap_or_else(|_| work.to_owned())) {
@@ -50,7 +52,8 @@ impl Plan {
                 ));
             }
         }
-        Plan::of_needs(found.into_values().collect(), left_out.into_iter().collect(), remarks)
+        let (needs, left_out) = (found.into_values().collect(), left_out.into_iter().collect());
+        Plan::of_needs(Needs { needs, left_out, remarks, listings })
     }
 
     /// For these paths, without a program.
@@ -60,19 +63,19 @@ impl Plan {
     pub fn of_paths(stage: &Stage, env: &[Vec<u8>]) -> Result<Plan, String> {
         let cwd = std::env::current_dir().map_err(|error| format!("the working directory: {error}"))?;
         let found = needs_of_paths(env, &cwd, &stage.also).map_err(|error| error.to_string())?;
-        Plan::of_needs(found.needs, found.left_out, found.remarks)
+        Plan::of_needs(found)
     }
 
-    fn of_needs(needs: Vec<Need>, left_out: Vec<(PathBuf, String)>, remarks: Vec<String>) -> Result<Plan, String> {
+    fn of_needs(found: Needs) -> Result<Plan, String> {
+        let Needs { needs, mut left_out, remarks, listings } = found;
         let cache = cache_file("digests");
         let mut digests = cache.as_deref().map(Digests::read).unwrap_or_default();
-        let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &mut digests);
+        let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &mut digests);
         let set = set.map_err(|problem| format!("cannot stage {problem}"))?;
         if let Some(cache) = cache {
             // Without them the next run reads the files once more.
             let _ = digests.write(&cache);
         }
-        let mut left_out = left_out;
         left_out
             .extend(set.originals().map(|path| (path.to_owned(), format!("set-user-ID or set-group-ID: {RIGHTS}"))));
         Ok(Plan { set, needs, left_out, remarks })

@@ -4,7 +4,7 @@
 
 mod walk;
 
-pub use walk::open_file;
+pub use walk::{Listing, Listings, Seen, list, open_file};
 
 use crate::digests::Digests;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use walk::{Found, walk};
+use walk::walk;
 
 /// Bytes that are read at once.
 pub const PIECE_LEN: usize = 256 << 10;
@@ -86,28 +86,30 @@ impl Set {
     /// # Errors
     /// One cannot be read, is itself privileged, or changes.
     pub fn collect<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Result<Set, Problem> {
-        Set::collect_with(roots, &mut Digests::default())
+        Set::collect_with(roots, &Listings::new(), &mut Digests::default())
     }
 
-    /// The same, without reading files whose digests are known.
+    /// The same, without reading folders that were listed, and files whose digests are known.
     ///
     /// # Errors
     /// Those of [`Set::collect`].
-    pub fn collect_with<'a>(roots: impl IntoIterator<Item = &'a Path>, digests: &mut Digests) -> Result<Set, Problem> {
-        let mut found = Found::default();
+    pub fn collect_with<'a>(
+        roots: impl IntoIterator<Item = &'a Path>,
+        listings: &Listings,
+        digests: &mut Digests,
+    ) -> Result<Set, Problem> {
+        let mut found = Vec::new();
         for root in roots {
             if !root.is_absolute() {
                 return Err(Problem::Relative(root.to_owned()));
             }
-            if !walk(root, digests, &mut found)? {
+            if !walk(root, listings, digests, &mut found)? {
                 return Err(Problem::Special(root.to_owned()));
             }
-            if found.entries.last().is_some_and(|last| last.kind == Kind::Original && last.path() == root) {
+            if found.last().is_some_and(|last: &Entry| last.kind == Kind::Original && last.path() == root) {
                 return Err(Problem::Privileged(root.to_owned()));
             }
         }
-        found.new.iter().for_each(|(stat, digest)| digests.add(stat, *digest));
-        let mut found = found.entries;
         found.sort_unstable_by(|one: &Entry, other| order(&one.path, &other.path));
         found.dedup_by(|one, other| one.path == other.path);
         Ok(Set { entries: found })

@@ -1,173 +1,246 @@
 //! Looks at all that is in folders, several at once: on a network file system most of the time is spent waiting for answers.
 
 use super::{Digest, ENTRIES_MAX, Entry, Kind, PIECE_LEN, Problem};
-use crate::digests::Digests;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, lstat, openat, readlinkat, statat};
+use crate::digests::{Digests, Identity};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, lstat, openat, readlink, statat};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Folders that are looked into at once (chosen: what a file server answers without more waiting).
+/// Folders or files that are looked at at once (chosen: what a file server answers without more waiting).
 const THREADS: usize = 8;
+/// Files that a thread reads one after the other.
+const FILES: usize = 32;
 /// How often a file is read again that has changed meanwhile (chosen).
 const READS_MAX: u32 = 3;
 
-/// What was found, in no order.
-#[derive(Default)]
-pub(super) struct Found {
-    pub entries: Vec<Entry>,
-    /// Digests that were not known.
-    pub new: Vec<(Stat, Digest)>,
+/// Something in a folder, as it was when its folder was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    pub path: PathBuf,
+    pub mode: u32,
+    identity: Identity,
 }
 
-#[derive(Default)]
+impl Seen {
+    fn new(path: PathBuf, stat: &Stat) -> Seen {
+        Seen { path, mode: stat.st_mode, identity: Identity::of(stat) }
+    }
+
+    pub fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+}
+
+/// A folder and all that is below it, in no order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Listing {
+    pub seen: Vec<Seen>,
+    /// What could not be looked at, and why.
+    pub problems: Vec<(PathBuf, Errno)>,
+}
+
+/// By their paths.
+pub type Listings = BTreeMap<PathBuf, Listing>;
+
 struct Work {
     folders: Vec<PathBuf>,
     /// Threads that may find more folders.
     busy: usize,
-    found: Found,
-    problem: Option<Problem>,
 }
 
-/// All that is at `root`. `false`: it is neither file nor folder nor link.
-pub(super) fn walk(root: &Path, digests: &Digests, found: &mut Found) -> Result<bool, Problem> {
-    let stat = lstat(root).map_err(|error| io_problem(root, error))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return look(CWD, root.as_os_str(), root.to_owned(), &stat, digests, found);
+/// Looks at all that is in a folder, but no further than a set may have entries.
+pub fn list(root: &Path) -> Listing {
+    let mut all = Listing::default();
+    match lstat(root) {
+        Ok(stat) => all.seen.push(Seen::new(root.to_owned(), &stat)),
+        Err(error) => all.problems.push((root.to_owned(), error)),
     }
-    add(root.to_owned(), &stat, Kind::Folder, found)?;
-    let work = Mutex::new(Work { folders: vec![root.to_owned()], ..Work::default() });
-    let changed = Condvar::new();
+    let work = Mutex::new(Work { folders: vec![root.to_owned()], busy: THREADS });
+    let (changed, waiting, count) = (Condvar::new(), AtomicUsize::new(0), AtomicUsize::new(1));
+    let run = || take_folders(&work, &changed, &waiting, &count);
     std::thread::scope(|scope| {
-        for _ in 1..THREADS {
-            scope.spawn(|| take_folders(&work, &changed, digests));
+        let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(run)).collect();
+        let mut found = vec![run()];
+        found.extend(others.into_iter().filter_map(|other| other.join().ok()));
+        for one in found {
+            all.seen.extend(one.seen);
+            all.problems.extend(one.problems);
         }
-        take_folders(&work, &changed, digests);
     });
-    let work = work.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.entries.extend(work.found.entries);
-    found.new.extend(work.found.new);
-    match work.problem {
-        Some(problem) => Err(problem),
-        None if found.entries.len() > ENTRIES_MAX => Err(Problem::TooMany),
-        None => Ok(true),
+    all
+}
+
+fn take_folders(work: &Mutex<Work>, changed: &Condvar, waiting: &AtomicUsize, count: &AtomicUsize) -> Listing {
+    let lock = || work.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut found, mut own) = (Listing::default(), Vec::new());
+    loop {
+        let Some(path) = own.pop().or_else(|| next_folder(lock(), changed, waiting)) else { return found };
+        let from = found.seen.len();
+        folder(&path, &mut found);
+        let new = &found.seen[from..];
+        own.extend(new.iter().filter(|seen| seen.kind() == FileType::Directory).map(|seen| seen.path.clone()));
+        if count.fetch_add(new.len(), Ordering::Relaxed) > ENTRIES_MAX {
+            own.clear();
+        }
+        if own.len() > 1 && waiting.load(Ordering::Relaxed) > 0 {
+            // The first ones are the nearest to the root.
+            let half = own.len() / 2;
+            lock().folders.extend(own.drain(..half));
+            changed.notify_all();
+        }
     }
 }
 
-fn take_folders(work: &Mutex<Work>, changed: &Condvar, digests: &Digests) {
-    let lock = || work.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut now = lock();
-    loop {
-        if now.problem.is_some() {
-            return;
-        }
-        let Some(path) = now.folders.pop() else {
-            if now.busy == 0 {
-                return;
-            }
-            now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
-            continue;
-        };
-        now.busy += 1;
-        drop(now);
-        let mut here = Found::default();
-        let looked = folder(&path, digests, &mut here);
-        now = lock();
-        now.busy -= 1;
-        let inside = here.entries.iter().filter(|entry| entry.kind == Kind::Folder);
-        now.folders.extend(inside.map(|entry| entry.path().to_owned()));
-        now.found.entries.append(&mut here.entries);
-        now.found.new.append(&mut here.new);
-        if now.found.entries.len() > ENTRIES_MAX {
-            now.problem = Some(Problem::TooMany);
-        }
-        match looked {
-            // It has just been removed.
-            Err(Problem::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(problem) => now.problem = Some(problem),
-            Ok(()) => {}
-        }
-        changed.notify_all();
+/// `None`: there is none, and nobody will find one.
+fn next_folder(mut now: MutexGuard<'_, Work>, changed: &Condvar, waiting: &AtomicUsize) -> Option<PathBuf> {
+    now.busy -= 1;
+    waiting.fetch_add(1, Ordering::Relaxed);
+    while now.folders.is_empty() && now.busy > 0 {
+        now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
     }
+    waiting.fetch_sub(1, Ordering::Relaxed);
+    let next = now.folders.pop();
+    match next {
+        Some(_) => now.busy += 1,
+        None => changed.notify_all(),
+    }
+    next
 }
 
 /// What is directly in a folder.
-fn folder(path: &Path, digests: &Digests, found: &mut Found) -> Result<(), Problem> {
+fn folder(path: &Path, found: &mut Listing) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = openat(CWD, path, flags, Mode::empty()).map_err(|error| io_problem(path, error))?;
-    let mut names = Dir::new(opened).map_err(|error| io_problem(path, error))?;
-    let all: Vec<_> = names.by_ref().collect();
-    let opened = names.fd().map_err(|error| io_problem(path, error))?;
-    for inside in all {
-        let inside = inside.map_err(|error| io_problem(path, error))?;
-        let name = OsStr::from_bytes(inside.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
+    let opened = openat(CWD, path, flags, Mode::empty()).and_then(Dir::new);
+    let looked = opened.and_then(|mut names| {
+        let all = names.by_ref().collect::<Result<Vec<_>, Errno>>()?;
+        let opened = names.fd()?;
+        for inside in all {
+            let name = OsStr::from_bytes(inside.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            match statat(opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => found.seen.push(Seen::new(path.join(name), &stat)),
+                // It has just been removed.
+                Err(Errno::NOENT) => {}
+                Err(error) => found.problems.push((path.join(name), error)),
+            }
         }
-        let path = path.join(name);
-        let looked = match statat(opened, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => look(opened, name, path, &stat, digests, found).map(drop),
-            Err(error) => Err(io_problem(&path, error)),
-        };
-        match looked {
-            // It has just been removed.
-            Err(Problem::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-            looked => looked?,
-        }
+        Ok(())
+    });
+    match looked {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => found.problems.push((path.to_owned(), error)),
     }
-    Ok(())
 }
 
-/// Adds one name; `false`: it is neither file nor folder nor link.
-fn look(
-    folder: BorrowedFd<'_>,
-    name: &OsStr,
-    path: PathBuf,
-    stat: &Stat,
-    digests: &Digests,
-    found: &mut Found,
+/// Adds all that is at `root`; a folder may have been listed. `false`: it is neither file nor folder nor link.
+pub(super) fn walk(
+    root: &Path,
+    listings: &Listings,
+    digests: &mut Digests,
+    found: &mut Vec<Entry>,
 ) -> Result<bool, Problem> {
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Kind::Folder,
-        FileType::Symlink => {
-            let target = readlinkat(folder, name, Vec::new()).map_err(|error| io_problem(&path, error))?;
-            Kind::Link(target.into_bytes())
+    let stat = lstat(root).map_err(|error| io_problem(root, error))?;
+    let made;
+    let seen = match (FileType::from_raw_mode(stat.st_mode), listings.get(root)) {
+        (FileType::Directory, Some(listing)) => checked(listing)?,
+        (FileType::Directory, None) => {
+            made = list(root);
+            checked(&made)?
         }
-        FileType::RegularFile if stat.st_mode & 0o6000 != 0 => Kind::Original,
-        FileType::RegularFile => {
-            if let Some(digest) = digests.find(stat).copied() {
-                let kind = Kind::File { len: stat.st_size as u64, digest };
-                return add(path, stat, kind, found).map(|()| true);
-            }
-            let (stat, digest) = read(folder, name, &path)?;
-            found.new.push((stat, digest));
-            return add(path, &stat, Kind::File { len: stat.st_size as u64, digest }, found).map(|()| true);
+        (FileType::Symlink | FileType::RegularFile, _) => {
+            made = Listing { seen: vec![Seen::new(root.to_owned(), &stat)], problems: Vec::new() };
+            &made.seen
         }
         _ => return Ok(false),
     };
-    add(path, stat, kind, found).map(|()| true)
+    if found.len() + seen.len() > ENTRIES_MAX {
+        return Err(Problem::TooMany);
+    }
+    let mut unknown = Vec::new();
+    for seen in seen {
+        let kind = match seen.kind() {
+            FileType::Directory => Kind::Folder,
+            FileType::Symlink => match readlink(&seen.path, Vec::new()) {
+                Ok(target) => Kind::Link(target.into_bytes()),
+                Err(Errno::NOENT) if seen.path != root => continue,
+                Err(error) => return Err(io_problem(&seen.path, error)),
+            },
+            FileType::RegularFile if seen.mode & 0o6000 != 0 => Kind::Original,
+            FileType::RegularFile => match digests.find(&seen.identity) {
+                Some(digest) => Kind::File { len: seen.identity.len(), digest: *digest },
+                None => {
+                    unknown.push(&*seen.path);
+                    continue;
+                }
+            },
+            _ => continue,
+        };
+        found.push(entry(&seen.path, seen.mode, &seen.identity, kind));
+    }
+    for (path, read) in read_all(&unknown) {
+        match read {
+            Ok((stat, digest)) => {
+                let identity = Identity::of(&stat);
+                let kind = Kind::File { len: identity.len(), digest };
+                found.push(entry(path, stat.st_mode, &identity, kind));
+                digests.add(identity, digest);
+            }
+            Err(Problem::Io { error, .. }) if path != root && error.kind() == io::ErrorKind::NotFound => {}
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(true)
 }
 
-fn add(path: PathBuf, stat: &Stat, kind: Kind, found: &mut Found) -> Result<(), Problem> {
+fn checked(listing: &Listing) -> Result<&[Seen], Problem> {
+    match listing.problems.first() {
+        Some((path, error)) => Err(io_problem(path, *error)),
+        None => Ok(&listing.seen),
+    }
+}
+
+fn entry(path: &Path, mode: u32, identity: &Identity, kind: Kind) -> Entry {
     // Of a link neither the bits nor the time matter, and an original has its own.
     let (mode, modified) = match kind {
         Kind::Link(_) | Kind::Original => (0, (0, 0)),
-        _ => (stat.st_mode & 0o1777, (stat.st_mtime, stat.st_mtime_nsec as u32)),
+        _ => (mode & 0o1777, identity.modified()),
     };
-    found.entries.push(Entry { path: path.into_os_string().into_vec(), mode, modified, kind });
-    Ok(())
+    Entry { path: path.as_os_str().to_owned().into_vec(), mode, modified, kind }
+}
+
+/// Reads files for their digests, in no order.
+fn read_all<'p>(paths: &[&'p Path]) -> Vec<(&'p Path, Result<(Stat, Digest), Problem>)> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(paths.len())));
+    let run = || {
+        while let Some(some) = paths.chunks(FILES).nth(next.fetch_add(1, Ordering::Relaxed)) {
+            let read: Vec<_> = some.iter().map(|path| (*path, read(path))).collect();
+            done.lock().unwrap_or_else(PoisonError::into_inner).extend(read);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..THREADS.min(paths.len().div_ceil(FILES)) {
+            scope.spawn(run);
+        }
+        run();
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads a file once, in one state.
-fn read(folder: BorrowedFd<'_>, name: &OsStr, path: &Path) -> Result<(Stat, Digest), Problem> {
+fn read(path: &Path) -> Result<(Stat, Digest), Problem> {
     let wrong = |error: io::Error| Problem::Io { path: path.to_owned(), error };
     for _ in 0..READS_MAX {
-        let mut file = open_in(folder, name).map_err(wrong)?;
+        let mut file = open_file(path).map_err(wrong)?;
         let before = fstat(&file).map_err(|error| io_problem(path, error))?;
         let (mut hasher, mut len) = (blake3::Hasher::new(), 0);
         let mut piece = vec![0; PIECE_LEN.min(before.st_size as usize + 1)];
@@ -180,26 +253,18 @@ fn read(folder: BorrowedFd<'_>, name: &OsStr, path: &Path) -> Result<(Stat, Dige
             len += count as u64;
         }
         let after = fstat(&file).map_err(|error| io_problem(path, error))?;
-        if state(&before) == state(&after) && len == after.st_size as u64 {
+        if Identity::of(&before) == Identity::of(&after) && len == after.st_size as u64 {
             return Ok((after, *hasher.finalize().as_bytes()));
         }
     }
     Err(Problem::Changes(path.to_owned()))
 }
 
-fn state(stat: &Stat) -> (i64, u64, u64, i64, u64) {
-    (stat.st_size, stat.st_mtime as u64, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
-}
-
-fn open_in(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    Ok(File::from(OwnedFd::from(openat(folder, name, flags, Mode::empty())?)))
-}
-
 /// # Errors
 /// It cannot be opened, or has become a link.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    open_in(CWD, path.as_os_str())
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    Ok(File::from(OwnedFd::from(openat(CWD, path, flags, Mode::empty())?)))
 }
 
 fn io_problem(path: &Path, error: Errno) -> Problem {

@@ -88,16 +88,18 @@ pub struct InUse {
 }
 
 impl InUse {
+    /// Its files, if it is kept as [`Form::Tree`].
+    pub fn tree(&self) -> PathBuf {
+        self.folder.join("tree")
+    }
+
     /// Where its files can be found, after what else there was. An image is mounted over the store's folder in the mount namespace of this
     /// process, which must be its own.
     ///
     /// # Errors
     /// It cannot be mounted, or parts are missing.
     pub fn files(&self) -> Result<Files> {
-        let Some(places) = Places::read(&self.folder) else {
-            let tree = self.folder.join("tree");
-            return at(&tree, Files::of_tree(&tree));
-        };
+        let Some(places) = Places::read(&self.folder) else { return at(&self.tree(), Files::of_tree(&self.tree())) };
         let open = |name: &String| {
             let path = self.root.join("packs").join(name).join("data");
             at(&path, File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file))))

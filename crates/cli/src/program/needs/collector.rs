@@ -10,6 +10,7 @@ use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use wireup_stage::set::Listings;
 use wireup_wire::job::AppSpec;
 
 /// Interpreters that are scripts themselves: the kernel follows no more.
@@ -36,6 +37,8 @@ pub struct Collector<'a> {
     pub(super) needs: BTreeMap<PathBuf, Need>,
     /// Paths that were followed, and their ends.
     added: HashMap<PathBuf, Option<PathBuf>>,
+    /// Of folders that were looked through.
+    pub(super) listings: Listings,
     left_out: BTreeMap<PathBuf, String>,
     pub(super) remarks: BTreeSet<String>,
     /// Libraries that were not found, with the file that needs each.
@@ -63,6 +66,7 @@ impl<'a> Collector<'a> {
             is_network,
             needs: BTreeMap::new(),
             added: HashMap::new(),
+            listings: Listings::new(),
             left_out: BTreeMap::new(),
             remarks: BTreeSet::new(),
             missing: BTreeMap::new(),
@@ -125,7 +129,12 @@ impl<'a> Collector<'a> {
                 self.remarks.insert(format!("{name}, which {by} needs, was not found"));
             }
         }
-        Needs { needs, left_out: self.left_out.into_iter().collect(), remarks: self.remarks.into_iter().collect() }
+        Needs {
+            needs,
+            left_out: self.left_out.into_iter().collect(),
+            remarks: self.remarks.into_iter().collect(),
+            listings: self.listings,
+        }
     }
 
     pub(super) fn add(&mut self, path: &Path, why: &str) -> Result<Option<PathBuf>, Error> {

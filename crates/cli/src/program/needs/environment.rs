@@ -7,6 +7,7 @@ use super::{Error, folder, links};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use wireup_stage::set::list;
 
 const ENVIRONMENT: &str = "the Python environment";
 
@@ -86,7 +87,9 @@ impl Collector<'_> {
     }
 
     pub fn add_needs_of_folder(&mut self, folder: &Path, with_programs: bool) -> Result<(), Error> {
-        let contents = folder::contents(folder, with_programs);
+        let listing = list(folder);
+        let contents = folder::contents(folder, &listing, with_programs);
+        self.listings.insert(folder.to_owned(), listing);
         for unreadable in &contents.unreadable {
             self.leave_out(unreadable, "cannot be read");
         }

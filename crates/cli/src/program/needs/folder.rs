@@ -1,12 +1,10 @@
 //! What lies in a folder that is staged whole, as far as files outside may follow from it: libraries, links, programs.
 
-use std::fs::{DirEntry, FileType};
+use rustix::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use wireup_stage::set::{ENTRIES_MAX, Listing};
 
-/// Entries that are looked at; a folder with more is staged nevertheless (chosen: some ten large Python environments).
-const ENTRIES_MAX: usize = 2_000_000;
 /// Folders that hold neither libraries nor programs.
 const PASSED_OVER: [&str; 2] = ["__pycache__", ".git"];
 
@@ -24,47 +22,28 @@ pub struct Contents {
     pub is_cut: bool,
 }
 
-/// Reads the names below `folder`, without following links.
-pub fn contents(folder: &Path, with_programs: bool) -> Contents {
-    let mut found = Contents::default();
-    let mut left = ENTRIES_MAX;
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(&folder) else {
-            found.unreadable.push(folder);
+/// What is of interest in the listing of a folder.
+pub fn contents(folder: &Path, listing: &Listing, with_programs: bool) -> Contents {
+    let mut found = Contents { is_cut: listing.seen.len() > ENTRIES_MAX, ..Contents::default() };
+    for seen in &listing.seen {
+        let inside = seen.path.strip_prefix(folder).unwrap_or(&seen.path);
+        let mut above = inside.parent().into_iter().flat_map(Path::iter);
+        if above.any(|name| PASSED_OVER.iter().any(|passed| name == *passed)) {
             continue;
-        };
-        for entry in entries.flatten() {
-            if left == 0 {
-                found.is_cut = true;
-                break;
-            }
-            left -= 1;
-            let Ok(kind) = entry.file_type() else { continue };
-            if !kind.is_dir() {
-                found.add(&entry, kind, with_programs);
-            } else if !PASSED_OVER.iter().any(|name| entry.file_name() == *name) {
-                folders.push(entry.path());
-            }
+        }
+        let path = || seen.path.clone();
+        match seen.kind() {
+            FileType::Symlink => found.links.push(path()),
+            FileType::RegularFile if is_library(inside) => found.libraries.push(path()),
+            FileType::RegularFile if with_programs && seen.mode & 0o111 != 0 => found.programs.push(path()),
+            _ => {}
         }
     }
+    found.unreadable = listing.problems.iter().map(|(path, _)| path.clone()).collect();
     for list in [&mut found.libraries, &mut found.links, &mut found.programs, &mut found.unreadable] {
         list.sort();
     }
     found
-}
-
-impl Contents {
-    fn add(&mut self, entry: &DirEntry, kind: FileType, with_programs: bool) {
-        let may_be_executed = || entry.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o111 != 0);
-        if kind.is_symlink() {
-            self.links.push(entry.path());
-        } else if kind.is_file() && is_library(Path::new(&entry.file_name())) {
-            self.libraries.push(entry.path());
-        } else if kind.is_file() && with_programs && may_be_executed() {
-            self.programs.push(entry.path());
-        }
-    }
 }
 
 /// Whether a file has the name of a shared library.
@@ -76,6 +55,8 @@ pub fn is_library(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use wireup_stage::set::list;
 
     #[test]
     fn libraries_links_and_programs_are_listed() {
@@ -93,8 +74,9 @@ mod tests {
             programs: paths(&["f"]),
             ..Contents::default()
         };
-        assert_eq!(contents(&folder, true), expected);
-        assert_eq!(contents(&folder, false), Contents { programs: Vec::new(), ..expected });
+        let listing = list(&folder);
+        assert_eq!(contents(&folder, &listing, true), expected);
+        assert_eq!(contents(&folder, &listing, false), Contents { programs: Vec::new(), ..expected });
         std::fs::remove_dir_all(folder).expect("remove the folder");
     }
 }

@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use thiserror::Error;
 use wireup_stage::file_system::FileSystem;
+use wireup_stage::set::Listings;
 use wireup_wire::job::AppSpec;
 
 /// Why files are left out.
@@ -66,6 +67,8 @@ pub struct Needs {
     pub left_out: Vec<(PathBuf, String)>,
     /// What the user may want to know: libraries that are not found, programs that cannot be examined.
     pub remarks: Vec<String>,
+    /// What was seen in folders, so that nobody has to look again.
+    pub listings: Listings,
 }
 
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
