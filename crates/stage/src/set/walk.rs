@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -218,8 +217,11 @@ fn entry(path: &Path, mode: u32, identity: &Identity, kind: Kind) -> Entry {
     Entry { path: path.as_os_str().to_owned().into_vec(), mode, modified, kind }
 }
 
+/// A file's digest, and its state.
+type ReadFile = Result<(Stat, Digest), Problem>;
+
 /// Reads files for their digests, in no order.
-fn read_all<'p>(paths: &[&'p Path]) -> Vec<(&'p Path, Result<(Stat, Digest), Problem>)> {
+fn read_all<'p>(paths: &[&'p Path]) -> Vec<(&'p Path, ReadFile)> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(paths.len())));
     let run = || {
         while let Some(some) = paths.chunks(FILES).nth(next.fetch_add(1, Ordering::Relaxed)) {
@@ -237,7 +239,7 @@ fn read_all<'p>(paths: &[&'p Path]) -> Vec<(&'p Path, Result<(Stat, Digest), Pro
 }
 
 /// Reads a file once, in one state.
-fn read(path: &Path) -> Result<(Stat, Digest), Problem> {
+fn read(path: &Path) -> ReadFile {
     let wrong = |error: io::Error| Problem::Io { path: path.to_owned(), error };
     for _ in 0..READS_MAX {
         let mut file = open_file(path).map_err(wrong)?;
@@ -264,7 +266,7 @@ fn read(path: &Path) -> Result<(Stat, Digest), Problem> {
 /// It cannot be opened, or has become a link.
 pub fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    Ok(File::from(OwnedFd::from(openat(CWD, path, flags, Mode::empty())?)))
+    Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
 }
 
 fn io_problem(path: &Path, error: Errno) -> Problem {
