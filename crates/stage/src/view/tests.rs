@@ -1,0 +1,155 @@
+//! Staged sets over their originals, in mounts of each test's own.
+
+use super::*;
+use crate::store::Form;
+use crate::store::Store;
+use crate::testing::{forms, home, stage};
+use std::thread;
+
+/// A set in a store of each form.
+struct Staged<'a> {
+    set: &'a Set,
+    homes: Vec<(Form, tempfile::TempDir)>,
+}
+
+fn store(home: &tempfile::TempDir, form: Form) -> Store {
+    Store::open(&home.path().join("store"), 1 << 30).unwrap().with_form(form)
+}
+
+impl Staged<'_> {
+    fn new(set: &Set) -> Staged<'_> {
+        let stage = |form| {
+            let home = home();
+            stage(&store(&home, form), set).unwrap();
+            (form, home)
+        };
+        Staged { set, homes: forms().into_iter().map(stage).collect() }
+    }
+
+    /// Runs `look` in a mount namespace where the set lies over the originals, for each form. `false`: mounts are not permitted here.
+    fn look(&self, keep: &[&Path], look: impl Fn(&View) + Sync) -> bool {
+        let keep: Keep = keep.iter().map(|folder| folder.to_path_buf()).collect();
+        let looks = |(form, home): &(Form, tempfile::TempDir)| {
+            let kept = store(home, *form).take(&self.set.digest()).unwrap().unwrap();
+            // A thread may not make a user namespace.
+            if own_mounts(false).is_err() {
+                return false;
+            }
+            let closing = Closing { keep: &keep, is_remote: |folder| folder.parent() != Some(Path::new("/")) };
+            let planned = plan_where(self.set, &closing).unwrap();
+            let files = kept.files().unwrap();
+            assert_eq!(files.is_image(), *form == Form::Image);
+            let view = planned.show(&files).unwrap();
+            drop(files);
+            look(&view);
+            true
+        };
+        let in_thread = |home| thread::scope(|scope| scope.spawn(|| looks(home)).join().unwrap());
+        self.homes.iter().map(in_thread).fold(false, |all, one| all | one)
+    }
+}
+
+#[test]
+fn a_staged_folder_hides_the_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("env")).unwrap();
+    fs::write(at("env/module"), b"staged").unwrap();
+    let set = Set::collect([&*at("env")]).unwrap();
+    let staged = Staged::new(&set);
+    fs::write(at("env/module"), b"changed").unwrap();
+    fs::write(at("env/later"), b"").unwrap();
+    let was_run = staged.look(&[], |view| {
+        assert!(view.open.contains(folder.path()) || view.closed.contains(folder.path()));
+        assert_eq!(fs::read(at("env/module")).unwrap(), b"staged");
+        assert!(!at("env/later").exists());
+        let refused = fs::write(at("env/module"), b"").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    });
+    assert!(was_run || !rustix::process::geteuid().is_root());
+    assert_eq!(fs::read(at("env/module")).unwrap(), b"changed", "outside nothing has changed");
+}
+
+#[test]
+fn a_program_with_rights_of_its_own_stays_the_original_in_a_staged_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("env")).unwrap();
+    for name in ["module", "privileged"] {
+        fs::write(at("env").join(name), b"staged").unwrap();
+    }
+    fs::set_permissions(at("env/privileged"), Permissions::from_mode(0o4755)).unwrap();
+    let set = Set::collect([&*at("env")]).unwrap();
+    let staged = Staged::new(&set);
+    // Writing takes the bit away.
+    for name in ["module", "privileged"] {
+        fs::write(at("env").join(name), b"original").unwrap();
+    }
+    fs::set_permissions(at("env/privileged"), Permissions::from_mode(0o4755)).unwrap();
+    staged.look(&[], |_| {
+        let read = |name: &str| fs::read(at(name)).unwrap();
+        assert_eq!([read("env/module"), read("env/privileged")], [&b"staged"[..], b"original"]);
+        assert_eq!(fs::metadata(at("env/privileged")).unwrap().permissions().mode() & 0o7777, 0o4755);
+    });
+    fs::remove_file(at("env/privileged")).unwrap();
+    staged.look(&[], |_| assert_eq!(fs::metadata(at("env/privileged")).unwrap().len(), 0));
+}
+
+#[test]
+fn the_folder_of_a_staged_program_has_what_it_had_and_no_other_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("program"), b"staged").unwrap();
+    fs::write(at("data"), b"data").unwrap();
+    fs::create_dir(at("input")).unwrap();
+    fs::write(at("input/one"), b"1").unwrap();
+    symlink("data", at("link")).unwrap();
+    let set = Set::collect([&*at("program")]).unwrap();
+    let staged = Staged::new(&set);
+    fs::write(at("program"), b"changed").unwrap();
+    let was_run = staged.look(&[], |view| {
+        assert!(view.closed.contains(folder.path()));
+        let read = |name: &str| fs::read(at(name)).unwrap();
+        assert_eq!(
+            [read("program"), read("data"), read("input/one"), read("link")],
+            [&b"staged"[..], b"data", b"1", b"data"]
+        );
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+        // A folder in it is the original: what is made there stays.
+        fs::write(at("input/two"), b"2").unwrap();
+        assert!(fs::write(at("new"), b"").is_err());
+    });
+    assert_eq!(fs::read(at("input/two")).is_ok(), was_run);
+}
+
+#[test]
+fn the_folder_in_which_the_ranks_work_stays_writable() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    fs::write(&program, b"staged").unwrap();
+    let set = Set::collect([&*program]).unwrap();
+    let staged = Staged::new(&set);
+    fs::write(&program, b"changed").unwrap();
+    let was_run = staged.look(&[folder.path()], |view| {
+        assert!(view.open.contains(folder.path()));
+        assert_eq!(fs::read(&program).unwrap(), b"staged");
+        fs::write(folder.path().join("result"), b"").unwrap();
+    });
+    assert_eq!(folder.path().join("result").exists(), was_run);
+}
+
+#[test]
+fn a_file_without_a_place_is_told_before_anything_is_covered() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("here"), b"staged").unwrap();
+    fs::write(at("missing"), b"staged").unwrap();
+    let set = Set::collect([&*at("here"), &*at("missing")]).unwrap();
+    fs::remove_file(at("missing")).unwrap();
+    let keep = [folder.path().to_path_buf()].into();
+    let refused = plan(&set, &keep).err().expect("nothing can be made in a folder that is kept");
+    assert_eq!((refused.path, refused.error.kind()), (at("missing"), io::ErrorKind::NotFound));
+    fs::create_dir(at("missing")).unwrap();
+    let refused = plan(&set, &keep).err().expect("it is a folder now");
+    assert_eq!((refused.path, refused.error.kind()), (at("missing"), io::ErrorKind::AlreadyExists));
+}
