@@ -54,7 +54,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             let found = nodes(&parsed, &surroundings)?;
             let nodes = Nodes { session: &found.session, nodes: &found.nodes };
             match send(&stage, &plan, &nodes, None, true)? {
-                Outcome::Done => Ok(0),
+                Outcome::Done(_) => Ok(0),
                 Outcome::Interrupted(code) => Ok(code),
             }
         }

@@ -1,5 +1,6 @@
 //! Which files travel: the programs of a job and what they need, and what the user names besides.
 
+use super::auto::Choice;
 use super::bytes;
 use crate::flags::parsed::Stage;
 use crate::out;
@@ -12,6 +13,8 @@ use wireup_stage::digests::Digests;
 use wireup_stage::{Kind, Set};
 use wireup_wire::job::JobSpec;
 
+/// The end of a remark about a library that a program needs.
+const NOT_FOUND: &str = "was not found";
 /// Lines of a listing that are shown of what is left out.
 const SHOWN: usize = 40;
 
@@ -23,12 +26,19 @@ pub struct Plan {
     pub remarks: Vec<String>,
 }
 
-impl Plan {
-    /// For these programs.
+/// The same before the files are read.
+pub struct Needed {
+    needs: Vec<Need>,
+    left_out: Vec<(PathBuf, String)>,
+    remarks: Vec<String>,
+}
+
+impl Needed {
+    /// What these programs need.
     ///
     /// # Errors
-    /// A file cannot be read, or the ranks work inside of a folder that would become read-only.
-    pub fn of_job(stage: &Stage, job: &JobSpec) -> Result<Plan, String> {
+    /// The ranks work inside of a folder that would become read-only.
+    pub fn of_job(stage: &Stage, job: &JobSpec) -> Result<Needed, String> {
         let mut found = BTreeMap::new();
         let (mut left_out, mut remarks) = (BTreeMap::new(), Vec::new());
         for app in &job.apps {
@@ -50,9 +60,22 @@ impl Plan {
                 ));
             }
         }
-        Plan::of_needs(found.into_values().collect(), left_out.into_iter().collect(), remarks)
+        Ok(Needed { needs: found.into_values().collect(), left_out: left_out.into_iter().collect(), remarks })
     }
 
+    /// Whether staging is worth its time.
+    pub fn choice(&self, ranks: u32) -> Choice {
+        Choice::of(&self.needs, ranks)
+    }
+
+    /// # Errors
+    /// A file cannot be read.
+    pub fn plan(self) -> Result<Plan, String> {
+        Plan::of_needs(self.needs, self.left_out, self.remarks)
+    }
+}
+
+impl Plan {
     /// For these paths, without a program.
     ///
     /// # Errors
@@ -75,11 +98,14 @@ impl Plan {
         Ok(Plan { set, needs, left_out, remarks })
     }
 
-    /// Says which files with rights of their own stay where they are.
+    /// Says what ranks will lack, and which files with rights of their own stay where they are.
     ///
     /// # Errors
     /// All must be staged.
     pub fn tell_refused(&self, stage: &Stage) -> Result<(), String> {
+        for remark in self.remarks.iter().filter(|remark| remark.ends_with(NOT_FOUND)) {
+            out::tell(remark);
+        }
         for (path, why) in self.left_out.iter().filter(|(_, why)| why.ends_with(RIGHTS)) {
             let told = format!("{} is not staged ({why})", path.display());
             if stage.required {
