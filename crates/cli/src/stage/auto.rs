@@ -21,7 +21,7 @@ use wireup_stage::file_system::FileSystem;
 const OF_A_FILE: f64 = 1.1;
 const OF_A_FOLDER: f64 = 0.06;
 const TO_STAGE: f64 = 4.0;
-/// Time of a request at a busy server (s); a session and a staging job (s); speed of staging (bytes/s).
+/// Time of a request at a busy server (s); a session and a staging job over ssh (s, chosen); speed of staging (bytes/s).
 const REQUEST_S: f64 = 0.000_2;
 const BEGIN_S: f64 = 0.3;
 const BYTES_PER_S: f64 = 40e6;
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn files_are_counted_by_file_system() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let at = |name: &str| folder.path().join(name);
+        let folder = std::env::temp_dir().join(format!("wireup-auto-{}", std::process::id()));
+        let at = |name: &str| folder.join(name);
         fs::create_dir_all(at("net/env/lib")).expect("a folder");
         for name in ["net/program", "net/env/a", "net/env/lib/b", "local"] {
             fs::write(at(name), [0; 100]).expect("a file");
@@ -162,6 +162,8 @@ mod tests {
             let is_network = path.starts_with(at("net"));
             Some(FileSystem { name: if is_network { "NFS" } else { "ext4" }.into(), is_network })
         };
-        assert_eq!(Load::of(&needs, &kind_of), load(1, 2, 400));
+        let found = Load::of(&needs, &kind_of);
+        fs::remove_dir_all(&folder).expect("it is there");
+        assert_eq!(found, load(1, 2, 400));
     }
 }

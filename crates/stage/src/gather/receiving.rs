@@ -172,13 +172,11 @@ impl Gathering {
         let names: Vec<&[u8]> = begin.name.split(|byte| *byte == b'/').collect();
         let (name, parents) = names.split_last()?;
         let source = Source { node: begin.node, path: begin.source.clone(), is_whole: false };
+        let is_same = |other: &Source| (other.node, &other.path) == (source.node, &source.path);
         match self.targets.get(&target) {
-            Some(other) if (other.node, &other.path) == (source.node, &source.path) => {
-                if other.is_whole {
-                    // Two rules mean it.
-                    return None;
-                }
-            }
+            // Two rules mean it.
+            Some(other) if is_same(other) && other.is_whole => return None,
+            Some(other) if is_same(other) => {}
             // Nodes may have the same folders.
             Some(_) if begin.kind == Kind::Folder => {}
             Some(other) => {
