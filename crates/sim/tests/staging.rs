@@ -64,10 +64,9 @@ fn nodes_without_ranks_do_not_stop_the_others() {
 #[test]
 fn a_fault_ends_the_job_or_changes_nothing() {
     let (nodes, bytes) = (30, 4 << 20);
-    let mut failed = 0;
+    let (mut failed, whole_ns) = (0, single(1, nodes, bytes, Vec::new()).elapsed_ns);
     for seed in 0..24 {
-        // Over the whole time in which bytes travel.
-        let at_ns = (8 + 3 * seed) * MS;
+        let at_ns = whole_ns * (seed + 1) / 25;
         let agent = 1 + (seed * 7 % 29) as u32;
         let fault = match seed % 6 {
             0 => Fault::CutLink { agent, at_ns },
@@ -82,19 +81,20 @@ fn a_fault_ends_the_job_or_changes_nothing() {
         assert!(report.code != Some(0) || has_all, "seed {seed}: {:?}", report.notices);
         failed += u32::from(report.code != Some(0));
     }
-    assert!((4..24).contains(&failed), "{failed} of 24 faults were in time");
+    assert!((6..24).contains(&failed), "{failed} of 24 faults ended the job");
 }
 
-/// The times of S2 (MVAPICH2 on 2,048 nodes): the initial barrier waits 27.9 s for a shared file system, and 0.4 s with staged files.
-/// `requests` of each node, 0.2 ms each, at one server. Virtual time from the start of the session to its end.
-fn start(nodes: u32, requests: u32, bytes: u64, is_staged: bool) -> Report {
+/// What S2 takes for the initial barrier with staged files.
+const STAGED_NS: u64 = 380 * MS;
+
+/// The times of S2 (MVAPICH2 on 2,048 nodes): the initial barrier waits 27.9 s for a shared file system, and 0.38 s with staged files.
+/// `requests` of each node, 0.2 ms each, at one server. `staged`: bytes that are staged before; the launcher has read the files.
+fn start(nodes: u32, requests: u32, staged: Option<u64>) -> Report {
     let load = Step::Load { requests, request_ns: MS / 5 };
-    let exchange = [Step::Init, Step::Put { pair: 0, value_bytes: 32 }, Step::Fence, Step::Finalize];
-    let steps: Vec<Step> = if is_staged { exchange.to_vec() } else { [&[load], &exchange[..]].concat() };
+    let steps = [load, Step::Init, Step::Put { pair: 0, value_bytes: 32 }, Step::Fence, Step::Finalize];
     let mut jobs = vec![JobPlan::even(0..nodes, 1, Script::new(Dialect::Pmi1, &steps))];
-    if is_staged {
-        // The launcher has read the files once. The job follows when the staging job is over, far within a second.
-        jobs[0].at_ns = SECOND;
+    if let Some(bytes) = staged {
+        jobs[0].at_ns = STAGED_NS;
         jobs.insert(0, staging(nodes, bytes));
     }
     let plain = WorldSpec::even(7, nodes, 1, Script::default());
@@ -103,13 +103,17 @@ fn start(nodes: u32, requests: u32, bytes: u64, is_staged: bool) -> Report {
 }
 
 fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
-    let [without, with] = [false, true].map(|is_staged| start(nodes, requests, bytes, is_staged));
+    let alone = single(7, nodes, bytes, Vec::new());
+    assert!(alone.elapsed_ns < STAGED_NS, "the job begins when the files are there: {} ns", alone.elapsed_ns);
+    let [plain, without, with] = [start(nodes, 0, None), start(nodes, requests, None), start(nodes, 0, Some(bytes))];
     assert_eq!((without.succeeded, with.succeeded), (1, 2));
     assert_eq!(with.stdin_bytes, u64::from(nodes) * bytes);
+    // Beside a start whose files are free.
+    let [without_ns, with_ns] = [&without, &with].map(|report| report.elapsed_ns.saturating_sub(plain.elapsed_ns));
+    println!("{nodes} nodes: {} ms from the server, {} ms staged", without_ns / MS, with_ns / MS);
     let busy_ns = u64::from(nodes) * u64::from(requests) * MS / 5;
-    println!("{nodes} nodes: {} ms from the server, {} ms staged", without.elapsed_ns / MS, with.elapsed_ns / MS);
     assert!(without.elapsed_ns > busy_ns, "the server answers one request after the other");
-    assert!(with.elapsed_ns * times < without.elapsed_ns, "{} {}", with.elapsed_ns, without.elapsed_ns);
+    assert!(with_ns * times < without_ns, "{with_ns} {without_ns}");
     for report in [without, with] {
         assert!(!report.notices.iter().any(|notice| matches!(notice, Notice::Failed(_))));
     }
@@ -117,7 +121,7 @@ fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
 
 #[test]
 fn staged_ranks_do_not_wait_for_the_file_server() {
-    expect_gain(128, 300, 2 << 20, 4);
+    expect_gain(128, 300, 2 << 20, 10);
 }
 
 /// Minutes: run it with `cargo test --profile proof -p wireup-sim --test staging -- --ignored`.
@@ -125,8 +129,8 @@ fn staged_ranks_do_not_wait_for_the_file_server() {
 #[ignore = "minutes and gigabytes of memory"]
 fn sixteen_thousand_nodes() {
     // The load of S2 on 2,048 nodes, then on eight times as many.
-    expect_gain(2_048, 68, 1 << 20, 10);
-    expect_gain(16_384, 68, 1 << 20, 50);
+    expect_gain(2_048, 68, 1 << 20, 50);
+    expect_gain(16_384, 68, 1 << 20, 400);
     let cut = vec![Fault::CutLink { agent: 1_000, at_ns: 30 * MS }];
     assert_eq!(single(8, 16_384, 1 << 20, cut).code, Some(125));
 }

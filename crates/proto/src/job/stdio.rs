@@ -114,6 +114,12 @@ impl Stdio {
         grant_input(facts, granted, out);
     }
 
+    /// Below a child nobody reads any more.
+    pub fn on_child_done(&mut self, facts: &Facts, child: usize, out: &mut Effects) {
+        let granted = self.input.on_gone(Sink::Child(child));
+        grant_input(facts, granted, out);
+    }
+
     /// Nobody reads the output any more: drop it.
     pub fn discard(&mut self) {
         self.output.iter_mut().for_each(OutputStream::discard);
