@@ -2,7 +2,7 @@
 
 use crate::flags::FlagError;
 use crate::flags::chosen::may_name_hosts;
-use crate::flags::parsed::{self, Parsed, Stdin, Wish};
+use crate::flags::parsed::{self, Parsed, Stage, Stdin, Wish};
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
 use crate::flags::table::RUN;
@@ -17,20 +17,20 @@ use crate::{linked, out, show};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wireup_coll::{Mapping, Tree};
 use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
 use wireup_node::session::Attached;
-use wireup_node::trace;
+use wireup_node::trace::{self, Phase};
 use wireup_os::bind;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::PidNamespace;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
-use wireup_wire::job::BindTo;
+use wireup_wire::job::{BindTo, JobSpec};
 use wireup_wire::peer::Containment;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
@@ -40,21 +40,20 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
             out::print(&RUN.help());
             0
         }
-        Ok(Wish::Run(parsed)) => prepare(*parsed, process_ns).unwrap_or_else(|problem| out::fail(&problem)),
+        Ok(Wish::Run(parsed)) => prepare(*parsed, process_ns, Vec::new()).unwrap_or_else(|problem| out::fail(&problem)),
         Err(error) => out::fail(&error.to_string()),
     }
 }
 
 /// First contacts a session or forks a keeper, so that either gets ready while the rest is being determined.
-fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
+fn prepare(parsed: Parsed, process_ns: u64, phases: Vec<Phase>) -> Result<u8, String> {
     let (detach, verbose) = (parsed.detach, parsed.verbose);
-    let stages = parsed.stage.is_some() && !parsed.dry_run;
     let mut alone = None;
     if let Found::Session(calling) = session::find(&parsed)? {
         let surroundings = look_around(&parsed)?;
         let session = calling.finish().map_err(|error| error.to_string())?;
         match session::session_nodes(&parsed, &surroundings, &session)? {
-            Ok(session_nodes) => return in_session(parsed, surroundings, session, session_nodes, process_ns),
+            Ok(session_nodes) => return in_session(parsed, surroundings, (session, session_nodes), process_ns, phases),
             Err(why) => alone = Some(why),
         }
     }
@@ -62,10 +61,16 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
         let why = alone.map(|why| format!(" ({why})")).unwrap_or_default();
         return Err(format!("{}{why}", FlagError::DetachWithoutSession));
     }
-    if stages {
+    let mut parsed = parsed;
+    if let Some(stage) = parsed.stage.take_if(|stage| stage.auto && !parsed.dry_run) {
+        let resolved = resolved::resolve(parsed.clone(), look_around(&parsed)?).map_err(|error| error.to_string())?;
+        parsed.stage = chosen(stage, &resolved.job, verbose)?;
+    }
+    // Both take jobs of their own.
+    if (parsed.stage.is_some() || !parsed.stage_out.is_empty()) && !parsed.dry_run {
         let surroundings = look_around(&parsed)?;
         let temporary = Temporary::begin(&parsed, &surroundings, process_ns)?;
-        return prepare(temporary.flags(parsed), process_ns);
+        return prepare(temporary.flags(parsed), process_ns, vec![temporary.phase.clone()]);
     }
     // If this fails, it is tried again when a keeper is needed, and the error is reported then.
     let keeper = match parsed.contain.unwrap_or_default().by_user() {
@@ -89,7 +94,7 @@ fn prepare(parsed: Parsed, process_ns: u64) -> Result<u8, String> {
     if !announce(&resolved, &mapping)? {
         return Ok(0);
     }
-    Ok(start(resolved, reach, None, process_ns))
+    Ok(start(resolved, reach, None, process_ns, phases))
 }
 
 /// The keeper, unless it has a PID namespace and the job, as is known by now, must not have one.
@@ -106,9 +111,9 @@ fn fitting(keeper: Keeper, containment: Containment) -> Option<Keeper> {
 fn in_session(
     parsed: Parsed,
     surroundings: Surroundings,
-    session: Attached,
-    session_nodes: SessionNodes,
+    (session, session_nodes): (Attached, SessionNodes),
     process_ns: u64,
+    mut phases: Vec<Phase>,
 ) -> Result<u8, String> {
     let detach = parsed.detach;
     if detach {
@@ -130,26 +135,43 @@ fn in_session(
         return Ok(0);
     }
     let mut resolved = resolved;
+    if let Some(stage) = resolved.stage.take_if(|stage| stage.auto) {
+        resolved.stage = chosen(stage, &resolved.job, resolved.verbose)?;
+    }
     if let Some(stage) = &resolved.stage {
-        let plan = stage::Plan::of_job(stage, &resolved.job)?;
+        let look_ns = monotonic_ns();
+        let plan = stage::Needed::of_job(stage, &resolved.job)?.plan()?;
         plan.tell_refused(stage, false)?;
+        let look = Phase::new("look", look_ns, monotonic_ns(), plan.amount());
         let nodes = stage::Nodes { session: &resolved.session, nodes: &resolved.job.nodes };
-        if let stage::Outcome::Interrupted(code) =
-            stage::send(stage, &plan, &nodes, resolved.timeout_ns, resolved.verbose)?
-        {
-            return Ok(code);
+        match stage::send(stage, &plan, &nodes, resolved.timeout_ns, resolved.verbose)? {
+            stage::Outcome::Interrupted(code) => return Ok(code),
+            stage::Outcome::Done(mut phase) => {
+                phase.from_ns = look_ns;
+                phase.parts.insert(0, look);
+                phases.push(phase);
+            }
         }
         resolved.job.options.staged = Some(stage.staged(plan.set.digest()));
     }
     let reach = Reach::Session(Box::new(session));
     if !detach {
-        return Ok(start(resolved, reach, None, process_ns));
+        return Ok(start(resolved, reach, None, process_ns, phases));
     }
     let program = String::from_utf8_lossy(&resolved.job.apps[0].argv[0]).into_owned();
     match detach::detach(&name, resolved.job.job, &program)? {
         Side::Foreground { code } => Ok(code),
-        Side::Background(background) => Ok(start(resolved, reach, Some(background), process_ns)),
+        Side::Background(background) => Ok(start(resolved, reach, Some(background), process_ns, phases)),
     }
+}
+
+/// Decides for `--stage=auto`; `None`: nothing is staged.
+fn chosen(stage: Stage, job: &JobSpec, verbose: bool) -> Result<Option<Stage>, String> {
+    let choice = stage::Needed::of_job(&stage, job)?.choice(job.job_size());
+    if verbose {
+        out::tell(&choice.line());
+    }
+    Ok(choice.stages.then_some(Stage { auto: false, ..stage }))
 }
 
 /// Refuses flags that need a person at the terminal.
@@ -182,7 +204,17 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
     if resolved.dry_run {
         out::print(&format!("{}{}\n", show::map(resolved, mapping), show::choices(resolved, mapping)));
         if let Some(stage) = &resolved.stage {
-            out::print(&stage::listing(&stage::Plan::of_job(stage, &resolved.job)?));
+            let needed = stage::Needed::of_job(stage, &resolved.job)?;
+            let choice = stage.auto.then(|| needed.choice(resolved.job.job_size()));
+            if let Some(choice) = &choice {
+                out::print(&format!("{}\n", choice.line()));
+            }
+            if choice.is_none_or(|choice| choice.stages) {
+                out::print(&stage::listing(&needed.plan()?));
+            }
+        }
+        if !resolved.stage_out.is_empty() {
+            out::print(&gather(resolved, &here()).listing()?);
         }
         return Ok(false);
     }
@@ -213,21 +245,37 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
     })
 }
 
-fn start(resolved: Resolved, reach: Reach, mut background: Option<Background>, process_ns: u64) -> u8 {
+/// What is gathered after the job.
+fn gather<'a>(resolved: &'a Resolved, base: &'a Path) -> stage::Gather<'a> {
+    let Resolved { stage_out: rules, job, session, verbose, .. } = resolved;
+    stage::Gather { rules, job, session, base, verbose: *verbose }
+}
+
+/// Where relative folders lie.
+fn here() -> PathBuf {
+    std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."))
+}
+
+fn start(
+    resolved: Resolved,
+    reach: Reach,
+    mut background: Option<Background>,
+    process_ns: u64,
+    mut phases: Vec<Phase>,
+) -> u8 {
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
-    let job = resolved.job.clone();
     let tree = Tree::new(resolved.session.agents.len() as u32, resolved.session.fanout);
     // A file that cannot be written is reported before the job has run.
-    let profile = match resolved.profile.map(|path| (File::create(&path), path)) {
+    let profile = match resolved.profile.clone().map(|path| (File::create(&path), path)) {
         None => None,
         Some((Ok(file), path)) => Some((file, path)),
         Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),
     };
     let config = RunConfig {
-        job: resolved.job,
+        job: resolved.job.clone(),
         reach,
         timeout_ns: resolved.timeout_ns,
-        output_dir: resolved.output_dir,
+        output_dir: resolved.output_dir.clone(),
         spool: background.as_ref().map(|background| Arc::clone(&background.spool)),
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),
@@ -238,27 +286,38 @@ fn start(resolved: Resolved, reach: Reach, mut background: Option<Background>, p
         }
         voice.say(notice)
     };
-    let result = launcher::run(config, &mut words);
+    let mut result = launcher::run(config, &mut words);
+    if let Ok(outcome) = &mut result
+        && !resolved.stage_out.is_empty()
+    {
+        let mut say = |line: &str| match &background {
+            Some(background) => background.note(line),
+            None => out::tell(line),
+        };
+        let (code, phase) = gather(&resolved, &here()).run(outcome.code, &mut say);
+        outcome.code = code;
+        phases.push(phase);
+    }
     let mut outcome = match (result, background) {
         (Ok(outcome), Some(background)) => return background.end(outcome.code),
         (Ok(outcome), None) => outcome,
         (Err(error), Some(background)) => return background.fail(&error.to_string()),
         (Err(error), None) => return out::fail(&error.to_string()),
     };
-    if let Some(hint) = linked::hint(&job, &outcome.ended) {
+    if let Some(hint) = linked::hint(&resolved.job, &outcome.ended) {
         out::tell(&hint);
     }
     clock_offset::align(&mut outcome.traces, &tree);
     match profile {
-        Some((file, path)) => show_profile(file, &path, &outcome),
+        Some((file, path)) => show_profile(file, &path, &outcome, &phases),
         None => outcome.code,
     }
 }
 
 /// Prints the table and writes the trace. An otherwise successful run fails if its trace cannot be written.
-fn show_profile(file: File, path: &Path, outcome: &RunOutcome) -> u8 {
-    out::print_err(&words::table(&outcome.stamps, &outcome.traces));
-    match trace::write(file, &outcome.stamps, &outcome.traces) {
+fn show_profile(file: File, path: &Path, outcome: &RunOutcome, phases: &[Phase]) -> u8 {
+    out::print_err(&words::table(&outcome.stamps, phases, &outcome.traces));
+    match trace::write(file, &outcome.stamps, phases, &outcome.traces) {
         Ok(()) => {
             out::tell(&format!("trace written to {}; open it at https://ui.perfetto.dev", path.display()));
             outcome.code

@@ -7,7 +7,26 @@ use crate::launcher::Stamps;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use wireup_wire::ids::NodeId;
 use wireup_wire::peer::{ExchangeTraffic, FenceTrace, RankTrace, TracePart, Traffic};
+
+/// A stretch of a run in which files travel or a session starts: what the launcher has seen of it, on its own clock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Phase {
+    pub name: String,
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub remark: String,
+    pub parts: Vec<Phase>,
+    /// When each node was done.
+    pub nodes: Vec<(NodeId, u64)>,
+}
+
+impl Phase {
+    pub fn new(name: &str, from_ns: u64, to_ns: u64, remark: impl Into<String>) -> Phase {
+        Phase { name: name.to_owned(), from_ns, to_ns, remark: remark.into(), parts: Vec::new(), nodes: Vec::new() }
+    }
+}
 
 /// The trace's process id for the launcher.
 const LAUNCHER: u32 = 0;
@@ -36,9 +55,10 @@ struct Event {
 
 /// # Errors
 /// The file cannot be written.
-pub fn write(file: File, stamps: &Stamps, parts: &[TracePart]) -> io::Result<()> {
+pub fn write(file: File, stamps: &Stamps, phases: &[Phase], parts: &[TracePart]) -> io::Result<()> {
     let mut scribe = Scribe { origin_ns: stamps.process_ns, events: Vec::new() };
     scribe.launcher(stamps);
+    phases.iter().for_each(|phase| scribe.phase(phase));
     for part in parts {
         scribe.node(part);
     }
@@ -60,6 +80,16 @@ impl Scribe {
         self.span("start", LAUNCHER, 0, stamps.begun_ns, stamps.started_ns);
         self.span("run", LAUNCHER, 0, stamps.started_ns, stamps.ended_ns);
         self.span("leave", LAUNCHER, 0, stamps.ended_ns, stamps.left_ns);
+    }
+
+    fn phase(&mut self, phase: &Phase) {
+        self.span(&phase.name, LAUNCHER, 0, phase.from_ns, phase.to_ns);
+        for part in &phase.parts {
+            self.span(&part.name, LAUNCHER, 0, part.from_ns, part.to_ns);
+        }
+        for (node, to_ns) in &phase.nodes {
+            self.span(&phase.name, node.0 + 1, 0, phase.from_ns, *to_ns);
+        }
     }
 
     fn node(&mut self, part: &TracePart) {
@@ -142,6 +172,25 @@ impl Scribe {
 mod tests {
     use super::*;
     use wireup_wire::ids::Rank;
+
+    #[test]
+    fn a_phase_is_a_span_of_the_launcher_and_of_each_node() {
+        let mut scribe = Scribe { origin_ns: 1_000, events: Vec::new() };
+        let parts = vec![Phase::new("send", 3_000, 6_000, "")];
+        let nodes = vec![(NodeId(0), 5_000), (NodeId(2), 6_000)];
+        scribe.phase(&Phase { parts, nodes, ..Phase::new("stage", 2_000, 7_000, "") });
+        let spans: Vec<_> =
+            scribe.events.iter().map(|event| (event.name.as_str(), event.pid, event.ts, event.dur)).collect();
+        assert_eq!(
+            spans,
+            [
+                ("stage", 0, 1.0, Some(5.0)),
+                ("send", 0, 2.0, Some(3.0)),
+                ("stage", 1, 1.0, Some(3.0)),
+                ("stage", 3, 1.0, Some(4.0))
+            ]
+        );
+    }
 
     #[test]
     fn spans_are_relative_to_the_origin_and_incomplete_ones_left_out() {

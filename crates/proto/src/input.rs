@@ -2,7 +2,8 @@
 //!
 //! One `InputSpread` per job. Bytes are forwarded immediately to every sink (a local rank or a child's subtree); the source may have up to
 //! [`STDIN_WINDOW_BYTES`] outstanding that not all sinks have taken. A sink that ends no longer counts; when none is left no credit is
-//! returned, so nobody keeps reading in vain.
+//! returned, so nobody keeps reading in vain. An agent whose parent has other sinks too must not stop them: it returns credit for everything
+//! ([`InputSpread::draining`]).
 
 use std::collections::BTreeMap;
 use wireup_wire::ids::LocalRank;
@@ -23,11 +24,17 @@ pub struct InputSpread {
     passed: u64,
     credited: u64,
     ended: bool,
+    drains: bool,
 }
 
 impl InputSpread {
     pub fn new(sinks: impl IntoIterator<Item = Sink>) -> Self {
         InputSpread { sinks: sinks.into_iter().map(|sink| (sink, 0)).collect(), ..Self::default() }
+    }
+
+    /// The same; without a sink, credit is returned for what arrives.
+    pub fn draining(sinks: impl IntoIterator<Item = Sink>) -> Self {
+        InputSpread { drains: true, ..InputSpread::new(sinks) }
     }
 
     /// Whether the source may send this many more bytes.
@@ -57,9 +64,12 @@ impl InputSpread {
         self.new_credit()
     }
 
-    fn new_credit(&mut self) -> u32 {
-        let Some(slowest) = self.sinks.values().min().copied() else {
-            return 0;
+    /// The credit to send up for what arrived when there was no sink left.
+    pub fn new_credit(&mut self) -> u32 {
+        let slowest = match self.sinks.values().min() {
+            Some(slowest) => *slowest,
+            None if self.drains => self.passed,
+            None => return 0,
         };
         // If the source stays within its window this is all of it; otherwise the rest follows with the next credit.
         let credit = slowest.saturating_sub(self.credited).min(u64::from(u32::MAX));
@@ -91,6 +101,17 @@ mod tests {
         assert_eq!(spread.on_bytes(10).count(), 1);
         assert_eq!(spread.on_gone(A), 0);
         assert_eq!(spread.on_bytes(10).count(), 0);
+    }
+
+    #[test]
+    fn an_agent_that_drains_returns_credit_without_sinks() {
+        let mut spread = InputSpread::draining([A]);
+        assert_eq!(spread.on_bytes(10).count(), 1);
+        assert_eq!(spread.new_credit(), 0, "its rank has taken nothing yet");
+        assert_eq!(spread.on_gone(A), 10);
+        assert_eq!((spread.on_bytes(7).count(), spread.new_credit(), spread.new_credit()), (0, 7, 0));
+        let mut spread = InputSpread::draining([]);
+        assert_eq!((spread.on_bytes(5).count(), spread.new_credit()), (0, 5), "it never had a rank");
     }
 
     #[test]

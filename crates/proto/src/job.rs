@@ -649,6 +649,7 @@ impl Job {
         if done.is_torn {
             self.ends.tear();
         }
+        self.stdio.on_child_done(&self.facts, child, out);
         self.barriers.on_child_done(&self.facts, child, out);
         self.pmix(now, out, |pmix, view, out| pmix.on_child_done(view, child, out));
     }

@@ -19,6 +19,7 @@ mod dials;
 pub mod digest;
 pub mod fault_injection;
 mod fifo;
+mod file_server;
 mod hosts;
 mod jobs;
 mod launchers;

@@ -73,6 +73,12 @@ impl World {
                 self.procs[id as usize].step += 1;
                 self.clock.after(ns, Event::RankStep(id));
             }
+            Step::Load { requests, request_ns } => {
+                let work_ns = u64::from(requests) * request_ns;
+                let ns = self.file_server.ask(self.clock.now(), work_ns);
+                self.procs[id as usize].step += 1;
+                self.clock.after(ns, Event::RankStep(id));
+            }
             Step::Pmix(step) => self.do_pmix_step(id, step),
             Step::Finalize => self.ask(id, Op::Finalize),
             Step::Abort { code } => {

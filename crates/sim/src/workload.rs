@@ -84,6 +84,11 @@ pub enum Step {
     Compute {
         ns: u64,
     },
+    /// Reads files from the server that all nodes share: it answers one request after the other, each in this time.
+    Load {
+        requests: u32,
+        request_ns: u64,
+    },
     /// A step in a job with PMIx.
     Pmix(PmixStep),
     Finalize,

@@ -13,6 +13,7 @@ use crate::clock::{Clock, Event};
 use crate::configs;
 use crate::digest::Digest;
 use crate::fault_injection::Fault;
+use crate::file_server::FileServer;
 use crate::hosts::{Host, Wall};
 use crate::jobs::{Job, Node};
 use crate::launchers::{LauncherHost, Role};
@@ -49,6 +50,7 @@ pub struct World {
     pub(crate) jobs: Vec<Job>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) procs: Vec<Proc>,
+    pub(crate) file_server: FileServer,
     pending: Vec<Option<Pending>>,
     pub(crate) rng: Rng,
     pub(crate) checks: Checks,
@@ -122,6 +124,7 @@ impl World {
             jobs: Vec::new(),
             nodes: Vec::new(),
             procs: Vec::new(),
+            file_server: FileServer::default(),
             pending: Vec::new(),
             rng: Rng::stream(seed, "world"),
             checks: Checks::default(),

@@ -12,6 +12,7 @@
 pub mod answer;
 pub mod digests;
 pub mod file_system;
+pub mod gather;
 mod image;
 pub mod receive;
 pub mod receiving;

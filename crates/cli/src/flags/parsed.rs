@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use wireup_flags::{Error, Flag, Line, Value};
+use wireup_stage::gather::Rule;
 use wireup_wire::job::{
     BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts,
 };
@@ -76,6 +77,8 @@ pub struct Parsed {
     pub profile: Option<PathBuf>,
     pub record: Option<String>,
     pub stage: Option<Stage>,
+    /// What is gathered when the job is over.
+    pub stage_out: Vec<Rule>,
     pub dry_run: bool,
     pub display_map: bool,
     pub verbose: bool,
@@ -87,6 +90,8 @@ pub struct Stage {
     /// Where nodes keep them.
     pub folder: Option<PathBuf>,
     pub required: bool,
+    /// Only if it is worth its time.
+    pub auto: bool,
     /// Paths and patterns, as typed.
     pub also: Vec<PathBuf>,
     pub room_mib: Option<u32>,
@@ -265,6 +270,7 @@ impl Parsed {
             profile: line.last(flag::PROFILE, trace_file)?,
             record: line.last(flag::RECORD, Value::text)?,
             stage: stage(line)?,
+            stage_out: line.all(flag::STAGE_OUT, stage_out)?,
             dry_run: line.has(flag::DRY_RUN),
             display_map: line.has(flag::DISPLAY_MAP),
             verbose: line.has(flag::VERBOSE),
@@ -335,12 +341,17 @@ pub fn stage(line: &Line) -> Result<Option<Stage>, Error> {
         match value.word.as_bytes() {
             b"" => {}
             b"require" => stage.required = true,
+            b"auto" => stage.auto = true,
             [b'/', ..] => stage.folder = Some(value.path()?),
-            _ => return Err(value.refused("give an absolute folder, or require")),
+            _ => return Err(value.refused("give an absolute folder, require or auto")),
         }
     }
     let is_wanted = line.has(flag::STAGE) || !stage.also.is_empty() || stage.room_mib.is_some();
     Ok(is_wanted.then_some(stage))
+}
+
+fn stage_out(value: &Value) -> Result<Rule, Error> {
+    Rule::parse(value.word.as_bytes()).map_err(|error| value.refused(error.to_string()))
 }
 
 /// The trace cannot share standard output with the ranks.

@@ -16,6 +16,7 @@ use crate::{env_file, environment};
 use std::path::PathBuf;
 use wireup_coll::mapping::Mapping;
 use wireup_os::bind::Machine;
+use wireup_stage::gather::Rule;
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{Block, JobOptions, JobSpec};
 use wireup_wire::peer::SessionSpec;
@@ -38,6 +39,7 @@ pub struct Resolved {
     pub profile: Option<PathBuf>,
     pub verbose: bool,
     pub stage: Option<Stage>,
+    pub stage_out: Vec<Rule>,
     pub dry_run: bool,
     pub display_map: bool,
     /// The cpus of this machine that ranks may use.
@@ -145,6 +147,7 @@ fn resolve_on(
         verbose: parsed.verbose,
         dry_run: parsed.dry_run,
         stage: parsed.stage,
+        stage_out: parsed.stage_out,
         display_map: parsed.display_map,
         machine: surroundings.machine.clone(),
         isolates: false,

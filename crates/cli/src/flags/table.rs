@@ -264,7 +264,7 @@ pub const STAGE: Flag = Flag {
     takes: Takes::Attached("HOW"),
     ..Flag::switch(
         &["--stage"],
-        "Copy the program and all that it needs to every node first; ranks see the copies in place of the originals. =DIR keeps the copies there (default: in the node's memory, /dev/shm). =require: ranks do not start without them.",
+        "Copy the program and all that it needs to every node first; ranks see the copies in place of the originals. =DIR keeps the copies there (default: in the node's memory, /dev/shm). =require: ranks do not start without them. =auto: only if what they need lies on a network file system and they are so many that it saves time.",
     )
 };
 pub const STAGE_ALSO: Flag = Flag::value(
@@ -276,6 +276,11 @@ pub const STAGE_ROOM: Flag = Flag::value(
     &["--stage-room"],
     "MIB",
     "Most MiB that a node keeps of staged files; those that were not used for the longest time make room. Default: half of what is free there.",
+);
+pub const STAGE_OUT: Flag = Flag::value(
+    &["--stage-out"],
+    "PATTERN=>DIR",
+    "When the job is over, also after a failure, gather the nodes' files that match into DIR here. {rank} and {node} stand for each rank and its node. Nothing is overwritten. May be repeated.",
 );
 const SECTIONS: &[Section] = &[
     Section {
@@ -316,7 +321,7 @@ const SECTIONS: &[Section] = &[
             PMI_VERSION,
         ],
     },
-    Section { title: "Files", flags: &[STAGE, STAGE_ALSO, STAGE_ROOM] },
+    Section { title: "Files", flags: &[STAGE, STAGE_ALSO, STAGE_ROOM, STAGE_OUT] },
     Section { title: "Standard input and output", flags: &[STDIN, LABEL, OUTPUT_DIR, LINE_BUFFERED, PTY] },
     Section { title: "Ends and hangs", flags: &[EARLY_START, TIMEOUT, KILL_GRACE, STALL_REPORT] },
     Section { title: "To see what happens", flags: &[VERBOSE, DISPLAY_MAP, DRY_RUN, PROFILE, RECORD] },

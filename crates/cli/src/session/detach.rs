@@ -95,10 +95,15 @@ impl Background {
         }
     }
 
+    /// A line of wireup's own among the job's output.
+    pub fn note(&self, line: &str) {
+        // What follows tells at least that the job failed.
+        let _ = self.spool.note(&[IoSlice::new(format!("wireup: {line}\n").as_bytes())]);
+    }
+
     /// The job could not be launched at all.
     pub fn fail(self, problem: &str) -> u8 {
-        // The waiting process reads at least that the job failed.
-        let _ = self.spool.note(&[IoSlice::new(format!("wireup: {problem}\n").as_bytes())]);
+        self.note(problem);
         self.end(OURS)
     }
 

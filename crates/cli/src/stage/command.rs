@@ -41,6 +41,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
     let surroundings = Surroundings::read(|_| false).map_err(|error| error.to_string())?;
     match &*what {
         "up" if rest.is_empty() => Err("wireup stage up: name the files and folders to stage".into()),
+        "up" if stage.auto => Err("wireup stage up: --stage=auto is for wireup run; leave it out".into()),
         "up" => {
             let stage = parsed::Stage { also: rest.iter().map(PathBuf::from).collect(), ..stage };
             let env = environment::job_env(surroundings.env.iter().cloned(), environment::Reached::ThisMachine, &[]);
@@ -54,7 +55,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
             let found = nodes(&parsed, &surroundings)?;
             let nodes = Nodes { session: &found.session, nodes: &found.nodes };
             match send(&stage, &plan, &nodes, None, true)? {
-                Outcome::Done => Ok(0),
+                Outcome::Done(_) => Ok(0),
                 Outcome::Interrupted(code) => Ok(code),
             }
         }

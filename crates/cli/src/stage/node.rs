@@ -8,12 +8,13 @@ use std::time::SystemTime;
 use wireup_proto::exit_code::OURS;
 use wireup_stage::Store;
 use wireup_stage::answer::Answer;
+use wireup_stage::gather::sending::gather;
 use wireup_stage::receive::receive;
 
 /// What the pipe to a receiver holds (bytes): four pieces.
 const PIPE_LEN: usize = 1 << 20;
 
-/// `receive STORE MIB`, `list STORE`, `drop STORE [SET]...`.
+/// `receive STORE MIB`, `list STORE`, `drop STORE [SET]...`, `gather`.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     wireup_os::process::set_name(c"wireup-stage");
     let args: Vec<OsString> = args.collect();
@@ -24,6 +25,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
         }
         (Some("list"), Some(store)) => list(Path::new(store)),
         (Some("drop"), Some(store)) => drop_sets(Path::new(store), &args[2..]),
+        (Some("gather"), None) => give(),
         _ => Err(io::ErrorKind::InvalidInput.into()),
     };
     if done.is_ok() { 0 } else { OURS }
@@ -45,6 +47,16 @@ fn take(store: &Path, room_mib: u64) -> io::Result<()> {
         }
         Err(problem) => say(&Answer::Failed(problem.to_string()).line()),
     }
+}
+
+/// Sends files of this node.
+fn give() -> io::Result<()> {
+    // As for standard input.
+    let _ = rustix::pipe::fcntl_setpipe_size(rustix::stdio::stdout(), PIPE_LEN);
+    let own = std::env::var("WIREUP_RANK").ok().and_then(|rank| rank.parse().ok());
+    let own = own.ok_or(io::ErrorKind::InvalidInput)?;
+    let mut output = File::from(rustix::stdio::stdout().try_clone_to_owned()?);
+    gather(own, &mut io::stdin().lock(), &mut output)
 }
 
 fn list(store: &Path) -> io::Result<()> {

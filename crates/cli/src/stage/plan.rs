@@ -1,5 +1,6 @@
 //! Which files travel: the programs of a job and what they need, and what the user names besides.
 
+use super::auto::Choice;
 use super::{bytes, cache_file};
 use crate::flags::parsed::Stage;
 use crate::out;
@@ -13,6 +14,8 @@ use wireup_stage::set::Listings;
 use wireup_stage::{Kind, Set};
 use wireup_wire::job::JobSpec;
 
+/// The end of a remark about a library that a program needs.
+const NOT_FOUND: &str = "was not found";
 /// Lines of a listing that are shown of what is left out.
 const SHOWN: usize = 40;
 
@@ -24,12 +27,15 @@ pub struct Plan {
     pub remarks: Vec<String>,
 }
 
-impl Plan {
-    /// For these programs.
+/// The same before the files are read.
+pub struct Needed(Needs);
+
+impl Needed {
+    /// What these programs need.
     ///
     /// # Errors
-    /// A file cannot be read, or the ranks work inside of a folder that would become read-only.
-    pub fn of_job(stage: &Stage, job: &JobSpec) -> Result<Plan, String> {
+    /// The ranks work inside of a folder that would become read-only.
+    pub fn of_job(stage: &Stage, job: &JobSpec) -> Result<Needed, String> {
         let mut found = BTreeMap::new();
         let (mut left_out, mut remarks, mut listings) = (BTreeMap::new(), Vec::new(), Listings::new());
         for app in &job.apps {
@@ -53,9 +59,22 @@ impl Plan {
             }
         }
         let (needs, left_out) = (found.into_values().collect(), left_out.into_iter().collect());
-        Plan::of_needs(Needs { needs, left_out, remarks, listings })
+        Ok(Needed(Needs { needs, left_out, remarks, listings }))
     }
 
+    /// Whether staging is worth its time.
+    pub fn choice(&self, ranks: u32) -> Choice {
+        Choice::of(&self.0.needs, ranks)
+    }
+
+    /// # Errors
+    /// A file cannot be read.
+    pub fn plan(self) -> Result<Plan, String> {
+        Plan::of_needs(self.0)
+    }
+}
+
+impl Plan {
     /// For these paths, without a program.
     ///
     /// # Errors
@@ -81,11 +100,14 @@ impl Plan {
         Ok(Plan { set, needs, left_out, remarks })
     }
 
-    /// Says which files with rights of their own stay where they are.
+    /// Says what ranks will lack, and which files with rights of their own stay where they are.
     ///
     /// # Errors
     /// All must be staged; or those that were named, while others are in folders.
     pub fn tell_refused(&self, stage: &Stage, named_only: bool) -> Result<(), String> {
+        for remark in self.remarks.iter().filter(|remark| remark.ends_with(NOT_FOUND)) {
+            out::tell(remark);
+        }
         for (path, why) in self.left_out.iter().filter(|(_, why)| why.ends_with(RIGHTS)) {
             let told = format!("{} is not staged ({why})", path.display());
             let may_stay = named_only && self.set.originals().any(|original| original == path);

@@ -4,10 +4,16 @@ use crate::flags::parsed::Parsed;
 use crate::flags::session;
 use crate::session::{down, up};
 use crate::surroundings::Surroundings;
+use crate::words::count;
+use wireup_node::trace::Phase;
+use wireup_os::clock::monotonic_ns;
 use wireup_os::process;
+use wireup_wire::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 pub struct Temporary {
     name: String,
+    /// Its start, for a profile.
+    pub phase: Phase,
 }
 
 impl Temporary {
@@ -16,12 +22,15 @@ impl Temporary {
     /// # Errors
     /// A node is missing.
     pub fn begin(parsed: &Parsed, surroundings: &Surroundings, process_ns: u64) -> Result<Temporary, String> {
+        let from_ns = monotonic_ns();
         // Containers may share the folder of sessions, and have the same pids.
         let name = format!("stage-{}-{:08x}", process::own_pid(), surroundings.tag);
         let (spec, told) = session::standing(parsed, surroundings, &name).map_err(|error| error.to_string())?;
         up::begin_for_this_process(&name, &spec, &told, process_ns)?;
-        let temporary = Temporary { name };
+        let agents = count(spec.agents.len() as u32, "agent");
+        let mut temporary = Temporary { name, phase: Phase::new("start session", from_ns, from_ns, agents) };
         up::await_all(&temporary.name, &spec, parsed.verbose)?;
+        temporary.phase.to_ns = monotonic_ns();
         Ok(temporary)
     }
 
@@ -50,8 +59,9 @@ impl Temporary {
 }
 
 impl Drop for Temporary {
-    /// Its agents end with this process in any case.
+    /// Its agents end with this process in any case, so an interrupt, which the jobs have taken so far, ends this process at once.
     fn drop(&mut self) {
+        process::unblock(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
         let _ = down::end(&self.name, true);
     }
 }

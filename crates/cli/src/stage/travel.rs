@@ -1,5 +1,6 @@
 //! Brings a set to the nodes: a job with one rank on each, whose standard input is the stream and whose output are the answers.
 
+use super::progress::{Progress, waiting_for};
 use super::{Plan, bytes};
 use crate::flags::parsed::Stage;
 use crate::out;
@@ -7,21 +8,17 @@ use crate::session::attach_to;
 use crate::words::{Setting, Voice, count};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::time::{Duration, Instant};
 use wireup_node::launcher::{self, Next, Program, Reach, RunConfig};
 use wireup_node::session::Attached;
+use wireup_node::trace::Phase;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::launcher_io::Notice;
 use wireup_stage::send::{Next as Sent, Sending};
-use wireup_wire::ids::Rank;
+use wireup_wire::ids::{NodeId, Rank};
 use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
 use wireup_wire::peer::SessionSpec;
 
-/// Progress is shown when it takes longer than this (chosen), and then so often.
-const QUIET: Duration = Duration::from_secs(1);
-const REFRESH: Duration = Duration::from_millis(200);
 /// Time between the graceful and the forced end of the ranks, which have nothing to tidy up that others do not.
 const GRACE_NS: u64 = 2_000_000_000;
 /// The exit code after `--timeout`.
@@ -46,8 +43,8 @@ impl Nodes<'_> {
 
 /// How it ended.
 pub enum Outcome {
-    /// The set is on all nodes but those that were reported.
-    Done,
+    /// The set is on all nodes but those that were reported. With the times.
+    Done(Phase),
     /// The user has ended it: the exit code.
     Interrupted(u8),
 }
@@ -63,14 +60,16 @@ pub fn send(
     timeout_ns: Option<u64>,
     verbose: bool,
 ) -> Result<Outcome, String> {
-    let begun = Instant::now();
+    let begun_ns = monotonic_ns();
     let stores = nodes.with_stores();
     let room = stage.room_mib.unwrap_or(0).to_string();
     let argv = [&b"receive"[..], stage.store().as_os_str().as_bytes(), room.as_bytes()].map(<[u8]>::to_vec);
     let mut courier = Courier {
         sending: Sending::new(&plan.set, stores.len() as u32),
         problem: None,
-        progress: Progress::new(stores.len()),
+        nodes: &stores,
+        times: Times { asked_ns: 0, ended_ns: vec![0; stores.len()] },
+        progress: Progress::new(),
     };
     let outcome = run(nodes.session, &stores, (&argv, StdinTarget::All), timeout_ns, &mut courier)?;
     courier.progress.end();
@@ -95,17 +94,51 @@ pub fn send(
     if failed > 0 && stage.required {
         return Err("not all nodes have the staged files, which --stage=require demands".into());
     }
+    let now_ns = monotonic_ns();
+    let sent = bytes(courier.sending.bytes_sent());
+    let on = count(courier.sending.kept() as u32, "node");
     if verbose {
-        let sent = courier.sending.bytes_sent();
-        out::tell(&format!(
-            "staged on {}: {}; {} sent in {:.2} s",
-            count(courier.sending.kept() as u32, "node"),
-            plan.amount(),
-            bytes(sent),
-            begun.elapsed().as_secs_f64()
-        ));
+        let seconds = (now_ns - begun_ns) as f64 / 1e9;
+        out::tell(&format!("staged on {on}: {}; {sent} sent in {seconds:.2} s", plan.amount()));
     }
-    Ok(Outcome::Done)
+    Ok(Outcome::Done(courier.times.phase(nodes, &stores, (begun_ns, now_ns), &sent)))
+}
+
+/// When nodes have answered, on the launcher's clock.
+struct Times {
+    /// When all had said what they lack; 0: none lacks anything.
+    asked_ns: u64,
+    ended_ns: Vec<u64>,
+}
+
+impl Times {
+    fn note(&mut self, sending: &Sending) {
+        let now_ns = monotonic_ns();
+        if self.asked_ns == 0 && sending.progress().1 > 0 {
+            self.asked_ns = now_ns;
+        }
+        for (ended_ns, end) in self.ended_ns.iter_mut().zip(sending.ends()) {
+            if *ended_ns == 0 && end.is_some() {
+                *ended_ns = now_ns;
+            }
+        }
+    }
+
+    /// The phase of a profile. Nodes with the same store were done at the same time.
+    fn phase(&self, all: &Nodes, stores: &[NodeSpec], (from_ns, to_ns): (u64, u64), sent: &str) -> Phase {
+        let last = self.ended_ns.iter().enumerate().max_by_key(|(_, at)| **at);
+        let last = last.filter(|_| stores.len() > 1).map(|(at, _)| format!(", last {}", stores[at].name));
+        let remark = format!("{}{}", count(stores.len() as u32, "node"), last.unwrap_or_default());
+        let asked_ns = if self.asked_ns == 0 { to_ns } else { self.asked_ns };
+        let mut phase = Phase::new("stage", from_ns, to_ns, remark);
+        phase.parts.push(Phase::new("ask", from_ns, asked_ns, "until all nodes have said what they lack"));
+        if self.asked_ns > 0 {
+            phase.parts.push(Phase::new("send", asked_ns, to_ns, format!("{sent}, until all nodes have them")));
+        }
+        let at = |node: usize| self.ended_ns[node.min(self.ended_ns.len() - 1)];
+        phase.nodes = (0..all.nodes.len()).map(|node| (NodeId(node as u32), at(node))).collect();
+        phase
+    }
 }
 
 /// Runs `wireup stage-node` on each node of a session; the lines that each has written.
@@ -120,7 +153,8 @@ pub fn ask(session: &SessionSpec, nodes: &[NodeSpec], argv: &[Vec<u8>]) -> Resul
     Ok(asking.texts.into_iter().map(|(node, text)| (node, lines(text))).collect())
 }
 
-fn run(
+/// Runs `wireup stage-node ARGV` on nodes of a session, with a program as its other end.
+pub(super) fn run(
     session: &SessionSpec,
     nodes: &[NodeSpec],
     (argv, stdin): (&[Vec<u8>], StdinTarget),
@@ -182,16 +216,39 @@ fn variable(name: &str) -> Option<Vec<u8>> {
 }
 
 /// Carries the stream to the nodes and their answers back.
-struct Courier {
+struct Courier<'a> {
     sending: Sending,
     /// Why the stream has broken off.
     problem: Option<String>,
+    nodes: &'a [NodeSpec],
+    times: Times,
     progress: Progress,
 }
 
-impl Program for Courier {
+impl Courier<'_> {
+    fn show(&mut self) {
+        let (sending, nodes) = (&self.sending, self.nodes);
+        self.progress.show(|| match sending.progress() {
+            (_, 0) => "staging: asking what the nodes have".to_owned(),
+            (done, all) => {
+                // Nodes answer at the end.
+                let silent = nodes.iter().zip(sending.ends()).filter(|(_, end)| end.is_none() && done == all);
+                format!(
+                    "staging: {} of {}; done on {} of {}{}",
+                    bytes(done),
+                    bytes(all),
+                    sending.kept(),
+                    count(nodes.len() as u32, "node"),
+                    waiting_for(silent.map(|(node, _)| node.name.as_str()))
+                )
+            }
+        });
+    }
+}
+
+impl Program for Courier<'_> {
     fn input(&mut self, bytes_max: usize) -> Next {
-        self.progress.show(&self.sending);
+        self.show();
         match self.sending.next(bytes_max) {
             Ok(Sent::Bytes(bytes)) => Next::Bytes(Bytes::from(bytes)),
             Ok(Sent::Waits) => Next::Waits,
@@ -205,7 +262,8 @@ impl Program for Courier {
 
     fn output(&mut self, rank: Rank, bytes: &[u8]) {
         self.sending.output(rank.0, bytes);
-        self.progress.show(&self.sending);
+        self.times.note(&self.sending);
+        self.show();
     }
 }
 
@@ -221,39 +279,5 @@ impl Program for Asking {
 
     fn output(&mut self, rank: Rank, bytes: &[u8]) {
         self.texts.entry(rank.0).or_default().extend_from_slice(bytes);
-    }
-}
-
-/// A line on a terminal that is written again and again.
-struct Progress {
-    nodes: usize,
-    due: Instant,
-    is_shown: bool,
-}
-
-impl Progress {
-    fn new(nodes: usize) -> Progress {
-        Progress { nodes, due: Instant::now() + QUIET, is_shown: false }
-    }
-
-    fn show(&mut self, sending: &Sending) {
-        if Instant::now() < self.due || !std::io::stderr().is_terminal() {
-            return;
-        }
-        self.due = Instant::now() + REFRESH;
-        self.is_shown = true;
-        let (done, all) = sending.progress();
-        let text = match all {
-            0 => "asking what the nodes have".to_owned(),
-            _ => format!("{} of {}; done on {} of {} nodes", bytes(done), bytes(all), sending.kept(), self.nodes),
-        };
-        // It is only for a person who waits.
-        let _ = write!(std::io::stderr(), "\r\x1b[Kwireup: staging: {text}");
-    }
-
-    fn end(&mut self) {
-        if std::mem::take(&mut self.is_shown) {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
     }
 }

@@ -9,22 +9,28 @@ mod rows;
 use super::count;
 use rows::Row;
 use wireup_node::launcher::Stamps;
+use wireup_node::trace::Phase as Stretch;
 use wireup_wire::collective::Collective;
 use wireup_wire::peer::{FenceTrace, RankTrace, TracePart};
 
 /// Fences shown one by one; later ones are summarized.
 const FENCES_SHOWN: usize = 8;
 
-/// The table, one row per line.
-pub fn table(stamps: &Stamps, parts: &[TracePart]) -> String {
-    let Stamps { process_ns, resolved_ns, left_ns: end_ns, .. } = *stamps;
+/// The table, one row per line. `phases`: what is not in the stamps of the agents, in order.
+pub fn table(stamps: &Stamps, phases: &[Stretch], parts: &[TracePart]) -> String {
+    let Stamps { process_ns, resolved_ns, left_ns, .. } = *stamps;
+    let end_ns = phases.iter().map(|phase| phase.to_ns).fold(left_ns, u64::max);
+    let (before, after): (Vec<_>, Vec<_>) = phases.iter().partition(|phase| phase.from_ns < left_ns);
+    // A session and staged files come before the job's own start.
+    let found_ns = before.iter().map(|phase| phase.from_ns).min().unwrap_or(resolved_ns);
     let ranks: Vec<(&TracePart, &RankTrace)> =
         parts.iter().flat_map(|part| part.ranks.iter().map(move |rank| (part, rank))).collect();
     let of_ranks =
         |stamp: fn(&RankTrace) -> u64| ranks.iter().map(move |&(part, rank)| (stamp(rank), part, rank.rank.0));
 
     let mut total = Row::new("total", process_ns, end_ns, "");
-    total.parts.push(Row::new("resolve", process_ns, resolved_ns, ""));
+    total.parts.push(Row::new("resolve", process_ns, found_ns, ""));
+    total.parts.extend(before.into_iter().map(of_stretch));
     total.parts.extend(agents(parts, resolved_ns));
 
     let first = |stamp| of_ranks(stamp).map(|(at, ..)| at).filter(|&at| at > 0).min();
@@ -46,8 +52,15 @@ pub fn table(stamps: &Stamps, parts: &[TracePart]) -> String {
         total.parts.push(Row::new("run", last, phase.end_ns, phase.remark("rank")));
         last = last.max(phase.end_ns);
     }
-    total.parts.push(Row::new("drain", last, end_ns, ""));
+    total.parts.push(Row::new("drain", last, left_ns, ""));
+    total.parts.extend(after.into_iter().map(of_stretch));
     total.table() + &clocks(parts)
+}
+
+fn of_stretch(phase: &Stretch) -> Row {
+    let mut row = Row::new(phase.name.clone(), phase.from_ns, phase.to_ns, phase.remark.clone());
+    row.parts = phase.parts.iter().map(of_stretch).collect();
+    row
 }
 
 /// The end of a phase, with the participant that ended it last.
@@ -247,7 +260,24 @@ phase                         from ms    took ms    adds ms
     /-- drain:                 52.000      3.000      3.000
     /-- other:                             1.000      1.000  not in any of these phases
 ";
-        assert_eq!(table(&stamps(), &parts), expected);
+        assert_eq!(table(&stamps(), &[], &parts), expected);
+    }
+
+    #[test]
+    fn staged_and_gathered_files_are_phases_beside_the_others() {
+        let mut stage = Stretch::new("stage", 100 * MS + MS / 2, 100 * MS + 3 * MS / 4, "2 nodes, last node1");
+        stage.parts.push(Stretch::new("send", stage.from_ns, stage.to_ns, "1 MiB"));
+        let phases = [stage, Stretch::new("stage out", 156 * MS, 160 * MS, "3 files")];
+        let text = table(&stamps(), &phases, &[part(0), part(1)]);
+        for row in [
+            "/-- total:                      0.000     60.000     60.000\n",
+            "    /-- resolve:                0.000      0.500      0.500\n",
+            "    /-- stage:                  0.500      0.250      0.250  2 nodes, last node1\n",
+            "        /-- send:               0.500      0.250      0.250  1 MiB\n",
+            "    /-- stage out:             56.000      4.000      4.000  3 files\n",
+        ] {
+            assert!(text.contains(row), "{row}{text}");
+        }
     }
 
     #[test]
@@ -255,12 +285,12 @@ phase                         from ms    took ms    adds ms
         let mut alone = part(0);
         alone.fences.clear();
         alone.ranks[0].init_ns = 0;
-        let text = table(&stamps(), &[alone]);
+        let text = table(&stamps(), &[], &[alone]);
         for absent in ["start agents", "connect", "init", "exchange"] {
             assert!(!text.contains(absent), "{text}");
         }
         assert!(text.contains("/-- spawn:                  6.000      1.000      1.000  1 rank\n"), "{text}");
-        let nothing = table(&stamps(), &[]);
+        let nothing = table(&stamps(), &[], &[]);
         assert_eq!(nothing.lines().count(), 4, "{nothing}");
     }
 
@@ -269,7 +299,7 @@ phase                         from ms    took ms    adds ms
         let mut alone = part(0);
         let first = alone.fences[0];
         alone.fences = (0..20).map(|epoch| FenceTrace { epoch: Epoch(epoch), ..first }).collect();
-        let text = table(&stamps(), &[alone]);
+        let text = table(&stamps(), &[], &[alone]);
         assert!(text.contains("/-- later:") && text.contains("12 more collectives"), "{text}");
     }
 

@@ -17,34 +17,43 @@ use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
 /// A folder for the test's files and stores, removed at the end.
-struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new() -> Folder {
+    pub fn new() -> Folder {
+        Folder::below(&std::env::temp_dir())
+    }
+
+    /// One that the hosts of testbeds see as well.
+    pub fn shared() -> Folder {
+        Folder::below(crate::harness::wireup().parent().expect("a program lies in a folder"))
+    }
+
+    fn below(place: &Path) -> Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("wireup-staging-{}-{count}", std::process::id()));
+        let folder = place.join(format!("wireup-staging-{}-{count}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         Folder(folder)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// The flag that keeps staged files here, apart from those of other tests.
-    fn stage(&self) -> String {
+    pub fn stage(&self) -> String {
         format!("--stage={}", self.at("store").display())
     }
 
-    fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+    pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.at(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(&path, content).expect("a file");
         path
     }
 
-    fn program(&self, name: &str, script: &str) -> PathBuf {
+    pub fn program(&self, name: &str, script: &str) -> PathBuf {
         let path = self.write(name, format!("#!/bin/sh\n{script}\n").as_bytes());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its bits");
         path
@@ -60,7 +69,7 @@ impl Drop for Folder {
 }
 
 /// Bytes that cannot be packed.
-fn noise(len: u32) -> Vec<u8> {
+pub fn noise(len: u32) -> Vec<u8> {
     let mut state = 1u32;
     let step = |_| {
         state ^= state << 13;
@@ -71,7 +80,7 @@ fn noise(len: u32) -> Vec<u8> {
     (0..len).map(step).collect()
 }
 
-fn may_mount() -> bool {
+pub fn may_mount() -> bool {
     let permitted = wireup_os::process::may_isolate() && Path::new("/dev/fuse").exists();
     if !permitted {
         println!("not run: it needs CAP_SYS_ADMIN and /dev/fuse");

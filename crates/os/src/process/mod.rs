@@ -12,7 +12,7 @@ pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
 pub use isolated::{Isolated, PidNamespace, fork_isolated, may_isolate};
 pub use memory::ran_out_of_memory;
 pub use signals::{
-    SavedMask, SignalFd, block_all_signals, ignore, ignore_write_errors, is_ignored, reset_dispositions,
+    SavedMask, SignalFd, block_all_signals, ignore, ignore_write_errors, is_ignored, reset_dispositions, unblock,
 };
 pub use slice::shorten_slice;
 

@@ -76,6 +76,13 @@ pub fn block_all_signals() -> SavedMask {
     }
 }
 
+/// Delivers these signals to the calling thread again: pending ones at once, with their dispositions.
+pub fn unblock(signals: &[i32]) {
+    let set = set_of(signals);
+    // SAFETY: `set` is initialised and outlives the call; a null old mask is allowed.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
+}
+
 /// Whether this process ignores `signal`. `nohup` and the background jobs of scripts start programs with such
 /// signals ignored.
 pub fn is_ignored(signal: i32) -> bool {

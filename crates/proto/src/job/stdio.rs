@@ -27,7 +27,10 @@ impl Stdio {
         let style =
             Style { label: options.label, split: options.split_output, whole_lines_only: options.line_buffered };
         let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
-        Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input: InputSpread::new(sinks(facts)) }
+        // All other nodes read the same input.
+        let drains = !facts.root && options.stdin == StdinTarget::All;
+        let input = if drains { InputSpread::draining(sinks(facts)) } else { InputSpread::new(sinks(facts)) };
+        Stdio { output: [stream(Stream::Out), stream(Stream::Err)], input }
     }
 
     /// A local rank wrote output.
@@ -96,6 +99,7 @@ impl Stdio {
                 Sink::Child(child) => out.for_agent(facts.below[child], frame.clone()),
             }
         }
+        grant_input(facts, self.input.new_credit(), out);
     }
 
     /// A local rank or a child's subtree took some of the input.
@@ -107,6 +111,12 @@ impl Stdio {
     /// A local rank reads no more.
     pub fn on_rank_gone(&mut self, facts: &Facts, local: LocalRank, out: &mut Effects) {
         let granted = self.input.on_gone(Sink::Local(local));
+        grant_input(facts, granted, out);
+    }
+
+    /// Below a child nobody reads any more.
+    pub fn on_child_done(&mut self, facts: &Facts, child: usize, out: &mut Effects) {
+        let granted = self.input.on_gone(Sink::Child(child));
         grant_input(facts, granted, out);
     }
 

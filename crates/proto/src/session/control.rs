@@ -52,7 +52,10 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (Some(branch), Control::TransportLooked { missing }) => {
             fx.push(Effect::Agreement(agreement::Input::Looked { branch, missing }));
         }
-        (Some(branch), Control::Note(note)) => fx.push(Effect::Starter(starter::Input::Note { branch, note })),
+        // That of a session; in a single run, whose job has the same number, of its job too.
+        (Some(branch), Control::Note(note)) if job == JobId(0) => {
+            fx.push(Effect::Starter(starter::Input::Note { branch, note }))
+        }
         (Some(child), Control::ClockAsk { asked_ns }) => {
             fx.child(child, Control::ClockTell { asked_ns, told_ns: view.now.0 });
         }
@@ -87,6 +90,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::Kill { .. }
             | Control::StallAsk { .. }
             | Control::Stall(_)
+            | Control::Note(_)
             | Control::Missing(_)
             | Control::Over { .. }),
         ) => view.jobs.on_control(view.tree, from.neighbour, job, message, fx),
@@ -101,7 +105,6 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::Probed { .. }
             | Control::TransportLooked { .. }
             | Control::UseTransport { .. }
-            | Control::Note(_)
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
             | Control::Ended(_)

@@ -9,6 +9,8 @@ pub fn stream(input: &[u8]) {
     let Some((&first, mut bytes)) = input.split_first() else { return };
     let part = if first == 0 { usize::MAX } else { usize::from(first) };
     answer(bytes);
+    // What a node sends to the launcher when a job is over.
+    let _ = wireup_stage::gather::take_apart(bytes);
     let (mut receiver, mut contents) = (Receiver::default(), None);
     while !bytes.is_empty() {
         let room = receiver.room();

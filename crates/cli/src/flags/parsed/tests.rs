@@ -137,6 +137,8 @@ fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("--map-by socket ./a"), "--map-by socket: choose slot, node or ppr:N:node");
     assert_eq!(refused("--env =1 ./a"), "--env =1: write NAME=VALUE, with a name that is not empty");
     assert_eq!(refused("--rank-ports 9-8 ./a"), "--rank-ports 9-8: give two port numbers, such as 20000-20999");
+    assert_eq!(refused("--stage-out a ./a"), "--stage-out a: write 'PATTERN=>FOLDER', in quotes");
+    assert_eq!(refused("--stage=here ./a"), "--stage here: give an absolute folder, require or auto");
     assert_eq!(refused("-n 4"), "no program to run; try: wireup run -n 4 ./app");
     assert_eq!(refused(""), "no program to run; try: wireup run -n 4 ./app");
     assert!(refused("-n 1 ./a : -n 2").starts_with("program 2 of the command line is missing"));
@@ -164,7 +166,7 @@ fn program_words_need_not_be_utf8() {
 fn every_flag_changes_the_parsed_result() {
     let values = [
         "1", "x", "A=1", "node", "ssh-flat", "even", "simple", "full", "ring", "yes", "tcp", "lazy", "1.1", "1-2",
-        "auto",
+        "auto", "a=>b",
     ];
     let without = parsed("./a");
     for flag in flag::RUN.flags().filter(|flag| !flag.is_hidden()) {

@@ -1,0 +1,169 @@
+//! `--stage=auto`: whether it takes less time to stage what the ranks read than to let them read it from the file server.
+//!
+//! A busy server answers one request after the other. How many requests there are was measured, as everything here
+//! (`docs/explanation/staging-benchmarks.md`):
+//!
+//! ```text
+//!   not staged   ranks x (1.1 x files + 0.06 x files in folders) x 0.2 ms
+//!   staged       0.3 s + 4 x (files + files in folders) x 0.2 ms + bytes of all that travels / 40 MB/s
+//! ```
+//!
+//! Files count that lie on a network file system; of a folder, such as a Python environment, a rank opens a part. What nodes have already is
+//! not known yet, so staging is taken to be the first time.
+
+use super::bytes;
+use crate::program::needs::{Kind, Need};
+use std::fs;
+use std::path::Path;
+use wireup_stage::file_system::FileSystem;
+
+/// Requests of a rank for each file; for each file of a folder; requests of the launcher, which reads each file once.
+const OF_A_FILE: f64 = 1.1;
+const OF_A_FOLDER: f64 = 0.06;
+const TO_STAGE: f64 = 4.0;
+/// Time of a request at a busy server (s); a session and a staging job over ssh (s, chosen); speed of staging (bytes/s).
+const REQUEST_S: f64 = 0.000_2;
+const BEGIN_S: f64 = 0.3;
+const BYTES_PER_S: f64 = 40e6;
+
+/// Whether to stage, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Choice {
+    pub stages: bool,
+    pub why: String,
+}
+
+/// What the ranks read.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Load {
+    /// On network file systems.
+    files: u64,
+    in_folders: u64,
+    file_systems: Vec<String>,
+    /// Of all that would travel.
+    bytes: u64,
+}
+
+impl Choice {
+    pub fn of(needs: &[Need], ranks: u32) -> Choice {
+        Choice::for_load(&Load::of(needs, &|path| FileSystem::of(path)), ranks)
+    }
+
+    fn for_load(load: &Load, ranks: u32) -> Choice {
+        let all = load.files + load.in_folders;
+        if all == 0 {
+            return Choice { stages: false, why: "nothing that the ranks need lies on a network file system".into() };
+        }
+        let (files, in_folders) = (load.files as f64, load.in_folders as f64);
+        let read_s = f64::from(ranks) * (OF_A_FILE * files + OF_A_FOLDER * in_folders) * REQUEST_S;
+        let stage_s = BEGIN_S + TO_STAGE * (files + in_folders) * REQUEST_S + load.bytes as f64 / BYTES_PER_S;
+        let stages = read_s > stage_s;
+        let (order, file) = (if stages { "more" } else { "no more" }, if all == 1 { "file" } else { "files" });
+        let why = format!(
+            "{all} {file} on {}, {} in all: reading them by {ranks} ranks takes a busy server about {}, {order} than staging them, about {}",
+            load.file_systems.join(", "),
+            bytes(load.bytes),
+            seconds(read_s),
+            seconds(stage_s)
+        );
+        Choice { stages, why }
+    }
+
+    /// The line for the user.
+    pub fn line(&self) -> String {
+        let what = if self.stages { "staging" } else { "not staging" };
+        format!("--stage=auto: {what}: {}", self.why)
+    }
+}
+
+impl Load {
+    fn of(needs: &[Need], kind_of: &dyn Fn(&Path) -> Option<FileSystem>) -> Load {
+        let mut load = Load::default();
+        for need in needs {
+            let (mut count, mut len) = (0, 0);
+            add(&need.path, &mut count, &mut len);
+            load.bytes += len;
+            let Some(kind) = kind_of(&need.path).filter(|kind| kind.is_network) else { continue };
+            match need.kind {
+                Kind::File => load.files += count,
+                Kind::Folder => load.in_folders += count,
+                Kind::Link => continue,
+            }
+            if !load.file_systems.contains(&kind.name) {
+                load.file_systems.push(kind.name);
+            }
+        }
+        load
+    }
+}
+
+/// Counts the files at a path. What cannot be read is reported when it is staged.
+fn add(path: &Path, count: &mut u64, len: &mut u64) {
+    let Ok(meta) = fs::symlink_metadata(path) else { return };
+    if meta.is_dir() {
+        for inside in fs::read_dir(path).into_iter().flatten().flatten() {
+            add(&inside.path(), count, len);
+        }
+    } else if meta.is_file() {
+        *count += 1;
+        *len += meta.len();
+    }
+}
+
+fn seconds(time: f64) -> String {
+    if time < 10.0 { format!("{time:.1} s") } else { format!("{time:.0} s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(files: u64, in_folders: u64, bytes: u64) -> Load {
+        Load { files, in_folders, file_systems: vec!["NFS".into()], bytes }
+    }
+
+    #[test]
+    fn the_choice_is_that_of_the_measurements() {
+        let stages = |load: &Load, ranks| Choice::for_load(load, ranks).stages;
+        // A C program with 20 libraries: 256 ranks took 1.9 s, and 0.4 s staged.
+        let program = load(21, 0, 20 << 20);
+        assert!(stages(&program, 256) && !stages(&program, 64));
+        // Python with numpy: 64 ranks took 10.6 s, and 10.8 s the first time.
+        let python = load(20, 5_000, 200 << 20);
+        assert!(stages(&python, 512) && !stages(&python, 64));
+        assert!(!stages(&load(0, 0, 1 << 30), 1 << 20), "nothing is on the network");
+        // Many bytes that few ranks read.
+        assert!(!stages(&load(1, 0, 1 << 30), 1_000));
+    }
+
+    #[test]
+    fn the_line_says_why() {
+        let line = Choice::for_load(&load(21, 0, 20 << 20), 256).line();
+        assert_eq!(
+            line,
+            "--stage=auto: staging: 21 files on NFS, 20 MiB in all: reading them by 256 ranks takes a busy server about 1.2 s, more than \
+             staging them, about 0.8 s"
+        );
+        let none = Choice::for_load(&Load::default(), 256).line();
+        assert_eq!(none, "--stage=auto: not staging: nothing that the ranks need lies on a network file system");
+    }
+
+    #[test]
+    fn files_are_counted_by_file_system() {
+        let folder = std::env::temp_dir().join(format!("wireup-auto-{}", std::process::id()));
+        let at = |name: &str| folder.join(name);
+        fs::create_dir_all(at("net/env/lib")).expect("a folder");
+        for name in ["net/program", "net/env/a", "net/env/lib/b", "local"] {
+            fs::write(at(name), [0; 100]).expect("a file");
+        }
+        let need = |name: &str, kind| Need { path: at(name), kind, why: String::new() };
+        let needs = [need("local", Kind::File), need("net/program", Kind::File), need("net/env", Kind::Folder)];
+        let kind_of = |path: &Path| {
+            let is_network = path.starts_with(at("net"));
+            Some(FileSystem { name: if is_network { "NFS" } else { "ext4" }.into(), is_network })
+        };
+        let found = Load::of(&needs, &kind_of);
+        fs::remove_dir_all(&folder).expect("it is there");
+        assert_eq!(found, load(1, 2, 400));
+    }
+}

@@ -1,0 +1,30 @@
+//! One file server for all nodes: it serves one reader after the other.
+
+use wireup_proto::Instant;
+
+#[derive(Default)]
+pub struct FileServer {
+    /// When it has served all that have asked so far.
+    free_at: Instant,
+}
+
+impl FileServer {
+    /// Time until what takes `work_ns` has been served, after everything that was asked before.
+    pub fn ask(&mut self, now: Instant, work_ns: u64) -> u64 {
+        self.free_at = self.free_at.max(now) + work_ns;
+        self.free_at - now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_wait_for_each_other() {
+        let mut server = FileServer::default();
+        assert_eq!(server.ask(Instant(100), 10), 10);
+        assert_eq!(server.ask(Instant(103), 10), 17);
+        assert_eq!(server.ask(Instant(200), 10), 10);
+    }
+}

@@ -1,0 +1,145 @@
+//! Staging as the protocol sees it: a job with one rank on each node, all of which read the same standard input, before the job itself.
+//!
+//! The bytes are checked by each rank (`ReadStdin`: the right ones, in order, to the end), the memory of agents by the checkers of every run
+//! (`checkers/bounds`). Files come from one server, as in S2.
+
+use std::rc::Rc;
+use wireup_proto::launcher_io::Notice;
+use wireup_sim::fault_injection::Fault;
+use wireup_sim::workload::{Dialect, Script, Step};
+use wireup_sim::{JobPlan, Report, WorldSpec, run};
+use wireup_wire::job::{Block, StdinTarget};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+/// The staging job: what nodes answer, before and after the contents, are lines.
+fn staging(nodes: u32, bytes: u64) -> JobPlan {
+    let line = Step::Write { stream: 1, lines: 1, line_bytes: 40 };
+    let mut job = JobPlan::even(0..nodes, 1, Script::plain(&[line, Step::ReadStdin, line]));
+    (job.options.stdin, job.options.split_output, job.stdin_bytes) = (StdinTarget::All, true, bytes);
+    job
+}
+
+fn single(seed: u64, nodes: u32, bytes: u64, faults: Vec<Fault>) -> Report {
+    let spec = WorldSpec::even(seed, nodes, 1, Script::default());
+    let event_max = 2_000_000_000;
+    run(WorldSpec { jobs: vec![staging(nodes, bytes)], fanout: 4, faults, event_max, ..spec }).expect_good()
+}
+
+#[test]
+fn every_node_has_every_byte() {
+    for (seed, nodes, bytes) in [(1, 64, 3 << 20), (2, 17, 5_000_001), (3, 200, 700_000), (4, 1, 1 << 20), (5, 9, 0)] {
+        let report = single(seed, nodes, bytes, Vec::new());
+        assert_eq!((report.code, report.stdin_bytes), (Some(0), u64::from(nodes) * bytes), "seed {seed}");
+    }
+}
+
+/// As a node whose store has no room: the others go on, whatever is below it in the tree.
+#[test]
+fn a_node_that_reads_no_more_does_not_stop_the_others() {
+    let (nodes, bytes) = (21, 5 << 20);
+    for (seed, rank) in [(1, 1), (2, 20), (3, 4), (4, 0)] {
+        let steps = [Step::OnlyRank { rank }, Step::Exit { code: 0 }, Step::ReadStdin];
+        let mut job = staging(nodes, bytes);
+        job.apps = vec![(nodes, Rc::new(Script::plain(&steps)))];
+        let spec = WorldSpec { jobs: vec![job], fanout: 3, ..WorldSpec::even(seed, nodes, 1, Script::default()) };
+        let report = run(spec).expect_good();
+        assert_eq!((report.code, report.stdin_bytes), (Some(0), u64::from(nodes - 1) * bytes), "rank {rank}");
+    }
+}
+
+/// Nodes without ranks are on the way, and at the ends of the tree.
+#[test]
+fn nodes_without_ranks_do_not_stop_the_others() {
+    let bytes = 5 << 20;
+    let mut job = staging(13, bytes);
+    job.blocks = vec![Block { first_node: 0, nodes: 7, ppn: 1 }];
+    job.apps = vec![(7, Rc::new(Script::plain(&[Step::ReadStdin])))];
+    let spec = WorldSpec { jobs: vec![job], fanout: 2, ..WorldSpec::even(1, 13, 1, Script::default()) };
+    let report = run(spec).expect_good();
+    assert_eq!((report.code, report.stdin_bytes), (Some(0), 7 * bytes));
+}
+
+#[test]
+fn a_fault_ends_the_job_or_changes_nothing() {
+    let (nodes, bytes) = (30, 4 << 20);
+    let (mut failed, whole_ns) = (0, single(1, nodes, bytes, Vec::new()).elapsed_ns);
+    for seed in 0..24 {
+        let at_ns = whole_ns * (seed + 1) / 25;
+        let agent = 1 + (seed * 7 % 29) as u32;
+        let fault = match seed % 6 {
+            0 => Fault::CutLink { agent, at_ns },
+            1 => Fault::SilenceLink { agent, at_ns },
+            2 => Fault::KillAgent { agent, at_ns },
+            3 => Fault::KillRank { rank: agent, at_ns },
+            4 => Fault::StopTerminal { at_ns, for_ns: SECOND / 2 },
+            _ => Fault::StopAgent { agent, for_ns: SECOND / 2, at_ns },
+        };
+        let report = single(seed, nodes, bytes, vec![fault]);
+        let has_all = report.stdin_bytes == u64::from(nodes) * bytes;
+        assert!(report.code != Some(0) || has_all, "seed {seed}: {:?}", report.notices);
+        failed += u32::from(report.code != Some(0));
+    }
+    assert!((6..24).contains(&failed), "{failed} of 24 faults ended the job");
+}
+
+/// What S2 takes for the initial barrier with staged files.
+const STAGED_NS: u64 = 380 * MS;
+
+/// The times of S2 (MVAPICH2 on 2,048 nodes): the initial barrier waits 27.9 s for a shared file system, and 0.38 s with staged files.
+/// `requests` of each node, 0.2 ms each, at one server. `staged`: bytes that are staged before; the launcher has read the files.
+fn start(nodes: u32, requests: u32, staged: Option<u64>) -> Report {
+    let load = Step::Load { requests, request_ns: MS / 5 };
+    let steps = [load, Step::Init, Step::Put { pair: 0, value_bytes: 32 }, Step::Fence, Step::Finalize];
+    let mut jobs = vec![JobPlan::even(0..nodes, 1, Script::new(Dialect::Pmi1, &steps))];
+    if let Some(bytes) = staged {
+        jobs[0].at_ns = STAGED_NS;
+        jobs.insert(0, staging(nodes, bytes));
+    }
+    let plain = WorldSpec::even(7, nodes, 1, Script::default());
+    let event_max = 2_000_000_000;
+    run(WorldSpec { is_standing: true, jobs, event_max, ..plain }).expect_good()
+}
+
+fn expect_gain(nodes: u32, requests: u32, bytes: u64, times: u64) {
+    let alone = single(7, nodes, bytes, Vec::new());
+    assert!(alone.elapsed_ns < STAGED_NS, "the job begins when the files are there: {} ns", alone.elapsed_ns);
+    let [plain, without, with] = [start(nodes, 0, None), start(nodes, requests, None), start(nodes, 0, Some(bytes))];
+    assert_eq!((without.succeeded, with.succeeded), (1, 2));
+    assert_eq!(with.stdin_bytes, u64::from(nodes) * bytes);
+    // Beside a start whose files are free.
+    let [without_ns, with_ns] = [&without, &with].map(|report| report.elapsed_ns.saturating_sub(plain.elapsed_ns));
+    println!("{nodes} nodes: {} ms from the server, {} ms staged", without_ns / MS, with_ns / MS);
+    let busy_ns = u64::from(nodes) * u64::from(requests) * MS / 5;
+    assert!(without.elapsed_ns > busy_ns, "the server answers one request after the other");
+    assert!(with_ns * times < without_ns, "{with_ns} {without_ns}");
+    for report in [without, with] {
+        assert!(!report.notices.iter().any(|notice| matches!(notice, Notice::Failed(_))));
+    }
+}
+
+#[test]
+fn staged_ranks_do_not_wait_for_the_file_server() {
+    expect_gain(128, 300, 2 << 20, 10);
+}
+
+/// Minutes: run it with `cargo test --profile proof -p wireup-sim --test staging -- --ignored`.
+#[test]
+#[ignore = "minutes and gigabytes of memory"]
+fn sixteen_thousand_nodes() {
+    // The load of S2 on 2,048 nodes, then on eight times as many.
+    expect_gain(2_048, 68, 1 << 20, 50);
+    expect_gain(16_384, 68, 1 << 20, 400);
+    let cut = vec![Fault::CutLink { agent: 1_000, at_ns: 30 * MS }];
+    assert_eq!(single(8, 16_384, 1 << 20, cut).code, Some(125));
+}
+
+#[test]
+fn two_staging_jobs_share_the_links() {
+    let nodes = 20;
+    let jobs = vec![staging(nodes, 2 << 20), staging(nodes, 2 << 20)];
+    let spec = WorldSpec { is_standing: true, jobs, fanout: 3, ..WorldSpec::even(9, nodes, 1, Script::default()) };
+    let report = run(spec).expect_good();
+    assert_eq!((report.succeeded, report.stdin_bytes), (2, 2 * u64::from(nodes) * (2 << 20)));
+}

@@ -1,0 +1,331 @@
+//! The launcher's end: writes what the nodes send.
+//!
+//! Nothing is overwritten: where a file exists already, or two sources have one target, a line names both and the rest goes on.
+
+use super::frames::{Begin, Frame, Frames, Hasher, Kind};
+use super::request::{Place, SENDERS_MAX, permission};
+use super::rule::Rule;
+use super::target::{Folder, Part};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Targets that are remembered (chosen: twenty files of each rank of a large job).
+const TARGETS_MAX: usize = 1 << 20;
+/// Problems that are kept; the others are counted.
+const PROBLEMS_MAX: usize = 1_000;
+
+pub struct Gathering {
+    rules: Vec<Rule>,
+    /// Where folders of the rules are, unless they are absolute.
+    base: PathBuf,
+    /// By number in the job.
+    node_names: Vec<String>,
+    gatherers: Vec<Gatherer>,
+    /// How many of them have sent everything.
+    ended: u32,
+    targets: BTreeMap<PathBuf, Source>,
+    /// Folders that were made, with their bits and times.
+    folders: BTreeMap<PathBuf, (u32, (i64, u32))>,
+    matched: Vec<u64>,
+    problems: Vec<String>,
+    problem_count: u64,
+    files: u64,
+    bytes: u64,
+}
+
+/// Where something comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Source {
+    node: u32,
+    path: Vec<u8>,
+    is_whole: bool,
+}
+
+#[derive(Default)]
+struct Gatherer {
+    name: String,
+    frames: Frames,
+    open: Option<Open>,
+    end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum End {
+    #[default]
+    None,
+    Done,
+    /// It has sent something that is no answer.
+    Broken,
+}
+
+/// A file on its way.
+struct Open {
+    part: Part,
+    begin: Begin,
+    target: PathBuf,
+    hasher: Hasher,
+}
+
+impl Gathering {
+    /// `base`: where relative folders of the rules lie. `node_names`: of the job.
+    pub fn new(rules: &[Rule], base: &Path, node_names: Vec<String>) -> Gathering {
+        Gathering {
+            matched: vec![0; rules.len()],
+            rules: rules.to_vec(),
+            base: base.to_owned(),
+            node_names,
+            gatherers: Vec::new(),
+            ended: 0,
+            targets: BTreeMap::new(),
+            folders: BTreeMap::new(),
+            problems: Vec::new(),
+            problem_count: 0,
+            files: 0,
+            bytes: 0,
+        }
+    }
+
+    /// These begin to send, for the first time or once more. Returns what they are told.
+    pub fn begin<'a>(&mut self, gatherers: impl IntoIterator<Item = &'a [Place]>) -> [u8; 4] {
+        let name = |places: &[Place]| places.first().map_or_else(String::new, |place| place.name.clone());
+        let gatherer = |places| Gatherer { name: name(places), ..Gatherer::default() };
+        self.gatherers = gatherers.into_iter().map(gatherer).collect();
+        self.ended = 0;
+        permission(SENDERS_MAX)
+    }
+
+    /// A gatherer has written something. Returns what all are told: that more of them may send.
+    pub fn output(&mut self, gatherer: u32, bytes: &[u8]) -> Option<[u8; 4]> {
+        let index = gatherer as usize;
+        let mut own = std::mem::take(self.gatherers.get_mut(index).filter(|own| own.end == End::None)?);
+        own.frames.add(bytes);
+        while own.end == End::None {
+            let Gatherer { frames, open, end, name } = &mut own;
+            match frames.next_frame() {
+                Ok(Some(frame)) => self.take(frame, open, end),
+                Ok(None) => break,
+                Err(malformed) => {
+                    *end = End::Broken;
+                    let text = format!("node {name}: {malformed}");
+                    self.problem(text);
+                }
+            }
+        }
+        let has_ended = own.end != End::None;
+        if has_ended {
+            own.frames = Frames::default();
+            self.abandon(&mut own.open);
+            self.ended += 1;
+        }
+        self.gatherers[index] = own;
+        has_ended.then(|| permission(SENDERS_MAX.saturating_add(self.ended)))
+    }
+
+    fn take(&mut self, frame: Frame, open: &mut Option<Open>, end: &mut End) {
+        if !matches!(frame, Frame::Bytes { .. } | Frame::End(_)) {
+            self.abandon(open);
+        }
+        match frame {
+            Frame::Begin(begin) => *open = self.on_begin(begin),
+            Frame::Bytes { offset, bytes } => {
+                let Some(own) = open else { return };
+                let Kind::File { len } = own.begin.kind else { return };
+                own.hasher.add(offset, &bytes);
+                if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > len) {
+                    return self.give_up(open, "more arrived than was announced");
+                }
+                match own.part.write(offset, &bytes) {
+                    Ok(()) => self.bytes += bytes.len() as u64,
+                    Err(error) => self.give_up(open, &error.to_string()),
+                }
+            }
+            Frame::End(digest) => match open.take() {
+                Some(own) if own.hasher.digest() == digest => self.complete(own),
+                Some(own) => {
+                    *open = Some(own);
+                    self.give_up(open, "its data were damaged on their way");
+                }
+                None => {}
+            },
+            Frame::Problem { node, text } => {
+                let text = format!("node {}: {text}", self.name_of(node));
+                self.problem(text);
+            }
+            Frame::Matched { rule, count } => {
+                if let Some(matched) = self.matched.get_mut(rule as usize) {
+                    *matched = matched.saturating_add(count);
+                }
+            }
+            Frame::Done => *end = End::Done,
+        }
+    }
+
+    /// Folders and links are made now; a file is opened.
+    fn on_begin(&mut self, begin: Begin) -> Option<Open> {
+        let (rule, node) = (self.rules.get(begin.rule as usize)?, self.node_names.get(begin.node as usize)?);
+        let folder = rule.folder_of(begin.rank, node);
+        let base = self.base.join(OsString::from_vec(folder));
+        let target = base.join(OsString::from_vec(begin.name.clone()));
+        let names: Vec<&[u8]> = begin.name.split(|byte| *byte == b'/').collect();
+        let (name, parents) = names.split_last()?;
+        let source = Source { node: begin.node, path: begin.source.clone(), is_whole: false };
+        let is_same = |other: &Source| (other.node, &other.path) == (source.node, &source.path);
+        match self.targets.get(&target) {
+            // Two rules mean it.
+            Some(other) if is_same(other) && other.is_whole => return None,
+            Some(other) if is_same(other) => {}
+            // Nodes may have the same folders.
+            Some(_) if begin.kind == Kind::Folder => {}
+            Some(other) => {
+                let text = format!(
+                    "{} has two sources: {} was gathered, {} was not; give each its own folder with {{node}} or {{rank}}",
+                    target.display(),
+                    self.shown(other.node, &other.path),
+                    self.shown(begin.node, &begin.source),
+                );
+                self.problem(text);
+                return None;
+            }
+            None if self.targets.len() >= TARGETS_MAX => {
+                self.problem(format!("{}: more than {TARGETS_MAX} files", target.display()));
+                return None;
+            }
+            None => {}
+        }
+        let made = Folder::open(&base, parents).and_then(|folder| {
+            match &begin.kind {
+                Kind::Folder if folder.make_folder(name)? => {
+                    self.folders.insert(target.clone(), (begin.mode, begin.modified));
+                }
+                Kind::Folder => {}
+                Kind::Link(leads_to) => folder.make_link(name, leads_to, begin.modified)?,
+                Kind::File { .. } if folder.has(name) => return Err(io::ErrorKind::AlreadyExists.into()),
+                Kind::File { .. } => return Part::create(folder).map(Some),
+            }
+            Ok(None)
+        });
+        match made {
+            Ok(part) => {
+                self.targets.entry(target.clone()).or_insert(Source { is_whole: part.is_none(), ..source });
+                self.files += u64::from(matches!(begin.kind, Kind::Link(_)));
+                part.map(|part| Open { part, hasher: Hasher::new(&begin), begin, target })
+            }
+            Err(error) => {
+                self.refused(&begin, &target, &error);
+                None
+            }
+        }
+    }
+
+    fn complete(&mut self, own: Open) {
+        let Open { part, begin, target, .. } = own;
+        let Kind::File { len } = begin.kind else { return };
+        let name = begin.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        match part.finish(name, len, begin.mode, begin.modified) {
+            Ok(()) => {
+                self.files += 1;
+                if let Some(source) = self.targets.get_mut(&target) {
+                    source.is_whole = true;
+                }
+            }
+            Err(error) => {
+                self.targets.remove(&target);
+                self.refused(&begin, &target, &error);
+            }
+        }
+    }
+
+    fn refused(&mut self, begin: &Begin, target: &Path, error: &io::Error) {
+        let (target, source) = (target.display(), self.shown(begin.node, &begin.source));
+        self.problem(match error.kind() {
+            io::ErrorKind::AlreadyExists => format!("{target} exists already; {source} was not gathered"),
+            _ => format!("{target}: {error}; {source} was not gathered"),
+        });
+    }
+
+    /// The file cannot be kept.
+    fn give_up(&mut self, open: &mut Option<Open>, why: &str) {
+        if let Some(own) = open {
+            let (target, source) = (own.target.display(), self.shown(own.begin.node, &own.begin.source));
+            let text = format!("{target}: {why}; {source} was not gathered");
+            self.problem(text);
+        }
+        self.abandon(open);
+    }
+
+    /// The node has stopped sending the file, or begins again.
+    fn abandon(&mut self, open: &mut Option<Open>) {
+        if let Some(own) = open.take() {
+            self.targets.remove(&own.target);
+        }
+    }
+
+    /// All that was sent has been taken: folders get their bits and times, the innermost first.
+    pub fn finish(&mut self) {
+        for index in 0..self.gatherers.len() {
+            let mut open = self.gatherers[index].open.take();
+            self.abandon(&mut open);
+        }
+        for (path, (mode, modified)) in std::mem::take(&mut self.folders).into_iter().rev() {
+            let names = path.parent().zip(path.file_name());
+            let dressed = names.map(|(parent, name)| {
+                Folder::open(parent, &[])?.dress(std::os::unix::ffi::OsStrExt::as_bytes(name), mode, modified)
+            });
+            if let Some(Err(error)) = dressed {
+                self.problem(format!("{}: {error}", path.display()));
+            }
+        }
+    }
+
+    /// What else went wrong.
+    pub fn problem(&mut self, text: String) {
+        self.problem_count += 1;
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(text.replace(['\n', '\r'], " "));
+        }
+    }
+
+    /// What could not be gathered, and how many problems there were in all.
+    pub fn problems(&self) -> (&[String], u64) {
+        (&self.problems, self.problem_count)
+    }
+
+    /// Whether this gatherer has sent everything.
+    pub fn is_done(&self, gatherer: u32) -> bool {
+        self.gatherers.get(gatherer as usize).is_some_and(|own| own.end != End::None)
+    }
+
+    /// Whether all have.
+    pub fn is_over(&self) -> bool {
+        self.ended as usize == self.gatherers.len()
+    }
+
+    /// How many have.
+    pub fn done(&self) -> u32 {
+        self.ended
+    }
+
+    /// Files and links that were gathered, and bytes that have arrived.
+    pub fn amount(&self) -> (u64, u64) {
+        (self.files, self.bytes)
+    }
+
+    /// Rules that matched nothing.
+    pub fn unmatched(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().zip(&self.matched).filter(|(_, count)| **count == 0).map(|(rule, _)| rule)
+    }
+
+    fn name_of(&self, node: u32) -> &str {
+        self.node_names.get(node as usize).map_or("", String::as_str)
+    }
+
+    fn shown(&self, node: u32, path: &[u8]) -> String {
+        format!("{}:{}", self.name_of(node), String::from_utf8_lossy(path))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! What the launcher asks the nodes for: it is the standard input of all of them.
+//!
+//! ```text
+//!   +--------+-------------------+----------+----------+----
+//!   | length | request: postcard | u32 LE   | u32 LE   | …     the gatherers whose number is below the last of these may send
+//!   | u32 LE |                   |          |          |
+//!   +--------+-------------------+----------+----------+----
+//! ```
+
+use super::rule::Rule;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read};
+
+/// Gatherers that send at once (chosen): far fewer fill any network, and each costs the launcher a descriptor and the memory of a piece.
+pub const SENDERS_MAX: u32 = 64;
+/// Longer requests are none (chosen: the names of a million nodes).
+const REQUEST_LEN_MAX: usize = 64 << 20;
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Request {
+    pub rules: Vec<Rule>,
+    /// For each gatherer the places whose files it sends.
+    pub gatherers: Vec<Places>,
+    /// The folders in which ranks have worked.
+    pub folders: Vec<Vec<u8>>,
+}
+
+/// Nodes of the job.
+pub type Places = Vec<Place>;
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// Its number in the job.
+    pub node: u32,
+    pub name: String,
+    /// Consecutive ranks of one folder: the first one, how many, the number of the folder.
+    pub ranks: Vec<(u32, u32, u32)>,
+}
+
+impl Place {
+    pub fn new(node: u32, name: &str, ranks: impl IntoIterator<Item = (u32, u32)>) -> Place {
+        let mut runs: Vec<(u32, u32, u32)> = Vec::new();
+        for (rank, folder) in ranks {
+            match runs.last_mut() {
+                Some((first, count, own)) if *own == folder && *first + *count == rank => *count += 1,
+                _ => runs.push((rank, 1, folder)),
+            }
+        }
+        Place { node, name: name.to_owned(), ranks: runs }
+    }
+
+    /// The ranks, with the numbers of their folders.
+    pub fn each_rank(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.ranks
+            .iter()
+            .flat_map(|(first, count, folder)| (0..*count).map(move |at| (first.saturating_add(at), *folder)))
+    }
+}
+
+impl Request {
+    /// # Panics
+    /// Never: a request is plain data.
+    pub fn encode(&self) -> Vec<u8> {
+        let body = postcard::to_allocvec(self).expect("plain data");
+        [&(body.len() as u32).to_le_bytes()[..], &body].concat()
+    }
+
+    /// # Errors
+    /// The launcher has gone, or these bytes are no request.
+    pub fn read(input: &mut impl Read) -> io::Result<Request> {
+        let len = number(input)? as usize;
+        if len > REQUEST_LEN_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut body = Vec::new();
+        if input.take(len as u64).read_to_end(&mut body)? < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        postcard::from_bytes(&body).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// How many gatherers may send: the message that says so.
+pub fn permission(below: u32) -> [u8; 4] {
+    below.to_le_bytes()
+}
+
+/// Waits until this gatherer may send.
+///
+/// # Errors
+/// The launcher has gone.
+pub fn await_permission(own: u32, input: &mut impl Read) -> io::Result<()> {
+    while number(input)? <= own {}
+    Ok(())
+}
+
+fn number(input: &mut impl Read) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    input.read_exact(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_and_permission_is_waited_for() {
+        let place = Place::new(4, "n4", [(8, 0), (9, 0), (10, 1), (20, 1)]);
+        assert_eq!(place.ranks, [(8, 2, 0), (10, 1, 1), (20, 1, 1)]);
+        assert_eq!(place.each_rank().collect::<Vec<_>>(), [(8, 0), (9, 0), (10, 1), (20, 1)]);
+        let rules = vec![Rule::parse(b"a=>b").unwrap()];
+        let request = Request { rules, gatherers: vec![vec![place]], folders: vec![b"/w".to_vec()] };
+        let bytes = [&request.encode()[..], &permission(2), &permission(4)].concat();
+        let mut input = &bytes[..];
+        assert_eq!(Request::read(&mut input).unwrap(), request);
+        await_permission(1, &mut input).unwrap();
+        await_permission(3, &mut input).unwrap();
+        assert!(await_permission(4, &mut input).is_err());
+        assert!(Request::read(&mut &bytes[..bytes.len() / 2]).is_err());
+        assert!(Request::read(&mut &[255; 8][..]).is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! A node's end: finds what the rules match, and sends it.
+
+use super::find::{Match, find};
+use super::frames::{Begin, Frame, Hasher, Kind};
+use super::request::{Place, Request, await_permission};
+use super::rule::PATH_LEN_MAX;
+use crate::set::PIECE_LEN;
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat, fstat, lstat, open, readlink, seek, stat};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// How often a file is read again that has changed meanwhile (chosen).
+const READS_MAX: u32 = 3;
+
+/// Sends the files of gatherer `own`, when the launcher permits it.
+///
+/// # Errors
+/// The launcher has gone.
+pub fn gather(own: u32, input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
+    let request = Request::read(input)?;
+    await_permission(own, input)?;
+    let mut sending = Sending { output, frame: Vec::new(), piece: vec![0; PIECE_LEN] };
+    let places = request.gatherers.get(own as usize).map_or(&[][..], Vec::as_slice);
+    // Nodes that share a machine may mean the same files.
+    let mut seen = BTreeSet::new();
+    for (number, rule) in (0..).zip(&request.rules) {
+        let mut count = 0;
+        for place in places {
+            let mut last_folder = None;
+            for (rank, folder) in place.each_rank() {
+                if !rule.is_per_rank() && last_folder.replace(folder) == Some(folder) {
+                    continue;
+                }
+                let Some(cwd) = request.folders.get(folder as usize) else { continue };
+                let pattern = rule.pattern_of(rank, &place.name);
+                let mut failed = Vec::new();
+                let mut note = |path: &Path, error: &io::Error| failed.push(format!("{}: {error}", path.display()));
+                let found = find(&pattern, Path::new(OsStr::from_bytes(cwd)), &mut note);
+                for text in failed {
+                    sending.problem(place, text)?;
+                }
+                count += found.len() as u64;
+                for found in found {
+                    if seen.insert((found.path.clone(), rule.folder_of(rank, &place.name))) {
+                        sending.send_match(number, place, rank, &found)?;
+                    }
+                }
+            }
+        }
+        sending.put(&Frame::Matched { rule: number, count })?;
+    }
+    sending.put(&Frame::Done)?;
+    sending.output.flush()
+}
+
+/// What an entry is sent for.
+#[derive(Clone, Copy)]
+struct For<'a> {
+    rule: u32,
+    place: &'a Place,
+    rank: u32,
+}
+
+struct Sending<'a, W> {
+    output: &'a mut W,
+    frame: Vec<u8>,
+    piece: Vec<u8>,
+}
+
+impl<W: Write> Sending<'_, W> {
+    fn put(&mut self, frame: &Frame) -> io::Result<()> {
+        self.frame.clear();
+        frame.encode(&mut self.frame);
+        self.output.write_all(&self.frame)
+    }
+
+    fn problem(&mut self, place: &Place, text: String) -> io::Result<()> {
+        self.put(&Frame::Problem { node: place.node, text })
+    }
+
+    /// A match that is a symbolic link counts as what it leads to.
+    fn send_match(&mut self, rule: u32, place: &Place, rank: u32, found: &Match) -> io::Result<()> {
+        let who = For { rule, place, rank };
+        match stat(&found.path) {
+            Ok(stat) if is_special(&stat) => {
+                self.problem(place, format!("{}: neither a file nor a folder", found.path.display()))
+            }
+            Ok(stat) => self.send(who, &found.path, &found.name, &stat, true),
+            Err(error) => self.failed(place, &found.path, error.into()),
+        }
+    }
+
+    fn failed(&mut self, place: &Place, path: &Path, error: io::Error) -> io::Result<()> {
+        self.problem(place, format!("{}: {error}", path.display()))
+    }
+
+    /// `is_named`: by a rule, not found in a folder.
+    fn send(&mut self, who: For, path: &Path, name: &[u8], stat: &Stat, is_named: bool) -> io::Result<()> {
+        if name.len() > PATH_LEN_MAX || path.as_os_str().len() > PATH_LEN_MAX {
+            return self.failed(who.place, path, io::ErrorKind::InvalidFilename.into());
+        }
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => self.send_file(who, path, name, is_named),
+            FileType::Directory => {
+                self.put(&Frame::Begin(begin(who, path, name, stat, Kind::Folder)))?;
+                self.send_folder(who, path, name)
+            }
+            FileType::Symlink => match readlink(path, Vec::new()) {
+                Ok(target) => self.put(&Frame::Begin(begin(who, path, name, stat, Kind::Link(target.into_bytes())))),
+                Err(error) => self.failed(who.place, path, error.into()),
+            },
+            // Pipes, sockets and devices in folders.
+            _ => Ok(()),
+        }
+    }
+
+    fn send_folder(&mut self, who: For, path: &Path, name: &[u8]) -> io::Result<()> {
+        let names = std::fs::read_dir(path)
+            .and_then(|inside| inside.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>());
+        let mut names = match names {
+            Ok(names) => names,
+            Err(error) => return self.failed(who.place, path, error),
+        };
+        names.sort_unstable();
+        for inside in names {
+            let at = path.join(&inside);
+            match lstat(&at) {
+                Ok(stat) => self.send(who, &at, &[name, b"/", inside.as_bytes()].concat(), &stat, false)?,
+                // It has just been removed.
+                Err(Errno::NOENT) => {}
+                Err(error) => self.failed(who.place, &at, error.into())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn send_file(&mut self, who: For, path: &Path, name: &[u8], follows: bool) -> io::Result<()> {
+        let follow = if follows { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let file = match open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | follow, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(error) => return self.failed(who.place, path, error.into()),
+        };
+        for _ in 0..READS_MAX {
+            let before = fstat(&file)?;
+            let len = before.st_size as u64;
+            let announced = begin(who, path, name, &before, Kind::File { len });
+            let hasher = Hasher::new(&announced);
+            self.put(&Frame::Begin(announced))?;
+            let digest = match self.send_data(&file, len, hasher)? {
+                Ok(digest) => digest,
+                Err(error) => return self.failed(who.place, path, error),
+            };
+            if let Some(digest) = digest.filter(|_| fstat(&file).is_ok_and(|after| state(&after) == state(&before))) {
+                return self.put(&Frame::End(digest));
+            }
+        }
+        self.problem(who.place, format!("{}: it changes while it is read", path.display()))
+    }
+
+    /// The digest of what was sent; nothing if the file has become shorter.
+    fn send_data(&mut self, file: &File, len: u64, mut hasher: Hasher) -> io::Result<io::Result<Option<[u8; 32]>>> {
+        let mut offset = 0;
+        while let Some((from, to)) = data(file, offset, len) {
+            offset = from;
+            while offset < to {
+                let mut piece = std::mem::take(&mut self.piece);
+                let room = piece.len().min((to - offset) as usize);
+                let read = file.read_at(&mut piece[..room], offset);
+                let sent = match &read {
+                    Ok(count @ 1..) => {
+                        hasher.add(offset, &piece[..*count]);
+                        offset += *count as u64;
+                        self.put(&Frame::Bytes { offset: offset - *count as u64, bytes: piece[..*count].into() })
+                    }
+                    _ => Ok(()),
+                };
+                self.piece = piece;
+                sent?;
+                match read {
+                    Ok(0) => return Ok(Ok(None)),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+        }
+        Ok(Ok(Some(hasher.digest())))
+    }
+}
+
+fn is_special(stat: &Stat) -> bool {
+    !matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Directory)
+}
+
+fn begin(who: For, path: &Path, name: &[u8], stat: &Stat, kind: Kind) -> Begin {
+    Begin {
+        rule: who.rule,
+        node: who.place.node,
+        rank: who.rank,
+        name: name.to_vec(),
+        source: path.as_os_str().to_owned().into_vec(),
+        kind,
+        mode: stat.st_mode & 0o777,
+        modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+    }
+}
+
+fn state(stat: &Stat) -> (i64, i64, u64, i64, u64) {
+    (stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
+}
+
+/// The next part of a file that is no hole, from `offset` on.
+fn data(file: &File, offset: u64, len: u64) -> Option<(u64, u64)> {
+    if offset >= len {
+        return None;
+    }
+    let from = match seek(file, SeekFrom::Data(offset)) {
+        Ok(from) => from,
+        // A hole up to the end.
+        Err(Errno::NXIO) => return None,
+        // This file system does not know.
+        Err(_) => return Some((offset, len)),
+    };
+    let to = seek(file, SeekFrom::Hole(from)).unwrap_or(len).min(len);
+    (from < to).then_some((from, to))
+}
