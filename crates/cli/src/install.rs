@@ -4,6 +4,7 @@
 //! not embedded in the program, which is sent to every node; the headers are, being only a few kilobytes. Every file is written under
 //! another name and renamed, so that replacing a library in use does no harm.
 
+use crate::libraries::{self, STAGED, real_name};
 use crate::out;
 use std::fmt::Display;
 use std::fs::{self, Permissions};
@@ -38,8 +39,6 @@ The libraries are copied from beside this program, or from ../lib seen from ther
 };
 
 const LIBRARIES: [&str; 4] = ["pmi", "pmi2", "wireup", STAGED];
-/// Programs are not linked to it: wireup lets the loader open it for the ranks of a job.
-const STAGED: &str = "wireup-staged";
 
 const HEADERS: [(&str, &str); 5] = [
     ("pmi.h", include_str!("../../../include/pmi.h")),
@@ -68,10 +67,6 @@ pub fn run(line: &Line) -> Result<u8, String> {
 fn prefix(line: &Line) -> Result<PathBuf, String> {
     let prefix = line.last(PREFIX, Value::path)?.filter(|prefix| !prefix.as_os_str().is_empty());
     prefix.ok_or_else(|| "install: --prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
-}
-
-fn real_name(library: &str) -> String {
-    format!("lib{library}.so.0.0.0")
 }
 
 fn install(prefix: &Path) -> Result<(), String> {
@@ -108,16 +103,11 @@ fn install(prefix: &Path) -> Result<(), String> {
 
 /// Where the libraries are, in the order of [`LIBRARIES`].
 fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
-    // A program's path always has a folder.
-    let beside = program.parent().unwrap_or(Path::new("."));
-    let folders = [beside.to_owned(), beside.join("../lib")];
     let find = |name: &str| {
-        let (file, installed) = (real_name(name), format!("lib{name}.so.0"));
-        // A Python wheel has no links, only the name by which programs load it.
-        let all = folders.iter().flat_map(|folder| [folder.join(&file), folder.join(&installed)]);
-        all.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        libraries::find(program, name).map_err(|beside| {
             format!(
-                "{file} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries",
+                "{} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries",
+                real_name(name),
                 beside.display()
             )
         })

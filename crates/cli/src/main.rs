@@ -12,6 +12,7 @@ mod flags;
 mod help;
 mod hosts;
 mod install;
+mod libraries;
 mod linked;
 mod out;
 mod pmi;

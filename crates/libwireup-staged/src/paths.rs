@@ -104,10 +104,12 @@ pub enum Found {
     Elsewhere,
 }
 
-/// `roots`: for each name `d` (a folder), `l` (a link) or `f` (a file), its plain path, and a zero.
+/// `roots`: for each name `d` (a folder), `l` (a link) or `f` (a file), its plain path, and a zero; before them those with `o`: files in staged
+/// folders that are not staged.
 pub fn find(roots: &[u8], path: &[u8]) -> Found {
     for root in roots.split(|byte| *byte == 0) {
         match root.split_first() {
+            Some((b'o', name)) if path == name => return Found::Elsewhere,
             Some((b'd', folder)) if is_within(path, folder) => return Found::InFolder,
             Some((b'f' | b'l', name)) if path == name => return Found::Named,
             Some(_) | None => {}
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn names_are_found_by_what_was_staged() {
-        let roots = b"d/nfs/env\0f/nfs/app\0l/home\0";
+        let roots = b"o/nfs/env/su\0d/nfs/env\0f/nfs/app\0l/home\0";
         let found = |path: &str| find(roots, path.as_bytes());
         assert_eq!((found("/nfs/env"), found("/nfs/env/lib/x")), (Found::InFolder, Found::InFolder));
         assert_eq!((found("/nfs/app"), found("/nfs/app/x")), (Found::Named, Found::Elsewhere));
@@ -179,6 +181,7 @@ mod tests {
             (found("/nfs/env2"), found("/nfs"), found("/")),
             (Found::Elsewhere, Found::Elsewhere, Found::Elsewhere)
         );
+        assert_eq!((found("/nfs/env/su"), found("/nfs/env/sudo")), (Found::Elsewhere, Found::InFolder));
         assert_eq!((found("/home"), found("/home/x")), (Found::Named, Found::Elsewhere));
         assert_eq!((link_of(roots, b"/home/x"), link_of(roots, b"/homes")), (Some(&b"/home"[..]), None));
         assert_eq!(find(b"", b"/a"), Found::Elsewhere);
