@@ -173,6 +173,8 @@ pub enum Note {
     NoSpawn { rank: Rank, host: String },
     /// Ranks of this node run without what the job has asked for.
     Lacks { host: String, what: Lacking },
+    /// How the ranks of this node are bound, as a picture in lines of text.
+    Bound { host: String, picture: String },
 }
 
 /// What the ranks of a node lack, and why.

@@ -3,13 +3,16 @@
 //! `table` lists the flags (`wireup_flags` parses them); `parsed` holds what was typed; `resolved` is its meaning: a job and a session, with every default applied and every
 //! contradiction refused.
 
+mod binding;
 pub mod chosen;
 pub mod error;
 mod interface;
 mod layout;
+pub mod mapping;
 pub mod parsed;
 mod placement;
 mod programs;
+pub mod rankfile;
 pub mod remote_shell;
 pub mod resolved;
 pub mod session;

@@ -140,7 +140,9 @@ fn of_session(agents: &[usize], welcome: &Welcome, told: &StatedSlots, slots: Op
         slots_max: told.slots_max.get(agent).copied().flatten(),
         is_local: agent == 0,
     };
-    Hosts { list: agents.iter().map(host).collect(), stated: told.slots_stated || slots.is_some() }
+    let list: Vec<Host> = agents.iter().map(host).collect();
+    let order = (0..list.len() as u32).collect();
+    Hosts { list, stated: told.slots_stated || slots.is_some(), order }
 }
 
 fn spec(welcome: &Welcome) -> SessionSpec {

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
-use wireup_node::launcher::{self, Next, Program, Reach, RunConfig};
+use wireup_node::launcher::{self, Next, Output, Program, Reach, RunConfig};
 use wireup_node::session::Attached;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::launcher_io::Notice;
 use wireup_stage::send::{Next as Sent, Sending};
 use wireup_wire::ids::Rank;
-use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{AppSpec, Binding, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
 use wireup_wire::peer::SessionSpec;
 
 /// Progress is shown when it takes longer than this (chosen), and then so often.
@@ -135,7 +135,7 @@ fn run(
         job,
         reach: Reach::Session(Box::new(attached)),
         timeout_ns,
-        output_dir: None,
+        output: Output::default(),
         spool: None,
         process_start_ns: now,
         resolved_ns: now,
@@ -163,7 +163,7 @@ fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTa
         endpoints: Vec::new(),
         options: JobOptions {
             pmi: PmiFlavour::None,
-            bind_to: BindTo::None,
+            binding: Binding::NONE,
             stdin,
             split_output: true,
             umask: 0o077,

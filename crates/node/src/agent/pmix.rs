@@ -56,7 +56,7 @@ impl PmixServer {
         let program = std::env::current_exe().map_err(failed(SpawnStep::Find, "wireup's own program".into()))?;
         let ranks = plan.begin.cpus.len();
         let cpus =
-            cpus_of_ranks(plan.bind_to, ranks).map_err(failed(SpawnStep::Fork, "the cpus to bind ranks to".into()))?;
+            cpus_of_ranks(&plan.binding, ranks).map_err(failed(SpawnStep::Fork, "the cpus to bind ranks to".into()))?;
         let begin = Begin {
             oversubscribed: plan.ranks_here as usize > allowed_cpus(),
             dir: directory.path().to_string_lossy().into_owned(),
