@@ -21,6 +21,7 @@ mod tests;
 mod translation;
 mod variables;
 
+use crate::flags::FlagError;
 use crate::flags::parsed::Parsed;
 use crate::flags::table as flag;
 use crate::{out, run};
@@ -67,6 +68,7 @@ pub fn main(name: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -
     }
     match Parsed::of_lines(std::mem::take(&mut translation.programs)) {
         Ok(parsed) => run::start_parsed(parsed, process_ns),
+        Err(FlagError::NoProgram) => out::fail(&format!("no program to run; try: {name} -n 4 ./app")),
         Err(error) => out::fail(&format!("{name}: {error}")),
     }
 }

@@ -11,6 +11,7 @@ mod layout;
 pub mod mapping;
 pub mod parsed;
 mod placement;
+mod program_hosts;
 mod programs;
 pub mod rankfile;
 pub mod remote_shell;

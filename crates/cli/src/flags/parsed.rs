@@ -118,6 +118,8 @@ pub struct Section {
     pub wdir: Option<PathBuf>,
     pub env: Vec<Variable>,
     pub env_list: Option<EnvList>,
+    /// Hosts of this program alone.
+    pub hosts: Vec<String>,
     /// Program and arguments; never empty after parsing.
     pub argv: Vec<OsString>,
 }
@@ -238,18 +240,19 @@ impl Parsed {
     /// A line for each program.
     pub fn of_lines(lines: Vec<Line>) -> Result<Parsed, FlagError> {
         let alone = lines.len() == 1;
+        let apart = lines.iter().skip(1).any(|line| line.has(flag::HOSTS));
         let (mut sections, mut whole) = (Vec::with_capacity(lines.len()), Line::default());
         for (index, line) in lines.into_iter().enumerate() {
             if line.words.is_empty() {
                 let missing = FlagError::NoSectionProgram { section: index + 1 };
                 return Err(if alone { FlagError::NoProgram } else { missing });
             }
-            let hosts = line.given.iter().find(|given| given.is(flag::HOSTS) || given.is(flag::HOST_FILE));
-            if let Some(given) = hosts.filter(|_| index > 0) {
+            if let Some(given) = line.given.iter().find(|given| given.is(flag::HOST_FILE)).filter(|_| index > 0) {
                 return Err(FlagError::HostsOfOneProgram { flag: given.value.flag.clone() });
             }
             whole.given.extend_from_slice(&line.given);
-            sections.push(Section::read(line)?);
+            let hosts = if apart { line.all(flag::HOSTS, Value::text)? } else { Vec::new() };
+            sections.push(Section { hosts, ..Section::read(line)? });
         }
         Ok(Parsed { sections, ..Parsed::read(&whole)? })
     }
@@ -364,6 +367,7 @@ impl Section {
             wdir: line.last(flag::WDIR, Value::path)?,
             env: env.collect::<Result<_, _>>()?,
             env_list: line.last(flag::ENV_LIST, EnvList::read)?,
+            hosts: Vec::new(),
             argv: line.words,
         })
     }

@@ -3,6 +3,7 @@
 use super::error::FlagError;
 use super::mapping::{MapBy, RankBy};
 use super::parsed::Parsed;
+use super::program_hosts;
 use crate::hosts::Hosts;
 use wireup_coll::mapping::{self, Mapping, MappingError};
 use wireup_wire::ids::NodeId;
@@ -48,6 +49,7 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagEr
         let asked = match section.ranks {
             Some(ranks) => u64::from(ranks),
             None if alone => by_default,
+            None if !section.hosts.is_empty() => program_hosts::ranks(section).unwrap_or(0),
             None => {
                 let program = section.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
                 return Err(FlagError::NoSectionRanks { section: index + 1, program });
@@ -66,7 +68,13 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagEr
 ///
 /// `--ppn` is how many ranks a node gets before the next node is used; as with Hydra, ranks beyond the last node continue on the first one.
 /// Slots and `ppr` are limits.
-pub fn blocks(parsed: &Parsed, job_size: u32, places: Places) -> Result<Vec<Block>, FlagError> {
+pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Block>, FlagError> {
+    let job_size = ranks.iter().sum();
+    if let Places::Hosts(hosts) = places
+        && program_hosts::are_apart(parsed)
+    {
+        return program_hosts::blocks(parsed, ranks, hosts);
+    }
     let nodes = places.nodes();
     if let Some(per_node) = ppr(parsed) {
         if let Some(ppn) = parsed.ppn.filter(|&ppn| ppn != per_node) {
@@ -270,8 +278,8 @@ mod tests {
 
     fn placed_on(line: &str, places: Places) -> Result<Vec<(u32, u32, u32)>, String> {
         let parsed = parsed(line);
-        let job_size = ranks_per_app(&parsed, places).map_err(|error| error.to_string())?.iter().sum();
-        let blocks = blocks(&parsed, job_size, places).map_err(|error| error.to_string())?;
+        let ranks = ranks_per_app(&parsed, places).map_err(|error| error.to_string())?;
+        let blocks = blocks(&parsed, &ranks, places).map_err(|error| error.to_string())?;
         Ok(blocks.into_iter().map(|block| (block.first_node, block.nodes, block.ppn)).collect())
     }
 

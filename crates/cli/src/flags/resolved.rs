@@ -210,7 +210,7 @@ fn place_ranks(
     };
     let ranks = placement::ranks_per_app(parsed, places)?;
     let job_size: u32 = ranks.iter().sum();
-    let mut blocks = placement::blocks(parsed, job_size, places)?;
+    let mut blocks = placement::blocks(parsed, &ranks, places)?;
     let placed = |blocks: &[Block], nodes| Mapping::new(blocks, job_size, nodes).map_err(FlagError::Placement);
     let mut mapping = placed(&blocks, places.nodes())?;
     let layout = match (hosts, session_nodes) {

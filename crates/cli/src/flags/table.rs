@@ -124,7 +124,7 @@ pub const GPUS_PER_RANK: Flag = Flag::value(
 pub const HOSTS: Flag = Flag::value(
     &["--hosts", "-H", "--host"],
     "LIST",
-    "Run on these: n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]. Behind a colon: slots. No limit unless slots are stated, by a number or by naming a host more than once; then a host without a number has one for each time it is named, or --slots.",
+    "Run on these: n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]. Behind a colon: slots. No limit unless slots are stated, by a number or by naming a host more than once; then a host without a number has one for each time it is named, or --slots. If a later program names hosts too, each runs on its own.",
 );
 pub const HOST_FILE: Flag = Flag::value(
     &["--hostfile", "-f", "--machinefile"],

@@ -5,6 +5,7 @@
 
 use super::row::{Row, Takes};
 use super::{hydra, open_mpi, srun, standard};
+use crate::flags::table as flag;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use wireup_flags::nearest;
@@ -75,7 +76,7 @@ impl Family {
 
     /// The option that was probably meant.
     pub fn nearest(self, option: &str) -> Option<&'static str> {
-        let names = || self.tables().into_iter().flatten().flat_map(|row| row.names).copied();
+        let names = || self.tables().into_iter().flatten().flat_map(|row| row.names).copied().chain(["help"]);
         nearest(undashed(option), names().filter(|name| name.len() > 2))
     }
 }
@@ -98,9 +99,11 @@ fn options(words: &[OsString]) -> impl Iterator<Item = String> {
             let text = word.to_string_lossy();
             let (option, value) = text.split_once('=').map_or((&*text, None), |(option, value)| (option, Some(value)));
             let row = Family::Hydra.find(option).or_else(|| Family::OpenMpi.find(option));
+            let own = || flag::RUN.flags().find(|flag| flag.names.contains(&option));
             let values = match (row.map(|row| row.takes), value) {
                 (Some(Takes::One(_)), None) => 1,
                 (Some(Takes::Two(..)), None) => 2,
+                (None, None) if own().is_some_and(|flag| matches!(flag.takes, wireup_flags::Takes::Word(_))) => 1,
                 _ => 0,
             };
             for _ in 0..values {
@@ -124,6 +127,7 @@ mod tests {
         assert_eq!(of("-n 4 -genv A 1 ./a -np 3 --mca a b"), Some(Family::Hydra));
         assert_eq!(of("-np 4 --mca btl tcp,self ./a"), Some(Family::OpenMpi));
         assert_eq!(of("-n 4 ./a"), None);
+        assert_eq!(of("--virtual-nodes 2 --mca btl self ./a"), Some(Family::OpenMpi));
         assert_eq!(of("-n 1 ./a : -n 2 -x A=1 ./b"), Some(Family::OpenMpi));
         assert_eq!((Family::of_name("orterun"), Family::of_name("mpiexec")), (Some(Family::OpenMpi), None));
     }

@@ -154,11 +154,13 @@ pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) 
             }
         }
     }
+    // Within a job of Open MPI its launcher has set parameters of its own.
+    let is_within = variables.iter().any(|(name, _)| name == "OMPI_COMM_WORLD_RANK");
     for (name, value) in variables {
         let Some(name) = name.to_str().filter(|name| !by_slurm(name, value)) else { continue };
         let parameter = PARAMETERS.iter().find_map(|prefix| name.strip_prefix(prefix));
         match parameter.filter(|parameter| mca::is_of_launcher(parameter)) {
-            Some(parameter) if !crate::environment::is_of_outer_job(name.as_bytes()) => {
+            Some(parameter) if !is_within && !crate::environment::is_of_outer_job(name.as_bytes()) => {
                 match mca::given(parameter, value) {
                     Some(Some((flag, word))) => add(translation, flag, name, word),
                     Some(None) => {}

@@ -103,15 +103,18 @@ impl Hosts {
     }
 
     /// Only these hosts.
-    pub fn retain(self, keeps: impl Fn(&Host) -> bool) -> Hosts {
-        let mut places: Vec<Option<u32>> = Vec::with_capacity(self.list.len());
-        let mut kept = 0;
-        for host in &self.list {
-            places.push(keeps(host).then_some(kept));
-            kept += u32::from(keeps(host));
-        }
-        let order = self.order.iter().filter_map(|&at| places[at as usize]).collect();
-        Hosts { list: self.list.into_iter().filter(|host| keeps(host)).collect(), stated: self.stated, order }
+    pub fn retain(self, keeps: impl FnMut(&Host) -> bool) -> Hosts {
+        let kept: Vec<bool> = self.list.iter().map(keeps).collect();
+        let places: Vec<Option<u32>> = kept
+            .iter()
+            .scan(0, |next, &keeps| {
+                *next += u32::from(keeps);
+                Some(keeps.then(|| *next - 1))
+            })
+            .collect();
+        let order = self.order.iter().filter_map(|&at| places.get(at as usize).copied().flatten()).collect();
+        let hosts = self.list.into_iter().zip(kept).filter_map(|(host, keeps)| keeps.then_some(host));
+        Hosts { list: hosts.collect(), stated: self.stated, order }
     }
 
     /// The total number of slots.

@@ -252,6 +252,10 @@ fn rankfiles_and_sequences_name_other_hosts() {
     assert_eq!(outcome.sorted_lines(), ["0 n3", "1 n2", "2 n3"]);
     let outcome = machines.job("--hosts n1,n0,n1 --map-by seq").sh("echo $WIREUP_RANK $(hostname)").succeed();
     assert_eq!(outcome.sorted_lines(), ["0 n1", "1 n0", "2 n1"]);
+    let name = "echo $WIREUP_RANK $(hostname)";
+    let second = [":", "-n", "2", "--host", "n0,n2", "/bin/sh", "-c", name];
+    let outcome = machines.job("-n 2 --host n1").sh(name).args(second).succeed();
+    assert_eq!(outcome.sorted_lines(), ["0 n1", "1 n1", "2 n0", "3 n2"]);
     let outcome = machines.job("--hosts hub,n1 --nolocal -n 2").sh("hostname").succeed();
     assert_eq!(outcome.sorted_lines(), ["n1", "n1"]);
     let outcome = machines.job("--hosts n0,n1 --report-bindings --bind-to core").args(["true"]).succeed();

@@ -258,5 +258,5 @@ fn contradictory_or_invalid_host_flags_are_refused() {
     let typed = |line: &str| parse(line.split_whitespace().map(OsString::from)).expect_err(line).to_string();
     assert!(typed("--node-timeout 0 ./a").starts_with("--node-timeout must be more than 0 seconds"));
     assert!(typed("--interface 10.0.0.0/99 ./a").starts_with("--interface 10.0.0.0/99: the network length"));
-    assert!(typed("-n 1 ./a : -n 1 -host b ./b").starts_with("-host applies to the whole job"));
+    assert!(typed("-n 1 ./a : -n 1 -f b ./b").starts_with("-f applies to the whole job"));
 }

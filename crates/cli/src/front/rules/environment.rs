@@ -25,18 +25,6 @@ pub static ERROR_HANDLER: Rule = Rule {
     act: |translation, typed| set(translation, typed, "OMPI_MCA_mpi_initial_errhandler", &typed.pair()),
 };
 
-pub static MEMORY_KINDS: Rule = Rule {
-    says: "sets `MPIR_CVAR_MEMORY_ALLOC_KINDS`, `OMPI_MCA_mpi_memory_alloc_kinds`",
-    example: (
-        "mpiexec -memory-alloc-kinds mpi,system ./a",
-        "--env MPIR_CVAR_MEMORY_ALLOC_KINDS=mpi,system --env OMPI_MCA_mpi_memory_alloc_kinds=mpi,system ./a",
-    ),
-    act: |translation, typed| {
-        set(translation, typed, "MPIR_CVAR_MEMORY_ALLOC_KINDS", &typed.pair())?;
-        set(translation, typed, "OMPI_MCA_mpi_memory_alloc_kinds", &typed.pair())
-    },
-};
-
 pub static TUNING_FILE: Rule = Rule {
     says: "sets `I_MPI_TUNING_BIN`",
     example: ("mpiexec.hydra -tune t.dat ./a", "--env I_MPI_TUNING_BIN=t.dat ./a"),
