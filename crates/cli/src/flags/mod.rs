@@ -16,6 +16,7 @@ mod programs;
 pub mod rankfile;
 pub mod remote_shell;
 pub mod resolved;
+mod section;
 pub mod session;
 pub mod session_nodes;
 mod streams;

@@ -25,6 +25,8 @@ error.
 
 Without a number of ranks, hosts or an allocation, a program of MPICH or Intel MPI gets one rank, as its own launcher gives it; a program
 of Open MPI, a script, and any command line with options of Open MPI gets one rank for each cpu.
+
+Ranks have [the variables of all launchers](environment.md#set-for-ranks), such as `OMPI_COMM_WORLD_LOCAL_RANK`.
 ";
 
 fn page() -> String {

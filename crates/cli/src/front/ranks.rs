@@ -45,7 +45,7 @@ pub fn default(translation: &mut Translation, told: Option<Family>, variables: &
     }
 }
 
-/// The family of the program that a command line names. Its options are not known yet, so it is the first word that is a program's path.
+/// The family of the program that a command line names. To find the program, options with two meanings are read as Hydra's.
 pub fn family_of_program(words: &[OsString]) -> Option<Family> {
     let variables: Vec<_> = std::env::vars_os().collect();
     let mut translation = Translation::new(Family::default());
