@@ -42,7 +42,7 @@ One dash is as good as two. All flags of \"wireup run\" may be used too: wireup 
         text += &format!("\n{title}:\n");
         text += &list(rows, |effect| matches!(effect, Effect::Same(_) | Effect::As(..) | Effect::Does(_)));
         text += "  accepted, without effect here:\n";
-        text += &list(rows, |effect| matches!(effect, Effect::Always(_) | Effect::NoEffect(_)));
+        text += &list(rows, |effect| matches!(effect, Effect::Always(_) | Effect::Nothing(_)));
         text += "  not offered:\n";
         text += &list(rows, |effect| matches!(effect, Effect::Refused(_)));
     }
@@ -97,11 +97,11 @@ pub fn on(topic: &str, family: Family) -> Option<String> {
 pub fn effect(effect: &Effect) -> String {
     match effect {
         Effect::Same(flag) => format!("as `{}`", flag.name()),
-        Effect::As(flag, value) if value.is_empty() => format!("as `{}`", flag.name()),
+        Effect::As(flag, "") => format!("as `{}`", flag.name()),
         Effect::As(flag, value) => format!("as `{} {value}`", flag.name()),
         Effect::Does(rule) => rule.says.to_owned(),
         Effect::Always(why) => format!("*always so*: {why}"),
-        Effect::NoEffect(why) => format!("*no effect*: {why}"),
+        Effect::Nothing(why) => format!("*no effect*: {why}"),
         Effect::Refused(instead) => format!("*refused*: {instead}"),
     }
 }

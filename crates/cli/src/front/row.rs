@@ -38,7 +38,7 @@ pub enum Effect {
     /// What it asks for is always so.
     Always(&'static str),
     /// It changes nothing here, which a note says.
-    NoEffect(&'static str),
+    Nothing(&'static str),
     /// What to use instead.
     Refused(&'static str),
 }
@@ -127,7 +127,7 @@ pub const fn always(names: &'static [&'static str], takes: Takes, why: &'static 
 }
 
 pub const fn no_effect(names: &'static [&'static str], takes: Takes, why: &'static str) -> Row {
-    Row::new(names, takes, Effect::NoEffect(why))
+    Row::new(names, takes, Effect::Nothing(why))
 }
 
 pub const fn refused(names: &'static [&'static str], takes: Takes, instead: &'static str) -> Row {

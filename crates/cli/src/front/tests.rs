@@ -140,7 +140,7 @@ fn rows_with_a_rule_do_what_their_example_says() {
 fn rows_without_effect_change_nothing_and_say_so() {
     for (launcher, row) in rows() {
         let noted = match row.effect {
-            Effect::NoEffect(_) => true,
+            Effect::Nothing(_) => true,
             Effect::Always(_) => false,
             _ => continue,
         };

@@ -166,7 +166,7 @@ impl Translation {
             Effect::As(flag, value) => self.give(flag, typed, value.into()),
             Effect::Does(rule) => (rule.act)(self, typed),
             Effect::Always(_) => Ok(()),
-            Effect::NoEffect(why) => {
+            Effect::Nothing(why) => {
                 self.note(typed, why);
                 Ok(())
             }

@@ -125,11 +125,12 @@ const OF_SLURM: &[(&str, &str)] = &[
 
 /// Applies the variables of the environment.
 pub fn apply(translation: &mut Translation, variables: &[(OsString, OsString)]) -> Result<(), FrontError> {
-    let names_hosts =
-        [flag::HOSTS, flag::HOST_FILE, flag::RANKFILE, flag::VIRTUAL_NODES].iter().any(|flag| translation.has(flag));
-    let given_before: Vec<Flag> = flag::RUN.flags().filter(|flag| translation.has(flag)).copied().collect();
+    let mut given_before: Vec<Flag> = flag::RUN.flags().filter(|flag| translation.has(flag)).copied().collect();
+    if [flag::HOSTS, flag::HOST_FILE, flag::RANKFILE, flag::VIRTUAL_NODES].iter().any(|flag| translation.has(flag)) {
+        given_before.extend(HOSTS);
+    }
     let add = |translation: &mut Translation, flag: &'static Flag, name: &str, word: OsString| {
-        if !given_before.contains(flag) && !translation.gives_job(flag) && !(names_hosts && HOSTS.contains(flag)) {
+        if !given_before.contains(flag) && !translation.gives_job(flag) {
             translation.give_job(flag, name, word);
         }
     };
