@@ -107,7 +107,7 @@ pub static ROWS: &[Row] = &[
     ),
     always(&["noprefix", "no-app-prefix"], Nothing, "no prefix is added"),
     does(&["tmpdir"], One("DIR"), &environment::TMPDIR),
-    refused(&["preload-binary", "s"], Nothing, COPIES),
+    switch(&["preload-binary", "s"], &flag::STAGE),
     refused(&["preload-files"], One("FILES"), COPIES),
     // Daemons.
     always(&["allow-run-as-root"], Nothing, "root may run jobs"),

@@ -23,8 +23,8 @@ An option that two launchers use in different ways has the meaning of the launch
 `prterun`), else of the one whose other options occur, else of the program's MPI library. Two options that contradict each other are an
 error.
 
-Without a number of ranks, hosts or an allocation, a program of MPICH or Intel MPI gets one rank, as its own launcher gives it; a program
-of Open MPI, a script, and any command line with options of Open MPI gets one rank for each cpu.
+Without a number of ranks, hosts or an allocation, a program of MPICH gets one rank, as its own launcher gives it. A program of Open MPI, a
+script, any command line with options of Open MPI, and any where `I_MPI_ROOT` is set (Intel MPI) gets one rank for each cpu.
 
 Ranks have [the variables of all launchers](environment.md#set-for-ranks), such as `OMPI_COMM_WORLD_LOCAL_RANK`.
 ";

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   hosts, an allocation or ranks per node are given    as wireup run
+//!   Open MPI, Intel MPI (I_MPI_ROOT is set), a script   one rank for each cpu
 //!   Hydra, or a program of MPICH                        one rank of each program
-//!   Open MPI, or another program                        one rank for each cpu
 //! ```
 
 use super::family::Family;
@@ -16,6 +16,9 @@ use std::os::unix::ffi::OsStringExt;
 use wireup_flags::{Given, Value};
 use wireup_wire::job::{AppSpec, PmiFlavour};
 
+/// Set where Intel MPI is used.
+const INTEL: &str = "I_MPI_ROOT";
+
 /// Flags that imply a number of ranks.
 const IMPLIED: &[wireup_flags::Flag] =
     &[flag::HOSTS, flag::HOST_FILE, flag::PPN, flag::VIRTUAL_NODES, flag::RANKFILE, flag::SESSION];
@@ -27,7 +30,7 @@ pub fn default(translation: &mut Translation, told: Option<Family>, variables: &
         || IMPLIED.iter().any(|flag| translation.has(flag))
         || translation.maps_per_node()
         || allocation::is_likely(Env(variables))
-        || variables.iter().any(|(name, _)| name == crate::flags::chosen::VARIABLE)
+        || variables.iter().any(|(name, _)| name == crate::flags::chosen::VARIABLE || name == INTEL)
     {
         return;
     }

@@ -84,6 +84,8 @@ fn without_a_number_of_ranks_there_are_as_many_as_under_the_launcher_that_is_rep
     let ranks = |line: &str| links.script(line, "echo x").out().lines().count();
     let cpus: usize = Run::shell("nproc").succeed().out().trim().parse().expect("a number");
     assert_eq!(ranks("mpiexec.hydra -l"), 1);
+    let intel = links.run("mpiexec.hydra --pmi simple echo x").env("I_MPI_ROOT", "/opt/intel").succeed();
+    assert_eq!(intel.out().lines().count(), cpus);
     assert_eq!(ranks("mpirun -tag-output"), cpus);
     assert_eq!(ranks("mpiexec.hydra -ppn 3"), 3);
 }
@@ -261,6 +263,24 @@ fn rankfiles_and_sequences_name_other_hosts() {
     let outcome = machines.job("--hosts n0,n1 --report-bindings --bind-to core").args(["true"]).succeed();
     outcome.expect_err_line(&["n0: rank 0  ["]);
     outcome.expect_err_line(&["n1: rank 1  ["]);
+}
+
+/// Slurm sets variables for the launchers that it expects.
+#[test]
+fn in_an_allocation_hosts_and_ranks_come_from_it() {
+    let Some(machines) = machines::with_slurm() else { return };
+    for (options, expected) in [
+        ("", ["n0 0", "n0 1", "n1 2", "n1 3"].as_slice()),
+        ("--ntasks 2 --ntasks-per-node=1 -u", ["n0 0", "n1 1"].as_slice()),
+    ] {
+        let run = machines
+            .salloc("-N 2 -n 4")
+            .env("HYDRA_BOOTSTRAP", "slurm")
+            .env("PRTE_MCA_plm_slurm_args", "--external-launcher");
+        let run = run.arg(wireup()).args(["mpiexec", "--pmi", "simple"]).args(options.split_whitespace());
+        let outcome = run.args(["/bin/sh", "-c", "echo $(hostname) $WIREUP_RANK"]).succeed().expect_quiet();
+        assert_eq!(outcome.sorted_lines(), expected, "{options}");
+    }
 }
 
 #[test]
