@@ -6,6 +6,7 @@ use crate::harness::{Outcome, Run, wireup};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use xtask::layout;
 use xtask::programs::{Flavour, environment};
 
 /// A folder with a link of each name to the product, removed with this value.
@@ -334,4 +335,23 @@ fn a_project_with_findmpi_and_ctest_uses_it() {
     assert!(outcome.out().contains("100% tests passed"), "{outcome}");
     let cache = fs::read_to_string(links.0.join("build/CMakeCache.txt")).expect("the cache");
     assert!(cache.contains(&format!("MPIEXEC_EXECUTABLE:FILEPATH={}", links.path("mpiexec"))), "{cache}");
+}
+
+/// MPICH's own runner builds and runs the programs of a folder of its suite, and compares what they print.
+#[test]
+fn mpichs_own_runner_is_content_with_it() {
+    let suite = layout::target().join("suites/mpich");
+    let (Some(perl), Some(_)) = (tool("/usr/bin/perl"), tool(&suite.join("complete").display().to_string())) else {
+        return;
+    };
+    let links = Links::new("runner");
+    let folder = links.0.display();
+    let script = format!(
+        "cp -r {suite}/build {folder}/build && ln -s {suite}/mpich-4.0.2 {folder}/mpich-4.0.2 && cd {folder}/build/group && \
+         {perl} ../runtests -srcdir={folder}/mpich-4.0.2/test/mpi/group -tests=testlist -mpiexec={folder}/mpiexec",
+        suite = suite.display(),
+        perl = perl.display(),
+    );
+    let outcome = Run::shell(&script).guard(std::time::Duration::from_secs(200)).succeed();
+    assert!(outcome.out().contains("tests passed!"), "{outcome}");
 }
