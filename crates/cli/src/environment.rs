@@ -4,7 +4,7 @@
 //! server. A library that finds them would join the wrong job or refuse to start. What people set to tune their MPI
 //! (`OMPI_MCA_btl`, `MPIR_CVAR_*`, `I_MPI_*`, `HYDRA_*`, `PMIX_MCA_*`) stays.
 
-use crate::flags::parsed::Variable;
+use crate::flags::parsed::{EnvList, Variable};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use wireup_node::devices;
@@ -121,7 +121,7 @@ fn is_of_machine(name: &[u8]) -> bool {
 }
 
 /// Whether a variable describes an outer job.
-fn is_of_outer_job(name: &[u8]) -> bool {
+pub fn is_of_outer_job(name: &[u8]) -> bool {
     let begins_with = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
     // A fast test: nearly all variables are decided by their first letter.
     matches!(name.first(), Some(b'P' | b'H' | b'O' | b'M' | b'W' | b'S' | b'F'))
@@ -140,25 +140,39 @@ pub enum Reached {
     ByStep,
 }
 
-/// The environment of the whole job, `NAME=VALUE`: the inherited variables, cleaned (more thoroughly if ranks run on other machines), then
-/// `extra`. Each name occurs once.
-pub fn job_env<'a>(
-    inherited: impl Iterator<Item = (OsString, OsString)>,
-    reached: Reached,
-    extra: impl IntoIterator<Item = &'a Vec<u8>>,
-) -> Vec<Vec<u8>> {
-    let mut in_step = false;
-    let inherited = inherited.inspect(|(name, _)| in_step |= name == STEP);
-    let kept: Vec<_> = inherited
+/// A variable: name and value.
+pub type Pair = (OsString, OsString);
+
+/// The variables of this environment that ranks may get: cleaned, more thoroughly if ranks run on other machines.
+pub fn inherited(all: &[Pair], reached: Reached) -> Vec<&Pair> {
+    let in_step = all.iter().any(|(name, _)| name == STEP);
+    all.iter()
         .filter(|(name, _)| !is_of_outer_job(name.as_bytes()))
         .filter(|(name, _)| reached == Reached::ThisMachine || !is_of_machine(name.as_bytes()))
         .filter(|(name, _)| reached != Reached::ByStep || !devices::NAMES.iter().any(|device| name == device))
-        .collect();
-    let kept = kept.into_iter().filter(|(name, _)| !(in_step && STEP_NAMES.iter().any(|of_step| name == of_step)));
-    let mut env: Vec<Vec<u8>> = kept.map(|(name, value)| joined(name, &value)).collect();
+        .filter(|(name, _)| !(in_step && STEP_NAMES.iter().any(|of_step| name == of_step)))
+        .collect()
+}
+
+/// The environment of the whole job, `NAME=VALUE`: the inherited variables that are listed, then `extra`. Each name occurs once.
+pub fn job_env(inherited: &[&Pair], list: &EnvList, extra: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let listed = inherited.iter().filter(|(name, _)| list.has(name.as_bytes()));
+    let mut env: Vec<Vec<u8>> = listed.map(|(name, value)| joined(name.clone(), value)).collect();
     for variable in extra {
         set(&mut env, variable.clone());
     }
+    env
+}
+
+/// The variables of one program, if programs inherit different ones: those that are listed and that the job does not set, then its own.
+pub fn program_env(inherited: &[&Pair], list: &EnvList, job: &[Vec<u8>], own: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let is_set = |variable: &Vec<u8>| {
+        let name_end = variable.iter().position(|&byte| byte == b'=').map_or(variable.len(), |at| at + 1);
+        job.iter().any(|set| set.starts_with(&variable[..name_end]))
+    };
+    let mut env = job_env(inherited, list, &[]);
+    env.retain(|variable| !is_set(variable));
+    own.into_iter().for_each(|variable| set(&mut env, variable));
     env
 }
 
@@ -227,7 +241,8 @@ mod tests {
     use super::*;
 
     fn cleaned(names: &[&str]) -> Vec<String> {
-        let env = job_env(names.iter().map(|name| (name.into(), "1".into())), Reached::ThisMachine, &[]);
+        let all: Vec<Pair> = names.iter().map(|name| (name.into(), "1".into())).collect();
+        let env = job_env(&inherited(&all, Reached::ThisMachine), &EnvList::All, &[]);
         env.into_iter().map(|variable| String::from_utf8(variable).expect("ASCII").replace("=1", "")).collect()
     }
 
@@ -290,8 +305,8 @@ mod tests {
     fn variables_of_this_machine_are_not_sent_to_other_hosts() {
         let names = ["HOME", "HOSTNAME", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "SSH"];
         let env = |reached| {
-            let inherited = names.iter().map(|name| (OsString::from(name), OsString::new()));
-            job_env(inherited, reached, &[b"HOST=h".to_vec()])
+            let all: Vec<Pair> = names.iter().map(|name| (OsString::from(name), OsString::new())).collect();
+            job_env(&inherited(&all, reached), &EnvList::All, &[b"HOST=h".to_vec()])
         };
         assert_eq!(env(Reached::ThisMachine).len(), names.len() + 1);
         let kept = [b"HOME=".to_vec(), b"XDG_DATA_HOME=".to_vec(), b"SSH=".to_vec(), b"HOST=h".to_vec()];
@@ -321,22 +336,36 @@ mod tests {
 
     #[test]
     fn inherited_device_variables_are_not_passed_through_a_step() {
-        let env = |reached| job_env([("CUDA_VISIBLE_DEVICES".into(), "1".into())].into_iter(), reached, &[]);
+        let all: [Pair; 1] = [("CUDA_VISIBLE_DEVICES".into(), "1".into())];
+        let env = |reached| job_env(&inherited(&all, reached), &EnvList::All, &[]);
         assert_eq!(
             (env(Reached::ByStep).len(), env(Reached::Elsewhere).len(), env(Reached::ThisMachine).len()),
             (0, 1, 1)
         );
         let own = [b"CUDA_VISIBLE_DEVICES=7".to_vec()];
-        let inherited = [("CUDA_VISIBLE_DEVICES".into(), "1".into())].into_iter();
-        assert_eq!(job_env(inherited, Reached::ByStep, &own), own);
+        assert_eq!(job_env(&inherited(&all, Reached::ByStep), &EnvList::All, &own), own);
     }
 
     #[test]
     fn the_last_value_of_a_variable_wins() {
-        let inherited = [("A".into(), "1".into()), ("AB".into(), "2".into())];
-        let env =
-            job_env(inherited.into_iter(), Reached::ThisMachine, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
+        let all: [Pair; 2] = [("A".into(), "1".into()), ("AB".into(), "2".into())];
+        let inherited = inherited(&all, Reached::ThisMachine);
+        let env = job_env(&inherited, &EnvList::All, &[b"A=3".to_vec(), b"C=4".to_vec(), b"C=5".to_vec()]);
         assert_eq!(env, [b"A=3".to_vec(), b"AB=2".to_vec(), b"C=5".to_vec()]);
+    }
+
+    #[test]
+    fn a_list_limits_what_is_inherited() {
+        let all: [Pair; 3] = [("A".into(), "1".into()), ("OMP_X".into(), "2".into()), ("B".into(), "3".into())];
+        let inherited = inherited(&all, Reached::ThisMachine);
+        let only = EnvList::Only(vec!["A".into(), "OMP_*".into()]);
+        assert_eq!(
+            job_env(&inherited, &only, &[b"B=4".to_vec()]),
+            [b"A=1".to_vec(), b"OMP_X=2".to_vec(), b"B=4".to_vec()]
+        );
+        assert_eq!(job_env(&inherited, &EnvList::None, &[]), [b""; 0]);
+        let env = program_env(&inherited, &EnvList::All, &[b"A=9".to_vec()], vec![b"B=5".to_vec()]);
+        assert_eq!(env, [b"OMP_X=2".to_vec(), b"B=5".to_vec()]);
     }
 
     #[test]

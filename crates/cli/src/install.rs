@@ -4,6 +4,7 @@
 //! not embedded in the program, which is sent to every node; the headers are, being only a few kilobytes. Every file is written under
 //! another name and renamed, so that replacing a library in use does no harm.
 
+use crate::front::NAMES;
 use crate::libraries::{self, STAGED, real_name};
 use crate::out;
 use std::fmt::Display;
@@ -15,6 +16,10 @@ use std::process;
 use wireup_flags::{Command, Flag, Line, Section, Value, Words};
 
 const PREFIX: Flag = Flag::value(&["--prefix"], "DIR", "Where to; required.");
+const FRONT: Flag = Flag::switch(
+    &["--front"],
+    "Also make links mpiexec, mpirun, mpiexec.hydra, orterun and prterun to the program; names that others have are left alone.",
+);
 
 pub const COMMAND: Command = Command {
     name: "install",
@@ -22,7 +27,7 @@ pub const COMMAND: Command = Command {
     intro: "
   wireup install --prefix /opt/wireup
 
-  /opt/wireup/bin/wireup, wireup-bench         the second if it is beside this program
+  /opt/wireup/bin/wireup, wireup-bench           the second if it is beside this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
   /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
   /opt/wireup/lib/libwireup-staged.so.0          shows staged files to ranks where no mounts can be made
@@ -31,10 +36,13 @@ pub const COMMAND: Command = Command {
   /opt/wireup/share/man/man3/wireup.3
   /opt/wireup/lib/pkgconfig/wireup-pmi.pc, wireup-pmi2.pc, wireup.pc
 
+With --front also, in /opt/wireup/bin: mpiexec, mpirun, mpiexec.hydra, orterun, prterun, which take the options of
+these launchers.
+
 The libraries are copied from beside this program, or from ../lib seen from there.
 ",
     words: Words::Named(&[]),
-    sections: &[Section { title: "Flags", flags: &[PREFIX] }],
+    sections: &[Section { title: "Flags", flags: &[PREFIX, FRONT] }],
     end: "",
 };
 
@@ -54,12 +62,23 @@ const SHARED: [(&str, &str, &str); 2] = [
     ("man/man3", "wireup.3", include_str!("../../../docs/man/wireup.3")),
 ];
 
+/// Its name in `bin`, and the target of the links beside it.
+const PROGRAM: &str = "wireup";
 const PROGRAM_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 
 pub fn run(line: &Line) -> Result<u8, String> {
     let prefix = prefix(line)?;
     install(&prefix).map_err(|problem| format!("install: {problem}"))?;
+    if line.has(FRONT) {
+        let kept = front(&prefix.join("bin")).map_err(|problem| format!("install: {problem}"))?;
+        for name in kept {
+            out::tell(&format!(
+                "install: {} is not a link to wireup and stays; remove it, or use another --prefix",
+                prefix.join("bin").join(name).display()
+            ));
+        }
+    }
     out::print(&format!("installed in {}\n", prefix.display()));
     Ok(0)
 }
@@ -79,7 +98,7 @@ fn install(prefix: &Path) -> Result<(), String> {
     for folder in [&bin, &lib, &include, &pkgconfig] {
         fs::create_dir_all(folder).map_err(tried("create", folder))?;
     }
-    copy(&program, &bin.join("wireup"))?;
+    copy(&program, &bin.join(PROGRAM))?;
     let bench = program.with_file_name("wireup-bench");
     if bench.is_file() {
         copy(&bench, &bin.join("wireup-bench"))?;
@@ -99,6 +118,24 @@ fn install(prefix: &Path) -> Result<(), String> {
         fs::create_dir_all(&folder).map_err(tried("create", &folder))?;
         write(&folder.join(name), text)
     })
+}
+
+/// Makes the links of other launchers' names; returns the names that belong to something else.
+fn front(bin: &Path) -> Result<Vec<&'static str>, String> {
+    let mut kept = Vec::new();
+    for name in NAMES {
+        let link = bin.join(name);
+        let is_ours = || fs::read_link(&link).is_ok_and(|target| target == Path::new(PROGRAM));
+        match link.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                symlink(PROGRAM, &link).map_err(tried("make the link", &link))?;
+            }
+            Err(error) => return Err(tried("look at", &link)(error)),
+            Ok(_) if is_ours() => {}
+            Ok(_) => kept.push(name),
+        }
+    }
+    Ok(kept)
 }
 
 /// Where the libraries are, in the order of [`LIBRARIES`].
@@ -185,6 +222,21 @@ mod tests {
         for wrong in [&[][..], &["--prefix"], &["--prefix="], &["/x"]] {
             assert!(prefix_of(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn links_are_made_beside_the_program_and_never_over_something_else() {
+        let bin = std::env::temp_dir().join(format!("wireup-install-{}", process::id()));
+        fs::create_dir_all(&bin).expect("a folder");
+        fs::write(bin.join("mpirun"), "theirs").expect("a file");
+        symlink("/usr/bin/true", bin.join("orterun")).expect("a link");
+        for _ in 0..2 {
+            assert_eq!(front(&bin), Ok(vec!["mpirun", "orterun"]));
+            assert_eq!(fs::read_link(bin.join("mpiexec")).expect("a link"), Path::new("wireup"));
+        }
+        assert_eq!(fs::read(bin.join("mpirun")).expect("still there"), b"theirs");
+        fs::remove_dir_all(&bin).expect("removed");
+        assert!(front(&bin).is_err(), "there is no folder");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod env_file;
 mod environment;
 mod external;
 mod flags;
+mod front;
 mod help;
 mod hosts;
 mod install;
@@ -43,7 +44,11 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
     }
     // Writing to a closed pipe, or beyond the limit of a file's size, is to return an error, not to kill the process.
     wireup_os::process::ignore_write_errors();
-    let mut args = argv.arguments().skip(1);
+    let mut args = argv.arguments();
+    let name = args.next().unwrap_or_default();
+    if let Some(name) = front::name(&name) {
+        return i32::from(out::finish(front::main(name, args, process_ns)));
+    }
     let code = match args.next() {
         Some(command) => dispatch(&command.to_string_lossy(), args, process_ns),
         None => {
@@ -57,6 +62,7 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
 fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
     match command {
         "run" => run::main(args, process_ns),
+        "mpiexec" | "mpirun" => front::main(command, args, process_ns),
         "up" => flags::run(&up::COMMAND, args, |line| up::run(line, process_ns)),
         "down" => flags::run(&down::COMMAND, args, down::run),
         "status" => flags::run(&status::COMMAND, args, status::run),

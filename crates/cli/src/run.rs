@@ -3,6 +3,7 @@
 use crate::flags::FlagError;
 use crate::flags::chosen::may_name_hosts;
 use crate::flags::parsed::{self, Parsed, Stage, Stdin, Wish};
+use crate::flags::rankfile;
 use crate::flags::resolved::{self, Resolved};
 use crate::flags::session_nodes::SessionNodes;
 use crate::flags::table::RUN;
@@ -24,13 +25,12 @@ use wireup_node::keeper::Keeper;
 use wireup_node::launcher::{self, Reach, RunConfig, RunOutcome};
 use wireup_node::session::Attached;
 use wireup_node::trace::{self, Phase};
-use wireup_os::bind;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::PidNamespace;
 use wireup_proto::clock_offset;
 use wireup_proto::exit_code::OURS;
 use wireup_proto::launcher_io::Notice;
-use wireup_wire::job::{BindTo, JobSpec};
+use wireup_wire::job::{BindTo, JobSpec, Object};
 use wireup_wire::peer::Containment;
 
 /// Runs a job. `args` are the words after `run`; `process_ns` is the start time of this process.
@@ -40,9 +40,15 @@ pub fn main(args: impl IntoIterator<Item = OsString>, process_ns: u64) -> u8 {
             out::print(&RUN.help());
             0
         }
-        Ok(Wish::Run(parsed)) => prepare(*parsed, process_ns, Vec::new()).unwrap_or_else(|problem| out::fail(&problem)),
+        Ok(Wish::Run(parsed)) => start_parsed(*parsed, process_ns),
         Err(error) => out::fail(&error.to_string()),
     }
+}
+
+/// Runs what a command line asks for.
+pub fn start_parsed(parsed: Parsed, process_ns: u64) -> u8 {
+    let applied = rankfile::apply(parsed).map_err(|error| error.to_string());
+    applied.and_then(|parsed| prepare(parsed, process_ns, Vec::new())).unwrap_or_else(|problem| out::fail(&problem))
 }
 
 /// First contacts a session or forks a keeper, so that either gets ready while the rest is being determined.
@@ -230,15 +236,15 @@ fn announce(resolved: &Resolved, mapping: &Mapping) -> Result<bool, String> {
 /// Ranks that are to be bound, and outnumber the cores or cpus of this machine, which all of them use.
 fn shared_places(resolved: &Resolved) -> Option<String> {
     let is_here = resolved.session.agents.len() == 1 || resolved.session.remote_shell.starter().same_machine;
-    let (name, noun, places) = match resolved.job.options.bind_to {
-        _ if resolved.in_session || !is_here => return None,
-        BindTo::Core => {
-            ("core", "cores", bind::cores(&bind::allowed().ok()?, Path::new(bind::CPU_DIRECTORY)).ok()?.len())
-        }
-        BindTo::Thread => ("thread", "cpus", bind::threads(&bind::allowed().ok()?).len()),
+    let binding = &resolved.job.options.binding;
+    let (name, noun, object, count) = match binding.to {
+        _ if resolved.in_session || !is_here || resolved.may_overload => return None,
+        BindTo::To { object: Object::Core, count } => ("core", "cores", Object::Core, count),
+        BindTo::To { object: Object::Thread, count } => ("thread", "cpus", Object::Thread, count),
         // Several ranks on a socket are usual.
-        BindTo::Socket | BindTo::Even | BindTo::None => return None,
+        BindTo::To { .. } | BindTo::Even | BindTo::None | BindTo::Lists(_) => return None,
     };
+    let places = wireup_node::binding::objects(&resolved.machine, object).ok()?.len() / count.max(1) as usize;
     let ranks = resolved.job.job_size();
     (ranks as usize > places).then(|| {
         format!("--bind-to {name}: {ranks} ranks share {places} {noun}; start fewer ranks, or leave them free with --bind-to none")
@@ -275,7 +281,7 @@ fn start(
         job: resolved.job.clone(),
         reach,
         timeout_ns: resolved.timeout_ns,
-        output_dir: resolved.output_dir.clone(),
+        output: resolved.output.clone(),
         spool: background.as_ref().map(|background| Arc::clone(&background.spool)),
         process_start_ns: process_ns,
         resolved_ns: monotonic_ns(),

@@ -1,15 +1,16 @@
 //! The map of a job and the choices made for it, as text.
 
 use crate::flags::chosen::is_of_flags;
-use crate::flags::parsed::{MapBy, Start};
+use crate::flags::mapping::{MapBy, name_of};
+use crate::flags::parsed::Start;
 use crate::flags::resolved::Resolved;
 use crate::hosts::collapse_short;
 use crate::words::{count, ranges, shell};
 use std::fmt::Write as _;
 use wireup_coll::{Mapping, Tree};
-use wireup_os::bind::{Even, Machine};
+use wireup_os::bind::{CpuSet, Even, Machine};
 use wireup_wire::ids::{AgentId, NodeId, Rank};
-use wireup_wire::job::{BindTo, PmiFlavour};
+use wireup_wire::job::{BindTo, Binding, Object, PmiFlavour};
 use wireup_wire::peer::Containment;
 
 /// One line per node: its ranks by program, and how they are bound.
@@ -57,15 +58,22 @@ fn by_program<'a>(resolved: &'a Resolved, ranks: &'a [u32]) -> Vec<(&'a [u32], S
 
 /// How the ranks of one node are bound. It uses the cpus of this machine, the only ones known before the start.
 fn binding(resolved: &Resolved, shared: bool, elsewhere: bool, ranks: u32) -> String {
-    match resolved.job.options.bind_to {
-        BindTo::None => "not bound: --bind-to none".to_owned(),
+    let Binding { to, over, cpus, slots } = &resolved.job.options.binding;
+    let within = over.map(|over| format!(", within each {}", name_of(over.object))).unwrap_or_default();
+    match to {
         _ if shared && is_remote(resolved) => "not bound: nodes share their machine".to_owned(),
         _ if shared => "not bound: virtual nodes share this machine".to_owned(),
+        _ if !slots.is_empty() => "as --rankfile says".to_owned(),
+        BindTo::None => "not bound: --bind-to none".to_owned(),
         BindTo::Even if elsewhere => "2 or more cores each, or a NUMA domain, or not bound".to_owned(),
-        BindTo::Even => even(&resolved.machine, ranks),
-        BindTo::Core => "a core each, in turn".to_owned(),
-        BindTo::Thread => "a hardware thread each, in turn".to_owned(),
-        BindTo::Socket => "a socket each, in turn".to_owned(),
+        BindTo::Even => match cpus.as_ref().and_then(|cpus| CpuSet::parse(cpus)) {
+            Some(cpus) => format!("{} of cpus {cpus}", even(&resolved.machine.limited(&cpus), ranks)),
+            None => even(&resolved.machine, ranks),
+        },
+        BindTo::Lists(lists) => format!("cpus {} in turn", lists.join(" and ")),
+        BindTo::To { object: Object::Thread, count: 1 } => format!("a hardware thread each, in turn{within}"),
+        BindTo::To { object, count: 1 } => format!("a {} each, in turn{within}", name_of(*object)),
+        BindTo::To { object, count } => format!("{count} {}s each, in turn{within}", name_of(*object)),
     }
 }
 
@@ -142,6 +150,9 @@ fn placement(resolved: &Resolved) -> String {
         MapBy::Slot => "consecutive ranks together".to_owned(),
         MapBy::Node => "one rank a node in turn".to_owned(),
         MapBy::Ppr(per_node) => format!("{per_node} a node"),
+        MapBy::Objects(object) | MapBy::PprObject(_, object) => format!("by {}", name_of(object)),
+        MapBy::Seq => "in the order of the hosts".to_owned(),
+        MapBy::RankFile => "by --rankfile".to_owned(),
     }
 }
 

@@ -28,15 +28,16 @@ const FOREIGN: &[Foreign] = &[
     Foreign {
         names: &["mca", "gmca", "prtemca", "pmixmca"],
         ours: "env",
-        hint: "parameters of Open MPI are set by variables: --env OMPI_MCA_name=value",
+        hint: "parameters of Open MPI are set by variables, --env OMPI_MCA_name=value; wireup mpiexec takes this flag",
     },
     Foreign { names: &["cpu-bind", "cpu_bind"], ours: "bind-to", hint: "ranks are bound with --bind-to core" },
-    Foreign { names: &["report-bindings"], ours: "display-map", hint: "--display-map shows ranks and binding" },
     Foreign {
         names: &["rsh", "launcher", "launcher-exec", "bootstrap"],
         ours: "remote-shell",
         hint: "the remote shell is --remote-shell CMD",
     },
+    // Every command has --help.
+    Foreign { names: &["version", "V"], ours: "help", hint: "the version is shown by wireup version" },
     Foreign { names: &["time", "t"], ours: "timeout", hint: "the job ends after --timeout SECONDS" },
 ];
 

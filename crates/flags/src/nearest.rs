@@ -1,9 +1,11 @@
 //! Finds the word that the user probably meant.
 
 /// The candidate nearest to `typed`, if it is near enough: a prefix, or at most one third of the letters wrong. One letter may be wrong in
-/// words of two letters, not in a word of one.
+/// words of two letters, not in a word of one. With more than one wrong letter the first one must be right: `version` is not `session`.
 pub fn nearest<'a>(typed: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let begins_alike = |candidate: &str| typed.as_bytes().first() == candidate.as_bytes().first();
     let scored = candidates.map(|candidate| (score(typed, candidate), candidate));
+    let scored = scored.filter(|&(score, candidate)| score <= 1 || begins_alike(candidate));
     let best = scored.min_by_key(|&(score, candidate)| (score, candidate.len().abs_diff(typed.len())));
     let is_near = |score: usize, len: usize| score <= (len / 3).max(1) && score < len;
     best.filter(|&(score, candidate)| is_near(score, typed.len().max(candidate.len()))).map(|(_, name)| name)

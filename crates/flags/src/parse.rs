@@ -30,11 +30,10 @@ impl Command {
             } else if word == "--" {
                 flags_ended = true;
             } else {
-                let (flag, name, attached) = self.look_up(&word)?;
-                if flag == HELP {
-                    return Ok(None);
+                match self.flag(&word, words)? {
+                    Some(given) => line.given.push(given),
+                    None => return Ok(None),
                 }
-                line.given.push(Given { flag, value: self.value(flag, name, attached, words)? });
             }
         }
         match self.words {
@@ -44,6 +43,19 @@ impl Command {
             },
             Words::Program => Ok(Some(line)),
         }
+    }
+
+    /// Parses one flag, whose first word is `word`, with its value from `words`; `None` if it asks for help.
+    pub fn flag<W: Iterator<Item = OsString>>(
+        &self,
+        word: &OsStr,
+        words: &mut Peekable<W>,
+    ) -> Result<Option<Given>, Error> {
+        let (flag, name, attached) = self.look_up(word)?;
+        if flag == HELP {
+            return Ok(None);
+        }
+        Ok(Some(Given { flag, value: self.value(flag, name, attached, words)? }))
     }
 
     fn is_separator(&self, word: &OsStr) -> bool {

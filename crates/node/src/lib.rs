@@ -1,6 +1,7 @@
 //! Connects the state machines of `proto` to this machine: processes, sockets, clock, terminal.
 
 pub mod agent;
+pub mod binding;
 pub mod devices;
 pub mod doctor;
 pub mod hosts;

@@ -1,8 +1,10 @@
 //! CPU sets: which CPUs this process may use, and how to divide them among ranks.
 
 mod even;
+mod levels;
 
 pub use even::{Even, Machine};
+pub use levels::Level;
 use std::fmt;
 use std::io;
 use std::path::Path;

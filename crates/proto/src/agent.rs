@@ -255,6 +255,7 @@ impl Agent {
             }
             Input::ChildExited { job, local, status } => fx.push(Effect::Job(job, JobInput::Exited { local, status })),
             Input::RanksLack { job, what } => fx.push(Effect::Job(job, JobInput::RanksLack(what))),
+            Input::RanksBound { job, picture } => fx.push(Effect::Job(job, JobInput::RanksBound(picture))),
             Input::OutOfMemory { job, local } => fx.push(Effect::Job(job, JobInput::OutOfMemory { local })),
             Input::ClientJoined { job, client } => fx.push(Effect::Job(job, JobInput::ClientJoined { client })),
             Input::ClientBytes { job, client, bytes } => {

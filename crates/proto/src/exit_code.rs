@@ -29,7 +29,8 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
             | SpawnStep::Fork
             | SpawnStep::Devices
             | SpawnStep::Sockets
-            | SpawnStep::Staged => OURS,
+            | SpawnStep::Staged
+            | SpawnStep::Bind => OURS,
         },
         Cause::Aborted { code, .. } => match (*code & 0xff) as u8 {
             0 => 1,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
-use wireup_wire::job::{BindTo, Limit, PortRange, RankPorts, Staged, StdinTarget};
+use wireup_wire::job::{Binding, Limit, PortRange, RankPorts, Staged, StdinTarget};
 use wireup_wire::peer::{Bootstrap, Lacking, Rejoin, Secret, SpawnError};
 use wireup_wire::pmix::Begin;
 use wireup_wire::route::Point;
@@ -183,6 +183,11 @@ pub enum Input {
     RanksLack {
         job: JobId,
         what: Lacking,
+    },
+    /// How the ranks of a job on this node are bound, as a picture in lines of text.
+    RanksBound {
+        job: JobId,
+        picture: String,
     },
     /// A further library of a rank has joined.
     ClientJoined {
@@ -466,7 +471,9 @@ pub struct SpawnPlan {
     pub job: JobId,
     pub programs: Vec<Program>,
     pub ranks: Vec<RankPlan>,
-    pub bind_to: BindTo,
+    pub binding: Binding,
+    /// The binding is reported.
+    pub report_bindings: bool,
     /// Other nodes of the job share this machine.
     pub shares_machine: bool,
     /// Which ranks read standard input. Standard output and error are always pipes to the agent.
@@ -492,7 +499,7 @@ pub struct PmixPlan {
     /// The driver adds the CPUs of each rank and the directory, and sends this first.
     pub begin: Begin,
     /// How the ranks will be bound.
-    pub bind_to: BindTo,
+    pub binding: Binding,
     /// Ranks of the job on this machine, as far as known.
     pub ranks_here: u32,
     /// The job's environment, which may contain settings of the library.

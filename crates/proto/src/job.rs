@@ -145,6 +145,9 @@ impl Job {
             JobInput::StartFailed { local, error } => self.ranks.on_start_failed(local, error, out),
             JobInput::OutOfMemory { local } => self.ranks.on_out_of_memory(local),
             JobInput::RanksLack(what) => out.note(self.facts.id(), Note::Lacks { host: self.facts.host(), what }),
+            JobInput::RanksBound(picture) => {
+                out.note(self.facts.id(), Note::Bound { host: self.facts.host(), picture });
+            }
             JobInput::Exited { local, status } => self.ranks.on_exited(now, local, status, out),
             JobInput::KeeperLost if self.is_ending() => self.on_keeper_lost(out),
             JobInput::KeeperLost => self.ends.on_keeper_lost(turn.now),

@@ -3,7 +3,7 @@
 use crate::io::{Program, RankPlan, SpawnPlan};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
-use wireup_wire::job::{BindTo, JobSpec, StdinTarget};
+use wireup_wire::job::{Binding, JobSpec, StdinTarget};
 
 /// The index of the program that a rank runs.
 pub fn app_of(spec: &JobSpec, rank: Rank) -> u16 {
@@ -41,7 +41,8 @@ pub fn spawn_plan(spec: &JobSpec, mapping: &Mapping, node: NodeId) -> SpawnPlan 
         job: spec.job,
         programs: spec.apps.iter().map(|app| program(spec, app)).collect(),
         ranks,
-        bind_to: if shares_machine { BindTo::None } else { options.bind_to },
+        binding: if shares_machine { Binding::NONE } else { options.binding.of_ranks(mapping.ranks_of(node)) },
+        report_bindings: options.report_bindings,
         shares_machine,
         stdin: options.stdin,
         stdin_inherit: options.stdin_inherit && matches!(options.stdin, StdinTarget::One(_)),
@@ -89,5 +90,31 @@ fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_si
         env.push(format!("LOCAL_RANK={local}"));
         env.push(format!("LOCAL_WORLD_SIZE={local_size}"));
     }
+    if spec.options.launcher_env {
+        env.extend(launcher_env(spec, rank, local, local_size));
+    }
     env.into_iter().map(String::into_bytes).collect()
+}
+
+/// The variables by which the launchers of Open MPI and MVAPICH2 tell a process its place.
+fn launcher_env(spec: &JobSpec, rank: Rank, local: LocalRank, local_size: u32) -> Vec<String> {
+    let size = spec.job_size();
+    let mut env = Vec::new();
+    for prefix in ["OMPI_COMM_WORLD", "MV2_COMM_WORLD"] {
+        env.push(format!("{prefix}_RANK={rank}"));
+        env.push(format!("{prefix}_SIZE={size}"));
+        env.push(format!("{prefix}_LOCAL_RANK={local}"));
+        env.push(format!("{prefix}_LOCAL_SIZE={local_size}"));
+    }
+    let firsts = spec.apps.iter().scan(0, |next, app| {
+        *next += app.ranks;
+        Some((*next - app.ranks).to_string())
+    });
+    let counts = spec.apps.iter().map(|app| app.ranks.to_string());
+    env.push(format!("OMPI_COMM_WORLD_NODE_RANK={local}"));
+    env.push(format!("OMPI_UNIVERSE_SIZE={size}"));
+    env.push(format!("OMPI_NUM_APP_CTX={}", spec.apps.len()));
+    env.push(format!("OMPI_FIRST_RANKS={}", firsts.collect::<Vec<_>>().join(" ")));
+    env.push(format!("OMPI_APP_CTX_NUM_PROCS={}", counts.collect::<Vec<_>>().join(" ")));
+    env
 }

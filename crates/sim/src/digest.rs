@@ -78,6 +78,7 @@ impl Digest {
             | Input::LinkDown { .. }
             | Input::OutOfMemory { .. }
             | Input::RanksLack { .. }
+            | Input::RanksBound { .. }
             | Input::Listening { .. }
             | Input::ListenFailed { .. }
             | Input::DialFailed { .. }

@@ -67,19 +67,68 @@ pub enum StdinTarget {
 }
 
 /// The CPUs on which a rank's threads may run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum BindTo {
     /// The node's cores divided evenly among its ranks, two or more each; if there are fewer, a NUMA domain each; not bound if it has only
     /// one, when there are more ranks than cpus, and when several virtual nodes share the machine.
     #[default]
     Even,
     None,
-    /// One core (all its hardware threads) per rank, in turn.
-    Core,
-    /// One hardware thread per rank, in turn.
+    /// `count` objects for each rank, in turn.
+    To {
+        object: Object,
+        count: u32,
+    },
+    /// The CPUs of each local rank, in the format `0-3,8`; repeated for further ranks.
+    Lists(Vec<String>),
+}
+
+/// A part of a node's processors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Object {
+    /// A hardware thread.
     Thread,
-    /// One socket per rank, in turn.
+    Core,
+    /// What shares a cache.
+    L1,
+    L2,
+    L3,
+    Numa,
     Socket,
+    Machine,
+}
+
+/// How the ranks of a node are bound.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Binding {
+    pub to: BindTo,
+    /// Ranks are first given to these objects in turn, and bound within them.
+    pub over: Option<Over>,
+    /// Only these CPUs of each node are used, in the format `0-3,8`.
+    pub cpus: Option<String>,
+    /// For each rank of the job, what a file says: `0-1`, `socket:cores`, `*`. If empty, there is no file.
+    pub slots: Vec<String>,
+}
+
+impl Binding {
+    pub const NONE: Binding = Binding { to: BindTo::None, over: None, cpus: None, slots: Vec::new() };
+
+    /// The binding for these ranks of the job only: its slots are in their order.
+    pub fn of_ranks(&self, ranks: impl Iterator<Item = Rank>) -> Binding {
+        let slot = |rank: Rank| self.slots.get(rank.index()).cloned().unwrap_or_default();
+        let slots = if self.slots.is_empty() { Vec::new() } else { ranks.map(slot).collect() };
+        Binding { slots, to: self.to.clone(), over: self.over, cpus: self.cpus.clone() }
+    }
+}
+
+/// The objects that ranks are given to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Over {
+    pub object: Object,
+    /// Each `step`-th object is used first.
+    pub step: u32,
+    /// So many consecutive ranks go to one object; 0: each object gets an equal number of consecutive ranks.
+    pub ranks: u32,
 }
 
 /// The process-management interface offered to the ranks.
@@ -156,7 +205,9 @@ pub enum PmiVersion {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobOptions {
     pub pmi: PmiFlavour,
-    pub bind_to: BindTo,
+    pub binding: Binding,
+    /// Nodes report how they have bound their ranks.
+    pub report_bindings: bool,
     pub stdin: StdinTarget,
     /// Prefix each line with `[rank] `.
     pub label: bool,
@@ -168,6 +219,8 @@ pub struct JobOptions {
     pub pty: Option<PtySpec>,
     /// Also set `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`.
     pub rank_env: bool,
+    /// Also set what `mpirun` and `mpiexec` set, for scripts: `OMPI_COMM_WORLD_RANK`, `MV2_COMM_WORLD_RANK` and so on.
+    pub launcher_env: bool,
     /// Collect time stamps of all phases.
     pub profile: bool,
     pub umask: u32,

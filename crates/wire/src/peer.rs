@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 22;
+pub const PROTOCOL_VERSION: u16 = 23;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,6 +173,8 @@ pub enum Note {
     NoSpawn { rank: Rank, host: String },
     /// Ranks of this node run without what the job has asked for.
     Lacks { host: String, what: Lacking },
+    /// How the ranks of this node are bound, as a picture in lines of text.
+    Bound { host: String, picture: String },
 }
 
 /// What the ranks of a node lack, and why.

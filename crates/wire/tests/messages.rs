@@ -8,7 +8,8 @@ use std::path::Path;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use wireup_wire::job::{
-    AppSpec, BindTo, Block, JobOptions, JobSpec, Limit, NodeSpec, PortRange, PtySpec, RankPorts, Resource, StdinTarget,
+    AppSpec, BindTo, Binding, Block, JobOptions, JobSpec, Limit, NodeSpec, Object, Over, PortRange, PtySpec, RankPorts,
+    Resource, StdinTarget,
 };
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Containment, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace,
@@ -30,11 +31,17 @@ fn job() -> JobSpec {
         env: vec![b"B=2".to_vec()],
         endpoints: vec![Bytes::from_static(b"address")],
         options: JobOptions {
-            bind_to: BindTo::Core,
+            binding: Binding {
+                to: BindTo::To { object: Object::Core, count: 2 },
+                over: Some(Over { object: Object::Numa, step: 1, ranks: 1 }),
+                cpus: Some("0-7".into()),
+                slots: vec!["0:1".into()],
+            },
             stdin: StdinTarget::One(Rank(1)),
             label: true,
             split_output: true,
             pty: Some(PtySpec { rank: Rank(0), rows: 24, columns: 80 }),
+            launcher_env: true,
             rank_env: true,
             profile: true,
             umask: 0o27,

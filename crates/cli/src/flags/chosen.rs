@@ -1,7 +1,8 @@
 //! The hosts of a run: from the user's flags, else from `WIREUP_HOSTS`, else from a batch system, else this machine.
 
 use super::error::FlagError;
-use super::parsed::{MapBy, Parsed};
+use super::mapping::MapBy;
+use super::parsed::Parsed;
 use crate::hosts::allocation::{self, Allocation, Env};
 use crate::hosts::{self, Entry, Hosts, HostsError, Names};
 use crate::surroundings::Surroundings;
@@ -142,7 +143,12 @@ fn sum(
 ) -> Result<Hosts, FlagError> {
     let own = allocation.and_then(|allocation| allocation.own_name.as_deref()).unwrap_or(&surroundings.host);
     let names = Names::new(own, surroundings.addresses.clone(), &entries);
-    Ok(Hosts::new(entries, parsed.slots, &names)?)
+    let hosts = Hosts::new(entries, parsed.slots, &names)?;
+    match parsed.no_local.then(|| hosts.clone().retain(|host| !host.is_local)) {
+        Some(others) if others.list.is_empty() => Err(FlagError::OnlyLocal),
+        Some(others) => Ok(others),
+        None => Ok(hosts),
+    }
 }
 
 fn words(allocation: Option<&Allocation>) -> String {

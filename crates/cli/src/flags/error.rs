@@ -1,5 +1,6 @@
 //! Everything that can be wrong with a command line, each reported on one line with the next step.
 
+use super::rankfile::RankfileError;
 use crate::env_file::EnvFileError;
 use crate::hosts::HostsError;
 use thiserror::Error;
@@ -77,6 +78,22 @@ pub enum FlagError {
     HostTooFull { host: String, ranks: u32, slots: u32 },
     #[error("host {host} would get {ranks} ranks but its max_slots is {max}; lower -n, or raise max_slots")]
     HostMaxSlots { host: String, ranks: u32, max: u32 },
+    #[error("--oversubscribe and --nooversubscribe contradict each other; leave one of them out")]
+    OversubscribeTwice,
+    #[error("--nolocal: the job has no host but this machine; name others with --hosts or --hostfile")]
+    OnlyLocal,
+    #[error("{flag} cannot be applied on this machine: {problem}")]
+    Topology { flag: &'static str, problem: String },
+    #[error("--map-by {map} needs a list of hosts; name them with --hosts or --hostfile")]
+    NoList { map: &'static str },
+    #[error("--map-by {map} has places for {places} ranks, the job has {ranks}; name more hosts or lower -n")]
+    ListTooShort { map: &'static str, places: usize, ranks: u32 },
+    #[error("--rank-map names node {node}, the job has nodes 0 to {last}; name more hosts, or correct the list")]
+    NoSuchNode { node: u32, last: u32 },
+    #[error("{first} contradicts {second}; leave one of them out")]
+    Contradiction { first: String, second: String },
+    #[error(transparent)]
+    Rankfile(#[from] RankfileError),
     #[error("--ppn {ppn} contradicts --map-by ppr:{ppr}:node; leave one of them out")]
     PpnContradicts { ppn: u32, ppr: u32 },
     #[error("{flag} {rank}: the job has ranks 0 to {last}; name one of them")]

@@ -3,15 +3,20 @@
 //! `table` lists the flags (`wireup_flags` parses them); `parsed` holds what was typed; `resolved` is its meaning: a job and a session, with every default applied and every
 //! contradiction refused.
 
+mod binding;
 pub mod chosen;
 pub mod error;
 mod interface;
 mod layout;
+pub mod mapping;
 pub mod parsed;
 mod placement;
+mod program_hosts;
 mod programs;
+pub mod rankfile;
 pub mod remote_shell;
 pub mod resolved;
+mod section;
 pub mod session;
 pub mod session_nodes;
 mod streams;

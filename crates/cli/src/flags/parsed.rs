@@ -5,16 +5,16 @@
 
 use super::error::FlagError;
 use super::interface;
+use super::mapping::{self, Bind, MapBy, MapProperties, RankBy};
+pub use super::section::{EnvList, Section, Variable};
 use super::table as flag;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use wireup_flags::{Error, Flag, Line, Value};
 use wireup_stage::gather::Rule;
-use wireup_wire::job::{
-    BindTo, EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts,
-};
-use wireup_wire::limits::{JOB_SIZE_MAX, PPN_MAX, VIRTUAL_NODES_MAX};
+use wireup_wire::job::{EarlyWireup, ExchangeScheme, Modex, PmiFence, PmiFlavour, PmiVersion, PortRange, RankPorts};
+use wireup_wire::limits::{PPN_MAX, VIRTUAL_NODES_MAX};
 use wireup_wire::peer::AgentTransport;
 
 /// The request on a command line of `wireup run`.
@@ -31,8 +31,17 @@ pub struct Parsed {
     pub virtual_nodes: Option<u32>,
     pub ppn: Option<u32>,
     pub map_by: Option<MapBy>,
+    pub map: MapProperties,
+    pub rank_by: Option<RankBy>,
+    pub rankfile: Option<PathBuf>,
+    /// What a rankfile says about the processors of each rank.
+    pub rank_slots: Vec<String>,
+    /// The node of each rank.
+    pub rank_map: Option<Vec<u32>>,
     pub slots: Option<u32>,
     pub oversubscribe: bool,
+    pub no_oversubscribe: bool,
+    pub no_local: bool,
     /// All values that were given, in order.
     pub hosts: Vec<String>,
     pub host_files: Vec<PathBuf>,
@@ -52,16 +61,27 @@ pub struct Parsed {
     pub env_files: Vec<PathBuf>,
     /// `NAME=VALUE`, in the order typed.
     pub genv: Vec<Vec<u8>>,
+    pub genv_list: Option<EnvList>,
     pub rank_env: bool,
+    pub launcher_env: bool,
     pub pmi: Option<PmiFlavour>,
     pub modex: Option<Modex>,
     pub pmix_library: Option<PathBuf>,
-    pub bind_to: Option<BindTo>,
+    pub bind: Bind,
+    /// In Linux's format.
+    pub cpu_set: Option<String>,
+    pub report_bindings: bool,
     pub rank_ports: Option<RankPorts>,
     pub gpus_per_rank: Option<u32>,
     pub stdin: Option<Stdin>,
     pub label: bool,
+    pub label_pattern: Option<String>,
+    pub timestamp: bool,
+    pub merge_output: bool,
     pub output_dir: Option<PathBuf>,
+    pub output_files: Option<String>,
+    pub error_files: Option<String>,
+    pub tee: bool,
     pub line_buffered: bool,
     /// The rank that gets a terminal.
     pub pty: Option<u32>,
@@ -95,32 +115,6 @@ pub struct Stage {
     /// Paths and patterns, as typed.
     pub also: Vec<PathBuf>,
     pub room_mib: Option<u32>,
-}
-
-/// One program with its own flags: the words between two `:`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Section {
-    pub ranks: Option<u32>,
-    pub wdir: Option<PathBuf>,
-    pub env: Vec<Variable>,
-    /// Program and arguments; never empty after parsing.
-    pub argv: Vec<OsString>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Variable {
-    /// `NAME=VALUE`.
-    Set(Vec<u8>),
-    /// A name; its value is taken from the launcher's environment.
-    Export(OsString),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MapBy {
-    Slot,
-    Node,
-    /// At most this many ranks per node.
-    Ppr(u32),
 }
 
 /// Which agent starts which.
@@ -164,14 +158,6 @@ pub enum Stdin {
     Rank(u32),
 }
 
-const BINDINGS: &[(&str, BindTo)] = &[
-    ("even", BindTo::Even),
-    ("none", BindTo::None),
-    ("core", BindTo::Core),
-    ("thread", BindTo::Thread),
-    ("socket", BindTo::Socket),
-];
-
 const STARTS: &[(&str, Start)] = &[("ssh-tree", Start::Tree), ("ssh-flat", Start::Flat), ("serial-ssh", Start::Serial)];
 
 const PMIS: &[(&str, Option<PmiFlavour>)] = &[
@@ -195,39 +181,54 @@ const PMI_VERSIONS: &[(&str, PmiVersion)] = &[("1.1", PmiVersion::Plain), ("1.2"
 /// Parses the words after `wireup run`.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Wish, FlagError> {
     let mut words = args.into_iter().peekable();
-    let (mut sections, mut whole) = (Vec::new(), Line::default());
+    let mut lines = Vec::new();
     loop {
         let Some(line) = flag::RUN.parse_program(&mut words)? else { return Ok(Wish::Help) };
-        let more = words.next().is_some();
-        if line.words.is_empty() {
-            return Err(match sections.len() {
-                0 if !more => FlagError::NoProgram,
-                before => FlagError::NoSectionProgram { section: before + 1 },
-            });
-        }
-        if !sections.is_empty()
-            && let Some(given) = line.given.iter().find(|given| given.is(flag::HOSTS) || given.is(flag::HOST_FILE))
-        {
-            return Err(FlagError::HostsOfOneProgram { flag: given.value.flag.clone() });
-        }
-        whole.given.extend_from_slice(&line.given);
-        sections.push(Section::read(line)?);
-        if !more {
-            return Ok(Wish::Run(Box::new(Parsed { sections, ..Parsed::read(&whole)? })));
+        lines.push(line);
+        if words.next().is_none() {
+            return Ok(Wish::Run(Box::new(Parsed::of_lines(lines)?)));
         }
     }
 }
 
 impl Parsed {
+    /// A line for each program.
+    pub fn of_lines(lines: Vec<Line>) -> Result<Parsed, FlagError> {
+        let alone = lines.len() == 1;
+        let apart = lines.iter().skip(1).any(|line| line.has(flag::HOSTS));
+        let (mut sections, mut whole) = (Vec::with_capacity(lines.len()), Line::default());
+        for (index, line) in lines.into_iter().enumerate() {
+            if line.words.is_empty() {
+                let missing = FlagError::NoSectionProgram { section: index + 1 };
+                return Err(if alone { FlagError::NoProgram } else { missing });
+            }
+            if let Some(given) = line.given.iter().find(|given| given.is(flag::HOST_FILE)).filter(|_| index > 0) {
+                return Err(FlagError::HostsOfOneProgram { flag: given.value.flag.clone() });
+            }
+            whole.given.extend_from_slice(&line.given);
+            let hosts = if apart { line.all(flag::HOSTS, Value::text)? } else { Vec::new() };
+            sections.push(Section { hosts, ..Section::read(line)? });
+        }
+        Ok(Parsed { sections, ..Parsed::read(&whole)? })
+    }
+
     /// The flags that apply to all programs; there may be none.
     pub fn read(line: &Line) -> Result<Parsed, Error> {
+        let map = line.last(flag::MAP_BY, mapping::map_by)?.unwrap_or_default();
         Ok(Parsed {
             sections: Vec::new(),
             virtual_nodes: line.last(flag::VIRTUAL_NODES, |value| value.number_in(1, VIRTUAL_NODES_MAX))?,
             ppn: line.last(flag::PPN, |value| value.number_in(1, PPN_MAX))?,
-            map_by: line.last(flag::MAP_BY, map_by)?,
+            map_by: map.by,
+            map: map.properties,
+            rank_by: line.last(flag::RANK_BY, mapping::rank_by)?,
+            rankfile: line.last(flag::RANKFILE, Value::path)?,
+            rank_slots: Vec::new(),
+            rank_map: line.last(flag::RANK_MAP, mapping::rank_map)?,
             slots: line.last(flag::SLOTS, Value::at_least_one)?,
-            oversubscribe: line.has(flag::OVERSUBSCRIBE),
+            oversubscribe: line.has(flag::OVERSUBSCRIBE) || map.properties.oversubscribe,
+            no_oversubscribe: line.has(flag::NO_OVERSUBSCRIBE) || map.properties.no_oversubscribe,
+            no_local: line.has(flag::NO_LOCAL) || map.properties.no_local,
             hosts: line.all(flag::HOSTS, Value::text)?,
             host_files: line.all(flag::HOST_FILE, Value::path)?,
             start: line.last(flag::START, |value| value.choice(STARTS))?,
@@ -244,16 +245,26 @@ impl Parsed {
             detach: line.has(flag::DETACH),
             env_files: line.all(flag::ENV_FILE, Value::path)?,
             genv: line.all(flag::GENV, Value::variable)?,
+            genv_list: line.last(flag::GENV_LIST, EnvList::read)?,
             rank_env: line.has(flag::RANK_ENV),
+            launcher_env: line.has(flag::LAUNCHER_ENV),
             pmi: line.last(flag::PMI, |value| value.choice(PMIS))?.flatten(),
             modex: line.last(flag::MODEX, |value| value.choice(MODEXES))?,
             pmix_library: line.last(flag::PMIX_LIBRARY, Value::path)?,
-            bind_to: line.last(flag::BIND_TO, |value| value.choice(BINDINGS))?,
+            bind: line.last(flag::BIND_TO, mapping::bind_to)?.unwrap_or_default(),
+            cpu_set: line.last(flag::CPU_SET, mapping::cpu_set)?,
+            report_bindings: line.has(flag::REPORT_BINDINGS),
             rank_ports: rank_ports(line)?,
             gpus_per_rank: line.last(flag::GPUS_PER_RANK, Value::at_least_one)?,
             stdin: line.last(flag::STDIN, stdin)?,
             label: line.has(flag::LABEL),
+            label_pattern: line.last(flag::LABEL_PATTERN, pattern)?,
+            timestamp: line.has(flag::TIMESTAMP),
+            merge_output: line.has(flag::MERGE_OUTPUT),
             output_dir: line.last(flag::OUTPUT_DIR, Value::path)?,
+            output_files: line.last(flag::OUTPUT_FILES, pattern)?,
+            error_files: line.last(flag::ERROR_FILES, pattern)?,
+            tee: line.has(flag::TEE),
             line_buffered: line.has(flag::LINE_BUFFERED),
             pty: line.last(flag::PTY, Value::number)?,
             timeout_ns: line.last(flag::TIMEOUT, Value::seconds_ns)?,
@@ -300,34 +311,13 @@ impl Parsed {
     }
 }
 
-impl Section {
-    fn read(line: Line) -> Result<Section, Error> {
-        let env = line.given.iter().filter_map(|given| match given {
-            given if given.is(flag::ENV) => Some(given.value.variable().map(Variable::Set)),
-            given if given.is(flag::EXPORT) => Some(export(&given.value)),
-            _ => None,
-        });
-        Ok(Section {
-            ranks: line.last(flag::RANKS, |value| value.number_in(1, JOB_SIZE_MAX))?,
-            wdir: line.last(flag::WDIR, Value::path)?,
-            env: env.collect::<Result<_, _>>()?,
-            argv: line.words,
-        })
+/// A text in which letters behind `%` stand for something of the rank.
+fn pattern(value: &Value) -> Result<String, Error> {
+    let text = value.text()?;
+    match wireup_node::launcher::Pattern::parse(&text) {
+        Ok(_) => Ok(text),
+        Err(problem) => Err(value.refused(problem)),
     }
-}
-
-fn export(value: &Value) -> Result<Variable, Error> {
-    if value.word.as_bytes().contains(&b'=') || value.word.is_empty() {
-        return value.variable().map(Variable::Set);
-    }
-    Ok(Variable::Export(value.word.clone()))
-}
-
-fn map_by(value: &Value) -> Result<MapBy, Error> {
-    if let Some(per_node) = value.word.to_str().and_then(|text| text.strip_prefix("ppr:")?.strip_suffix(":node")) {
-        return value.part(per_node).at_least_one().map(MapBy::Ppr);
-    }
-    value.choice_or(&[("slot", MapBy::Slot), ("node", MapBy::Node)], "choose slot, node or ppr:N:node")
 }
 
 /// `None`: nothing is staged.

@@ -1,7 +1,9 @@
 //! The number of ranks and the node of each.
 
 use super::error::FlagError;
-use super::parsed::{MapBy, Parsed};
+use super::mapping::{MapBy, RankBy};
+use super::parsed::Parsed;
+use super::program_hosts;
 use crate::hosts::Hosts;
 use wireup_coll::mapping::{self, Mapping, MappingError};
 use wireup_wire::ids::NodeId;
@@ -47,6 +49,7 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagEr
         let asked = match section.ranks {
             Some(ranks) => u64::from(ranks),
             None if alone => by_default,
+            None if !section.hosts.is_empty() => program_hosts::ranks(section).unwrap_or(0),
             None => {
                 let program = section.argv.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
                 return Err(FlagError::NoSectionRanks { section: index + 1, program });
@@ -65,7 +68,13 @@ pub fn ranks_per_app(parsed: &Parsed, places: Places) -> Result<Vec<u32>, FlagEr
 ///
 /// `--ppn` is how many ranks a node gets before the next node is used; as with Hydra, ranks beyond the last node continue on the first one.
 /// Slots and `ppr` are limits.
-pub fn blocks(parsed: &Parsed, job_size: u32, places: Places) -> Result<Vec<Block>, FlagError> {
+pub fn blocks(parsed: &Parsed, ranks: &[u32], places: Places) -> Result<Vec<Block>, FlagError> {
+    let job_size = ranks.iter().sum();
+    if let Places::Hosts(hosts) = places
+        && program_hosts::are_apart(parsed)
+    {
+        return program_hosts::blocks(parsed, ranks, hosts);
+    }
     let nodes = places.nodes();
     if let Some(per_node) = ppr(parsed) {
         if let Some(ppn) = parsed.ppn.filter(|&ppn| ppn != per_node) {
@@ -75,8 +84,12 @@ pub fn blocks(parsed: &Parsed, job_size: u32, places: Places) -> Result<Vec<Bloc
             return Err(FlagError::PprExceeded { ranks: job_size, nodes, per_node });
         }
     }
+    if parsed.oversubscribe && parsed.no_oversubscribe {
+        return Err(FlagError::OversubscribeTwice);
+    }
     let slots = match places {
         Places::Hosts(hosts) if hosts.stated => Slots::Of(hosts),
+        Places::ThisMachine { cpus, .. } if parsed.no_oversubscribe && parsed.slots.is_none() => Slots::Alike(cpus),
         Places::Hosts(_) | Places::ThisMachine { .. } => parsed.slots.map_or(Slots::Unlimited, Slots::Alike),
     };
     if let Slots::Of(hosts) = slots
@@ -86,13 +99,17 @@ pub fn blocks(parsed: &Parsed, job_size: u32, places: Places) -> Result<Vec<Bloc
         return Err(FlagError::HostSlotsExceeded { ranks: job_size, slots: hosts.slots(), hosts: nodes });
     }
     let blocks = match (parsed.map_by, parsed.ppn.or(ppr(parsed)), slots) {
-        (Some(MapBy::Node), _, Slots::Of(hosts)) => in_turn(hosts, job_size),
+        _ if parsed.rank_map.is_some() => of_rank_map(parsed.rank_map.as_deref().unwrap_or_default(), job_size, nodes)?,
+        (Some(MapBy::Seq), ..) => in_order("seq", places, job_size)?,
+        (Some(MapBy::RankFile), ..) => in_order("rankfile", places, job_size)?,
+        (Some(MapBy::Node), _, Slots::Of(hosts)) => in_turn(&slots_of(hosts), job_size),
         (Some(MapBy::Node), _, _) => mapping::by_node(nodes, job_size),
         (_, Some(ppn), _) => mapping::by_ppn(nodes, ppn, job_size),
         (_, None, Slots::Of(hosts)) => mapping::by_slot(&slots_of(hosts), job_size),
         (_, None, Slots::Alike(slots)) => mapping::by_ppn(nodes, slots, job_size),
         (_, None, Slots::Unlimited) => mapping::evenly(nodes, job_size),
     };
+    let blocks = numbered(blocks, parsed.rank_by.unwrap_or_default(), nodes as usize, job_size);
     let placed = Mapping::new(&blocks, job_size, nodes).map_err(|error| match error {
         MappingError::NodeTooFull { node, ranks } => FlagError::NodeTooFull { node, ranks },
         other => FlagError::Placement(other),
@@ -122,10 +139,9 @@ fn slots_of(hosts: &Hosts) -> Vec<u32> {
 
 /// One rank per host in turn, skipping hosts whose slots are taken; when all slots are taken, the same sequence starts over.
 /// Costs O(ranks + hosts).
-fn in_turn(hosts: &Hosts, job_size: u32) -> Vec<Block> {
-    let slots = slots_of(hosts);
+fn in_turn(slots: &[u32], job_size: u32) -> Vec<Block> {
     if slots.iter().all(|of_host| *of_host == slots[0]) {
-        return mapping::by_node(hosts.list.len() as u32, job_size);
+        return mapping::by_node(slots.len() as u32, job_size);
     }
     let mut blocks: Vec<Block> = Vec::new();
     let mut free: Vec<u32> = (0..slots.len() as u32).collect();
@@ -142,6 +158,49 @@ fn in_turn(hosts: &Hosts, job_size: u32) -> Vec<Block> {
         left = left.saturating_sub(free.len() as u64);
         round += 1;
         free.retain(|&node| slots[node as usize] > round);
+    }
+    blocks
+}
+
+/// Numbers the ranks again, with the same number on each node.
+fn numbered(blocks: Vec<Block>, rank_by: RankBy, nodes: usize, job_size: u32) -> Vec<Block> {
+    match rank_by {
+        RankBy::Slot => blocks,
+        RankBy::Node => in_turn(&fill(&blocks, nodes, job_size), job_size),
+        RankBy::Fill => {
+            let counts = fill(&blocks, nodes, job_size).into_iter().zip(0..);
+            counts
+                .filter(|(ranks, _)| *ranks > 0)
+                .map(|(ppn, first_node)| Block { first_node, nodes: 1, ppn })
+                .collect()
+        }
+    }
+}
+
+/// The hosts in the order in which they were named, a rank each.
+fn in_order(map: &'static str, places: Places, job_size: u32) -> Result<Vec<Block>, FlagError> {
+    let Places::Hosts(hosts) = places else { return Err(FlagError::NoList { map }) };
+    match hosts.order.get(..job_size as usize) {
+        Some(order) => Ok(one_by_one(order.iter().copied())),
+        None => Err(FlagError::ListTooShort { map, places: hosts.order.len(), ranks: job_size }),
+    }
+}
+
+fn of_rank_map(map: &[u32], job_size: u32, nodes: u32) -> Result<Vec<Block>, FlagError> {
+    match map.iter().find(|&&node| node >= nodes) {
+        Some(&node) => Err(FlagError::NoSuchNode { node, last: nodes - 1 }),
+        None => Ok(one_by_one(map.iter().copied().cycle().take(job_size as usize))),
+    }
+}
+
+/// The blocks for ranks on these nodes.
+fn one_by_one(nodes: impl Iterator<Item = u32>) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for node in nodes {
+        match blocks.last_mut() {
+            Some(last) if last.first_node == node => last.ppn += 1,
+            _ => blocks.push(Block { first_node: node, nodes: 1, ppn: 1 }),
+        }
     }
     blocks
 }
@@ -182,7 +241,8 @@ fn fill(blocks: &[Block], nodes: usize, job_size: u32) -> Vec<u32> {
 fn ppr(parsed: &Parsed) -> Option<u32> {
     match parsed.map_by {
         Some(MapBy::Ppr(per_node)) => Some(per_node),
-        Some(MapBy::Slot | MapBy::Node) | None => None,
+        Some(MapBy::PprObject(..) | MapBy::Objects(_) | MapBy::Slot | MapBy::Node | MapBy::Seq | MapBy::RankFile)
+        | None => None,
     }
 }
 
@@ -218,8 +278,8 @@ mod tests {
 
     fn placed_on(line: &str, places: Places) -> Result<Vec<(u32, u32, u32)>, String> {
         let parsed = parsed(line);
-        let job_size = ranks_per_app(&parsed, places).map_err(|error| error.to_string())?.iter().sum();
-        let blocks = blocks(&parsed, job_size, places).map_err(|error| error.to_string())?;
+        let ranks = ranks_per_app(&parsed, places).map_err(|error| error.to_string())?;
+        let blocks = blocks(&parsed, &ranks, places).map_err(|error| error.to_string())?;
         Ok(blocks.into_iter().map(|block| (block.first_node, block.nodes, block.ppn)).collect())
     }
 

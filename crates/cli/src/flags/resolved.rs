@@ -3,18 +3,21 @@
 use super::chosen::{self, Chosen};
 use super::error::FlagError;
 use super::layout::{self, Layout};
-use super::parsed::{MapBy, Parsed, Stage, Start};
+use super::mapping::MapBy;
+use super::parsed::{EnvList, Parsed, Stage, Start};
 use super::placement::{self, Places};
 use super::remote_shell::Reach;
 use super::session_nodes::SessionNodes;
-use super::{programs, session, streams};
+use super::{binding, programs, session, streams};
 use crate::environment::Reached;
 use crate::hosts::Hosts;
+use crate::hosts::allocation::Env;
 use crate::program::flavour::Context;
 use crate::surroundings::Surroundings;
 use crate::{env_file, environment};
 use std::path::PathBuf;
 use wireup_coll::mapping::Mapping;
+use wireup_node::launcher::Output;
 use wireup_os::bind::Machine;
 use wireup_stage::gather::Rule;
 use wireup_wire::ids::JobId;
@@ -35,9 +38,11 @@ pub struct Resolved {
     /// The session is a standing one, which outlives the job.
     pub in_session: bool,
     pub timeout_ns: Option<u64>,
-    pub output_dir: Option<PathBuf>,
+    pub output: Output,
     pub profile: Option<PathBuf>,
     pub verbose: bool,
+    /// Ranks may share processors without a warning.
+    pub may_overload: bool,
     pub stage: Option<Stage>,
     pub stage_out: Vec<Rule>,
     pub dry_run: bool,
@@ -79,6 +84,11 @@ fn resolve_on(
     parsed: Parsed,
     surroundings: Surroundings,
 ) -> Result<Resolved, FlagError> {
+    let binding = binding::binding(&parsed)?;
+    let parsed = Parsed { map_by: binding::counted(&parsed, &surroundings.machine)?, ..parsed };
+    if parsed.no_local && session_nodes.is_none() && !chosen::may_name_hosts(&parsed, Env(&surroundings.env)) {
+        return Err(FlagError::OnlyLocal);
+    }
     let (hosts, origin, step, slots_of) = match &session_nodes {
         Some(session_nodes) => (session_nodes.hosts.clone(), String::new(), None, None),
         None => match chosen::chosen(&parsed, &surroundings)? {
@@ -103,7 +113,9 @@ fn resolve_on(
     let stdin = streams::stdin_target(parsed.stdin, mapping.job_size())?;
     let pty = streams::pty_spec(parsed.pty, mapping.job_size(), surroundings.terminal)?;
     let options = options(&parsed, &surroundings);
-    let (apps, warnings) = programs::apps(parsed.sections, &ranks, &surroundings, local)?;
+    let output = streams::output(&parsed)?;
+    let lists: Vec<Option<EnvList>> = parsed.sections.iter().map(|section| section.env_list.clone()).collect();
+    let (mut apps, warnings) = programs::apps(parsed.sections, &ranks, &surroundings, local)?;
     let mut env = Vec::new();
     for file in &parsed.env_files {
         env.extend(env_file::read_file(file)?);
@@ -114,7 +126,19 @@ fn resolve_on(
         (false, true) => Reached::ByStep,
         (false, false) => Reached::Elsewhere,
     };
-    let env = environment::job_env(surroundings.env.iter().cloned(), reached, &env);
+    let inherited = environment::inherited(&surroundings.env, reached);
+    let job_list = parsed.genv_list.unwrap_or(EnvList::All);
+    let env = match lists.iter().all(Option::is_none) {
+        true => environment::job_env(&inherited, &job_list, &env),
+        false => {
+            let env = environment::job_env(&inherited, &EnvList::None, &env);
+            for (app, list) in apps.iter_mut().zip(&lists) {
+                let own = std::mem::take(&mut app.env);
+                app.env = environment::program_env(&inherited, list.as_ref().unwrap_or(&job_list), &env, own);
+            }
+            env
+        }
+    };
     let library =
         parsed.pmix_library.as_deref().map(|path| programs::pmix_library(path, &surroundings, local)).transpose()?;
     let context = Context { env: &env, own: &surroundings.program, local, library: library.as_deref() };
@@ -137,14 +161,16 @@ fn resolve_on(
                 stdin,
                 stdin_inherit: inherits,
                 pty,
+                binding,
                 ..options
             },
         },
         in_session,
         timeout_ns: parsed.timeout_ns,
-        output_dir: parsed.output_dir,
+        output,
         profile: parsed.profile,
         verbose: parsed.verbose,
+        may_overload: parsed.bind.overload,
         dry_run: parsed.dry_run,
         stage: parsed.stage,
         stage_out: parsed.stage_out,
@@ -187,7 +213,7 @@ fn place_ranks(
     };
     let ranks = placement::ranks_per_app(parsed, places)?;
     let job_size: u32 = ranks.iter().sum();
-    let mut blocks = placement::blocks(parsed, job_size, places)?;
+    let mut blocks = placement::blocks(parsed, &ranks, places)?;
     let placed = |blocks: &[Block], nodes| Mapping::new(blocks, job_size, nodes).map_err(FlagError::Placement);
     let mut mapping = placed(&blocks, places.nodes())?;
     let layout = match (hosts, session_nodes) {
@@ -209,11 +235,12 @@ fn place_ranks(
 /// Options that follow from the flags alone.
 fn options(parsed: &Parsed, surroundings: &Surroundings) -> JobOptions {
     JobOptions {
-        bind_to: parsed.bind_to.unwrap_or_default(),
-        label: parsed.label,
+        label: parsed.label || parsed.label_pattern.is_some(),
         line_buffered: parsed.line_buffered,
-        split_output: parsed.output_dir.is_some(),
+        split_output: parsed.output_dir.is_some() || parsed.output_files.is_some() || parsed.error_files.is_some(),
+        report_bindings: parsed.report_bindings,
         rank_env: parsed.rank_env,
+        launcher_env: parsed.launcher_env,
         profile: parsed.profile.is_some(),
         umask: surroundings.umask,
         limits: surroundings.limits.clone(),

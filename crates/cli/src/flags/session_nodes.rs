@@ -60,7 +60,8 @@ impl SessionNodes {
             true => None,
             false => chosen::chosen(parsed, surroundings)?.map(|chosen| chosen.hosts),
         };
-        let own = |agent: usize| welcome.nodes[agent].slots > 0;
+        let is_left_out = |agent: usize| parsed.no_local && agent == 0 && !welcome.shared;
+        let own = |agent: usize| welcome.nodes[agent].slots > 0 && !is_left_out(agent);
         let all: Vec<usize> = (0..welcome.nodes.len()).filter(|&agent| own(agent)).collect();
         let elsewhere = |what: String| SessionNodesError::Elsewhere { session: session.clone(), what };
         let mut lost = Vec::new();
@@ -74,13 +75,12 @@ impl SessionNodes {
         let (agents, hosts) = match (asked, parsed.virtual_nodes) {
             (Some(hosts), _) => {
                 let mut agents = of_hosts(&hosts, &all, surroundings, welcome, &elsewhere, named)?;
-                let mut list = hosts.list;
                 let kept: Vec<bool> = agents.iter().map(&mut there).collect();
                 let mut each = kept.iter().copied();
-                list.retain(|_| each.next().unwrap_or(true));
+                let hosts = hosts.retain(|_| each.next().unwrap_or(true));
                 let mut each = kept.iter().copied();
                 agents.retain(|_| each.next().unwrap_or(true));
-                (agents, Some(Hosts { list, ..hosts }))
+                (agents, Some(hosts))
             }
             (None, Some(count)) if !welcome.shared => return Err(elsewhere(format!("{count} virtual nodes"))),
             (None, Some(count)) if (count as usize) > all.len() => {
@@ -140,7 +140,9 @@ fn of_session(agents: &[usize], welcome: &Welcome, told: &StatedSlots, slots: Op
         slots_max: told.slots_max.get(agent).copied().flatten(),
         is_local: agent == 0,
     };
-    Hosts { list: agents.iter().map(host).collect(), stated: told.slots_stated || slots.is_some() }
+    let list: Vec<Host> = agents.iter().map(host).collect();
+    let order = (0..list.len() as u32).collect();
+    Hosts { list, stated: told.slots_stated || slots.is_some(), order }
 }
 
 fn spec(welcome: &Welcome) -> SessionSpec {

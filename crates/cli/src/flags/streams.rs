@@ -1,9 +1,10 @@
-//! Which ranks have standard input and a terminal.
+//! Which ranks have standard input and a terminal, and where their output goes.
 
 use super::error::FlagError;
 use super::layout::Layout;
-use super::parsed::Stdin;
+use super::parsed::{Parsed, Stdin};
 use wireup_coll::mapping::Mapping;
+use wireup_node::launcher::{Output, Pattern};
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::job::{PtySpec, StdinTarget};
 
@@ -23,6 +24,25 @@ pub fn pty_spec(rank: Option<u32>, job_size: u32, size: Option<(u16, u16)>) -> R
     let rank = check_rank("--pty", rank, job_size)?;
     let (rows, columns) = size.unwrap_or(TERMINAL_SIZE);
     Ok(Some(PtySpec { rank, rows, columns }))
+}
+
+/// Where output goes besides standard output and error.
+pub fn output(parsed: &Parsed) -> Result<Output, FlagError> {
+    let has_files = parsed.output_files.is_some() || parsed.error_files.is_some();
+    if parsed.output_dir.is_some() && has_files {
+        let (first, second) = ("--output-dir".to_owned(), "--output-files and --error-files".to_owned());
+        return Err(FlagError::Contradiction { first, second });
+    }
+    // The patterns were checked when they were parsed.
+    let pattern = |text: &Option<String>| text.as_ref().and_then(|text| Pattern::parse(text).ok());
+    Ok(Output {
+        directory: parsed.output_dir.clone(),
+        files: [pattern(&parsed.output_files), pattern(&parsed.error_files)],
+        tee: parsed.tee,
+        merge: parsed.merge_output,
+        timestamp: parsed.timestamp,
+        label: pattern(&parsed.label_pattern),
+    })
 }
 
 fn check_rank(flag: &'static str, rank: u32, job_size: u32) -> Result<Rank, FlagError> {

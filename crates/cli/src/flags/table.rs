@@ -62,8 +62,20 @@ pub const PPN: Flag = Flag::value(
 pub const MAP_BY: Flag = Flag::value(
     &["--map-by"],
     "HOW",
-    "slot (default): consecutive ranks together, divided evenly. node: one rank a node in turn. ppr:N:node: N a node and no more.",
+    "slot (default): consecutive ranks together, divided evenly. node: one rank a node in turn. ppr:N:node: N a node and no more; also ppr:N:OBJECT. An OBJECT: as slot; on a node ranks go to the objects in turn. OBJECT: thread, core, l1cache, l2cache, l3cache, numa, socket. seq: a rank on each host of the list in order. Behind a colon: pe=K (K cores for each rank), step=K (each K-th object), hwtcpus, oversubscribe, nooversubscribe, nolocal.",
 );
+pub const RANK_BY: Flag = Flag::value(
+    &["--rank-by"],
+    "HOW",
+    "slot (default): in the order of --map-by. node: one rank a node in turn. fill: consecutive ranks on each node, and on each object of it.",
+);
+pub const RANKFILE: Flag = Flag::value(
+    &["--rankfile"],
+    "FILE",
+    "Where each rank runs, a rank a line: rank 0=n1 slot=0-1. slot: cores, socket:cores, several with a semicolon, or * for all.",
+);
+pub const RANK_MAP: Flag =
+    Flag::value(&["--rank-map"], "LIST", "The node of each rank, counted from 0: 0,0,1,1. Repeated for further ranks.");
 pub const SLOTS: Flag = Flag::value(
     &["--slots"],
     "N",
@@ -73,11 +85,24 @@ pub const OVERSUBSCRIBE: Flag = Flag::switch(
     &["--oversubscribe"],
     "Take more ranks than there are slots: those beyond start over at the first node. max_slots of a host file stay.",
 );
+pub const NO_OVERSUBSCRIBE: Flag = Flag::switch(
+    &["--nooversubscribe"],
+    "Refuse more ranks than there are slots; without stated slots, than cpus of this machine.",
+);
+pub const NO_LOCAL: Flag =
+    Flag::switch(&["--nolocal"], "Run no ranks on this machine, even if it is one of the hosts.");
 pub const BIND_TO: Flag = Flag::value(
     &["--bind-to"],
     "WHAT",
-    "even (default): a node's cores divided among its ranks, 2 or more each; with fewer, a NUMA domain each; with one domain, not bound. none, core, thread, socket. Virtual nodes share the machine unbound.",
+    "even (default): a node's cores divided among its ranks, 2 or more each; with fewer, a NUMA domain each; with one domain, not bound. none. An OBJECT (as for --map-by), or OBJECT:N for N of them. user:LIST: cpus of each local rank (0-1,4+6). Behind a colon: overload-allowed. With an OBJECT in --map-by the default is that object; with pe=K, K cores. Virtual nodes share the machine unbound.",
 );
+pub const CPU_SET: Flag = Flag::value(
+    &["--cpu-set"],
+    "LIST",
+    "Bind ranks to these cpus of each node only: 0-7,16-23, as taskset numbers them.",
+);
+pub const REPORT_BINDINGS: Flag =
+    Flag::switch(&["--report-bindings"], "Show the processors of each node and which ranks are bound to them.");
 pub const INSTANT_ON: Flag = Flag::switch(
     &["--instant-on"],
     "Give each rank a listening socket before it starts, and tell all ranks where the others listen (libwireup).",
@@ -99,7 +124,7 @@ pub const GPUS_PER_RANK: Flag = Flag::value(
 pub const HOSTS: Flag = Flag::value(
     &["--hosts", "-H", "--host"],
     "LIST",
-    "Run on these: n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]. Behind a colon: slots. No limit unless slots are stated, by a number or by naming a host more than once; then a host without a number has one for each time it is named, or --slots.",
+    "Run on these: n0,n1:8,n[2-5],gpu[01-04,07]-ib:2,user@n6,[fd00::1]. Behind a colon: slots. No limit unless slots are stated, by a number or by naming a host more than once; then a host without a number has one for each time it is named, or --slots. If a later program names hosts too, each runs on its own.",
 );
 pub const HOST_FILE: Flag = Flag::value(
     &["--hostfile", "-f", "--machinefile"],
@@ -172,7 +197,17 @@ pub const ENV_FILE: Flag = Flag::value(
 );
 pub const GENV: Flag =
     Flag { takes: Takes::Variable, ..Flag::switch(&["--genv"], "Set a variable for all ranks of all programs.") };
+pub const GENV_LIST: Flag = Flag::value(
+    &["--genvlist"],
+    "NAMES",
+    "Of this environment ranks get only these variables: A,B,OMP_*; none; all (default). What other flags set is added.",
+);
+pub const ENV_LIST: Flag = Flag::value(&["--envlist"], "NAMES", "The same for one program. Per program.");
 pub const RANK_ENV: Flag = Flag::switch(&["--rank-env"], "Also set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE.");
+pub const LAUNCHER_ENV: Flag = Flag::switch(
+    &["--launcher-env"],
+    "Also set what mpirun sets, for scripts: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _NODE_RANK, MV2_COMM_WORLD_RANK and so on. As mpiexec always so.",
+);
 pub const PMI: Flag = Flag::value(
     &["--pmi"],
     "WHICH",
@@ -224,6 +259,21 @@ pub const LABEL: Flag = Flag::switch(
     "Begin each line of output with its rank: [3] text.",
 );
 pub const OUTPUT_DIR: Flag = Flag::value(&["--output-dir"], "DIR", "Write each rank's output to files in DIR instead.");
+pub const OUTPUT_FILES: Flag = Flag::value(
+    &["--output-files"],
+    "PATTERN",
+    "Write standard output to these files instead: %r is the rank (%0r with zeros before it), %h the host, %n the number of the node, %s the number of ranks, %% a percent sign. Folders are made.",
+);
+pub const ERROR_FILES: Flag = Flag::value(&["--error-files"], "PATTERN", "The same for standard error.");
+pub const TEE: Flag = Flag::switch(&["--tee"], "Show output that is written to files, too.");
+pub const MERGE_OUTPUT: Flag =
+    Flag::switch(&["--merge-output"], "What ranks write to standard error goes to standard output.");
+pub const TIMESTAMP: Flag = Flag::switch(&["--timestamp"], "Begin each line of output with the time of its arrival.");
+pub const LABEL_PATTERN: Flag = Flag::value(
+    &["--label-pattern"],
+    "PATTERN",
+    "Begin each line with this text, in which %r, %h, %n, %s mean the same as in --output-files.",
+);
 pub const LINE_BUFFERED: Flag = Flag::switch(
     &["--line-buffered"],
     "Never show a part of a line before its end is there. Default: short ones after 0.2 s, as prompts, of the rank that reads standard input.",
@@ -290,9 +340,15 @@ const SECTIONS: &[Section] = &[
             VIRTUAL_NODES,
             PPN,
             MAP_BY,
+            RANK_BY,
+            RANKFILE,
+            RANK_MAP,
             SLOTS,
             OVERSUBSCRIBE,
+            NO_OVERSUBSCRIBE,
+            NO_LOCAL,
             BIND_TO,
+            CPU_SET,
             GPUS_PER_RANK,
             INSTANT_ON,
             RESERVE_PORTS,
@@ -309,7 +365,10 @@ const SECTIONS: &[Section] = &[
             EXPORT,
             ENV_FILE,
             GENV,
+            GENV_LIST,
+            ENV_LIST,
             RANK_ENV,
+            LAUNCHER_ENV,
             PMI,
             MODEX,
             PMIX_LIBRARY,
@@ -322,9 +381,24 @@ const SECTIONS: &[Section] = &[
         ],
     },
     Section { title: "Files", flags: &[STAGE, STAGE_ALSO, STAGE_ROOM, STAGE_OUT] },
-    Section { title: "Standard input and output", flags: &[STDIN, LABEL, OUTPUT_DIR, LINE_BUFFERED, PTY] },
+    Section {
+        title: "Standard input and output",
+        flags: &[
+            STDIN,
+            LABEL,
+            LABEL_PATTERN,
+            TIMESTAMP,
+            MERGE_OUTPUT,
+            OUTPUT_DIR,
+            OUTPUT_FILES,
+            ERROR_FILES,
+            TEE,
+            LINE_BUFFERED,
+            PTY,
+        ],
+    },
     Section { title: "Ends and hangs", flags: &[EARLY_START, TIMEOUT, KILL_GRACE, STALL_REPORT] },
-    Section { title: "To see what happens", flags: &[VERBOSE, DISPLAY_MAP, DRY_RUN, PROFILE, RECORD] },
+    Section { title: "To see what happens", flags: &[VERBOSE, DISPLAY_MAP, REPORT_BINDINGS, DRY_RUN, PROFILE, RECORD] },
     Section { title: "Not listed", flags: &[IGNORED] },
 ];
 

@@ -44,6 +44,8 @@ pub struct Hosts {
     pub list: Vec<Host>,
     /// Whether the user stated a number of slots.
     pub stated: bool,
+    /// For each mention of a host its place in the list.
+    pub order: Vec<u32>,
 }
 
 /// Reads `n0,n1:8,n[2-5]`.
@@ -77,6 +79,7 @@ impl Hosts {
         let mut places: HashMap<String, usize> = HashMap::with_capacity(entries.len());
         let mut local_at = None;
         let mut stated = slots.is_some();
+        let mut mentions = Vec::with_capacity(entries.len());
         for entry in entries {
             let is_local = names.is_local(&entry.name);
             let known = if is_local { local_at } else { places.get(&entry.name).copied() };
@@ -91,9 +94,27 @@ impl Hosts {
                 sums.push(Sum { name: entry.name.clone(), is_local, ..Sum::default() });
             }
             sums[at].add(&entry);
+            mentions.push(at);
         }
-        let list: Vec<Host> = sums.into_iter().map(|sum| sum.host(slots)).filter(|host| host.slots > 0).collect();
-        if list.is_empty() { Err(HostsError::NoSlots) } else { Ok(Hosts { list, stated }) }
+        let hosts = sums.into_iter().map(|sum| sum.host(slots)).collect();
+        let all = Hosts { list: hosts, stated, order: mentions.into_iter().map(|at| at as u32).collect() };
+        let used = all.retain(|host| host.slots > 0);
+        if used.list.is_empty() { Err(HostsError::NoSlots) } else { Ok(used) }
+    }
+
+    /// Only these hosts.
+    pub fn retain(self, keeps: impl FnMut(&Host) -> bool) -> Hosts {
+        let kept: Vec<bool> = self.list.iter().map(keeps).collect();
+        let places: Vec<Option<u32>> = kept
+            .iter()
+            .scan(0, |next, &keeps| {
+                *next += u32::from(keeps);
+                Some(keeps.then(|| *next - 1))
+            })
+            .collect();
+        let order = self.order.iter().filter_map(|&at| places.get(at as usize).copied().flatten()).collect();
+        let hosts = self.list.into_iter().zip(kept).filter_map(|(host, keeps)| keeps.then_some(host));
+        Hosts { list: hosts.collect(), stated: self.stated, order }
     }
 
     /// The total number of slots.

@@ -44,7 +44,8 @@ pub fn run(line: &Line) -> Result<u8, String> {
         "up" if stage.auto => Err("wireup stage up: --stage=auto is for wireup run; leave it out".into()),
         "up" => {
             let stage = parsed::Stage { also: rest.iter().map(PathBuf::from).collect(), ..stage };
-            let env = environment::job_env(surroundings.env.iter().cloned(), environment::Reached::ThisMachine, &[]);
+            let inherited = environment::inherited(&surroundings.env, environment::Reached::ThisMachine);
+            let env = environment::job_env(&inherited, &parsed::EnvList::All, &[]);
             let plan = Plan::of_paths(&stage, &env)?;
             if line.has(flag::DRY_RUN) {
                 out::print(&listing(&plan));

@@ -9,14 +9,14 @@ use crate::words::{Setting, Voice, count};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
-use wireup_node::launcher::{self, Next, Program, Reach, RunConfig};
+use wireup_node::launcher::{self, Next, Output, Program, Reach, RunConfig};
 use wireup_node::session::Attached;
 use wireup_node::trace::Phase;
 use wireup_os::clock::monotonic_ns;
 use wireup_proto::launcher_io::Notice;
 use wireup_stage::send::{Next as Sent, Sending};
 use wireup_wire::ids::{NodeId, Rank};
-use wireup_wire::job::{AppSpec, BindTo, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
+use wireup_wire::job::{AppSpec, Binding, Block, JobOptions, JobSpec, NodeSpec, PmiFlavour, StdinTarget};
 use wireup_wire::peer::SessionSpec;
 
 /// Time between the graceful and the forced end of the ranks, which have nothing to tidy up that others do not.
@@ -169,7 +169,7 @@ pub(super) fn run(
         job,
         reach: Reach::Session(Box::new(attached)),
         timeout_ns,
-        output_dir: None,
+        output: Output::default(),
         spool: None,
         process_start_ns: now,
         resolved_ns: now,
@@ -197,7 +197,7 @@ fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTa
         endpoints: Vec::new(),
         options: JobOptions {
             pmi: PmiFlavour::None,
-            bind_to: BindTo::None,
+            binding: Binding::NONE,
             stdin,
             split_output: true,
             umask: 0o077,

@@ -195,6 +195,7 @@ fn spawn(error: &SpawnError) -> String {
             format!("cannot make {what}: {reason}; --rank-ports LOW-HIGH chooses other ports")
         }
         (SpawnStep::Staged, _) => format!("{what}; without --stage=require the ranks would use the original files"),
+        (SpawnStep::Bind, _) => format!("the ranks cannot be bound: {what}"),
         (SpawnStep::Devices, _) => format!("{what}; lower --gpus-per-rank, or start fewer ranks on a node"),
         (SpawnStep::Cwd, _) => {
             format!("working directory {what}: {reason}; create it on that node or name another with --wdir")

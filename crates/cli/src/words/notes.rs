@@ -14,6 +14,8 @@ const STARTED_FOR_SHOWN: u32 = 3;
 const ROUTED_SHOWN: u32 = 3;
 /// How many nodes whose ranks lack something are reported.
 const LACKING_SHOWN: u32 = 3;
+/// Bindings of so many nodes are shown.
+const PICTURES_SHOWN: u32 = 64;
 /// How many PMIx server processes have their messages shown.
 const SAID_SHOWN: usize = 4;
 /// How many networks of links are reported.
@@ -30,6 +32,7 @@ pub struct Notes {
     routed: u32,
     /// Nodes whose ranks lack something.
     lacking: u32,
+    pictures: u32,
     /// The hosts whose PMIx servers have said something.
     said: Vec<String>,
     is_said_cut: bool,
@@ -75,6 +78,13 @@ impl Notes {
                 vec![format!("node {host}: {problem}; jobs with --instant-on look for ports of their own there")]
             }
             Note::Lacks { host, what } => self.lacks(host, what),
+            Note::Bound { host, picture } => {
+                self.pictures += 1;
+                match self.pictures {
+                    0..=PICTURES_SHOWN => picture.lines().map(|line| format!("{host}: {line}")).collect(),
+                    _ => Vec::new(),
+                }
+            }
             Note::StartedFor { agent, parent, starter, problem } => {
                 self.started_for += 1;
                 if self.started_for > STARTED_FOR_SHOWN {

@@ -11,6 +11,7 @@ mod ends;
 mod env;
 mod extensions;
 mod faults;
+mod front;
 mod gpus;
 mod harness;
 mod hosts;

@@ -7,6 +7,7 @@ mod directory;
 mod said;
 
 use super::outgoing::{Outgoing, WriteState};
+use super::ranks::unbound;
 use super::tail::{Stream, Tail};
 use super::token::{JobSlot, Token};
 use super::turn::Turn;
@@ -55,8 +56,7 @@ impl PmixServer {
         let directory = Directory::of(plan);
         let program = std::env::current_exe().map_err(failed(SpawnStep::Find, "wireup's own program".into()))?;
         let ranks = plan.begin.cpus.len();
-        let cpus =
-            cpus_of_ranks(plan.bind_to, ranks).map_err(failed(SpawnStep::Fork, "the cpus to bind ranks to".into()))?;
+        let cpus = cpus_of_ranks(&plan.binding, ranks).map_err(|error| unbound(&error))?;
         let begin = Begin {
             oversubscribed: plan.ranks_here as usize > allowed_cpus(),
             dir: directory.path().to_string_lossy().into_owned(),

@@ -123,7 +123,7 @@ impl JobRanks {
     /// Passes the plan to the keeper. `own_devices`: the ranks use the GPUs that this process was given.
     /// `agent`: the name of the socket at which further libraries join.
     pub fn spawn(&mut self, plan: &SpawnPlan, own_devices: bool, agent: Option<&str>) -> Result<(), SpawnError> {
-        let mut batch = Batch::from_plan(plan).map_err(|error| failed("the cpus to bind ranks to", &error))?;
+        let mut batch = Batch::from_plan(plan).map_err(|error| unbound(&error))?;
         devices::give(&mut batch, plan.gpus_per_rank, own_devices)?;
         for (port, process) in (self.first_port..).zip(&mut batch.processes).take(self.sockets.len()) {
             process.env.push(format!("WIREUP_LISTEN_PORT={port}").into_bytes());
@@ -424,6 +424,11 @@ impl JobRanks {
     pub fn into_keeper(self) -> KeeperLink {
         self.keeper
     }
+}
+
+/// The ranks cannot be bound as they should be.
+pub fn unbound(error: &io::Error) -> SpawnError {
+    SpawnError { step: SpawnStep::Bind, what: error.to_string(), errno: error.raw_os_error().unwrap_or(0) }
 }
 
 fn failed(what: &str, error: &io::Error) -> SpawnError {

@@ -1,11 +1,11 @@
 //! Turns the state machine's plan of a node's ranks into a batch for the keeper: their CPUs and streams.
 
 use super::protocol::{Batch, OutKind, Process, Program, StdinKind};
+use crate::binding;
 use std::io;
-use std::path::Path;
-use wireup_os::bind::{self, CPU_DIRECTORY, CpuSet, Even, Machine};
+use wireup_os::bind::{CpuSet, Machine};
 use wireup_proto::io::{RankPlan, SpawnPlan};
-use wireup_wire::job::{BindTo, StdinTarget};
+use wireup_wire::job::{Binding, StdinTarget};
 
 impl Batch {
     /// The batch of a plan; a slot is a local rank.
@@ -13,11 +13,11 @@ impl Batch {
     /// # Errors
     /// The ranks should be bound to cores or sockets, but the machine does not report them.
     pub fn from_plan(plan: &SpawnPlan) -> io::Result<Batch> {
-        let shares = shares(plan.bind_to, plan.ranks.len())?;
-        let process = |(index, rank): (usize, &RankPlan)| Process {
+        let sets = binding::sets(&plan.binding, &Machine::this()?, plan.ranks.len())?;
+        let process = |(rank, set): (&RankPlan, &Option<CpuSet>)| Process {
             program: rank.program,
             env: rank.env.clone(),
-            cpus: (!shares.is_empty()).then(|| shares[index % shares.len()].words().to_vec()),
+            cpus: set.as_ref().map(|set| set.words().to_vec()),
             stdin: stdin(plan, rank),
             stdout: OutKind::Pipe,
             stderr: OutKind::Pipe,
@@ -34,7 +34,7 @@ impl Batch {
         };
         Ok(Batch {
             programs: plan.programs.iter().map(program).collect(),
-            processes: plan.ranks.iter().enumerate().map(process).collect(),
+            processes: plan.ranks.iter().zip(&sets).map(process).collect(),
             umask: plan.umask,
             limits: plan.limits.clone(),
             staged: plan.staged.clone(),
@@ -46,10 +46,9 @@ impl Batch {
 ///
 /// # Errors
 /// Those of [`Batch::from_plan`].
-pub fn cpus_of_ranks(bind_to: BindTo, ranks: usize) -> io::Result<Vec<Option<String>>> {
-    let shares = shares(bind_to, ranks)?;
-    let share = |index: usize| (!shares.is_empty()).then(|| shares[index % shares.len()].to_string());
-    Ok((0..ranks).map(share).collect())
+pub fn cpus_of_ranks(binding: &Binding, ranks: usize) -> io::Result<Vec<Option<String>>> {
+    let sets = binding::sets(binding, &Machine::this()?, ranks)?;
+    Ok(sets.into_iter().map(|set| set.map(|set| set.to_string())).collect())
 }
 
 fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
@@ -61,27 +60,14 @@ fn stdin(plan: &SpawnPlan, rank: &RankPlan) -> StdinKind {
     }
 }
 
-/// The CPU sets to assign in turn; none: leave the ranks unbound.
-fn shares(bind_to: BindTo, ranks: usize) -> io::Result<Vec<CpuSet>> {
-    let directory = Path::new(CPU_DIRECTORY);
-    match bind_to {
-        BindTo::None => Ok(Vec::new()),
-        BindTo::Even => Ok(match Machine::this()?.even(ranks) {
-            Even::Cores { shares, .. } | Even::Domains { shares, .. } => shares,
-            Even::Unbound => Vec::new(),
-        }),
-        BindTo::Thread => Ok(bind::threads(&bind::allowed()?)),
-        BindTo::Core => bind::cores(&bind::allowed()?, directory),
-        BindTo::Socket => bind::sockets(&bind::allowed()?, directory),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_os::bind;
     use wireup_wire::ids::{JobId, LocalRank, Rank};
+    use wireup_wire::job::{BindTo, Object};
 
-    fn plan(ranks: u16, bind_to: BindTo, stdin: StdinTarget, stdin_inherit: bool) -> SpawnPlan {
+    fn plan(ranks: u16, to: BindTo, stdin: StdinTarget, stdin_inherit: bool) -> SpawnPlan {
         let rank = |local: u16| RankPlan {
             rank: Rank(10 + u32::from(local)),
             local: LocalRank(local),
@@ -93,7 +79,8 @@ mod tests {
             job: JobId(1),
             programs: vec![],
             ranks: (0..ranks).map(rank).collect(),
-            bind_to,
+            binding: Binding { to, ..Binding::default() },
+            report_bindings: false,
             shares_machine: false,
             stdin,
             stdin_inherit,
@@ -109,7 +96,13 @@ mod tests {
     #[test]
     fn thread_binding_is_round_robin_and_even_binding_needs_two_cores_for_each_rank() {
         let cpus = bind::allowed().unwrap().len() as u16;
-        let batch = Batch::from_plan(&plan(2 * cpus, BindTo::Thread, StdinTarget::None, false)).unwrap();
+        let batch = Batch::from_plan(&plan(
+            2 * cpus,
+            BindTo::To { object: Object::Thread, count: 1 },
+            StdinTarget::None,
+            false,
+        ))
+        .unwrap();
         let sets: Vec<CpuSet> =
             batch.processes.iter().map(|process| CpuSet::from_words(process.cpus.clone().unwrap())).collect();
         assert!(sets.iter().all(|set| set.len() == 1));

@@ -3,12 +3,13 @@
 use super::program::{Program, Talking};
 use super::root::Root;
 use super::stdin::Stdin;
-use super::writer::{LineStyle, Problem, Writer, make_directory};
+use super::writer::{Begun, Decoration, Files, LineStyle, Places, Problem, Sink, Writer, make_directory};
 use super::{Reach, RunConfig, RunError, RunOutcome, Stamps};
 use crate::agent::IN_MEMORY;
 use crate::agent::driver::AgentDriver;
 use crate::agent::token::Token;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
 use wireup_coll::mapping::Mapping;
 use wireup_os::clock::monotonic_ns;
@@ -68,7 +69,7 @@ impl<'w> LauncherDriver<'w> {
         words: &'w mut dyn FnMut(&Notice) -> String,
     ) -> Result<Self, RunError> {
         let system = |what| move |error| RunError::System { what, error };
-        if let Some(path) = &config.output_dir {
+        if let Some(path) = &config.output.directory {
             make_directory(path).map_err(|error| RunError::OutputDir { path: path.clone(), error })?;
         }
         let mut stamps =
@@ -91,8 +92,13 @@ impl<'w> LauncherDriver<'w> {
         let watch = system("watching descriptors");
         reactor.add(&signals, SIGNAL_TOKEN.pack(), Interest::READABLE).map_err(watch)?;
         let style = LineStyle { label: config.job.options.label, alone: config.job.job_size() == 1 };
+        let (places, begun) = (Arc::new(Places::of(&config.job)), Begun::default());
+        let decoration = Decoration::of(&config.output, &places).map(Arc::new);
         let writer = |stream| {
-            let written = Writer::new(stream, style, config.output_dir.clone(), config.spool.clone());
+            let shown_on = if config.output.merge { Stream::Out } else { stream };
+            let files = Files::of(&config.output, shown_on, &places, &begun);
+            let sink = Sink { files, tee: config.output.tee, shown_on, decoration: decoration.clone() };
+            let written = Writer::new(stream, style, sink, config.spool.clone());
             written.map_err(system("making an event descriptor"))
         };
         let output = [writer(Stream::Out)?, writer(Stream::Err)?];

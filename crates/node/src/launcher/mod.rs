@@ -7,6 +7,7 @@ mod stdin;
 mod writer;
 
 pub use program::{Next, Program};
+pub use writer::{Output, Pattern};
 
 use crate::session::Attached;
 use crate::session::spool::Spool;
@@ -22,8 +23,7 @@ pub struct RunConfig {
     pub job: JobSpec,
     pub reach: Reach,
     pub timeout_ns: Option<u64>,
-    /// Write files `rank.N.out` and `rank.N.err` here instead of to standard output and error.
-    pub output_dir: Option<PathBuf>,
+    pub output: Output,
     /// Used instead of standard output and error if the job is detached.
     pub spool: Option<Arc<Spool>>,
     /// `CLOCK_MONOTONIC` when the program began, and when its command line had been parsed (ns).

@@ -4,19 +4,25 @@
 //! The thread starts with the first byte. It takes everything that waits and writes it in one call. If no thread can be
 //! started, the caller writes directly.
 
+mod decoration;
+mod files;
 mod held;
 mod lines;
+mod pattern;
 
+pub use self::decoration::Decoration;
+pub use self::files::{Begun, Files, Output};
 pub use self::lines::LineStyle;
+pub use self::pattern::{Pattern, Places};
 
 use self::lines::Lines;
 use crate::session::spool::Spool;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wireup_proto::Next;
@@ -51,11 +57,20 @@ struct Shared {
 
 struct Target {
     stream: Stream,
-    /// `--output-dir`: one file for each rank and stream.
-    directory: Option<PathBuf>,
+    sink: Sink,
     /// Used instead of the descriptor if the job is detached.
     spool: Option<Arc<Spool>>,
     lines: Lines,
+}
+
+/// Where the ranks' output goes.
+pub struct Sink {
+    pub files: Files,
+    /// What is written to files is shown, too.
+    pub tee: bool,
+    /// The stream of this process that shows it.
+    pub shown_on: Stream,
+    pub decoration: Option<Arc<Decoration>>,
 }
 
 #[derive(Default)]
@@ -92,15 +107,10 @@ pub struct News {
 }
 
 impl Writer {
-    pub fn new(
-        stream: Stream,
-        style: LineStyle,
-        directory: Option<PathBuf>,
-        spool: Option<Arc<Spool>>,
-    ) -> io::Result<Writer> {
+    pub fn new(stream: Stream, style: LineStyle, sink: Sink, spool: Option<Arc<Spool>>) -> io::Result<Writer> {
         let news =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
-        let target = Mutex::new(Target::new(stream, style, directory, spool));
+        let target = Mutex::new(Target::new(stream, style, sink, spool));
         let shared = Shared { target, state: Mutex::default(), changed: Condvar::new(), news };
         Ok(Writer { shared: Arc::new(shared), mode: Mode::Idle })
     }
@@ -215,8 +225,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Target {
-    fn new(stream: Stream, style: LineStyle, directory: Option<PathBuf>, spool: Option<Arc<Spool>>) -> Target {
-        Target { stream, directory, spool, lines: Lines::new(stream, style) }
+    fn new(stream: Stream, style: LineStyle, sink: Sink, spool: Option<Arc<Spool>>) -> Target {
+        let lines = Lines::new(stream, style).decorated(sink.decoration.clone());
+        Target { stream, sink, spool, lines }
     }
 
     /// Writes all that can be written: if one file fails, or the job's bytes do, other files and our own messages may still
@@ -228,13 +239,15 @@ impl Target {
             let alike = |piece: &&Piece| writer(piece) == writer(first);
             let same = pieces.iter().take(PIECES_MAX).take_while(alike).count();
             let (group, rest) = pieces.split_at(same);
-            let written = match (&self.directory, first.rank) {
-                (Some(directory), Some((rank, _))) => {
-                    let path = directory.join(format!("rank.{rank}.{}", self.suffix()));
-                    write_file(&path, group)
-                }
-                (None, Some(_)) => self.write_parts(group),
-                (_, None) => self.write_lines(group),
+            let written = match first.rank {
+                Some((rank, _)) => match self.sink.files.path(rank, self.sink.shown_on) {
+                    Some(path) => {
+                        let shown = if self.sink.tee { self.write_parts(group) } else { Ok(()) };
+                        self.sink.files.open(&path).and_then(|file| write_file(file, &path, group)).and(shown)
+                    }
+                    None => self.write_parts(group),
+                },
+                None => self.write_lines(group),
             };
             result = result.and(written);
             pieces = rest;
@@ -242,34 +255,46 @@ impl Target {
         result
     }
 
-    fn suffix(&self) -> &'static str {
-        match self.stream {
-            Stream::Out => "out",
-            Stream::Err => "err",
-        }
-    }
-
     /// Writes whole lines, or messages of our own.
     fn write_lines(&mut self, group: &[Piece]) -> Result<(), Problem> {
         let before = self.lines.break_before();
+        let is_ours = group.iter().all(|piece| !piece.counts);
         let mut slices = slices_of(group);
+        let decorated: Vec<Vec<u8>>;
+        if let Some(decoration) = self.sink.decoration.as_ref().filter(|_| !is_ours) {
+            let labelled = self.lines.has_labels();
+            decorated = group.iter().map(|piece| decoration.lines(&piece.bytes, labelled)).collect();
+            slices = decorated.iter().map(|lines| IoSlice::new(lines)).collect();
+        }
         if !before.is_empty() {
             slices.insert(0, IoSlice::new(before.as_bytes()));
         }
-        let is_ours = group.iter().all(|piece| !piece.counts);
-        Out { stream: self.stream, spool: self.spool.as_deref() }.write(&mut slices, is_ours)
+        let stream = if is_ours { self.stream } else { self.sink.shown_on };
+        Out { stream, spool: self.spool.as_deref() }.write(&mut slices, is_ours)
     }
 
     /// Writes the lines that parts of one rank complete.
     fn write_parts(&mut self, group: &[Piece]) -> Result<(), Problem> {
-        let out = Out { stream: self.stream, spool: self.spool.as_deref() };
+        let out = Out { stream: self.sink.shown_on, spool: self.spool.as_deref() };
         let mut write = |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false);
         let parts = group.iter().filter_map(|piece| Some((piece.rank?, &piece.bytes)));
-        parts.map(|(rank, part)| self.lines.on_part(rank, part, &mut write)).fold(Ok(()), Result::and)
+        let mut result = Ok(());
+        for ((rank, next), bytes) in parts {
+            // Output that goes to files comes in pieces of any kind.
+            let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
+            while let Some(line) = lines.next() {
+                let next = if lines.peek().is_some() { Next::Rest } else { next };
+                result = result.and(self.lines.on_part((rank, next), line, &mut write));
+            }
+            if bytes.is_empty() {
+                result = result.and(self.lines.on_part((rank, next), bytes, &mut write));
+            }
+        }
+        result
     }
 
     fn finish(&mut self) -> Result<(), Problem> {
-        let out = Out { stream: self.stream, spool: self.spool.as_deref() };
+        let out = Out { stream: self.sink.shown_on, spool: self.spool.as_deref() };
         self.lines.finish(&mut |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false))
     }
 }
@@ -328,9 +353,8 @@ fn is_of_rank(name: &str) -> bool {
     matches!(words[..], ["rank", rank, "out" | "err"] if rank.parse::<u32>().is_ok())
 }
 
-fn write_file(path: &Path, group: &[Piece]) -> Result<(), Problem> {
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    let written = opened.and_then(|mut file| write_all(|slices| file.write_vectored(slices), &mut slices_of(group)));
+fn write_file(mut file: File, path: &Path, group: &[Piece]) -> Result<(), Problem> {
+    let written = write_all(|slices| file.write_vectored(slices), &mut slices_of(group));
     written.map_err(|error| Problem { text: format!("cannot write {}: {error}", path.display()), reader_gone: false })
 }
 

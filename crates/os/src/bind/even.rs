@@ -24,9 +24,9 @@ const CORES_MIN: usize = 2;
 /// The cpus of a machine that this process may use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
-    allowed: CpuSet,
+    pub(super) allowed: CpuSet,
     /// [`SYSTEM_DIRECTORY`] outside of tests. What it does not contain counts as absent: cores with several threads, several domains.
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
 }
 
 /// How ranks are bound: a set for each.
@@ -58,6 +58,46 @@ impl Machine {
     /// A machine with `cpus` cores, for tests.
     pub fn of_cores(cpus: u32) -> Machine {
         Machine { allowed: (0..cpus).collect(), directory: PathBuf::new() }
+    }
+
+    /// A machine for tests, described in a temporary folder: cpu c and c + `cpus` / 2 are a core if `smt`, with `domains` domains of
+    /// neighbouring cores, one level-1 cache for each core, one level-3 cache for each domain, and one socket.
+    ///
+    /// # Panics
+    /// The folder cannot be written.
+    pub fn described(name: &str, cpus: u32, smt: bool, domains: u32) -> Machine {
+        let directory = std::env::temp_dir().join(format!("wireup-machine-{}-{name}", std::process::id()));
+        let write = |file: String, text: String| {
+            let path = directory.join(file);
+            let written =
+                path.parent().map(std::fs::create_dir_all).transpose().and_then(|_| std::fs::write(&path, text));
+            assert!(written.is_ok(), "{} cannot be written: {written:?}", path.display());
+        };
+        let cores = if smt { cpus / 2 } else { cpus };
+        let of_domain =
+            |domain: u32| -> CpuSet { (0..cpus).filter(|cpu| cpu % cores * domains / cores == domain).collect() };
+        write("cpu/smt/active".into(), format!("{}\n", u8::from(smt)));
+        for cpu in 0..cpus {
+            let core = cpu % cores;
+            let siblings = if smt { format!("{core},{}\n", core + cores) } else { format!("{core}\n") };
+            write(format!("cpu/cpu{cpu}/topology/core_siblings_list"), format!("0-{}\n", cpus - 1));
+            for (index, level, kind, shared) in [
+                (0, 1, "Instruction", "0\n".to_owned()),
+                (1, 1, "Data", siblings.clone()),
+                (2, 3, "Unified", of_domain(core * domains / cores).to_string()),
+            ] {
+                let cache = format!("cpu/cpu{cpu}/cache/index{index}");
+                write(format!("{cache}/level"), format!("{level}\n"));
+                write(format!("{cache}/type"), format!("{kind}\n"));
+                write(format!("{cache}/shared_cpu_list"), shared);
+            }
+            write(format!("cpu/cpu{cpu}/topology/thread_siblings_list"), siblings);
+        }
+        write("node/online".into(), format!("0-{}\n", domains - 1));
+        for domain in 0..domains {
+            write(format!("node/node{domain}/cpulist"), of_domain(domain).to_string());
+        }
+        Machine { allowed: (0..cpus).collect(), directory }
     }
 
     /// Number of cpus.
@@ -108,7 +148,7 @@ impl Machine {
     }
 
     /// The allowed cpus of each NUMA domain that has any.
-    fn domains(&self) -> Vec<CpuSet> {
+    pub(super) fn domains(&self) -> Vec<CpuSet> {
         let directory = self.directory.join("node");
         let online = read_to_string(directory.join("online")).ok().and_then(|list| CpuSet::parse(&list));
         let domains = online.iter().flat_map(CpuSet::iter).filter_map(|number| cpus_of(&directory, number));
@@ -132,29 +172,6 @@ fn divided(cores: &[CpuSet], ranks: usize) -> Even {
 mod tests {
     use super::*;
 
-    /// A machine of which cpu c and c + `cpus` / 2 are a core if `smt`, with `domains` domains of neighbouring cores.
-    fn machine(name: &str, cpus: u32, smt: bool, domains: u32) -> Machine {
-        let directory = std::env::temp_dir().join(format!("wireup-even-{}-{name}", std::process::id()));
-        let write = |file: String, text: String| {
-            let path = directory.join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        let cores = if smt { cpus / 2 } else { cpus };
-        write("cpu/smt/active".into(), format!("{}\n", u8::from(smt)));
-        for cpu in 0..cpus {
-            let core = cpu % cores;
-            let siblings = if smt { format!("{core},{}\n", core + cores) } else { format!("{core}\n") };
-            write(format!("cpu/cpu{cpu}/topology/thread_siblings_list"), siblings);
-        }
-        write("node/online".into(), format!("0-{}\n", domains - 1));
-        for domain in 0..domains {
-            let of_domain = (0..cpus).filter(|cpu| cpu % cores * domains / cores == domain);
-            write(format!("node/node{domain}/cpulist"), of_domain.collect::<CpuSet>().to_string());
-        }
-        Machine { allowed: (0..cpus).collect(), directory }
-    }
-
     fn lists(even: &Even) -> Vec<String> {
         match even {
             Even::Cores { shares, .. } | Even::Domains { shares, .. } => shares.iter().map(CpuSet::to_string).collect(),
@@ -164,19 +181,19 @@ mod tests {
 
     #[test]
     fn shares_have_two_whole_cores_or_more() {
-        let plain = machine("plain", 8, false, 1);
+        let plain = Machine::described("plain", 8, false, 1);
         assert_eq!(lists(&plain.even(2)), ["0-3", "4-7"]);
         assert_eq!(lists(&plain.even(3)), ["0-1", "2-4", "5-7"]);
         assert!(matches!(plain.even(3), Even::Cores { fewest: 2, most: 3, .. }));
         assert_eq!(lists(&plain.even(4)), ["0-1", "2-3", "4-5", "6-7"]);
-        let smt = machine("smt", 16, true, 1);
+        let smt = Machine::described("smt", 16, true, 1);
         assert_eq!(lists(&smt.even(4)), ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]);
     }
 
     #[test]
     fn ranks_with_less_than_two_cores_are_not_bound_within_one_domain() {
-        let plain = machine("one-domain", 8, false, 1);
-        let smt = machine("one-smt", 16, true, 1);
+        let plain = Machine::described("one-domain", 8, false, 1);
+        let smt = Machine::described("one-smt", 16, true, 1);
         for even in
             [plain.even(0), plain.even(1), plain.even(5), plain.even(8), plain.even(9), smt.even(5), smt.even(8)]
         {
@@ -188,12 +205,12 @@ mod tests {
 
     #[test]
     fn they_are_bound_to_domains_of_two_cores_or_more() {
-        let two = machine("two-domains", 8, false, 2);
+        let two = Machine::described("two-domains", 8, false, 2);
         assert_eq!(lists(&two.even(8)), [["0-3"; 4], ["4-7"; 4]].concat());
         assert_eq!(lists(&two.even(5)), ["0-3", "0-3", "0-3", "4-7", "4-7"]);
         assert!(matches!(two.even(8), Even::Domains { domains: 2, .. }));
         assert_eq!(two.even(9), Even::Unbound);
-        let small = machine("small-domains", 4, false, 4);
+        let small = Machine::described("small-domains", 4, false, 4);
         assert_eq!(small.even(4), Even::Unbound, "a domain of one core is no better than a core");
         let few = Machine { allowed: CpuSet::parse("3-4").unwrap(), ..two };
         assert_eq!(few.even(2), Even::Unbound, "one allowed cpu in each domain");

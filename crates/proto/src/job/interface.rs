@@ -38,6 +38,7 @@ pub enum JobInput {
         local: LocalRank,
     },
     RanksLack(Lacking),
+    RanksBound(String),
     Exited {
         local: LocalRank,
         status: ExitStatus,

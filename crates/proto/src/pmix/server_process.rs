@@ -9,7 +9,7 @@ use crate::io::{ExitStatus, Output, PmixPlan};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
 use bytes::Bytes;
-use wireup_wire::job::{AppSpec, BindTo, PmiFlavour};
+use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::peer::{Cause, Control, Note, Opened, SpawnError};
 use wireup_wire::pmix::{App, Begin, ToServer};
@@ -232,9 +232,12 @@ fn plan(view: &View<'_>) -> PmixPlan {
         oversubscribed: false,
         has_endpoints: spec.options.rank_ports.is_some(),
     };
-    let bind_to = if shared { BindTo::None } else { spec.options.bind_to };
+    let binding = match shared {
+        true => Binding::NONE,
+        false => spec.options.binding.of_ranks(view.facts.mapping.ranks_of(node)),
+    };
     let ranks_here = if shared { spec.job_size() } else { view.ranks.len() as u32 };
-    PmixPlan { job: spec.job, begin, bind_to, ranks_here, env: variables(&spec.env) }
+    PmixPlan { job: spec.job, begin, binding, ranks_here, env: variables(&spec.env) }
 }
 
 fn app(app: &AppSpec) -> App {

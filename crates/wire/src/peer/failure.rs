@@ -99,12 +99,15 @@ pub enum SpawnStep {
     Sockets,
     /// Showing staged files in place of the originals; `what` has the complete description.
     Staged,
+    /// Finding the processors to bind ranks to; `what` has the complete description.
+    Bind,
 }
 
 impl SpawnStep {
     /// The step in words, for messages.
     pub fn words(self) -> &'static str {
         match self {
+            SpawnStep::Bind => "finding the processors to bind ranks to",
             SpawnStep::Find => "finding the program",
             SpawnStep::Interpreter => "finding the program's interpreter",
             SpawnStep::Exec => "executing the program",

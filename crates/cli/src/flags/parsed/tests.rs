@@ -2,6 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStringExt;
 use wireup_flags::Takes;
+use wireup_wire::job::{BindTo, Object};
 
 fn try_parse(line: &str) -> Result<Wish, String> {
     parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
@@ -83,7 +84,7 @@ fn every_global_flag_sets_its_field() {
         remote_shell: Some("ssh".into()),
         rank_env: true,
         pmi: Some(PmiFlavour::None),
-        bind_to: Some(BindTo::Core),
+        bind: Bind { to: Some(BindTo::To { object: Object::Core, count: 1 }), overload: false },
         stdin: Some(Stdin::All),
         output_dir: Some("out".into()),
         line_buffered: true,
@@ -134,7 +135,7 @@ fn mistakes_give_one_line_with_the_next_step() {
     assert_eq!(refused("-np x ./a"), "-np x: give a whole number from 1 to 4194304");
     assert_eq!(refused("--fanout 0 ./a"), "--fanout 0: give a whole number from 1 to 4294967295");
     assert_eq!(refused("--bind-to cores ./a"), "--bind-to cores: did you mean core?");
-    assert_eq!(refused("--map-by socket ./a"), "--map-by socket: choose slot, node or ppr:N:node");
+    assert!(refused("--map-by planet ./a").starts_with("--map-by planet: choose slot, node, ppr:N:node"));
     assert_eq!(refused("--env =1 ./a"), "--env =1: write NAME=VALUE, with a name that is not empty");
     assert_eq!(refused("--rank-ports 9-8 ./a"), "--rank-ports 9-8: give two port numbers, such as 20000-20999");
     assert_eq!(refused("--stage-out a ./a"), "--stage-out a: write 'PATTERN=>FOLDER', in quotes");

@@ -33,7 +33,7 @@ fn a_bare_program_runs_once_per_cpu_on_this_machine() {
     assert_eq!(resolved.job.env, [b"HOME=/h".to_vec()]);
     assert_eq!(resolved.session.agents.len(), 1);
     let options = &resolved.job.options;
-    assert_eq!((options.pmi, options.bind_to), (PmiFlavour::Simple, BindTo::Even));
+    assert_eq!((options.pmi, &options.binding.to), (PmiFlavour::Simple, &BindTo::Even));
     assert_eq!((options.stdin, options.stdin_inherit), (StdinTarget::One(Rank(0)), true));
     assert_eq!((options.umask, options.limits[0].soft), (0o27, 1024));
     assert_eq!((options.kill_grace_ns, options.stall_report_ns), (2 * SECOND_NS, 30 * SECOND_NS));
@@ -258,5 +258,5 @@ fn contradictory_or_invalid_host_flags_are_refused() {
     let typed = |line: &str| parse(line.split_whitespace().map(OsString::from)).expect_err(line).to_string();
     assert!(typed("--node-timeout 0 ./a").starts_with("--node-timeout must be more than 0 seconds"));
     assert!(typed("--interface 10.0.0.0/99 ./a").starts_with("--interface 10.0.0.0/99: the network length"));
-    assert!(typed("-n 1 ./a : -n 1 -host b ./b").starts_with("-host applies to the whole job"));
+    assert!(typed("-n 1 ./a : -n 1 -f b ./b").starts_with("-f applies to the whole job"));
 }

@@ -67,6 +67,7 @@ fn programs_that_cannot_start_are_described_with_a_fix() {
     assert!(spawned(SpawnStep::Cwd, "/w", 2).contains("working directory /w: No such file or directory; create it"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 24).contains("Too many open files; raise ulimit -n"));
     assert!(spawned(SpawnStep::Stdio, "pipe", 12).contains("Cannot allocate memory; try fewer ranks"));
+    assert!(spawned(SpawnStep::Bind, "no cpu 9", 0).ends_with("the ranks cannot be bound: no cpu 9"));
     assert!(spawned(SpawnStep::Fork, "fork", 11).contains("raise ulimit -u or pids.max"));
     assert!(
         spawned(SpawnStep::Fork, "fork", 12).contains("creating a process failed: Cannot allocate memory; try fewer")

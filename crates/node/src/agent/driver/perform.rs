@@ -8,6 +8,7 @@ use super::super::shells::{Shells, in_words, shell_failed};
 use super::super::transports::Offer;
 use super::super::turn::Turn;
 use super::AgentDriver;
+use crate::binding;
 use blake2::{Blake2s256, Digest};
 use bytes::Bytes;
 use std::io;
@@ -121,6 +122,8 @@ impl AgentDriver {
                 let spawned = ranks.and_then(|ranks| {
                     let lacking = ranks.lacking().map(|what| Input::RanksLack { job: plan.job, what });
                     inputs.extend(lacking);
+                    let picture = plan.report_bindings.then(|| binding::picture_of(&plan)).flatten();
+                    inputs.extend(picture.map(|picture| Input::RanksBound { job: plan.job, picture }));
                     ranks.spawn(&plan, by_step, further.name(reactor))
                 });
                 if let Err(error) = spawned {

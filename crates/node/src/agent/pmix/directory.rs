@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use wireup_wire::ids::JobId;
-    use wireup_wire::job::BindTo;
+    use wireup_wire::job::Binding;
     use wireup_wire::pmix::Begin;
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
             oversubscribed: false,
             has_endpoints: false,
         };
-        let plan = PmixPlan { job: JobId(1), begin, bind_to: BindTo::None, ranks_here: 1, env: Vec::new() };
+        let plan = PmixPlan { job: JobId(1), begin, binding: Binding::NONE, ranks_here: 1, env: Vec::new() };
         let path = place(&base, &plan);
         let user = rustix::process::geteuid().as_raw();
         assert_eq!(path, base.join(format!("wireup-{user}-12-ab----c-1-3")));

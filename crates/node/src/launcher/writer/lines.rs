@@ -4,8 +4,10 @@
 //! [`LINE_BYTES_MAX`], or if there is no room for it. Whoever writes next after such a text begins a new line. If this cuts a line, both
 //! sides of the cut are marked.
 
+use super::decoration::Decoration;
 use super::held::{Held, Room};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use wireup_proto::Next;
 use wireup_proto::io::Stream;
 use wireup_wire::ids::Rank;
@@ -33,6 +35,7 @@ pub struct Lines {
     /// Ranks with a line that was cut and goes on.
     cut: HashSet<Rank>,
     line_max: u64,
+    decoration: Option<Arc<Decoration>>,
 }
 
 /// The unfinished line at the end of the stream.
@@ -53,7 +56,16 @@ enum Reason {
 impl Lines {
     pub fn new(stream: Stream, style: LineStyle) -> Lines {
         let (held, cut) = Default::default();
-        Lines { style, held, room: Room::new(stream), open: None, cut, line_max: LINE_BYTES_MAX }
+        Lines { style, held, room: Room::new(stream), open: None, cut, line_max: LINE_BYTES_MAX, decoration: None }
+    }
+
+    /// The same, with what lines begin with.
+    pub fn decorated(self, decoration: Option<Arc<Decoration>>) -> Lines {
+        Lines { decoration, ..self }
+    }
+
+    pub fn has_labels(&self) -> bool {
+        self.style.label
     }
 
     /// What to write before a text that begins a new line.
@@ -111,8 +123,10 @@ impl Lines {
         let goes_on = self.open.is_some_and(|open| open.rank == rank && open.reason != Reason::StreamEnded);
         if held.len() > 0 && !goes_on {
             let mut begin = self.break_before().to_owned();
-            if self.style.label {
-                begin += &format!("[{rank}] ");
+            match &self.decoration {
+                Some(decoration) => begin += &decoration.begin(rank, self.style.label),
+                None if self.style.label => begin += &format!("[{rank}] "),
+                None => {}
             }
             begin += if self.cut.remove(&rank) { REST } else { "" };
             write(begin.as_bytes())?;

@@ -2,11 +2,16 @@
 
 use super::*;
 use std::fs;
+use std::path::PathBuf;
 
 fn scratch(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("wireup-writer-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     directory
+}
+
+fn sink(directory: PathBuf) -> Sink {
+    Sink { files: Files::In(directory), tee: false, shown_on: Stream::Out, decoration: None }
 }
 
 /// Writes hundreds of short lines of two ranks in turn; in a mode without a thread nothing is queued.
@@ -18,7 +23,7 @@ fn write_in_turns(name: &str, mode: Mode) {
     make_directory(&directory).unwrap();
     let left = |name: &str| directory.join(name).exists();
     assert_eq!(["rank.0.out", "rank.7.err", "rank.x.out", "notes"].map(left), [false, false, true, true]);
-    let mut writer = Writer::new(Stream::Out, LineStyle::default(), Some(directory.clone()), None).unwrap();
+    let mut writer = Writer::new(Stream::Out, LineStyle::default(), sink(directory.clone()), None).unwrap();
     writer.mode = mode;
     for round in 0..300 {
         for rank in 0..2 {
@@ -48,7 +53,7 @@ fn without_a_thread_output_is_written_inline() {
 #[test]
 fn a_failed_write_is_reported() {
     let mut writer =
-        Writer::new(Stream::Out, LineStyle::default(), Some("/dev/null/not-a-directory".into()), None).unwrap();
+        Writer::new(Stream::Out, LineStyle::default(), sink("/dev/null/not-a-directory".into()), None).unwrap();
     writer.write(Some((Rank(0), Next::Rest)), Bytes::from_static(b"x"));
     writer.finish(None);
     let failed = writer.take_news().failed.expect("writing to it must fail");
@@ -62,7 +67,7 @@ fn one_failing_file_does_not_keep_the_others_from_being_written() {
     for rank in [1, 3] {
         fs::create_dir_all(directory.join(format!("rank.{rank}.out"))).unwrap();
     }
-    let mut target = Target::new(Stream::Out, LineStyle::default(), Some(directory.clone()), None);
+    let mut target = Target::new(Stream::Out, LineStyle::default(), sink(directory.clone()), None);
     let piece =
         |rank: u32| Piece { rank: Some((Rank(rank), Next::Rest)), bytes: Bytes::from(format!("{rank}")), counts: true };
     let problem = target.write(&[0, 1, 2, 3, 0].map(piece)).unwrap_err();

@@ -306,7 +306,8 @@ impl Starter {
             | SpawnStep::Fork
             | SpawnStep::Devices
             | SpawnStep::Sockets
-            | SpawnStep::Staged => error.what,
+            | SpawnStep::Staged
+            | SpawnStep::Bind => error.what,
         };
         if self.on_step_failed(shell, &problem, fx) {
             return;

@@ -1,0 +1,108 @@
+//! Programs that name hosts of their own: `-n 1 --host a ./x : -n 4 --host b,c ./y`.
+//!
+//! The nodes of the job are all that are named. The ranks of a program fill its hosts by their slots if it states any, else they are divided
+//! evenly. A program that names none uses all.
+
+use super::error::FlagError;
+use super::parsed::{Parsed, Section};
+use crate::hosts::{self, Entry, Hosts, HostsError};
+use wireup_coll::mapping;
+use wireup_wire::job::Block;
+
+/// Whether some program names hosts of its own.
+pub fn are_apart(parsed: &Parsed) -> bool {
+    parsed.sections.iter().any(|section| !section.hosts.is_empty())
+}
+
+/// The number of ranks of a program that does not say it: its slots, one for each host without a number.
+pub fn ranks(section: &Section) -> Option<u64> {
+    let entries = entries(section).ok().filter(|entries| !entries.is_empty())?;
+    Some(entries.iter().map(|entry| u64::from(entry.slots.unwrap_or(1))).sum())
+}
+
+/// The blocks of all programs, one after another.
+pub fn blocks(parsed: &Parsed, ranks: &[u32], hosts: &Hosts) -> Result<Vec<Block>, FlagError> {
+    let all: Vec<u32> = (0..hosts.list.len() as u32).collect();
+    let mut order = hosts.order.as_slice();
+    let mut blocks = Vec::new();
+    for (section, &ranks) in parsed.sections.iter().zip(ranks) {
+        let entries = entries(section)?;
+        let Some((own, rest)) = order.split_at_checked(entries.len()) else {
+            let second = "hosts of one program".to_owned();
+            return Err(FlagError::Contradiction { first: "--nolocal".to_owned(), second });
+        };
+        order = rest;
+        if entries.is_empty() {
+            place(&all, &mapping::evenly(all.len() as u32, ranks), ranks, &mut blocks);
+            continue;
+        }
+        let places = match entries.iter().any(|entry| entry.slots.is_some()) {
+            false => mapping::evenly(own.len() as u32, ranks),
+            true => {
+                let slots: Vec<u32> = entries.iter().map(|entry| entry.slots.unwrap_or(1)).collect();
+                let room: u64 = slots.iter().map(|&slots| u64::from(slots)).sum();
+                if u64::from(ranks) > room && !parsed.oversubscribe {
+                    return Err(FlagError::HostSlotsExceeded { ranks, slots: room, hosts: own.len() as u32 });
+                }
+                mapping::by_slot(&slots, ranks)
+            }
+        };
+        place(own, &places, ranks, &mut blocks);
+    }
+    Ok(blocks)
+}
+
+fn entries(section: &Section) -> Result<Vec<Entry>, FlagError> {
+    match section.hosts.is_empty() {
+        true => Ok(Vec::new()),
+        false => Ok(hosts::list(&section.hosts.join(",")).map_err(HostsError::List)?),
+    }
+}
+
+/// Adds `ranks` ranks, placed by `places` on these nodes.
+fn place(nodes: &[u32], places: &[Block], ranks: u32, blocks: &mut Vec<Block>) {
+    let mut left = ranks;
+    for place in places.iter().cycle() {
+        for &first_node in &nodes[place.first_node as usize..(place.first_node + place.nodes) as usize] {
+            let ppn = place.ppn.min(left);
+            if ppn == 0 {
+                return;
+            }
+            blocks.push(Block { first_node, nodes: 1, ppn });
+            left -= ppn;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parsed::{Wish, parse};
+    use super::*;
+    use crate::hosts::Names;
+
+    fn placed(line: &str) -> Result<Vec<(u32, u32)>, String> {
+        let Ok(Wish::Run(parsed)) = parse(line.split(' ').map(Into::into)) else { panic!("{line}") };
+        assert!(are_apart(&parsed), "{line}");
+        let entries = hosts::list(&parsed.hosts.join(",")).expect(line);
+        let names = Names::new("launcher", Vec::new(), &entries);
+        let hosts = Hosts::new(entries, None, &names).expect(line);
+        let counts: Vec<u32> = parsed
+            .sections
+            .iter()
+            .map(|section| section.ranks.or(ranks(section).map(|all| all as u32)).unwrap_or(0))
+            .collect();
+        let blocks = blocks(&parsed, &counts, &hosts).map_err(|error| error.to_string())?;
+        Ok(blocks.into_iter().map(|block| (block.first_node, block.ppn)).collect())
+    }
+
+    #[test]
+    fn each_program_runs_on_its_own_hosts() {
+        assert_eq!(placed("-n 1 --host a ./x : -n 4 --host b,c ./y"), Ok(vec![(0, 1), (1, 2), (2, 2)]));
+        assert_eq!(placed("-n 2 --host a ./x : -n 2 --host b,a ./y"), Ok(vec![(0, 2), (1, 1), (0, 1)]));
+        assert_eq!(placed("--host a:2 ./x : --host b:3,a ./y"), Ok(vec![(0, 2), (1, 3), (0, 1)]));
+        assert_eq!(placed("-n 2 ./x : -n 1 --host b ./y"), Ok(vec![(0, 2), (0, 1)]));
+        assert!(
+            placed("-n 3 --host a:2 ./x : -n 1 --host b ./y").expect_err("two slots").contains("3 ranks do not fit")
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! `wireup` in place of other launchers: called as `mpiexec` or under another name of theirs, or as `wireup mpiexec`.
+//!
+//! A command line is translated into the lines of `wireup run`, by tables of the options of each launcher: the MPI standard (`standard`),
+//! Hydra and Intel MPI (`hydra`), Open MPI and PRRTE (`open_mpi`), Slurm (`srun`). Nothing here runs a job.
+
+mod error;
+mod family;
+mod files;
+mod help;
+mod hydra;
+mod open_mpi;
+#[cfg(test)]
+mod page;
+mod ranks;
+mod row;
+mod rules;
+mod srun;
+mod standard;
+#[cfg(test)]
+mod tests;
+mod translation;
+mod variables;
+
+use crate::flags::FlagError;
+use crate::flags::parsed::Parsed;
+use crate::flags::table as flag;
+use crate::{out, run};
+use error::FrontError;
+use family::Family;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use translation::{Shows, Translation};
+
+/// Names under which this program is a front; `wireup install --front` makes links of these names.
+pub const NAMES: [&str; 5] = ["mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun"];
+
+/// The launcher that this program was called as, by the name of its file.
+pub fn name(program: &OsStr) -> Option<&'static str> {
+    let name = Path::new(program).file_name()?;
+    NAMES.into_iter().find(|known| name == *known)
+}
+
+/// Runs a job. `args` are the words after the name.
+pub fn main(name: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -> u8 {
+    // Agents are started by the path of this file, whose name would make them fronts.
+    if std::env::current_exe().is_ok_and(|file| file.file_name() == Some(OsStr::new(name))) {
+        return out::fail(&format!("{name} is a copy of wireup under this name; make it a link: ln -s wireup {name}"));
+    }
+    let words: Vec<OsString> = args.collect();
+    let mut translation = match translated(name, words) {
+        Ok(translation) => translation,
+        Err(error) => return out::fail(&format!("{name}: {error}")),
+    };
+    match &translation.shows {
+        Some(Shows::Help(topic)) => {
+            let on = topic.as_ref().and_then(|topic| help::on(topic, translation.family));
+            out::print(&on.unwrap_or_else(|| help::text(name)));
+            return 0;
+        }
+        Some(Shows::Version) => {
+            out::print(&help::version(name));
+            return 0;
+        }
+        None => {}
+    }
+    if !translation.quiet {
+        translation.notes.iter().for_each(|note| out::tell(&format!("{name}: {note} (-quiet hides this)")));
+    }
+    match Parsed::of_lines(std::mem::take(&mut translation.programs)) {
+        Ok(parsed) => run::start_parsed(parsed, process_ns),
+        Err(FlagError::NoProgram) => out::fail(&format!("no program to run; try: {name} -n 4 ./app")),
+        Err(error) => out::fail(&format!("{name}: {error}")),
+    }
+}
+
+/// The request in the words of `wireup run`.
+fn translated(name: &str, words: Vec<OsString>) -> Result<Translation, FrontError> {
+    let told = Family::of_name(name).or_else(|| Family::of_options(&words));
+    let family = match told {
+        Some(family) => family,
+        None if Family::matters(&words) => ranks::family_of_program(&words).unwrap_or_default(),
+        None => Family::default(),
+    };
+    let mut translation = Translation::new(family);
+    translation.read(words)?;
+    if translation.shows.is_some() {
+        return Ok(translation);
+    }
+    rules::shell::finish(&mut translation)?;
+    rules::programs::finish(&mut translation);
+    let variables: Vec<_> = std::env::vars_os().collect();
+    variables::apply(&mut translation, &variables)?;
+    ranks::default(&mut translation, told, &variables);
+    translation.give_job(&flag::LAUNCHER_ENV, name, OsString::new());
+    Ok(translation)
+}

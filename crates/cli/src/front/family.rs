@@ -1,0 +1,140 @@
+//! Which launcher a command line was written for.
+//!
+//! Most options are spelled in one way by all launchers, or in one launcher only. For the rest (`-s`, `-c`), the family decides: that of the
+//! name by which the program was called, else the one whose options occur, else that of the program's MPI library.
+
+use super::row::{Row, Takes};
+use super::{hydra, open_mpi, srun, standard};
+use crate::flags::table as flag;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use wireup_flags::nearest;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Family {
+    /// MPICH's Hydra and those that come from it, as Intel MPI's.
+    #[default]
+    Hydra,
+    /// Open MPI's `mpirun` and PRRTE's `prterun`.
+    OpenMpi,
+}
+
+impl Family {
+    /// The family of a launcher's name; `None` if several have this name.
+    pub fn of_name(name: &str) -> Option<Family> {
+        match name {
+            "mpiexec.hydra" => Some(Family::Hydra),
+            "orterun" | "prterun" => Some(Family::OpenMpi),
+            _ => None,
+        }
+    }
+
+    /// The family of whose options there are more; `None` if the options do not tell.
+    pub fn of_options(words: &[OsString]) -> Option<Family> {
+        let [hydra, open_mpi] = [Family::Hydra, Family::OpenMpi].map(|family| family.foreign(words));
+        match hydra.cmp(&open_mpi) {
+            std::cmp::Ordering::Less => Some(Family::Hydra),
+            std::cmp::Ordering::Greater => Some(Family::OpenMpi),
+            std::cmp::Ordering::Equal => None,
+        }
+    }
+
+    /// Whether some option means something else in the other family.
+    pub fn matters(words: &[OsString]) -> bool {
+        let [one, other] = [Family::Hydra, Family::OpenMpi];
+        let differs = |option: &str| match (one.own(option), other.own(option)) {
+            (Some(one), Some(other)) => !one.is_like(other),
+            _ => false,
+        };
+        options(words).any(|option| differs(&option))
+    }
+
+    /// How many options belong to the other family only, or to none.
+    fn foreign(self, words: &[OsString]) -> usize {
+        options(words).filter(|option| self.own(option).is_none()).count()
+    }
+
+    fn own(self, option: &str) -> Option<&'static Row> {
+        let own = match self {
+            Family::Hydra => hydra::ROWS,
+            Family::OpenMpi => open_mpi::ROWS,
+        };
+        look_up(option, &[own, standard::ROWS])
+    }
+
+    /// The tables in which options are looked up, in this order.
+    pub fn tables(self) -> [&'static [Row]; 4] {
+        match self {
+            Family::Hydra => [hydra::ROWS, standard::ROWS, open_mpi::ROWS, srun::ROWS],
+            Family::OpenMpi => [open_mpi::ROWS, standard::ROWS, hydra::ROWS, srun::ROWS],
+        }
+    }
+
+    pub fn find(self, option: &str) -> Option<&'static Row> {
+        look_up(option, &self.tables())
+    }
+
+    /// The option that was probably meant.
+    pub fn nearest(self, option: &str) -> Option<&'static str> {
+        let names = || self.tables().into_iter().flatten().flat_map(|row| row.names).copied().chain(["help"]);
+        nearest(undashed(option), names().filter(|name| name.len() > 2))
+    }
+}
+
+fn look_up(option: &str, tables: &[&'static [Row]]) -> Option<&'static Row> {
+    let name = undashed(option);
+    tables.iter().copied().flatten().find(|row| row.names.contains(&name))
+}
+
+fn undashed(option: &str) -> &str {
+    option.strip_prefix("--").or_else(|| option.strip_prefix('-')).unwrap_or(option)
+}
+
+/// The options of all programs on a command line, without their values.
+fn options(words: &[OsString]) -> impl Iterator<Item = String> {
+    words.split(|word| word == ":").flat_map(|words| {
+        let mut words = words.iter();
+        std::iter::from_fn(move || {
+            let word = words.next().filter(|word| word.as_bytes().first() == Some(&b'-'))?;
+            let text = word.to_string_lossy();
+            let (option, value) = text.split_once('=').map_or((&*text, None), |(option, value)| (option, Some(value)));
+            let row = Family::Hydra.find(option).or_else(|| Family::OpenMpi.find(option));
+            let own = || flag::RUN.flags().find(|flag| flag.names.contains(&option));
+            let values = match (row.map(|row| row.takes), value) {
+                (Some(Takes::One(_)), None) => 1,
+                (Some(Takes::Two(..)), None) => 2,
+                (None, None) if own().is_some_and(|flag| matches!(flag.takes, wireup_flags::Takes::Word(_))) => 1,
+                _ => 0,
+            };
+            for _ in 0..values {
+                words.next();
+            }
+            Some(option.to_owned())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Option<Family> {
+        Family::of_options(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_options_tell_the_family() {
+        assert_eq!(of("-n 4 -genv A 1 ./a -np 3 --mca a b"), Some(Family::Hydra));
+        assert_eq!(of("-np 4 --mca btl tcp,self ./a"), Some(Family::OpenMpi));
+        assert_eq!(of("-n 4 ./a"), None);
+        assert_eq!(of("--virtual-nodes 2 --mca btl self ./a"), Some(Family::OpenMpi));
+        assert_eq!(of("-n 1 ./a : -n 2 -x A=1 ./b"), Some(Family::OpenMpi));
+        assert_eq!((Family::of_name("orterun"), Family::of_name("mpiexec")), (Some(Family::OpenMpi), None));
+    }
+
+    #[test]
+    fn some_spellings_mean_something_else_in_the_other_family() {
+        let matters = |line: &str| Family::matters(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(matters("-s all ./a") && !matters("-n 4 -wdir /tmp ./a"));
+    }
+}

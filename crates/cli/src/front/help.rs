@@ -1,0 +1,117 @@
+//! What a front prints about itself.
+
+use super::family::Family;
+use super::row::{Effect, Row, Takes};
+use super::variables::{self, VARIABLES};
+use super::{hydra, open_mpi, srun, standard};
+
+/// The tables with their titles.
+pub static TABLES: [(&str, &[Row]); 4] = [
+    ("MPI standard, and common to the others", standard::ROWS),
+    ("Hydra (MPICH) and Intel MPI", hydra::ROWS),
+    ("Open MPI and PRRTE", open_mpi::ROWS),
+    ("Slurm's srun", srun::ROWS),
+];
+
+const MARGIN: usize = 118;
+
+/// The first line is what configure scripts look at. The second names the launchers whose options may be used, which others search for.
+pub fn version(name: &str) -> String {
+    format!(
+        "{name} (wireup) {}\nTakes the options of MPI-4.1, MPICH's HYDRA, Intel(R) MPI, Open MPI (OpenRTE, PRRTE) and srun.\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+pub fn text(name: &str) -> String {
+    let mut text = format!(
+        "{name} (wireup {}): start a job, with the options of other launchers.
+
+  {name} -n 4 ./app                                     4 ranks on this machine
+  {name} -n 1 ./app : -n 3 ./other                      two programs in one job
+  {name} -hosts n0,n1 -ppn 16 ./app                     as with MPICH or Intel MPI
+  {name} -np 32 --host n0:16,n1:16 -x OMP_NUM_THREADS ./app   as with Open MPI
+  {name} -configfile FILE                               a program with its options on each line
+
+usage: {name} [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...
+One dash is as good as two. All flags of \"wireup run\" may be used too: wireup help run.
+",
+        env!("CARGO_PKG_VERSION")
+    );
+    for (title, rows) in TABLES {
+        text += &format!("\n{title}:\n");
+        text += &list(rows, |effect| matches!(effect, Effect::Same(_) | Effect::As(..) | Effect::Does(_)));
+        text += "  accepted, without effect here:\n";
+        text += &list(rows, |effect| matches!(effect, Effect::Always(_) | Effect::Nothing(_)));
+        text += "  not offered:\n";
+        text += &list(rows, |effect| matches!(effect, Effect::Refused(_)));
+    }
+    text + "\nWhat one of them does: --help OPTION; all: docs/reference/mpiexec.md. -quiet hides notes about options without effect.\n"
+}
+
+/// The options of one kind, in lines.
+fn list(rows: &[Row], kind: impl Fn(&Effect) -> bool) -> String {
+    let (mut text, mut line) = (String::new(), String::from("   "));
+    for name in rows.iter().filter(|row| kind(&row.effect)).flat_map(heading) {
+        if line.len() + 1 + name.len() > MARGIN {
+            text += &(std::mem::replace(&mut line, String::from("   ")) + "\n");
+        }
+        line += &format!(" {name}");
+    }
+    if line.trim().is_empty() {
+        return "    none\n".to_owned();
+    }
+    text + &line + "\n"
+}
+
+fn heading(row: &Row) -> impl Iterator<Item = String> {
+    row.names.iter().map(|name| format!("-{name}"))
+}
+
+/// An option with what it takes, for the documentation.
+pub fn usage(row: &Row) -> String {
+    let names: Vec<String> = heading(row).collect();
+    let takes = match row.takes {
+        Takes::Nothing => String::new(),
+        Takes::One(word) => format!(" {word}"),
+        Takes::Two(name, value) => format!(" {name} {value}"),
+        Takes::Attached(word) => format!("[={word}]"),
+    };
+    names.join(", ") + &takes
+}
+
+/// What an option, a parameter of Open MPI or a variable does; `None` if there is none of this name.
+pub fn on(topic: &str, family: Family) -> Option<String> {
+    if let Some(row) = family.find(topic) {
+        let example = match row.effect {
+            Effect::Does(rule) => format!("  example: {}\n", rule.example.0),
+            _ => String::new(),
+        };
+        return Some(format!("{}\n  {}\n{example}", usage(row), effect(&row.effect)));
+    }
+    let variable = VARIABLES.iter().find(|variable| variable.names.contains(&topic))?;
+    Some(format!("{}\n  {}\n", variable.names.join(", "), of_variable(&variable.does)))
+}
+
+/// What an option does, in words.
+pub fn effect(effect: &Effect) -> String {
+    match effect {
+        Effect::Same(flag) => format!("as `{}`", flag.name()),
+        Effect::As(flag, "") => format!("as `{}`", flag.name()),
+        Effect::As(flag, value) => format!("as `{} {value}`", flag.name()),
+        Effect::Does(rule) => rule.says.to_owned(),
+        Effect::Always(why) => format!("*always so*: {why}"),
+        Effect::Nothing(why) => format!("*no effect*: {why}"),
+        Effect::Refused(instead) => format!("*refused*: {instead}"),
+    }
+}
+
+/// What a variable does, in words.
+pub fn of_variable(does: &variables::Does) -> String {
+    match does {
+        variables::Does::Value(flag) | variables::Does::Made(flag, _) => format!("as `{}`", flag.name()),
+        variables::Does::If(flag) => format!("as `{}` unless it is 0", flag.name()),
+        variables::Does::Always(why) => format!("*always so*: {why}"),
+        variables::Does::NoEffect(why) => format!("*no effect*: {why}"),
+    }
+}

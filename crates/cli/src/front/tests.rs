@@ -1,0 +1,328 @@
+//! Every row of every table, and whole command lines.
+
+use super::row::{Effect, Row, Rule, Takes};
+use super::rules::mca;
+use super::variables::{self, VARIABLES};
+use super::*;
+use crate::flags::parsed::{Wish, parse};
+use help::TABLES;
+use std::fs;
+use wireup_flags::Flag;
+
+/// A command line, split as a shell does.
+fn words(line: &str) -> Vec<OsString> {
+    files::words(line.as_bytes()).expect(line)
+}
+
+/// What a command line of another launcher asks for. Nothing depends on the environment of the tests.
+fn front(line: &str) -> Result<Translation, String> {
+    let mut words = words(line);
+    let name = words.remove(0).into_string().expect("ASCII");
+    let family = Family::of_name(&name).or_else(|| Family::of_options(&words)).unwrap_or_default();
+    let mut translation = Translation::new(family);
+    translation.read(words).map_err(|error| error.to_string())?;
+    rules::shell::finish(&mut translation).map_err(|error| error.to_string())?;
+    rules::programs::finish(&mut translation);
+    Ok(translation)
+}
+
+fn parsed(line: &str) -> Result<Parsed, String> {
+    Parsed::of_lines(front(line)?.programs).map_err(|error| error.to_string())
+}
+
+/// What a command line of `wireup run` asks for.
+fn run(line: &str) -> Parsed {
+    match parse(words(line)) {
+        Ok(Wish::Run(parsed)) => *parsed,
+        Ok(Wish::Help) => panic!("{line}: help"),
+        Err(error) => panic!("{line}: {error}"),
+    }
+}
+
+fn refused(line: &str) -> String {
+    parsed(line).expect_err(line)
+}
+
+/// The name of a launcher whose table this is.
+fn launcher(title: &str) -> &'static str {
+    if title.starts_with("Open MPI") { "orterun" } else { "mpiexec.hydra" }
+}
+
+/// A value that the flag accepts.
+fn value_for(flag: &Flag) -> &'static str {
+    let values: &[(Flag, &str)] = &[
+        (flag::MAP_BY, "node"),
+        (flag::BIND_TO, "core"),
+        (flag::RANK_BY, "fill"),
+        (flag::CPU_SET, "0-1"),
+        (flag::HOSTS, "n0,n1"),
+        (flag::HOST_FILE, "hosts"),
+        (flag::WDIR, "/tmp"),
+        (flag::RANKFILE, "ranks"),
+        (flag::INTERFACE, "eth0"),
+        (flag::GENV_LIST, "A,B"),
+        (flag::ENV_LIST, "A,B"),
+        (flag::REMOTE_SHELL, "rsh"),
+    ];
+    values.iter().find(|(known, _)| known == flag).map_or("2", |(_, value)| value)
+}
+
+/// The use of an option with words for what it takes.
+fn usage(row: &Row, name: &str, value: &str) -> String {
+    match row.takes {
+        Takes::Nothing => format!("-{name}"),
+        Takes::One(_) => format!("-{name} {value}"),
+        Takes::Two(..) => format!("--{name} A {value}"),
+        Takes::Attached(_) => format!("-{name}={value}"),
+    }
+}
+
+fn rows() -> impl Iterator<Item = (&'static str, &'static Row)> {
+    TABLES.into_iter().flat_map(|(title, rows)| rows.iter().map(move |row| (launcher(title), row)))
+}
+
+#[test]
+fn rows_with_a_flag_do_what_the_flag_does() {
+    for (launcher, row) in rows() {
+        for name in row.names {
+            let (flag, line) = match row.effect {
+                Effect::Same(flag) => {
+                    let value = value_for(flag);
+                    let word = match row.takes {
+                        Takes::Nothing => flag.name().to_owned(),
+                        Takes::Two(..) => format!("{}=A={value}", flag.name()),
+                        Takes::One(_) | Takes::Attached(_) => format!("{}={value}", flag.name()),
+                    };
+                    (flag, word)
+                }
+                Effect::As(flag, value) => (flag, format!("{}={value}", flag.name())),
+                _ => continue,
+            };
+            let typed = format!("{launcher} {} ./a b", usage(row, name, value_for(flag)));
+            assert_eq!(parsed(&typed), Ok(run(&format!("{line} ./a b"))), "{typed}");
+        }
+    }
+}
+
+#[test]
+fn rows_with_a_rule_do_what_their_example_says() {
+    let folder = std::env::temp_dir().join(format!("wireup-front-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let config = folder.join("config");
+    fs::write(&config, "# two\n-n 1 ./a\n\n-n 2 ./b x\n").expect("a file");
+    let parameters = folder.join("parameters");
+    fs::write(&parameters, "# of a cluster\nbtl = self\n-x A=1\n").expect("a file");
+    let mut seen: Vec<*const Rule> = Vec::new();
+    for (_, row) in rows() {
+        let Effect::Does(rule) = row.effect else { continue };
+        let (example, means) = rule.example;
+        assert!(!rule.says.is_empty() && !rule.says.ends_with('.'), "{example}");
+        seen.push(rule);
+        let line = example
+            .replace("CONFIG", &config.display().to_string())
+            .replace("PARAMETERS", &parameters.display().to_string());
+        match means {
+            "VERSION" => assert_eq!(front(&line).expect("version").shows, Some(Shows::Version), "{line}"),
+            _ => assert_eq!(parsed(&line), Ok(run(means)), "{line}"),
+        }
+        let option = example.split(' ').find(|word| word.starts_with('-')).expect("an option").trim_start_matches('-');
+        let used = example.split([' ', '=']).map(|word| word.trim_start_matches('-'));
+        let rows_of_rule =
+            rows().filter(|(_, other)| matches!(other.effect, Effect::Does(of) if std::ptr::eq(of, rule)));
+        let names: Vec<&str> = rows_of_rule.flat_map(|(_, row)| row.names).copied().collect();
+        assert!(used.into_iter().any(|word| names.contains(&word)), "{example} does not use {names:?} but {option}");
+    }
+    fs::remove_dir_all(&folder).expect("removed");
+    assert!(seen.len() > 30, "{}", seen.len());
+}
+
+#[test]
+fn rows_without_effect_change_nothing_and_say_so() {
+    for (launcher, row) in rows() {
+        let noted = match row.effect {
+            Effect::Nothing(_) => true,
+            Effect::Always(_) => false,
+            _ => continue,
+        };
+        for name in row.names {
+            let line = format!("{launcher} {} ./a b", usage(row, name, "1"));
+            let translation = front(&line).expect(&line);
+            assert_eq!(translation.notes.len(), usize::from(noted), "{line}: {:?}", translation.notes);
+            assert_eq!(parsed(&line), Ok(run("./a b")), "{line}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_refused_name_what_to_use() {
+    for (launcher, row) in rows() {
+        let Effect::Refused(instead) = row.effect else { continue };
+        for name in row.names {
+            let line = format!("{launcher} {} ./a", usage(row, name, "1"));
+            let error = refused(&line);
+            assert!(error.contains(&format!("-{name} is not offered: {instead}")), "{line}: {error}");
+        }
+    }
+}
+
+#[test]
+fn every_name_belongs_to_one_row_of_a_table() {
+    for (title, rows) in TABLES {
+        let mut names: Vec<&str> = rows.iter().flat_map(|row| row.names).copied().collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all, "{title}");
+        assert!(names.iter().all(|name| !name.starts_with('-') && !["help", "h"].contains(name)), "{title}");
+    }
+}
+
+#[test]
+fn parameters_and_variables_do_what_their_flag_does() {
+    for (names, does) in mca::PARAMETERS {
+        let (flag, value) = match does {
+            mca::Does::Value(flag) => (flag, value_for(flag)),
+            mca::Does::If(flag) => (flag, "1"),
+            mca::Does::Preset(flag, _) => (flag, "1"),
+        };
+        for name in *names {
+            assert!(mca::is_of_launcher(name), "{name}");
+            let line = format!("prterun --prtemca {name} {value} ./a");
+            assert!(front(&line).expect(&line).has(flag), "{line}");
+            parsed(&line).expect(&line);
+        }
+    }
+    for variable in VARIABLES {
+        for name in variable.names {
+            let (flag, value) = match variable.does {
+                variables::Does::Value(flag) | variables::Does::If(flag) => (flag, value_for(flag)),
+                variables::Does::Made(flag, _) => (flag, if *name == "I_MPI_PIN" { "0" } else { value_for(flag) }),
+                variables::Does::Always(_) | variables::Does::NoEffect(_) => continue,
+            };
+            let mut translation = front("mpiexec ./a").expect("valid");
+            let environment = [(OsString::from(name), OsString::from(if value == "rsh" { "rsh" } else { value }))];
+            variables::apply(&mut translation, &environment).expect(name);
+            assert!(translation.gives_job(flag), "{name}");
+            Parsed::of_lines(translation.programs).expect(name);
+        }
+    }
+}
+
+#[test]
+fn lines_from_scripts_are_understood() {
+    let same = [
+        (
+            "mpirun -np 4 --allow-run-as-root --oversubscribe --mca btl ^openib ./a",
+            "-n 4 --oversubscribe --env OMPI_MCA_btl=^openib ./a",
+        ),
+        (
+            "mpirun --hostfile h -npernode 2 --bind-to none -x PATH -x A=1 ./a",
+            "--hostfile h --ppn 2 --bind-to none -x PATH -x A=1 ./a",
+        ),
+        (
+            "mpirun -np 8 --map-by ppr:2:socket:PE=2 --report-bindings ./a",
+            "-n 8 --map-by ppr:2:socket:pe=2 --report-bindings ./a",
+        ),
+        ("mpirun --map-by :OVERSUBSCRIBE -n 2 ./a", "--map-by :oversubscribe -n 2 ./a"),
+        ("mpirun --map-by node:PE=1 -n 2 ./a", "--map-by node:pe=1 -n 2 ./a"),
+        ("mpirun --bind-to core:overload-allowed -n 2 ./a", "--bind-to core:overload-allowed -n 2 ./a"),
+        ("mpiexec.hydra -f h -ppn 2 -genv I_MPI_DEBUG 5 -n 4 ./a x", "-f h --ppn 2 --genv I_MPI_DEBUG=5 -n 4 ./a x"),
+        (
+            "mpiexec -genvnone -genv A 1 -n 1 ./a : -envlist B -n 2 ./b",
+            "--genvlist none --genv A=1 -n 1 ./a : --envlist B -n 2 ./b",
+        ),
+        ("mpiexec -n 2 --virtual-nodes 2 --pmi simple ./a -n 3", "-n 2 --virtual-nodes 2 --pmi simple ./a -n 3"),
+        (
+            "mpirun -n 4 --tag-output --timestamp-output --merge-stderr-to-stdout ./a",
+            "-n 4 --label --timestamp --merge-output ./a",
+        ),
+        ("mpiexec --ntasks 4 --cpus-per-task=2 -u --mpi=pmi2 ./a", "-n 4 --map-by :pe=2 --pmi simple ./a"),
+        ("mpiexec -n4 ./a", "-n 4 ./a"),
+        ("mpirun -np=4 ./a", "-n 4 ./a"),
+        ("mpirun -np 2 -- ./a -x", "-n 2 ./a -x"),
+    ];
+    for (typed, means) in same {
+        assert_eq!(parsed(typed), Ok(run(means)), "{typed}");
+    }
+}
+
+#[test]
+fn the_family_decides_options_that_have_two_meanings() {
+    assert_eq!(parsed("mpiexec.hydra -s all ./a"), Ok(run("--stdin all ./a")));
+    assert_eq!(parsed("orterun -s ./a"), Ok(run("--stage ./a")));
+    assert_eq!(parsed("mpirun -s 1 -genv A 1 ./a"), Ok(run("--stdin 1 --genv A=1 ./a")));
+}
+
+#[test]
+fn contradictions_and_mistakes_are_refused_with_the_next_step() {
+    assert_eq!(
+        refused("mpirun --bind-to core --bind-to none ./a"),
+        "--bind-to core and --bind-to none contradict each other; leave one of them out"
+    );
+    assert_eq!(
+        refused("mpiexec -genvnone -genvlist A ./a"),
+        "-genvnone and -genvlist A contradict each other; leave one of them out"
+    );
+    assert!(refused("mpirun --map-by node --byslot ./a").contains("contradict"));
+    assert!(refused("mpiexec.hydra -launcher ssh -launcher rsh ./a").contains("contradict"));
+    assert_eq!(refused("mpiexec -n 2 -prepend-rnak ./a"), "unknown option -prepend-rnak; did you mean -prepend-rank?");
+    assert_eq!(refused("mpiexec --xyzzy ./a"), "unknown option --xyzzy; see mpiexec --help for the options");
+    assert_eq!(refused("mpiexec -n"), "-n needs a value: N");
+    assert_eq!(refused("mpiexec -genv A"), "-genv needs two words: NAME VALUE");
+    assert_eq!(refused("mpiexec -l=3 ./a"), "-l takes no value, remove \"=3\"");
+    assert!(refused("mpiexec -n x ./a").starts_with("-n x: give a whole number"));
+    assert!(refused("mpiexec -n 2").starts_with("no program to run"));
+    assert!(refused("mpiexec.hydra -s 1,2 ./a").contains("one rank, all ranks or none"));
+    assert!(refused("mpirun --output tga ./a").contains("choose tag"));
+    assert!(refused("mpirun --mca btl").contains("two words: NAME VALUE"));
+    // The same twice is no contradiction.
+    assert_eq!(parsed("mpirun -n 2 -l -l --bind-to core --bind-to core ./a"), Ok(run("-n 2 -l --bind-to core ./a")));
+}
+
+#[test]
+fn an_error_in_a_file_names_its_line() {
+    let path = std::env::temp_dir().join(format!("wireup-front-lines-{}", std::process::id()));
+    let with = |seventh: &str| {
+        fs::write(&path, format!("# one\n-n 1 ./a\n\n# four\n-n 1 ./b\n-n 1 ./c\n{seventh}\n-n 1 ./d\n"))
+            .expect("a file");
+        let shown = path.display().to_string();
+        refused(&format!("mpiexec -configfile {shown}")).replace(&shown, "FILE")
+    };
+    assert_eq!(with("-n 1 -no-such ./e"), "FILE, line 7: unknown option -no-such; see mpiexec --help for the options");
+    assert!(with("-n x ./e").starts_with("FILE, line 7: -n x: give a whole number"));
+    assert!(with("-n 1").starts_with("FILE, line 7: no program to run"));
+    assert!(with("-n 1 'a").starts_with("FILE, line 7: a quote"));
+    assert!(with("-configfile FILE").contains("line 7"));
+    fs::write(&path, format!("-configfile {} ./a\n", path.display())).expect("a file");
+    assert!(refused(&format!("mpiexec -configfile {}", path.display())).contains("name each other"));
+    fs::write(&path, "# nothing\n").expect("a file");
+    assert!(refused(&format!("mpiexec -configfile {}", path.display())).contains("no line with a program"));
+    fs::remove_file(&path).expect("removed");
+    assert!(refused("mpiexec -configfile /no/such").starts_with("/no/such: "));
+}
+
+#[test]
+fn links_of_other_launchers_are_recognised() {
+    assert_eq!(name("/opt/wireup/bin/mpiexec.hydra".as_ref()), Some("mpiexec.hydra"));
+    assert_eq!(name("mpirun".as_ref()), Some("mpirun"));
+    for other in ["wireup", "./mpiexec2", "", "/"] {
+        assert_eq!(name(other.as_ref()), None, "{other}");
+    }
+}
+
+#[test]
+fn help_and_version_are_shown_before_anything_is_checked() {
+    for line in ["mpiexec --help", "mpirun -h", "mpirun --help all", "mpiexec -n 4 -help", "orterun -h ./a"] {
+        assert!(matches!(front(line).expect(line).shows, Some(Shows::Help(_))), "{line}");
+    }
+    for line in ["mpiexec --version", "mpirun -V", "mpiexec.hydra -info", "mpiexec -version"] {
+        assert_eq!(front(line).expect(line).shows, Some(Shows::Version), "{line}");
+    }
+    assert!(help::version("mpirun").starts_with("mpirun (wireup) "));
+    let on = |topic: &str| help::on(topic, Family::OpenMpi);
+    assert_eq!(on("--bynode"), Some("-bynode\n  as `--map-by node`\n".into()));
+    assert!(on("HYDRA_IFACE").is_some_and(|text| text.contains("--interface")));
+    assert!(on("-ppr").is_some_and(|text| text.contains("example: mpirun --ppr 2:l3cache")) && on("all").is_none());
+    let long = help::text("mpiexec");
+    assert!(long.lines().all(|line| line.len() <= 120 && line == line.trim_end()), "{long}");
+}

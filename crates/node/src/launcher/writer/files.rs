@@ -1,0 +1,89 @@
+//! The files that ranks' output is written to.
+
+use super::Problem;
+use super::pattern::{Pattern, Places};
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use wireup_proto::io::Stream;
+use wireup_wire::ids::Rank;
+
+/// Where the output of a run goes besides standard output and error.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Output {
+    /// `rank.N.out` and `rank.N.err` in a folder.
+    pub directory: Option<PathBuf>,
+    /// Names of files for standard output and standard error.
+    pub files: [Option<Pattern>; 2],
+    /// What is written to files is shown, too.
+    pub tee: bool,
+    /// Standard error of ranks goes where standard output goes.
+    pub merge: bool,
+    /// Each line begins with the time at which it came.
+    pub timestamp: bool,
+    /// Each line begins with this.
+    pub label: Option<Pattern>,
+}
+
+/// The files of one stream.
+#[derive(Clone)]
+pub enum Files {
+    None,
+    In(PathBuf),
+    Named { pattern: Pattern, places: Arc<Places>, begun: Begun },
+}
+
+/// Files of this run: others of the same name are replaced.
+pub type Begun = Arc<Mutex<HashSet<PathBuf>>>;
+
+impl Files {
+    pub fn of(output: &Output, stream: Stream, places: &Arc<Places>, begun: &Begun) -> Files {
+        let index = stream as usize - 1;
+        match (&output.directory, &output.files[index]) {
+            (Some(directory), _) => Files::In(directory.clone()),
+            (None, Some(pattern)) => {
+                Files::Named { pattern: pattern.clone(), places: Arc::clone(places), begun: Arc::clone(begun) }
+            }
+            (None, None) => Files::None,
+        }
+    }
+
+    /// The file of a rank; `None` if its output is shown.
+    pub fn path(&self, rank: Rank, stream: Stream) -> Option<PathBuf> {
+        let suffix = match stream {
+            Stream::Out => "out",
+            Stream::Err => "err",
+        };
+        match self {
+            Files::None => None,
+            Files::In(directory) => Some(directory.join(format!("rank.{rank}.{suffix}"))),
+            Files::Named { pattern, places, .. } => Some(pattern.of(rank, places).into()),
+        }
+    }
+
+    /// Opens a file to write at its end.
+    ///
+    /// # Errors
+    /// It cannot be opened or made.
+    pub fn open(&self, path: &Path) -> Result<File, Problem> {
+        let problem = |error: io::Error| Problem {
+            text: format!("cannot write {}: {error}", path.display()),
+            reader_gone: false,
+        };
+        let Files::Named { begun, .. } = self else {
+            return OpenOptions::new().append(true).create(true).open(path).map_err(problem);
+        };
+        if super::lock(begun).insert(path.to_owned()) {
+            if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                fs::create_dir_all(folder).map_err(problem)?;
+            }
+            // Devices and pipes are not replaced.
+            if path.metadata().is_ok_and(|data| data.is_file()) {
+                fs::remove_file(path).map_err(problem)?;
+            }
+        }
+        OpenOptions::new().append(true).create(true).open(path).map_err(problem)
+    }
+}

@@ -1,0 +1,117 @@
+//! Texts in which letters behind a percent sign stand for something of a rank: names of files, labels of lines.
+
+use std::fmt::Write as _;
+use wireup_coll::Mapping;
+use wireup_wire::ids::Rank;
+use wireup_wire::job::JobSpec;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pattern(Vec<Part>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Part {
+    Text(String),
+    Rank,
+    /// With zeros before it, so that all ranks have the same number of digits.
+    PaddedRank,
+    Host,
+    Node,
+    Size,
+}
+
+const LETTERS: &str = "behind % write r (rank), 0r (rank with zeros), h (host), n (node), s (number of ranks) or %";
+
+impl Pattern {
+    /// # Errors
+    /// A letter behind `%` is not known.
+    pub fn parse(text: &str) -> Result<Pattern, &'static str> {
+        let (mut parts, mut plain) = (Vec::new(), String::new());
+        let mut letters = text.chars();
+        while let Some(letter) = letters.next() {
+            if letter != '%' {
+                plain.push(letter);
+                continue;
+            }
+            let part = match letters.next() {
+                Some('%') => {
+                    plain.push('%');
+                    continue;
+                }
+                Some('0') if letters.next() == Some('r') => Part::PaddedRank,
+                Some('r') => Part::Rank,
+                Some('h') => Part::Host,
+                Some('n') => Part::Node,
+                Some('s') => Part::Size,
+                _ => return Err(LETTERS),
+            };
+            parts.extend([Part::Text(std::mem::take(&mut plain)), part]);
+        }
+        parts.push(Part::Text(plain));
+        Ok(Pattern(parts))
+    }
+
+    pub fn of(&self, rank: Rank, job: &Places) -> String {
+        let mut text = String::new();
+        for part in &self.0 {
+            let written = match part {
+                Part::Text(plain) => text.write_str(plain),
+                Part::Rank => write!(text, "{rank}"),
+                Part::PaddedRank => write!(text, "{:0width$}", rank.0, width = digits(job.size)),
+                Part::Host => text.write_str(job.host(rank)),
+                Part::Node => write!(text, "{}", job.node(rank)),
+                Part::Size => write!(text, "{}", job.size),
+            };
+            written.expect("a string takes every text");
+        }
+        text
+    }
+}
+
+/// The digits of the highest rank.
+fn digits(size: u32) -> usize {
+    size.saturating_sub(1).max(1).ilog10() as usize + 1
+}
+
+/// Where the ranks of a job run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Places {
+    size: u32,
+    hosts: Vec<String>,
+    mapping: Option<Mapping>,
+}
+
+impl Places {
+    pub fn of(job: &JobSpec) -> Places {
+        let hosts: Vec<String> = job.nodes.iter().map(|node| node.name.clone()).collect();
+        let mapping = Mapping::new(&job.blocks, job.job_size(), hosts.len() as u32).ok();
+        Places { size: job.job_size(), hosts, mapping }
+    }
+
+    fn node(&self, rank: Rank) -> usize {
+        self.mapping.as_ref().and_then(|mapping| mapping.place(rank)).map_or(0, |(node, _)| node.index())
+    }
+
+    fn host(&self, rank: Rank) -> &str {
+        self.hosts.get(self.node(rank)).map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wireup_wire::job::Block;
+
+    #[test]
+    fn letters_stand_for_something_of_the_rank() {
+        let blocks = [Block { first_node: 0, nodes: 2, ppn: 6 }];
+        let job = Places { size: 12, hosts: vec!["a".into(), "b".into()], mapping: Mapping::new(&blocks, 12, 2).ok() };
+        let of = |text: &str, rank| Pattern::parse(text).unwrap().of(Rank(rank), &job);
+        assert_eq!(of("out.%r.%h", 7), "out.7.b");
+        assert_eq!(of("%0r/%n/%s%%", 3), "03/0/12%");
+        assert_eq!(of("plain", 0), "plain");
+        for wrong in ["%", "%x", "%0", "%0n"] {
+            assert_eq!(Pattern::parse(wrong), Err(LETTERS), "{wrong}");
+        }
+        assert_eq!((digits(1), digits(10), digits(11)), (1, 1, 2));
+    }
+}
