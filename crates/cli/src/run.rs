@@ -215,7 +215,7 @@ fn shared_places(resolved: &Resolved) -> Option<String> {
 
 fn start(resolved: Resolved, reach: Reach, mut background: Option<Background>, process_ns: u64) -> u8 {
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
-    let job = resolved.job.clone();
+    let (job, places) = (resolved.job.clone(), resolved.places());
     let tree = Tree::new(resolved.session.agents.len() as u32, resolved.session.fanout);
     // A file that cannot be written is reported before the job has run.
     let profile = match resolved.profile.map(|path| (File::create(&path), path)) {
@@ -224,6 +224,7 @@ fn start(resolved: Resolved, reach: Reach, mut background: Option<Background>, p
         Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),
     };
     let config = RunConfig {
+        places,
         job: resolved.job,
         reach,
         timeout_ns: resolved.timeout_ns,

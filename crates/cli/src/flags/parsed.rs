@@ -31,6 +31,7 @@ pub struct Parsed {
     pub ppn: Option<u32>,
     pub map_by: Option<MapBy>,
     pub slots: Option<u32>,
+    pub usize: Option<u32>,
     pub oversubscribe: bool,
     /// All values that were given, in order.
     pub hosts: Vec<String>,
@@ -222,6 +223,7 @@ impl Parsed {
             ppn: line.last(flag::PPN, |value| value.number_in(1, PPN_MAX))?,
             map_by: line.last(flag::MAP_BY, map_by)?,
             slots: line.last(flag::SLOTS, Value::at_least_one)?,
+            usize: line.last(flag::USIZE, Value::at_least_one)?,
             oversubscribe: line.has(flag::OVERSUBSCRIBE),
             hosts: line.all(flag::HOSTS, Value::text)?,
             host_files: line.all(flag::HOST_FILE, Value::path)?,

@@ -69,6 +69,11 @@ pub const SLOTS: Flag = Flag::value(
     "N",
     "Refuse more than N ranks on a node, and fill node after node up to N. Default: no limit, or what the list of hosts states.",
 );
+pub const USIZE: Flag = Flag::value(
+    &["--usize"],
+    "N",
+    "Tell MPI that N ranks could run at once (MPI_UNIVERSE_SIZE). Default: the slots, if any are stated.",
+);
 pub const OVERSUBSCRIBE: Flag = Flag::switch(
     &["--oversubscribe"],
     "Take more ranks than there are slots: those beyond start over at the first node. max_slots of a host file stay.",
@@ -287,6 +292,7 @@ const SECTIONS: &[Section] = &[
             MAP_BY,
             SLOTS,
             OVERSUBSCRIBE,
+            USIZE,
             BIND_TO,
             GPUS_PER_RANK,
             INSTANT_ON,

@@ -134,6 +134,7 @@ fn run(
     let config = RunConfig {
         job,
         reach: Reach::Session(Box::new(attached)),
+        places: Vec::new(),
         timeout_ns,
         output_dir: None,
         spool: None,
@@ -161,6 +162,7 @@ fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTa
         apps: vec![AppSpec { ranks: count, argv, cwd: b"/".to_vec(), env: Vec::new() }],
         env: PASSED_ON.iter().filter_map(|name| variable(name)).collect(),
         endpoints: Vec::new(),
+        spawned: None,
         options: JobOptions {
             pmi: PmiFlavour::None,
             bind_to: BindTo::None,

@@ -35,6 +35,7 @@ mod sessions;
 mod shared_memory;
 mod signals;
 mod slurm;
+mod spawn;
 mod ssh;
 mod stage_bench;
 mod staging;

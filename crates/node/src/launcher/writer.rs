@@ -19,9 +19,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use wireup_proto::Next;
 use wireup_proto::io::Stream;
-use wireup_wire::ids::Rank;
+use wireup_proto::{Next, Origin};
 
 /// Most pieces in one `writev`.
 const PIECES_MAX: usize = 256;
@@ -78,7 +77,7 @@ pub struct Problem {
 
 struct Piece {
     /// Who has written it: whole lines have no rank.
-    rank: Option<(Rank, Next)>,
+    from: Option<(Origin, Next)>,
     bytes: Bytes,
     /// The job's own bytes are counted; our notices are not.
     counts: bool,
@@ -110,14 +109,14 @@ impl Writer {
     }
 
     /// Writes bytes of the job.
-    pub fn write(&mut self, rank: Option<(Rank, Next)>, bytes: Bytes) {
-        self.push(Piece { rank, bytes, counts: true });
+    pub fn write(&mut self, from: Option<(Origin, Next)>, bytes: Bytes) {
+        self.push(Piece { from, bytes, counts: true });
     }
 
     /// Writes a message of our own, in order with the job's bytes.
     pub fn notice(&mut self, text: String) {
         if !text.is_empty() {
-            self.push(Piece { rank: None, bytes: Bytes::from(text), counts: false });
+            self.push(Piece { from: None, bytes: Bytes::from(text), counts: false });
         }
     }
 
@@ -224,13 +223,13 @@ impl Target {
     fn write(&mut self, mut pieces: &[Piece]) -> Result<(), Problem> {
         let mut result = Ok(());
         while let Some(first) = pieces.first() {
-            let writer = |piece: &Piece| (piece.rank.map(|(rank, _)| rank), piece.counts);
+            let writer = |piece: &Piece| (piece.from.map(|(origin, _)| origin), piece.counts);
             let alike = |piece: &&Piece| writer(piece) == writer(first);
             let same = pieces.iter().take(PIECES_MAX).take_while(alike).count();
             let (group, rest) = pieces.split_at(same);
-            let written = match (&self.directory, first.rank) {
-                (Some(directory), Some((rank, _))) => {
-                    let path = directory.join(format!("rank.{rank}.{}", self.suffix()));
+            let written = match (&self.directory, first.from) {
+                (Some(directory), Some((origin, _))) => {
+                    let path = directory.join(file_name(origin, self.suffix()));
                     write_file(&path, group)
                 }
                 (None, Some(_)) => self.write_parts(group),
@@ -264,8 +263,8 @@ impl Target {
     fn write_parts(&mut self, group: &[Piece]) -> Result<(), Problem> {
         let out = Out { stream: self.stream, spool: self.spool.as_deref() };
         let mut write = |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false);
-        let parts = group.iter().filter_map(|piece| Some((piece.rank?, &piece.bytes)));
-        parts.map(|(rank, part)| self.lines.on_part(rank, part, &mut write)).fold(Ok(()), Result::and)
+        let parts = group.iter().filter_map(|piece| Some((piece.from?, &piece.bytes)));
+        parts.map(|(from, part)| self.lines.on_part(from, part, &mut write)).fold(Ok(()), Result::and)
     }
 
     fn finish(&mut self) -> Result<(), Problem> {
@@ -322,10 +321,20 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `rank.12.out`, `rank.12.err`.
+/// `rank.12.out`, `rank.12.err`; of a job that a rank has asked for: `job.3.rank.12.out`.
+fn file_name(origin: Origin, suffix: &str) -> String {
+    let job = origin.job.map(|job| format!("job.{job}.")).unwrap_or_default();
+    format!("{job}rank.{}.{suffix}", origin.rank)
+}
+
 fn is_of_rank(name: &str) -> bool {
     let words: Vec<&str> = name.split('.').collect();
-    matches!(words[..], ["rank", rank, "out" | "err"] if rank.parse::<u32>().is_ok())
+    let is_number = |word: &str| word.parse::<u32>().is_ok();
+    match words[..] {
+        ["rank", rank, "out" | "err"] => is_number(rank),
+        ["job", job, "rank", rank, "out" | "err"] => is_number(job) && is_number(rank),
+        _ => false,
+    }
 }
 
 fn write_file(path: &Path, group: &[Piece]) -> Result<(), Problem> {
