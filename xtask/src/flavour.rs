@@ -41,7 +41,7 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 15] = [
+const MPI: [&str; 16] = [
     "sessions",
     "resession",
     "hello",
@@ -55,6 +55,7 @@ const MPI: [&str; 15] = [
     "locality",
     "firstuse",
     "spawn",
+    "family",
     "names",
     "lateexit",
 ];
@@ -118,7 +119,7 @@ impl Flavour {
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             Self::Plain => &["spew", "holder", "crash", "badpmi", "limits", "lazy"],
-            Self::Pmi2 => &["attrs"],
+            Self::Pmi2 => &["attrs", "children"],
             Self::Libpmi => &[
                 "same",
                 "extensions",

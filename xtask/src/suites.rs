@@ -11,6 +11,7 @@ mod mpich;
 mod openpmix;
 pub mod reference;
 mod source;
+mod spawn;
 mod testlist;
 
 use crate::step::Result;
@@ -29,9 +30,10 @@ pub struct Suite {
 }
 
 /// The shortest ones first.
-pub const ALL: [Suite; 4] = [
+pub const ALL: [Suite; 5] = [
     Suite { name: "openpmix", nodes: &[1, 2], own: None, entries: openpmix::entries },
     Suite { name: "mpi4py", nodes: &[1, 2], own: Some(mpi4py::own_launcher), entries: mpi4py::entries },
+    Suite { name: "spawn", nodes: &[1, 2], own: Some(spawn::own_launcher), entries: spawn::entries },
     Suite {
         name: "applications",
         nodes: &[1, 2],

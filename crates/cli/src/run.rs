@@ -270,6 +270,7 @@ fn start(
     mut phases: Vec<Phase>,
 ) -> u8 {
     let mut voice = Voice::new(Setting::of(&resolved.job, &resolved.session));
+    let places = resolved.places();
     let tree = Tree::new(resolved.session.agents.len() as u32, resolved.session.fanout);
     // A file that cannot be written is reported before the job has run.
     let profile = match resolved.profile.clone().map(|path| (File::create(&path), path)) {
@@ -278,6 +279,7 @@ fn start(
         Some((Err(error), path)) => return out::fail(&unwritable(&path, &error)),
     };
     let config = RunConfig {
+        places,
         job: resolved.job.clone(),
         reach,
         timeout_ns: resolved.timeout_ns,

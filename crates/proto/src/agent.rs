@@ -33,6 +33,7 @@ use wireup_coll::tree::Tree;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::job::JobSpec;
+use wireup_wire::names::{Ask, Up as Asked};
 use wireup_wire::peer::{self, Cause, Control, Ended, Failure, MissingAgent, PeerError, SessionSpec};
 use wireup_wire::session::Log;
 
@@ -636,6 +637,9 @@ impl Agent {
         match act {
             Act::ToLauncher(frame) | Act::NoteUp(frame) => self.send_up(frame),
             Act::ToAgent(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
+            Act::Names(Asked::Ask { agent, asker, from, ask: Ask::Spawn(request) }) => {
+                fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request }));
+            }
             Act::Names(message) => fx.push(Effect::Names(names::Input::Said { job: id, message })),
             Act::Prepare(agents) => self.links.prepare_peers(routes, agents, id, &mut self.out),
             Act::DropChild(agent) => {

@@ -451,6 +451,12 @@ pub enum Output {
         rows: u16,
         columns: u16,
     },
+    /// The ranks of a job that is about to start talk with those of the job `family`, and of all others of this family: libraries must find
+    /// each other's processes.
+    OfFamily {
+        job: JobId,
+        family: JobId,
+    },
     /// A job has ended on this node; the driver forgets it and its memory.
     JobGone {
         job: JobId,

@@ -367,6 +367,9 @@ impl Job {
     /// Spawns the local ranks unless something holds them; the caller has told the children.
     fn begin(&mut self, turn: &Turn<'_>, lost: Vec<MissingAgent>, out: &mut Effects) {
         if let Some(node) = self.facts.node.filter(|_| !self.ranks.is_empty()) {
+            if let Some(spawned) = &self.facts.spec.spawned {
+                out.output(Output::OfFamily { job: self.facts.id(), family: spawned.family });
+            }
             self.lifecycle.defer(spawn_plan(&self.facts.spec, &self.facts.mapping, node));
             if self.pmix.is_some() {
                 self.lifecycle.wait_for(Wait::Server);
@@ -575,6 +578,8 @@ impl Job {
             | Control::AreYouAlive
             | Control::Alive
             | Control::Ended(_)
+            | Control::Spawn { .. }
+            | Control::Spawned(_)
             | Control::Welcome(_)
             | Control::Refused { .. }
             | Control::Granted
@@ -628,6 +633,8 @@ impl Job {
             | Control::AreYouAlive
             | Control::Alive
             | Control::Ended(_)
+            | Control::Spawn { .. }
+            | Control::Spawned(_)
             | Control::Welcome(_)
             | Control::Refused { .. }
             | Control::Granted

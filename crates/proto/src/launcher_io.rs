@@ -1,10 +1,10 @@
 //! The inputs that a driver gives a launcher, and the outputs that a launcher requests of its driver.
 
 use crate::io::{LinkId, Stream};
-use crate::output::Next;
+use crate::output::{Next, Origin};
 use bytes::Bytes;
 use wireup_wire::frame::Frame;
-use wireup_wire::ids::Rank;
+use wireup_wire::ids::JobId;
 use wireup_wire::peer::{Ended, Failure, Note, StallReport, TracePart};
 
 /// An event.
@@ -53,11 +53,11 @@ pub enum LauncherOutput {
         link: LinkId,
         frame: Frame,
     },
-    /// Write to standard output or error (or the files of `--output-dir`, by `rank`). With a rank: bytes of this rank alone, which are a part
-    /// of a line unless the job's output is split. Without: whole lines.
+    /// Write to standard output or error (or the files of `--output-dir`, by `from`). With an origin: bytes of this rank alone, which are a
+    /// part of a line unless the job's output is split. Without: whole lines.
     Write {
         stream: Stream,
-        rank: Option<(Rank, Next)>,
+        from: Option<(Origin, Next)>,
         bytes: Bytes,
     },
     /// Read standard input, at most this many bytes until the next such output; 0: do not read.
@@ -77,11 +77,31 @@ pub enum LauncherOutput {
 /// Information for the user, as data; the command line provides the wording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    Started { ranks: u32 },
+    Started {
+        ranks: u32,
+    },
     Failed(Failure),
     Stall(StallReport),
     Note(Note),
-    Interrupt { signal: i32, again: bool },
+    Interrupt {
+        signal: i32,
+        again: bool,
+    },
     Trace(Box<TracePart>),
     Ended(Ended),
+    /// About a job that a rank has asked for.
+    OfJob {
+        job: JobId,
+        notice: Box<Notice>,
+    },
+    /// A job that a rank has asked for could not start; the other jobs continue.
+    NotStarted {
+        job: JobId,
+        failure: Failure,
+    },
+    /// A rank has asked for processes that cannot be placed or described.
+    NotSpawned {
+        from: Origin,
+        problem: String,
+    },
 }

@@ -12,7 +12,8 @@ use crate::io::Stream;
 use crate::time::Instant;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
-use wireup_wire::ids::{LocalRank, Rank};
+use std::fmt;
+use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::limits::{LINE_PART_BYTES, PARTIAL_LINE_NS_MAX, STDIO_CHUNK_MAX, STDIO_WINDOW_BYTES};
 
 /// Above this many own bytes waiting for credit, the node's ranks are no longer read.
@@ -54,11 +55,30 @@ impl Next {
     }
 }
 
+/// A rank that has written something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Origin {
+    /// Its job, if a rank has asked for that job.
+    pub job: Option<JobId>,
+    pub rank: Rank,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.job {
+            Some(job) => write!(f, "{job}:{}", self.rank),
+            None => write!(f, "{}", self.rank),
+        }
+    }
+}
+
 /// How to format lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Style {
-    /// Prefix each line with `[rank] `.
+    /// Prefix each line with its origin: `[rank] ` or `[job:rank] `.
     pub label: bool,
+    /// The job, if its label names it.
+    pub job: Option<JobId>,
     /// Keep ranks separate, and forward bytes unchanged.
     pub split: bool,
     /// Never show a partial line, except at the end of the stream.
@@ -296,7 +316,8 @@ impl OutputStream {
                 false => self.append(b"", &lines),
             };
         }
-        let label = if self.style.label { format!("[{rank}] ") } else { String::new() };
+        let origin = Origin { job: self.style.job, rank };
+        let label = if self.style.label { format!("[{origin}] ") } else { String::new() };
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             match label.len() + line.len() <= STDIO_CHUNK_MAX {
                 true => self.append(label.as_bytes(), line),
@@ -345,7 +366,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn style(label: bool) -> Style {
-        Style { label, split: false, whole_lines_only: true }
+        Style { label, job: None, split: false, whole_lines_only: true }
     }
 
     fn drain(stream: &mut OutputStream) -> Vec<u8> {

@@ -79,6 +79,7 @@ fn rank_env(spec: &JobSpec, node: NodeId, rank: Rank, local: LocalRank, local_si
         env.push(format!("PMI_RANK={rank}"));
         env.push(format!("PMI_SIZE={size}"));
         env.push(format!("PMI_JOBID={}", spec.nspace));
+        env.extend(spec.spawned.as_ref().map(|_| "PMI_SPAWNED=1".to_owned()));
         if !spec.nodes[node.index()].shared {
             // A virtual node's name is not a host name.
             env.push(format!("PMI_HOSTNAME={}", name.rsplit_once('@').map_or(name.as_str(), |(_, host)| host)));

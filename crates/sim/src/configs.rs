@@ -37,7 +37,7 @@ pub fn child(bootstrap: Bootstrap, now: Instant) -> (AgentConfig, Vec<JobSpec>) 
 /// The configuration of the launcher of a job.
 pub fn launcher(job: JobSpec, timeout_ns: Option<u64>, one_shot: bool) -> LauncherConfig {
     let relay_stdin = job.options.stdin != StdinTarget::None;
-    LauncherConfig { job, timeout_ns, one_shot, relay_stdin }
+    LauncherConfig { job, timeout_ns, one_shot, relay_stdin, places: Vec::new() }
 }
 
 /// The name of a node for users.

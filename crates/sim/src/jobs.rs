@@ -106,6 +106,7 @@ pub fn job_spec(id: JobId, plan: &JobPlan) -> JobSpec {
         apps: plan.apps.iter().enumerate().map(app).collect(),
         env: vec![b"LANG=C".to_vec()],
         endpoints: Vec::new(),
+        spawned: None,
         options: plan.options.clone(),
     }
 }

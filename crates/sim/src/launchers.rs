@@ -216,8 +216,8 @@ impl World {
                 }
                 self.net.send(&mut self.clock, link, 0, frame);
             }
-            LauncherOutput::Write { stream, rank, bytes } => {
-                let rank = rank.map(|(rank, _)| rank.0);
+            LauncherOutput::Write { stream, from, bytes } => {
+                let rank = from.map(|(origin, _)| origin.rank.0);
                 self.write_to_terminal(launcher, stream, rank, &bytes);
             }
             LauncherOutput::ReadStdin { bytes_max } => {

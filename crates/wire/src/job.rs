@@ -35,7 +35,22 @@ pub struct JobSpec {
     /// For each node where its first rank's socket listens (`rank_address`), on ports that its session has reserved. The root of a session
     /// fills it in; empty: agents find ports and tell each other.
     pub endpoints: Vec<Bytes>,
+    /// It was requested by a rank of another job.
+    pub spawned: Option<Spawned>,
     pub options: JobOptions,
+}
+
+/// What a job gets from the rank that has asked for it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Spawned {
+    /// The job that the user has launched: its ranks and those of all jobs that come from it may talk with each other.
+    pub family: JobId,
+    /// The job of that rank, and its name.
+    pub by: JobId,
+    pub nspace: String,
+    pub rank: Rank,
+    /// Pairs that are in the job's kvs before its first rank runs, in the form in which it stores them.
+    pub preput: Vec<(Bytes, Bytes)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -248,6 +263,8 @@ pub struct JobOptions {
     pub gpus_per_rank: u32,
     /// Files that the ranks see in place of others.
     pub staged: Option<Staged>,
+    /// How many ranks could run at once, those of this job included, if there is a limit.
+    pub universe_size: Option<u32>,
 }
 
 /// A set of files that is on each node already, and that its ranks see in place of the originals.
@@ -313,6 +330,11 @@ pub struct PtySpec {
 }
 
 impl JobSpec {
+    /// The number with which its ranks are named, if they are not those that the user has launched.
+    pub fn shown_number(&self) -> Option<JobId> {
+        self.spawned.as_ref().map(|_| self.job)
+    }
+
     /// How many ranks (P).
     pub fn job_size(&self) -> u32 {
         self.apps.iter().map(|app| app.ranks).sum()

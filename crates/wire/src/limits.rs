@@ -119,6 +119,12 @@ pub const PMIX_END_NS_MAX: u64 = 2_000_000_000;
 /// How long to wait for the data that a departed rank has committed (ns): the server process has it, or there is none.
 pub const PMIX_LATE_BLOB_NS_MAX: u64 = 200_000_000;
 
+/// Programs of one request for new processes. Chosen: more than any `MPI_Comm_spawn_multiple` names, and each costs its job a description.
+pub const SPAWN_COMMANDS_MAX: usize = 1024;
+/// Jobs of one family (a job, those that its ranks have asked for, and so on) that exist at once: each costs every node of it some processes
+/// and descriptors. Chosen: more than a master with many workers starts one by one.
+pub const FAMILY_JOBS_MAX: usize = 1024;
+
 /// Stdio credit of one (link, job, stream): the bytes that a child may have in transit or buffered above it.
 pub const STDIO_WINDOW_BYTES: usize = 256 << 10;
 /// An agent assembles a line up to this size; a longer one goes to the launcher in parts.

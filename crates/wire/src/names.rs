@@ -1,4 +1,5 @@
-//! Names that ranks publish and look up, by PMI or by PMIx: plain structs, encoded by `postcard`. The root stores them.
+//! What ranks ask of the root, by PMI or by PMIx: names that they publish and look up, and new processes. Plain structs, encoded by
+//! `postcard`. The root stores the names; it passes requests for processes on to the launcher of the job.
 //!
 //! ```text
 //!   rank or PMIx server ── Ask ──► its agent ── Up ──► … ──► root
@@ -6,6 +7,7 @@
 //! ```
 
 use crate::ids::{AgentId, Client, Rank};
+use crate::pmi::SpawnRequest;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -20,6 +22,8 @@ pub enum Ask {
     LookUp { names: Vec<Bytes>, range: Range, wait: u32, timeout_s: Option<u32> },
     /// No names: all that the publisher has published in this range.
     Withdraw { names: Vec<Bytes>, range: Range, by: Publisher },
+    /// Start these programs as a new job.
+    Spawn(SpawnRequest),
 }
 
 /// Whose names a rank withdraws.
@@ -83,6 +87,19 @@ pub enum Answer {
     /// To a look-up: those that exist.
     Found(Vec<Found>),
     Refused(Refusal),
+    /// To a request for processes: they run.
+    Spawned(NewJob),
+    /// They do not, for this reason.
+    NotSpawned {
+        problem: String,
+    },
+}
+
+/// A job that a rank has asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NewJob {
+    pub nspace: String,
+    pub ranks: u32,
 }
 
 /// A name that exists, with its publisher.

@@ -20,6 +20,8 @@ pub use transport::AgentTransport;
 use crate::collective::Collective;
 use crate::ids::{AgentId, Epoch, JobId, NodeId, Rank};
 use crate::job::JobSpec;
+use crate::names::NewJob;
+use crate::pmi::SpawnRequest;
 use crate::session::{JobEntry, Log, NodeState, RankPortsReport, SessionSnapshot, Standing, Welcome};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -72,7 +74,8 @@ pub struct SessionSpec {
     pub record_dir: Option<String>,
     /// How agents that are not neighbours in the tree reach each other.
     pub transport: AgentTransport,
-    /// The session outlives its jobs, and launchers attach to its root; `None`: it serves one job and one launcher.
+    /// The session outlives its jobs, and launchers attach to its root; `None`: it serves one launcher, with the jobs of
+    /// its family.
     pub standing: Option<Standing>,
 }
 
@@ -274,6 +277,14 @@ pub enum Control {
     },
     /// Root to launcher: the job has ended.
     Ended(Ended),
+    /// Root to launcher: a rank of the job asks for processes. They become this job, if the launcher launches it.
+    Spawn {
+        job: JobId,
+        from: Rank,
+        request: Box<SpawnRequest>,
+    },
+    /// Launcher to root, about a job that a rank has asked for: its ranks run, or the reason why not.
+    Spawned(Result<NewJob, String>),
 
     // Only in standing sessions.
     /// Root to launcher: the first message.

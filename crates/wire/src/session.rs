@@ -67,6 +67,8 @@ pub enum Presence {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobEntry {
     pub job: JobId,
+    /// The job whose rank has asked for it.
+    pub parent: Option<JobId>,
     pub nspace: String,
     /// The first program's name, as given by the user.
     pub program: String,

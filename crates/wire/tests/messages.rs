@@ -11,11 +11,13 @@ use wireup_wire::job::{
     AppSpec, BindTo, Binding, Block, JobOptions, JobSpec, Limit, NodeSpec, Object, Over, PortRange, PtySpec, RankPorts,
     Resource, StdinTarget,
 };
+use wireup_wire::names::NewJob;
 use wireup_wire::peer::{
     AgentSpec, Bootstrap, Cause, Containment, Control, Departed, Done, Ended, ExchangeTraffic, Failure, FenceTrace,
     Gone, GroupStall, Hello, MissingAgent, Note, Opened, PROTOCOL_VERSION, RankTrace, Rejoin, RemoteShell, Role,
     Secret, SessionSpec, SpawnError, SpawnStep, StallReport, TracePart, Traffic, encode, probe,
 };
+use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::session::{
     Entry, JobEntry, JobState, Log, NodeState, Place, PortsPerNode, Presence, RankPortsNews, RankPortsReport,
     SessionSnapshot, Standing, Welcome,
@@ -30,6 +32,13 @@ fn job() -> JobSpec {
         apps: vec![AppSpec { ranks: 2, argv: vec![b"./a".to_vec()], cwd: b"/".to_vec(), env: vec![b"A=1".to_vec()] }],
         env: vec![b"B=2".to_vec()],
         endpoints: vec![Bytes::from_static(b"address")],
+        spawned: Some(wireup_wire::job::Spawned {
+            family: JobId(8),
+            by: JobId(9),
+            nspace: "wireup.9".into(),
+            rank: Rank(3),
+            preput: vec![(Bytes::from_static(b"key"), Bytes::from_static(b"value"))],
+        }),
         options: JobOptions {
             binding: Binding {
                 to: BindTo::To { object: Object::Core, count: 2 },
@@ -51,6 +60,7 @@ fn job() -> JobSpec {
             stdin_inherit: true,
             gpus_per_rank: 2,
             staged: Some(wireup_wire::job::Staged { set: [7; 32], store: b"/dev/shm/s".to_vec(), required: true }),
+            universe_size: Some(8),
             rank_ports: Some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true }),
             ..JobOptions::default()
         },
@@ -112,6 +122,7 @@ fn welcome() -> Welcome {
 fn entry() -> JobEntry {
     JobEntry {
         job: JobId(1),
+        parent: Some(JobId(9)),
         nspace: "wireup.1".into(),
         program: "./a".into(),
         ranks: 2,
@@ -119,6 +130,12 @@ fn entry() -> JobEntry {
         age_ns: 7,
         state: JobState::Running,
     }
+}
+
+fn spawn_request() -> SpawnRequest {
+    let info = vec![(b"host".to_vec(), b"n1".to_vec())];
+    let command = SpawnCommand { program: b"./a".to_vec(), args: vec![b"x".to_vec()], ranks: 3, info };
+    SpawnRequest { commands: vec![command], preput: vec![(b"key".to_vec(), b"value".to_vec())] }
 }
 
 fn failure(cause: Cause) -> Failure {
@@ -231,6 +248,9 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("clock-ask", Control::ClockAsk { asked_ns: 1 }),
         ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
         ("ended", Control::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done })),
+        ("spawn", Control::Spawn { job: JobId(2), from: Rank(1), request: spawn_request().into() }),
+        ("spawned", Control::Spawned(Ok(NewJob { nspace: "wireup.1-2".into(), ranks: 3 }))),
+        ("not-spawned", Control::Spawned(Err("no such node".into()))),
         ("welcome", Control::Welcome(welcome())),
         ("refused", Control::Refused { problem: "no".into() }),
         ("granted", Control::Granted),

@@ -7,7 +7,7 @@ use super::source;
 use super::testlist::{self, Test};
 use crate::debian;
 use crate::step::{Result, run_quietly};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -21,13 +21,18 @@ pub(super) fn own_launcher() -> Vec<String> {
 }
 
 pub(super) fn entries() -> Result<Vec<Entry>> {
-    debian::ensure(&["make", "xz-utils", "g++", "mpich", "libmpich-dev"])?;
-    let folder = source::folder("mpich", configure)?;
-    let (built, lists) = (folder.join("build"), folder.join(format!("mpich-{VERSION}/test/mpi")));
+    let (built, lists) = sources()?;
     let tests = testlist::walk(&built, &lists, "").into_iter().filter(|(_, test)| !test.fails);
     let mut entries: Vec<Entry> = tests.map(|(folder, test)| entry(&built, &folder, test)).collect();
     entries.dedup_by(|one, other| one.name == other.name);
     Ok(entries)
+}
+
+/// The folder in which the tests are configured, and that of their sources.
+pub(super) fn sources() -> Result<(PathBuf, PathBuf)> {
+    debian::ensure(&["make", "xz-utils", "g++", "mpich", "libmpich-dev"])?;
+    let folder = source::folder("mpich", configure)?;
+    Ok((folder.join("build"), folder.join(format!("mpich-{VERSION}/test/mpi"))))
 }
 
 fn configure(folder: &Path) -> Result {
@@ -76,7 +81,7 @@ fn says_no_errors(said: &str) -> bool {
     said.lines().any(is_good) && said.lines().all(|line| is_good(line) || line.trim() == "Test Passed")
 }
 
-fn no_errors(ended: &Ended) -> String {
+pub(super) fn no_errors(ended: &Ended) -> String {
     verdict(ended.code == Some(0) && says_no_errors(&ended.said), ended)
 }
 

@@ -39,6 +39,7 @@ pub struct Parsed {
     /// The node of each rank.
     pub rank_map: Option<Vec<u32>>,
     pub slots: Option<u32>,
+    pub usize: Option<u32>,
     pub oversubscribe: bool,
     pub no_oversubscribe: bool,
     pub no_local: bool,
@@ -226,6 +227,7 @@ impl Parsed {
             rank_slots: Vec::new(),
             rank_map: line.last(flag::RANK_MAP, mapping::rank_map)?,
             slots: line.last(flag::SLOTS, Value::at_least_one)?,
+            usize: line.last(flag::USIZE, Value::at_least_one)?,
             oversubscribe: line.has(flag::OVERSUBSCRIBE) || map.properties.oversubscribe,
             no_oversubscribe: line.has(flag::NO_OVERSUBSCRIBE) || map.properties.no_oversubscribe,
             no_local: line.has(flag::NO_LOCAL) || map.properties.no_local,

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use wireup_coll::mapping::Mapping;
 use wireup_node::launcher::Output;
 use wireup_os::bind::Machine;
+use wireup_proto::Place;
 use wireup_stage::gather::Rule;
 use wireup_wire::ids::JobId;
 use wireup_wire::job::{Block, JobOptions, JobSpec};
@@ -54,8 +55,10 @@ pub struct Resolved {
     /// Whether the user chose the fan-out.
     pub fanout_given: bool,
     pub map_by: MapBy,
-    /// Slots of each node, if any were stated.
+    /// Slots of each node, if any were stated for hosts.
     pub slots: Vec<u32>,
+    /// Slots of every node, if that was stated.
+    pub slots_each: Option<u32>,
     pub start: Start,
     /// Where the hosts were named; empty if nowhere.
     pub hosts_from: String,
@@ -63,6 +66,21 @@ pub struct Resolved {
     pub pmi_why: String,
     /// One-line warnings that do not stop the run.
     pub warnings: Vec<String>,
+}
+
+impl Resolved {
+    /// The nodes on which ranks of further jobs may run.
+    pub fn places(&self) -> Vec<Place> {
+        let slots = |index: usize| self.slots.get(index).copied().or(self.slots_each);
+        let nodes = self.job.nodes.iter().enumerate();
+        nodes.map(|(index, node)| Place { node: node.clone(), slots: slots(index) }).collect()
+    }
+
+    /// How many ranks could run at once, if that was stated.
+    fn stated_slots(&self) -> Option<u32> {
+        let slots = self.places().into_iter().map(|place| place.slots.map(u64::from)).sum::<Option<u64>>()?;
+        u32::try_from(slots).ok()
+    }
 }
 
 /// Applies defaults and reports contradictions.
@@ -145,7 +163,8 @@ fn resolve_on(
     let pmi = programs::pmi(parsed.pmi, &apps, &context);
     let inherits =
         !in_session && streams::may_inherit_stdin(stdin, pty, &layout, &mapping, surroundings.stdin_is_terminal);
-    Ok(Resolved {
+    let universe_size = parsed.usize;
+    let mut resolved = Resolved {
         session,
         job: JobSpec {
             job: job_id,
@@ -155,6 +174,7 @@ fn resolve_on(
             apps,
             env: environment::for_pmi(env, pmi.flavour, surroundings.tag, pmi.prefix.as_deref()),
             endpoints: Vec::new(),
+            spawned: None,
             options: JobOptions {
                 pmi: pmi.flavour,
                 pmix_library: library.or(pmi.library),
@@ -182,11 +202,14 @@ fn resolve_on(
         slots: hosts
             .filter(|hosts| hosts.stated && start != Start::Serial)
             .map_or_else(Vec::new, |hosts| hosts.list.iter().map(|host| host.slots).collect()),
+        slots_each: parsed.slots,
         start,
         hosts_from: origin,
         pmi_why: pmi.why,
         warnings,
-    })
+    };
+    resolved.job.options.universe_size = universe_size.or(resolved.stated_slots());
+    Ok(resolved)
 }
 
 /// Which ranks run where.

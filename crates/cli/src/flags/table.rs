@@ -81,6 +81,11 @@ pub const SLOTS: Flag = Flag::value(
     "N",
     "Refuse more than N ranks on a node, and fill node after node up to N. Default: no limit, or what the list of hosts states.",
 );
+pub const USIZE: Flag = Flag::value(
+    &["--usize"],
+    "N",
+    "Tell MPI that N ranks could run at once (MPI_UNIVERSE_SIZE). Default: the slots, if any are stated.",
+);
 pub const OVERSUBSCRIBE: Flag = Flag::switch(
     &["--oversubscribe"],
     "Take more ranks than there are slots: those beyond start over at the first node. max_slots of a host file stay.",
@@ -345,6 +350,7 @@ const SECTIONS: &[Section] = &[
             RANK_MAP,
             SLOTS,
             OVERSUBSCRIBE,
+            USIZE,
             NO_OVERSUBSCRIBE,
             NO_LOCAL,
             BIND_TO,

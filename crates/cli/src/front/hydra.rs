@@ -28,7 +28,7 @@ pub static ROWS: &[Row] = &[
     switch(&["skip-launch-node", "nolocal"], &flag::NO_LOCAL),
     no_effect(&["localhost"], One("NAME"), "this machine is recognised among the hosts by its names and addresses"),
     refused(&["order-nodes"], One("ORDER"), "name the hosts in the order in which they are to be used"),
-    no_effect(&["usize"], One("N"), "MPI_UNIVERSE_SIZE is the number of ranks"),
+    value(&["usize"], "N", &flag::USIZE),
     // How agents start.
     does(&["launcher", "bootstrap"], One("KIND"), &shell::KIND),
     does(&["launcher-exec", "bootstrap-exec"], One("PROGRAM"), &shell::PROGRAM),

@@ -205,9 +205,8 @@ impl Session {
                 Ok(Reply::Value(value)) if dialect == Dialect::Pmi2 => Outcome::Value(halve(value, &mut plain)),
                 Ok(Reply::Value(value)) => Outcome::Value(value),
                 Ok(Reply::Done) => Outcome::Done,
-                Ok(Reply::NotFound) if request.command() == Command::GetUniverseSize => Outcome::UniverseSize(-1),
                 Ok(Reply::NotFound) => Outcome::NotFound,
-                Ok(Reply::UniverseSize(size)) => Outcome::UniverseSize(i32::try_from(size).unwrap_or(i32::MAX)),
+                Ok(Reply::UniverseSize(size)) => Outcome::UniverseSize(size),
                 Ok(Reply::Failed { message }) => Outcome::Failed(message),
                 Ok(other) => Outcome::Strange(format!("{other:?}")),
                 Err(problem) => Outcome::Strange(problem.to_string()),
@@ -229,10 +228,7 @@ impl Session {
         })?;
         let (mut on, mut result) = (Some(on), None);
         self.settle(&mut |answer| {
-            // Hydra sends -1, which is not in the table, if it does not know the size.
-            let is_unknown = answer.command == Command::GetUniverseSize && answer.fields.get("size") == Some(b"-1");
-            let reply = if is_unknown { Ok(Reply::NotFound) } else { answer.fields.reply_to(answer.command) };
-            result = on.take().map(|on| on(reply));
+            result = on.take().map(|on| on(answer.fields.reply_to(answer.command)));
         })?;
         result.ok_or(SessionError::Closed)
     }

@@ -6,7 +6,7 @@ use crate::out;
 use crate::words::{one_line, since};
 use wireup_flags::{Command, Line, Section, Value, Words};
 use wireup_node::session::{Attached, spool};
-use wireup_wire::ids::AgentId;
+use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::peer::Control;
 use wireup_wire::session::{JobEntry, JobState};
 
@@ -33,6 +33,7 @@ pub fn run(line: &Line) -> Result<u8, String> {
         let running = jobs.iter().map(|job| {
             serde_json::json!({
                 "job": job.job.0,
+                "parent": job.parent.map(|parent| parent.0),
                 "state": state(job.state),
                 "program": job.program,
                 "ranks": job.ranks,
@@ -48,10 +49,10 @@ pub fn run(line: &Line) -> Result<u8, String> {
         return Ok(0);
     }
     let mut rows: Vec<[String; 6]> = Vec::new();
-    for job in &jobs {
+    for (depth, job) in as_tree(&jobs) {
         let is_detached = detached.iter().any(|spool| spool.job == job.job);
         rows.push([
-            job.job.to_string(),
+            format!("{}{}", "  ".repeat(depth), job.job),
             format!("{}{}", state(job.state), if is_detached { ", detached" } else { "" }),
             job.ranks.to_string(),
             since(job.age_ns / 1_000_000_000),
@@ -73,6 +74,24 @@ pub fn run(line: &Line) -> Result<u8, String> {
     }
     out::print(&table(["job", "state", "ranks", "age", "nodes", "program"], &rows));
     Ok(0)
+}
+
+/// The jobs in the order in which they are shown, each after the one whose rank has asked for it, with its depth.
+fn as_tree(jobs: &[JobEntry]) -> Vec<(usize, &JobEntry)> {
+    let is_here = |job: JobId| jobs.iter().any(|other| other.job == job);
+    // A parent has a lower number than its children.
+    let top = jobs.iter().filter(|job| job.parent.is_none_or(|parent| parent >= job.job || !is_here(parent)));
+    let mut waiting: Vec<(usize, &JobEntry)> = top.map(|job| (0, job)).collect();
+    waiting.sort_by_key(|(_, job)| std::cmp::Reverse(job.job));
+    let mut shown = Vec::new();
+    while let Some((depth, job)) = waiting.pop() {
+        shown.push((depth, job));
+        let mut children: Vec<_> =
+            jobs.iter().filter(|child| child.parent == Some(job.job) && child.job > job.job).collect();
+        children.sort_by_key(|child| std::cmp::Reverse(child.job));
+        waiting.extend(children.into_iter().map(|child| (depth + 1, child)));
+    }
+    shown
 }
 
 /// The jobs of a session.
@@ -111,6 +130,23 @@ fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_follow_the_one_that_has_asked_for_them() {
+        let job = |number, parent: Option<u32>| JobEntry {
+            job: JobId(number),
+            parent: parent.map(JobId),
+            nspace: String::new(),
+            program: String::new(),
+            ranks: 1,
+            nodes: Vec::new(),
+            age_ns: 0,
+            state: JobState::Running,
+        };
+        let jobs = [job(1, None), job(2, None), job(3, Some(1)), job(4, Some(3)), job(5, Some(1)), job(6, Some(99))];
+        let shown: Vec<_> = as_tree(&jobs).into_iter().map(|(depth, job)| (depth, job.job.0)).collect();
+        assert_eq!(shown, [(0, 1), (1, 3), (2, 4), (1, 5), (0, 2), (0, 6)]);
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_cells() {

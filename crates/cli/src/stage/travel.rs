@@ -168,6 +168,7 @@ pub(super) fn run(
     let config = RunConfig {
         job,
         reach: Reach::Session(Box::new(attached)),
+        places: Vec::new(),
         timeout_ns,
         output: Output::default(),
         spool: None,
@@ -195,6 +196,7 @@ fn job(attached: &Attached, nodes: &[NodeSpec], argv: &[Vec<u8>], stdin: StdinTa
         apps: vec![AppSpec { ranks: count, argv, cwd: b"/".to_vec(), env: Vec::new() }],
         env: PASSED_ON.iter().filter_map(|name| variable(name)).collect(),
         endpoints: Vec::new(),
+        spawned: None,
         options: JobOptions {
             pmi: PmiFlavour::None,
             binding: Binding::NONE,

@@ -124,6 +124,24 @@ impl Voice {
             Notice::Failed(failure) => self.first_failure(failure),
             Notice::Stall(report) => self.stalls.lines(report),
             Notice::Interrupt { signal, again } => vec![signals::interrupt(*signal, *again)],
+            Notice::OfJob { job, notice } => {
+                let of_job = |line: String| format!("job {job}: {line}");
+                self.lines(notice).into_iter().map(of_job).collect()
+            }
+            Notice::NotStarted { job, failure } => {
+                vec![format!(
+                    "job {job}, for which a rank has asked, cannot start: {}",
+                    failure::line(failure, &self.setting)
+                )]
+            }
+            Notice::NotSpawned { from, problem } => {
+                let of_job = from.job.map(|job| format!("job {job}: ")).unwrap_or_default();
+                vec![format!(
+                    "{of_job}rank {} asked for processes, which are not started: {}",
+                    from.rank,
+                    one_line(problem)
+                )]
+            }
             Notice::Ended(ended) => match &ended.failure {
                 Some(failure) => self.first_failure(failure),
                 // A short job ends before it is reported as started.

@@ -36,6 +36,7 @@ mod sessions;
 mod shared_memory;
 mod signals;
 mod slurm;
+mod spawn;
 mod ssh;
 mod stage_auto;
 mod stage_bench;

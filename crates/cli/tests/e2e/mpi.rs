@@ -227,21 +227,6 @@ fn mpi4py_runs_on_hosts() {
     assert_eq!(sum.out(), "allreduce over 4 ranks: right\n");
 }
 
-/// wireup says it in a line of its own, whatever the library makes of the refusal. (Debian's MPICH 4 refuses by itself, without a request.)
-#[test]
-fn new_processes_are_refused_in_a_line_of_their_own() {
-    for flavour in [Flavour::Mpich5, Flavour::Intel] {
-        let Some(program) = program(flavour, "spawn") else { continue };
-        for placement in ["-n 2", "-n 3 --virtual-nodes 2"] {
-            // With its default on one node Intel MPI would not even ask.
-            let run = Run::job(placement).arg(&program).envs(environment(flavour)).env("I_MPI_FABRICS", "shm:ofi");
-            let outcome = run.finish();
-            assert_ne!(outcome.code(), 0, "{outcome}");
-            outcome.expect_err_line(&["rank 0", "MPI_Comm_spawn", "wireup does not offer"]);
-        }
-    }
-}
-
 /// With Open MPI, the other ranks would wait for the refused one.
 #[test]
 fn a_refused_spawn_ends_a_job_of_open_mpi() {

@@ -43,6 +43,11 @@ fn the_tests_of_mpi4py_end_as_under_hydra() {
 }
 
 #[test]
+fn tests_of_mpich_that_start_processes_end_as_under_hydra() {
+    compare("spawn", &["spawn/spawn", "spawn/spaic", "spawn/join", "spawn/pgroup_intercomm"], &[]);
+}
+
+#[test]
 fn applications_give_the_answers_that_they_give_under_mpirun() {
     compare("applications", &["lammps", "hpcc", "scalapack xdlu", "scalapack xzhrd", "scalapack xcsep"], &[]);
 }

@@ -11,7 +11,10 @@
 //!
 //! Agents that share a machine share a PID namespace too, because libraries take their ranks for processes of one host. Its first process
 //! is a keeper of the root agent that serves no job. What killed keepers leave becomes its child, and is killed when a job is over at the root.
+//!
+//! The same holds for the jobs of a family (`families`): keepers of the later ones enter the namespace of the first one's keeper.
 
+use super::families::Families;
 use super::keeper_link::KeeperLink;
 use super::token::Token;
 use crate::keeper::{Keeper, KeeperEvent, Request};
@@ -20,6 +23,7 @@ use std::io;
 use wireup_os::clock::monotonic_ns;
 use wireup_os::process::PidNamespace;
 use wireup_os::reactor::{Interest, Reactor};
+use wireup_wire::ids::JobId;
 use wireup_wire::peer::Containment;
 
 /// Most idle keepers kept after a burst of jobs. Chosen: as many concurrent jobs as a user starts by a script.
@@ -35,6 +39,7 @@ pub struct Keepers {
     namespace: Option<PidNamespace>,
     /// The first process of the namespace of all agents, at the root.
     first: Option<Keeper>,
+    families: Families,
     /// Keepers serve more than one job.
     standing: bool,
     /// Idle keepers, by pid.
@@ -98,11 +103,25 @@ impl Keepers {
     ///
     /// # Errors
     /// Those of [`Keeper::fork`].
-    pub fn for_ranks(&mut self, reactor: &Reactor) -> io::Result<Keeper> {
-        match self.idle.pop_first() {
+    pub fn for_ranks(&mut self, job: JobId, reactor: &Reactor) -> io::Result<Keeper> {
+        if let Some(first) = self.families.namespace_for(job) {
+            // If the first keeper has just died, so will the family.
+            let namespace = PidNamespace::of(first)?;
+            return Keeper::fork_isolated(&namespace)?.settled();
+        }
+        let keeper = match self.idle.pop_first() {
             Some((_, keeper)) => self.taken(keeper, reactor).settled(),
             None => self.fork(),
+        }?;
+        if matches!(self.namespace, Some(PidNamespace::New { .. })) && keeper.isolates() {
+            self.families.begin(job, keeper.pid());
         }
+        Ok(keeper)
+    }
+
+    /// A job that is about to start belongs to the family of another one.
+    pub fn join(&mut self, job: JobId, family: JobId) {
+        self.families.join(job, family);
     }
 
     /// A keeper for remote shells. It has no namespace: what `ssh` leaves behind on purpose, such as a shared connection, stays, and agents
@@ -138,7 +157,25 @@ impl Keepers {
     }
 
     /// Its job is over. Leftovers of the job end now or, in a standing session, soon.
-    pub fn give_back(&mut self, link: KeeperLink, reactor: &Reactor) {
+    pub fn give_back(&mut self, job: JobId, link: KeeperLink, reactor: &Reactor) {
+        let over = self.families.give_back(job, link, reactor);
+        if let Some(guest) = over.guest {
+            // It cannot serve a job outside of the family.
+            let _ = guest.into_keeper(reactor).close();
+        }
+        if let Some(own) = over.own {
+            self.retire(own, reactor);
+        }
+    }
+
+    /// A job that has got no keeper is over.
+    pub fn leave(&mut self, job: JobId, reactor: &Reactor) {
+        if let Some(held) = self.families.leave(job) {
+            self.retire(held, reactor);
+        }
+    }
+
+    fn retire(&mut self, link: KeeperLink, reactor: &Reactor) {
         if !self.standing || link.lost().is_some() {
             // It has nothing left, or has died. An error means that it was already reaped.
             let _ = link.into_keeper(reactor).close();
@@ -158,7 +195,7 @@ impl Keepers {
             // An idle keeper sends nothing, so it has ended.
             return self.forget(pid, reactor);
         }
-        let Some(link) = self.renewing.get_mut(&pid) else { return };
+        let Some(link) = self.renewing.get_mut(&pid) else { return self.families.on_event(pid, reactor) };
         let mut events = Vec::new();
         let alive = link.receive(&mut events, reactor);
         let renewed = events.iter().any(|event| matches!(event, KeeperEvent::Renewed));
@@ -215,7 +252,7 @@ impl Keepers {
 
     /// Their pids.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        self.idle.keys().chain(self.renewing.keys()).copied()
+        self.idle.keys().chain(self.renewing.keys()).copied().chain(self.families.pids())
     }
 
     /// A job is over at the root, so all that have become children of the namespace's first process are leftovers.
@@ -235,7 +272,8 @@ impl Keepers {
 
     /// All others, to be ended.
     pub fn into_keepers(self, reactor: &Reactor) -> impl Iterator<Item = Keeper> {
-        self.idle.into_values().chain(self.renewing.into_values().map(|link| link.into_keeper(reactor)))
+        let links = self.renewing.into_values().chain(self.families.into_links());
+        self.idle.into_values().chain(links.map(|link| link.into_keeper(reactor)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The agent's driver: connects the state machine of `proto` to this machine's clock, sockets and processes.
 
 pub mod driver;
+mod families;
 mod fd_backoff;
 mod further;
 mod jobs;

@@ -94,7 +94,7 @@ impl JobRanks {
 
     /// Starts with a keeper that has nothing to do yet.
     pub fn begin(job: JobId, slot: JobSlot, keepers: &mut Keepers, reactor: &Reactor) -> Result<JobRanks, SpawnError> {
-        let keeper = keepers.for_ranks(reactor);
+        let keeper = keepers.for_ranks(job, reactor);
         let lacks_namespace = keeper.as_ref().is_ok_and(|keeper| keepers.is_namespace_lost(keeper));
         let keeper = keeper
             .and_then(|keeper| KeeperLink::begin(keeper, Token::Keeper(slot), reactor))

@@ -18,8 +18,8 @@ use wireup_os::pty::SavedTerminal;
 use wireup_os::reactor::{Event, Interest};
 use wireup_proto::io::Stream;
 use wireup_proto::launcher_io::{LauncherInput, LauncherOutput, Notice};
-use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next};
-use wireup_wire::ids::{AgentId, NodeId, Rank};
+use wireup_proto::{AgentConfig, Born, Instant, Launcher, LauncherConfig, Next, Origin};
+use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::{JobSpec, StdinTarget};
 use wireup_wire::peer::{Cause, Ended, TracePart};
 use wireup_wire::signal::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
@@ -110,7 +110,13 @@ impl<'w> LauncherDriver<'w> {
         let relay_stdin = options.stdin != StdinTarget::None && !options.stdin_inherit;
         stamps.begun_ns = monotonic_ns();
         let launcher = Launcher::new(
-            LauncherConfig { job: config.job, timeout_ns: config.timeout_ns, one_shot, relay_stdin },
+            LauncherConfig {
+                job: config.job,
+                timeout_ns: config.timeout_ns,
+                one_shot,
+                relay_stdin,
+                places: config.places,
+            },
             Instant(stamps.begun_ns),
         );
         Ok(LauncherDriver {
@@ -186,7 +192,7 @@ impl<'w> LauncherDriver<'w> {
     fn perform(&mut self, output: LauncherOutput) {
         match output {
             LauncherOutput::Send { frame, .. } => self.root.send(frame),
-            LauncherOutput::Write { stream, rank, bytes } => self.write(stream, rank, bytes),
+            LauncherOutput::Write { stream, from, bytes } => self.write(stream, from, bytes),
             LauncherOutput::ReadStdin { bytes_max } => match &mut self.talking {
                 Some(talking) => talking.want(bytes_max as usize),
                 None => self.stdin.want(bytes_max as usize, self.root.reactor()),
@@ -197,13 +203,13 @@ impl<'w> LauncherDriver<'w> {
         }
     }
 
-    fn write(&mut self, stream: Stream, rank: Option<(Rank, Next)>, bytes: Bytes) {
-        match (&mut self.talking, stream, rank) {
-            (Some(talking), Stream::Out, Some((rank, _))) => {
+    fn write(&mut self, stream: Stream, from: Option<(Origin, Next)>, bytes: Bytes) {
+        match (&mut self.talking, stream, from) {
+            (Some(talking), Stream::Out, Some((Origin { job: None, rank }, _))) => {
                 talking.output(rank, &bytes);
                 self.tell(LauncherInput::Written { stream, bytes: bytes.len() as u32 });
             }
-            (_, stream, rank) => self.output[stream as usize - 1].write(rank, bytes),
+            (_, stream, from) => self.output[stream as usize - 1].write(from, bytes),
         }
     }
 
@@ -216,7 +222,12 @@ impl<'w> LauncherDriver<'w> {
             }
             Notice::Interrupt { .. } => self.interrupted = true,
             Notice::Trace(part) => self.traces.push((**part).clone()),
-            Notice::Failed(_) | Notice::Stall(_) | Notice::Note(_) => {}
+            Notice::Failed(_)
+            | Notice::Stall(_)
+            | Notice::Note(_)
+            | Notice::OfJob { .. }
+            | Notice::NotStarted { .. }
+            | Notice::NotSpawned { .. } => {}
         }
         if self.is_readers_end(&notice) {
             self.ended_by_reader = true;

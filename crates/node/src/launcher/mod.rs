@@ -14,6 +14,7 @@ use crate::session::spool::Spool;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wireup_proto::Place;
 use wireup_proto::launcher_io::Notice;
 use wireup_wire::job::JobSpec;
 use wireup_wire::peer::{Ended, SessionSpec, TracePart};
@@ -22,6 +23,8 @@ use wireup_wire::peer::{Ended, SessionSpec, TracePart};
 pub struct RunConfig {
     pub job: JobSpec,
     pub reach: Reach,
+    /// The nodes on which ranks of further jobs may run.
+    pub places: Vec<Place>,
     pub timeout_ns: Option<u64>,
     pub output: Output,
     /// Used instead of standard output and error if the job is detached.

@@ -25,9 +25,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use wireup_proto::Next;
 use wireup_proto::io::Stream;
-use wireup_wire::ids::Rank;
+use wireup_proto::{Next, Origin};
 
 /// Most pieces in one `writev`.
 const PIECES_MAX: usize = 256;
@@ -93,7 +92,7 @@ pub struct Problem {
 
 struct Piece {
     /// Who has written it: whole lines have no rank.
-    rank: Option<(Rank, Next)>,
+    from: Option<(Origin, Next)>,
     bytes: Bytes,
     /// The job's own bytes are counted; our notices are not.
     counts: bool,
@@ -120,14 +119,14 @@ impl Writer {
     }
 
     /// Writes bytes of the job.
-    pub fn write(&mut self, rank: Option<(Rank, Next)>, bytes: Bytes) {
-        self.push(Piece { rank, bytes, counts: true });
+    pub fn write(&mut self, from: Option<(Origin, Next)>, bytes: Bytes) {
+        self.push(Piece { from, bytes, counts: true });
     }
 
     /// Writes a message of our own, in order with the job's bytes.
     pub fn notice(&mut self, text: String) {
         if !text.is_empty() {
-            self.push(Piece { rank: None, bytes: Bytes::from(text), counts: false });
+            self.push(Piece { from: None, bytes: Bytes::from(text), counts: false });
         }
     }
 
@@ -235,12 +234,12 @@ impl Target {
     fn write(&mut self, mut pieces: &[Piece]) -> Result<(), Problem> {
         let mut result = Ok(());
         while let Some(first) = pieces.first() {
-            let writer = |piece: &Piece| (piece.rank.map(|(rank, _)| rank), piece.counts);
+            let writer = |piece: &Piece| (piece.from.map(|(origin, _)| origin), piece.counts);
             let alike = |piece: &&Piece| writer(piece) == writer(first);
             let same = pieces.iter().take(PIECES_MAX).take_while(alike).count();
             let (group, rest) = pieces.split_at(same);
-            let written = match first.rank {
-                Some((rank, _)) => match self.sink.files.path(rank, self.sink.shown_on) {
+            let written = match first.from {
+                Some((origin, _)) => match self.sink.files.path(origin, self.sink.shown_on) {
                     Some(path) => {
                         let shown = if self.sink.tee { self.write_parts(group) } else { Ok(()) };
                         self.sink.files.open(&path).and_then(|file| write_file(file, &path, group)).and(shown)
@@ -277,17 +276,17 @@ impl Target {
     fn write_parts(&mut self, group: &[Piece]) -> Result<(), Problem> {
         let out = Out { stream: self.sink.shown_on, spool: self.spool.as_deref() };
         let mut write = |bytes: &[u8]| out.write(&mut [IoSlice::new(bytes)], false);
-        let parts = group.iter().filter_map(|piece| Some((piece.rank?, &piece.bytes)));
+        let parts = group.iter().filter_map(|piece| Some((piece.from?, &piece.bytes)));
         let mut result = Ok(());
-        for ((rank, next), bytes) in parts {
+        for ((origin, next), bytes) in parts {
             // Output that goes to files comes in pieces of any kind.
             let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
             while let Some(line) = lines.next() {
                 let next = if lines.peek().is_some() { Next::Rest } else { next };
-                result = result.and(self.lines.on_part((rank, next), line, &mut write));
+                result = result.and(self.lines.on_part((origin, next), line, &mut write));
             }
             if bytes.is_empty() {
-                result = result.and(self.lines.on_part((rank, next), bytes, &mut write));
+                result = result.and(self.lines.on_part((origin, next), bytes, &mut write));
             }
         }
         result
@@ -347,10 +346,14 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `rank.12.out`, `rank.12.err`.
 fn is_of_rank(name: &str) -> bool {
     let words: Vec<&str> = name.split('.').collect();
-    matches!(words[..], ["rank", rank, "out" | "err"] if rank.parse::<u32>().is_ok())
+    let is_number = |word: &str| word.parse::<u32>().is_ok();
+    match words[..] {
+        ["rank", rank, "out" | "err"] => is_number(rank),
+        ["job", job, "rank", rank, "out" | "err"] => is_number(job) && is_number(rank),
+        _ => false,
+    }
 }
 
 fn write_file(mut file: File, path: &Path, group: &[Piece]) -> Result<(), Problem> {

@@ -197,6 +197,7 @@ fn data_len(ask: &Ask) -> usize {
         Ask::Names { ask: names::Ask::LookUp { names, .. } | names::Ask::Withdraw { names, .. }, .. } => {
             names.iter().map(Bytes::len).sum()
         }
+        Ask::Names { ask: names::Ask::Spawn(request), .. } => request.len(),
         Ask::Modex(_) | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
     }
 }

@@ -24,8 +24,12 @@ pub struct Stdio {
 impl Stdio {
     pub fn new(facts: &Facts) -> Self {
         let options = &facts.spec.options;
-        let style =
-            Style { label: options.label, split: options.split_output, whole_lines_only: options.line_buffered };
+        let style = Style {
+            label: options.label,
+            job: facts.spec.shown_number(),
+            split: options.split_output,
+            whole_lines_only: options.line_buffered,
+        };
         let stream = |stream| OutputStream::new(stream, style, facts.local_size() as usize);
         // All other nodes read the same input.
         let drains = !facts.root && options.stdin == StdinTarget::All;

@@ -114,6 +114,18 @@ pub enum KvsError {
 }
 
 impl Kvs {
+    /// With pairs that are there from the beginning.
+    pub fn with<'a>(pairs: impl Iterator<Item = &'a (Bytes, Bytes)>) -> Kvs {
+        let (mut kvs, mut blob) = (Kvs::default(), Vec::new());
+        pairs.for_each(|(key, value)| blob::push(&mut blob, key, value));
+        if !blob.is_empty() {
+            kvs.collected_bytes = blob.len();
+            kvs.collected.push(blob.into());
+            kvs.version = 1;
+        }
+        kvs
+    }
+
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         blob::push(&mut self.pending, key, value);
     }

@@ -22,6 +22,7 @@ mod questions;
 mod relays;
 mod requests;
 mod shares;
+mod spawn;
 mod state;
 mod turn;
 
@@ -54,7 +55,7 @@ use wireup_wire::ids::{Client, JobId, LocalRank, NodeId, Rank};
 use wireup_wire::job::PmiFence;
 use wireup_wire::limits::GATHER_INLINE_MAX;
 use wireup_wire::names::{Answer, Asker};
-use wireup_wire::peer::{self, Cause, Note, Secret};
+use wireup_wire::peer::{self, Cause, Secret};
 use wireup_wire::rank_address;
 use wireup_wire::relay::{self, Target};
 
@@ -78,7 +79,7 @@ impl PmiServer {
             job: facts.id(),
             clients: Clients::new(facts.local_size()),
             process_mapping: facts.mapping.process_mapping(),
-            kvs: Kvs::default(),
+            kvs: Kvs::with(facts.spec.spawned.iter().flat_map(|spawned| &spawned.preput)),
             attrs: NodeAttrs::default(),
             addresses: Addresses::default(),
             endpoints: Endpoints::default(),
@@ -100,6 +101,8 @@ impl PmiServer {
             lazy_fence: options.pmi_fence == PmiFence::Lazy,
             has_endpoints: options.rank_ports.is_some(),
             pmi_version: options.pmi_version,
+            spawner: facts.spec.spawned.as_ref().map(|spawned| &spawned.nspace[..]),
+            universe_size: options.universe_size,
         };
         let who = Requester { client, rank: process.rank, appnum: process.appnum };
         let mut tables = Tables { kvs, attrs, addresses, endpoints, shares, handed: Vec::new() };
@@ -147,7 +150,6 @@ impl PmiServer {
             Asked::Abort { code, message } => {
                 out.push(Effect::FailRank { local, cause: Cause::Aborted { code, message } });
             }
-            Asked::SpawnRefused => out.note(facts.id(), Note::NoSpawn { rank: from, host: facts.host() }),
             Asked::Unreadable { problem } => out.fail_here(Cause::Pmi { problem }),
             Asked::Woken { parked, value } => {
                 for get in parked {
@@ -433,7 +435,7 @@ impl PmiServer {
         self.give_memory_up(out);
     }
 
-    /// The root's answer to a rank's request about a name. The rank's further requests can be answered now.
+    /// The root's answer to a rank's request about a name or for processes. The rank's further requests can be answered now.
     pub fn on_named(&mut self, client: Client, answer: Answer, out: &mut Effects) {
         let Some(link) = self.clients.get_mut(client) else { return };
         let mut reply = Vec::new();

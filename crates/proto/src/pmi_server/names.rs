@@ -1,9 +1,10 @@
-//! Services by name: PMI's requests to the names of the session, and the answers.
+//! Services by name: PMI's requests to the names of the session, and the answers. `spawn` adds requests for processes, which take the same way.
 //!
 //! A rank's later requests wait for the answer, so that answers stay in order. As under Hydra any rank of a job may withdraw what another
 //! one has published.
 
 use super::connection::PmiLink;
+use super::spawn;
 use super::state::State;
 use super::turn::{Effect, Next, Turn, WaitingName};
 use bytes::Bytes;
@@ -41,11 +42,20 @@ impl Turn<'_, '_> {
 
     fn ask(&mut self, envelope: &Envelope<'_>, name: &[u8], ask: impl FnOnce(Bytes) -> Ask) -> Next {
         let name = self.plain(name);
-        if name.is_empty() || name.len() > NAME_LEN_MAX || envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) {
+        if name.is_empty() || name.len() > NAME_LEN_MAX {
             self.refuse(envelope, "name_is_empty_or_longer_than_1023");
             return Next::Go;
         }
-        self.effects.push(Effect::Name(ask(name)));
+        self.ask_root(envelope, ask(name))
+    }
+
+    /// Asks the root. The rank's later requests wait for the answer.
+    pub(super) fn ask_root(&mut self, envelope: &Envelope<'_>, ask: Ask) -> Next {
+        if envelope.thread.is_some_and(|id| id.len() > THREAD_LEN_MAX) {
+            self.refuse(envelope, "thrid_is_too_long");
+            return Next::Go;
+        }
+        self.effects.push(Effect::Name(ask));
         let thread = envelope.thread.map(<[u8]>::to_vec);
         *self.waiting_name = Some(WaitingName { command: envelope.request.command(), thread });
         Next::Wait
@@ -68,8 +78,10 @@ impl PmiLink {
         if self.state == State::Closed {
             return;
         }
-        let mut room = Vec::new();
+        let (mut room, mut codes) = (Vec::new(), String::new());
         let told = match &answer {
+            Answer::Spawned(job) => spawn::reply(job, &mut codes),
+            Answer::NotSpawned { problem } => Reply::Failed { message: problem },
             Answer::Done => Reply::Done,
             Answer::Found(found) => match found.first().map(|found| &found.item.value) {
                 Some(Value::Text(port)) if !self.can_send(port) => Reply::Failed { message: "value_cannot_be_sent" },

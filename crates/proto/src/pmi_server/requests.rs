@@ -91,16 +91,16 @@ impl Turn<'_, '_> {
             Request::GetNodeAttr { key, wait } => self.on_get_attr(envelope, key, *wait),
             Request::FullInit { .. } => self.on_full_init(envelope),
             Request::GetMaxes => self.answer(envelope, &MAXES),
-            Request::GetUniverseSize => self.answer(envelope, &Reply::UniverseSize(self.facts.job_size)),
+            Request::GetUniverseSize => {
+                let size = self.facts.universe_size.map_or(-1, |size| i32::try_from(size).unwrap_or(i32::MAX));
+                self.answer(envelope, &Reply::UniverseSize(size));
+            }
             Request::GetAppnum => self.answer(envelope, &Reply::Appnum(self.who.appnum.into())),
             Request::GetMyKvsname => self.answer(envelope, &Reply::KvsName(self.facts.nspace.as_bytes())),
             Request::JobGetId => self.answer(envelope, &Reply::JobId(self.facts.nspace.as_bytes())),
             Request::GetJobAttr { key } => self.on_job_attr(envelope, key),
             Request::Malformed { problem, .. } => self.refuse(envelope, &problem.to_string().replace(' ', "_")),
-            Request::Spawn(_) => {
-                self.effects.push(Effect::SpawnRefused);
-                self.refuse(envelope, "spawn_is_not_offered_by_this_version");
-            }
+            Request::Spawn(request) => return self.on_spawn(envelope, request),
             Request::PublishName { name, port } => return self.on_publish(envelope, name, port),
             Request::UnpublishName { name } => return self.on_unpublish(envelope, name),
             Request::LookupName { name } => return self.on_look_up(envelope, name),
@@ -153,7 +153,7 @@ impl Turn<'_, '_> {
             rank: self.who.rank.0,
             size: self.facts.job_size,
             appnum: self.who.appnum.into(),
-            spawner: None,
+            spawner: self.facts.spawner.map(str::as_bytes),
             extension: Some(EXTENSION_VERSION),
         };
         self.answer(envelope, &reply);
@@ -201,7 +201,8 @@ impl Turn<'_, '_> {
     }
 
     fn on_job_attr(&mut self, envelope: &Envelope<'_>, key: &[u8]) {
-        let size = self.facts.job_size.to_string();
+        // As under Slurm, whose clients rely on it.
+        let size = self.facts.universe_size.unwrap_or(self.facts.job_size).to_string();
         let value = match key {
             b"PMI_process_mapping" => self.facts.process_mapping,
             b"universeSize" => Some(size.as_bytes()),

@@ -30,6 +30,9 @@ pub struct Facts<'a> {
     pub has_endpoints: bool,
     /// Which version of PMI-1 the server offers.
     pub pmi_version: PmiVersion,
+    /// The job whose rank has asked for this one.
+    pub spawner: Option<&'a str>,
+    pub universe_size: Option<u32>,
 }
 
 /// The requesting rank.
@@ -94,10 +97,8 @@ pub enum Effect {
     },
     /// The ranks' secret is needed.
     NeedSecret,
-    /// The rank publishes, looks up or withdraws a name.
+    /// The rank publishes, looks up or withdraws a name, or asks for processes.
     Name(Ask),
-    /// The rank was refused new processes.
-    SpawnRefused,
     /// The fences' pairs cannot be read here: the job fails.
     Unreadable {
         problem: String,
@@ -146,7 +147,7 @@ pub enum WaitingGet {
     Number(u32),
 }
 
-/// A request about a name that the root has not answered.
+/// A request about a name or for processes that the root has not answered.
 pub struct WaitingName {
     pub command: Command,
     pub thread: Option<Vec<u8>>,

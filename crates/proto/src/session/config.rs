@@ -29,7 +29,7 @@ impl AgentConfig {
 /// agent behaves differently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Policy {
-    /// The session ends with its job. An agent that loses its parent leaves at once; frames follow the original tree.
+    /// The session ends with its launcher, when the job and those that its ranks have asked for have ended. An agent that loses its parent leaves at once; frames follow the original tree.
     OneRun,
     /// The session continues when agents are lost, and launchers attach to its root and detach.
     Standing,

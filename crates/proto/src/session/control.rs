@@ -2,7 +2,7 @@
 //!
 //! No correct agent sends a message in the wrong direction, or one of standing sessions in a session of one run: they are ignored.
 
-use super::inputs::{agreement, early, heartbeat, membership, rank_ports, starter};
+use super::inputs::{agreement, early, heartbeat, launchers, membership, rank_ports, starter};
 use super::{Begin, Effect, Effects, Routes, View, placement};
 use crate::job::{JobInput, JobTree, agents_of};
 use crate::session::starts::{Purpose, Wish};
@@ -33,6 +33,9 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
         (None, Control::Launch(spec)) => {
             fx.push(Effect::Starter(starter::Input::NewTime));
             fx.push(Effect::Launch(spec));
+        }
+        (None, Control::Spawned(result)) => {
+            fx.push(Effect::Launchers(launchers::Input::Spawned { job, result }));
         }
         (None, Control::Shutdown) => fx.push(Effect::Shutdown),
         (None, Control::NotStarted(missing)) => fx.push(Effect::Starter(starter::Input::NotStarted(missing))),
@@ -108,6 +111,8 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::ClockAsk { .. }
             | Control::ClockTell { .. }
             | Control::Ended(_)
+            | Control::Spawn { .. }
+            | Control::Spawned(_)
             | Control::Welcome(_)
             | Control::Refused { .. }
             | Control::Granted

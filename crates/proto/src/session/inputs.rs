@@ -73,12 +73,14 @@ pub mod heartbeat {
     }
 }
 
-/// The inputs of the part that serves the launchers of a standing session.
+/// The inputs of the part that serves the launchers of a standing session, and passes requests for processes to launchers.
 pub mod launchers {
     use crate::io::LinkId;
     use wireup_wire::frame::Frame;
-    use wireup_wire::ids::{AgentId, JobId};
+    use wireup_wire::ids::{AgentId, JobId, Rank};
+    use wireup_wire::names::{Asker, NewJob};
     use wireup_wire::peer::Control;
+    use wireup_wire::pmi::SpawnRequest;
     use wireup_wire::session::RankPortsReport;
 
     pub enum Input {
@@ -111,6 +113,19 @@ pub mod launchers {
         JobOver {
             job: JobId,
             traces: Option<Vec<AgentId>>,
+        },
+        /// A rank of a job asks for processes. `agent`: that of its node, where `asker` waits.
+        Spawn {
+            job: JobId,
+            agent: AgentId,
+            asker: Asker,
+            from: Rank,
+            request: SpawnRequest,
+        },
+        /// The launcher of a single run about a job that was asked for.
+        Spawned {
+            job: JobId,
+            result: Result<NewJob, String>,
         },
         /// End the session: first its jobs, then its agents.
         EndSession {

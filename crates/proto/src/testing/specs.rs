@@ -64,6 +64,7 @@ pub fn job_on(id: u32, agents: impl IntoIterator<Item = u32>, ppn: u32) -> JobSp
         apps: vec![AppSpec { ranks: count * ppn, argv: vec![b"a".to_vec()], cwd: b"/".to_vec(), env: Vec::new() }],
         env: Vec::new(),
         endpoints: Vec::new(),
+        spawned: None,
         options: JobOptions { line_buffered: true, kill_grace_ns: SECOND, ..JobOptions::default() },
     }
 }

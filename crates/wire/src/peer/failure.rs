@@ -67,6 +67,18 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether ranks could not be started because of it, if it comes before all of them run.
+    pub fn is_of_start(&self) -> bool {
+        matches!(
+            self,
+            Cause::Spawn(_)
+                | Cause::AgentsMissing { .. }
+                | Cause::AgentLost { .. }
+                | Cause::Launcher { .. }
+                | Cause::PmixServer { .. }
+        )
+    }
+
     /// Whether the other ranks are ended.
     pub fn ends_job(&self) -> bool {
         !matches!(self, Cause::ExitedLate(_))

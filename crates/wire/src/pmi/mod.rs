@@ -33,7 +33,7 @@ pub use encode::{NotInDialect, encode_barrier_refusal, encode_reply, encode_requ
 pub use error::{Excerpt, PmiError, Problem};
 pub use read_reply::{ReplyFields, ReplyReader};
 pub use read_request::{Envelope, RequestReader};
-pub use spawn::{SpawnCommand, SpawnRequest};
+pub use spawn::{SpawnCommand, SpawnRequest, Unfit};
 pub use table::{Command, Reply, ReplyKind, Request};
 pub use value::Raw;
 

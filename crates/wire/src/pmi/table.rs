@@ -242,8 +242,8 @@ replies! {
         key: u32 = ["keylen_max"] [];
         value: u32 = ["vallen_max"] [];
     }
-    /// How many ranks could run at once.
-    UniverseSize(size: u32 = ["size"] [])
+    /// How many ranks could run at once; -1: there is no limit.
+    UniverseSize(size: i32 = ["size"] [])
     /// Index of the rank's program.
     Appnum(appnum: i32 = ["appnum"] [])
     /// A kvs' name.

@@ -160,6 +160,7 @@ impl AgentDriver {
             Output::Resize { job, local, rows, columns } => {
                 self.with_ranks(job, |ranks| ranks.resize(local, rows, columns));
             }
+            Output::OfFamily { job, family } => self.keepers.join(job, family),
             Output::JobGone { job } => {
                 memory.forget(job);
                 if jobs.get(&job).is_some_and(|ranks| ranks.keeper().lost().is_some()) {
@@ -169,7 +170,9 @@ impl AgentDriver {
                     if let Some((first, sockets)) = ranks.take_reserved() {
                         self.rank_ports.close(job, first, sockets);
                     }
-                    self.keepers.give_back(ranks.into_keeper(), &self.reactor);
+                    self.keepers.give_back(job, ranks.into_keeper(), &self.reactor);
+                } else {
+                    self.keepers.leave(job, &self.reactor);
                 }
                 self.keepers.on_job_over();
             }

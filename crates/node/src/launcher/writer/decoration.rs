@@ -4,6 +4,7 @@ use super::files::Output;
 use super::pattern::{Pattern, Places};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wireup_proto::Origin;
 use wireup_wire::ids::Rank;
 
 pub struct Decoration {
@@ -24,12 +25,13 @@ impl Decoration {
     }
 
     /// The beginning of a line of this rank; `labelled`: lines have labels.
-    pub fn begin(&self, rank: Rank, labelled: bool) -> String {
+    pub fn begin(&self, origin: Origin, labelled: bool) -> String {
         let mut text = self.time();
         match &self.label {
-            Some(pattern) => text += &pattern.of(rank, &self.places),
-            None if labelled => text += &format!("[{rank}] "),
-            None => {}
+            // Where ranks of other jobs run is not known here.
+            Some(pattern) if origin.job.is_none() => text += &pattern.of(origin.rank, &self.places),
+            _ if labelled => text += &format!("[{origin}] "),
+            Some(_) | None => {}
         }
         text
     }
@@ -40,7 +42,7 @@ impl Decoration {
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             match label_of(line).filter(|_| labelled) {
                 Some((rank, rest)) => {
-                    text.extend_from_slice(self.begin(rank, true).as_bytes());
+                    text.extend_from_slice(self.begin(Origin { job: None, rank }, true).as_bytes());
                     text.extend_from_slice(rest);
                 }
                 None => {

@@ -7,13 +7,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use wireup_proto::Origin;
 use wireup_proto::io::Stream;
-use wireup_wire::ids::Rank;
 
 /// Where the output of a run goes besides standard output and error.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Output {
-    /// `rank.N.out` and `rank.N.err` in a folder.
+    /// `rank.N.out` and `rank.N.err` in a folder; `job.J.rank.N.out` for a job that a rank has asked for.
     pub directory: Option<PathBuf>,
     /// Names of files for standard output and standard error.
     pub files: [Option<Pattern>; 2],
@@ -51,15 +51,20 @@ impl Files {
     }
 
     /// The file of a rank; `None` if its output is shown.
-    pub fn path(&self, rank: Rank, stream: Stream) -> Option<PathBuf> {
+    pub fn path(&self, Origin { job, rank }: Origin, stream: Stream) -> Option<PathBuf> {
         let suffix = match stream {
             Stream::Out => "out",
             Stream::Err => "err",
         };
+        let job = job.map(|job| format!("job.{job}.")).unwrap_or_default();
         match self {
             Files::None => None,
-            Files::In(directory) => Some(directory.join(format!("rank.{rank}.{suffix}"))),
-            Files::Named { pattern, places, .. } => Some(pattern.of(rank, places).into()),
+            Files::In(directory) => Some(directory.join(format!("{job}rank.{rank}.{suffix}"))),
+            // Names of files must differ between jobs, which the pattern does not say.
+            Files::Named { pattern, places, .. } if job.is_empty() => Some(pattern.of(rank, places).into()),
+            Files::Named { pattern, places, .. } => {
+                Some(format!("{}.{job}rank.{rank}", pattern.of(rank, places)).into())
+            }
         }
     }
 

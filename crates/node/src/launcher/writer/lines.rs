@@ -8,9 +8,8 @@ use super::decoration::Decoration;
 use super::held::{Held, Room};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use wireup_proto::Next;
 use wireup_proto::io::Stream;
-use wireup_wire::ids::Rank;
+use wireup_proto::{Next, Origin};
 use wireup_wire::limits::LINE_BYTES_MAX;
 
 /// The marks at the two sides of a cut.
@@ -22,18 +21,18 @@ const REST: &str = "[wireup: rest of a line] ";
 pub struct LineStyle {
     /// Begin each line with its rank.
     pub label: bool,
-    /// The job has one rank only: nothing can come between parts of a line.
+    /// The launched job has one rank only: only jobs that it asks for can come between parts of a line.
     pub alone: bool,
 }
 
 pub struct Lines {
     style: LineStyle,
-    held: HashMap<Rank, Held>,
+    held: HashMap<Origin, Held>,
     room: Room,
     /// What was written last does not end with a newline.
     open: Option<Open>,
     /// Ranks with a line that was cut and goes on.
-    cut: HashSet<Rank>,
+    cut: HashSet<Origin>,
     line_max: u64,
     decoration: Option<Arc<Decoration>>,
 }
@@ -41,7 +40,7 @@ pub struct Lines {
 /// The unfinished line at the end of the stream.
 #[derive(Clone, Copy)]
 struct Open {
-    rank: Rank,
+    rank: Origin,
     /// Why it was shown.
     reason: Reason,
 }
@@ -86,7 +85,7 @@ impl Lines {
     /// Those of `write`.
     pub fn on_part<E: From<std::io::Error>>(
         &mut self,
-        (rank, next): (Rank, Next),
+        (rank, next): (Origin, Next),
         part: &[u8],
         write: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -107,7 +106,7 @@ impl Lines {
     /// # Errors
     /// Those of `write`.
     pub fn finish<E: From<std::io::Error>>(&mut self, write: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        let mut ranks: Vec<Rank> = self.held.keys().copied().collect();
+        let mut ranks: Vec<Origin> = self.held.keys().copied().collect();
         ranks.sort();
         ranks.into_iter().try_for_each(|rank| self.show(rank, Some(Reason::TooLong), write))
     }
@@ -115,7 +114,7 @@ impl Lines {
     /// Shows what there is of a rank's line, for a reason unless it is complete.
     fn show<E: From<std::io::Error>>(
         &mut self,
-        rank: Rank,
+        rank: Origin,
         reason: Option<Reason>,
         write: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -150,6 +149,7 @@ impl Lines {
 mod tests {
     use super::*;
     use std::io;
+    use wireup_wire::ids::Rank;
 
     /// Lines of at most 8 bytes, and what they show.
     struct Shown {
@@ -167,7 +167,7 @@ mod tests {
                 self.text += std::str::from_utf8(bytes).unwrap();
                 io::Result::Ok(())
             };
-            self.lines.on_part((Rank(rank), next), part.as_bytes(), &mut write).unwrap();
+            self.lines.on_part((Origin { job: None, rank: Rank(rank) }, next), part.as_bytes(), &mut write).unwrap();
             self
         }
 

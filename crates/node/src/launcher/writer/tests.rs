@@ -3,6 +3,11 @@
 use super::*;
 use std::fs;
 use std::path::PathBuf;
+use wireup_wire::ids::Rank;
+
+fn of_rank(rank: u32) -> Origin {
+    Origin { job: None, rank: Rank(rank) }
+}
 
 fn scratch(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("wireup-writer-{name}-{}", std::process::id()));
@@ -17,17 +22,17 @@ fn sink(directory: PathBuf) -> Sink {
 /// Writes hundreds of short lines of two ranks in turn; in a mode without a thread nothing is queued.
 fn write_in_turns(name: &str, mode: Mode) {
     let directory = scratch(name);
-    for old in ["rank.0.out", "rank.7.err", "rank.x.out", "notes"] {
+    for old in ["rank.0.out", "job.2.rank.7.err", "rank.x.out", "notes"] {
         fs::write(directory.join(old), "an earlier run").unwrap();
     }
     make_directory(&directory).unwrap();
     let left = |name: &str| directory.join(name).exists();
-    assert_eq!(["rank.0.out", "rank.7.err", "rank.x.out", "notes"].map(left), [false, false, true, true]);
+    assert_eq!(["rank.0.out", "job.2.rank.7.err", "rank.x.out", "notes"].map(left), [false, false, true, true]);
     let mut writer = Writer::new(Stream::Out, LineStyle::default(), sink(directory.clone()), None).unwrap();
     writer.mode = mode;
     for round in 0..300 {
         for rank in 0..2 {
-            writer.write(Some((Rank(rank), Next::Rest)), Bytes::from(format!("{rank}:{round}\n")));
+            writer.write(Some((of_rank(rank), Next::Rest)), Bytes::from(format!("{rank}:{round}\n")));
         }
     }
     writer.finish(None);
@@ -54,7 +59,7 @@ fn without_a_thread_output_is_written_inline() {
 fn a_failed_write_is_reported() {
     let mut writer =
         Writer::new(Stream::Out, LineStyle::default(), sink("/dev/null/not-a-directory".into()), None).unwrap();
-    writer.write(Some((Rank(0), Next::Rest)), Bytes::from_static(b"x"));
+    writer.write(Some((of_rank(0), Next::Rest)), Bytes::from_static(b"x"));
     writer.finish(None);
     let failed = writer.take_news().failed.expect("writing to it must fail");
     assert!(failed.text.contains("rank.0.out") && !failed.reader_gone, "{failed:?}");
@@ -68,8 +73,11 @@ fn one_failing_file_does_not_keep_the_others_from_being_written() {
         fs::create_dir_all(directory.join(format!("rank.{rank}.out"))).unwrap();
     }
     let mut target = Target::new(Stream::Out, LineStyle::default(), sink(directory.clone()), None);
-    let piece =
-        |rank: u32| Piece { rank: Some((Rank(rank), Next::Rest)), bytes: Bytes::from(format!("{rank}")), counts: true };
+    let piece = |rank: u32| Piece {
+        from: Some((of_rank(rank), Next::Rest)),
+        bytes: Bytes::from(format!("{rank}")),
+        counts: true,
+    };
     let problem = target.write(&[0, 1, 2, 3, 0].map(piece)).unwrap_err();
     assert!(problem.text.contains("rank.1.out"), "{problem:?}");
     assert_eq!(fs::read_to_string(directory.join("rank.0.out")).unwrap(), "00");

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use wireup_wire::ids::{JobId, LocalRank, Rank};
 use wireup_wire::job::PmiVersion;
 use wireup_wire::limits::VALUE_LEN_MAX;
-use wireup_wire::names::{Answer, Ask, Found, Item, Keep, Publisher, Range, Refusal, Value};
+use wireup_wire::names::{Answer, Ask, Found, Item, Keep, NewJob, Publisher, Range, Refusal, Value};
 use wireup_wire::shared::segment::Segment;
 
 /// One rank, its tables, and the text of its conversation.
@@ -56,6 +56,8 @@ impl Bench {
             lazy_fence: self.lazy,
             has_endpoints: false,
             pmi_version: self.version,
+            spawner: Some("job-0"),
+            universe_size: Some(16),
         };
         let who = Requester { client: LocalRank(1).into(), rank: Rank(5), appnum: 2 };
         let Bench { kvs, attrs, addresses, endpoints, shares, .. } = self;
@@ -114,7 +116,7 @@ fn pmi1_from_init_to_finalize() {
     assert_eq!(bench.request("cmd=get_maxes\n"), "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n");
     assert_eq!(bench.request("cmd=get_appnum\n"), "cmd=appnum rc=0 appnum=2\n");
     assert_eq!(bench.request("cmd=get_my_kvsname\n"), "cmd=my_kvsname rc=0 kvsname=job-1\n");
-    assert_eq!(bench.request("cmd=get_universe_size\n"), "cmd=universe_size rc=0 size=8\n");
+    assert_eq!(bench.request("cmd=get_universe_size\n"), "cmd=universe_size rc=0 size=16\n");
     let mapping = bench.request("cmd=get kvsname=job-1 key=PMI_process_mapping\n");
     assert!(mapping.contains(" rc=0") && mapping.contains("value=(vector,(0,2,4))"), "{mapping}");
     assert!(bench.request("cmd=put kvsname=job-1 key=k value=v=1;\n").starts_with("cmd=put_result rc=0"));
@@ -352,21 +354,49 @@ fn names_in_pmi2_are_escaped() {
 }
 
 #[test]
-fn a_refused_spawn_is_reported_in_both_dialects() {
+fn a_request_for_processes_waits_for_the_root_in_both_dialects() {
     let framed = |body: &str| format!("{:>6}{body}", body.len());
+    let asked = |bench: &Bench| match &bench.effects[..] {
+        [Effect::Name(Ask::Spawn(request))] => (request.commands[0].args.clone(), request.preput.clone()),
+        other => panic!("{other:?}"),
+    };
+    let job = NewJob { nspace: "job-2".into(), ranks: 2 };
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
     bench.effects.clear();
-    let block =
-        "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
-    assert!(bench.request(block).contains("rc=-1"));
-    assert_eq!(bench.effects, [Effect::SpawnRefused]);
+    let block = "mcmd=spawn\nnprocs=2\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=1\narg1=x;y\npreput_num=1\n\
+                 preput_key_0=k\npreput_val_0=v;w\ninfo_num=0\nendcmd\n";
+    assert_eq!(bench.request(block), "");
+    assert_eq!(asked(&bench), (vec![b"x;y".to_vec()], vec![(b"k".to_vec(), b"v;;w".to_vec())]));
+    assert_eq!(bench.request("cmd=get_maxes\n"), "", "it waits too");
+    assert_eq!(bench.named(Answer::Spawned(job.clone())), "cmd=spawn_result rc=0 errcodes=0,0\n");
 
     let mut bench = Bench::default();
     bench.request("cmd=init pmi_version=2 pmi_subversion=0\n");
-    bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+    let init = bench.request(&framed("cmd=fullinit;pmijobid=job-1;pmirank=5;threaded=FALSE;"));
+    assert!(init.contains("spawner-jobid=job-0;"), "{init}");
     bench.effects.clear();
-    let body = "cmd=spawn;thrid=1;ncmds=1;preputcount=0;subcmd=a;maxprocs=1;argc=0;";
-    assert!(bench.request(&framed(body)).contains("rc=-1"));
-    assert_eq!(bench.effects, [Effect::SpawnRefused]);
+    let body = "cmd=spawn;thrid=1;ncmds=1;preputcount=1;ppkey0=k;ppval0=v;;w;subcmd=a;maxprocs=2;argc=1;argv0=x;;y;";
+    assert_eq!(bench.request(&framed(body)), "");
+    assert_eq!(asked(&bench), (vec![b"x;y".to_vec()], vec![(b"k".to_vec(), b"v;;w".to_vec())]));
+    let told = bench.named(Answer::Spawned(job));
+    assert!(told.ends_with("cmd=spawn-response;thrid=1;rc=0;jobid=job-2;errcodes=0,0;"), "{told}");
+}
+
+#[test]
+fn a_request_for_processes_that_cannot_be_fulfilled_is_refused() {
+    let mut bench = Bench::default();
+    bench.request("cmd=init pmi_version=1 pmi_subversion=1\n");
+    bench.effects.clear();
+    let block = |ranks| {
+        format!(
+            "mcmd=spawn\nnprocs={ranks}\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\n\
+             endcmd\n"
+        )
+    };
+    assert!(bench.request(&block(0)).starts_with("cmd=spawn_result rc=-1"));
+    assert!(bench.effects.is_empty());
+    bench.request(&block(1));
+    let told = bench.named(Answer::NotSpawned { problem: "no such node".into() });
+    assert_eq!(told, "cmd=spawn_result rc=-1 msg=no_such_node\n");
 }

@@ -88,6 +88,7 @@ pub fn jobs_entry(spec: &JobSpec, nodes: Vec<AgentId>, age_ns: u64, state: JobSt
     let program = String::from_utf8_lossy(&program[..program.len().min(LISTED_NAME_LEN_MAX)]);
     JobEntry {
         job: spec.job,
+        parent: spec.spawned.as_ref().map(|spawned| spawned.by),
         nspace: text::beginning(&spec.nspace, LISTED_NAME_LEN_MAX).to_owned(),
         program: text::beginning(&program, LISTED_NAME_LEN_MAX).to_owned(),
         ranks: spec.job_size(),

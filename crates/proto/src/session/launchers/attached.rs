@@ -35,6 +35,15 @@ impl Owners {
         self.jobs.insert(job, link);
     }
 
+    /// Whether messages about a job come from this link.
+    pub fn is_owner(&self, job: JobId, link: LinkId) -> bool {
+        self.jobs.get(&job) == Some(&link)
+    }
+
+    pub fn jobs_of(&self, link: LinkId) -> Vec<JobId> {
+        self.jobs.iter().filter(|(_, owner)| **owner == link).map(|(job, _)| *job).collect()
+    }
+
     pub fn listen(&mut self, link: LinkId) {
         self.listeners.insert(link);
     }

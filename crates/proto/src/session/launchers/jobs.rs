@@ -21,15 +21,19 @@ impl Launchers {
     pub fn live(&self) -> (JobId, Vec<JobId>) {
         let is_to_come = |job: &JobId| !self.begun.contains_key(job);
         let may_launch = self.attached.values().filter(|launcher| !launcher.has_launched).map(|launcher| launcher.job);
-        let reserved = may_launch.chain(self.deferred.keys().copied()).filter(is_to_come);
+        let reserved = may_launch.chain(self.deferred.keys().copied()).chain(self.spawns.jobs()).filter(is_to_come);
         let mut live: Vec<JobId> = self.begun.keys().copied().chain(reserved).collect();
         live.sort_unstable();
+        live.dedup();
         (self.newest, live)
     }
 
     pub(super) fn on_launch(&mut self, view: &View<'_>, nodes: &Nodes, link: LinkId, spec: JobSpec, fx: &mut Effects) {
         let Some(attached) = self.attached.get_mut(&link) else { return };
         let id = spec.job;
+        if self.spawns.take_launch(id, link) {
+            return self.begin_or_hold(view, nodes, link, spec, fx);
+        }
         if id != attached.job || attached.has_launched {
             let problem = match attached.job {
                 own if own == id => format!("job {id} was launched before"),

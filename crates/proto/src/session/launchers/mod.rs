@@ -4,7 +4,8 @@
 //! belong to the same user. When a launcher detaches, its job ends, but no other. `jobs` starts the jobs down the session's tree and ends
 //! them there.
 //!
-//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached.
+//! In a session of one run there is one launcher, which acts as the root's parent; nothing is attached. In both, `spawns` passes requests of
+//! ranks for processes to the launcher of their job.
 
 mod asks;
 mod attached;
@@ -12,6 +13,8 @@ mod deferred;
 mod deferring;
 mod jobs;
 mod ports;
+mod spawning;
+mod spawns;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +29,7 @@ use crate::time::Instant;
 use attached::{Asks, Attached, Owners};
 use deferred::DeferredJob;
 use ports::Ports;
+use spawns::Spawns;
 use std::collections::BTreeMap;
 use wireup_wire::frame::Frame;
 use wireup_wire::ids::JobId;
@@ -50,6 +54,8 @@ pub struct Launchers {
     deferred: BTreeMap<JobId, DeferredJob>,
     /// What agents have reserved for ranks.
     ports: Ports,
+    /// Jobs that ranks have asked for.
+    spawns: Spawns,
     /// The session is ending, for this reason.
     ending: Option<String>,
 }
@@ -71,17 +77,21 @@ impl Launchers {
 
     /// Number of entries in all growing tables, for the simulator's checkers.
     pub fn size(&self) -> usize {
-        self.attached.len() + self.begun.len() + self.deferred.len()
+        self.attached.len() + self.begun.len() + self.deferred.len() + self.spawns.len()
     }
 
     /// `nodes`: the root's table of nodes; only the root has launchers.
     pub fn handle(&mut self, view: &View<'_>, nodes: Option<&Nodes>, input: Input, fx: &mut Effects) {
         let Some(nodes) = nodes.filter(|_| view.policy.has_many_launchers()) else {
-            if let Input::Up(link) = input {
+            return match input {
                 // Launchers attach only to the root.
-                fx.close(link);
-            }
-            return;
+                Input::Up(link) => fx.close(link),
+                Input::Spawn { job, agent, asker, from, request } => {
+                    self.on_spawn(view, job, (agent, asker), from, request, fx);
+                }
+                Input::Spawned { job, result } => self.spawns.on_result(job, None, result, fx),
+                _ => {}
+            };
         };
         match input {
             Input::Up(link) => self.attach(view, nodes, link, fx),
@@ -89,7 +99,7 @@ impl Launchers {
             Input::Ports(report) => self.ports.on_report(report),
             Input::Frame { link, frame } => {
                 let job = JobId(frame.job);
-                if self.attached.get(&link).is_none_or(|attached| attached.job != job) {
+                if !self.is_of(link, job) {
                     return;
                 }
                 let Some(deferred) = self.deferred.get_mut(&job) else { return view.jobs.on_frame(None, frame, fx) };
@@ -108,6 +118,11 @@ impl Launchers {
             }
             Input::StartAgain(top) => self.start_again(view, top, fx),
             Input::JobOver { job, traces } => self.on_job_over(job, traces, fx),
+            Input::Spawn { job, agent, asker, from, request } => {
+                self.on_spawn(view, job, (agent, asker), from, request, fx);
+            }
+            // It comes from the launcher of a single run.
+            Input::Spawned { .. } => {}
             Input::EndSession { reason } => self.end(view, reason, fx),
             Input::EndIfIdle => {
                 if self.ending.is_some() && view.jobs.is_empty() {
@@ -136,11 +151,19 @@ impl Launchers {
     }
 
     fn on_down(&mut self, link: LinkId, fx: &mut Effects) {
+        let jobs = self.owners.jobs_of(link);
         self.owners.forget_link(link);
         self.forget_held_of(link);
-        if let Some(attached) = self.attached.remove(&link) {
-            fx.push(Effect::Job(attached.job, JobInput::LauncherGone));
-        }
+        self.spawns.forget_link(link);
+        self.attached.remove(&link);
+        fx.jobs(jobs, || JobInput::LauncherGone);
+    }
+
+    /// Whether a launcher may send frames for a job.
+    fn is_of(&self, link: LinkId, job: JobId) -> bool {
+        self.attached.get(&link).is_some_and(|attached| attached.job == job)
+            || self.owners.is_owner(job, link)
+            || self.deferred.get(&job).is_some_and(|deferred| deferred.link == link)
     }
 
     fn refuse_link(&mut self, link: LinkId, problem: String, fx: &mut Effects) {
@@ -158,19 +181,22 @@ impl Launchers {
         message: Control,
         fx: &mut Effects,
     ) {
-        let Some(own) = self.attached.get(&link).map(|attached| attached.job) else { return };
+        if !self.attached.contains_key(&link) {
+            return;
+        }
         match message {
             Control::Launch(spec) => self.on_launch(view, nodes, link, *spec, fx),
             Control::AskNodes => self.note(link, |asks| asks.nodes = true),
             Control::AskJobs => self.note(link, |asks| asks.jobs = true),
             Control::Revive => self.on_revive(link, fx),
+            Control::Spawned(result) => self.spawns.on_result(job, Some(link), result, fx),
             Control::KillJob { job, signal, by } => self.on_kill_job(view, link, job, signal, &by, fx),
             Control::EndSession { kill } => self.on_end_session(view, link, kill, fx),
             message @ (Control::Signal { .. }
             | Control::Kill { .. }
             | Control::Resize { .. }
             | Control::StallAsk { .. })
-                if job == own =>
+                if self.is_of(link, job) =>
             {
                 // Messages that arrive after the end of the job are not an error.
                 if !self.tell_held(job, &message, fx) {
@@ -203,6 +229,7 @@ impl Launchers {
             | Control::AreYouAlive
             | Control::Alive
             | Control::Ended(_)
+            | Control::Spawn { .. }
             | Control::Welcome(_)
             | Control::Refused { .. }
             | Control::Granted

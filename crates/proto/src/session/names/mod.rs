@@ -52,6 +52,8 @@ impl Names {
                 let told = self.store.withdraw(at, from, &names, range, by);
                 answer((at, asker, told), fx);
             }
+            // The launcher of the job is asked instead.
+            Ask::Spawn(_) => {}
         }
     }
 

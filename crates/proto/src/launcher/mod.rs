@@ -1,26 +1,39 @@
-//! One launcher: the user's end of a job.
+//! One launcher: the user's end of a job and of the jobs that its ranks ask for.
 //!
 //! ```text
-//!   Waiting ── link up ──► Running ── ended ──► Draining ── all written, link down ──► Left
+//!   Waiting ── link up ──► Running ── all jobs ended ──► Draining ── all written, link down ──► Left
 //!                             │ second interrupt, time limit: kill; output is dropped after an interrupt
 //! ```
 //!
 //! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants credit for what was
-//! written, and exits with the job's exit code when everything has arrived. It makes no decisions about failures: the root does.
+//! written, and exits with the exit code when everything has arrived. The root decides about the failure of one job. A failure of one ends
+//! all jobs of the `family`, as under Hydra: their ranks may wait for each other, and no interface but PMIx tells that they do not.
+//!
+//! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request (`child`) and launches
+//! it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
+
+mod child;
+mod family;
+mod info;
+mod seats;
 
 use crate::exit_code::{OURS, exit_code};
 use crate::io::{LinkId, Stream};
 use crate::launcher_io::{LauncherInput, LauncherOutput, Notice};
 use crate::outbox::control_frame;
-use crate::output::{MIXED, Next};
+use crate::output::{MIXED, Next, Origin};
 use crate::time::Instant;
 use bytes::Bytes;
+use family::{Family, Start};
+pub use seats::Place;
 use std::collections::VecDeque;
 use wireup_wire::frame::{Frame, FrameReader, Kind};
 use wireup_wire::ids::{JobId, Rank};
 use wireup_wire::job::JobSpec;
 use wireup_wire::limits::{STDIN_CHUNK_MAX, STDIN_WINDOW_BYTES};
-use wireup_wire::peer::{self, Cause, Control, Ended, Failure};
+use wireup_wire::names::NewJob;
+use wireup_wire::peer::{self, Cause, Control, Done, Ended, Failure};
+use wireup_wire::pmi::SpawnRequest;
 use wireup_wire::signal::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 /// Once the user or the time limit ends the job, how long to wait for a reader of the output (ns); each piece that is read restarts the
@@ -36,6 +49,8 @@ pub struct LauncherConfig {
     pub one_shot: bool,
     /// The job's standard input goes through this launcher (not inherited).
     pub relay_stdin: bool,
+    /// The nodes on which ranks of further jobs may run.
+    pub places: Vec<Place>,
 }
 
 pub struct Launcher {
@@ -45,8 +60,9 @@ pub struct Launcher {
     link: Option<LinkId>,
     reader: FrameReader,
     out: VecDeque<LauncherOutput>,
-    /// Bytes returned by `poll` and not written yet, by stream.
-    unwritten: [u64; 2],
+    family: Family,
+    /// Bytes returned by `poll` and not written yet, by stream: in the order in which they are written, with their jobs.
+    unwritten: [VecDeque<(JobId, u64)>; 2],
     /// Output is dropped; credit is returned immediately.
     discard: bool,
     stdin_credit: usize,
@@ -54,7 +70,10 @@ pub struct Launcher {
     interrupts: u32,
     timeout_at: Option<Instant>,
     /// The failure reported to the user: only the first one counts.
-    own_failure: Option<Failure>,
+    failure: Option<Failure>,
+    /// The report of the job that the user has launched.
+    done: Done,
+    /// All jobs have ended.
     ended: Option<Ended>,
     /// The end was requested: do not wait for ever for a reader.
     is_ending: bool,
@@ -78,13 +97,15 @@ impl Launcher {
             link: None,
             reader: FrameReader::new(),
             out: VecDeque::new(),
-            unwritten: [0; 2],
+            family: Family::default(),
+            unwritten: Default::default(),
             discard: false,
             stdin_credit: STDIN_WINDOW_BYTES,
             stdin_ended: false,
             interrupts: 0,
             timeout_at: config.timeout_ns.map(|timeout| now + timeout),
-            own_failure: None,
+            failure: None,
+            done: Done::default(),
             ended: None,
             is_ending: false,
             moved_at: now,
@@ -98,7 +119,7 @@ impl Launcher {
             LauncherInput::LinkBytes { bytes, .. } => self.on_link_bytes(now, bytes),
             LauncherInput::LinkDown { problem, .. } => self.on_link_down(problem),
             LauncherInput::Signal { signal } => self.on_signal(now, signal),
-            LauncherInput::Resize { rows, columns } => self.control(&Control::Resize { rows, columns }),
+            LauncherInput::Resize { rows, columns } => self.control(self.job, &Control::Resize { rows, columns }),
             LauncherInput::Stdin { bytes } => self.on_stdin(bytes),
             LauncherInput::Written { stream, bytes } => self.on_written(now, stream, bytes),
             LauncherInput::WriteFailed { problem } => self.on_write_failed(problem),
@@ -127,15 +148,24 @@ impl Launcher {
 
     /// When unread output is given up.
     fn untaken_until(&self) -> Option<Instant> {
-        (self.is_ending && self.unwritten != [0; 2]).then(|| self.moved_at + UNTAKEN_NS_MAX)
+        (self.is_ending && self.has_unwritten()).then(|| self.moved_at + UNTAKEN_NS_MAX)
+    }
+
+    fn has_unwritten(&self) -> bool {
+        self.unwritten.iter().any(|waiting| !waiting.is_empty())
     }
 
     fn on_link_up(&mut self, link: LinkId) {
         self.link = Some(link);
         self.phase = Phase::Running;
-        let launch = Control::Launch(self.config.job.clone().into());
-        self.control(&launch);
+        self.launch(self.config.job.clone());
         self.ask_stdin();
+    }
+
+    fn launch(&mut self, spec: JobSpec) {
+        let id = spec.job;
+        self.control(id, &Control::Launch(spec.clone().into()));
+        self.family.add(spec);
     }
 
     fn on_link_bytes(&mut self, now: Instant, mut bytes: Bytes) {
@@ -151,7 +181,7 @@ impl Launcher {
     fn on_frame(&mut self, now: Instant, frame: Frame) {
         match frame.kind {
             Kind::Control => match peer::decode(&frame.payload) {
-                Ok(message) => self.on_control(message),
+                Ok(message) => self.on_control(JobId(frame.job), message),
                 Err(error) => self.on_link_down(error.to_string()),
             },
             Kind::Output => self.on_output(now, frame),
@@ -179,57 +209,155 @@ impl Launcher {
         }
     }
 
-    fn on_control(&mut self, message: Control) {
+    fn on_control(&mut self, job: JobId, message: Control) {
         match message {
-            Control::Started { ranks, .. } => self.notice(Notice::Started { ranks }),
-            Control::Failed(failure) if self.may_still_fail() => {
-                self.own_failure = Some(failure.clone());
-                self.notice(Notice::Failed(failure));
-            }
-            Control::Stall(report) => self.notice(Notice::Stall(report)),
-            Control::Note(note) => self.notice(Notice::Note(note)),
-            Control::Ended(ended) => self.on_ended(ended),
+            Control::Started { ranks, .. } => self.on_started(job, ranks),
+            Control::Failed(failure) => self.on_failed(job, failure),
+            Control::Stall(report) => self.notice_of(job, Notice::Stall(report)),
+            Control::Note(note) => self.notice_of(job, Notice::Note(note)),
+            Control::Ended(ended) => self.on_ended(job, ended),
+            Control::Spawn { job: child, from, request } => self.on_spawn(job, child, from, *request),
             // All other messages are between agents, are sent by launchers, or answer requests that this launcher does not make.
             _ => {}
         }
     }
 
-    fn on_ended(&mut self, mut ended: Ended) {
-        if let Some(own) = self.own_failure.take() {
-            ended.failure = Some(own);
+    /// All ranks of a job run.
+    fn on_started(&mut self, job: JobId, ranks: u32) {
+        let Some(member) = self.family.on_started(job) else { return };
+        if member.is_spawned() {
+            let told = Control::Spawned(Ok(NewJob { nspace: member.spec.nspace.clone(), ranks }));
+            self.control(job, &told);
+        } else {
+            self.notice(Notice::Started { ranks });
         }
+    }
+
+    /// The first failure of a job, which its root has decided to end because of it, or which does not end it.
+    fn on_failed(&mut self, job: JobId, failure: Failure) {
+        match self.family.start_of(job) {
+            Start::Failed => {}
+            Start::Open if failure.cause.is_of_start() => {
+                self.family.on_start_failed(job);
+                self.notice(Notice::NotStarted { job, failure });
+            }
+            Start::Open | Start::Over if self.may_still_fail() => {
+                let ends_job = failure.cause.ends_job();
+                self.failure = Some(failure.clone());
+                self.notice_of(job, Notice::Failed(failure));
+                if ends_job {
+                    self.family.on_told_to_end(job);
+                    self.end_others();
+                }
+            }
+            Start::Open | Start::Over => {}
+        }
+    }
+
+    /// Ends the jobs that were not told so.
+    fn end_others(&mut self) {
+        let grace_ns = self.config.job.options.kill_grace_ns;
+        for job in self.family.end_all() {
+            self.control(job, &Control::Kill { grace_ns });
+        }
+    }
+
+    /// A job has ended on all nodes.
+    fn on_ended(&mut self, job: JobId, Ended { failure, done }: Ended) {
+        let start = self.family.start_of(job);
+        if let Some(failure) = failure {
+            // It was not reported before if the job was refused.
+            match job == self.job && self.may_still_fail() {
+                true => {
+                    let ends_job = failure.cause.ends_job();
+                    self.failure.get_or_insert(failure);
+                    if ends_job {
+                        self.family.on_told_to_end(job);
+                        self.end_others();
+                    }
+                }
+                false => self.on_failed(job, failure),
+            }
+        }
+        let Some(member) = self.family.remove(job) else { return };
+        if job == self.job {
+            self.done = done;
+        }
+        if member.is_spawned() && start != Start::Over {
+            self.control(job, &Control::Spawned(Err("the processes could not be started".into())));
+        }
+        if self.family.is_empty() {
+            self.on_all_ended();
+        }
+    }
+
+    fn on_all_ended(&mut self) {
+        let ended = Ended { failure: self.failure.clone(), done: self.done };
         self.notice(Notice::Ended(ended.clone()));
         self.ended = Some(ended);
         self.phase = Phase::Draining;
         if self.config.one_shot {
-            self.control(&Control::Shutdown);
+            self.control(self.job, &Control::Shutdown);
         }
+    }
+
+    /// A rank asks for processes: they become the job `child`.
+    fn on_spawn(&mut self, job: JobId, child: JobId, from: Rank, request: SpawnRequest) {
+        match self.child(job, child, from, &request) {
+            Ok(spec) => self.launch(spec),
+            Err(problem) => {
+                let from = Origin { job: (job != self.job).then_some(job), rank: from };
+                self.notice(Notice::NotSpawned { from, problem: problem.clone() });
+                self.control(child, &Control::Spawned(Err(problem)));
+            }
+        }
+    }
+
+    fn child(&self, job: JobId, child: JobId, from: Rank, request: &SpawnRequest) -> Result<JobSpec, String> {
+        if self.is_ending || !self.may_still_fail() {
+            return Err("the jobs are being ended".into());
+        }
+        let parent = self.family.to_grow(job)?;
+        let names = (child, format!("{}-{child}", self.config.job.nspace));
+        let loads = self.family.loads();
+        child::job(names, (parent, from), request, &self.config.places, &loads).map_err(|refused| refused.to_string())
     }
 
     fn on_output(&mut self, now: Instant, frame: Frame) {
         let Some((stream, next)) = Next::of_field(frame.stream) else { return };
-        let length = frame.payload.len() as u32;
+        let (job, length) = (JobId(frame.job), frame.payload.len() as u32);
         if self.discard {
-            return self.grant(stream, length);
+            return self.grant(job, stream, length);
         }
-        if self.unwritten == [0; 2] {
+        if !self.has_unwritten() {
             self.moved_at = now;
         }
-        self.unwritten[stream as usize - 1] += u64::from(length);
-        let rank = (frame.arg != MIXED).then_some((Rank(frame.arg), next));
-        self.out.push_back(LauncherOutput::Write { stream, rank, bytes: frame.payload });
+        if length > 0 {
+            self.unwritten[stream as usize - 1].push_back((job, u64::from(length)));
+        }
+        let origin = Origin { job: (job != self.job).then_some(job), rank: Rank(frame.arg) };
+        let from = (frame.arg != MIXED).then_some((origin, next));
+        self.out.push_back(LauncherOutput::Write { stream, from, bytes: frame.payload });
     }
 
     fn on_written(&mut self, now: Instant, stream: Stream, bytes: u32) {
         self.moved_at = now;
-        let unwritten = &mut self.unwritten[stream as usize - 1];
-        let known = u64::from(bytes).min(*unwritten);
-        *unwritten -= known;
-        self.grant(stream, known as u32);
+        let mut left = u64::from(bytes);
+        while left > 0
+            && let Some((job, waiting)) = self.unwritten[stream as usize - 1].front_mut()
+        {
+            let (job, written) = (*job, left.min(*waiting));
+            *waiting -= written;
+            left -= written;
+            if *waiting == 0 {
+                self.unwritten[stream as usize - 1].pop_front();
+            }
+            self.grant(job, stream, written as u32);
+        }
     }
 
-    fn grant(&mut self, stream: Stream, bytes: u32) {
-        self.send(Frame::new(Kind::OutputCredit, stream as u16, self.job.0, bytes, Bytes::new()));
+    fn grant(&mut self, job: JobId, stream: Stream, bytes: u32) {
+        self.send(Frame::new(Kind::OutputCredit, stream as u16, job.0, bytes, Bytes::new()));
     }
 
     /// Nobody reads the output any more: everything returned so far counts as written.
@@ -237,7 +365,7 @@ impl Launcher {
         if !std::mem::replace(&mut self.discard, true) {
             for stream in [Stream::Out, Stream::Err] {
                 let unwritten = std::mem::take(&mut self.unwritten[stream as usize - 1]);
-                self.grant(stream, unwritten as u32);
+                unwritten.into_iter().for_each(|(job, bytes)| self.grant(job, stream, bytes as u32));
             }
         }
     }
@@ -249,13 +377,13 @@ impl Launcher {
 
     fn on_signal(&mut self, now: Instant, signal: i32) {
         match signal {
-            SIGALRM => self.control(&Control::StallAsk { collective: None }),
+            SIGALRM => self.control_all(&Control::StallAsk { collective: None }),
             SIGHUP | SIGINT | SIGQUIT | SIGTERM => self.on_interrupt(now, signal),
             SIGTSTP => {
-                self.control(&Control::Signal { signal });
+                self.control_all(&Control::Signal { signal });
                 self.out.push_back(LauncherOutput::Suspend);
             }
-            signal => self.control(&Control::Signal { signal }),
+            signal => self.control_all(&Control::Signal { signal }),
         }
     }
 
@@ -269,7 +397,7 @@ impl Launcher {
             self.discard_output();
             self.end_job(Cause::Interrupted { signal }, 0);
         } else {
-            self.control(&Control::Signal { signal });
+            self.control_all(&Control::Signal { signal });
         }
     }
 
@@ -294,17 +422,18 @@ impl Launcher {
 
     /// Whether no failure that ends the job is known.
     fn may_still_fail(&self) -> bool {
-        self.own_failure.as_ref().is_none_or(|failure| !failure.cause.ends_job())
+        self.failure.as_ref().is_none_or(|failure| !failure.cause.ends_job())
     }
 
-    /// Ends the job for the launcher's own reason; only the first failure counts.
+    /// Ends all jobs for the launcher's own reason; only the first failure counts.
     fn end_job(&mut self, cause: Cause, grace_ns: u64) {
         let failure = Failure { node: Default::default(), host: String::new(), rank: None, pid: None, cause };
         match &mut self.ended {
             None => {
-                self.control(&Control::Kill { grace_ns });
+                self.family.end_all();
+                self.control_all(&Control::Kill { grace_ns });
                 if self.may_still_fail() {
-                    self.own_failure = Some(failure.clone());
+                    self.failure = Some(failure.clone());
                     self.notice(Notice::Failed(failure));
                 }
             }
@@ -346,7 +475,7 @@ impl Launcher {
     }
 
     fn leave_if_done(&mut self) {
-        let written = self.unwritten == [0; 2];
+        let written = !self.has_unwritten();
         let alone = self.link.is_none() || !self.config.one_shot;
         if self.phase == Phase::Draining && written && alone {
             self.phase = Phase::Left;
@@ -355,8 +484,12 @@ impl Launcher {
         }
     }
 
-    fn control(&mut self, message: &Control) {
-        self.send(control_frame(self.job, message));
+    fn control(&mut self, job: JobId, message: &Control) {
+        self.send(control_frame(job, message));
+    }
+
+    fn control_all(&mut self, message: &Control) {
+        self.family.jobs().into_iter().for_each(|job| self.control(job, message));
     }
 
     fn send(&mut self, frame: Frame) {
@@ -365,7 +498,16 @@ impl Launcher {
         }
     }
 
+    /// About one of the jobs, or (job 0 of a session that outlives its jobs) about none.
+    fn notice_of(&mut self, job: JobId, notice: Notice) {
+        let is_spawned = job != self.job && self.family.has(job);
+        self.notice(if is_spawned { Notice::OfJob { job, notice: notice.into() } } else { notice });
+    }
+
     fn notice(&mut self, notice: Notice) {
         self.out.push_back(LauncherOutput::Notice(notice));
     }
 }
+
+#[cfg(test)]
+mod tests;

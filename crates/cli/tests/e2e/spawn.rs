@@ -1,0 +1,194 @@
+//! Processes that ranks ask for (MPI_Comm_spawn): jobs of one family.
+
+use crate::harness::peers::program;
+use crate::harness::sessions::Session;
+use crate::harness::{Outcome, Run, machines};
+use std::path::PathBuf;
+use xtask::programs::{Flavour, environment};
+
+/// Those that ask by PMI. Debian's MPICH 4 refuses by itself, without a request.
+const FLAVOURS: [Flavour; 2] = [Flavour::Mpich5, Flavour::Intel];
+const PLACEMENTS: [&str; 2] = ["-n 2", "-n 2 --virtual-nodes 2"];
+
+fn families() -> impl Iterator<Item = (Flavour, PathBuf)> {
+    FLAVOURS.into_iter().filter_map(|flavour| Some((flavour, program(flavour, "family")?)))
+}
+
+/// A run of the program with these words.
+fn family((flavour, program): &(Flavour, PathBuf), placement: &str, words: &str) -> Run {
+    // With its default on one node Intel MPI would not even ask.
+    let run = Run::job(placement).arg(program).args(words.split_whitespace()).envs(environment(*flavour));
+    run.env("I_MPI_FABRICS", "shm:ofi")
+}
+
+/// How many lines begin and end with these words.
+fn count(outcome: &Outcome, begin: &str, end: &str) -> usize {
+    outcome.out().lines().filter(|line| line.starts_with(begin) && line.ends_with(end)).count()
+}
+
+#[test]
+fn parents_and_children_form_one_communicator() {
+    for family_of in families() {
+        for placement in PLACEMENTS {
+            let outcome = family(&family_of, placement, "spawn 3").succeed();
+            assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{placement}: {outcome}");
+            assert_eq!(count(&outcome, "parent ", " counts 5, universe -1"), 2, "{placement}: {outcome}");
+            let outcome = family(&family_of, placement, "multiple 1 2").succeed();
+            assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{placement}: {outcome}");
+            for (child, program) in [(0, 0), (1, 1), (2, 1)] {
+                let line = format!("child {child} of 3, program {program}, parents 2");
+                assert!(outcome.out().contains(&line), "{placement}: {outcome}");
+            }
+        }
+    }
+}
+
+#[test]
+fn children_ask_for_children_and_outlive_their_parents() {
+    for family_of in families() {
+        for placement in PLACEMENTS {
+            let outcome = family(&family_of, placement, "chain 3").succeed();
+            assert_eq!(count(&outcome, "parent with ", " to come"), 5, "{placement}: {outcome}");
+            let outcome = family(&family_of, placement, "late").succeed();
+            assert_eq!(count(&outcome, "child ", " is the last"), 2, "{placement}: {outcome}");
+        }
+    }
+}
+
+/// By PMI-2, also with characters that separate fields.
+#[test]
+fn a_client_of_pmi_2_starts_children() {
+    let Some(children) = program(Flavour::Pmi2, "children") else { return };
+    for placement in PLACEMENTS {
+        let outcome = Run::job(placement).arg(&children).succeed();
+        let expected = [
+            "child 0 of 3, program 0, two words",
+            "child 1 of 3, program 1, b;c",
+            "child 2 of 3, program 1, b;c",
+            "parent has started a job",
+        ];
+        assert_eq!(outcome.sorted_lines(), expected, "{placement}: {outcome}");
+        let outcome = Run::job(placement).arg(&children).arg("/no/such").succeed();
+        assert_eq!(outcome.out(), "parent is refused\n", "{placement}: {outcome}");
+    }
+}
+
+#[test]
+fn info_keys_say_where_and_how_children_run() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let family_of = (Flavour::Mpich5, program);
+    let words = "spawn 2 wdir /usr host node1 env FAMILY_MARK=x";
+    let outcome = family(&family_of, "-n 2 --virtual-nodes 2 --label", words).succeed();
+    for child in 0..2 {
+        let line = format!("[1:{child}] child {child} of 2, program 0, parents 2, in /usr, mark x\n");
+        assert!(outcome.out().contains(&line), "{outcome}");
+    }
+    let outcome = family(&family_of, "-n 2 --virtual-nodes 2 --slots 4", "spawn 1").succeed();
+    assert_eq!(count(&outcome, "parent ", "universe 8"), 2, "{outcome}");
+    let outcome = family(&family_of, "-n 1 --usize 7", "spawn 1 path /usr/bin").succeed();
+    assert_eq!(count(&outcome, "parent ", "universe 7"), 1, "{outcome}");
+}
+
+#[test]
+fn a_request_that_cannot_be_fulfilled_leaves_the_parents_running() {
+    for family_of in families() {
+        for placement in PLACEMENTS {
+            for (words, said) in [
+                ("missing /no/such/program", "/no/such/program: not found"),
+                ("missing /etc/passwd", "/etc/passwd: not executable"),
+                ("missing hostname host moon", "moon is not a node of this run"),
+                ("missing hostname ppr 0", "info key ppr"),
+                ("missing hostname wdir /no/such/folder", "working directory /no/such/folder"),
+            ] {
+                let outcome = family(&family_of, placement, words).succeed();
+                assert_eq!(count(&outcome, "parent ", " is refused"), 2, "{placement} {words}: {outcome}");
+                assert!(outcome.err().contains(said), "{placement} {words}: {outcome}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failure_ends_the_whole_family() {
+    for family_of in families() {
+        for placement in PLACEMENTS {
+            let outcome = family(&family_of, placement, "fail").finish().expect_code(9);
+            outcome.expect_err_line(&["job 1: rank", "exited with code 9"]);
+        }
+    }
+}
+
+#[test]
+fn files_of_output_are_apart_for_each_job() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let folder = std::env::temp_dir().join(format!("wireup-family-{}", std::process::id()));
+    let run = Run::job("-n 1 --output-dir").arg(&folder).arg(&program).args(["spawn", "1"]);
+    run.succeed().expect_out("");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect(name);
+    assert!(read("rank.0.out").starts_with("parent 0 counts 2"));
+    assert!(read("job.1.rank.0.out").starts_with("child 0 of 1"));
+    std::fs::remove_dir_all(&folder).expect("remove the folder");
+}
+
+/// Also one after the other: nothing of a job stays when it has ended.
+#[test]
+fn many_children_come_one_after_the_other() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let large = std::env::var_os("WIREUP_LARGE").is_some();
+    let count = if large { 1000 } else { 12 };
+    let run = Run::job("-n 1").arg(&program).args(["repeat", &count.to_string()]);
+    let outcome = run.guard(std::time::Duration::from_secs(if large { 900 } else { 120 })).succeed();
+    assert!(outcome.out().contains(&format!("parent 0 counts {}\n", 2 * count)), "{outcome}");
+}
+
+#[test]
+fn a_family_in_a_session_is_shown_as_a_tree() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let session = Session::up("--virtual-nodes 2");
+    let mut run = session.job("-n 2").arg(&program).arg("late").start();
+    let mut shown = String::new();
+    run.await_that("the children in the list of jobs", |_| {
+        shown = session.wireup("jobs").succeed().out();
+        shown.contains("\n  ")
+    });
+    assert!(run.finish().out().contains(" is the last"), "{shown}");
+    let outcome = session.job("-n 2").arg(&program).arg("fail").finish().expect_code(9);
+    outcome.expect_err_line(&["rank", "exited with code 9"]);
+    let outcome = session.job("-n 2").arg(&program).args(["missing", "/no/such"]).succeed();
+    assert_eq!(count(&outcome, "parent ", " is refused"), 2, "{outcome}");
+    assert_eq!(session.wireup("jobs").succeed().out(), "session default has no jobs\n");
+}
+
+#[test]
+fn children_run_on_hosts() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(machines) = machines::by_ssh() else { return };
+    // The first job leaves hosts free: their agents start with the children.
+    let run = machines.job("--hosts n[0-3]:1 -n 2 --label").arg(&program).args(["spawn", "2"]);
+    let outcome = run.succeed();
+    assert_eq!(count(&outcome, "[1:", " counts 4"), 2, "{outcome}");
+    assert_eq!(count(&outcome, "[", " counts 4, universe 4"), 2, "{outcome}");
+    let run = machines.job("--hosts n[0-1] -n 2").arg(&program).args(["spawn", "1", "host", "n1"]);
+    assert_eq!(count(&run.succeed(), "parent ", "counts 3, universe -1"), 2);
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_an_error_of_the_request() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(machines) = machines::plain() else { return };
+    let run = machines.job("--hosts n0,moon -n 1").arg(&program).args(["missing", "hostname", "host", "moon"]);
+    let outcome = run.succeed();
+    assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");
+    outcome.expect_err_line(&["job 1", "cannot start", "moon"]);
+}
+
+/// In free slots of the allocation, on nodes where no agent runs yet.
+#[test]
+fn children_run_in_a_slurm_allocation() {
+    let Some(program) = program(Flavour::Mpich5, "family") else { return };
+    let Some(machines) = machines::with_slurm() else { return };
+    let run = machines.allocated("-N 4 --ntasks-per-node=1", "-n 2").arg(&program).args(["spawn", "2"]);
+    let outcome = run.succeed();
+    assert_eq!(count(&outcome, "child ", " counts 4"), 2, "{outcome}");
+    assert_eq!(count(&outcome, "parent ", " counts 4, universe 4"), 2, "{outcome}");
+}

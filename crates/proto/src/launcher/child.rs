@@ -1,0 +1,154 @@
+//! Makes a job of a rank's request for processes.
+//!
+//! It gets the environment, the limits and the options of the job of the rank that asks, without standard input, terminal and profile. Each
+//! program is an entry of its own in the list of programs, so its position is its application number.
+
+use super::info::{BadInfo, Info};
+use super::seats::{NoSeats, Place, Seats, blocks};
+use crate::plan::app_of;
+use std::collections::BTreeMap;
+use wireup_coll::mapping::{Mapping, MappingError};
+use wireup_wire::ids::{AgentId, JobId, Rank};
+use wireup_wire::job::{AppSpec, JobOptions, JobSpec, Spawned, StdinTarget};
+use wireup_wire::pmi::{SpawnCommand, SpawnRequest, Unfit};
+
+/// Where programs are looked for if the job's environment does not say it.
+const USUAL_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
+
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+pub enum Refused {
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    #[error(transparent)]
+    Info(#[from] BadInfo),
+    #[error(transparent)]
+    Seats(#[from] NoSeats),
+    #[error(transparent)]
+    Mapping(#[from] MappingError),
+    #[error("rank {rank} does not exist")]
+    NoRank { rank: Rank },
+}
+
+/// The job with this number and name that rank `from` of `parent` asks for. `loads`: ranks on each node.
+///
+/// # Errors
+/// Why it cannot be.
+pub fn job(
+    (id, nspace): (JobId, String),
+    (parent, from): (&JobSpec, Rank),
+    request: &SpawnRequest,
+    places: &[Place],
+    loads: &BTreeMap<AgentId, u32>,
+) -> Result<JobSpec, Refused> {
+    request.check()?;
+    if from.0 >= parent.job_size() {
+        return Err(Refused::NoRank { rank: from });
+    }
+    let model = &parent.apps[usize::from(app_of(parent, from))];
+    let mut seats = Seats::new(places, loads);
+    let (mut apps, mut given) = (Vec::new(), Vec::new());
+    for command in &request.commands {
+        let info = Info::of(command)?;
+        let app = app(command, &info, parent, model);
+        given.push(seats.give(app.ranks, info.hosts.as_deref(), info.layout)?);
+        apps.push(app);
+    }
+    let (nodes, blocks) = blocks(places, &given);
+    let preput = request.preput.iter().map(|(key, value)| (key.clone().into(), value.clone().into())).collect();
+    let spec = JobSpec {
+        job: id,
+        nspace,
+        nodes,
+        blocks,
+        apps,
+        env: parent.env.clone(),
+        endpoints: Vec::new(),
+        spawned: Some(Spawned {
+            family: parent.spawned.as_ref().map_or(parent.job, |spawned| spawned.family),
+            by: parent.job,
+            nspace: parent.nspace.clone(),
+            rank: from,
+            preput,
+        }),
+        options: JobOptions {
+            stdin: StdinTarget::None,
+            stdin_inherit: false,
+            pty: None,
+            profile: false,
+            ..parent.options.clone()
+        },
+    };
+    Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32)?;
+    Ok(spec)
+}
+
+/// One program. `model`: that of the rank that asks.
+fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -> AppSpec {
+    let mut env = model.env.clone();
+    env.extend(info.env.iter().cloned());
+    if let Some(path) = &info.path {
+        let before = env.iter().chain(&parent.env).find_map(|variable| variable.strip_prefix(b"PATH="));
+        env.push([b"PATH=", &path[..], b":", before.unwrap_or(USUAL_PATH)].concat());
+    }
+    AppSpec {
+        ranks: info.ranks(command.ranks),
+        argv: [&command.program].into_iter().chain(&command.args).cloned().collect(),
+        cwd: match &info.cwd {
+            None => model.cwd.clone(),
+            Some(cwd) if cwd.starts_with(b"/") => cwd.clone(),
+            Some(cwd) => [&model.cwd[..], b"/", cwd].concat(),
+        },
+        env,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::job_on;
+
+    /// A program, how many ranks, and info keys.
+    type Asked<'a> = (&'a str, u32, &'a [(&'a str, &'a str)]);
+
+    fn asked(commands: &[Asked<'_>]) -> SpawnRequest {
+        let command = |(program, ranks, info): &Asked<'_>| SpawnCommand {
+            program: program.as_bytes().to_vec(),
+            args: vec![b"x".to_vec()],
+            ranks: *ranks,
+            info: info.iter().map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec())).collect(),
+        };
+        SpawnRequest { commands: commands.iter().map(command).collect(), preput: vec![(b"k".to_vec(), b"v".to_vec())] }
+    }
+
+    fn child(commands: &[Asked<'_>]) -> Result<JobSpec, String> {
+        let mut parent = job_on(1, 0..2, 1);
+        parent.apps[0].cwd = b"/w".to_vec();
+        parent.env = vec![b"PATH=/bin".to_vec()];
+        parent.options.stdin = StdinTarget::All;
+        let places: Vec<Place> = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
+        let names = (JobId(5), "child".to_owned());
+        job(names, (&parent, Rank(1)), &asked(commands), &places, &BTreeMap::new()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_child_has_the_surroundings_of_the_rank_that_asks() {
+        let spec = child(&[("./a", 2, &[]), ("b", 1, &[("wdir", "sub"), ("path", "/p")])]).expect("it is possible");
+        assert_eq!((spec.job, &spec.nspace[..], spec.job_size()), (JobId(5), "child", 3));
+        let [first, second] = &spec.apps[..] else { panic!("two programs") };
+        assert_eq!((first.argv.clone(), &first.cwd[..]), (vec![b"./a".to_vec(), b"x".to_vec()], &b"/w"[..]));
+        assert_eq!((&second.cwd[..], second.env.last()), (&b"/w/sub"[..], Some(&b"PATH=/p:/bin".to_vec())));
+        assert_eq!(spec.options.stdin, StdinTarget::None);
+        let spawned = spec.spawned.expect("it was asked for");
+        assert_eq!((spawned.family, spawned.by, spawned.rank), (JobId(1), JobId(1), Rank(1)));
+        assert_eq!(spawned.preput.len(), 1);
+    }
+
+    #[test]
+    fn what_is_impossible_is_refused_with_the_reason() {
+        let refused = |commands: &[Asked<'_>]| child(commands).expect_err("impossible");
+        assert!(refused(&[("a", 1, &[("host", "moon")])]).starts_with("moon is not a node of this run"));
+        assert!(refused(&[("a", 1, &[("ppr", "none")])]).contains("info key ppr"));
+        assert!(refused(&[]).contains("no program"));
+        assert!(refused(&[("a", 70_000, &[("ppn", "70000")])]).contains("more than 65535"));
+    }
+}

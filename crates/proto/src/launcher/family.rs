@@ -1,0 +1,211 @@
+//! The jobs of one launcher: the one that the user has launched, and those that ranks have asked for.
+//!
+//! ```text
+//!              all run             told to end
+//!   Starting ───────────► Running ─────────────► Ending      each job: removed when it has ended
+//!     │ │ told to end                              ▲
+//!     │ └──────────────────────────────────────────┘
+//!     │ cannot start
+//!     └───────────────► Failed: only for a job that a rank has asked for. The others continue.
+//! ```
+//!
+//! A job goes on when the job of the rank that has asked for it has ended well.
+
+use std::collections::BTreeMap;
+use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::{AgentId, JobId, NodeId};
+use wireup_wire::job::JobSpec;
+use wireup_wire::limits::FAMILY_JOBS_MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// `asked`: a rank waits for it.
+    Starting {
+        asked: bool,
+    },
+    Running,
+    /// `asked`: a rank waits for the answer that it has not started.
+    Ending {
+        asked: bool,
+    },
+    Failed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// All ranks run.
+    Started,
+    /// They cannot be started.
+    StartFailed,
+    ToldToEnd,
+}
+
+/// The event is not allowed in this state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused;
+
+impl Stage {
+    pub fn next(self, event: Event) -> Result<Stage, Refused> {
+        match (self, event) {
+            (Stage::Starting { .. }, Event::Started) => Ok(Stage::Running),
+            (Stage::Starting { asked: true }, Event::StartFailed) => Ok(Stage::Failed),
+            (Stage::Starting { asked }, Event::ToldToEnd) => Ok(Stage::Ending { asked }),
+            (Stage::Running, Event::ToldToEnd) => Ok(Stage::Ending { asked: false }),
+            (Stage::Ending { .. }, Event::Started) => Ok(Stage::Ending { asked: false }),
+            (Stage::Starting { asked: false }, Event::StartFailed)
+            | (Stage::Running, Event::Started | Event::StartFailed)
+            | (Stage::Ending { .. }, Event::StartFailed | Event::ToldToEnd)
+            | (Stage::Failed, Event::Started | Event::StartFailed | Event::ToldToEnd) => Err(Refused),
+        }
+    }
+}
+
+/// Whether a rank waits for the start of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    Open,
+    Failed,
+    /// It was answered, or no rank has asked.
+    Over,
+}
+
+pub struct Member {
+    pub spec: JobSpec,
+    stage: Stage,
+}
+
+impl Member {
+    pub fn is_spawned(&self) -> bool {
+        self.spec.spawned.is_some()
+    }
+
+    fn on(&mut self, event: Event) -> bool {
+        let next = self.stage.next(event);
+        self.stage = next.unwrap_or(self.stage);
+        next.is_ok()
+    }
+}
+
+#[derive(Default)]
+pub struct Family {
+    members: BTreeMap<JobId, Member>,
+}
+
+impl Family {
+    pub fn add(&mut self, spec: JobSpec) {
+        let stage = Stage::Starting { asked: spec.spawned.is_some() };
+        self.members.insert(spec.job, Member { spec, stage });
+    }
+
+    pub fn remove(&mut self, job: JobId) -> Option<Member> {
+        self.members.remove(&job)
+    }
+
+    pub fn has(&self, job: JobId) -> bool {
+        self.members.contains_key(&job)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    pub fn jobs(&self) -> Vec<JobId> {
+        self.members.keys().copied().collect()
+    }
+
+    /// The job of a rank that asks for another one.
+    ///
+    /// # Errors
+    /// It is being ended, or there are too many.
+    pub fn to_grow(&self, job: JobId) -> Result<&JobSpec, String> {
+        if self.members.len() >= FAMILY_JOBS_MAX {
+            return Err(format!("{FAMILY_JOBS_MAX} jobs are the most that can run at once"));
+        }
+        let is_running = |member: &&Member| matches!(member.stage, Stage::Starting { .. } | Stage::Running);
+        let member = self.members.get(&job).filter(is_running);
+        member.map(|member| &member.spec).ok_or_else(|| "the job is being ended".to_owned())
+    }
+
+    /// How many ranks of all jobs are on each node.
+    pub fn loads(&self) -> BTreeMap<AgentId, u32> {
+        let mut loads = BTreeMap::new();
+        for Member { spec, .. } in self.members.values() {
+            let Ok(mapping) = Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32) else { continue };
+            for (index, node) in spec.nodes.iter().enumerate() {
+                *loads.entry(node.agent).or_default() += mapping.local_size(NodeId(index as u32));
+            }
+        }
+        loads
+    }
+
+    pub fn start_of(&self, job: JobId) -> Start {
+        match self.members.get(&job).map(|member| member.stage) {
+            Some(Stage::Starting { asked: true } | Stage::Ending { asked: true }) => Start::Open,
+            Some(Stage::Failed) => Start::Failed,
+            Some(Stage::Starting { asked: false } | Stage::Running | Stage::Ending { asked: false }) | None => {
+                Start::Over
+            }
+        }
+    }
+
+    /// All ranks of a job run. Returns the job the first time.
+    pub fn on_started(&mut self, job: JobId) -> Option<&Member> {
+        let member = self.members.get_mut(&job)?;
+        member.on(Event::Started).then_some(&*member)
+    }
+
+    pub fn on_start_failed(&mut self, job: JobId) {
+        self.members.get_mut(&job).map(|member| member.on(Event::StartFailed));
+    }
+
+    pub fn on_told_to_end(&mut self, job: JobId) {
+        self.members.get_mut(&job).map(|member| member.on(Event::ToldToEnd));
+    }
+
+    /// Returns the jobs that are to be told to end.
+    pub fn end_all(&mut self) -> Vec<JobId> {
+        let told = self.members.iter_mut().filter_map(|(job, member)| member.on(Event::ToldToEnd).then_some(*job));
+        told.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All states and all events, so that a changed transition shows up in review.
+    #[test]
+    fn every_stage_and_event_is_as_listed() {
+        let stages = [
+            Stage::Starting { asked: true },
+            Stage::Starting { asked: false },
+            Stage::Running,
+            Stage::Ending { asked: true },
+            Stage::Ending { asked: false },
+            Stage::Failed,
+        ];
+        let name = |stage: Stage| match stage {
+            Stage::Starting { asked: true } => "asked for",
+            Stage::Starting { asked: false } => "starting",
+            Stage::Running => "running",
+            Stage::Ending { asked: true } => "ending, asked for",
+            Stage::Ending { asked: false } => "ending",
+            Stage::Failed => "failed",
+        };
+        let row = |stage: Stage| {
+            let events = [Event::Started, Event::StartFailed, Event::ToldToEnd];
+            let next = |event: Event| stage.next(event).map_or("-", name);
+            format!("{}: {}", name(stage), events.map(next).join("; "))
+        };
+        let drawn = [
+            // started, start failed, told to end
+            "asked for: running; failed; ending, asked for",
+            "starting: running; -; ending",
+            "running: -; -; ending",
+            "ending, asked for: ending; -; -",
+            "ending: ending; -; -",
+            "failed: -; -; -",
+        ];
+        assert_eq!(stages.map(row), drawn);
+    }
+}

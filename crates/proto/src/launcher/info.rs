@@ -1,0 +1,178 @@
+//! The info keys of a request for processes: where and how one of its programs is to run.
+//!
+//! Keys of MPI, MPICH and Open MPI; others are ignored, as MPI demands.
+
+use wireup_wire::pmi::SpawnCommand;
+
+/// How ranks are laid out on the nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Layout {
+    /// Free slots first, node by node.
+    #[default]
+    Slots,
+    /// The same number on each node.
+    Nodes,
+    /// So many on each node, node by node.
+    PerNode(u32),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Info {
+    /// Only on these nodes.
+    pub hosts: Option<Vec<String>>,
+    /// The working directory; relative: to that of the rank that asks.
+    pub cwd: Option<Vec<u8>>,
+    /// Where to look for the program before the usual places.
+    pub path: Option<Vec<u8>>,
+    pub layout: Layout,
+    /// Numbers of ranks that will do, if not all.
+    pub soft: Option<Vec<Triplet>>,
+    /// Further variables.
+    pub env: Vec<Vec<u8>>,
+}
+
+/// `first`, `first + step`, … up to `last`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Triplet {
+    first: u32,
+    last: u32,
+    step: u32,
+}
+
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("the value of the info key {key} cannot be used: {value}")]
+pub struct BadInfo {
+    key: String,
+    value: String,
+}
+
+impl Info {
+    /// # Errors
+    /// A value that cannot be used.
+    pub fn of(command: &SpawnCommand) -> Result<Info, BadInfo> {
+        let mut info = Info::default();
+        for (key, value) in &command.info {
+            let key = String::from_utf8_lossy(key);
+            let text = String::from_utf8_lossy(value);
+            let bad = || BadInfo { key: key.clone().into_owned(), value: text.clone().into_owned() };
+            match &*key {
+                "host" | "hosts" | "add-host" => info.hosts.get_or_insert_default().extend(names(&text)),
+                "wdir" | "wd" if !value.is_empty() => info.cwd = Some(value.clone()),
+                "path" if !value.is_empty() => info.path = Some(value.clone()),
+                "ppn" | "ppr" | "npernode" => info.layout = Layout::PerNode(per_node(&text).ok_or_else(bad)?),
+                "map_by" | "map-by" | "mapper" => info.layout = layout(&text).ok_or_else(bad)?,
+                "soft" => info.soft = Some(triplets(&text).ok_or_else(bad)?),
+                "env" => info.env.extend(variables(value)),
+                _ => {}
+            }
+        }
+        Ok(info)
+    }
+
+    /// The number of ranks to start, if the program asks for `most`: the largest of those that will do.
+    pub fn ranks(&self, most: u32) -> u32 {
+        let Some(soft) = &self.soft else { return most };
+        let of_triplet = |Triplet { first, last, step }: &Triplet| {
+            let last = (*last).min(most);
+            (*first <= last).then(|| last - (last - first) % step)
+        };
+        soft.iter().filter_map(of_triplet).filter(|ranks| *ranks > 0).max().unwrap_or(most)
+    }
+}
+
+/// Host names, which may have a number of slots behind a colon.
+fn names(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+    words.map(|word| word.rsplit_once(':').map_or(word, |(name, _)| name).to_owned())
+}
+
+/// `4`, `ppr:4:node`, `4:node`.
+fn per_node(text: &str) -> Option<u32> {
+    let number = text.strip_prefix("ppr:").unwrap_or(text);
+    let number = number.strip_suffix(":node").unwrap_or(number);
+    number.parse().ok().filter(|ranks| *ranks > 0)
+}
+
+fn layout(text: &str) -> Option<Layout> {
+    match text.to_ascii_lowercase().as_str() {
+        "node" => Some(Layout::Nodes),
+        // Nodes have no finer places here.
+        "slot" | "core" | "hwthread" | "numa" | "socket" | "package" | "l3cache" => Some(Layout::Slots),
+        ppr if ppr.starts_with("ppr:") => per_node(ppr).map(Layout::PerNode),
+        _ => None,
+    }
+}
+
+/// `2`, `2:8`, `2:8:2`, separated by commas.
+fn triplets(text: &str) -> Option<Vec<Triplet>> {
+    let triplet = |word: &str| {
+        let numbers: Vec<u32> = word.split(':').map(|number| number.trim().parse().ok()).collect::<Option<_>>()?;
+        match numbers[..] {
+            [only] => Some(Triplet { first: only, last: only, step: 1 }),
+            [first, last] => Some(Triplet { first, last, step: 1 }),
+            [first, last, step] if step > 0 => Some(Triplet { first, last, step }),
+            _ => None,
+        }
+    };
+    text.split(',').map(triplet).collect()
+}
+
+/// Lines `NAME=VALUE`; others are no variables.
+fn variables(value: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let lines = value.split(|byte| *byte == b'\n');
+    lines.filter(|line| line.iter().position(|byte| *byte == b'=').is_some_and(|at| at > 0)).map(<[u8]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn info(pairs: &[(&str, &str)]) -> Result<Info, BadInfo> {
+        let info = pairs.iter().map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
+        Info::of(&SpawnCommand { info, ..SpawnCommand::default() })
+    }
+
+    #[test]
+    fn keys_say_where_and_how_a_program_runs() {
+        let read = info(&[("host", "n1,n2:4"), ("wdir", "sub"), ("path", "/p"), ("map_by", "ppr:2:node"), ("x", "y")]);
+        let expected = Info {
+            hosts: Some(vec!["n1".into(), "n2".into()]),
+            cwd: Some(b"sub".to_vec()),
+            path: Some(b"/p".to_vec()),
+            layout: Layout::PerNode(2),
+            ..Info::default()
+        };
+        assert_eq!(read, Ok(expected));
+        assert_eq!(info(&[("map_by", "node")]).map(|info| info.layout), Ok(Layout::Nodes));
+        assert_eq!(
+            info(&[("env", "A=1\nB\n=C\nD=2")]).map(|info| info.env),
+            Ok(vec![b"A=1".to_vec(), b"D=2".to_vec()])
+        );
+    }
+
+    #[test]
+    fn values_that_cannot_be_used_are_named() {
+        let refused = info(&[("map_by", "moon")]).expect_err("no such place");
+        assert_eq!(refused.to_string(), "the value of the info key map_by cannot be used: moon");
+        for (key, value) in [("ppr", "0"), ("ppr", "x"), ("soft", "1:2:0"), ("soft", ""), ("soft", "1:2:3:4")] {
+            assert!(info(&[(key, value)]).is_err(), "{key} {value}");
+        }
+    }
+
+    #[test]
+    fn the_largest_number_of_ranks_that_will_do_is_used() {
+        let ranks = |soft, most| info(&[("soft", soft)]).expect(soft).ranks(most);
+        assert_eq!([ranks("1:8:3", 8), ranks("1:8:3", 6), ranks("2,4", 3), ranks("9", 4)], [7, 4, 2, 4]);
+        assert_eq!(Info::default().ranks(5), 5);
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_makes_it_panic(key in "host|ppr|map_by|soft|env|path", value in ".{0,40}", most in 1u32..100) {
+            if let Ok(info) = info(&[(&key, &value)]) {
+                prop_assert!((1..=most).contains(&info.ranks(most)));
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Chooses nodes for the ranks of a job that a rank has asked for.
+//!
+//! Free slots come first, node by node. Ranks for which there are none, and all ranks if nobody has said how many slots there are, are spread
+//! evenly beside the others: where there are fewer ranks, one more.
+
+use super::info::Layout;
+use std::collections::BTreeMap;
+use wireup_wire::ids::AgentId;
+use wireup_wire::job::{Block, NodeSpec};
+
+/// A node on which ranks of further jobs may run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub node: NodeSpec,
+    /// How many ranks it has room for, if that was said.
+    pub slots: Option<u32>,
+}
+
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+pub enum NoSeats {
+    #[error("{host} is not a node of this run; name it with --hosts when you start the first program")]
+    UnknownHost { host: String },
+    #[error("{ranks} ranks do not fit on {nodes} nodes with {per_node} on each")]
+    PerNode { ranks: u32, nodes: usize, per_node: u32 },
+    #[error("there is no node for them")]
+    NoNodes,
+}
+
+/// The nodes of a run while seats on them are being given away.
+pub struct Seats<'p> {
+    places: &'p [Place],
+    /// Ranks on each place.
+    taken: Vec<u32>,
+}
+
+impl<'p> Seats<'p> {
+    pub fn new(places: &'p [Place], loads: &BTreeMap<AgentId, u32>) -> Seats<'p> {
+        let taken = places.iter().map(|place| loads.get(&place.node.agent).copied().unwrap_or(0)).collect();
+        Seats { places, taken }
+    }
+
+    /// Gives seats to ranks: how many on each place.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn give(&mut self, ranks: u32, hosts: Option<&[String]>, layout: Layout) -> Result<Vec<u32>, NoSeats> {
+        let allowed = self.allowed(hosts)?;
+        let mut given = vec![0; self.places.len()];
+        let mut left = ranks;
+        match layout {
+            Layout::PerNode(per_node) => {
+                for &at in &allowed {
+                    given[at] = per_node.min(left);
+                    left -= given[at];
+                }
+                if left > 0 {
+                    return Err(NoSeats::PerNode { ranks, nodes: allowed.len(), per_node });
+                }
+            }
+            Layout::Nodes => self.spread(ranks, &allowed, &mut given),
+            Layout::Slots => {
+                for &at in &allowed {
+                    let free = self.places[at].slots.map_or(0, |slots| slots.saturating_sub(self.taken[at]));
+                    given[at] = free.min(left);
+                    left -= given[at];
+                }
+                self.spread(left, &allowed, &mut given);
+            }
+        }
+        self.taken.iter_mut().zip(&given).for_each(|(taken, given)| *taken = taken.saturating_add(*given));
+        Ok(given)
+    }
+
+    fn allowed(&self, hosts: Option<&[String]>) -> Result<Vec<usize>, NoSeats> {
+        let all = 0..self.places.len();
+        let allowed: Vec<usize> = match hosts {
+            None => all.collect(),
+            Some(hosts) => {
+                let is_named = |at: usize, host: &String| is_host(&self.places[at].node.name, host);
+                if let Some(host) = hosts.iter().find(|host| !all.clone().any(|at| is_named(at, host))) {
+                    return Err(NoSeats::UnknownHost { host: host.clone() });
+                }
+                all.filter(|at| hosts.iter().any(|host| is_named(*at, host))).collect()
+            }
+        };
+        if allowed.is_empty() { Err(NoSeats::NoNodes) } else { Ok(allowed) }
+    }
+
+    fn spread(&self, ranks: u32, allowed: &[usize], given: &mut [u32]) {
+        let nodes = allowed.len() as u32;
+        let mut by_load = allowed.to_vec();
+        by_load.sort_by_key(|at| self.taken[*at].saturating_add(given[*at]));
+        for (index, at) in by_load.into_iter().enumerate() {
+            given[at] += ranks / nodes + u32::from((index as u32) < ranks % nodes);
+        }
+    }
+}
+
+/// Whether a user who writes `host` means the node `name`. A name may have a user in front.
+fn is_host(name: &str, host: &str) -> bool {
+    let plain = |text: &str| text.rsplit_once('@').map_or(text, |(_, host)| host).to_owned();
+    let (name, host) = (plain(name), plain(host));
+    let short = |text: &str| text.split('.').next().map(str::to_owned);
+    name == host || (name.contains('.') != host.contains('.') && short(&name) == short(&host))
+}
+
+/// The nodes that got ranks, and the placement of the programs' ranks on them: `given` has a row for each program.
+pub fn blocks(places: &[Place], given: &[Vec<u32>]) -> (Vec<NodeSpec>, Vec<Block>) {
+    let is_used = |at: &usize| given.iter().any(|row| row[*at] > 0);
+    let used: Vec<usize> = (0..places.len()).filter(is_used).collect();
+    let mut blocks: Vec<Block> = Vec::new();
+    for row in given {
+        for (node, at) in used.iter().enumerate() {
+            let (node, ppn) = (node as u32, row[*at]);
+            match blocks.last_mut() {
+                _ if ppn == 0 => {}
+                Some(last) if last.ppn == ppn && last.first_node + last.nodes == node => last.nodes += 1,
+                _ => blocks.push(Block { first_node: node, nodes: 1, ppn }),
+            }
+        }
+    }
+    (used.into_iter().map(|at| places[at].node.clone()).collect(), blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn places(slots: &[Option<u32>]) -> Vec<Place> {
+        let place = |(agent, slots): (usize, &Option<u32>)| Place {
+            node: NodeSpec { agent: AgentId(agent as u32), name: format!("n{agent}"), shared: false },
+            slots: *slots,
+        };
+        slots.iter().enumerate().map(place).collect()
+    }
+
+    fn loads(of: &[u32]) -> BTreeMap<AgentId, u32> {
+        of.iter().enumerate().map(|(agent, ranks)| (AgentId(agent as u32), *ranks)).collect()
+    }
+
+    #[test]
+    fn free_slots_come_first_and_the_rest_goes_beside() {
+        let places = places(&[Some(4), Some(2)]);
+        let give = |ranks| Seats::new(&places, &loads(&[3, 0])).give(ranks, None, Layout::Slots);
+        assert_eq!(give(2), Ok(vec![1, 1]));
+        assert_eq!(give(6), Ok(vec![2, 4]), "three in free slots, three beside: two where there are fewer");
+    }
+
+    #[test]
+    fn without_slots_ranks_are_spread_evenly() {
+        let places = places(&[None, None, None]);
+        let mut seats = Seats::new(&places, &loads(&[1, 0, 1]));
+        assert_eq!(seats.give(4, None, Layout::Slots), Ok(vec![1, 2, 1]));
+        assert_eq!(seats.give(1, None, Layout::Slots), Ok(vec![1, 0, 0]));
+    }
+
+    #[test]
+    fn hosts_and_numbers_per_node_are_kept_to() {
+        let mut places = places(&[None, None, None]);
+        places[1].node.name = "me@n1.example.org".into();
+        let mut seats = Seats::new(&places, &BTreeMap::new());
+        let named = |host: &str| vec![host.to_owned()];
+        assert_eq!(seats.give(3, Some(&named("n1")), Layout::Slots), Ok(vec![0, 3, 0]));
+        assert_eq!(seats.give(3, None, Layout::PerNode(2)), Ok(vec![2, 1, 0]));
+        let full = seats.give(7, None, Layout::PerNode(2)).expect_err("three nodes");
+        assert_eq!(full.to_string(), "7 ranks do not fit on 3 nodes with 2 on each");
+        let unknown = seats.give(1, Some(&named("n9")), Layout::Slots).expect_err("no such node");
+        assert!(unknown.to_string().starts_with("n9 is not a node of this run"));
+    }
+
+    #[test]
+    fn programs_follow_each_other_on_the_nodes_that_have_ranks() {
+        let places = places(&[None, None, None]);
+        let (nodes, found) = blocks(&places, &[vec![0, 2, 2], vec![0, 1, 0]]);
+        assert_eq!(nodes.iter().map(|node| node.agent.0).collect::<Vec<_>>(), [1, 2]);
+        let found: Vec<_> = found.iter().map(|block| (block.first_node, block.nodes, block.ppn)).collect();
+        assert_eq!(found, [(0, 2, 2), (0, 1, 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_rank_gets_a_seat(slots in proptest::collection::vec(proptest::option::of(0u32..9), 1..6), ranks in 1u32..40) {
+            let places = places(&slots);
+            let given = Seats::new(&places, &loads(&[2, 5])).give(ranks, None, Layout::Slots).expect("there are nodes");
+            prop_assert_eq!(given.iter().sum::<u32>(), ranks);
+            let (nodes, blocks) = blocks(&places, &[given]);
+            let mapping = wireup_coll::mapping::Mapping::new(&blocks, ranks, nodes.len() as u32);
+            prop_assert!(mapping.is_ok());
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A launcher whose root is the test.
+
+use super::*;
+use crate::testing::job_on;
+use wireup_wire::pmi::SpawnCommand;
+
+const LINK: LinkId = LinkId(1);
+
+struct Bench {
+    launcher: Launcher,
+    sent: Vec<(JobId, Control)>,
+    credit: Vec<(JobId, u32)>,
+    notices: Vec<Notice>,
+    code: Option<u8>,
+}
+
+impl Bench {
+    /// A job with two ranks on each of two nodes runs.
+    fn new() -> Bench {
+        let job = job_on(1, 0..2, 2);
+        let places = job.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
+        let config = LauncherConfig { job, timeout_ns: None, one_shot: true, relay_stdin: false, places };
+        let launcher = Launcher::new(config, Instant(0));
+        let mut bench = Bench { launcher, sent: Vec::new(), credit: Vec::new(), notices: Vec::new(), code: None };
+        bench.input(LauncherInput::LinkUp { link: LINK });
+        assert!(matches!(&bench.sent[..], [(JobId(1), Control::Launch(_))]));
+        bench.says(1, Control::Started { ranks: 4, pmix: None });
+        bench.sent.clear();
+        bench.notices.clear();
+        bench
+    }
+
+    fn input(&mut self, input: LauncherInput) {
+        self.launcher.handle(Instant(1), input);
+        while let Some(output) = self.launcher.poll() {
+            match output {
+                LauncherOutput::Send { frame, .. } if frame.kind == Kind::Control => {
+                    self.sent.push((JobId(frame.job), peer::decode(&frame.payload).expect("a message")));
+                }
+                LauncherOutput::Send { frame, .. } => self.credit.push((JobId(frame.job), frame.arg)),
+                LauncherOutput::Notice(notice) => self.notices.push(notice),
+                LauncherOutput::Exit { code } => self.code = Some(code),
+                LauncherOutput::Write { .. } | LauncherOutput::ReadStdin { .. } | LauncherOutput::Suspend => {}
+            }
+        }
+    }
+
+    fn frame(&mut self, frame: &Frame) {
+        for bytes in [Bytes::copy_from_slice(&frame.header()), frame.payload.clone()] {
+            self.input(LauncherInput::LinkBytes { link: LINK, bytes });
+        }
+    }
+
+    fn says(&mut self, job: u32, message: Control) {
+        self.frame(&control_frame(JobId(job), &message));
+    }
+
+    /// A rank of this job asks for processes on this host.
+    fn asks(&mut self, job: u32, child: u32, host: &str) {
+        let info = vec![(b"host".to_vec(), host.as_bytes().to_vec())];
+        let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info };
+        let request = SpawnRequest { commands: vec![command], preput: Vec::new() };
+        self.says(job, Control::Spawn { job: JobId(child), from: Rank(1), request: request.into() });
+    }
+
+    fn ends(&mut self, job: u32, failure: Option<Failure>) {
+        self.says(job, Control::Ended(Ended { failure, done: Done::default() }));
+    }
+
+    fn take_sent(&mut self) -> Vec<(JobId, Control)> {
+        std::mem::take(&mut self.sent)
+    }
+}
+
+fn failure(cause: Cause) -> Failure {
+    Failure { node: Default::default(), host: "n1".into(), rank: Some(Rank(0)), pid: None, cause }
+}
+
+#[test]
+fn a_rank_is_answered_when_the_ranks_of_its_job_run() {
+    let mut bench = Bench::new();
+    bench.asks(1, 2, "n1");
+    let sent = bench.take_sent();
+    let [(JobId(2), Control::Launch(spec))] = &sent[..] else { panic!("{sent:?}") };
+    let spawned = spec.spawned.as_ref().expect("it was asked for");
+    assert_eq!((spawned.by, spawned.rank, &spec.nodes[0].name[..]), (JobId(1), Rank(1), "n1"));
+    bench.says(2, Control::Started { ranks: 2, pmix: None });
+    let told = NewJob { nspace: spec.nspace.clone(), ranks: 2 };
+    assert_eq!(bench.take_sent(), [(JobId(2), Control::Spawned(Ok(told)))]);
+    bench.ends(1, None);
+    assert_eq!((bench.code, bench.take_sent()), (None, Vec::new()), "the other job goes on");
+    bench.ends(2, None);
+    assert_eq!(bench.take_sent(), [(JobId(1), Control::Shutdown)]);
+    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
+    assert_eq!(bench.code, Some(0));
+}
+
+#[test]
+fn a_request_that_cannot_be_fulfilled_is_answered_with_the_reason() {
+    let mut bench = Bench::new();
+    bench.asks(1, 2, "moon");
+    let sent = bench.take_sent();
+    assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(problem)))] if problem.starts_with("moon is not")));
+    assert!(matches!(&bench.notices[..], [Notice::NotSpawned { from: Origin { job: None, rank: Rank(1) }, .. }]));
+}
+
+#[test]
+fn a_job_that_cannot_start_does_not_end_the_others() {
+    let mut bench = Bench::new();
+    bench.asks(1, 2, "n1");
+    bench.take_sent();
+    let cause = Cause::Launcher { problem: "no room".into() };
+    bench.says(2, Control::Failed(failure(cause.clone())));
+    bench.ends(2, Some(failure(cause)));
+    let sent = bench.take_sent();
+    assert!(matches!(&sent[..], [(JobId(2), Control::Spawned(Err(_)))]), "{sent:?}");
+    assert!(matches!(&bench.notices[..], [Notice::NotStarted { job: JobId(2), .. }]), "{:?}", bench.notices);
+    bench.ends(1, None);
+    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
+    assert_eq!(bench.code, Some(0));
+}
+
+#[test]
+fn a_failure_of_one_job_ends_all_and_is_the_exit_code() {
+    let mut bench = Bench::new();
+    bench.asks(1, 2, "n0");
+    bench.says(2, Control::Started { ranks: 2, pmix: None });
+    bench.asks(2, 3, "n1");
+    bench.take_sent();
+    bench.says(2, Control::Failed(failure(Cause::Exited(9))));
+    let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
+    assert_eq!(killed, [JobId(1), JobId(3)], "its own root ends the job that failed");
+    assert!(matches!(&bench.notices[..], [Notice::OfJob { job: JobId(2), .. }]));
+    bench.asks(1, 4, "n1");
+    assert!(matches!(&bench.take_sent()[..], [(JobId(4), Control::Spawned(Err(_)))]), "no more jobs");
+    bench.ends(3, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
+    assert!(matches!(&bench.take_sent()[..], [(JobId(3), Control::Spawned(Err(_)))]), "a rank has waited for it");
+    bench.ends(2, Some(failure(Cause::Exited(9))));
+    bench.ends(1, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
+    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
+    assert_eq!(bench.code, Some(9));
+}
+
+#[test]
+fn signals_are_for_all_jobs() {
+    let mut bench = Bench::new();
+    bench.asks(1, 2, "n0");
+    bench.take_sent();
+    bench.input(LauncherInput::Signal { signal: SIGTERM });
+    let signalled = [1, 2].map(|job| (JobId(job), Control::Signal { signal: SIGTERM }));
+    assert_eq!(bench.take_sent(), signalled);
+    bench.input(LauncherInput::Signal { signal: SIGTERM });
+    let killed = [1, 2].map(|job| (JobId(job), Control::Kill { grace_ns: 0 }));
+    assert_eq!(bench.take_sent(), killed);
+}
+
+#[test]
+fn each_job_gets_credit_for_what_it_has_written() {
+    let mut bench = Bench::new();
+    bench.asks(1, 2, "n0");
+    for (job, bytes) in [(1, &b"first\n"[..]), (2, b"second\n"), (1, b"third\n")] {
+        let payload = Bytes::from_static(bytes);
+        bench.frame(&Frame::new(Kind::Output, Stream::Out as u16, job, MIXED, payload));
+    }
+    bench.input(LauncherInput::Written { stream: Stream::Out, bytes: 9 });
+    assert_eq!(std::mem::take(&mut bench.credit), [(JobId(1), 6), (JobId(2), 3)]);
+    bench.input(LauncherInput::Written { stream: Stream::Out, bytes: 10 });
+    assert_eq!(bench.credit, [(JobId(2), 4), (JobId(1), 6)]);
+}

@@ -1,0 +1,43 @@
+//! Requests of ranks for processes: the root gives each a number for a new job, and offers it to the launcher of the rank's job.
+
+use super::Launchers;
+use super::spawns::Request;
+use crate::session::{Effect, Effects, View};
+use wireup_wire::ids::{AgentId, JobId, Rank};
+use wireup_wire::limits::FAMILY_JOBS_MAX;
+use wireup_wire::names::Asker;
+use wireup_wire::peer::Control;
+use wireup_wire::pmi::SpawnRequest;
+
+impl Launchers {
+    /// A rank asks for processes: offers its launcher a number for a new job.
+    pub(super) fn on_spawn(
+        &mut self,
+        view: &View<'_>,
+        parent: JobId,
+        asker: (AgentId, Asker),
+        from: Rank,
+        request: SpawnRequest,
+        fx: &mut Effects,
+    ) {
+        // A job that is not there any more waits for nothing.
+        let Some(job) = view.jobs.get(parent) else { return };
+        let link = self.links_of(parent).first().copied();
+        let waiting = Request::new(parent, asker, link);
+        let problem = match request.check() {
+            _ if job.is_ending() => Some("the job is being ended".to_owned()),
+            _ if self.spawns.len() >= FAMILY_JOBS_MAX => {
+                Some(format!("more than {FAMILY_JOBS_MAX} requests for processes wait"))
+            }
+            result => result.err().map(|unfit| unfit.to_string()),
+        };
+        if let Some(problem) = problem {
+            return waiting.answer(Err(problem), fx);
+        }
+        let known = view.jobs.ids().into_iter().max().unwrap_or_default();
+        self.newest = JobId(self.newest.max(known).0 + 1);
+        self.spawns.offer(self.newest, waiting);
+        let message = Control::Spawn { job: self.newest, from, request: request.into() };
+        fx.push(Effect::Up(parent, message));
+    }
+}
