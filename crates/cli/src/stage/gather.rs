@@ -306,6 +306,7 @@ mod tests {
             apps: vec![app(3, b"/one"), app(1, b"/two")],
             env: Vec::new(),
             endpoints: Vec::new(),
+            spawned: None,
             options: JobOptions::default(),
         }
     }
