@@ -138,6 +138,9 @@ fn within(machine: &Machine, to: Level, count: usize, over: Option<Over>, ranks:
         None => vec![Place { choices: parts, next: 0 }],
         Some(over) => machine.objects(level(over.object))?.iter().map(|place| Place::new(place, &parts)).collect(),
     };
+    if places.iter().any(|place| place.choices.is_empty()) {
+        return Err(none_of("the objects that ranks are to be bound to", machine));
+    }
     let order = Order::new(over, places.len(), ranks);
     Ok((0..ranks).map(|rank| places[order.place(rank)].take(count)).collect())
 }

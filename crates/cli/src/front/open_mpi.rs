@@ -96,7 +96,11 @@ pub static ROWS: &[Row] = &[
     refused(&["enable-recovery", "continuous"], Nothing, RESTARTS),
     always(&["disable-recovery"], Nothing, "a rank that fails ends the job"),
     no_effect(&["max-restarts"], One("N"), RESTARTS),
-    no_effect(&["report-child-jobs-separately"], Nothing, "the exit code is that of the job itself"),
+    no_effect(
+        &["report-child-jobs-separately"],
+        Nothing,
+        "the exit code is that of the first rank that failed, in any of the jobs",
+    ),
     no_effect(&["forward-signals"], One("LIST"), "all signals that can be caught are passed on"),
     no_effect(&["runtime-options"], One("LIST"), RESTARTS),
     // Where things are.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use wireup_os::process::may_isolate;
 use wireup_stage::digests::Digests;
 use wireup_stage::set::Listings;
 use wireup_stage::{Kind, Set};
@@ -128,8 +129,11 @@ impl Plan {
     }
 }
 
-/// What shows staged files to ranks where no mounts can be made, if there is something to show.
+/// What shows staged files to ranks where no mounts can be made. A user who may make them here may do so on the nodes.
 fn library() -> Option<Need> {
+    if may_isolate() {
+        return None;
+    }
     let program = std::env::current_exe().ok()?;
     let path = libraries::find(&program, libraries::STAGED).ok()?.canonicalize().ok()?;
     Some(Need { path, kind: NeedKind::File, why: "for nodes where no mounts can be made".into() })

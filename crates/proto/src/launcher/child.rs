@@ -9,8 +9,14 @@ use crate::plan::app_of;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::{Mapping, MappingError};
 use wireup_wire::ids::{AgentId, JobId, Rank};
-use wireup_wire::job::{AppSpec, JobOptions, JobSpec, Spawned, StdinTarget};
+use wireup_wire::job::{AppSpec, Binding, JobOptions, JobSpec, Spawned, StdinTarget};
+use wireup_wire::limits::LAUNCHER_PAYLOAD_MAX;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest, Unfit};
+
+/// Words and variables of a job that a rank asks for: what a launcher may send in one frame, with room for the rest of the job.
+const JOB_BYTES_MAX: usize = LAUNCHER_PAYLOAD_MAX / 2;
+/// What a word takes in a frame besides its bytes.
+const WORD_BYTES: usize = 8;
 
 /// Where programs are looked for if the job's environment does not say it.
 const USUAL_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
@@ -25,6 +31,8 @@ pub enum Refused {
     Seats(#[from] NoSeats),
     #[error(transparent)]
     Mapping(#[from] MappingError),
+    #[error("the words and variables of the programs take more than {max} bytes")]
+    TooLarge { max: usize },
     #[error("rank {rank} does not exist")]
     NoRank { rank: Rank },
 }
@@ -47,9 +55,16 @@ pub fn job(
     let model = &parent.apps[usize::from(app_of(parent, from))];
     let mut seats = Seats::new(places, loads);
     let (mut apps, mut given) = (Vec::new(), Vec::new());
+    let mut bytes: usize = parent.env.iter().map(|word| word.len() + WORD_BYTES).sum();
     for command in &request.commands {
         let info = Info::of(command)?;
         let app = app(command, &info, parent, model);
+        // Each program has the variables of the one that asks, which may have been many already.
+        let words = app.argv.iter().chain(&app.env).chain([&app.cwd]);
+        bytes += words.map(|word| word.len() + WORD_BYTES).sum::<usize>();
+        if bytes > JOB_BYTES_MAX {
+            return Err(Refused::TooLarge { max: JOB_BYTES_MAX });
+        }
         given.push(seats.give(app.ranks, info.hosts.as_deref(), info.layout)?);
         apps.push(app);
     }
@@ -75,6 +90,8 @@ pub fn job(
             stdin_inherit: false,
             pty: None,
             profile: false,
+            // A rankfile is about the ranks of the launched job.
+            binding: Binding { slots: Vec::new(), ..parent.options.binding.clone() },
             ..parent.options.clone()
         },
     };
@@ -87,8 +104,11 @@ fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -
     let mut env = model.env.clone();
     env.extend(info.env.iter().cloned());
     if let Some(path) = &info.path {
-        let before = env.iter().chain(&parent.env).find_map(|variable| variable.strip_prefix(b"PATH="));
-        env.push([b"PATH=", &path[..], b":", before.unwrap_or(USUAL_PATH)].concat());
+        // The last one counts.
+        let path_of =
+            |env: &[Vec<u8>]| env.iter().rev().find_map(|variable| variable.strip_prefix(b"PATH=")).map(<[u8]>::to_vec);
+        let before = path_of(&env).or_else(|| path_of(&parent.env));
+        env.push([b"PATH=", &path[..], b":", before.as_deref().unwrap_or(USUAL_PATH)].concat());
     }
     AppSpec {
         ranks: info.ranks(command.ranks),
@@ -121,7 +141,13 @@ mod tests {
     }
 
     fn child(commands: &[Asked<'_>]) -> Result<JobSpec, String> {
+        child_of(Vec::new(), commands)
+    }
+
+    /// `env`: variables of the program that asks.
+    fn child_of(env: Vec<Vec<u8>>, commands: &[Asked<'_>]) -> Result<JobSpec, String> {
         let mut parent = job_on(1, 0..2, 1);
+        parent.apps[0].env = env;
         parent.apps[0].cwd = b"/w".to_vec();
         parent.env = vec![b"PATH=/bin".to_vec()];
         parent.options.stdin = StdinTarget::All;
@@ -141,6 +167,15 @@ mod tests {
         let spawned = spec.spawned.expect("it was asked for");
         assert_eq!((spawned.family, spawned.by, spawned.rank), (JobId(1), JobId(1), Rank(1)));
         assert_eq!(spawned.preput.len(), 1);
+    }
+
+    /// Each program gets the variables of the one that asks.
+    #[test]
+    fn programs_whose_variables_fit_no_frame_are_refused() {
+        let env = vec![[b"A=", &[b'x'; 1 << 20][..]].concat()];
+        assert!(child_of(env.clone(), &[("a", 1, &[])]).is_ok());
+        let refused = child_of(env, &[("a", 1, &[]); 40]).expect_err("40 MiB of variables");
+        assert!(refused.contains("take more than 33554432 bytes"), "{refused}");
     }
 
     #[test]

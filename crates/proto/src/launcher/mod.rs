@@ -243,7 +243,10 @@ impl Launcher {
             }
             Start::Open | Start::Over if self.may_still_fail() => {
                 let ends_job = failure.cause.ends_job();
-                self.failure = Some(failure.clone());
+                // Of failures that end nothing the first counts.
+                if ends_job || self.failure.is_none() {
+                    self.failure = Some(failure.clone());
+                }
                 self.notice_of(job, Notice::Failed(failure));
                 if ends_job {
                     self.family.on_told_to_end(job);

@@ -4,7 +4,7 @@
 //! evenly beside the others: where there are fewer ranks, one more.
 
 use super::info::Layout;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::ids::AgentId;
 use wireup_wire::job::{Block, NodeSpec};
 
@@ -76,11 +76,13 @@ impl<'p> Seats<'p> {
         let allowed: Vec<usize> = match hosts {
             None => all.collect(),
             Some(hosts) => {
-                let is_named = |at: usize, host: &String| is_host(&self.places[at].node.name, host);
-                if let Some(host) = hosts.iter().find(|host| !all.clone().any(|at| is_named(at, host))) {
-                    return Err(NoSeats::UnknownHost { host: host.clone() });
-                }
-                all.filter(|at| hosts.iter().any(|host| is_named(*at, host))).collect()
+                let names = Names::of(self.places);
+                let named = hosts
+                    .iter()
+                    .map(|host| names.find(host).ok_or_else(|| NoSeats::UnknownHost { host: host.clone() }));
+                let named: BTreeSet<usize> =
+                    named.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().copied().collect();
+                named.into_iter().collect()
             }
         };
         if allowed.is_empty() { Err(NoSeats::NoNodes) } else { Ok(allowed) }
@@ -96,12 +98,40 @@ impl<'p> Seats<'p> {
     }
 }
 
-/// Whether a user who writes `host` means the node `name`. A name may have a user in front.
-fn is_host(name: &str, host: &str) -> bool {
-    let plain = |text: &str| text.rsplit_once('@').map_or(text, |(_, host)| host).to_owned();
-    let (name, host) = (plain(name), plain(host));
-    let short = |text: &str| text.split('.').next().map(str::to_owned);
-    name == host || (name.contains('.') != host.contains('.') && short(&name) == short(&host))
+/// The places by the names of their nodes.
+struct Names<'p> {
+    whole: BTreeMap<&'p str, Vec<usize>>,
+    /// By the part before the first dot, of names that have one.
+    short: BTreeMap<&'p str, Vec<usize>>,
+}
+
+impl<'p> Names<'p> {
+    fn of(places: &'p [Place]) -> Names<'p> {
+        let mut names = Names { whole: BTreeMap::new(), short: BTreeMap::new() };
+        for (at, place) in places.iter().enumerate() {
+            let name = without_user(&place.node.name);
+            names.whole.entry(name).or_default().push(at);
+            if let Some((short, _)) = name.split_once('.') {
+                names.short.entry(short).or_default().push(at);
+            }
+        }
+        names
+    }
+
+    /// The places that a user means who writes `host`: with or without its domain.
+    fn find(&self, host: &str) -> Option<&Vec<usize>> {
+        let host = without_user(host);
+        let other = || match host.split_once('.') {
+            Some((short, _)) => self.whole.get(short),
+            None => self.short.get(host),
+        };
+        self.whole.get(host).or_else(other)
+    }
+}
+
+/// A name may have a user in front.
+fn without_user(name: &str) -> &str {
+    name.rsplit_once('@').map_or(name, |(_, host)| host)
 }
 
 /// The nodes that got ranks, and the placement of the programs' ranks on them: `given` has a row for each program.
@@ -126,6 +156,23 @@ pub fn blocks(places: &[Place], given: &[Vec<u32>]) -> (Vec<NodeSpec>, Vec<Block
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn hosts_are_named_with_or_without_their_domain() {
+        let named = |names: &[&str], host: &str| {
+            let place = |(agent, name): (usize, &&str)| Place {
+                node: NodeSpec { agent: AgentId(agent as u32), name: (*name).into(), shared: false },
+                slots: None,
+            };
+            let places: Vec<Place> = names.iter().enumerate().map(place).collect();
+            Names::of(&places).find(host).cloned()
+        };
+        assert_eq!(named(&["a", "b.x.org"], "b"), Some(vec![1]));
+        assert_eq!(named(&["a", "me@b.x.org"], "b.x.org"), Some(vec![1]));
+        assert_eq!(named(&["a", "b"], "you@b.x.org"), Some(vec![1]));
+        assert_eq!(named(&["b.x.org", "b.y.org"], "b"), Some(vec![0, 1]));
+        assert_eq!(named(&["b.x.org"], "b.y.org"), None);
+    }
 
     fn places(slots: &[Option<u32>]) -> Vec<Place> {
         let place = |(agent, slots): (usize, &Option<u32>)| Place {

@@ -205,13 +205,13 @@ fn read_line(translation: &mut Translation, words: &[String]) -> Result<(), Fron
     while let [first, others @ ..] = rest {
         rest = match (first.trim_start_matches('-'), others) {
             _ if !first.starts_with('-') => {
-                let (name, value) = words.concat().split_once('=').map_or_else(
+                let (name, value) = words.join(" ").split_once('=').map_or_else(
                     || {
                         Err(FrontError::Words(format!(
                             "write NAME = VALUE, -mca NAME VALUE or -x NAME=VALUE, not {first}"
                         )))
                     },
-                    |(name, value)| Ok((name.to_owned(), value.to_owned())),
+                    |(name, value)| Ok((name.trim().to_owned(), value.trim().to_owned())),
                 )?;
                 parameter(translation, &of("-mca", &[name, value]), &flag::ENV, "OMPI_MCA_")?;
                 &[]

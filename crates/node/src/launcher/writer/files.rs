@@ -80,7 +80,9 @@ impl Files {
         let Files::Named { begun, .. } = self else {
             return OpenOptions::new().append(true).create(true).open(path).map_err(problem);
         };
-        if super::lock(begun).insert(path.to_owned()) {
+        // Held until the file is open: another stream may write to the same one.
+        let mut begun = super::lock(begun);
+        if begun.insert(path.to_owned()) {
             if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
                 fs::create_dir_all(folder).map_err(problem)?;
             }
