@@ -61,7 +61,6 @@ fn a_node_without_room_does_not_stop_the_others() {
 fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
     let Some(machines) = machines::own(3, |_| ()) else { return };
     let folder = Folder::shared();
-    // Their bytes fit, their blocks do not: that is noticed only when they are written.
     for number in 0..600 {
         folder.write(&format!("many/{number}"), &noise(1_000));
     }
@@ -69,6 +68,8 @@ fn a_store_whose_disk_fills_up_leaves_its_node_the_originals() {
         machines.ask(node, "mkdir -p /run/store");
     }
     machines.small_disk(1, "/run/store", 1 << 20).expect("a small disk");
+    // The bytes fit; that there is no room for the files of a set is noticed only when they are made.
+    machines.ask(1, "mount -o remount,nr_inodes=10 /run/store");
     let outcome = count_job(&machines, "/run/store/here", "--stage", &folder.at("many")).finish().expect_code(0);
     outcome.expect_err_line(&["node n1: staging failed: ", "No space left on device"]);
     outcome.expect_err_line(&["node n1: its ranks use the original files"]);
