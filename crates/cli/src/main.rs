@@ -13,7 +13,6 @@ mod front;
 mod help;
 mod hosts;
 mod install;
-mod libraries;
 mod linked;
 mod out;
 mod pmi;

@@ -147,10 +147,7 @@ impl Shells {
                     let stderr = errors.map(|errors| errors.text()).unwrap_or_default();
                     turn.inputs.push(Input::ShellExited { shell, status, stderr });
                 }
-                KeeperEvent::NotStaged { .. }
-                | KeeperEvent::Redirected { .. }
-                | KeeperEvent::Swept
-                | KeeperEvent::Renewed => {}
+                KeeperEvent::NotStaged { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
             }
         }
         if !alive {

@@ -32,7 +32,6 @@ mod limits;
 mod living;
 mod plan;
 mod protocol;
-mod redirected;
 mod serve;
 mod staged;
 mod starts;

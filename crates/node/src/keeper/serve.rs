@@ -266,7 +266,7 @@ impl Serve {
         }
     }
 
-    fn on_batch(&mut self, mut batch: Batch) {
+    fn on_batch(&mut self, batch: Batch) {
         if let Some(wanted) = &batch.staged
             && self.staged.is_none()
         {
@@ -277,9 +277,6 @@ impl Serve {
                 View::Originals(problem) => {
                     self.outbox.push(&Report::NotStaged { problem: problem.clone() }, Vec::new());
                 }
-                View::Redirected(_, problem) => {
-                    self.outbox.push(&Report::Redirected { problem: problem.clone() }, Vec::new());
-                }
                 View::Staged(_) => {}
             }
             let is_refused = matches!(view, View::Half(_)) || matches!(view, View::Originals(_)) && wanted.required;
@@ -287,9 +284,6 @@ impl Serve {
             if is_refused {
                 return;
             }
-        }
-        if let (Some(View::Redirected(redirected, _)), Some(_)) = (&self.staged, &batch.staged) {
-            redirected.apply(&mut batch);
         }
         enqueue(batch, &mut self.queue);
     }

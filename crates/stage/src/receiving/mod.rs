@@ -161,11 +161,7 @@ impl<'a> Receiving<'a> {
         let folder = self.folder.path();
         match &mut self.copies {
             Copies::Packs(packing) => packing.finish(self.store, folder)?,
-            Copies::Tree(tree) => {
-                tree.finish(&self.set)?;
-                let roots = folder.join("roots");
-                at(&roots, fs::write(&roots, self.set.list()))?;
-            }
+            Copies::Tree(tree) => tree.finish(&self.set)?,
         }
         let manifest = folder.join("manifest");
         at(&manifest, fs::write(&manifest, self.set.manifest()))?;

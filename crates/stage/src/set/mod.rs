@@ -55,11 +55,6 @@ impl Entry {
     }
 }
 
-/// Whether this is the library that shows staged files to processes without mounts; how its name goes on is its version.
-pub fn is_library(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libwireup-staged.so.0"))
-}
-
 /// Sorted by path, so that a folder precedes what is in it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Set {
@@ -175,20 +170,6 @@ impl Set {
     /// What was named: the entries that are in no folder of the set.
     pub fn roots(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.path().parent().is_some_and(|folder| self.find(folder).is_none()))
-    }
-
-    /// What was named, and which files are the originals, for the library that shows staged files to processes without mounts: for each a
-    /// letter (`d` folder, `f` file, `l` link, `o` original), its path, and a zero.
-    pub fn list(&self) -> Vec<u8> {
-        let letter = |entry: &Entry| match entry.kind {
-            Kind::Folder => b'd',
-            Kind::Link(_) => b'l',
-            Kind::File { .. } => b'f',
-            Kind::Original => b'o',
-        };
-        let originals = self.entries.iter().filter(|entry| entry.kind == Kind::Original);
-        let listed = originals.chain(self.roots());
-        listed.flat_map(|entry| [&[letter(entry)], &entry.path[..], &[0]].concat()).collect()
     }
 
     /// Files inside of folders that are not staged.

@@ -11,7 +11,6 @@
 //!   where images cannot be mounted, in place of packs:
 //!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
 //!     sets/DIGEST/tree/…          the files under their original names
-//!     sets/DIGEST/roots           what was named (`Set::list`), for processes that cannot have mounts either
 //! ```
 //!
 //! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
@@ -89,11 +88,6 @@ pub struct InUse {
 }
 
 impl InUse {
-    /// The folder with `tree` and `roots`; `None`: it is kept as [`Form::Image`].
-    pub fn tree_folder(&self) -> Option<PathBuf> {
-        self.folder.join("roots").exists().then(|| self.folder.clone())
-    }
-
     /// Its files, if it is kept as [`Form::Tree`].
     pub fn tree(&self) -> PathBuf {
         self.folder.join("tree")

@@ -17,7 +17,7 @@ mod tests;
 
 use crate::file_system::FileSystem;
 use crate::image::mounted::Files;
-use crate::set::{Entry, Kind, Set, is_library};
+use crate::set::{Entry, Kind, Set};
 use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, mount_remount, move_mount,
@@ -100,7 +100,7 @@ pub fn plan<'a>(set: &'a Set, keep: &Keep) -> Result<Planned<'a>> {
 
 fn plan_where<'a>(set: &'a Set, closing: &Closing) -> Result<Planned<'a>> {
     let mut root = Node::default();
-    set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
+    set.roots().for_each(|entry| root.add(entry));
     let mut view = View::default();
     let plan = Plan::of(Path::new("/"), &root, false, closing, &mut view)?;
     let mut originals = Vec::new();
