@@ -174,7 +174,7 @@ mod tests {
     fn programs_whose_variables_fit_no_frame_are_refused() {
         let env = vec![[b"A=", &[b'x'; 1 << 20][..]].concat()];
         assert!(child_of(env.clone(), &[("a", 1, &[])]).is_ok());
-        let refused = child_of(env, &[("a", 1, &[]); 40]).expect_err("40 MiB of variables");
+        let refused = child_of(env, &vec![("a", 1, &[] as &[_]); 40]).expect_err("40 MiB of variables");
         assert!(refused.contains("take more than 33554432 bytes"), "{refused}");
     }
 

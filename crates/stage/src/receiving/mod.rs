@@ -50,9 +50,12 @@ struct Arrived<'a> {
 impl<'a> Receiving<'a> {
     pub(crate) fn begin(store: &'a Store, set: Set, form: Form) -> Result<Receiving<'a>> {
         let new = store.root().join("new");
+        // Nobody removes the folder before it is locked.
+        let making = store.new_folder(FlockOperation::NonBlockingLockShared)?;
         let folder = at(&new, tempfile::Builder::new().prefix("").tempdir_in(&new))?;
         let lock = at(folder.path(), File::open(folder.path()))?;
         at(folder.path(), flock(&lock, FlockOperation::LockShared).map_err(Into::into))?;
+        drop(making);
         let contents = set.contents();
         let (copies, missing) = match form {
             Form::Image => {

@@ -307,6 +307,17 @@ impl Store {
         }
     }
 
+    /// Locks the folder of what is being received or removed: shared while something is put there that has no lock of its own yet, else
+    /// against all others.
+    pub(crate) fn new_folder(&self, how: FlockOperation) -> Result<File> {
+        let folder = self.root.join("new");
+        let lock = at(&folder, File::open(&folder))?;
+        match lock_within(&lock, how) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(StoreError::Busy(folder)),
+            locked => at(&folder, locked.map(|()| lock)),
+        }
+    }
+
     /// Removes a set, unless it is in use.
     ///
     /// # Errors
@@ -318,10 +329,12 @@ impl Store {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(false);
         }
+        let alone = self.new_folder(FlockOperation::NonBlockingLockExclusive)?;
         let away = self.away()?;
         at(&folder, fs::rename(&folder, away.join("set")))?;
         drop((lock, looks));
         remove_tree(&away)?;
+        drop(alone);
         self.sweep()?;
         Ok(true)
     }
@@ -340,7 +353,10 @@ pub(crate) fn remove_tree(path: &Path) -> Result<()> {
     for entry in inside.flatten() {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => remove_tree(&entry.path())?,
-            _ => at(&entry.path(), fs::remove_file(entry.path()))?,
+            _ => match fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => at(&entry.path(), Err(error))?,
+                _ => {}
+            },
         }
     }
     match fs::remove_dir(path) {

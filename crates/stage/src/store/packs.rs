@@ -117,7 +117,13 @@ impl Store {
         // Only now: no set that takes something from these packs is put together meanwhile.
         let mut used: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
         for set in self.set_folders()? {
-            let Some(places) = Places::read(&set) else { continue };
+            let Some(places) = Places::read(&set) else {
+                // What cannot be read may name any contents: then none is removed. A set of files has no list.
+                if set.join("places").exists() {
+                    return Ok(());
+                }
+                continue;
+            };
             for place in places.contents {
                 if let Some(pack) = places.packs.get(usize::from(place.pack)) {
                     used.entry(pack.clone()).or_default().insert(place.block);

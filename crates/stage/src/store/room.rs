@@ -41,6 +41,7 @@ impl Store {
 
     /// Removes contents that no tree links to, and what killed receivers have left.
     pub(super) fn sweep(&self) -> Result<()> {
+        let _alone = self.new_folder(FlockOperation::NonBlockingLockExclusive)?;
         self.sweep_packs()?;
         for (path, meta) in self.objects()? {
             if meta.nlink() == 1 {
