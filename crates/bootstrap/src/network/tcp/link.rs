@@ -238,16 +238,19 @@ impl Link {
     /// Writes what fits. Returns the descriptor, and whether room is to be waited for, if that has changed.
     pub fn flush(&mut self) -> Result<Option<(c_int, bool)>, Over> {
         let Some(socket) = self.socket.as_ref().filter(|_| !self.is_connecting()) else { return Ok(None) };
-        while self.sent < self.to_send.len() {
-            match net::write(socket, &self.to_send[self.sent..])? {
-                0 => break,
-                more => self.sent += more,
+        let mut is_cut = false;
+        while self.sent < self.to_send.len() && !is_cut {
+            match net::write(socket, &self.to_send[self.sent..]) {
+                Ok(0) => break,
+                Ok(more) => self.sent += more,
+                // The other end has closed, perhaps after a goodbye that has arrived and was not read yet: reading finds the end.
+                Err(_) => (self.sent, is_cut) = (self.to_send.len(), true),
             }
         }
         if self.sent == self.to_send.len() {
             self.to_send.clear();
             self.sent = 0;
-            if self.ending == Ending::WhenWritten {
+            if self.ending == Ending::WhenWritten && !is_cut {
                 net::end_output(socket)?;
                 self.ending = Ending::Told;
             }
