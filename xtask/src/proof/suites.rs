@@ -7,7 +7,7 @@ use crate::suites::reference::Reference;
 use crate::suites::{ALL, Suite};
 use crate::{demo, layout};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const HEAD: &str = "\
 # Entries of foreign test suites that were run: suite and virtual nodes, entries (the first, and the one behind the last; the list begins
@@ -83,19 +83,27 @@ fn show(kind: &str, entry: &Entry, report: &Report) {
 }
 
 /// Runs the entries of a suite that have no line yet, and whose names begin with `begin`, under its own launcher, and adds their lines.
+/// An entry that takes longer than `seconds` gets no line: it is left for a run without that limit.
 ///
 /// # Errors
 /// It cannot be run, or has no such launcher.
-pub fn reference(name: &str, begin: &str) -> Result {
+pub fn reference(name: &str, begin: &str, seconds: Option<&str>) -> Result {
+    let longest = seconds.map(|text| text.parse().map(Duration::from_secs)).transpose();
+    let longest = longest.map_err(|_| format!("not a number of seconds: {}", seconds.unwrap_or_default()))?;
     let suite = Suite::named(name)?;
     let launcher = suite.own_launcher()?;
     let mut reference = Reference::read(name)?;
-    for entry in suite.entries()? {
+    for mut entry in suite.entries()? {
         if reference.line(&entry.name, 1).is_some() || !entry.name.starts_with(begin) {
             continue;
         }
+        let limit = entry.limit;
+        entry.limit = longest.map_or(limit, |longest| longest.min(limit));
         let report = entry.run(&launcher)?;
         show("reference", &entry, &report);
+        if report.length >= entry.limit && entry.limit < limit {
+            continue;
+        }
         reference.add(&entry.name, &report.verdict);
         reference.write(name)?;
     }
