@@ -355,3 +355,31 @@ fn mpichs_own_runner_is_content_with_it() {
     let outcome = Run::shell(&script).guard(std::time::Duration::from_secs(200)).succeed();
     assert!(outcome.out().contains("tests passed!"), "{outcome}");
 }
+
+/// A process that was started without a launcher becomes the first rank of a job: its library starts `mpiexec`.
+#[test]
+fn a_singleton_starts_children() {
+    let links = Links::new("singleton");
+    let path = format!("{}:{}", links.0.display(), std::env::var("PATH").expect("a PATH"));
+    for flavour in [Flavour::Mpich5, Flavour::Intel] {
+        let Some(family) = program(flavour, "family") else { continue };
+        let singleton = |words: &str| {
+            let run = Run::tool(&family.display().to_string(), words.split(' ')).envs(environment(flavour));
+            run.env("PATH", &path).env("I_MPI_FABRICS", "shm:ofi").finish()
+        };
+        let outcome = singleton("spawn 3").expect_code(0);
+        let counts = outcome.out().lines().filter(|line| line.contains(" counts 4")).count();
+        assert_eq!(counts, 4, "{outcome}");
+        let outcome = singleton("chain 2").expect_code(0);
+        assert_eq!(outcome.out().lines().filter(|line| line.ends_with(" to come")).count(), 3, "{outcome}");
+        let outcome = singleton("missing /no/such").expect_code(0);
+        outcome.expect_err_line(&["cannot start", "/no/such: not found"]);
+        // It waits for children that have failed.
+        let outcome = singleton("fail");
+        outcome.expect_err_line(&["job 1", "exited with code 9"]);
+        assert_eq!(outcome.code(), 128 + 15, "{outcome}");
+    }
+    let outcome =
+        Run::tool(&links.path("mpiexec"), ["-pmi_args", "1", "default_interface", "default_key", "1"]).finish();
+    outcome.expect_err_line(&["no process waits at port 1"]);
+}
