@@ -337,6 +337,32 @@ fn a_project_with_findmpi_and_ctest_uses_it() {
     assert!(cache.contains(&format!("MPIEXEC_EXECUTABLE:FILEPATH={}", links.path("mpiexec"))), "{cache}");
 }
 
+const SNAKEFILE: &str = r#"
+rule all:
+    input: "greetings"
+
+rule hello:
+    output: "greetings"
+    resources: mpi="mpiexec"
+    threads: 2
+    shell: "{resources.mpi} -n {threads} $HELLO > {output}"
+"#;
+
+/// The step of a workflow starts an MPI program as Snakemake's documentation shows it.
+#[test]
+fn a_step_of_a_workflow_uses_it() {
+    let snakemake = layout::snakemake().join("bin/snakemake").display().to_string();
+    let (Some(hello), Some(snakemake)) = (program(Flavour::Mpich5, "hello"), tool(&snakemake)) else { return };
+    let links = Links::new("workflow");
+    fs::write(links.0.join("Snakefile"), SNAKEFILE).expect("a file");
+    let path = format!("{}:{}", links.0.display(), std::env::var("PATH").expect("a PATH"));
+    let run = Run::tool(&snakemake.display().to_string(), ["--cores", "2"]).cwd(&links.0);
+    let run = run.env("PATH", path).env("HELLO", hello).env("XDG_CACHE_HOME", links.path("cache"));
+    run.guard(std::time::Duration::from_secs(120)).succeed();
+    let greetings = fs::read_to_string(links.0.join("greetings")).expect("the output");
+    assert_eq!(greetings.lines().filter(|line| line.contains("of 2 on")).count(), 2, "{greetings}");
+}
+
 /// MPICH's own runner builds and runs the programs of a folder of its suite, and compares what they print.
 #[test]
 fn mpichs_own_runner_is_content_with_it() {
