@@ -16,7 +16,7 @@ cargo xtask COMMAND
   proof     what takes longer than tests: simulated sessions, faults on real hosts, mutated bytes for decoders,
             each from where the last run ended: proof seeds|faults|fuzz --hours H; suites of others, all or one:
             proof suites --hours H [SUITE] (proof suites reference SUITE [BEGIN [SECONDS]]: under its own launcher,
-            those whose names begin so, and that take no longer);
+            those whose names begin so, and that take no longer; proof suites try SUITE BEGIN: under wireup);
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
   libraries build libpmi, libpmi2 and libwireup beside the release program, for `wireup install`
@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         ["proof", "fuzz", "--hours", hours] => proof::fuzz::run_for(hours),
         ["proof", "suites", "--hours", hours] => proof::suites::run_for(hours, None),
         ["proof", "suites", "--hours", hours, suite] => proof::suites::run_for(hours, Some(suite)),
+        ["proof", "suites", "try", suite, begin] => proof::suites::try_all(suite, begin),
         ["proof", "suites", "reference", suite] => proof::suites::reference(suite, "", None),
         ["proof", "suites", "reference", suite, begin] => proof::suites::reference(suite, begin, None),
         ["proof", "suites", "reference", suite, begin, seconds] => {
