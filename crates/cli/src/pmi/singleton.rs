@@ -15,8 +15,8 @@ use wireup_wire::pmi::Dialect;
 
 /// How long the process may take to accept and to answer. It waits for nothing else.
 const WAIT: Duration = Duration::from_secs(30);
-/// Longest line that is passed on. The server has a lower limit of its own.
-const LINE_MAX: u64 = 1 << 20;
+/// Longest line that is passed on in one piece. The server has a limit of its own.
+const LINE_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 enum SingletonError {
@@ -114,12 +114,9 @@ fn introduce(singleton: &TcpStream, kvsname: &[u8]) -> Result<(), SingletonError
     let mut writer = singleton;
     writer.write_all(b"cmd=singinit authtype=none\n").map_err(SingletonError::Link)?;
     // Byte by byte: what follows belongs to the relay.
-    let mut line = Vec::new();
-    for byte in singleton.bytes().take(1024) {
-        match byte.map_err(SingletonError::Link)? {
-            b'\n' => break,
-            byte => line.push(byte),
-        }
+    let (mut reader, mut line, mut byte) = (singleton, Vec::new(), [0]);
+    while line.len() < LINE_MAX && reader.read(&mut byte).map_err(SingletonError::Link)? > 0 && byte != *b"\n" {
+        line.push(byte[0]);
     }
     if !line.starts_with(b"cmd=singinit ") {
         return Err(SingletonError::NoSingleton { line: String::from_utf8_lossy(&line).into_owned() });
@@ -148,7 +145,7 @@ fn pass_requests(singleton: &TcpStream, server: &UnixStream) -> Result<(), Singl
     let (mut line, mut is_final) = (Vec::new(), false);
     loop {
         line.clear();
-        let length = (&mut reader).take(LINE_MAX).read_until(b'\n', &mut line).map_err(SingletonError::Link)?;
+        let length = (&mut reader).take(LINE_MAX as u64).read_until(b'\n', &mut line).map_err(SingletonError::Link)?;
         if length == 0 {
             return if is_final { Ok(()) } else { Err(SingletonError::NotFinalized) };
         }
