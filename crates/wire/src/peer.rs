@@ -185,6 +185,8 @@ pub enum Note {
 pub enum Lacking {
     /// The PID namespace, whose first process has ended: what the job starts may outlive it.
     Namespace,
+    /// Mounts: a library shows them the staged files.
+    Mounts { problem: String },
     /// The staged files: they use the originals.
     Staged { problem: String },
 }

@@ -3,12 +3,14 @@
 use super::auto::Choice;
 use super::{bytes, cache_file};
 use crate::flags::parsed::Stage;
+use crate::libraries;
 use crate::out;
 use crate::program::needs::{Kind as NeedKind, Need, Needs, OF_THE_NODE, RIGHTS, needs, needs_of_paths};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use wireup_os::process::may_isolate;
 use wireup_stage::digests::Digests;
 use wireup_stage::set::Listings;
 use wireup_stage::{Kind, Set};
@@ -86,7 +88,8 @@ impl Plan {
     }
 
     fn of_needs(found: Needs) -> Result<Plan, String> {
-        let Needs { needs, mut left_out, remarks, listings } = found;
+        let Needs { mut needs, mut left_out, remarks, listings } = found;
+        needs.extend(library().filter(|library| needs.iter().all(|need| need.path != library.path)));
         let cache = cache_file("digests");
         let mut digests = cache.as_deref().map(Digests::read).unwrap_or_default();
         let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &mut digests);
@@ -124,6 +127,16 @@ impl Plan {
         let files = self.set.files();
         format!("{files} {}, {}", if files == 1 { "file" } else { "files" }, bytes(self.set.len()))
     }
+}
+
+/// What shows staged files to ranks where no mounts can be made. A user who may make them here may do so on the nodes.
+fn library() -> Option<Need> {
+    if may_isolate() {
+        return None;
+    }
+    let program = std::env::current_exe().ok()?;
+    let path = libraries::find(&program, libraries::STAGED).ok()?.canonicalize().ok()?;
+    Some(Need { path, kind: NeedKind::File, why: "for nodes where no mounts can be made".into() })
 }
 
 /// What would travel, why, and how much.

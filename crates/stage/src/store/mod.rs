@@ -11,6 +11,7 @@
 //!   where images cannot be mounted, in place of packs:
 //!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
 //!     sets/DIGEST/tree/…          the files under their original names
+//!     sets/DIGEST/shown-…/        what processes of a job need that cannot have mounts either
 //! ```
 //!
 //! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
@@ -88,6 +89,19 @@ pub struct InUse {
 }
 
 impl InUse {
+    pub fn is_tree(&self) -> bool {
+        self.tree().exists()
+    }
+
+    /// A new folder, which is removed with the set at the latest.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make_folder(&self) -> Result<PathBuf> {
+        let made = tempfile::Builder::new().prefix("shown-").tempdir_in(&self.folder);
+        at(&self.folder, made.map(tempfile::TempDir::keep))
+    }
+
     /// Its files, if it is kept as [`Form::Tree`].
     pub fn tree(&self) -> PathBuf {
         self.folder.join("tree")

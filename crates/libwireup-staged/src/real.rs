@@ -1,0 +1,112 @@
+//! What this library needs of the C library: the functions behind those that it replaces, the number of the last error, and the environment.
+//!
+//! They are weak: where the loader opens this library for its questions there is no C library, and none of them is called.
+
+use core::arch::global_asm;
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+global_asm!(".weak dlsym", ".weak __errno_location", ".weak environ");
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut libc::c_void, name: *const c_char) -> *mut libc::c_void;
+    fn __errno_location() -> *mut c_int;
+    static environ: *const *const c_char;
+}
+
+/// A function of the C library, looked up when it is first called.
+pub struct Real {
+    name: &'static CStr,
+    at: AtomicPtr<libc::c_void>,
+}
+
+/// Set when the C library's memory can be used: before, its look-up of a function may need memory of an allocator that is just opening files.
+static IS_READY: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn ready() {
+    IS_READY.store(true, Ordering::Relaxed);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static READY: extern "C" fn() = ready;
+
+impl Real {
+    pub const fn named(name: &'static CStr) -> Real {
+        Real { name, at: AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// `None`: it is too early, or this C library has no such function.
+    pub fn known_or_later(&self) -> Option<*mut libc::c_void> {
+        let known = self.at.load(Ordering::Relaxed);
+        let found = if known.is_null() && IS_READY.load(Ordering::Relaxed) { self.get() } else { known };
+        (!found.is_null()).then_some(found)
+    }
+
+    /// Null: this C library has no such function.
+    pub fn get(&self) -> *mut libc::c_void {
+        let known = self.at.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: the name ends with a zero.
+        let found = unsafe { dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.at.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// What a call that failed returns; the caller finds the number of the error in `errno`.
+pub fn fail(number: c_int) -> c_int {
+    // SAFETY: it points to this thread's number for as long as the thread exists.
+    unsafe { *__errno_location() = number };
+    -1
+}
+
+/// The result of a system call as the C library returns it.
+pub fn returned(result: isize) -> isize {
+    match c_int::try_from(-result) {
+        Ok(number @ 1..) => fail(number) as isize,
+        Ok(_) | Err(_) => result,
+    }
+}
+
+/// Memory from the C library, which the caller frees; null if there is none.
+pub fn allocate(bytes: usize) -> *mut c_char {
+    static MALLOC: Real = Real::named(c"malloc");
+    let malloc = MALLOC.get();
+    if malloc.is_null() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the C library's function of this name has this parameter.
+    let malloc: unsafe extern "C" fn(usize) -> *mut c_char = unsafe { core::mem::transmute(malloc) };
+    // SAFETY: any length is permitted.
+    unsafe { malloc(bytes) }
+}
+
+pub fn last_error() -> c_int {
+    // SAFETY: as in `fail`.
+    unsafe { *__errno_location() }
+}
+
+pub fn environment() -> *const *const c_char {
+    // SAFETY: the C library defines it; it is read once.
+    unsafe { environ }
+}
+
+/// A variable of the environment as it is now.
+pub fn variable(name: &[u8]) -> Option<&'static [u8]> {
+    let mut next = environment();
+    // SAFETY: the environment is a list of texts that ends with a null; those that use it do not change it at the same time.
+    while let Some(entry) = unsafe { next.as_ref() }.filter(|entry| !entry.is_null()) {
+        // SAFETY: as above.
+        let value =
+            unsafe { CStr::from_ptr(*entry) }.to_bytes().strip_prefix(name).and_then(|rest| rest.strip_prefix(b"="));
+        if value.is_some() {
+            return value;
+        }
+        // SAFETY: this was not the null at its end.
+        next = unsafe { next.add(1) };
+    }
+    None
+}
