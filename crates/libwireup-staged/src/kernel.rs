@@ -52,9 +52,7 @@ pub fn exists(path: &CStr) -> Result<(), c_int> {
 /// The length of what was read, or a negative number of an error.
 pub fn read_link(path: &CStr, into: &mut [u8]) -> isize {
     // SAFETY: the kernel writes no more than the length that it is given.
-    unsafe {
-        call(libc::SYS_readlinkat, [HERE, path.as_ptr() as usize, into.as_mut_ptr() as usize, into.len()])
-    }
+    unsafe { call(libc::SYS_readlinkat, [HERE, path.as_ptr() as usize, into.as_mut_ptr() as usize, into.len()]) }
 }
 
 pub fn working_folder(into: &mut [u8]) -> Option<usize> {
@@ -121,8 +119,7 @@ impl File {
     /// Reads from a place.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> usize {
         // SAFETY: as above.
-        let read =
-            unsafe { call(libc::SYS_pread64, [self.0, into.as_mut_ptr() as usize, into.len(), at as usize]) };
+        let read = unsafe { call(libc::SYS_pread64, [self.0, into.as_mut_ptr() as usize, into.len(), at as usize]) };
         usize::try_from(read).unwrap_or(0)
     }
 
@@ -238,7 +235,18 @@ mod compiler {
     /// As for the C library's function of this name.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> c_int {
-        for at in 0..len {
+        let mut begin = 0;
+        while len - begin >= 8 {
+            // SAFETY: guaranteed by the caller.
+            let (one, other) = unsafe {
+                (ptr::read_unaligned(one.add(begin).cast::<u64>()), ptr::read_unaligned(other.add(begin).cast::<u64>()))
+            };
+            if one != other {
+                break;
+            }
+            begin += 8;
+        }
+        for at in begin..len {
             // SAFETY: guaranteed by the caller.
             let (one, other) = unsafe { (ptr::read_volatile(one.add(at)), ptr::read_volatile(other.add(at))) };
             if one != other {

@@ -1,7 +1,7 @@
 //! `libwireup-staged.so.0`: shows staged files under their original names to a process that cannot have mounts of its own.
 //!
 //! ```text
-//!   the loader of programs ── LD_AUDIT ─────────► audit ──────┐
+//!   the loader of programs ── LD_AUDIT ──► audit, search ──────┐
 //!   open, stat, access, …  ── LD_PRELOAD ──► files, names ────┤
 //!   unlink, chmod, rename, … ─ LD_PRELOAD ──► changes ──► means ──► staged: the map of this job ──► redirect (without I/O)
 //!   execve, posix_spawn, … ── LD_PRELOAD ──► exec ──► start ──┘
@@ -30,6 +30,7 @@ mod kernel;
 mod means;
 mod names;
 mod real;
+mod search;
 mod staged;
 mod start;
 mod words;

@@ -60,9 +60,7 @@ unsafe extern "C" fn readlinkat(folder: c_int, path: *const c_char, into: *mut c
         Found::Absent => return real::fail(libc::ENOENT) as isize,
     };
     // SAFETY: guaranteed by the caller.
-    real::returned(unsafe {
-        kernel::call(libc::SYS_readlinkat, [folder as usize, used as usize, into as usize, len])
-    })
+    real::returned(unsafe { kernel::call(libc::SYS_readlinkat, [folder as usize, used as usize, into as usize, len]) })
 }
 
 /// # Safety

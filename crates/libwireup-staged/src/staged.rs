@@ -60,7 +60,8 @@ impl Staged {
         let path = CStr::from_bytes_with_nul(&variable[VARIABLE.len()..]).ok()?;
         let map = Map::read(File::open(path).ok()?.map()?)?;
         let search = b"LD_LIBRARY_PATH=";
-        let search = value(search).and_then(|entry| entry.strip_prefix(search)?.strip_suffix(b"\0")).unwrap_or_default();
+        let search =
+            value(search).and_then(|entry| entry.strip_prefix(search)?.strip_suffix(b"\0")).unwrap_or_default();
         let place: *mut Staged = kernel::memory(size_of::<Staged>())?.cast();
         // SAFETY: the memory is large enough, and pages are aligned for every type.
         unsafe { place.write(Staged { map, variable, search }) };
@@ -133,7 +134,8 @@ pub unsafe fn names_open_copy(path: *const c_char) -> bool {
     }
     // SAFETY: guaranteed by the caller.
     let path = unsafe { CStr::from_ptr(path) };
-    let is_of_kernel = [&b"/proc/"[..], b"/dev/fd/", b"/dev/std"].iter().any(|begin| path.to_bytes().starts_with(begin));
+    let is_of_kernel =
+        [&b"/proc/"[..], b"/dev/fd/", b"/dev/std"].iter().any(|begin| path.to_bytes().starts_with(begin));
     let mut target = Text::new();
     let mut read = |path: &CStr| target.fill(|into| usize::try_from(kernel::read_link(path, into)).ok()).is_some();
     if !is_of_kernel || !read(path) {

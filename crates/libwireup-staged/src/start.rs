@@ -25,7 +25,9 @@ pub enum Start {
     /// The copy.
     Copy,
     /// An interpreter, with the script's name among its words; `is_copy`: of the interpreter too.
-    Script { is_copy: bool },
+    Script {
+        is_copy: bool,
+    },
     Error(c_int),
 }
 
@@ -75,7 +77,10 @@ impl Plan {
         let path = unsafe { CStr::from_ptr(path) };
         let mut target = Text::new();
         let mut read = || target.fill(|into| usize::try_from(kernel::read_link(path, into)).ok());
-        if !path.to_bytes().starts_with(b"/proc/") || read().is_none() || staged.map.original(target.as_bytes()).is_none() {
+        if !path.to_bytes().starts_with(b"/proc/")
+            || read().is_none()
+            || staged.map.original(target.as_bytes()).is_none()
+        {
             return Found::Unknown;
         }
         staged.resolve(&mut self.walk, target.as_bytes(), None, true)
@@ -174,8 +179,7 @@ impl Plan {
                 list.iter_mut().zip(all).for_each(|(place, word)| *place = word);
                 let list: Words = list.as_ptr();
                 // SAFETY: guaranteed by the caller.
-                let environment =
-                    if *is_copy { unsafe { Environment::with_library(staged, env) } } else { None };
+                let environment = if *is_copy { unsafe { Environment::with_library(staged, env) } } else { None };
                 call(program, list, environment.as_ref().map_or(env, |new| new.list()))
             }
         })
@@ -250,14 +254,17 @@ impl Environment {
         let entry = |at: usize| unsafe { CStr::from_ptr(*env.add(at)) }.to_bytes_with_nul();
         let library = staged.map.library();
         let has = |name: &[u8]| (0..count).find_map(|at| entry(at).strip_prefix(name)?.strip_suffix(b"\0"));
-        let is_loaded = |name: &&[u8]| has(name).is_some_and(|value| value.split(|byte| *byte == b':').any(|one| one == library));
+        let is_loaded =
+            |name: &&[u8]| has(name).is_some_and(|value| value.split(|byte| *byte == b':').any(|one| one == library));
         if LOADED.iter().all(|name| is_loaded(name)) && (0..count).any(|at| entry(at) == staged.variable) {
             return None;
         }
-        let texts: usize = LOADED.iter().map(|name| name.len() + library.len() + 2 + has(name).map_or(0, <[u8]>::len)).sum();
+        let texts: usize =
+            LOADED.iter().map(|name| name.len() + library.len() + 2 + has(name).map_or(0, <[u8]>::len)).sum();
         let mut list = List::new(count + 4 + texts.div_ceil(size_of::<usize>()))?;
         let mut used = 0;
-        let is_ours = |entry: &[u8]| entry.starts_with(b"WIREUP_STAGED=") || LOADED.iter().any(|name| entry.starts_with(name));
+        let is_ours =
+            |entry: &[u8]| entry.starts_with(b"WIREUP_STAGED=") || LOADED.iter().any(|name| entry.starts_with(name));
         for at in (0..count).filter(|at| !is_ours(entry(*at))) {
             // SAFETY: the list has this length.
             list.as_mut()[used] = unsafe { *env.add(at) };

@@ -22,10 +22,22 @@ const SMALL: usize = 64;
 macro_rules! words {
     ($name:literal, $to:literal) => {
         global_asm!(concat!(
-            ".globl ", $name, "\n.type ", $name, ", @function\n", $name, ":\n",
+            ".globl ",
+            $name,
+            "\n.type ",
+            $name,
+            ", @function\n",
+            $name,
+            ":\n",
             "push r9\npush r8\npush rcx\npush rdx\npush rsi\n",
-            "mov rsi, rsp\nlea rdx, [rsp + 48]\ncall ", $to, "\nadd rsp, 40\nret\n",
-            ".size ", $name, ", . - ", $name, "\n"
+            "mov rsi, rsp\nlea rdx, [rsp + 48]\ncall ",
+            $to,
+            "\nadd rsp, 40\nret\n",
+            ".size ",
+            $name,
+            ", . - ",
+            $name,
+            "\n"
         ));
     };
 }
@@ -101,9 +113,7 @@ unsafe extern "C" fn wireup_staged_execl(path: *const c_char, registers: Words, 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn wireup_staged_execle(path: *const c_char, registers: Words, stack: Words) -> c_int {
     // SAFETY: guaranteed by the caller: behind the null is the environment.
-    unsafe {
-        with_list(registers, stack, |words, count| execve(path, words, word(registers, stack, count + 1).cast()))
-    }
+    unsafe { with_list(registers, stack, |words, count| execve(path, words, word(registers, stack, count + 1).cast())) }
 }
 
 /// # Safety

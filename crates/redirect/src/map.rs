@@ -28,8 +28,6 @@ pub enum Kind {
     Closed = b'c' as isize,
     /// Something in a closed folder that was not staged.
     Other = b'n' as isize,
-    /// A name without a folder: the library that was staged under this name, and under no other path.
-    Library = b'b' as isize,
     /// The folder of the copies.
     Tree = b't' as isize,
 }
@@ -37,7 +35,7 @@ pub enum Kind {
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Folder, File, Link, Original, Open, Closed, Other, Library, Tree].into_iter().find(|kind| *kind as u8 == byte)
+        [Folder, File, Link, Original, Open, Closed, Other, Tree].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -108,14 +106,6 @@ impl<'a> Map<'a> {
             }
         }
         None
-    }
-
-    /// The path of a library that was staged under this name.
-    pub fn library_named(&self, name: &[u8]) -> Option<&'a [u8]> {
-        match self.find(name, Hash::EMPTY.with(name)) {
-            Some((Kind::Library, path)) => Some(path),
-            _ => None,
-        }
     }
 
     fn record(&self, at: usize) -> Option<(Kind, &'a [u8], &'a [u8])> {

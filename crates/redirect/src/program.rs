@@ -8,6 +8,9 @@ pub const LOADER_LEN: usize = 64;
 const HEADER_LEN: usize = 64;
 const SEGMENT_LEN: usize = 56;
 const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
+/// A note of Go's linker: the length of its name, then, behind the length of its content, its type and its name.
+const GO: [&[u8]; 2] = [&[4, 0, 0, 0], b"\x04\0\0\0Go\0\0"];
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// What may be started in place of an original.
@@ -17,7 +20,8 @@ pub enum Program<'a> {
     Dynamic,
     /// An interpreter and its argument.
     Script { interpreter: &'a [u8], argument: Option<&'a [u8]> },
-    /// A static program, one of another C library or another machine, or no program: it must be the original.
+    /// A static program, one of another C library or another machine, or no program: it must be the original. So must one of Go, which calls
+    /// the kernel directly and would look beside the copy for its files.
     Other,
 }
 
@@ -43,20 +47,32 @@ fn is_dynamic(begin: &[u8], read: &mut impl FnMut(u64, &mut [u8]) -> usize) -> O
         return None;
     }
     let segments = u64::from_le_bytes(*header.get(32..)?.first_chunk()?);
+    let mut is_dynamic = false;
     for index in 0..u64::from(half(56)?) {
         let mut segment = [0; SEGMENT_LEN];
         if read(segments.checked_add(index * SEGMENT_LEN as u64)?, &mut segment) != SEGMENT_LEN {
             return None;
         }
-        if u32::from_le_bytes(*segment.first_chunk()?) == PT_INTERP {
-            let at = u64::from_le_bytes(*segment.get(8..)?.first_chunk()?);
-            let mut loader = [0; LOADER_LEN];
-            let len = read(at, &mut loader);
-            let name = loader.get(..len)?.split(|byte| *byte == 0).next()?;
-            return Some(name.rsplit(|byte| *byte == b'/').next()?.starts_with(b"ld-linux-"));
+        let at = u64::from_le_bytes(*segment.get(8..)?.first_chunk()?);
+        match u32::from_le_bytes(*segment.first_chunk()?) {
+            PT_INTERP => {
+                let mut loader = [0; LOADER_LEN];
+                let len = read(at, &mut loader);
+                let name = loader.get(..len)?.split(|byte| *byte == 0).next()?;
+                is_dynamic = name.rsplit(|byte| *byte == b'/').next()?.starts_with(b"ld-linux-");
+            }
+            PT_NOTE if is_of_go(at, read) => return Some(false),
+            _ => {}
         }
     }
-    Some(false)
+    Some(is_dynamic)
+}
+
+fn is_of_go(at: u64, read: &mut impl FnMut(u64, &mut [u8]) -> usize) -> bool {
+    let mut notes = [0; BEGIN_LEN];
+    let len = read(at, &mut notes).min(BEGIN_LEN);
+    let is_head = |note: &[u8]| note.starts_with(GO[0]) && note[8..].starts_with(GO[1]);
+    notes[..len].windows(16).any(is_head)
 }
 
 /// The interpreter of a script and its argument, from the beginning of the file.
@@ -94,7 +110,8 @@ mod tests {
 
     #[test]
     fn interpreters_of_scripts_are_read() {
-        let script = |interpreter: &'static [u8], argument: Option<&'static [u8]>| Program::Script { interpreter, argument };
+        let script =
+            |interpreter: &'static [u8], argument: Option<&'static [u8]>| Program::Script { interpreter, argument };
         assert_eq!(kind(b"#!/bin/sh\n"), script(b"/bin/sh", None));
         assert_eq!(kind(b"#! /usr/bin/env  python3 -u \nrest"), script(b"/usr/bin/env", Some(b"python3 -u")));
         // The kernel keeps the end of a line from another system.
@@ -119,6 +136,10 @@ mod tests {
         assert_eq!(kind(&changed(56, 0)), Program::Other);
         assert_eq!(kind(&own[..HEADER_LEN + 10]), Program::Other);
         let at = own.windows(9).position(|window| window == b"ld-linux-").expect("its loader");
+        let note = |bytes: &[u8]| own.windows(bytes.len()).position(|window| window == bytes).expect("a build id");
+        let id = note(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0");
+        let of_go = [&own[..id + 8], b"\x04\0\0\0Go\0\0", &own[id + 16..]].concat();
+        assert_eq!(kind(&of_go), Program::Other);
         let musl: Vec<u8> = [&own[..at], b"ld-musl-x", &own[at + 9..]].concat();
         assert_eq!(kind(&musl), Program::Other);
     }

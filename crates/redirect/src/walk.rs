@@ -116,7 +116,8 @@ impl Walk {
             false => self.path.push(b"/").and_then(|()| self.path.push(rest)),
         };
         // The root itself.
-        let done = done.and_then(|()| if self.path.as_bytes().len() == self.tree { self.path.push(b"/") } else { Some(()) });
+        let done =
+            done.and_then(|()| if self.path.as_bytes().len() == self.tree { self.path.push(b"/") } else { Some(()) });
         if done.is_some() { found } else { Found::Unknown }
     }
 }
@@ -223,7 +224,7 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
                         (state, is_changed) = (State::Way(false), true);
                     }
                     Some((Kind::Original | Kind::Other, _)) => return walk.kernel(at, is_changed),
-                    Some((Kind::Library, _)) | None => match state {
+                    None => match state {
                         State::Within(_) => {}
                         State::Way(true) => return Some(Found::Absent),
                         State::Way(false) | State::File => return walk.kernel(at, is_changed),

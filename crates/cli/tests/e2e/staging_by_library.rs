@@ -151,9 +151,13 @@ fn the_library_may_lie_in_a_staged_folder() {
 fn programs_that_are_not_staged_find_their_own_libraries() {
     let folder = Folder::new();
     let wireup = with_libraries(&folder);
-    let program = folder.write("main.c", b"#include <stdio.h>\nint one(void);\nint main(void) { printf(\"%d\\n\", one()); return 0; }\n");
+    let program = folder.write(
+        "main.c",
+        b"#include <stdio.h>\nint one(void);\nint main(void) { printf(\"%d\\n\", one()); return 0; }\n",
+    );
     for (place, number) in [("staged", 1), ("other", 2)] {
-        let source = folder.write(&format!("{place}/one.c"), format!("int one(void) {{ return {number}; }}\n").as_bytes());
+        let source =
+            folder.write(&format!("{place}/one.c"), format!("int one(void) {{ return {number}; }}\n").as_bytes());
         let library = folder.at(&format!("{place}/libone.so"));
         compile(&["-shared", "-fPIC", "-o"], &library, &source, &[]);
         let search = format!("-Wl,-rpath,{}", folder.at(place).display());

@@ -4,7 +4,6 @@
 //! staged programs: it does not have the library itself.
 
 use super::protocol::Program;
-use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -83,7 +82,8 @@ impl Redirected {
     }
 
     fn start(&self, program: &Program, path: &[u8], copy: &Path, cwd: &Path) -> Option<Start> {
-        let start = |file: Vec<u8>, argv| Some(Start { path: path.to_vec(), file, argv, env: self.with_library(program) });
+        let start =
+            |file: Vec<u8>, argv| Some(Start { path: path.to_vec(), file, argv, env: self.with_library(program) });
         match Contents::of(copy)?.kind() {
             program::Program::Dynamic => start(bytes(copy), program.argv.clone()),
             program::Program::Other => None,
@@ -150,7 +150,9 @@ fn make(set: &Set, keep: &Keep, tree: &Path, folder: &Path, library: &Entry) -> 
     // The loader's variables know no other way to write these.
     if folder.as_os_str().as_bytes().iter().any(|byte| b" :;$\t\n".contains(byte)) {
         let folder = folder.display();
-        return Err(format!("{folder} has a character that the loader of programs does not accept; choose another --stage=DIR"));
+        return Err(format!(
+            "{folder} has a character that the loader of programs does not accept; choose another --stage=DIR"
+        ));
     }
     let place = folder.join("libwireup-staged.so.0");
     let copy = bytes(tree).into_iter().chain(library.path.iter().copied()).collect();
@@ -170,7 +172,8 @@ fn names(set: &Set, keep: &Keep, tree: &Path) -> Names {
     let links: Vec<&PathBuf> = ways.keys().filter(|way| way.is_symlink()).collect();
     let is_behind_link = |path: &Path| links.iter().any(|link| path.starts_with(link));
     names.add(Kind::Tree, &bytes(tree), b"");
-    let roots: Vec<&Entry> = set.roots().filter(|root| !is_library(root.path()) && !is_behind_link(root.path())).collect();
+    let roots: Vec<&Entry> =
+        set.roots().filter(|root| !is_library(root.path()) && !is_behind_link(root.path())).collect();
     for root in &roots {
         match &root.kind {
             wireup_stage::Kind::Folder => names.add(Kind::Folder, &root.path, b""),
@@ -194,20 +197,11 @@ fn names(set: &Set, keep: &Keep, tree: &Path) -> Names {
             }
         }
     }
-    tree.ancestors().skip(1).filter(|folder| *folder != Path::new("/")).for_each(|folder| names.add(Kind::Open, &bytes(folder), b""));
-    libraries(set, &roots).for_each(|(name, path)| names.add(Kind::Library, name, path));
+    tree.ancestors()
+        .skip(1)
+        .filter(|folder| *folder != Path::new("/"))
+        .for_each(|folder| names.add(Kind::Open, &bytes(folder), b""));
     names
-}
-
-/// Files and links that were staged by themselves and whose names nothing else in the set has.
-fn libraries<'a>(set: &'a Set, roots: &[&'a Entry]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    let name = |entry: &'a Entry| entry.path().file_name().unwrap_or_default().as_bytes();
-    let mut counts: HashMap<&[u8], u32> = HashMap::new();
-    let others = set.entries.iter().filter(|entry| entry.kind != wireup_stage::Kind::Folder);
-    others.for_each(|entry| *counts.entry(name(entry)).or_default() += 1);
-    let is_alone = move |entry: &&Entry| counts.get(entry.path().file_name().unwrap_or_default().as_bytes()) == Some(&1);
-    let files: Vec<&Entry> = roots.iter().copied().filter(|root| root.kind != wireup_stage::Kind::Folder).collect();
-    files.into_iter().filter(is_alone).map(move |entry| (name(entry), &entry.path[..]))
 }
 
 /// A file that may be a program.
