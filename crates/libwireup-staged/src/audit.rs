@@ -122,7 +122,8 @@ unsafe extern "C" fn la_objsearch(name: *const c_char, cookie: *mut usize, flag:
     match staged.resolve(&mut walk, text, None, true) {
         Found::Unknown => name,
         // What is not there is not there among the copies either. No answer at all would end the search: the loader looks at `errno` then.
-        Found::Absent | Found::Copy => state().answer(walk.copy().to_bytes()).unwrap_or(name),
+        Found::Absent | Found::Copy if is_reachable(staged) => state().answer(walk.copy().to_bytes()).unwrap_or(name),
+        Found::Absent | Found::Copy => name,
         Found::Original | Found::Folder => state().answer(walk.original().to_bytes()).unwrap_or(name),
     }
 }
@@ -205,6 +206,12 @@ unsafe fn learn(staged: &Staged, object: &LinkMap, cookie: usize) {
     for folder in list.split(|byte| *byte == b':') {
         folders.add(cookie, name.is_empty(), runpath != 0, folder, origin.as_bytes());
     }
+}
+
+/// Whether the copies are where they were: not after `chroot`.
+fn is_reachable(staged: &Staged) -> bool {
+    let mut tree = Text::new();
+    tree.push(staged.map.tree()).is_some() && kernel::permits(tree.from(0), libc::F_OK).is_ok()
 }
 
 /// The path of the running program, as the user has named it.

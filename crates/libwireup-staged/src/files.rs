@@ -3,6 +3,7 @@
 use crate::kernel;
 use crate::means::{Use, opening, reading};
 use crate::real::{self, Real};
+use crate::staged::staged;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
 use wireup_redirect::Walk;
@@ -55,21 +56,93 @@ fn null(number: c_int) -> *mut c_void {
     ptr::null_mut()
 }
 
+/// Replaces a function that looks at a file: of a copy it tells the original's write bits.
+macro_rules! looks {
+    ($(fn $name:ident($($before:ident: $before_type:ty,)* [$path:ident, $folder:expr, $follows:expr] $(, $after:ident: $after_type:ty)*), $form:ident($into:ident);)*) => {$(
+        /// # Safety
+        /// As for the C library's function of this name.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*) -> c_int {
+            static REAL: Real = Real::named(name!($name));
+            let mut walk = Walk::new();
+            // SAFETY: guaranteed by the caller.
+            let used = match unsafe { reading(&mut walk, $folder, $path, $follows) } {
+                Use::Path(path) => path,
+                Use::Error(number) => return real::fail(number),
+            };
+            let real = REAL.get();
+            if real.is_null() {
+                return real::fail(libc::ENOSYS);
+            }
+            // SAFETY: the C library's function of this name has these parameters.
+            let real: unsafe extern "C" fn($($before_type,)* *const c_char $(, $after_type)*) -> c_int = unsafe { core::mem::transmute(real) };
+            // SAFETY: guaranteed by the caller.
+            let result = unsafe { real($($before,)* used $(, $after)*) };
+            if result == 0 && used == walk.copy().as_ptr() {
+                // SAFETY: the C library has just written there.
+                unsafe { with_bits(&walk, Form::$form, $into) };
+            }
+            result
+        }
+    )*};
+}
+
+/// Where a structure has the permission bits.
+#[derive(Clone, Copy)]
+enum Form {
+    /// `struct stat`.
+    Plain,
+    /// `struct statx`.
+    Extended,
+}
+
+/// Puts the original's write bits into what was told about a copy.
+///
+/// # Safety
+/// `into` is a structure of this form.
+unsafe fn with_bits(walk: &Walk, form: Form, into: *mut c_void) {
+    const MODE: usize = core::mem::offset_of!(libc::stat, st_mode);
+    const MODE_EXTENDED: usize = 28;
+    let Some(staged) = staged() else { return };
+    let path = walk.original().to_bytes();
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let bits = |mode: u32| match mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFDIR => staged.map.mode(path, mode),
+        _ => mode,
+    };
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match form {
+            Form::Plain => {
+                let mode = into.byte_add(MODE).cast::<u32>();
+                mode.write(bits(mode.read()));
+            }
+            Form::Extended => {
+                let mode = into.byte_add(MODE_EXTENDED).cast::<u16>();
+                mode.write(bits(mode.read().into()) as u16);
+            }
+        }
+    }
+}
+
 reads! {
     fn opendir([path, HERE, true]) -> *mut c_void, null;
-    fn stat([path, HERE, true], into: *mut c_void) -> c_int, real::fail;
-    fn stat64([path, HERE, true], into: *mut c_void) -> c_int, real::fail;
-    fn lstat([path, HERE, false], into: *mut c_void) -> c_int, real::fail;
-    fn lstat64([path, HERE, false], into: *mut c_void) -> c_int, real::fail;
-    fn __xstat(version: c_int, [path, HERE, true], into: *mut c_void) -> c_int, real::fail;
-    fn __xstat64(version: c_int, [path, HERE, true], into: *mut c_void) -> c_int, real::fail;
-    fn __lxstat(version: c_int, [path, HERE, false], into: *mut c_void) -> c_int, real::fail;
-    fn __lxstat64(version: c_int, [path, HERE, false], into: *mut c_void) -> c_int, real::fail;
-    fn fstatat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int) -> c_int, real::fail;
-    fn fstatat64(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int) -> c_int, real::fail;
-    fn __fxstatat(version: c_int, folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int) -> c_int, real::fail;
-    fn __fxstatat64(version: c_int, folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int) -> c_int, real::fail;
-    fn statx(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], flags: c_int, mask: c_uint, into: *mut c_void) -> c_int, real::fail;
+}
+
+looks! {
+    fn stat([path, HERE, true], into: *mut c_void), Plain(into);
+    fn stat64([path, HERE, true], into: *mut c_void), Plain(into);
+    fn lstat([path, HERE, false], into: *mut c_void), Plain(into);
+    fn lstat64([path, HERE, false], into: *mut c_void), Plain(into);
+    fn __xstat(version: c_int, [path, HERE, true], into: *mut c_void), Plain(into);
+    fn __xstat64(version: c_int, [path, HERE, true], into: *mut c_void), Plain(into);
+    fn __lxstat(version: c_int, [path, HERE, false], into: *mut c_void), Plain(into);
+    fn __lxstat64(version: c_int, [path, HERE, false], into: *mut c_void), Plain(into);
+    fn fstatat(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), Plain(into);
+    fn fstatat64(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), Plain(into);
+    fn __fxstatat(version: c_int, folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), Plain(into);
+    fn __fxstatat64(version: c_int, folder: c_int, [path, folder, flags & NO_FOLLOW == 0], into: *mut c_void, flags: c_int), Plain(into);
+    fn statx(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], flags: c_int, mask: c_uint, into: *mut c_void), Extended(into);
 }
 
 /// Replaces a function that asks what is permitted. A copy may not be written, whatever its bits say.

@@ -3,7 +3,7 @@
 use crate::kernel;
 use crate::means::{Use, reading};
 use crate::real::{self, Real};
-use crate::staged::{look, original, staged};
+use crate::staged::{forget, look, original, staged};
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
 use wireup_redirect::{Found, Text, Walk};
@@ -182,6 +182,18 @@ unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     };
     // SAFETY: the kernel checks the path.
     real::returned(unsafe { kernel::call(libc::SYS_chdir, [used as usize, 0, 0, 0]) }) as c_int
+}
+
+/// # Safety
+/// As for the C library's function of this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    // SAFETY: the kernel checks the path.
+    let result = unsafe { kernel::call(libc::SYS_chroot, [path as usize, 0, 0, 0]) };
+    if result == 0 {
+        forget();
+    }
+    real::returned(result) as c_int
 }
 
 /// # Safety

@@ -44,6 +44,11 @@ pub fn staged() -> Option<&'static Staged> {
     (known != nothing()).then(|| unsafe { &*known })
 }
 
+/// From now on names mean other files.
+pub fn forget() {
+    STAGED.store(nothing(), Ordering::Release);
+}
+
 impl Staged {
     fn read() -> Option<*mut Staged> {
         // That of the start: the C library's may not exist yet.
@@ -59,6 +64,12 @@ impl Staged {
         let variable = value(VARIABLE)?;
         let path = CStr::from_bytes_with_nul(&variable[VARIABLE.len()..]).ok()?;
         let map = Map::read(File::open(path).ok()?.map()?)?;
+        let mut mounts = [0; 64];
+        let len = usize::try_from(kernel::read_link(c"/proc/self/ns/mnt", &mut mounts)).ok()?;
+        if mounts.get(..len)? != map.place() {
+            // A container: the same names mean other files.
+            return None;
+        }
         let search = b"LD_LIBRARY_PATH=";
         let search =
             value(search).and_then(|entry| entry.strip_prefix(search)?.strip_suffix(b"\0")).unwrap_or_default();

@@ -1,15 +1,15 @@
 //! The names that are staged: a table that ranks map into their memory and share.
 //!
 //! ```text
-//!   "WIREUPM1"  tree: u32  library: u32  slots: u32 (a power of two)  0: u32       lengths
-//!   tree, library                                                                 up to the next multiple of 8
+//!   "WIREUPM1"  tree: u32  library: u32  slots: u32 (a power of two)  bits: u32  place: u32
+//!   tree, library, place                              lengths of three texts, the write bits of most files; up to the next multiple of 8
 //!   slots x { hash: u32, record: u32 }                                            0: an empty slot; collisions go to the next one
 //!   records { kind: u8, name: u16, more: u16, name, more }
 //! ```
 
 /// In the native order of bytes: the map never leaves its machine.
 pub(crate) const MAGIC: &[u8; 8] = b"WIREUPM1";
-pub(crate) const HEAD_LEN: usize = 24;
+pub(crate) const HEAD_LEN: usize = 28;
 pub(crate) const RECORD_HEAD_LEN: usize = 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,20 +30,27 @@ pub enum Kind {
     Other = b'n' as isize,
     /// The folder of the copies.
     Tree = b't' as isize,
+    /// Beside another record of this name: the write bits of the original, which its copy does not have.
+    Bits = b'w' as isize,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Folder, File, Link, Original, Open, Closed, Other, Tree].into_iter().find(|kind| *kind as u8 == byte)
+        [Folder, File, Link, Original, Open, Closed, Other, Tree, Bits].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
+
+/// The bits of those who may write.
+pub const WRITE: u32 = 0o222;
 
 #[derive(Clone, Copy)]
 pub struct Map<'a> {
     tree: &'a [u8],
     library: &'a [u8],
+    place: &'a [u8],
     slots: &'a [u8],
+    bits: u32,
     all: &'a [u8],
 }
 
@@ -64,13 +71,16 @@ impl<'a> Map<'a> {
     pub fn read(all: &'a [u8]) -> Option<Map<'a>> {
         let head = all.get(..HEAD_LEN)?.strip_prefix(MAGIC)?;
         let number = |at: usize| Some(u32::from_ne_bytes(*head.get(at..)?.first_chunk()?) as usize);
-        let (tree, library, slots) = (number(0)?, number(4)?, number(8)?);
+        let (tree, library, slots, bits) = (number(0)?, number(4)?, number(8)?, number(12)?);
+        let place = number(16)?;
         let texts = all.get(HEAD_LEN..)?;
-        let table = (HEAD_LEN + tree + library).next_multiple_of(8);
+        let table = (HEAD_LEN + tree + library + place).next_multiple_of(8);
         let map = Map {
             tree: texts.get(..tree)?,
             library: texts.get(tree..tree + library)?,
+            place: texts.get(tree + library..tree + library + place)?,
             slots: all.get(table..table + slots.checked_mul(8)?)?,
+            bits: bits as u32 & WRITE,
             all,
         };
         (slots.is_power_of_two() && map.tree.starts_with(b"/")).then_some(map)
@@ -81,6 +91,11 @@ impl<'a> Map<'a> {
         self.tree
     }
 
+    /// The kernel's name of the mounts in which these names are meant.
+    pub fn place(&self) -> &'a [u8] {
+        self.place
+    }
+
     /// Where the library lies that uses this map.
     pub fn library(&self) -> &'a [u8] {
         self.library
@@ -88,6 +103,20 @@ impl<'a> Map<'a> {
 
     /// What a name is, and what belongs to it.
     pub fn find(&self, name: &[u8], hash: Hash) -> Option<(Kind, &'a [u8])> {
+        self.find_where(name, hash, |kind| kind != Kind::Bits)
+    }
+
+    /// The permission bits of an original, from those of its copy, which has no write bits.
+    pub fn mode(&self, name: &[u8], mode: u32) -> u32 {
+        let found = self.find_where(name, Hash::EMPTY.with(name), |kind| kind == Kind::Bits);
+        let bits = match found.map(|(_, more)| more) {
+            Some(&[low, high]) => u32::from(u16::from_le_bytes([low, high])) & WRITE,
+            _ => self.bits,
+        };
+        mode & !WRITE | bits
+    }
+
+    fn find_where(&self, name: &[u8], hash: Hash, fits: impl Fn(Kind) -> bool) -> Option<(Kind, &'a [u8])> {
         let count = self.slots.len() / 8;
         for step in 0..count {
             let at = (hash.0 as usize).wrapping_add(step) & (count - 1);
@@ -101,7 +130,7 @@ impl<'a> Map<'a> {
                 continue;
             }
             let (kind, found, more) = self.record(record)?;
-            if found == name {
+            if found == name && fits(kind) {
                 return Some((kind, more));
             }
         }

@@ -224,7 +224,7 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
                         (state, is_changed) = (State::Way(false), true);
                     }
                     Some((Kind::Original | Kind::Other, _)) => return walk.kernel(at, is_changed),
-                    None => match state {
+                    Some((Kind::Bits, _)) | None => match state {
                         State::Within(_) => {}
                         State::Way(true) => return Some(Found::Absent),
                         State::Way(false) | State::File => return walk.kernel(at, is_changed),

@@ -82,6 +82,18 @@ static void reads(void) {
         fclose(file);
     CHECK(stat(at("data"), &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 5);
     FAILS(stat(at("none"), &status), ENOENT);
+    /* The copies have no write bits; the program is told those of the originals. */
+    CHECK(stat(at("data"), &status) == 0 && (status.st_mode & 07777) == 0644);
+    CHECK(stat(at("dir/"), &status) == 0 && (status.st_mode & 07777) == 0755);
+    CHECK(stat(at("open"), &status) == 0 && (status.st_mode & 07777) == 0666);
+    struct statx extended;
+    CHECK(statx(AT_FDCWD, at("data"), 0, STATX_MODE, &extended) == 0 && (extended.stx_mode & 07777) == 0644);
+    int bare = open(at("open"), O_RDONLY);
+    CHECK(fstat(bare, &status) == 0 && (status.st_mode & 07777) == 0444);
+    close(bare);
+    bare = open(root, O_RDONLY | O_DIRECTORY);
+    CHECK(fstat(bare, &status) == 0 && (status.st_mode & 0222) == 0);
+    close(bare);
     FAILS(access(at("none/none"), F_OK), ENOENT);
     CHECK(access(at("data"), R_OK) == 0);
     FAILS(access(at("data"), W_OK), EROFS);
@@ -323,6 +335,7 @@ static void programs(void) {
     SAYS(from_copy, setenv("PATH", line("/none:%s/bin", root), 1); posix_spawnp(&spawned, "shown", &actions, NULL, child_words, environ); wait(NULL); _exit(0));
     SAYS(is_original, posix_spawn(&spawned, still, NULL, NULL, still_words, environ); wait(NULL); _exit(0));
     CHECK(posix_spawn(&spawned, at("bin/none"), NULL, NULL, child_words, environ) == ENOENT);
+    setenv("PATH", "/usr/bin:/bin", 1);
     CHECK(posix_spawnp(&spawned, "none-of-this-name", NULL, NULL, child_words, environ) == ENOENT);
     /* By a shell, with variables whose names are odd. */
     char command[2 * PATH_MAX];
@@ -332,6 +345,14 @@ static void programs(void) {
     SAYS("odd\n", printf("%s\n", getenv("odd.name-1")); fflush(stdout); _exit(0));
     /* The original for a program that has cleared everything and is not staged. */
     SAYS(line("original %s\n", child), execle("/bin/sh", "sh", "-c", command, NULL, none));
+}
+
+/* With other mounts the same names may mean other files. */
+static void elsewhere(void) {
+    char command[2 * PATH_MAX];
+    snprintf(command, sizeof command, "unshare -Urm true 2>/dev/null || { echo original; exit; }; unshare -Urm %s %s child", at("bin/shown"), root);
+    SAYS("original\n", char text[PATH_MAX] = ""; FILE *from = popen(command, "r"); if (fgets(text, sizeof text, from)) puts(strncmp(text, "original", 8) ? text : "original"); fflush(stdout); _exit(0));
+    SAYS("original a name\n", if (chroot("/")) { puts("original a name"); fflush(stdout); _exit(0); } printf("%s a name\n", opens_copy(at("data"), O_RDONLY) ? "copy" : "original"); fflush(stdout); _exit(0));
 }
 
 static void *opens_much(void *unused) {
@@ -432,6 +453,7 @@ int main(int count, char **words) {
     changes();
     links();
     programs();
+    elsewhere();
     stack();
     puts(failed ? "failed" : "as it should be");
     return failed;

@@ -37,6 +37,8 @@ impl Staged {
         let at = |name: &str| env.join(name);
         folder.write("env/data", b"data\n");
         folder.write("env/dir/sub/file", b"file\n");
+        let open = folder.write("env/open", b"open\n");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).expect("its bits");
         folder.write("outside/secret", b"secret\n");
         fs::create_dir_all(at("bin")).expect("a folder");
         fs::create_dir_all(at("lib")).expect("a folder");

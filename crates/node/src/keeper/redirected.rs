@@ -50,6 +50,7 @@ impl Redirected {
         };
         let tree = kept.tree().canonicalize().map_err(|error| format!("{}: {error}", kept.tree().display()))?;
         let folder = kept.make_folder().map_err(|error| error.to_string())?;
+        kept.protect().map_err(|error| error.to_string())?;
         let made = make(&kept.set, keep, &tree, &folder, library);
         if made.is_err() {
             // What was made of it is removed with the set.
@@ -142,6 +143,8 @@ enum Place {
 
 /// The name of the map.
 const MAP: &str = "map";
+/// Which mounts a process has.
+const MOUNTS: &str = "/proc/self/ns/mnt";
 
 /// Makes the map and a name for the library.
 fn make(set: &Set, keep: &Keep, tree: &Path, folder: &Path, library: &Entry) -> Result<(Vec<u8>, PathBuf), String> {
@@ -159,7 +162,10 @@ fn make(set: &Set, keep: &Keep, tree: &Path, folder: &Path, library: &Entry) -> 
     let copy = PathBuf::from(std::ffi::OsString::from_vec(copy));
     symlink(copy, &place).map_err(|error| problem(&place, error))?;
     let names = names(set, keep, tree);
-    let map = names.map(&bytes(tree), &bytes(&place)).ok_or("their names do not fit in 4 GiB")?;
+    // In a container, for example, the same names mean other files.
+    let own = Path::new(MOUNTS);
+    let mounts = fs::read_link(own).map_err(|error| problem(own, error))?;
+    let map = names.map(&bytes(tree), &bytes(&place), &bytes(&mounts)).ok_or("their names do not fit in 4 GiB")?;
     let path = folder.join(MAP);
     fs::write(&path, &map).map_err(|error| problem(&path, error))?;
     Ok((map, place))
@@ -188,6 +194,8 @@ fn names(set: &Set, keep: &Keep, tree: &Path) -> Names {
             wireup_stage::Kind::Folder | wireup_stage::Kind::File { .. } => {}
         }
     }
+    let copied = |entry: &&Entry| matches!(entry.kind, wireup_stage::Kind::Folder | wireup_stage::Kind::File { .. });
+    names.add_bits(set.entries.iter().filter(copied).map(|entry| (&entry.path[..], entry.mode)));
     for (folder, way) in ways.iter().filter(|(folder, _)| !is_behind_link(folder)) {
         match way {
             Way::Open => names.add(Kind::Open, &bytes(folder), b""),

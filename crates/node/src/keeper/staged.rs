@@ -46,6 +46,9 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
             Err(neither) => View::Originals(format!("{problem}, and {neither}")),
         };
     }
+    if let Err(error) = kept.restore() {
+        return View::Originals(error.to_string());
+    }
     if let Err(error) = view::own_mounts(alone) {
         return View::Half(error.to_string());
     }

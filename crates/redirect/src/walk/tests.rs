@@ -38,7 +38,9 @@ fn map() -> Vec<u8> {
         ("/store/tree", Kind::Tree, ""),
     ];
     kinds.iter().for_each(|(name, kind, more)| names.add(*kind, name.as_bytes(), more.as_bytes()));
-    names.map(b"/store/tree", b"/store/lib.so").unwrap()
+    let modes = [("/nfs/env", 0o755), ("/nfs/env/lib", 0o755), ("/nfs/env/data", 0o664), ("/nfs/env/fixed", 0o444)];
+    names.add_bits(modes.iter().map(|(name, mode)| (name.as_bytes(), *mode)));
+    names.map(b"/store/tree", b"/store/lib.so", b"mnt:[1]").unwrap()
 }
 
 fn found_as(path: &str, folder: Option<&str>, follows: bool) -> String {
@@ -155,12 +157,22 @@ fn paths_into_the_copies_are_those_of_the_originals() {
 }
 
 #[test]
+fn the_originals_write_bits_are_known() {
+    let bytes = map();
+    let map = Map::read(&bytes).unwrap();
+    let mode = |name: &str, of_copy| map.mode(name.as_bytes(), of_copy);
+    assert_eq!((mode("/nfs/env", 0o40555), mode("/nfs/env/x", 0o100444)), (0o40755, 0o100644));
+    assert_eq!((mode("/nfs/env/data", 0o100444), mode("/nfs/env/fixed", 0o100444)), (0o100664, 0o100444));
+    assert_eq!(found("/nfs/env"), "copy:/nfs/env");
+}
+
+#[test]
 fn long_paths_are_left_to_the_kernel() {
     let long = "/nfs/env/".to_string() + &"a/".repeat(600);
     assert_eq!(found(&long), "?");
     let bytes = map();
     let map = Map::read(&bytes).unwrap();
-    assert_eq!((map.tree(), map.library()), (&b"/store/tree"[..], &b"/store/lib.so"[..]));
+    assert_eq!((map.tree(), map.library(), map.place()), (&b"/store/tree"[..], &b"/store/lib.so"[..], &b"mnt:[1]"[..]));
     // What was cut off or damaged is no reason to read elsewhere.
     for len in 0..bytes.len() {
         if let Some(map) = Map::read(&bytes[..len]) {

@@ -11,12 +11,14 @@
 //!   where images cannot be mounted, in place of packs:
 //!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
 //!     sets/DIGEST/tree/…          the files under their original names
+//!     protected                   there once files were shown without mounts: then their write bits are removed
 //!     sets/DIGEST/shown-…/        what processes of a job need that cannot have mounts either
 //! ```
 //!
 //! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
 
 pub(crate) mod packs;
+mod protected;
 mod room;
 #[cfg(test)]
 mod tests;

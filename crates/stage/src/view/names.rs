@@ -61,3 +61,34 @@ fn others(folder: &Path, node: &Node) -> Option<Vec<Vec<u8>>> {
     }
     Some(names)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn folders_on_a_network_are_known_and_those_where_files_are_made_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["app/lib", "app/work"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["app/lib/libx.so", "app/lib/liby.so", "app/work/data"] {
+            fs::write(at(name), name).unwrap();
+        }
+        symlink("lib", at("app/latest")).unwrap();
+        let set = Set::collect([&*at("app/lib/libx.so"), &*at("app/work/data")]).unwrap();
+        let keep = Keep::from([at("app/work")]);
+        let ways =
+            ways_where(&set, &Closing { keep: &keep, is_remote: |folder| folder.to_str().unwrap().contains("/app") });
+        assert_eq!(ways[&at("app")], Way::Closed(vec![b"latest".to_vec()]));
+        assert_eq!(ways[&at("app/lib")], Way::Closed(vec![b"liby.so".to_vec()]));
+        assert_eq!((&ways[&at("app/work")], &ways[folder.path()]), (&Way::Open, &Way::Open));
+        assert!(!ways.contains_key(Path::new("/")) && !ways.contains_key(&at("app/lib/libx.so")));
+        // What is not on this node has only the staged names.
+        fs::remove_dir_all(at("app/work")).unwrap();
+        let ways = ways_where(&set, &Closing { keep: &keep, is_remote: |_| false });
+        assert_eq!((&ways[&at("app/work")], &ways[&at("app/lib")]), (&Way::Closed(Vec::new()), &Way::Open));
+    }
+}
