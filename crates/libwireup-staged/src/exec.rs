@@ -128,8 +128,9 @@ unsafe extern "C" fn fexecve(fd: c_int, words: Words, env: Words) -> c_int {
         && path.fill(|into| kernel::path_of(fd, into)).is_some()
         && staged.map.original(path.as_bytes()).is_some_and(|original| !original.is_empty())
     {
+        let original = path.from(staged.map.tree().len()).as_ptr();
         // SAFETY: guaranteed by the caller; the path ends with a zero.
-        return unsafe { execve(path.as_ptr(), words, env) };
+        return unsafe { execve(original, words, env) };
     }
     static REAL: Real = Real::named(c"fexecve");
     // SAFETY: the C library's function of this name has these parameters.

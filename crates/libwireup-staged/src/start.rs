@@ -256,7 +256,7 @@ impl Environment {
         let has = |name: &[u8]| (0..count).find_map(|at| entry(at).strip_prefix(name)?.strip_suffix(b"\0"));
         let is_loaded =
             |name: &&[u8]| has(name).is_some_and(|value| value.split(|byte| *byte == b':').any(|one| one == library));
-        if LOADED.iter().all(|name| is_loaded(name)) && (0..count).any(|at| entry(at) == staged.variable) {
+        if LOADED.iter().all(is_loaded) && (0..count).any(|at| entry(at) == staged.variable) {
             return None;
         }
         let texts: usize =

@@ -71,7 +71,7 @@ impl Walk {
         self.path.from(self.tree)
     }
 
-    fn to_root(&mut self) {
+    fn restart(&mut self) {
         self.path.cut(self.tree);
         self.hash = Some(Hash::EMPTY);
     }
@@ -92,7 +92,7 @@ impl Walk {
         Some(())
     }
 
-    fn to_parent(&mut self) {
+    fn ascend(&mut self) {
         let slash = self.path.as_bytes()[self.tree..].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         self.path.cut(self.tree + slash);
         self.hash = None;
@@ -180,7 +180,7 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
             (_, State::File) => return Some(walk.with_rest(from, Found::Copy)),
             (Step::Here, _) => is_folder = true,
             (Step::Up, State::Way(_)) => {
-                walk.to_parent();
+                walk.ascend();
                 state = walk.way(map);
                 is_folder = true;
             }
@@ -190,7 +190,7 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
                 if !system.is_folder(walk.copy()) {
                     return Some(walk.with_rest(from, Found::Copy));
                 }
-                walk.to_parent();
+                walk.ascend();
                 if walk.path.as_bytes().len() < root {
                     state = walk.way(map);
                 }
@@ -209,8 +209,8 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
                         walk.rest.replace_begin(at, target)?;
                         (at, is_changed) = (0, true);
                         match target.starts_with(b"/") {
-                            true => walk.to_root(),
-                            false => walk.to_parent(),
+                            true => walk.restart(),
+                            false => walk.ascend(),
                         }
                         state = match state {
                             State::Within(root) if walk.path.as_bytes().len() >= root => state,
@@ -220,7 +220,7 @@ fn go(map: &Map<'_>, walk: &mut Walk, follows: bool, system: &impl System) -> Op
                     Some((Kind::Open, _)) => state = State::Way(false),
                     Some((Kind::Closed, _)) => state = State::Way(true),
                     Some((Kind::Tree, _)) => {
-                        walk.to_root();
+                        walk.restart();
                         (state, is_changed) = (State::Way(false), true);
                     }
                     Some((Kind::Original | Kind::Other, _)) => return walk.kernel(at, is_changed),

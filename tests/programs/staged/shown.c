@@ -403,11 +403,11 @@ static void stack(void) {
 
 static double now(void) {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-/* What an open costs, in nanoseconds, with the library and without. */
+/* What an open costs, in nanoseconds of this thread, with the library and without. */
 static void cost(void) {
     char path[PATH_MAX], copy[PATH_MAX] = "";
     const int times = 200000;

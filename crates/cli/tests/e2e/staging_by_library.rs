@@ -14,7 +14,8 @@ pub fn with_libraries(folder: &Folder) -> PathBuf {
     let built = xtask::libraries::build().expect("build the C libraries").join(&library);
     let bin = folder.at("installed");
     fs::create_dir_all(&bin).expect("a folder");
-    fs::copy(built, bin.join(library)).expect("the library");
+    let bytes = fs::copy(built, bin.join(library)).expect("the library");
+    assert!(bytes <= 64 << 10, "{bytes} bytes");
     let program = bin.join("wireup");
     executables::copy(&crate::harness::wireup(), &program);
     program

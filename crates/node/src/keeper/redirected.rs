@@ -87,7 +87,14 @@ impl Redirected {
             |file: Vec<u8>, argv| Some(Start { path: path.to_vec(), file, argv, env: self.with_library(program) });
         match Contents::of(copy)?.kind() {
             program::Program::Dynamic => start(bytes(copy), program.argv.clone()),
-            program::Program::Other => None,
+            // Where there is no original it must be the copy.
+            program::Program::Other if fs::symlink_metadata(cwd.join(OsStr::from_bytes(path))).is_ok() => None,
+            program::Program::Other => Some(Start {
+                path: path.to_vec(),
+                file: bytes(copy),
+                argv: program.argv.clone(),
+                env: program.env.clone(),
+            }),
             program::Program::Script { interpreter, argument } => {
                 let file = match self.resolve(interpreter, cwd) {
                     Place::Copy(copy) if Contents::of(&copy)?.kind() == program::Program::Dynamic => bytes(&copy),

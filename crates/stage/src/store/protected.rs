@@ -82,7 +82,7 @@ mod tests {
         let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
         stage(&store, &set).unwrap();
         let kept = store.take(&set.digest()).unwrap().unwrap();
-        let mode = |path: &Path| lstat(&kept.tree().join(path.strip_prefix("/").unwrap())).unwrap().st_mode & 0o7777;
+        let mode = |path: &Path| lstat(kept.tree().join(path.strip_prefix("/").unwrap())).unwrap().st_mode & 0o7777;
         kept.restore().unwrap();
         assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o664, 0o755));
         kept.protect().unwrap();
