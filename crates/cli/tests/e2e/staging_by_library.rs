@@ -65,7 +65,11 @@ impl Staged {
 
     /// A job of one rank that may make no mounts.
     fn job(&self, words: &str) -> Run {
-        Run::tool("setpriv", WITHOUT_RIGHTS.split(' ').skip(1))
+        self.job_with(&WITHOUT_RIGHTS.split(' ').skip(1).collect::<Vec<_>>(), words)
+    }
+
+    fn job_with(&self, rights: &[&str], words: &str) -> Run {
+        Run::tool("setpriv", rights)
             .arg(&self.wireup)
             .args(["run", "-n", "1", "--virtual-nodes", "2", "--pmi", "simple", &self.folder.stage(), "--stage-also"])
             .arg(&self.env)
@@ -105,17 +109,38 @@ fn a_program_sees_copies_that_it_cannot_change() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// The same for a user who is not root: here the kernel, too, keeps programs from changing the copies.
+#[test]
+fn a_user_without_rights_sees_copies_that_nothing_can_change() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not run: it needs root");
+        return;
+    }
+    let staged = Staged::new();
+    let run = staged.folder.at("run");
+    fs::create_dir_all(&run).expect("a folder");
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).expect("its bits");
+    let user = "65534";
+    let owned = Command::new("chown").args(["-Rh", user]).arg(&staged.folder.0).status().expect("chown");
+    assert!(owned.success());
+    let rights = [&format!("--reuid={user}")[..], &format!("--regid={user}"), "--clear-groups"];
+    let job = staged.job_with(&rights, "").arg(staged.env.join("bin/shown")).arg(&staged.env);
+    let job = ["WIREUP_RUNTIME_DIR", "TMPDIR", "HOME"].into_iter().fold(job, |job, name| job.env(name, &run));
+    let outcome = job.env("odd.name-1", "odd").finish();
+    assert_eq!(outcome.out(), "as it should be\n", "{outcome}");
+    outcome.expect_code(0).expect_err_line(&["a library shows its ranks the staged files"]);
+}
+
 #[test]
 fn programs_start_from_their_copies_or_as_originals() {
     let staged = Staged::new();
     let at = |name: &str| staged.env.join(name).display().to_string();
     let script = format!("{} a b", at("bin/script"));
-    let own = format!("copy of-script\n");
     let relative = format!("--wdir {} bin/script a", staged.env.display());
     for (words, expected) in [
         (at("bin/still"), "original\n".to_owned()),
         (script, format!("script {} a b\n", at("bin/script"))),
-        (at("bin/own-script"), own),
+        (at("bin/own-script"), "copy of-script\n".to_owned()),
         (format!("{} {} child", at("bin/shown"), staged.env.display()), format!("copy {}\n", at("bin/shown"))),
         (relative, "script bin/script a\n".to_owned()),
     ] {
