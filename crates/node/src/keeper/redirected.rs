@@ -49,8 +49,8 @@ impl Redirected {
             return Err("libwireup-staged.so.0 was not beside wireup when they were staged, nor in ../lib".into());
         };
         let tree = kept.tree().canonicalize().map_err(|error| format!("{}: {error}", kept.tree().display()))?;
-        let folder = kept.make_folder().map_err(|error| error.to_string())?;
         kept.protect().map_err(|error| error.to_string())?;
+        let folder = kept.make_folder().map_err(|error| error.to_string())?;
         let made = make(&kept.set, keep, &tree, &folder, library);
         if made.is_err() {
             // What was made of it is removed with the set.
