@@ -19,9 +19,10 @@ pub const NAMES: [&str; 3] = ["pmi", "pmi2", "wireup"];
 /// The one that shows staged files to processes that do not know of it.
 pub const STAGED: &str = "wireup-staged";
 
-/// Unwind tables, a sixth of a library, are removed: no exception passes through. Without them debuggers need frame pointers. Poly1305 by
+/// Unwind tables, a sixth of a library, are removed where no exception passes through ([`Linking::link`]). Without them debuggers need frame
+/// pointers. Poly1305 by
 /// AVX2 makes a barrier of two ranks 7 % slower, large messages 5 % faster, and the library 12 KiB larger; so it is off.
-pub(crate) const RUSTFLAGS: &str = "-C force-frame-pointers=yes --cfg poly1305_force_soft";
+pub(crate) const RUSTFLAGS: &str = "-C force-frame-pointers=yes -C force-unwind-tables=yes --cfg poly1305_force_soft";
 
 const LINKER: [&str; 10] = [
     "--gc-sections",
@@ -115,7 +116,12 @@ impl Linking {
         if time(library) < newest || newest.is_none() {
             let unfinished = library.with_file_name(format!(".{name}.{}", process::id()));
             let small = library.with_file_name(format!(".lib{name}.{}.a", process::id()));
-            run_quietly(Command::new(&self.objcopy).args(["--remove-section", ".eh_frame"]).arg(&archive).arg(&small))?;
+            let mut copy = Command::new(&self.objcopy);
+            // A thread that is cancelled while it opens a file unwinds its stack through this one.
+            if name != STAGED {
+                copy.args(["--remove-section", ".eh_frame"]);
+            }
+            run_quietly(copy.arg(&archive).arg(&small))?;
             let linked = run_quietly(&mut self.linker(name, &map, &small, &unfinished));
             fs::remove_file(&small).map_err(|e| format!("remove {}: {e}", small.display()))?;
             linked?;
@@ -128,7 +134,9 @@ impl Linking {
         let mut cc = Command::new(&self.compiler);
         cc.args(["-shared", "-nostartfiles", "-nodefaultlibs", "-o"]).arg(library);
         cc.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
-        let flags: Vec<&str> = LINKER.into_iter().filter(|flag| !self.without.contains(flag)).collect();
+        // The loader takes it out of a process for which nothing is staged; it has no handler of forks.
+        let left_out = |flag: &&str| self.without.contains(flag) || name == STAGED && *flag == "-z,nodelete";
+        let flags: Vec<&str> = LINKER.into_iter().filter(|flag| !left_out(flag)).collect();
         cc.arg(format!("-Wl,{},-soname,lib{name}.so.0", flags.join(",")));
         cc.arg(format!("-Wl,--version-script={}", map.display()));
         // `dlopen` is in libdl and threads are in libpthread before glibc 2.34.

@@ -74,8 +74,10 @@ fn state() -> &'static mut State {
 
 #[unsafe(no_mangle)]
 extern "C" fn la_version(offered: c_uint) -> c_uint {
-    // 0: the loader goes on without this library. What is used here is the same in all versions of its interface.
-    if staged().is_some() { offered } else { 0 }
+    // 0: the loader goes on without its questions. What is used here is the same in all versions of its interface, but on these processors the
+    // first one loses registers in which functions get large values.
+    let is_safe = cfg!(not(target_arch = "aarch64")) || offered >= 2;
+    if is_safe && staged().is_some() { offered } else { 0 }
 }
 
 /// Gives a library the name of its original, which programs are told (`dladdr`), and learns where it searches for others.
@@ -111,6 +113,10 @@ unsafe extern "C" fn la_objsearch(name: *const c_char, cookie: *mut usize, flag:
     }
     // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if text.contains(&b'$') {
+        // The loader has not yet put in what this stands for.
+        return name;
+    }
     if !text.contains(&b'/') {
         if flag != ORIGINAL || cookie.is_null() {
             return name;

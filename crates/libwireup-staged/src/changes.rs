@@ -2,7 +2,7 @@
 
 use crate::files::name;
 use crate::means::{Use, changing};
-use crate::real::{self, Real};
+use crate::real::{self, real};
 use crate::staged::{look, names_open_copy, staged};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use wireup_redirect::{Found, Walk};
@@ -20,14 +20,13 @@ macro_rules! changes {
         /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*) -> c_int {
-            static REAL: Real = Real::named(name!($name));
             let mut walk = Walk::new();
             // SAFETY: guaranteed by the caller.
             let path = match unsafe { changing(&mut walk, $folder, $path, $follows, $makes) } {
                 Use::Path(path) => path,
                 Use::Error(number) => return real::fail(number),
             };
-            let real = REAL.get();
+            let real = real!(name!($name)).get();
             if real.is_null() {
                 return real::fail(libc::ENOSYS);
             }
@@ -80,11 +79,10 @@ macro_rules! changes_open {
         /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(fd: c_int $(, $after: $after_type)*) -> c_int {
-            static REAL: Real = Real::named(name!($name));
             if staged().is_some_and(|staged| staged.has(fd)) {
                 return real::fail(libc::EROFS);
             }
-            let real = REAL.get();
+            let real = real!(name!($name)).get();
             if real.is_null() {
                 return real::fail(libc::ENOSYS);
             }
@@ -150,13 +148,12 @@ macro_rules! changes_two {
         /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($from_folder: c_int,)? $from: *const c_char, $($to_folder: c_int,)? $to: *const c_char $(, $flags: $flags_type)?) -> c_int {
-            static REAL: Real = Real::named(name!($name));
             // SAFETY: guaranteed by the caller.
             let permitted = unsafe { permitted($from_place, $from, $part).and_then(|()| permitted($to_place, $to, Part::Name)) };
             if let Err(number) = permitted {
                 return real::fail(number);
             }
-            let real = REAL.get();
+            let real = real!(name!($name)).get();
             if real.is_null() {
                 return real::fail(libc::ENOSYS);
             }

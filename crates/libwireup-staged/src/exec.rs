@@ -1,29 +1,39 @@
 //! Functions that start a program.
 
 use crate::kernel;
-use crate::real::{self, Real};
+use crate::real::{self, real};
 use crate::staged::staged;
 use crate::start::{Plan, Start, Words, returned};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use wireup_redirect::Text;
 
 const HERE: c_int = libc::AT_FDCWD;
+/// Where programs are searched without `PATH`, as by glibc.
+const USUAL: &[u8] = b"/bin:/usr/bin";
 
 type Execute = unsafe extern "C" fn(*const c_char, Words, Words) -> c_int;
 
 fn real_execve(path: *const c_char, words: Words, env: Words) -> c_int {
-    static REAL: Real = Real::named(c"execve");
+    let real = real!(c"execve").get();
+    if real.is_null() {
+        // SAFETY: guaranteed by the callers, which got all three.
+        let result = unsafe { kernel::call(libc::SYS_execve, [path as usize, words as usize, env as usize, 0]) };
+        return real::returned(result) as c_int;
+    }
     // SAFETY: the C library's function of this name has these parameters.
-    let real: Execute = unsafe { core::mem::transmute(REAL.get()) };
+    let real: Execute = unsafe { core::mem::transmute(real) };
     // SAFETY: guaranteed by the callers, which got all three.
     unsafe { real(path, words, env) }
 }
 
 /// It runs a file without a first line by the shell.
 fn real_execvpe(path: *const c_char, words: Words, env: Words) -> c_int {
-    static REAL: Real = Real::named(c"execvpe");
+    let real = real!(c"execvpe").get();
+    if real.is_null() {
+        return real_execve(path, words, env);
+    }
     // SAFETY: the C library's function of this name has these parameters.
-    let real: Execute = unsafe { core::mem::transmute(REAL.get()) };
+    let real: Execute = unsafe { core::mem::transmute(real) };
     // SAFETY: guaranteed by the callers, which got all three.
     unsafe { real(path, words, env) }
 }
@@ -107,7 +117,7 @@ unsafe fn searched<'a>(file: *const c_char) -> Option<(&'a [u8], &'static [u8])>
     // SAFETY: guaranteed by the caller.
     let name = unsafe { CStr::from_ptr(file) }.to_bytes();
     let is_bare = !name.is_empty() && !name.contains(&b'/');
-    Some((name, real::variable(b"PATH")?)).filter(|_| is_bare)
+    is_bare.then(|| (name, real::variable(b"PATH").unwrap_or(USUAL)))
 }
 
 fn in_folder(path: &mut Text, folder: &[u8], name: &[u8]) -> Option<()> {
@@ -132,9 +142,12 @@ unsafe extern "C" fn fexecve(fd: c_int, words: Words, env: Words) -> c_int {
         // SAFETY: guaranteed by the caller; the path ends with a zero.
         return unsafe { execve(original, words, env) };
     }
-    static REAL: Real = Real::named(c"fexecve");
+    let real = real!(c"fexecve").get();
+    if real.is_null() {
+        return real::fail(libc::ENOSYS);
+    }
     // SAFETY: the C library's function of this name has these parameters.
-    let real: unsafe extern "C" fn(c_int, Words, Words) -> c_int = unsafe { core::mem::transmute(REAL.get()) };
+    let real: unsafe extern "C" fn(c_int, Words, Words) -> c_int = unsafe { core::mem::transmute(real) };
     // SAFETY: guaranteed by the caller.
     unsafe { real(fd, words, env) }
 }
@@ -143,8 +156,7 @@ unsafe extern "C" fn fexecve(fd: c_int, words: Words, env: Words) -> c_int {
 /// As for the C library's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execveat(folder: c_int, path: *const c_char, words: Words, env: Words, flags: c_int) -> c_int {
-    static REAL: Real = Real::named(c"execveat");
-    let real = REAL.get();
+    let real = real!(c"execveat").get();
     // SAFETY: guaranteed by the caller; a path has at least a zero.
     let is_empty = !path.is_null() && unsafe { *path } == 0;
     if is_empty && flags == libc::AT_EMPTY_PATH && staged().is_some_and(|staged| staged.has(folder)) {
@@ -181,9 +193,12 @@ unsafe extern "C" fn posix_spawn(
     words: Words,
     env: Words,
 ) -> c_int {
-    static REAL: Real = Real::named(c"posix_spawn");
+    let real = real!(c"posix_spawn").get();
+    if real.is_null() {
+        return libc::ENOSYS;
+    }
     // SAFETY: the C library's function of this name has these parameters.
-    let real: Spawn = unsafe { core::mem::transmute(REAL.get()) };
+    let real: Spawn = unsafe { core::mem::transmute(real) };
     let mut plan = Plan::new();
     // The new process may first go to another working folder.
     // SAFETY: guaranteed by the caller.
@@ -217,7 +232,6 @@ unsafe extern "C" fn posix_spawnp(
     words: Words,
     env: Words,
 ) -> c_int {
-    static REAL: Real = Real::named(c"posix_spawnp");
     // SAFETY: guaranteed by the caller.
     let searched = unsafe { searched(file) };
     for folder in searched.iter().flat_map(|(_, search)| search.split(|byte| *byte == b':')) {
@@ -255,8 +269,12 @@ unsafe extern "C" fn posix_spawnp(
             return unsafe { posix_spawn(pid, file, actions, attributes, words, env) };
         }
     }
+    let real = real!(c"posix_spawnp").get();
+    if real.is_null() {
+        return libc::ENOSYS;
+    }
     // SAFETY: the C library's function of this name has these parameters.
-    let real: Spawn = unsafe { core::mem::transmute(REAL.get()) };
+    let real: Spawn = unsafe { core::mem::transmute(real) };
     // SAFETY: guaranteed by the caller.
     unsafe { real(pid, file, actions, attributes, words, env) }
 }

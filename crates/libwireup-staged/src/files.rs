@@ -2,11 +2,12 @@
 
 use crate::kernel;
 use crate::means::{Use, opening, reading};
-use crate::real::{self, Real};
+use crate::real::{self, real};
 use crate::staged::staged;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
-use wireup_redirect::Walk;
+use wireup_redirect::map::WRITE;
+use wireup_redirect::{Text, Walk};
 
 type Mode = libc::mode_t;
 
@@ -31,14 +32,13 @@ macro_rules! reads {
         /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*) -> $result {
-            static REAL: Real = Real::named(name!($name));
             let mut walk = Walk::new();
             // SAFETY: guaranteed by the caller.
             let path = match unsafe { reading(&mut walk, $folder, $path, $follows) } {
                 Use::Path(path) => path,
                 Use::Error(number) => return $fail(number),
             };
-            let real = REAL.get();
+            let real = real!(name!($name)).get();
             if real.is_null() {
                 return $fail(libc::ENOSYS);
             }
@@ -63,14 +63,13 @@ macro_rules! looks {
         /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*) -> c_int {
-            static REAL: Real = Real::named(name!($name));
             let mut walk = Walk::new();
             // SAFETY: guaranteed by the caller.
             let used = match unsafe { reading(&mut walk, $folder, $path, $follows) } {
                 Use::Path(path) => path,
                 Use::Error(number) => return real::fail(number),
             };
-            let real = REAL.get();
+            let real = real!(name!($name)).get();
             if real.is_null() {
                 return real::fail(libc::ENOSYS);
             }
@@ -78,9 +77,37 @@ macro_rules! looks {
             let real: unsafe extern "C" fn($($before_type,)* *const c_char $(, $after_type)*) -> c_int = unsafe { core::mem::transmute(real) };
             // SAFETY: guaranteed by the caller.
             let result = unsafe { real($($before,)* used $(, $after)*) };
-            if result == 0 && used == walk.copy().as_ptr() {
+            // SAFETY: the C library has just written there; the path is as the caller guarantees.
+            unsafe {
+                if result == 0 && used == walk.copy().as_ptr() {
+                    with_bits(walk.original().to_bytes(), Form::$form, $into);
+                } else if result == 0 && (used.is_null() || *used == 0) {
+                    with_bits_of_open($folder, Form::$form, $into);
+                }
+            }
+            result
+        }
+    )*};
+}
+
+/// Replaces a function that looks at an open file.
+macro_rules! looks_open {
+    ($(fn $name:ident($($before:ident: $before_type:ty,)* [$fd:ident]);)*) => {$(
+        /// # Safety
+        /// As for the C library's function of this name.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($before: $before_type,)* $fd: c_int, into: *mut c_void) -> c_int {
+            let real = real!(name!($name)).get();
+            if real.is_null() {
+                return real::fail(libc::ENOSYS);
+            }
+            // SAFETY: the C library's function of this name has these parameters.
+            let real: unsafe extern "C" fn($($before_type,)* c_int, *mut c_void) -> c_int = unsafe { core::mem::transmute(real) };
+            // SAFETY: guaranteed by the caller.
+            let result = unsafe { real($($before,)* $fd, into) };
+            if result == 0 {
                 // SAFETY: the C library has just written there.
-                unsafe { with_bits(&walk, Form::$form, $into) };
+                unsafe { with_bits_of_open($fd, Form::Plain, into) };
             }
             result
         }
@@ -96,15 +123,39 @@ enum Form {
     Extended,
 }
 
+const MODE: usize = core::mem::offset_of!(libc::stat, st_mode);
+const MODE_EXTENDED: usize = 28;
+
+/// The same for an open file, if it is a copy: no copy has write bits.
+///
+/// # Safety
+/// As for `with_bits`.
+#[inline(never)]
+unsafe fn with_bits_of_open(fd: c_int, form: Form, into: *mut c_void) {
+    let Some(staged) = staged() else { return };
+    // SAFETY: guaranteed by the caller.
+    let mode = unsafe {
+        match form {
+            Form::Plain => into.byte_add(MODE).cast::<u32>().read(),
+            Form::Extended => into.byte_add(MODE_EXTENDED).cast::<u16>().read().into(),
+        }
+    };
+    let mut path = Text::new();
+    if mode & WRITE == 0
+        && path.fill(|into| kernel::path_of(fd, into)).is_some()
+        && let Some(original) = staged.map.original(path.as_bytes())
+    {
+        // SAFETY: as above.
+        unsafe { with_bits(original, form, into) };
+    }
+}
+
 /// Puts the original's write bits into what was told about a copy.
 ///
 /// # Safety
 /// `into` is a structure of this form.
-unsafe fn with_bits(walk: &Walk, form: Form, into: *mut c_void) {
-    const MODE: usize = core::mem::offset_of!(libc::stat, st_mode);
-    const MODE_EXTENDED: usize = 28;
+unsafe fn with_bits(path: &[u8], form: Form, into: *mut c_void) {
     let Some(staged) = staged() else { return };
-    let path = walk.original().to_bytes();
     let path = path.strip_suffix(b"/").unwrap_or(path);
     let bits = |mode: u32| match mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => staged.map.mode(path, mode),
@@ -145,6 +196,13 @@ looks! {
     fn statx(folder: c_int, [path, folder, flags & NO_FOLLOW == 0], flags: c_int, mask: c_uint, into: *mut c_void), Extended(into);
 }
 
+looks_open! {
+    fn fstat([fd]);
+    fn fstat64([fd]);
+    fn __fxstat(version: c_int, [fd]);
+    fn __fxstat64(version: c_int, [fd]);
+}
+
 /// Replaces a function that asks what is permitted. A copy may not be written, whatever its bits say.
 macro_rules! asks {
     ($(fn $name:ident($($folder:ident: c_int,)? [$path:ident, $place:expr, $follows:expr], $mode:ident: c_int $(, $flags:ident: c_int)?);)*) => {$(
@@ -152,14 +210,13 @@ macro_rules! asks {
         /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($folder: c_int,)? $path: *const c_char, $mode: c_int $(, $flags: c_int)?) -> c_int {
-            static REAL: Real = Real::named(name!($name));
             let mut walk = Walk::new();
             // SAFETY: guaranteed by the caller.
             let used = match unsafe { reading(&mut walk, $place, $path, $follows) } {
                 Use::Path(path) => path,
                 Use::Error(number) => return real::fail(number),
             };
-            let real = REAL.get();
+            let real = real!(name!($name)).get();
             if real.is_null() {
                 return real::fail(libc::ENOSYS);
             }
@@ -198,7 +255,6 @@ macro_rules! opens {
         /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($folder: c_int,)? $path: *const c_char, $flags: c_int $(, $mode: Mode)?) -> c_int {
-            static REAL: Real = Real::named(name!($name));
             let mut walk = Walk::new();
             let mut flags = $flags;
             // SAFETY: guaranteed by the caller.
@@ -209,7 +265,7 @@ macro_rules! opens {
             #[allow(unused_mut, unused_assignments, reason = "not all have a mode")]
             let mut mode: Mode = 0;
             $(mode = $mode;)?
-            let Some(real) = REAL.known_or_later() else {
+            let Some(real) = real!(name!($name)).known() else {
                 // SAFETY: guaranteed by the caller.
                 return unsafe { kernel::open($place, path, flags, mode) };
             };
@@ -250,12 +306,11 @@ unsafe fn flags_of(mode: *const c_char) -> c_int {
 
 /// Replaces a function that opens a stream.
 macro_rules! streams {
-    ($(fn $name:ident([$path:ident], $mode:ident: *const c_char $(, $stream:ident: *mut c_void)?);)*) => {$(
+    ($(fn $name:ident([$path:ident], $mode:ident: *const c_char);)*) => {$(
         /// # Safety
         /// As for the C library's function of this name.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($path: *const c_char, $mode: *const c_char $(, $stream: *mut c_void)?) -> *mut c_void {
-            static REAL: Real = Real::named(name!($name));
+        unsafe extern "C" fn $name($path: *const c_char, $mode: *const c_char) -> *mut c_void {
             let mut walk = Walk::new();
             // SAFETY: guaranteed by the caller.
             let mut flags = unsafe { flags_of($mode) };
@@ -264,14 +319,14 @@ macro_rules! streams {
                 Use::Path(path) => path,
                 Use::Error(number) => return null(number),
             };
-            let real = REAL.get();
+            let real = real!(name!($name)).get();
             if real.is_null() {
                 return null(libc::ENOSYS);
             }
             // SAFETY: the C library's function of this name has these parameters.
-            let real: unsafe extern "C" fn(*const c_char, *const c_char $(, $crate::files::only!($stream, *mut c_void))?) -> *mut c_void = unsafe { core::mem::transmute(real) };
+            let real: unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void = unsafe { core::mem::transmute(real) };
             // SAFETY: guaranteed by the caller.
-            unsafe { real(path, $mode $(, $stream)?) }
+            unsafe { real(path, $mode) }
         }
     )*};
 }
@@ -295,4 +350,38 @@ unsafe extern "C" fn creat(path: *const c_char, mode: Mode) -> c_int {
 unsafe extern "C" fn creat64(path: *const c_char, mode: Mode) -> c_int {
     // SAFETY: guaranteed by the caller.
     unsafe { open64(path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+}
+
+/// Replaces a function that opens another file for a stream.
+macro_rules! streams_again {
+    ($(fn $name:ident;)*) => {$(
+        /// # Safety
+        /// As for the C library's function of this name.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char, stream: *mut c_void) -> *mut c_void {
+            let mut walk = Walk::new();
+            // SAFETY: guaranteed by the caller.
+            let mut flags = unsafe { flags_of(mode) };
+            // SAFETY: as above.
+            let (path, error) = match unsafe { opening(&mut walk, HERE, path, &mut flags) } {
+                Use::Path(path) => (path, None),
+                // The stream is closed nevertheless: nothing can be opened by this path.
+                Use::Error(number) => (c"".as_ptr(), Some(number)),
+            };
+            let real = real!(name!($name)).get();
+            if real.is_null() {
+                return null(libc::ENOSYS);
+            }
+            // SAFETY: the C library's function of this name has these parameters.
+            let real: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_void) -> *mut c_void = unsafe { core::mem::transmute(real) };
+            // SAFETY: guaranteed by the caller.
+            let stream = unsafe { real(path, mode, stream) };
+            error.map_or(stream, null)
+        }
+    )*};
+}
+
+streams_again! {
+    fn freopen;
+    fn freopen64;
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   the loader of programs ── LD_AUDIT ──► audit, search ──────┐
 //!   open, stat, access, …  ── LD_PRELOAD ──► files, names ────┤
-//!   unlink, chmod, rename, … ─ LD_PRELOAD ──► changes ──► means ──► staged: the map of this job ──► redirect (without I/O)
+//!   unlink, mkstemp, … ────── LD_PRELOAD ──► changes, temporary ──► means ──► staged: the map of this job ──► redirect (without I/O)
 //!   execve, posix_spawn, … ── LD_PRELOAD ──► exec ──► start ──┘
 //! ```
 //!
@@ -11,11 +11,11 @@
 //! change it fails as on a read-only file system, also by way of an open folder. A call that this library does not understand, a path that is
 //! very long, and whatever is not staged go to the C library unchanged.
 //!
-//! Each function uses less than 4 KiB of the stack, takes no lock and allocates nothing, so that it can be called where its original can: in
-//! a signal handler, after `fork`, in a thread with a small stack.
+//! Each function takes no lock and allocates nothing, so that it can be called where its original can: in a signal handler, after `fork`. Those
+//! that look at files use less than 4 KiB of the stack, those that start programs less than 16 KiB.
 //!
 //! Not covered: static programs, other C libraries than glibc, programs with special rights (the loader ignores both variables for them), direct
-//! system calls, and what the C library opens for itself (`glob`, `nftw`, `scandir`, `mkstemp`): they use the originals.
+//! system calls, and what the C library opens for itself (`glob`, `nftw`, `scandir`): they use the originals.
 //!
 //! The functions have no version: with one they would not take the place of those of the C library.
 #![no_std]
@@ -33,6 +33,7 @@ mod real;
 mod search;
 mod staged;
 mod start;
+mod temporary;
 mod words;
 
 #[cfg(feature = "bare")]

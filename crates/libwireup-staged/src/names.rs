@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use crate::means::{Use, reading};
-use crate::real::{self, Real};
+use crate::real::{self, real};
 use crate::staged::{forget, look, original, staged};
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
@@ -110,8 +110,7 @@ unsafe extern "C" fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_
             return unsafe { put(text, into) };
         }
     };
-    static REAL: Real = Real::named(c"realpath");
-    let real = REAL.get();
+    let real = real!(c"realpath").get();
     if real.is_null() {
         return null(libc::ENOSYS);
     }

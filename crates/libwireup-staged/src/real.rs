@@ -1,30 +1,67 @@
 //! What this library needs of the C library: the functions behind those that it replaces, the number of the last error, and the environment.
 //!
-//! They are weak: where the loader opens this library for its questions there is no C library, and none of them is called.
+//! They are weak: where the loader opens this library for its questions there is no C library, and none of them is called. `dlsym` may be
+//! missing later, too: before glibc 2.34 it is in a library of its own.
 
 use core::arch::global_asm;
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-global_asm!(".weak dlsym", ".weak __errno_location", ".weak environ");
+global_asm!(
+    ".weak dlsym",
+    ".weak __errno_location",
+    ".weak environ",
+    // The compiler takes the address of a function for one that is not null: this one is read.
+    ".pushsection .data.rel,\"aw\"",
+    ".balign 8",
+    ".globl wireup_staged_dlsym",
+    ".hidden wireup_staged_dlsym",
+    "wireup_staged_dlsym: .quad dlsym",
+    ".popsection",
+);
 
 unsafe extern "C" {
-    fn dlsym(handle: *mut libc::c_void, name: *const c_char) -> *mut libc::c_void;
+    static wireup_staged_dlsym: AtomicUsize;
+    /// The table of all [`Real`]s: the linker defines its ends.
+    static __start_wireup_real: u8;
+    static __stop_wireup_real: u8;
     fn __errno_location() -> *mut c_int;
     static environ: *const *const c_char;
 }
 
-/// A function of the C library, looked up when it is first called.
+/// A function of the C library. All are looked up when this library is initialized: a look-up takes the loader's lock, which another thread
+/// may hold that waits for the one that calls.
 pub struct Real {
     name: &'static CStr,
     at: AtomicPtr<libc::c_void>,
 }
 
-/// Set when the C library's memory can be used: before, its look-up of a function may need memory of an allocator that is just opening files.
+/// A function of the C library with this name, as an entry of the table.
+macro_rules! real {
+    ($name:expr) => {{
+        // Also in ways that the compiler does not see: by the ends of the table.
+        #[used]
+        #[unsafe(link_section = "wireup_real")]
+        static REAL: $crate::real::Real = $crate::real::Real::named($name);
+        &REAL
+    }};
+}
+pub(crate) use real;
+
+/// Set when the table is complete. Before, the C library's look-up of a function may need memory of an allocator that is just opening files.
 static IS_READY: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn ready() {
-    IS_READY.store(true, Ordering::Relaxed);
+    let ends = [&raw const __start_wireup_real, &raw const __stop_wireup_real];
+    let [mut next, end] = ends.map(|end| end.cast::<Real>());
+    while next < end {
+        // SAFETY: the linker has put the table together from entries of this type and nothing else.
+        unsafe {
+            (*next).find();
+            next = next.add(1);
+        }
+    }
+    IS_READY.store(true, Ordering::Release);
 }
 
 #[used]
@@ -37,20 +74,26 @@ impl Real {
     }
 
     /// `None`: it is too early, or this C library has no such function.
-    pub fn known_or_later(&self) -> Option<*mut libc::c_void> {
+    pub fn known(&self) -> Option<*mut libc::c_void> {
         let known = self.at.load(Ordering::Relaxed);
-        let found = if known.is_null() && IS_READY.load(Ordering::Relaxed) { self.get() } else { known };
-        (!found.is_null()).then_some(found)
+        (!known.is_null()).then_some(known)
     }
 
-    /// Null: this C library has no such function.
+    /// Null: this C library has no such function. Only what runs before the table is complete, when there is one thread, looks here.
     pub fn get(&self) -> *mut libc::c_void {
         let known = self.at.load(Ordering::Relaxed);
-        if !known.is_null() {
-            return known;
+        if known.is_null() && !IS_READY.load(Ordering::Acquire) { self.find() } else { known }
+    }
+
+    fn find(&self) -> *mut libc::c_void {
+        // SAFETY: the loader has put the function's address there before anything here runs, or null.
+        let dlsym = unsafe { wireup_staged_dlsym.load(Ordering::Relaxed) };
+        if dlsym == 0 {
+            return core::ptr::null_mut();
         }
-        // SAFETY: the name ends with a zero.
-        let found = unsafe { dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        type Find = unsafe extern "C" fn(*mut libc::c_void, *const c_char) -> *mut libc::c_void;
+        // SAFETY: the C library's function of this name has these parameters, and the name ends with a zero.
+        let found = unsafe { core::mem::transmute::<usize, Find>(dlsym)(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.at.store(found, Ordering::Relaxed);
         found
     }
@@ -73,8 +116,7 @@ pub fn returned(result: isize) -> isize {
 
 /// Memory from the C library, which the caller frees; null if there is none.
 pub fn allocate(bytes: usize) -> *mut c_char {
-    static MALLOC: Real = Real::named(c"malloc");
-    let malloc = MALLOC.get();
+    let malloc = real!(c"malloc").get();
     if malloc.is_null() {
         return core::ptr::null_mut();
     }

@@ -1,7 +1,9 @@
 //! The folders in which the loader searches for a library that is named without one, and what is in them.
 
-use crate::kernel;
+use crate::kernel::{self, File};
 use crate::staged::Staged;
+use core::ffi::CStr;
+use wireup_redirect::program::{LIBRARY_LEN, is_library};
 use wireup_redirect::{Found, Text, Walk};
 
 const FOLDERS_MAX: usize = 128;
@@ -165,9 +167,15 @@ fn has(staged: &Staged, walk: &mut Walk, folder: &[u8], name: &[u8]) -> Has {
         };
         match there {
             Err(libc::ENOENT | libc::ENOTDIR) => {}
-            _ if found == Found::Copy && !SPECIAL.contains(name) => return Has::Copy,
+            _ if found == Found::Copy && !SPECIAL.contains(name) && fits(walk.copy()) => return Has::Copy,
             _ => return Has::Unknown,
         }
     }
     Has::Nothing
+}
+
+/// Whether a copy is a library for this processor.
+fn fits(path: &CStr) -> bool {
+    let mut begin = [0; LIBRARY_LEN];
+    File::open(path).is_ok_and(|file| file.read(&mut begin) == LIBRARY_LEN) && is_library(&begin)
 }

@@ -1,7 +1,7 @@
 //! What is started in place of a program, with its words and its environment.
 //!
 //! A copy is started only if the loader of programs opens this library in it. Whatever cannot have it, a static program for example, is the
-//! original, and so is what it sees of itself.
+//! original, and so is what it sees of itself; only where there is no original it is the copy.
 
 use crate::kernel::{self, File};
 use crate::real;
@@ -91,6 +91,8 @@ impl Plan {
             Err(libc::EACCES) => Start::Path,
             Err(number) => Start::Error(number),
             Ok(Is::Dynamic) => Start::Copy,
+            // `Other` must be the original, unless there is none.
+            Ok(Is::Other) if kernel::exists(self.walk.original()) == Err(libc::ENOENT) => Start::Copy,
             Ok(Is::Other) => Start::Path,
             Ok(Is::Script) => self.of_script(),
         }

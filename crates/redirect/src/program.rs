@@ -25,6 +25,16 @@ pub enum Program<'a> {
     Other,
 }
 
+/// This much of a library tells for which processor it is.
+pub const LIBRARY_LEN: usize = 20;
+
+/// Whether a library can be loaded by a program of this machine; the loader goes on to the next folder where it cannot.
+pub fn is_library(begin: &[u8]) -> bool {
+    let machine = begin.get(18..20).map(|machine| u16::from_le_bytes([machine[0], machine[1]]));
+    // An ELF file of 64 bits, the lowest byte first.
+    begin.starts_with(b"\x7fELF\x02\x01") && machine == Some(MACHINE)
+}
+
 /// `begin`: the first bytes of the file; `read`: reads others from a place on, as many as fit.
 pub fn program<'a>(begin: &'a [u8], mut read: impl FnMut(u64, &mut [u8]) -> usize) -> Program<'a> {
     if begin.starts_with(b"#!") {
@@ -119,6 +129,18 @@ mod tests {
         for bad in [&b"#!\n"[..], b"#! \n", b"", b"#!/bin/sh", b"\x7fELF", b"echo\n", b"#!/bin/\0sh\n"] {
             assert_eq!(kind(bad), Program::Other);
         }
+    }
+
+    #[test]
+    fn only_libraries_for_this_processor_fit() {
+        let own = std::fs::read("/proc/self/exe").expect("this program");
+        assert!(is_library(&own[..LIBRARY_LEN]));
+        for (at, byte) in [(0, 0), (4, 1), (5, 2), (18, 8), (19, 1)] {
+            let mut other = own[..LIBRARY_LEN].to_vec();
+            other[at] = byte;
+            assert!(!is_library(&other), "{at}");
+        }
+        assert!(!is_library(&own[..LIBRARY_LEN - 1]) && !is_library(b"/* GNU ld script */"));
     }
 
     #[test]

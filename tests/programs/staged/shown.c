@@ -89,7 +89,10 @@ static void reads(void) {
     struct statx extended;
     CHECK(statx(AT_FDCWD, at("data"), 0, STATX_MODE, &extended) == 0 && (extended.stx_mode & 07777) == 0644);
     int bare = open(at("open"), O_RDONLY);
-    CHECK(fstat(bare, &status) == 0 && (status.st_mode & 07777) == 0444);
+    CHECK(syscall(SYS_fstat, bare, &status) == 0 && (status.st_mode & 07777) == 0444);
+    CHECK(fstat(bare, &status) == 0 && (status.st_mode & 07777) == 0666);
+    CHECK(fstatat(bare, "", &status, AT_EMPTY_PATH) == 0 && (status.st_mode & 07777) == 0666);
+    CHECK(statx(bare, "", AT_EMPTY_PATH, STATX_MODE, &extended) == 0 && (extended.stx_mode & 07777) == 0666);
     close(bare);
     bare = open(root, O_RDONLY | O_DIRECTORY);
     /* A program without the library, which has got this folder; root may do anything. */
@@ -98,7 +101,8 @@ static void reads(void) {
         FAILS(syscall(SYS_unlinkat, bare, "data", 0), EACCES);
         FAILS(syscall(SYS_unlinkat, bare, "../env", AT_REMOVEDIR), EACCES);
     }
-    CHECK(fstat(bare, &status) == 0 && (status.st_mode & 0222) == 0);
+    CHECK(syscall(SYS_fstat, bare, &status) == 0 && (status.st_mode & 0222) == 0);
+    CHECK(fstat(bare, &status) == 0 && (status.st_mode & 07777) == 0755);
     close(bare);
     FAILS(access(at("none/none"), F_OK), ENOENT);
     CHECK(access(at("data"), R_OK) == 0);
@@ -130,6 +134,21 @@ static void changes(void) {
     CHECK(!fopen(at("data"), "w") && errno == EROFS);
     CHECK(!fopen(at("data"), "r+") && errno == EROFS);
     CHECK(!fopen(at("new"), "a") && errno == EROFS);
+    CHECK(!freopen(at("data"), "r+", fopen("/dev/null", "r")) && errno == EROFS);
+    CHECK(!freopen(at("none"), "r", fopen("/dev/null", "r")) && errno == ENOENT);
+    FILE *stream = freopen(at("data"), "r", fopen("/dev/null", "r"));
+    CHECK(stream && is_copy_fd(fileno(stream)));
+    if (stream)
+        fclose(stream);
+    char made[PATH_MAX];
+    FAILS(mkstemp(strcpy(made, at("newXXXXXX"))), EROFS);
+    FAILS(mkostemp(strcpy(made, at("dir/newXXXXXX")), O_CLOEXEC), EROFS);
+    FAILS(mkstemps(strcpy(made, at("newXXXXXX.c")), 2), EROFS);
+    FAILS(mkostemps(strcpy(made, at("near/newXXXXXX.c")), 2, O_CLOEXEC), EROFS);
+    CHECK(!mkdtemp(strcpy(made, at("newXXXXXX"))) && errno == EROFS);
+    int temporary = mkstemp(strcpy(made, "/dev/shm/wireup-test-XXXXXX"));
+    CHECK(temporary >= 0 && unlink(made) == 0);
+    close(temporary);
     FAILS(truncate(at("data"), 0), EROFS);
     FAILS(unlink(at("data")), EROFS);
     FAILS(unlink(at("none")), ENOENT);
@@ -233,6 +252,61 @@ static void links(void) {
     Dl_info info;
     void *function = library ? dlsym(library, "one") : NULL;
     CHECK(function && dladdr(function, &info) && !strcmp(info.dli_fname, at("lib/libone.so")));
+    CHECK(chdir(root) == 0 && dlopen("$ORIGIN/../lib/libone.so", RTLD_NOW) && chdir("/") == 0);
+    /* The first one of this name in LD_LIBRARY_PATH is for another processor. */
+    CHECK(dlopen("libtwice.so", RTLD_NOW));
+}
+
+static int ends[2];
+
+static void *calls_when_locked(void *unused) {
+    (void)unused;
+    usleep(200000);
+    /* Nothing has called it before. */
+    eaccess(at("data"), R_OK);
+    return write(ends[1], "x", 1) == 1 ? ends : NULL;
+}
+
+/* The loader holds its lock while a library is initialized, which here waits for another thread. */
+static void locks(void) {
+    char number[16];
+    pthread_t thread;
+    if (pipe(ends))
+        exit(1);
+    snprintf(number, sizeof number, "%d", ends[0]);
+    setenv("SHOWN_WAITS_FOR", number, 1);
+    alarm(20);
+    pthread_create(&thread, NULL, calls_when_locked, NULL);
+    CHECK(dlopen(at("lib/libwaits.so"), RTLD_NOW));
+    pthread_join(thread, NULL);
+    alarm(0);
+}
+
+static int unwound;
+
+static void note(int *value) {
+    unwound = *value;
+}
+
+static void *opens_for_ever(void *name) {
+    int value __attribute__((cleanup(note))) = 1;
+    open(name, O_RDONLY);
+    return NULL;
+}
+
+/* A thread that is cancelled in a call does what is to be done at the end of its functions. */
+static void cancels(void) {
+    char name[] = "/dev/shm/wireup-test-XXXXXX";
+    pthread_t thread;
+    void *result = NULL;
+    CHECK(mkdtemp(name) && rmdir(name) == 0 && mkfifo(name, 0600) == 0);
+    pthread_create(&thread, NULL, opens_for_ever, name);
+    usleep(100000);
+    alarm(20);
+    CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+    alarm(0);
+    CHECK(result == PTHREAD_CANCELED && unwound == 1);
+    unlink(name);
 }
 
 static char output[1 << 16];
@@ -312,6 +386,9 @@ static void programs(void) {
     SAYS(is_original, execv(still, still_words));
     SAYS(is_original, fexecve(open(still, O_RDONLY | O_CLOEXEC), still_words, environ));
     SAYS(is_original, setenv("PATH", line("%s/bin", root), 1); execvp("still", still_words));
+    /* Without a variable PATH the system's folders are searched, not the working folder. */
+    SAYS("errno 2\n", chdir(at("bin")); unsetenv("PATH"); execvp("shown", child_words));
+    SAYS("errno 2\n", chdir(at("bin")); unsetenv("PATH"); errno = posix_spawnp(&(pid_t){0}, "shown", NULL, NULL, child_words, none));
     /* Scripts. */
     char *script_words[] = {"ignored", "one", "two words", NULL};
     SAYS(line("script %s one two words\n", script), execv(script, script_words));
@@ -382,6 +459,19 @@ static void *opens_little(void *unused) {
     return NULL;
 }
 
+static void *spawns(void *unused) {
+    char *words[] = {"count", NULL};
+    pid_t pid;
+    posix_spawn_file_actions_t silent;
+    (void)unused;
+    posix_spawn_file_actions_init(&silent);
+    posix_spawn_file_actions_addopen(&silent, 1, "/dev/null", O_WRONLY, 0);
+    if (posix_spawnp(&pid, "count", &silent, NULL, words, environ) == 0)
+        waitpid(pid, NULL, 0);
+    posix_spawn_file_actions_destroy(&silent);
+    return NULL;
+}
+
 /* How much of its stack a thread has used. */
 static size_t used_by(void *(*function)(void *)) {
     static unsigned char stack[1 << 17] __attribute__((aligned(4096)));
@@ -403,6 +493,13 @@ static void stack(void) {
     size_t less = used_by(opens_little), more = used_by(opens_much);
     if (more > less + 3584) {
         printf("an open uses %zu bytes of the stack\n", more - less);
+        failed = 1;
+    }
+    setenv("PATH", at("bin"), 1);
+    spawns(NULL);
+    more = used_by(spawns);
+    if (more > less + 16384) {
+        printf("posix_spawnp uses %zu bytes of the stack\n", more - less);
         failed = 1;
     }
 }
@@ -458,6 +555,8 @@ int main(int count, char **words) {
     reads();
     changes();
     links();
+    locks();
+    cancels();
     programs();
     elsewhere();
     stack();

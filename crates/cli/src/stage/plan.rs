@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use wireup_os::process::may_isolate;
 use wireup_stage::digests::Digests;
 use wireup_stage::set::Listings;
 use wireup_stage::{Kind, Set};
@@ -30,7 +29,10 @@ pub struct Plan {
 }
 
 /// The same before the files are read.
-pub struct Needed(Needs);
+pub struct Needed {
+    needs: Needs,
+    by_library: bool,
+}
 
 impl Needed {
     /// What these programs need.
@@ -61,18 +63,19 @@ impl Needed {
             }
         }
         let (needs, left_out) = (found.into_values().collect(), left_out.into_iter().collect());
-        Ok(Needed(Needs { needs, left_out, remarks, listings }))
+        let needs = Needs { needs, left_out, remarks, listings };
+        Ok(Needed { needs, by_library: stage.by_library })
     }
 
     /// Whether staging is worth its time.
     pub fn choice(&self, ranks: u32) -> Choice {
-        Choice::of(&self.0.needs, ranks)
+        Choice::of(&self.needs.needs, ranks)
     }
 
     /// # Errors
     /// A file cannot be read.
     pub fn plan(self) -> Result<Plan, String> {
-        Plan::of_needs(self.0)
+        Plan::of_needs(self.needs, self.by_library)
     }
 }
 
@@ -84,12 +87,13 @@ impl Plan {
     pub fn of_paths(stage: &Stage, env: &[Vec<u8>]) -> Result<Plan, String> {
         let cwd = std::env::current_dir().map_err(|error| format!("the working directory: {error}"))?;
         let found = needs_of_paths(env, &cwd, &stage.also).map_err(|error| error.to_string())?;
-        Plan::of_needs(found)
+        Plan::of_needs(found, stage.by_library)
     }
 
-    fn of_needs(found: Needs) -> Result<Plan, String> {
+    fn of_needs(found: Needs, by_library: bool) -> Result<Plan, String> {
         let Needs { mut needs, mut left_out, remarks, listings } = found;
-        needs.extend(library().filter(|library| needs.iter().all(|need| need.path != library.path)));
+        let library = if by_library { Some(library()?) } else { None };
+        needs.extend(library.filter(|library| needs.iter().all(|need| need.path != library.path)));
         let cache = cache_file("digests");
         let mut digests = cache.as_deref().map(Digests::read).unwrap_or_default();
         let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &mut digests);
@@ -129,14 +133,16 @@ impl Plan {
     }
 }
 
-/// What shows staged files to ranks where no mounts can be made. A user who may make them here may do so on the nodes.
-fn library() -> Option<Need> {
-    if may_isolate() {
-        return None;
-    }
-    let program = std::env::current_exe().ok()?;
-    let path = libraries::find(&program, libraries::STAGED).ok()?.canonicalize().ok()?;
-    Some(Need { path, kind: NeedKind::File, why: "for nodes where no mounts can be made".into() })
+/// What shows staged files to ranks where no mounts can be made.
+fn library() -> Result<Need, String> {
+    let missing = |place: &Path| {
+        let (name, place) = (libraries::real_name(libraries::STAGED), place.display());
+        format!("--stage-library: {name} is neither in {place} nor in {place}/../lib; wireup install puts it there")
+    };
+    let program = std::env::current_exe().map_err(|error| format!("the path of wireup: {error}"))?;
+    let found = libraries::find(&program, libraries::STAGED).map_err(|place| missing(&place))?;
+    let path = found.canonicalize().map_err(|error| format!("{}: {error}", found.display()))?;
+    Ok(Need { path, kind: NeedKind::File, why: "for nodes where no mounts can be made".into() })
 }
 
 /// What would travel, why, and how much.

@@ -203,9 +203,9 @@ fn mpi_programs_ask_for_nothing(
     let folder_at = |name: &str| folder.at(name).to_str().expect("UTF-8").to_owned();
     let (log, gate, before) = (folder_at("log"), folder_at("gate"), folder_at("before"));
     let wireup = with_libraries(&folder);
-    let rights = match shown {
-        Shown::ByMounts => "",
-        Shown::ByLibrary => WITHOUT_RIGHTS,
+    let (rights, switch) = match shown {
+        Shown::ByMounts => ("", ""),
+        Shown::ByLibrary => (WITHOUT_RIGHTS, " --stage-library"),
     };
     let mut also_flags = String::new();
     for path in also {
@@ -215,7 +215,7 @@ fn mpi_programs_ask_for_nothing(
     let script = format!(
         "cd /; (while [ \"$(grep -c ready {out} 2>/dev/null)\" != 4 ]; do sleep 0.05; done; sleep 1.2; \
          wc -l < {log} > {before}; : > {gate}) & \
-         {rights} {wireup} run -n 4 --virtual-nodes 2 {stage}{also_flags} sh -c '{wait}' sh \"$@\" > {out} 2> {err}; \
+         {rights} {wireup} run -n 4 --virtual-nodes 2 {stage}{switch}{also_flags} sh -c '{wait}' sh \"$@\" > {out} 2> {err}; \
          code=$?; wait; cat {out} {err}; tail -n +$(($(cat {before}) + 1)) {log} | grep -v '^release' >&2; exit $code",
         out = folder_at("out"),
         err = folder_at("err"),
@@ -294,6 +294,7 @@ fn a_language_that_compiles_at_run_time_asks_the_file_server_for_nothing() {
     let path = format!("LD_LIBRARY_PATH={}", home.join("bin").display());
     let program = home.join("bin/pypy3").display().to_string();
     mpi_programs_ask_for_nothing(
+        Shown::ByMounts,
         Flavour::Mpich5,
         &[&home],
         Path::new("env"),

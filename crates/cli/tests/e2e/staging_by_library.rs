@@ -48,10 +48,17 @@ impl Staged {
         symlink(folder.at("outside"), at("absolute")).expect("a link");
         symlink("loop", at("loop")).expect("a link");
         let source = layout::root().join("tests/programs/staged");
-        compile(&["-w", "-o"], &at("bin/shown"), &source.join("shown.c"), &["-ldl", "-lpthread"]);
+        compile(&["-w", "-fexceptions", "-o"], &at("bin/shown"), &source.join("shown.c"), &["-ldl", "-lpthread"]);
+        compile(&["-shared", "-fPIC", "-o"], &at("lib/libwaits.so"), &source.join("waits.c"), &[]);
         compile(&["-w", "-static", "-o"], &at("bin/still"), &source.join("still.c"), &[]);
         let library = folder.write("one.c", b"int one(void) { return 1; }\n");
         compile(&["-shared", "-fPIC", "-o"], &at("lib/libone.so"), &library, &[]);
+        fs::create_dir_all(at("lib/twice")).expect("a folder");
+        fs::copy(at("lib/libone.so"), at("lib/twice/libtwice.so")).expect("a copy");
+        let mut foreign = fs::read(at("lib/libone.so")).expect("a library");
+        // The number of another processor (s390).
+        foreign[18..20].copy_from_slice(&[22, 0]);
+        fs::write(at("lib/libtwice.so"), foreign).expect("a library");
         folder.program("env/bin/script", "echo script \"$0\" \"$@\"");
         folder.program("env/bin/count", "echo $#");
         let words = format!("#!{} {}\n", at("bin/shown").display(), env.display());
@@ -69,12 +76,24 @@ impl Staged {
     }
 
     fn job_with(&self, rights: &[&str], words: &str) -> Run {
+        self.run(rights, &["--stage-library"], words)
+    }
+
+    fn run(&self, rights: &[&str], how: &[&str], words: &str) -> Run {
         Run::tool("setpriv", rights)
             .arg(&self.wireup)
-            .args(["run", "-n", "1", "--virtual-nodes", "2", "--pmi", "simple", &self.folder.stage(), "--stage-also"])
+            .args(["run", "-n", "1", "--virtual-nodes", "2", "--pmi", "simple", &self.folder.stage()])
+            .args(how)
+            .arg("--stage-also")
             .arg(&self.env)
             .args(words.split_whitespace())
             .cwd(Path::new("/"))
+    }
+
+    /// With two folders in which the loader looks.
+    fn searched(&self, run: Run) -> Run {
+        let folder = self.env.join("lib").display().to_string();
+        run.env("LD_LIBRARY_PATH", format!("{folder}:{folder}/twice"))
     }
 
     /// Names, bits, times and contents of what the node keeps.
@@ -98,7 +117,7 @@ fn a_program_sees_copies_that_it_cannot_change() {
     staged.job("").arg("true").finish().expect_code(0).expect_err_line(&["a library shows its ranks the staged files"]);
     let before = staged.kept();
     assert!(before.contains("bin/shown") && before.contains("dir/sub/file"), "{before}");
-    let run = staged.job("").arg(&program).arg(&staged.env).env("odd.name-1", "odd");
+    let run = staged.searched(staged.job("").arg(&program).arg(&staged.env).env("odd.name-1", "odd"));
     let outcome = run.finish();
     assert_eq!(outcome.out(), "as it should be\n", "{outcome}");
     outcome.expect_code(0);
@@ -107,6 +126,25 @@ fn a_program_sees_copies_that_it_cannot_change() {
     let left = left.flat_map(|set| fs::read_dir(set.path()).expect("a set").flatten());
     let left: Vec<_> = left.filter(|inside| inside.file_name().to_string_lossy().starts_with("shown-")).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// Nothing is put into processes that nobody has asked for.
+#[test]
+fn without_the_switch_ranks_use_the_originals() {
+    let staged = Staged::new();
+    let rights: Vec<&str> = WITHOUT_RIGHTS.split(' ').skip(1).collect();
+    let program = staged.env.join("bin/shown").display().to_string();
+    let words = format!("{program} {} child", staged.env.display());
+    let outcome = staged.run(&rights, &[], &words).finish().expect_code(0);
+    assert_eq!(outcome.out(), format!("original {program}\n"), "{outcome}");
+    outcome.expect_err_line(&["its ranks use the original files", "no mount", "--stage-library"]);
+    let outcome = staged.run(&rights, &[], "sh -c").arg("echo $LD_PRELOAD$LD_AUDIT$WIREUP_STAGED.").finish();
+    assert_eq!(outcome.expect_code(0).out(), ".\n");
+    staged.run(&rights, &["--stage=require"], "true").finish().expect_err_line(&["cannot be shown", "--stage-library"]);
+    let library = staged.wireup.with_file_name(xtask::libraries::file(xtask::libraries::STAGED));
+    fs::remove_file(library).expect("the library");
+    let outcome = staged.job("true").finish().expect_code(125);
+    outcome.expect_err_line(&["--stage-library: libwireup-staged.so.0.0.0 is neither in", "wireup install"]);
 }
 
 /// The same for a user who is not root: here the kernel, too, keeps programs from changing the copies.
@@ -126,9 +164,25 @@ fn a_user_without_rights_sees_copies_that_nothing_can_change() {
     let rights = [&format!("--reuid={user}")[..], &format!("--regid={user}"), "--clear-groups"];
     let job = staged.job_with(&rights, "").arg(staged.env.join("bin/shown")).arg(&staged.env);
     let job = ["WIREUP_RUNTIME_DIR", "TMPDIR", "HOME"].into_iter().fold(job, |job, name| job.env(name, &run));
-    let outcome = job.env("odd.name-1", "odd").finish();
+    let outcome = staged.searched(job.env("odd.name-1", "odd")).finish();
     assert_eq!(outcome.out(), "as it should be\n", "{outcome}");
     outcome.expect_code(0).expect_err_line(&["a library shows its ranks the staged files"]);
+}
+
+/// What a rank has started, and runs on, starts programs of its own with this environment.
+#[test]
+fn the_environment_is_of_no_harm_when_the_job_is_over() {
+    let staged = Staged::new();
+    let outcome = staged.job("sh -c").arg("echo $LD_AUDIT $LD_PRELOAD $WIREUP_STAGED").finish().expect_code(0);
+    let out = outcome.out();
+    let words: Vec<&str> = out.split_whitespace().collect();
+    let [audit, preload, map] = words[..] else { panic!("{outcome}") };
+    assert!(Path::new(audit).is_file() && audit == preload && !Path::new(map).exists(), "{outcome}");
+    let mut later = Command::new(staged.env.join("bin/shown"));
+    later.arg(&staged.env).arg("child").env("LD_AUDIT", audit).env("LD_PRELOAD", preload).env("WIREUP_STAGED", map);
+    let later = later.output().expect("a program");
+    let (out, err) = (String::from_utf8_lossy(&later.stdout), String::from_utf8_lossy(&later.stderr));
+    assert!(out.starts_with("original ") && err.is_empty(), "{out}{err}");
 }
 
 #[test]
@@ -197,7 +251,18 @@ fn programs_that_are_not_staged_find_their_own_libraries() {
     let script = format!("{}; {other}", folder.at("staged/main").display());
     let outcome = Run::tool("setpriv", WITHOUT_RIGHTS.split(' ').skip(1))
         .arg(&wireup)
-        .args(["run", "-n", "1", "--virtual-nodes", "2", "--pmi", "simple", &folder.stage(), "--stage-also"])
+        .args([
+            "run",
+            "-n",
+            "1",
+            "--virtual-nodes",
+            "2",
+            "--pmi",
+            "simple",
+            &folder.stage(),
+            "--stage-library",
+            "--stage-also",
+        ])
         .arg(folder.at("staged/main"))
         .args(["sh", "-c", &script])
         .cwd(Path::new("/"))

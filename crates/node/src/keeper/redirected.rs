@@ -4,10 +4,11 @@
 //! staged programs: it does not have the library itself.
 
 use super::protocol::Program;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, File};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use wireup_os::spawn::is_program;
 use wireup_redirect::build::Names;
@@ -15,13 +16,13 @@ use wireup_redirect::program::{self, BEGIN_LEN};
 use wireup_redirect::walk::System;
 use wireup_redirect::{Found, Kind, Map, Walk, resolve};
 use wireup_stage::set::{Entry, Set, is_library};
-use wireup_stage::store::InUse;
+use wireup_stage::store::{InUse, Shown};
 use wireup_stage::view::{Keep, Way, ways};
 
 /// A set whose files are shown in this way; it is in use as long as this is held.
 pub struct Redirected {
     map: Vec<u8>,
-    folder: PathBuf,
+    shown: Shown,
     library: PathBuf,
     _kept: InUse,
 }
@@ -34,6 +35,24 @@ pub struct Start {
     pub file: Vec<u8>,
     pub argv: Vec<Vec<u8>>,
     pub env: Vec<Vec<u8>>,
+}
+
+/// Whether programs of this node can have the library. Before this version `dlsym`, among others, is in a library of its own, which not every
+/// program has.
+///
+/// # Errors
+/// Why they cannot.
+pub fn suits(glibc: Option<&str>) -> Result<(), String> {
+    const OLDEST: (u32, u32) = (2, 34);
+    let Some(version) = glibc else {
+        return Err("this wireup is not linked to glibc, for whose programs the library is".into());
+    };
+    let mut numbers = version.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match found >= OLDEST {
+        true => Ok(()),
+        false => Err(format!("--stage-library needs glibc {}.{} or newer, the node has {version}", OLDEST.0, OLDEST.1)),
+    }
 }
 
 impl Redirected {
@@ -49,20 +68,21 @@ impl Redirected {
             return Err("libwireup-staged.so.0 was not beside wireup when they were staged, nor in ../lib".into());
         };
         let tree = kept.tree().canonicalize().map_err(|error| format!("{}: {error}", kept.tree().display()))?;
-        kept.protect().map_err(|error| error.to_string())?;
-        let folder = kept.make_folder().map_err(|error| error.to_string())?;
-        let made = make(&kept.set, keep, &tree, &folder, library);
+        let ways = ways(&kept.set, keep);
+        all_exist(ways.keys())?;
+        let library = kept.library(library).map_err(|error| error.to_string())?;
+        let shown = kept.protect().map_err(|error| error.to_string())?;
+        let made = make(names(&kept.set, &ways, &tree), &tree, shown.folder(), &library);
         if made.is_err() {
             // What was made of it is removed with the set.
-            let _ = fs::remove_dir_all(&folder);
+            let _ = fs::remove_dir_all(shown.folder());
         }
-        let (map, library) = made?;
-        Ok(Redirected { map, folder, library, _kept: kept })
+        Ok(Redirected { map: made?, shown, library, _kept: kept })
     }
 
     /// What is to be removed at the end.
     pub fn folder(&self) -> Vec<u8> {
-        self.folder.as_os_str().as_bytes().to_vec()
+        self.shown.folder().as_os_str().as_bytes().to_vec()
     }
 
     /// How a staged program is started. `None`: it is not staged, or one that must be the original.
@@ -123,7 +143,7 @@ impl Redirected {
             let between: &[u8] = if others.is_empty() { b"" } else { b":" };
             env.push([name, library, between, others].concat());
         }
-        env.push([b"WIREUP_STAGED=", self.folder.join(MAP).as_os_str().as_bytes()].concat());
+        env.push([b"WIREUP_STAGED=", self.shown.folder().join(MAP).as_os_str().as_bytes()].concat());
         env
     }
 
@@ -153,34 +173,38 @@ const MAP: &str = "map";
 /// Which mounts a process has.
 const MOUNTS: &str = "/proc/self/ns/mnt";
 
-/// Makes the map and a name for the library.
-fn make(set: &Set, keep: &Keep, tree: &Path, folder: &Path, library: &Entry) -> Result<(Vec<u8>, PathBuf), String> {
+/// A program cannot work in a folder that the node does not have, and what makes something new there would fail in ways of its own.
+///
+/// # Errors
+/// A folder on the way to something staged is missing here.
+fn all_exist<'a>(mut ways: impl Iterator<Item = &'a PathBuf>) -> Result<(), String> {
+    match ways.find(|way| !way.is_dir()) {
+        Some(way) => Err(format!("the folder {}, in which a staged file lies, does not exist here", way.display())),
+        None => Ok(()),
+    }
+}
+
+/// Makes the map.
+fn make(names: Names, tree: &Path, folder: &Path, library: &Path) -> Result<Vec<u8>, String> {
     let problem = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    let folder = folder.canonicalize().map_err(|error| problem(folder, error))?;
     // The loader's variables know no other way to write these.
-    if folder.as_os_str().as_bytes().iter().any(|byte| b" :;$\t\n".contains(byte)) {
-        let folder = folder.display();
+    if library.as_os_str().as_bytes().iter().any(|byte| b" :;$\t\n".contains(byte)) {
+        let path = library.display();
         return Err(format!(
-            "{folder} has a character that the loader of programs does not accept; choose another --stage=DIR"
+            "{path} has a character that the loader of programs does not accept; choose another --stage=DIR"
         ));
     }
-    let place = folder.join("libwireup-staged.so.0");
-    let copy = bytes(tree).into_iter().chain(library.path.iter().copied()).collect();
-    let copy = PathBuf::from(std::ffi::OsString::from_vec(copy));
-    symlink(copy, &place).map_err(|error| problem(&place, error))?;
-    let names = names(set, keep, tree);
     // In a container, for example, the same names mean other files.
     let own = Path::new(MOUNTS);
     let mounts = fs::read_link(own).map_err(|error| problem(own, error))?;
-    let map = names.map(&bytes(tree), &bytes(&place), &bytes(&mounts)).ok_or("their names do not fit in 4 GiB")?;
+    let map = names.map(&bytes(tree), &bytes(library), &bytes(&mounts)).ok_or("their names do not fit in 4 GiB")?;
     let path = folder.join(MAP);
     fs::write(&path, &map).map_err(|error| problem(&path, error))?;
-    Ok((map, place))
+    Ok(map)
 }
 
-fn names(set: &Set, keep: &Keep, tree: &Path) -> Names {
+fn names(set: &Set, ways: &BTreeMap<PathBuf, Way>, tree: &Path) -> Names {
     let mut names = Names::default();
-    let ways = ways(set, keep);
     // Here a link may be what is a folder where the job was started.
     let links: Vec<&PathBuf> = ways.keys().filter(|way| way.is_symlink()).collect();
     let is_behind_link = |path: &Path| links.iter().any(|link| path.starts_with(link));
@@ -260,4 +284,28 @@ fn in_folder(folder: &[u8], name: &[u8]) -> Vec<u8> {
 
 fn bytes(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_new_enough_c_libraries_suit() {
+        for version in ["2.34", "2.35-0ubuntu3", "2.40.9000", "3.0"] {
+            assert_eq!(suits(Some(version)), Ok(()), "{version}");
+        }
+        for version in ["2.33", "2.17", "1.99", "", "2", "new"] {
+            let problem = suits(Some(version)).unwrap_err();
+            assert!(problem.contains("2.34 or newer") && problem.ends_with(version), "{problem}");
+        }
+        assert!(suits(None).is_err());
+    }
+
+    #[test]
+    fn folders_on_the_way_must_exist() {
+        assert_eq!(all_exist([PathBuf::from("/"), PathBuf::from("/proc")].iter()), Ok(()));
+        let problem = all_exist([PathBuf::from("/proc"), PathBuf::from("/no/such")].iter()).unwrap_err();
+        assert!(problem.contains("/no/such") && problem.contains("does not exist here"), "{problem}");
+    }
 }

@@ -1,8 +1,8 @@
 //! Staged files: before the first rank starts the keeper gets mounts of its own, in which they lie over the originals. Where it may not have
-//! them, a library in the ranks takes their place (`redirected`).
+//! them, a library in the ranks takes their place on request (`redirected`).
 
 use super::protocol::Batch;
-use super::redirected::Redirected;
+use super::redirected::{self, Redirected};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,13 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
     if let Err(problem) = try_mounts(alone) {
         let why = if alone { "" } else { "; for virtual nodes that needs root" };
         let problem = format!("no mount namespace can be made here ({problem}){why}");
+        if !staged.by_library {
+            let switch = "--stage-library shows ranks the copies without mounts, by a library in each process";
+            return View::Originals(format!("{problem}; {switch}"));
+        }
+        if let Err(neither) = redirected::suits(wireup_os::c_library::glibc().as_deref()) {
+            return View::Originals(format!("{problem}, and {neither}"));
+        }
         return match Redirected::of(kept, &keep(batch)) {
             Ok(redirected) => View::Redirected(redirected, problem),
             Err(neither) => View::Originals(format!("{problem}, and {neither}")),

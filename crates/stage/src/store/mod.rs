@@ -17,6 +17,7 @@
 //!
 //! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
 
+mod library;
 pub(crate) mod packs;
 mod protected;
 mod room;
@@ -28,6 +29,7 @@ use crate::image::{Place, image};
 use crate::receiving::Receiving;
 use crate::set::{Digest, Entry, Kind, Problem, Set};
 use packs::{Places, is_at};
+pub use protected::Shown;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -97,15 +99,6 @@ impl InUse {
         self.tree().exists()
     }
 
-    /// A new folder, which is removed with the set at the latest.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    pub fn make_folder(&self) -> Result<PathBuf> {
-        let made = tempfile::Builder::new().prefix("shown-").tempdir_in(&self.folder);
-        at(&self.folder, made.map(tempfile::TempDir::keep))
-    }
-
     /// Its files, if it is kept as [`Form::Tree`].
     pub fn tree(&self) -> PathBuf {
         self.folder.join("tree")
@@ -146,7 +139,7 @@ pub struct Kept {
 
 /// The version of what is in a store.
 const FORMAT: u32 = 3;
-const FOLDERS: [&str; 4] = ["packs", "objects", "sets", "new"];
+const FOLDERS: [&str; 5] = ["packs", "objects", "libraries", "sets", "new"];
 /// How long to wait for one that removes sets, or looks which are in use (chosen).
 const LOCK_MAX: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
