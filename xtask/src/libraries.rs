@@ -1,4 +1,4 @@
-//! The C libraries, `libpmi.so.0`, `libpmi2.so.0` and `libwireup.so.0`: built small, linked with one version node each.
+//! The C libraries, `libpmi.so.0`, `libpmi2.so.0`, `libwireup.so.0` and `libwireup-staged.so.0`: built small, linked with one version node each.
 //!
 //! rustc makes static libraries of them and the C compiler makes shared ones: the list of symbols that rustc itself passes to the linker
 //! rules out a version script. Nothing but the C library is linked, whose threads are a library of their own before glibc 2.34, not even the compiler's start
@@ -16,9 +16,13 @@ use std::{fs, process};
 /// Those that programs are linked to or open; names without `lib` and `.so`.
 pub const NAMES: [&str; 3] = ["pmi", "pmi2", "wireup"];
 
-/// Unwind tables, a sixth of a library, are removed: no exception passes through. Without them debuggers need frame pointers. Poly1305 by
+/// The one that shows staged files to processes that do not know of it.
+pub const STAGED: &str = "wireup-staged";
+
+/// Unwind tables, a sixth of a library, are removed where no exception passes through ([`Linking::link`]). Without them debuggers need frame
+/// pointers. Poly1305 by
 /// AVX2 makes a barrier of two ranks 7 % slower, large messages 5 % faster, and the library 12 KiB larger; so it is off.
-pub(crate) const RUSTFLAGS: &str = "-C force-frame-pointers=yes --cfg poly1305_force_soft";
+pub(crate) const RUSTFLAGS: &str = "-C force-frame-pointers=yes -C force-unwind-tables=yes --cfg poly1305_force_soft";
 
 const LINKER: [&str; 10] = [
     "--gc-sections",
@@ -35,6 +39,10 @@ const LINKER: [&str; 10] = [
     "--build-id=none",
     "-s",
 ];
+
+pub fn all() -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().chain([STAGED])
+}
 
 /// The file name of a library.
 pub fn file(name: &str) -> String {
@@ -63,7 +71,7 @@ pub fn build() -> Result<PathBuf> {
         objcopy: "objcopy".into(),
         without: &[],
     };
-    for name in NAMES {
+    for name in all() {
         linking.link(name, &folder.join(file(name)))?;
         for link in links(name) {
             // Another process may just have created it.
@@ -77,7 +85,7 @@ pub fn build() -> Result<PathBuf> {
 pub(crate) fn static_libraries() -> Command {
     let mut build = cargo();
     build.args(["build", "--quiet", "--profile", "capi"]);
-    for name in NAMES {
+    for name in all() {
         build.args(["-p", &format!("wireup-lib{name}"), "--features", &format!("wireup-lib{name}/bare")]);
     }
     build
@@ -101,14 +109,19 @@ pub(crate) struct Linking {
 impl Linking {
     /// Links one, unless it is newer than what it is made from.
     pub(crate) fn link(&self, name: &str, library: &Path) -> Result<PathBuf> {
-        let archive = self.archives.join(format!("libwireup_{name}.a"));
+        let archive = self.archives.join(format!("libwireup_{}.a", name.replace('-', "_")));
         let map = map(name);
         let time = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
         let newest = time(&archive).max(time(&map));
         if time(library) < newest || newest.is_none() {
             let unfinished = library.with_file_name(format!(".{name}.{}", process::id()));
             let small = library.with_file_name(format!(".lib{name}.{}.a", process::id()));
-            run_quietly(Command::new(&self.objcopy).args(["--remove-section", ".eh_frame"]).arg(&archive).arg(&small))?;
+            let mut copy = Command::new(&self.objcopy);
+            // A thread that is cancelled while it opens a file unwinds its stack through this one.
+            if name != STAGED {
+                copy.args(["--remove-section", ".eh_frame"]);
+            }
+            run_quietly(copy.arg(&archive).arg(&small))?;
             let linked = run_quietly(&mut self.linker(name, &map, &small, &unfinished));
             fs::remove_file(&small).map_err(|e| format!("remove {}: {e}", small.display()))?;
             linked?;
@@ -121,7 +134,9 @@ impl Linking {
         let mut cc = Command::new(&self.compiler);
         cc.args(["-shared", "-nostartfiles", "-nodefaultlibs", "-o"]).arg(library);
         cc.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
-        let flags: Vec<&str> = LINKER.into_iter().filter(|flag| !self.without.contains(flag)).collect();
+        // The loader takes it out of a process for which nothing is staged; it has no handler of forks.
+        let left_out = |flag: &&str| self.without.contains(flag) || name == STAGED && *flag == "-z,nodelete";
+        let flags: Vec<&str> = LINKER.into_iter().filter(|flag| !left_out(flag)).collect();
         cc.arg(format!("-Wl,{},-soname,lib{name}.so.0", flags.join(",")));
         cc.arg(format!("-Wl,--version-script={}", map.display()));
         // `dlopen` is in libdl and threads are in libpthread before glibc 2.34.
@@ -135,5 +150,5 @@ impl Linking {
 /// # Errors
 /// As [`build`].
 pub fn announced() -> Result {
-    step("libpmi, libpmi2, libwireup", || build().map(drop))
+    step("libpmi, libpmi2, libwireup, libwireup-staged", || build().map(drop))
 }

@@ -19,7 +19,7 @@ cargo xtask COMMAND
             those whose names begin so, and that take no longer; proof suites try SUITE BEGIN: under wireup);
             every order of events in sessions of four and five agents: proof model; the C libraries under the address and the
             thread sanitizer: proof sanitizers
-  libraries build libpmi, libpmi2 and libwireup beside the release program, for `wireup install`
+  libraries build libpmi, libpmi2, libwireup and libwireup-staged beside the release program, for `wireup install`
   release   build the binaries to give away, in target/dist: release [x86_64] [aarch64]
 ";
 

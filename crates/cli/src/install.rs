@@ -5,6 +5,7 @@
 //! another name and renamed, so that replacing a library in use does no harm.
 
 use crate::front::NAMES;
+use crate::libraries::{self, STAGED, real_name};
 use crate::out;
 use std::fmt::Display;
 use std::fs::{self, Permissions};
@@ -29,6 +30,7 @@ pub const COMMAND: Command = Command {
   /opt/wireup/bin/wireup, wireup-bench           the second if it is beside this program
   /opt/wireup/lib/libpmi.so.0, libpmi2.so.0      what MPI libraries and other programs load
   /opt/wireup/lib/libwireup.so.0                 groups and messages for communication libraries
+  /opt/wireup/lib/libwireup-staged.so.0          shows staged files to ranks where no mounts can be made
   /opt/wireup/include/pmi.h, pmi2.h, pmix_ext.h, wireup.h; wireup_ucc.h, for UCC
   /opt/wireup/share/wireup/nvshmem_bootstrap_wireup.c    a plugin for NVSHMEM, to be compiled
   /opt/wireup/share/man/man3/wireup.3
@@ -44,7 +46,7 @@ The libraries are copied from beside this program, or from ../lib seen from ther
     end: "",
 };
 
-const LIBRARIES: [&str; 3] = ["pmi", "pmi2", "wireup"];
+const LIBRARIES: [&str; 4] = ["pmi", "pmi2", "wireup", STAGED];
 
 const HEADERS: [(&str, &str); 5] = [
     ("pmi.h", include_str!("../../../include/pmi.h")),
@@ -86,10 +88,6 @@ fn prefix(line: &Line) -> Result<PathBuf, String> {
     prefix.ok_or_else(|| "install: --prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
 }
 
-fn real_name(library: &str) -> String {
-    format!("lib{library}.so.0.0.0")
-}
-
 fn install(prefix: &Path) -> Result<(), String> {
     let program =
         std::env::current_exe().map_err(|error| format!("cannot determine the path of this program: {error}"))?;
@@ -110,7 +108,9 @@ fn install(prefix: &Path) -> Result<(), String> {
         for link in [format!("lib{name}.so.0"), format!("lib{name}.so")] {
             replace(&lib.join(link), |unfinished| symlink(real_name(name), unfinished))?;
         }
-        write(&pkgconfig.join(format!("{}.pc", package_name(name))), &package(name))?;
+        if name != STAGED {
+            write(&pkgconfig.join(format!("{}.pc", package_name(name))), &package(name))?;
+        }
     }
     HEADERS.iter().try_for_each(|(name, text)| write(&include.join(name), text))?;
     SHARED.iter().try_for_each(|(folder, name, text)| {
@@ -140,16 +140,11 @@ fn front(bin: &Path) -> Result<Vec<&'static str>, String> {
 
 /// Where the libraries are, in the order of [`LIBRARIES`].
 fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, String> {
-    // A program's path always has a folder.
-    let beside = program.parent().unwrap_or(Path::new("."));
-    let folders = [beside.to_owned(), beside.join("../lib")];
     let find = |name: &str| {
-        let (file, installed) = (real_name(name), format!("lib{name}.so.0"));
-        // A Python wheel has no links, only the name by which programs load it.
-        let all = folders.iter().flat_map(|folder| [folder.join(&file), folder.join(&installed)]);
-        all.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        libraries::find(program, name).map_err(|beside| {
             format!(
-                "{file} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries",
+                "{} was not found beside this program, in {}, or in ../lib; to build it: cargo xtask libraries",
+                real_name(name),
                 beside.display()
             )
         })

@@ -13,6 +13,7 @@ mod front;
 mod help;
 mod hosts;
 mod install;
+mod libraries;
 mod linked;
 mod out;
 mod pmi;

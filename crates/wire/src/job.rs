@@ -276,6 +276,8 @@ pub struct Staged {
     pub store: Vec<u8>,
     /// A rank that cannot have it is not started. Otherwise the ranks of its node use the originals.
     pub required: bool,
+    /// Where no mount may be made, a library in each process shows it.
+    pub by_library: bool,
 }
 
 /// The sockets that ranks get before they start.

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// Version of the protocol between agents. Must be raised with any change of `frame`, `peer`, `job`, `session`, `modex` or `names`.
-pub const PROTOCOL_VERSION: u16 = 24;
+pub const PROTOCOL_VERSION: u16 = 25;
 
 /// The secret that both ends of every link of a session prove to know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,6 +187,8 @@ pub enum Lacking {
     Namespace,
     /// The staged files: they use the originals.
     Staged { problem: String },
+    /// Mounts: a library shows them the staged files.
+    Mounts { problem: String },
 }
 
 /// One message of the control class. ↓ goes away from the root, ↑ towards it; the frame's header names the job.

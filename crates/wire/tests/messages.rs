@@ -59,7 +59,12 @@ fn job() -> JobSpec {
             stall_report_ns: 400,
             stdin_inherit: true,
             gpus_per_rank: 2,
-            staged: Some(wireup_wire::job::Staged { set: [7; 32], store: b"/dev/shm/s".to_vec(), required: true }),
+            staged: Some(wireup_wire::job::Staged {
+                set: [7; 32],
+                store: b"/dev/shm/s".to_vec(),
+                required: true,
+                by_library: true,
+            }),
             universe_size: Some(8),
             rank_ports: Some(RankPorts { range: PortRange { low: 10_000, high: 20_000 }, listen: true }),
             ..JobOptions::default()

@@ -109,7 +109,7 @@ fn libraries_of(tools: &Tools, architecture: &str) -> Result<Vec<PathBuf>> {
     let mut archives = libraries::static_libraries();
     archives.args(["--target", &triple]).env("RUSTFLAGS", libraries::RUSTFLAGS);
     step(show(&archives), || run_quietly(&mut archives))?;
-    libraries::NAMES.into_iter().map(|name| linking.link(name, &folder.join(format!("lib{name}.so.0")))).collect()
+    libraries::all().map(|name| linking.link(name, &folder.join(format!("lib{name}.so.0")))).collect()
 }
 
 /// The wheel's own files.

@@ -115,6 +115,8 @@ pub struct Stage {
     pub auto: bool,
     /// Paths and patterns, as typed.
     pub also: Vec<PathBuf>,
+    /// Where no mount may be made, a library in each process shows them.
+    pub by_library: bool,
     pub room_mib: Option<u32>,
 }
 
@@ -326,6 +328,7 @@ fn pattern(value: &Value) -> Result<String, Error> {
 pub fn stage(line: &Line) -> Result<Option<Stage>, Error> {
     let mut stage = Stage {
         also: line.all(flag::STAGE_ALSO, Value::path)?,
+        by_library: line.has(flag::STAGE_LIBRARY),
         room_mib: line.last(flag::STAGE_ROOM, Value::at_least_one)?,
         ..Stage::default()
     };
@@ -338,7 +341,7 @@ pub fn stage(line: &Line) -> Result<Option<Stage>, Error> {
             _ => return Err(value.refused("give an absolute folder, require or auto")),
         }
     }
-    let is_wanted = line.has(flag::STAGE) || !stage.also.is_empty() || stage.room_mib.is_some();
+    let is_wanted = line.has(flag::STAGE) || !stage.also.is_empty() || stage.by_library || stage.room_mib.is_some();
     Ok(is_wanted.then_some(stage))
 }
 

@@ -327,6 +327,10 @@ pub const STAGE_ALSO: Flag = Flag::value(
     "PATH",
     "Stage this too: a file, a folder with all that is in it, or a pattern (plugins that the program opens, data). Implies --stage.",
 );
+pub const STAGE_LIBRARY: Flag = Flag::switch(
+    &["--stage-library"],
+    "Where no mount may be made, show the copies by a library in each process. Implies --stage.",
+);
 pub const STAGE_ROOM: Flag = Flag::value(
     &["--stage-room"],
     "MIB",
@@ -386,7 +390,7 @@ const SECTIONS: &[Section] = &[
             PMI_VERSION,
         ],
     },
-    Section { title: "Files", flags: &[STAGE, STAGE_ALSO, STAGE_ROOM, STAGE_OUT] },
+    Section { title: "Files", flags: &[STAGE, STAGE_ALSO, STAGE_LIBRARY, STAGE_ROOM, STAGE_OUT] },
     Section {
         title: "Standard input and output",
         flags: &[

@@ -39,7 +39,8 @@ impl Stage {
 
     /// What the job is told about a set.
     pub fn staged(&self, set: [u8; 32]) -> Staged {
-        Staged { set, store: self.store().as_os_str().as_bytes().to_vec(), required: self.required }
+        let store = self.store().as_os_str().as_bytes().to_vec();
+        Staged { set, store, required: self.required, by_library: self.by_library }
     }
 }
 

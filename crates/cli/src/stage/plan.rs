@@ -3,6 +3,7 @@
 use super::auto::Choice;
 use super::{bytes, cache_file};
 use crate::flags::parsed::Stage;
+use crate::libraries;
 use crate::out;
 use crate::program::needs::{Kind as NeedKind, Need, Needs, OF_THE_NODE, RIGHTS, needs, needs_of_paths};
 use std::collections::BTreeMap;
@@ -28,7 +29,10 @@ pub struct Plan {
 }
 
 /// The same before the files are read.
-pub struct Needed(Needs);
+pub struct Needed {
+    needs: Needs,
+    by_library: bool,
+}
 
 impl Needed {
     /// What these programs need.
@@ -59,18 +63,19 @@ impl Needed {
             }
         }
         let (needs, left_out) = (found.into_values().collect(), left_out.into_iter().collect());
-        Ok(Needed(Needs { needs, left_out, remarks, listings }))
+        let needs = Needs { needs, left_out, remarks, listings };
+        Ok(Needed { needs, by_library: stage.by_library })
     }
 
     /// Whether staging is worth its time.
     pub fn choice(&self, ranks: u32) -> Choice {
-        Choice::of(&self.0.needs, ranks)
+        Choice::of(&self.needs.needs, ranks)
     }
 
     /// # Errors
     /// A file cannot be read.
     pub fn plan(self) -> Result<Plan, String> {
-        Plan::of_needs(self.0)
+        Plan::of_needs(self.needs, self.by_library)
     }
 }
 
@@ -82,11 +87,13 @@ impl Plan {
     pub fn of_paths(stage: &Stage, env: &[Vec<u8>]) -> Result<Plan, String> {
         let cwd = std::env::current_dir().map_err(|error| format!("the working directory: {error}"))?;
         let found = needs_of_paths(env, &cwd, &stage.also).map_err(|error| error.to_string())?;
-        Plan::of_needs(found)
+        Plan::of_needs(found, stage.by_library)
     }
 
-    fn of_needs(found: Needs) -> Result<Plan, String> {
-        let Needs { needs, mut left_out, remarks, listings } = found;
+    fn of_needs(found: Needs, by_library: bool) -> Result<Plan, String> {
+        let Needs { mut needs, mut left_out, remarks, listings } = found;
+        let library = if by_library { Some(library()?) } else { None };
+        needs.extend(library.filter(|library| needs.iter().all(|need| need.path != library.path)));
         let cache = cache_file("digests");
         let mut digests = cache.as_deref().map(Digests::read).unwrap_or_default();
         let set = Set::collect_with(needs.iter().map(|need| need.path.as_path()), &listings, &mut digests);
@@ -124,6 +131,18 @@ impl Plan {
         let files = self.set.files();
         format!("{files} {}, {}", if files == 1 { "file" } else { "files" }, bytes(self.set.len()))
     }
+}
+
+/// What shows staged files to ranks where no mounts can be made.
+fn library() -> Result<Need, String> {
+    let missing = |place: &Path| {
+        let (name, place) = (libraries::real_name(libraries::STAGED), place.display());
+        format!("--stage-library: {name} is neither in {place} nor in {place}/../lib; wireup install puts it there")
+    };
+    let program = std::env::current_exe().map_err(|error| format!("the path of wireup: {error}"))?;
+    let found = libraries::find(&program, libraries::STAGED).map_err(|place| missing(&place))?;
+    let path = found.canonicalize().map_err(|error| format!("{}: {error}", found.display()))?;
+    Ok(Need { path, kind: NeedKind::File, why: "for nodes where no mounts can be made".into() })
 }
 
 /// What would travel, why, and how much.

@@ -353,7 +353,7 @@ fn sessions_and_staging_work_without_the_right_to_make_namespaces() {
         assert_eq!(outcome.out(), format!("{shown}\n{shown}\n"), "{outcome}");
         if !nodes.is_empty() {
             // Ranks of different user namespaces could not read each other's memory.
-            outcome.expect_err_line(&["its ranks use the original files", "for virtual nodes that needs root"]);
+            outcome.expect_err_line(&["no mount namespace can be made here", "for virtual nodes that needs root"]);
         }
         fs::remove_dir_all(&store).expect("the store");
         session.down("");

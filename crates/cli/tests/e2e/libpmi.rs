@@ -289,7 +289,7 @@ fn programs_compile_and_run_against_an_installed_tree() {
     assert!(said.contains("libpmi.so.0.0.0") && said.contains("cargo xtask libraries"), "{said}");
     assert!(!prefix.exists());
 
-    for name in libraries::NAMES {
+    for name in libraries::all() {
         fs::copy(folder().join(libraries::file(name)), program_folder.join(libraries::file(name))).expect("copy");
     }
     let done = install(&program, &prefix);

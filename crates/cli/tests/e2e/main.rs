@@ -42,6 +42,7 @@ mod stage_auto;
 mod stage_bench;
 mod stage_out;
 mod staging;
+mod staging_by_library;
 mod staging_faults;
 mod startup_bench;
 mod stdio;

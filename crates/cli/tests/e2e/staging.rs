@@ -4,6 +4,7 @@ use crate::harness::machines;
 use crate::harness::peers::{mpi4py, program, tool};
 use crate::harness::sessions::Session;
 use crate::harness::{Outcome, Run, Running};
+use crate::staging_by_library::{WITHOUT_RIGHTS, with_libraries};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -176,8 +177,17 @@ fn testbed() -> PathBuf {
     machines::testbed_program()
 }
 
+/// How staged files are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    ByMounts,
+    /// By a library, because the job may not make mounts.
+    ByLibrary,
+}
+
 /// Programs of real MPI libraries, which open plugins by themselves.
 fn mpi_programs_ask_for_nothing(
+    shown: Shown,
     flavour: Flavour,
     also: &[&Path],
     program: &Path,
@@ -192,6 +202,11 @@ fn mpi_programs_ask_for_nothing(
     // The libraries keep their paths: the file system is mounted over its source, in a mount namespace of this test.
     let folder_at = |name: &str| folder.at(name).to_str().expect("UTF-8").to_owned();
     let (log, gate, before) = (folder_at("log"), folder_at("gate"), folder_at("before"));
+    let wireup = with_libraries(&folder);
+    let (rights, switch) = match shown {
+        Shown::ByMounts => ("", ""),
+        Shown::ByLibrary => (WITHOUT_RIGHTS, " --stage-library"),
+    };
     let mut also_flags = String::new();
     for path in also {
         also_flags += &format!(" --stage-also {}", path.display());
@@ -200,9 +215,11 @@ fn mpi_programs_ask_for_nothing(
     let script = format!(
         "cd /; (while [ \"$(grep -c ready {out} 2>/dev/null)\" != 4 ]; do sleep 0.05; done; sleep 1.2; \
          wc -l < {log} > {before}; : > {gate}) & \
-         \"$WIREUP\" run -n 4 --virtual-nodes 2 {stage}{also_flags} sh -c '{wait}' sh \"$@\" > {out}; \
-         code=$?; wait; cat {out}; tail -n +$(($(cat {before}) + 1)) {log} | grep -v '^release' >&2; exit $code",
+         {rights} {wireup} run -n 4 --virtual-nodes 2 {stage}{switch}{also_flags} sh -c '{wait}' sh \"$@\" > {out} 2> {err}; \
+         code=$?; wait; cat {out} {err}; tail -n +$(($(cat {before}) + 1)) {log} | grep -v '^release' >&2; exit $code",
         out = folder_at("out"),
+        err = folder_at("err"),
+        wireup = wireup.display(),
         stage = folder.stage(),
     );
     let shares = ["-m", "--propagation", "private"].map(str::to_owned);
@@ -220,20 +237,26 @@ fn mpi_programs_ask_for_nothing(
     let outcome = run.finish().expect_code(0);
     assert_eq!(outcome.err(), "", "operations of ranks at the file server: {outcome}");
     assert!(fs::metadata(&log).expect("a log").len() > 0, "the launcher has read the files from there");
-    let greetings = outcome.out().lines().filter(|line| line.contains("rank")).count();
+    let greetings = outcome.out().lines().filter(|line| line.contains("rank") && !line.starts_with("wireup:")).count();
     assert_eq!(greetings, 4, "{outcome}");
+    let told = outcome.out().matches("a library shows its ranks the staged files").count();
+    assert_eq!(told, if shown == Shown::ByLibrary { 2 } else { 0 }, "{outcome}");
 }
 
 #[test]
 fn mpich_asks_the_file_server_for_nothing() {
     let Some(hello) = program(Flavour::Mpich5, "hello") else { return };
-    mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&hello], &hello, &[], &layout::mpich5(), &[]);
+    for shown in [Shown::ByMounts, Shown::ByLibrary] {
+        mpi_programs_ask_for_nothing(shown, Flavour::Mpich5, &[&hello], &hello, &[], &layout::mpich5(), &[]);
+    }
 }
 
 #[test]
 fn open_mpi_with_its_plugins_asks_the_file_server_for_nothing() {
     let Some(hello) = program(Flavour::OpenMpi5, "hello") else { return };
-    mpi_programs_ask_for_nothing(Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::openmpi5(), &[]);
+    for shown in [Shown::ByMounts, Shown::ByLibrary] {
+        mpi_programs_ask_for_nothing(shown, Flavour::OpenMpi5, &[&hello], &hello, &[], &layout::openmpi5(), &[]);
+    }
 }
 
 #[test]
@@ -247,7 +270,10 @@ fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
     let script = "from mpi4py import MPI\nimport numpy\nprint('rank', MPI.COMM_WORLD.rank, numpy.arange(3).sum())";
     let peers = environment.parent().expect("a folder of environments");
     let variables = [("PYTHONPATH", numpy.to_str().expect("UTF-8").to_owned())];
-    mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&environment, &numpy], &python, &["-c", script], peers, &variables);
+    for shown in [Shown::ByMounts, Shown::ByLibrary] {
+        let also = [environment.as_path(), numpy.as_path()];
+        mpi_programs_ask_for_nothing(shown, Flavour::Mpich5, &also, &python, &["-c", script], peers, &variables);
+    }
 }
 
 /// As Julia: an executable, a large library, a folder of modules beside them, and code that is compiled at run time.
@@ -268,6 +294,7 @@ fn a_language_that_compiles_at_run_time_asks_the_file_server_for_nothing() {
     let path = format!("LD_LIBRARY_PATH={}", home.join("bin").display());
     let program = home.join("bin/pypy3").display().to_string();
     mpi_programs_ask_for_nothing(
+        Shown::ByMounts,
         Flavour::Mpich5,
         &[&home],
         Path::new("env"),

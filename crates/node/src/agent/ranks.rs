@@ -300,6 +300,9 @@ impl JobRanks {
             KeeperEvent::NotStaged { problem } => {
                 turn.inputs.push(Input::RanksLack { job, what: Lacking::Staged { problem } });
             }
+            KeeperEvent::Redirected { problem } => {
+                turn.inputs.push(Input::RanksLack { job, what: Lacking::Mounts { problem } });
+            }
             KeeperEvent::Swept | KeeperEvent::Renewed => {}
         }
     }

@@ -147,7 +147,10 @@ impl Shells {
                     let stderr = errors.map(|errors| errors.text()).unwrap_or_default();
                     turn.inputs.push(Input::ShellExited { shell, status, stderr });
                 }
-                KeeperEvent::NotStaged { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
+                KeeperEvent::NotStaged { .. }
+                | KeeperEvent::Redirected { .. }
+                | KeeperEvent::Swept
+                | KeeperEvent::Renewed => {}
             }
         }
         if !alive {

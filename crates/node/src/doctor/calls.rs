@@ -250,7 +250,10 @@ impl Calls {
                     }
                 }
                 KeeperEvent::Exited { slot, status } => self.on_exited(now_ns, slot, status, reactor),
-                KeeperEvent::NotStaged { .. } | KeeperEvent::Swept | KeeperEvent::Renewed => {}
+                KeeperEvent::NotStaged { .. }
+                | KeeperEvent::Redirected { .. }
+                | KeeperEvent::Swept
+                | KeeperEvent::Renewed => {}
             }
         }
         if alive == Alive::Gone {

@@ -32,6 +32,7 @@ mod limits;
 mod living;
 mod plan;
 mod protocol;
+mod redirected;
 mod serve;
 mod staged;
 mod starts;

@@ -154,6 +154,10 @@ pub enum KeeperEvent {
         slot: u32,
         status: ExitStatus,
     },
+    /// A library in the processes shows them the staged files, because there can be no mounts for this reason.
+    Redirected {
+        problem: String,
+    },
     /// The processes use the original files in place of staged ones, for this reason.
     NotStaged {
         problem: String,
@@ -171,6 +175,7 @@ pub(super) enum Report {
     StartFailed { slot: u32, error: SpawnError },
     Exited { slot: u32, status: ExitStatus },
     NotStaged { problem: String },
+    Redirected { problem: String },
     Swept,
     Renewed,
 }
@@ -185,6 +190,7 @@ impl Report {
             Report::StartFailed { slot, error } => KeeperEvent::StartFailed { slot, error },
             Report::Exited { slot, status } => KeeperEvent::Exited { slot, status },
             Report::NotStaged { problem } => KeeperEvent::NotStaged { problem },
+            Report::Redirected { problem } => KeeperEvent::Redirected { problem },
             Report::Swept => KeeperEvent::Swept,
             Report::Renewed => KeeperEvent::Renewed,
         }

@@ -277,6 +277,10 @@ impl Serve {
                 View::Originals(problem) => {
                     self.outbox.push(&Report::NotStaged { problem: problem.clone() }, Vec::new());
                 }
+                View::Redirected(redirected, problem) => {
+                    self.directories.remove_at_end(redirected.folder());
+                    self.outbox.push(&Report::Redirected { problem: problem.clone() }, Vec::new());
+                }
                 View::Staged(_) => {}
             }
             let is_refused = matches!(view, View::Half(_)) || matches!(view, View::Originals(_)) && wanted.required;
@@ -285,7 +289,11 @@ impl Serve {
                 return;
             }
         }
-        enqueue(batch, &mut self.queue);
+        let redirected = match &self.staged {
+            Some(View::Redirected(redirected, _)) if batch.staged.is_some() => Some(redirected),
+            _ => None,
+        };
+        enqueue(batch, redirected, &mut self.queue);
     }
 
     fn refuse(&mut self, batch: &Batch, problem: &str) {

@@ -1,6 +1,8 @@
-//! Staged files: before the first rank starts the keeper gets mounts of its own, in which they lie over the originals.
+//! Staged files: before the first rank starts the keeper gets mounts of its own, in which they lie over the originals. Where it may not have
+//! them, a library in the ranks takes their place on request (`redirected`).
 
 use super::protocol::Batch;
+use super::redirected::{self, Redirected};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,8 @@ const WORLD: [&str; 7] = ["/tmp", "/var/tmp", "/dev", "/dev/shm", "/run", "/var"
 pub enum View {
     /// The staged files, which are in use as long as this is held.
     Staged(#[expect(dead_code, reason = "held until the end")] InUse),
+    /// The staged files, by a library in the ranks, because there can be no mounts for this reason.
+    Redirected(Redirected, String),
     /// The originals, for this reason.
     Originals(String),
     /// Perhaps only some of the staged files: nothing must be started.
@@ -36,7 +40,21 @@ pub fn show(staged: &Staged, batch: &Batch) -> View {
     let alone = batch.processes.iter().all(|process| process.shares_session);
     if let Err(problem) = try_mounts(alone) {
         let why = if alone { "" } else { "; for virtual nodes that needs root" };
-        return View::Originals(format!("no mount namespace can be made here ({problem}){why}"));
+        let problem = format!("no mount namespace can be made here ({problem}){why}");
+        if !staged.by_library {
+            let switch = "--stage-library shows ranks the copies without mounts, by a library in each process";
+            return View::Originals(format!("{problem}; {switch}"));
+        }
+        if let Err(neither) = redirected::suits(wireup_os::c_library::glibc().as_deref()) {
+            return View::Originals(format!("{problem}, and {neither}"));
+        }
+        return match Redirected::of(kept, &keep(batch)) {
+            Ok(redirected) => View::Redirected(redirected, problem),
+            Err(neither) => View::Originals(format!("{problem}, and {neither}")),
+        };
+    }
+    if let Err(error) = kept.restore() {
+        return View::Originals(error.to_string());
     }
     if let Err(error) = view::own_mounts(alone) {
         return View::Half(error.to_string());

@@ -2,6 +2,7 @@
 
 use super::limits;
 use super::protocol::{Batch, Process, Program};
+use super::redirected::Redirected;
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,8 +29,8 @@ pub(super) struct Prepared {
 }
 
 /// Adds a batch to the queue. Each program is looked up once, not once per process.
-pub(super) fn enqueue(batch: Batch, queue: &mut VecDeque<Waiting>) {
-    let programs: Vec<_> = batch.programs.iter().map(prepare).collect();
+pub(super) fn enqueue(batch: Batch, redirected: Option<&Redirected>, queue: &mut VecDeque<Waiting>) {
+    let programs: Vec<_> = batch.programs.iter().map(|program| prepare(program, redirected)).collect();
     let limits = Rc::new(limits::of_children(&batch.limits));
     queue.extend(batch.processes.into_iter().map(|mut process| {
         if process.pmi {
@@ -44,19 +45,25 @@ pub(super) fn enqueue(batch: Batch, queue: &mut VecDeque<Waiting>) {
     }));
 }
 
-fn prepare(program: &Program) -> Result<Rc<Prepared>, SpawnError> {
+fn prepare(program: &Program, redirected: Option<&Redirected>) -> Result<Rc<Prepared>, SpawnError> {
     let name = program.argv.first().map_or(&b""[..], Vec::as_slice);
     let cwd = if program.cwd.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(&program.cwd)) };
     check_directory(cwd).map_err(|problem| error(SpawnStep::Cwd, cwd.as_os_str().as_bytes(), errno(&problem)))?;
     let search = program.env.iter().rev().find_map(|variable| variable.strip_prefix(b"PATH="));
+    let directory = (!program.cwd.is_empty()).then_some(program.cwd.as_slice());
+    if let Some(start) = redirected.and_then(|redirected| redirected.find(program, search, cwd)) {
+        let prepared = spawn::Program::new(&start.file, &start.argv, directory, &start.env)
+            .map_err(|_| error(SpawnStep::Exec, name, EINVAL))?;
+        return Ok(Rc::new(Prepared { path: start.path, cwd: program.cwd.clone(), program: Rc::new(prepared) }));
+    }
     let path = find_program(name, search, cwd).map_err(|problem| match problem {
         spawn::FindError::NotFound => error(SpawnStep::Find, name, problem.errno()),
         spawn::FindError::NotExecutable | spawn::FindError::Directory | spawn::FindError::Empty => {
             error(SpawnStep::Exec, name, problem.errno())
         }
     })?;
-    let directory = (!program.cwd.is_empty()).then_some(program.cwd.as_slice());
-    let prepared = spawn::Program::new(&path, &program.argv, directory, &program.env)
+    let env = redirected.and_then(|redirected| redirected.environment(program, &cwd.join(OsStr::from_bytes(&path))));
+    let prepared = spawn::Program::new(&path, &program.argv, directory, env.as_ref().unwrap_or(&program.env))
         .map_err(|_| error(SpawnStep::Exec, name, EINVAL))?;
     Ok(Rc::new(Prepared { path, cwd: program.cwd.clone(), program: Rc::new(prepared) }))
 }

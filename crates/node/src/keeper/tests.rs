@@ -96,7 +96,9 @@ impl Bench {
                 let reported = self.reported.get_mut(&slot).expect("an exit follows a start");
                 assert!(reported.exited.replace(status).is_none() && reported.failed.is_none());
             }
-            KeeperEvent::NotStaged { problem } => panic!("nothing is staged here: {problem}"),
+            KeeperEvent::NotStaged { problem } | KeeperEvent::Redirected { problem } => {
+                panic!("nothing is staged here: {problem}")
+            }
             KeeperEvent::Swept => self.swept += 1,
             KeeperEvent::Renewed => self.renewed += 1,
         }

@@ -60,6 +60,11 @@ pub fn find_program(name: &[u8], search: Option<&[u8]>, directory: &Path) -> Res
     Err(error)
 }
 
+/// Whether this is a file that may be executed.
+pub fn is_program(path: &Path) -> bool {
+    check(path).is_ok()
+}
+
 /// Checks that this process could use `directory` as its working directory.
 ///
 /// # Errors

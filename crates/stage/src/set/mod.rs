@@ -55,6 +55,11 @@ impl Entry {
     }
 }
 
+/// Whether this is the library that shows staged files to processes without mounts; how its name goes on is its version.
+pub fn is_library(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libwireup-staged.so.0"))
+}
+
 /// Sorted by path, so that a folder precedes what is in it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Set {

@@ -11,11 +11,15 @@
 //!   where images cannot be mounted, in place of packs:
 //!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
 //!     sets/DIGEST/tree/…          the files under their original names
+//!     protected                   there once files were shown without mounts: then their write bits are removed
+//!     sets/DIGEST/shown-…/        what processes of a job need that cannot have mounts either
 //! ```
 //!
 //! Files are read-only. Several receivers may work at once: each has files of its own, and the last step of each is one rename.
 
+mod library;
 pub(crate) mod packs;
+mod protected;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -25,6 +29,7 @@ use crate::image::{Place, image};
 use crate::receiving::Receiving;
 use crate::set::{Digest, Entry, Kind, Problem, Set};
 use packs::{Places, is_at};
+pub use protected::Shown;
 use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -90,6 +95,10 @@ pub struct InUse {
 }
 
 impl InUse {
+    pub fn is_tree(&self) -> bool {
+        self.tree().exists()
+    }
+
     /// Its files, if it is kept as [`Form::Tree`].
     pub fn tree(&self) -> PathBuf {
         self.folder.join("tree")
@@ -130,7 +139,7 @@ pub struct Kept {
 
 /// The version of what is in a store.
 const FORMAT: u32 = 3;
-const FOLDERS: [&str; 4] = ["packs", "objects", "sets", "new"];
+const FOLDERS: [&str; 5] = ["packs", "objects", "libraries", "sets", "new"];
 /// How long to wait for one that removes sets, or looks which are in use (chosen).
 const LOCK_MAX: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);

@@ -12,12 +12,15 @@
 //! in which a staged file would not exist otherwise. Folders in which ranks are expected to make files ([`Keep`]) and those with too much else
 //! in them stay *open*, as all others: only the staged names in them are replaced, and their file system is still asked about the folder.
 
+mod names;
 #[cfg(test)]
 mod tests;
 
+pub use names::{Way, ways};
+
 use crate::file_system::FileSystem;
 use crate::image::mounted::Files;
-use crate::set::{Entry, Kind, Set};
+use crate::set::{Entry, Kind, Set, is_library};
 use rustix::fs::{CWD, StatVfsMountFlags, fstatvfs};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, mount_remount, move_mount,
@@ -95,12 +98,16 @@ pub fn own_mounts(alone: bool) -> Result<()> {
 /// # Errors
 /// There is no place for something that is to be shown.
 pub fn plan<'a>(set: &'a Set, keep: &Keep) -> Result<Planned<'a>> {
-    plan_where(set, &Closing { keep, is_remote: |folder| FileSystem::of(folder).is_some_and(|kind| kind.is_network) })
+    plan_where(set, &Closing { keep, is_remote })
+}
+
+pub(super) fn is_remote(folder: &Path) -> bool {
+    FileSystem::of(folder).is_some_and(|kind| kind.is_network)
 }
 
 fn plan_where<'a>(set: &'a Set, closing: &Closing) -> Result<Planned<'a>> {
     let mut root = Node::default();
-    set.roots().for_each(|entry| root.add(entry));
+    set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
     let mut view = View::default();
     let plan = Plan::of(Path::new("/"), &root, false, closing, &mut view)?;
     let mut originals = Vec::new();

@@ -1,0 +1,25 @@
+//! The C libraries that come with the program: beside it (`cargo xtask libraries` puts them there), or where `wireup install` or `pip` did.
+
+use std::path::{Path, PathBuf};
+
+/// Programs are not linked to it: the loader opens it for ranks that cannot have mounts.
+pub const STAGED: &str = "wireup-staged";
+
+/// The name of a library's file.
+pub fn real_name(library: &str) -> String {
+    format!("lib{library}.so.0.0.0")
+}
+
+/// Where a library is.
+///
+/// # Errors
+/// It is nowhere; the folder beside the program, where it should be.
+pub fn find(program: &Path, library: &str) -> Result<PathBuf, PathBuf> {
+    // A program's path always has a folder.
+    let beside = program.parent().unwrap_or(Path::new("."));
+    // A Python wheel has no links, only the name by which programs load it.
+    let names = [real_name(library), format!("lib{library}.so.0")];
+    let folders = [beside.to_owned(), beside.join("../lib")];
+    let mut all = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
+    all.find(|path| path.is_file()).ok_or_else(|| beside.to_owned())
+}

@@ -1,0 +1,47 @@
+//! `libwireup-staged.so.0`: shows staged files under their original names to a process that cannot have mounts of its own.
+//!
+//! ```text
+//!   the loader of programs ── LD_AUDIT ──► audit, search ──────┐
+//!   open, stat, access, …  ── LD_PRELOAD ──► files, names ────┤
+//!   unlink, mkstemp, … ────── LD_PRELOAD ──► changes, temporary ──► means ──► staged: the map of this job ──► redirect (without I/O)
+//!   execve, posix_spawn, … ── LD_PRELOAD ──► exec ──► start ──┘
+//! ```
+//!
+//! The variable `WIREUP_STAGED` names a map: which names are staged, and the folder of the copies. A copy is only ever read: a call that would
+//! change it fails as on a read-only file system, also by way of an open folder. A call that this library does not understand, a path that is
+//! very long, and whatever is not staged go to the C library unchanged.
+//!
+//! Each function takes no lock and allocates nothing, so that it can be called where its original can: in a signal handler, after `fork`. Those
+//! that look at files use less than 4 KiB of the stack, those that start programs less than 16 KiB.
+//!
+//! Not covered: static programs, other C libraries than glibc, programs with special rights (the loader ignores both variables for them), direct
+//! system calls, and what the C library opens for itself (`glob`, `nftw`, `scandir`): they use the originals.
+//!
+//! The functions have no version: with one they would not take the place of those of the C library.
+#![no_std]
+#[cfg(not(feature = "bare"))]
+extern crate std;
+
+mod audit;
+mod changes;
+mod exec;
+mod files;
+mod kernel;
+mod means;
+mod names;
+mod real;
+mod search;
+mod staged;
+mod start;
+mod temporary;
+mod words;
+
+#[cfg(feature = "bare")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: the process ends.
+    unsafe { kernel::call(libc::SYS_exit_group, [134, 0, 0, 0]) };
+    loop {
+        core::hint::spin_loop();
+    }
+}

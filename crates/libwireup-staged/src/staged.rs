@@ -1,0 +1,162 @@
+//! What is staged for this process, and what a path means to it.
+
+use crate::kernel::{self, File};
+use core::ffi::{CStr, c_char, c_int};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use wireup_redirect::walk::System;
+use wireup_redirect::{Found, Map, Text, Walk, resolve};
+
+/// The environment variable that names the map.
+const VARIABLE: &[u8] = b"WIREUP_STAGED=";
+/// A longer environment is not read: as much as the kernel passes on to a program at most, with the usual limit of a stack.
+const ENVIRONMENT_MAX: usize = 4 << 20;
+
+/// What is staged. It is made once and kept.
+pub struct Staged {
+    pub map: Map<'static>,
+    /// `WIREUP_STAGED=…`, with a zero.
+    pub variable: &'static [u8],
+    /// The value of `LD_LIBRARY_PATH` at the start.
+    pub search: &'static [u8],
+}
+
+static STAGED: AtomicPtr<Staged> = AtomicPtr::new(ptr::null_mut());
+/// Its address stands for: nothing is staged.
+static NOTHING: u64 = 0;
+
+fn nothing() -> *mut Staged {
+    (&raw const NOTHING).cast_mut().cast()
+}
+
+/// `None`: nothing is staged for this process.
+pub fn staged() -> Option<&'static Staged> {
+    let mut known = STAGED.load(Ordering::Acquire);
+    if known.is_null() {
+        let made = Staged::read().unwrap_or(nothing());
+        // Of two threads that come here at once, one wins; the other's memory stays unused.
+        known = match STAGED.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(other) => other,
+        };
+    }
+    // SAFETY: what is not the sign for nothing was made by `read` and is never freed.
+    (known != nothing()).then(|| unsafe { &*known })
+}
+
+/// From now on names mean other files.
+pub fn forget() {
+    STAGED.store(nothing(), Ordering::Release);
+}
+
+impl Staged {
+    fn read() -> Option<*mut Staged> {
+        // That of the start: the C library's may not exist yet.
+        let file = File::open(c"/proc/self/environ").ok()?;
+        // SAFETY: the memory is new and has this length.
+        let environment = unsafe { core::slice::from_raw_parts_mut(kernel::memory(ENVIRONMENT_MAX)?, ENVIRONMENT_MAX) };
+        let len = file.read(environment);
+        let environment = environment.get(..len).filter(|_| len < ENVIRONMENT_MAX)?;
+        let value = |name: &[u8]| {
+            let begins = |entry: &&[u8]| entry.starts_with(name);
+            environment.split_inclusive(|byte| *byte == 0).find(begins)
+        };
+        let variable = value(VARIABLE)?;
+        let path = CStr::from_bytes_with_nul(&variable[VARIABLE.len()..]).ok()?;
+        let map = Map::read(File::open(path).ok()?.map()?)?;
+        let mut mounts = [0; 64];
+        let len = usize::try_from(kernel::read_link(c"/proc/self/ns/mnt", &mut mounts)).ok()?;
+        if mounts.get(..len)? != map.place() {
+            // A container: the same names mean other files.
+            return None;
+        }
+        let search = b"LD_LIBRARY_PATH=";
+        let search =
+            value(search).and_then(|entry| entry.strip_prefix(search)?.strip_suffix(b"\0")).unwrap_or_default();
+        let place: *mut Staged = kernel::memory(size_of::<Staged>())?.cast();
+        // SAFETY: the memory is large enough, and pages are aligned for every type.
+        unsafe { place.write(Staged { map, variable, search }) };
+        Some(place)
+    }
+
+    pub fn resolve(&self, walk: &mut Walk, path: &[u8], folder: Option<&[u8]>, follows: bool) -> Found {
+        resolve(&self.map, walk, path, folder, follows, &Kernel)
+    }
+
+    /// Whether an open file is a copy, or a folder of copies.
+    pub fn has(&self, fd: c_int) -> bool {
+        let mut path = Text::new();
+        fd >= 0 && path.fill(|into| kernel::path_of(fd, into)).is_some() && self.map.original(path.as_bytes()).is_some()
+    }
+}
+
+struct Kernel;
+
+impl System for Kernel {
+    fn working_folder(&self, into: &mut [u8]) -> Option<usize> {
+        kernel::working_folder(into)
+    }
+
+    fn is_folder(&self, path: &CStr) -> bool {
+        File::open_as(path, libc::O_PATH | libc::O_DIRECTORY).is_ok()
+    }
+}
+
+/// Finds what a path means to this process: `folder` is an open one, or `AT_FDCWD`.
+///
+/// # Safety
+/// `path` is null, or ends with a zero.
+pub unsafe fn look(walk: &mut Walk, folder: c_int, path: *const c_char, follows: bool) -> Found {
+    let Some(staged) = staged() else { return Found::Unknown };
+    if path.is_null() {
+        return Found::Unknown;
+    }
+    // SAFETY: guaranteed by the caller.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if folder == libc::AT_FDCWD || path.starts_with(b"/") || path.is_empty() {
+        return staged.resolve(walk, path, None, follows);
+    }
+    look_from(staged, walk, folder, path, follows)
+}
+
+/// Apart, so that only it needs the memory for another path.
+#[inline(never)]
+fn look_from(staged: &Staged, walk: &mut Walk, folder: c_int, path: &[u8], follows: bool) -> Found {
+    let mut place = Text::new();
+    match place.fill(|into| kernel::path_of(folder, into)) {
+        Some(()) => staged.resolve(walk, path, Some(place.as_bytes()), follows),
+        None => Found::Unknown,
+    }
+}
+
+/// The original of a path in the tree.
+pub fn original(path: &[u8]) -> Option<&[u8]> {
+    staged()?.map.original(path).filter(|original| !original.is_empty())
+}
+
+/// Whether this path is one of the kernel's names for a copy that is open or running.
+///
+/// # Safety
+/// As for [`look`].
+#[inline(never)]
+pub unsafe fn names_open_copy(path: *const c_char) -> bool {
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: guaranteed by the caller.
+    let path = unsafe { CStr::from_ptr(path) };
+    let is_of_kernel =
+        [&b"/proc/"[..], b"/dev/fd/", b"/dev/std"].iter().any(|begin| path.to_bytes().starts_with(begin));
+    let mut target = Text::new();
+    let mut read = |path: &CStr| target.fill(|into| usize::try_from(kernel::read_link(path, into)).ok()).is_some();
+    if !is_of_kernel || !read(path) {
+        return false;
+    }
+    // `/dev/stdin` leads to `/proc/self/fd/0`.
+    if target.as_bytes().starts_with(b"/proc/") {
+        let mut next = Text::new();
+        let _ = next.push(target.as_bytes());
+        let _ = target.fill(|into| usize::try_from(kernel::read_link(next.from(0), into)).ok());
+    }
+    original(target.as_bytes()).is_some()
+}

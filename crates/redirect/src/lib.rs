@@ -1,0 +1,24 @@
+//! Which file is used in place of a staged one where no mounts can be made: without I/O and without memory of its own, so that it serves
+//! the keeper and the library in each rank (`libwireup-staged`) alike.
+//!
+//! ```text
+//!   build ──► map: a table of names, which ranks share ──► walk: a path, as the kernel resolves it ──► a copy, an original, or nothing
+//!   program: what a file is that is to be started      cache: the system's list of libraries           text: paths in memory of one length
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(any(test, feature = "build"))]
+extern crate std;
+
+#[cfg(any(test, feature = "build"))]
+pub mod build;
+pub mod cache;
+pub mod map;
+pub mod program;
+pub mod text;
+pub mod walk;
+
+pub use map::{Kind, Map};
+pub use text::Text;
+pub use walk::{Found, Walk, resolve};

@@ -1,0 +1,152 @@
+//! The names that are staged: a table that ranks map into their memory and share.
+//!
+//! ```text
+//!   "WIREUPM1"  tree: u32  library: u32  slots: u32 (a power of two)  bits: u32  place: u32
+//!   tree, library, place                              lengths of three texts, the write bits of most files; up to the next multiple of 8
+//!   slots x { hash: u32, record: u32 }                                            0: an empty slot; collisions go to the next one
+//!   records { kind: u8, name: u16, more: u16, name, more }
+//! ```
+
+/// In the native order of bytes: the map never leaves its machine.
+pub(crate) const MAGIC: &[u8; 8] = b"WIREUPM1";
+pub(crate) const HEAD_LEN: usize = 28;
+pub(crate) const RECORD_HEAD_LEN: usize = 5;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A staged folder: all in it is in the copy, also what does not exist.
+    Folder = b'd' as isize,
+    /// A file that was staged by itself.
+    File = b'f' as isize,
+    /// A symbolic link, and where it leads.
+    Link = b'l' as isize,
+    /// A file in a staged folder that was not staged.
+    Original = b'o' as isize,
+    /// A folder on the way to something staged.
+    Open = b'a' as isize,
+    /// The same; all that exists in it is known.
+    Closed = b'c' as isize,
+    /// Something in a closed folder that was not staged.
+    Other = b'n' as isize,
+    /// The folder of the copies.
+    Tree = b't' as isize,
+    /// Beside another record of this name: the write bits of the original, which its copy does not have.
+    Bits = b'w' as isize,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Kind> {
+        use Kind::*;
+        [Folder, File, Link, Original, Open, Closed, Other, Tree, Bits].into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// The bits of those who may write.
+pub const WRITE: u32 = 0o222;
+
+#[derive(Clone, Copy)]
+pub struct Map<'a> {
+    tree: &'a [u8],
+    library: &'a [u8],
+    place: &'a [u8],
+    slots: &'a [u8],
+    bits: u32,
+    all: &'a [u8],
+}
+
+/// FNV-1a, so that the hash of a path follows from that of its folder.
+#[derive(Clone, Copy)]
+pub struct Hash(pub u32);
+
+impl Hash {
+    pub const EMPTY: Hash = Hash(0x811c_9dc5);
+
+    pub fn with(self, bytes: &[u8]) -> Hash {
+        Hash(bytes.iter().fold(self.0, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)))
+    }
+}
+
+impl<'a> Map<'a> {
+    /// `None`: it is not a map.
+    pub fn read(all: &'a [u8]) -> Option<Map<'a>> {
+        let head = all.get(..HEAD_LEN)?.strip_prefix(MAGIC)?;
+        let number = |at: usize| Some(u32::from_ne_bytes(*head.get(at..)?.first_chunk()?) as usize);
+        let (tree, library, slots, bits) = (number(0)?, number(4)?, number(8)?, number(12)?);
+        let place = number(16)?;
+        let texts = all.get(HEAD_LEN..)?;
+        let table = (HEAD_LEN + tree + library + place).next_multiple_of(8);
+        let map = Map {
+            tree: texts.get(..tree)?,
+            library: texts.get(tree..tree + library)?,
+            place: texts.get(tree + library..tree + library + place)?,
+            slots: all.get(table..table + slots.checked_mul(8)?)?,
+            bits: bits as u32 & WRITE,
+            all,
+        };
+        (slots.is_power_of_two() && map.tree.starts_with(b"/")).then_some(map)
+    }
+
+    /// The folder of the copies: below it they have their original paths.
+    pub fn tree(&self) -> &'a [u8] {
+        self.tree
+    }
+
+    /// The kernel's name of the mounts in which these names are meant.
+    pub fn place(&self) -> &'a [u8] {
+        self.place
+    }
+
+    /// Where the library lies that uses this map.
+    pub fn library(&self) -> &'a [u8] {
+        self.library
+    }
+
+    /// What a name is, and what belongs to it.
+    pub fn find(&self, name: &[u8], hash: Hash) -> Option<(Kind, &'a [u8])> {
+        self.find_where(name, hash, |kind| kind != Kind::Bits)
+    }
+
+    /// The permission bits of an original, from those of its copy, which has no write bits.
+    pub fn mode(&self, name: &[u8], mode: u32) -> u32 {
+        let found = self.find_where(name, Hash::EMPTY.with(name), |kind| kind == Kind::Bits);
+        let bits = match found.map(|(_, more)| more) {
+            Some(&[low, high]) => u32::from(u16::from_le_bytes([low, high])) & WRITE,
+            _ => self.bits,
+        };
+        mode & !WRITE | bits
+    }
+
+    fn find_where(&self, name: &[u8], hash: Hash, fits: impl Fn(Kind) -> bool) -> Option<(Kind, &'a [u8])> {
+        let count = self.slots.len() / 8;
+        for step in 0..count {
+            let at = (hash.0 as usize).wrapping_add(step) & (count - 1);
+            let slot = self.slots.get(at * 8..at * 8 + 8)?;
+            let number = |at: usize| Some(u32::from_ne_bytes(*slot.get(at..)?.first_chunk()?));
+            let record = number(4)? as usize;
+            if record == 0 {
+                return None;
+            }
+            if number(0)? != hash.0 {
+                continue;
+            }
+            let (kind, found, more) = self.record(record)?;
+            if found == name && fits(kind) {
+                return Some((kind, more));
+            }
+        }
+        None
+    }
+
+    fn record(&self, at: usize) -> Option<(Kind, &'a [u8], &'a [u8])> {
+        let record = self.all.get(at..)?;
+        let number = |at: usize| Some(usize::from(u16::from_ne_bytes(*record.get(at..)?.first_chunk()?)));
+        let (name, more) = (number(1)?, number(3)?);
+        let texts = record.get(RECORD_HEAD_LEN..)?;
+        Some((Kind::of(*record.first()?)?, texts.get(..name)?, texts.get(name..name + more)?))
+    }
+
+    /// The original of a path in the tree.
+    pub fn original<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        path.strip_prefix(self.tree).filter(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    }
+}

@@ -1,0 +1,151 @@
+//! Write bits of files that are shown without mounts: nothing else keeps a process from changing them, so they have none.
+//!
+//! Files of several sets may be one, so the bits are put back, where there are mounts, for each set that is kept in a store in which any were
+//! removed; not as long as any set is shown without mounts. Such a set has a folder `shown-…`, which its keeper has locked.
+
+use super::{InUse, Result, at, lock_within};
+use crate::set::{Entry, Kind};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, chmodat, flock, lstat};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const WRITE: u32 = 0o222;
+/// Its existence says that write bits were removed; it is locked while some are removed or put back.
+const MARK: &str = "protected";
+const SHOWN: &str = "shown-";
+
+/// A set that is shown without mounts as long as this is held.
+pub struct Shown {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Shown {
+    /// A new folder, which is removed with the set at the latest.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl InUse {
+    /// Removes the write bits, for as long as the result is held.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn protect(&self) -> Result<Shown> {
+        let mark = self.root.join(MARK);
+        let alone = at(&mark, File::create(&mark))?;
+        at(&mark, lock_within(&alone, FlockOperation::NonBlockingLockExclusive))?;
+        let made = at(&self.folder, tempfile::Builder::new().prefix(SHOWN).tempdir_in(&self.folder))?;
+        let lock = at(made.path(), File::open(made.path()))?;
+        at(made.path(), flock(&lock, FlockOperation::NonBlockingLockShared).map_err(Into::into))?;
+        self.remove_bits()?;
+        Ok(Shown { folder: made.keep(), _lock: lock })
+    }
+
+    fn remove_bits(&self) -> Result<()> {
+        let tree = self.tree();
+        let mut above = BTreeSet::new();
+        for entry in self.set.entries.iter().filter(|entry| !matches!(entry.kind, Kind::Link(_))) {
+            let path = in_tree(&tree, entry);
+            set_mode(&path, entry.mode & !WRITE)?;
+            above.extend(path.ancestors().skip(1).take_while(|folder| folder.starts_with(&tree)).map(Path::to_owned));
+        }
+        let above = above.iter().filter(|folder| {
+            let original = folder.strip_prefix(&tree).map(|inside| Path::new("/").join(inside));
+            original.is_ok_and(|original| self.set.find(&original).is_none())
+        });
+        above.into_iter().try_for_each(|folder| set_mode(folder, 0o555))
+    }
+
+    /// Puts the write bits back that [`InUse::protect`] has removed, unless a set is shown for which they must stay away.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn restore(&self) -> Result<()> {
+        let mark = self.root.join(MARK);
+        if !self.is_tree() || !mark.exists() {
+            return Ok(());
+        }
+        let alone = at(&mark, File::open(&mark))?;
+        at(&mark, lock_within(&alone, FlockOperation::NonBlockingLockExclusive))?;
+        if self.is_any_shown() {
+            return Ok(());
+        }
+        let tree = self.tree();
+        let entries = self.set.entries.iter().filter(|entry| !matches!(entry.kind, Kind::Link(_)));
+        entries.into_iter().try_for_each(|entry| set_mode(&in_tree(&tree, entry), entry.mode))
+    }
+
+    /// Whether any set of this store is shown without mounts.
+    fn is_any_shown(&self) -> bool {
+        let inside = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|inside| inside.path());
+        let is_shown = |path: &Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(SHOWN.as_bytes()));
+        // One whose keeper was killed is not locked.
+        let is_locked = |path: &Path| {
+            File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err())
+        };
+        inside(&self.root.join("sets"))
+            .flat_map(|set| inside(&set).collect::<Vec<_>>())
+            .any(|path| is_shown(&path) && is_locked(&path))
+    }
+}
+
+fn in_tree(tree: &Path, entry: &Entry) -> PathBuf {
+    tree.join(OsStr::from_bytes(entry.path.strip_prefix(b"/").unwrap_or(&entry.path)))
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    let found = at(path, lstat(path).map_err(Into::into))?;
+    match Mode::from_raw_mode(found.st_mode) == Mode::from_raw_mode(mode) {
+        true => Ok(()),
+        false => at(path, chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(Into::into)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::set::Set;
+    use crate::store::{Form, Store};
+    use crate::testing::stage;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn write_bits_are_removed_and_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("env/file");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, b"content").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
+        let set = Set::collect([&*folder.path().join("env")]).unwrap();
+        let store = Store::open(&folder.path().join("store"), 1 << 20).unwrap().with_form(Form::Tree);
+        stage(&store, &set).unwrap();
+        let kept = store.take(&set.digest()).unwrap().unwrap();
+        let mode = |path: &Path| lstat(kept.tree().join(path.strip_prefix("/").unwrap())).unwrap().st_mode & 0o7777;
+        kept.restore().unwrap();
+        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o664, 0o755));
+        let shown = kept.protect().unwrap();
+        let removed = (0o444, 0o555, 0o555);
+        assert_eq!((mode(&file), mode(file.parent().unwrap()), mode(folder.path())), removed);
+        // Another set of the same files, with mounts.
+        let other = Set::collect([&*file]).unwrap();
+        stage(&store, &other).unwrap();
+        let others = store.take(&other.digest()).unwrap().unwrap();
+        others.restore().unwrap();
+        kept.restore().unwrap();
+        assert_eq!((mode(&file), mode(file.parent().unwrap()), mode(folder.path())), removed);
+        assert!(shown.folder().starts_with(&kept.folder));
+        drop((shown, others));
+        assert!(store.drop_set(&store.sets().unwrap().iter().find(|set| !set.is_in_use).unwrap().name).unwrap());
+        kept.restore().unwrap();
+        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o664, 0o755));
+        kept.protect().map(drop).unwrap();
+        drop(kept);
+        assert!(store.drop_set(&store.sets().unwrap()[0].name).unwrap());
+        assert!(store.sets().unwrap().is_empty());
+    }
+}

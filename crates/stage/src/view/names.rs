@@ -1,0 +1,94 @@
+//! What is known about the folders on the way to staged files, for processes that cannot have mounts.
+
+use super::{Closing, Keep, Node, is_remote};
+use crate::set::{Set, is_library};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Other names in a closed folder: with more of them it stays open (chosen: a folder of libraries has fewer).
+const NAMES_MAX: usize = 4096;
+
+/// A folder on the way.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Nothing is known about other names in it.
+    Open,
+    /// These exist in it besides those on the way and those that are staged, and no others.
+    Closed(Vec<Vec<u8>>),
+}
+
+/// The folders on the way to what was named, without the root. Each is looked at once.
+pub fn ways(set: &Set, keep: &Keep) -> BTreeMap<PathBuf, Way> {
+    ways_where(set, &Closing { keep, is_remote })
+}
+
+pub(super) fn ways_where(set: &Set, closing: &Closing) -> BTreeMap<PathBuf, Way> {
+    let mut root = Node::default();
+    set.roots().filter(|entry| !is_library(entry.path())).for_each(|entry| root.add(entry));
+    let mut ways = BTreeMap::new();
+    add(Path::new("/"), &root, closing, &mut ways);
+    ways.remove(Path::new("/"));
+    ways
+}
+
+fn add(path: &Path, node: &Node, closing: &Closing, ways: &mut BTreeMap<PathBuf, Way>) {
+    if node.staged.is_some() {
+        return;
+    }
+    let way = match path.is_dir() {
+        true if closing.closes(path, node) => others(path, node).map_or(Way::Open, Way::Closed),
+        true => Way::Open,
+        false => Way::Closed(Vec::new()),
+    };
+    ways.insert(path.to_owned(), way);
+    node.children.iter().for_each(|(name, child)| add(&path.join(name), child, closing, ways));
+}
+
+/// What else is in a folder; `None`: too much, or the user may not look.
+fn others(folder: &Path, node: &Node) -> Option<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for inside in fs::read_dir(folder).ok()? {
+        let name = inside.ok()?.file_name();
+        if node.children.contains_key(&name) {
+            continue;
+        }
+        if names.len() == NAMES_MAX {
+            return None;
+        }
+        names.push(name.into_vec());
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn folders_on_a_network_are_known_and_those_where_files_are_made_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["app/lib", "app/work"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["app/lib/libx.so", "app/lib/liby.so", "app/work/data"] {
+            fs::write(at(name), name).unwrap();
+        }
+        symlink("lib", at("app/latest")).unwrap();
+        let set = Set::collect([&*at("app/lib/libx.so"), &*at("app/work/data")]).unwrap();
+        let keep = Keep::from([at("app/work")]);
+        let ways =
+            ways_where(&set, &Closing { keep: &keep, is_remote: |folder| folder.to_str().unwrap().contains("/app") });
+        assert_eq!(ways[&at("app")], Way::Closed(vec![b"latest".to_vec()]));
+        assert_eq!(ways[&at("app/lib")], Way::Closed(vec![b"liby.so".to_vec()]));
+        assert_eq!((&ways[&at("app/work")], &ways[folder.path()]), (&Way::Open, &Way::Open));
+        assert!(!ways.contains_key(Path::new("/")) && !ways.contains_key(&at("app/lib/libx.so")));
+        // What is not on this node has only the staged names.
+        fs::remove_dir_all(at("app/work")).unwrap();
+        let ways = ways_where(&set, &Closing { keep: &keep, is_remote: |_| false });
+        assert_eq!((&ways[&at("app/work")], &ways[&at("app/lib")]), (&Way::Closed(Vec::new()), &Way::Open));
+    }
+}
