@@ -1,0 +1,177 @@
+//! `wireup tap`: times the start of a job under another launcher.
+
+mod json;
+mod model;
+mod report;
+mod show;
+
+use crate::out;
+use report::Report;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command as Process;
+use std::time::Duration;
+use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+use wireup_tap::{End, Gathered, Place, Tap, TapError};
+
+const DIR: Flag = Flag::value(
+    &["--dir"],
+    "DIR",
+    "A folder that all nodes see: records of the ranks pass through a folder in it, which is removed. Default: the working directory.",
+);
+const OUTPUT: Flag = Flag::value(&["--output"], "FILE", "Write the profile there, not to the standard error of rank 0.");
+const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the profile there as JSON, too.");
+const WAIT: Flag =
+    Flag::value(&["--wait"], "SECONDS", "When rank 0 has ended, wait so long for the records of the others.").or("10");
+const NO_PRELOAD: Flag =
+    Flag::switch(&["--no-preload"], "Preload nothing: PMIx calls are not seen, PMI-1 and PMI-2 are.");
+
+pub const COMMAND: Command = Command {
+    name: "tap",
+    purpose: "profile a start under another launcher, without switching",
+    intro: "
+  mpiexec -n 64 wireup tap ./app                    Hydra, Intel MPI
+  mpirun -n 64 wireup tap ./app                     Open MPI 4 and 5
+  srun -n 4096 --mpi=pmi2 wireup tap ./app          Slurm; the same with --mpi=pmix
+  srun -n 64 wireup tap --json FILE ./app -v        flags of the tap before the program
+
+Stands between the launcher and each rank. It relays the rank's PMI socket byte by byte, or preloads a library that
+counts the rank's PMIx calls, and changes nothing that the rank sees. When the program has ended, rank 0 prints where
+the time of the start went: phases, slowest ranks and nodes, requests and bytes, and what the same start would cost
+under wireup. Without a launcher the program is simply run.
+",
+    words: Words::Program,
+    sections: &[Section { title: "Flags", flags: &[DIR, OUTPUT, JSON, WAIT, NO_PRELOAD] }],
+    end: "\nExit code: the program's; if a signal ended it, the tap ends by the same signal. 127, 126: it could not be executed.\n",
+};
+
+/// Where the profile goes.
+struct Targets {
+    output: Option<PathBuf>,
+    json: Option<PathBuf>,
+}
+
+/// `ignored`: those of SIGPIPE and SIGXFSZ that were ignored when this process began.
+pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<i32>) -> u8 {
+    let mut args = args.peekable();
+    let line = match COMMAND.parse_program(&mut args) {
+        Ok(Some(line)) => line,
+        Ok(None) => {
+            out::print(&COMMAND.help());
+            return 0;
+        }
+        Err(error) => return out::fail(&error.to_string()),
+    };
+    let mut words = line.words.clone().into_iter().chain(args);
+    let Some(program) = words.next() else {
+        return out::fail("tap: no program; give it after the flags: mpiexec -n 4 wireup tap ./app");
+    };
+    let arguments: Vec<OsString> = words.collect();
+    match Place::read(|name| std::env::var(name).ok()) {
+        None => without_launcher(&program, &arguments, &ignored),
+        Some(place) => match read(&line, place, program, arguments, process_ns, ignored) {
+            Ok((tap, targets)) => with_launcher(tap, &targets),
+            Err(error) => out::fail(&error.to_string()),
+        },
+    }
+}
+
+fn read(
+    line: &Line,
+    place: Place,
+    program: OsString,
+    arguments: Vec<OsString>,
+    process_ns: u64,
+    ignored: Vec<i32>,
+) -> Result<(Tap, Targets), Error> {
+    // The program may not change this process's directory, but a relative path is to mean the same for all.
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    let tap = Tap {
+        place,
+        program,
+        arguments,
+        folder: absolute(line.last(DIR, Value::path)?.unwrap_or_else(|| PathBuf::from("."))),
+        preload: !line.has(NO_PRELOAD),
+        wait: Duration::from_nanos(line.one(WAIT, Value::seconds_ns)?),
+        process_ns,
+        ignored,
+    };
+    let targets = Targets {
+        output: line.last(OUTPUT, Value::path)?.map(absolute),
+        json: line.last(JSON, Value::path)?.map(absolute),
+    };
+    Ok((tap, targets))
+}
+
+/// Becomes the program.
+fn without_launcher(program: &OsString, arguments: &[OsString], ignored: &[i32]) -> u8 {
+    out::tell("tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE, so there is no start to profile; the program is run as it is");
+    wireup_os::process::restore_write_errors(ignored);
+    cannot_execute(program, &Process::new(program).args(arguments).exec())
+}
+
+/// As shells do.
+fn cannot_execute(program: &OsString, error: &io::Error) -> u8 {
+    out::tell(&format!("tap: cannot execute {}: {error}", program.to_string_lossy()));
+    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+}
+
+fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
+    let (program, arguments) = (tap.program.clone(), tap.arguments.clone());
+    let ended = match wireup_tap::run(tap) {
+        Ok(ended) => ended,
+        Err(TapError::Program { error, .. }) => return cannot_execute(&program, &error),
+        Err(error) => return out::fail(&format!("tap: {error}")),
+    };
+    if let Some(gathered) = ended.gathered {
+        if let Some(problem) = &ended.problem {
+            out::tell(&format!("tap: records of other ranks cannot be gathered: {problem}"));
+        }
+        publish(gathered, &command(&program, &arguments), targets);
+    }
+    match ended.end {
+        End::Exit(code) => code,
+        End::Signal(signal) => {
+            wireup_os::process::end_by(signal.into());
+            128 + signal
+        }
+    }
+}
+
+fn publish(gathered: Gathered, command: &str, targets: &Targets) {
+    let cores = std::fs::read_dir("/sys/devices/system/cpu").map_or(1, |entries| {
+        let is_core = |name: &str| name.strip_prefix("cpu").is_some_and(|rest| rest.parse::<u32>().is_ok());
+        entries.flatten().filter(|entry| is_core(&entry.file_name().to_string_lossy())).count() as u32
+    });
+    let report = Report::of(gathered, cores);
+    let command = command.replacen("{N}", &report.size.to_string(), 1);
+    let text = show::text(&report, &command);
+    let write = |path: &PathBuf, text: &str| {
+        if let Err(error) = std::fs::write(path, text) {
+            out::tell(&format!("tap: cannot write {}: {error}", path.display()));
+        }
+    };
+    match &targets.output {
+        Some(path) => write(path, &text),
+        None => out::print_err(&text),
+    }
+    if let Some(path) = &targets.json {
+        write(path, &format!("{:#}\n", json::value(&report, &command)));
+    }
+}
+
+/// The same job under wireup, as a user would type it.
+fn command(program: &OsString, arguments: &[OsString]) -> String {
+    let quoted = |word: &OsString| {
+        let word = word.to_string_lossy();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-+=:,@%".contains(c);
+        match !word.is_empty() && word.chars().all(is_plain) {
+            true => word.into_owned(),
+            false => format!("'{}'", crate::words::one_line(&word).replace('\'', "'\\''")),
+        }
+    };
+    let words: Vec<String> = std::iter::once(program).chain(arguments).map(quoted).collect();
+    format!("wireup run -n {{N}} {}", words.join(" "))
+}

@@ -1,0 +1,382 @@
+//! From the start of a rank's program to its end.
+
+use crate::gather::{Folder, Gathered};
+use crate::observer::Observer;
+use crate::place::Place;
+use crate::preload::Preload;
+use crate::process::{self, Effort};
+use crate::record::{End, Record, Spoke};
+use crate::relay::{self, Relay};
+use crate::tally::Tally;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::OsString;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::{Inherited, SavedMask, SignalFd, block_all_signals, kill, shares_group_with_parent, start_bound};
+use wireup_os::{files, inherit, socket};
+use wireup_wire::pmi::{Dialect, SERVER_NAME};
+
+/// Those that a launcher sends to a rank.
+const PASSED_ON: [i32; 6] = [1, 2, 3, 10, 12, 15];
+const SIGCHLD: i32 = 17;
+/// Bytes of a rank that has ended are carried for so long.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Wait for other ranks so long at most if this one has failed: the launcher is ending the job.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// What is asked for.
+pub struct Tap {
+    pub place: Place,
+    pub program: OsString,
+    pub arguments: Vec<OsString>,
+    /// A folder that all nodes see.
+    pub folder: PathBuf,
+    pub preload: bool,
+    /// The longest wait for the records of other ranks.
+    pub wait: Duration,
+    /// When this process began, on the monotonic clock.
+    pub process_ns: u64,
+    /// Those of SIGPIPE and SIGXFSZ that were ignored.
+    pub ignored: Vec<i32>,
+}
+
+#[derive(Error, Debug)]
+pub enum TapError {
+    /// As a shell reports it: 127 or 126.
+    #[error("cannot execute {program}: {error}")]
+    Program { program: String, error: io::Error },
+    #[error("{what}: {error}")]
+    Failed { what: &'static str, error: io::Error },
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> TapError {
+    move |error| TapError::Failed { what, error }
+}
+
+/// The end of a rank.
+pub struct Ended {
+    pub end: End,
+    /// Rank 0 only.
+    pub gathered: Option<Gathered>,
+    /// Why nothing was gathered, for the user.
+    pub problem: Option<String>,
+}
+
+/// Starts the program, and returns when it has ended.
+///
+/// # Errors
+/// It could not be started.
+pub fn run(tap: Tap) -> Result<Ended, TapError> {
+    let mut watch = Watch::start(tap)?;
+    let status = watch.until_the_end()?;
+    let end = match (status.code(), status.signal()) {
+        (Some(code), _) => End::Exit(code as u8),
+        (None, signal) => End::Signal(signal.unwrap_or(9) as u8),
+    };
+    Ok(watch.finish(end))
+}
+
+struct Watch {
+    tap: Tap,
+    child: Child,
+    signals: SignalFd,
+    /// A launcher without process groups sends signals to this process alone.
+    passes_on: bool,
+    link: Link,
+    preload: Option<Preload>,
+    launcher: process::Launcher,
+    exec_ns: u64,
+    effort: Option<Effort>,
+    /// Rank 0: made when the job's name is known.
+    folder: Option<Folder>,
+    problem: Option<String>,
+}
+
+/// The rank's link to its PMI server.
+enum Link {
+    None,
+    /// The rank has not connected yet.
+    Port { listener: TcpListener, server: String },
+    Open(Box<Relay>),
+    /// Both directions are over.
+    Over(Box<Observer>),
+}
+
+impl Watch {
+    fn start(tap: Tap) -> Result<Watch, TapError> {
+        let mask = block_all_signals();
+        let mut signals = PASSED_ON.to_vec();
+        signals.push(SIGCHLD);
+        let signals = SignalFd::new(&signals).map_err(failed("no descriptor for signals"))?;
+        let mut command = Command::new(&tap.program);
+        command.args(&tap.arguments);
+        let preload = match tap.preload && tap.place.offers.pmix {
+            true => Some(Preload::new().map_err(failed("no memory for the library that ranks preload"))?),
+            false => None,
+        };
+        if let Some(preload) = &preload {
+            preload.add_to(&mut command);
+        }
+        let (link, ranks_end) = link(&tap.place, &mut command).map_err(failed("cannot relay the link to the PMI server"))?;
+        let child = spawn(&tap, &mut command, ranks_end, mask)?;
+        let exec_ns = monotonic_ns();
+        let mut watch = Watch {
+            passes_on: shares_group_with_parent(),
+            launcher: process::launcher(),
+            tap,
+            child,
+            signals,
+            link,
+            preload,
+            exec_ns,
+            effort: None,
+            folder: None,
+            problem: None,
+        };
+        watch.close_others();
+        if watch.tap.place.rank == 0 {
+            watch.make_folder();
+        }
+        Ok(watch)
+    }
+
+    /// Streams and pipes of the rank end with the rank, not with this process.
+    fn close_others(&self) {
+        let mut keep = vec![self.signals.as_fd()];
+        keep.extend(self.preload.iter().flat_map(Preload::fds));
+        match &self.link {
+            Link::Port { listener, .. } => keep.push(listener.as_fd()),
+            Link::Open(relay) => keep.extend(relay.fds()),
+            Link::None | Link::Over(_) => {}
+        }
+        let Ok(null) = files::null() else { return };
+        // They stay open as `/dev/null`; rank 0 needs its standard error for the report.
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        if self.tap.place.rank != 0 {
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
+        drop(null);
+        keep.extend([rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()]);
+        files::close_all_but(&keep);
+    }
+
+    fn until_the_end(&mut self) -> Result<std::process::ExitStatus, TapError> {
+        loop {
+            self.step(None).map_err(failed("cannot wait for the program"))?;
+            while let Some((signal, sender)) = self.signals.read_from() {
+                if signal == SIGCHLD {
+                    if let Some(status) = self.child.try_wait().map_err(failed("cannot wait for the program"))? {
+                        self.carry_last_words();
+                        return Ok(status);
+                    }
+                } else if self.passes_on && sender.is_some() && sender == wireup_os::process::parent() {
+                    // It may have ended.
+                    let _ = kill(self.child.id(), signal);
+                }
+            }
+        }
+    }
+
+    /// Waits for signals and for the link, and carries what has come. Returns whether anything has.
+    fn step(&mut self, limit: Option<Duration>) -> io::Result<bool> {
+        let timeout = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
+        let mut ready = Vec::with_capacity(3);
+        let mut at = [None; 2];
+        match &self.link {
+            Link::Port { listener, .. } => {
+                at[0] = Some(ready.len());
+                ready.push(PollFd::new(listener, PollFlags::IN));
+            }
+            Link::Open(relay) => {
+                for (slot, (fd, flags)) in at.iter_mut().zip(relay.interest().into_iter().flatten()) {
+                    // The end of one that is not waited for would be reported again and again.
+                    if !flags.is_empty() {
+                        *slot = Some(ready.len());
+                        ready.push(PollFd::from_borrowed_fd(fd, flags));
+                    }
+                }
+            }
+            Link::None | Link::Over(_) => {}
+        }
+        if limit.is_none() {
+            ready.push(PollFd::new(&self.signals, PollFlags::IN));
+        }
+        rustix::io::retry_on_intr(|| poll(&mut ready, timeout.as_ref()))?;
+        let happened = at.map(|at| at.map_or(PollFlags::empty(), |at| ready[at].revents()));
+        drop(ready);
+        self.on_link(happened);
+        Ok(happened.iter().any(|flags| !flags.is_empty()))
+    }
+
+    fn on_link(&mut self, happened: [PollFlags; 2]) {
+        match &mut self.link {
+            Link::Port { listener, server } if !happened[0].is_empty() => {
+                if let Some(relay) = connect(listener, server) {
+                    self.link = Link::Open(Box::new(relay));
+                }
+            }
+            Link::Open(relay) => {
+                let is_first = relay.step(happened[0], happened[1]);
+                let is_over = relay.interest().is_none();
+                if is_first {
+                    self.effort = Some(process::effort(self.child.id()));
+                }
+                if self.folder.is_none() && self.tap.place.rank == 0 {
+                    self.make_folder();
+                }
+                if is_over && let Link::Open(relay) = std::mem::replace(&mut self.link, Link::None) {
+                    self.link = Link::Over(Box::new(relay.observer));
+                }
+            }
+            Link::Port { .. } | Link::None | Link::Over(_) => {}
+        }
+    }
+
+    /// What the rank has sent before it ended.
+    fn carry_last_words(&mut self) {
+        let deadline = Instant::now() + LAST_WORDS;
+        while matches!(self.link, Link::Open(_)) && Instant::now() < deadline {
+            match self.step(Some(Duration::from_millis(1))) {
+                Ok(true) => {}
+                // Nothing is under way.
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    fn observer(&self) -> Option<&Observer> {
+        match &self.link {
+            Link::Open(relay) => Some(&relay.observer),
+            Link::Over(observer) => Some(observer),
+            Link::None | Link::Port { .. } => None,
+        }
+    }
+
+    /// The name of the job, if it is known yet.
+    fn job(&self) -> Option<String> {
+        let place = &self.tap.place;
+        let given = self.observer().filter(|observer| !observer.job.is_empty());
+        let given = || given.map(|observer| String::from_utf8_lossy(&observer.job).into_owned());
+        place.job.clone().or_else(given)
+    }
+
+    fn make_folder(&mut self) {
+        let Some(job) = self.job() else { return };
+        let folder = Folder::of(&self.tap.folder, &job);
+        if let Err(error) = folder.create() {
+            let path = folder.path().display();
+            self.problem = Some(format!("{path}: {error}; name a folder that all nodes see with --dir"));
+        }
+        self.folder = Some(folder);
+    }
+
+    fn finish(self, end: End) -> Ended {
+        let record = self.record(end, monotonic_ns());
+        let failed = end != End::Exit(0);
+        let wait = if failed { self.tap.wait.min(AFTER_FAILURE) } else { self.tap.wait };
+        if record.rank != 0 {
+            if let Some(job) = self.job() {
+                // If the folder is not there, rank 0 does not wait for it.
+                let _ = Folder::of(&self.tap.folder, &job).leave(&record);
+            }
+            return Ended { end, gathered: None, problem: None };
+        }
+        let gathered = match self.folder.filter(|_| self.problem.is_none()) {
+            Some(folder) => folder.collect(&record, Instant::now() + wait),
+            None => Gathered::alone(record),
+        };
+        Ended { end, gathered: Some(gathered), problem: self.problem }
+    }
+
+    fn record(&self, end: End, end_ns: u64) -> Record {
+        let by_pmi = self.observer().map(|observer| (observer, Tally::of(&observer.page)));
+        let by_pmix = self.preload.as_ref().map(Preload::tally).filter(|tally| tally.calls() > 0);
+        let (spoke, mut tally) = match (by_pmi, by_pmix) {
+            (Some((observer, tally)), by_pmix) if tally.calls() > 0 || by_pmix.is_none() => {
+                let spoke = match observer.dialect() {
+                    _ if tally.first_ns == 0 => Spoke::Not,
+                    Dialect::Pmi1 => Spoke::Pmi1,
+                    Dialect::Pmi2 => Spoke::Pmi2,
+                };
+                (spoke, tally)
+            }
+            (_, Some(tally)) => (Spoke::Pmix, tally),
+            (_, None) => (Spoke::Not, Tally::default()),
+        };
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let offset_ns = (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).saturating_sub(monotonic_ns());
+        let wall = |at: u64| if at == 0 { 0 } else { at.saturating_add(offset_ns) };
+        for at in [&mut tally.loaded_ns, &mut tally.first_ns, &mut tally.finalize_ns, &mut tally.last_ns] {
+            *at = wall(*at);
+        }
+        tally.fence_times.iter_mut().for_each(|times| *times = (wall(times.0), wall(times.1)));
+        let place = &self.tap.place;
+        Record {
+            rank: place.rank,
+            size: place.size.unwrap_or(0),
+            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            launcher: self.launcher.name.clone(),
+            process: self.launcher.process.clone(),
+            spoke,
+            end,
+            is_lost: self.observer().is_some_and(|observer| observer.is_lost),
+            // The kernel rounds the start of a process to ticks.
+            launcher_ns: wall(self.launcher.started_ns.min(self.tap.process_ns)),
+            tap_ns: wall(self.tap.process_ns),
+            exec_ns: wall(self.exec_ns),
+            end_ns: wall(end_ns),
+            effort: self.effort.unwrap_or_default(),
+            tally,
+        }
+    }
+}
+
+/// The link's state, and the rank's end of it, which gets the number in the environment.
+type Made = (Link, Option<(OwnedFd, i32)>);
+
+fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
+    if let Some(number) = place.offers.fd {
+        let server = inherit::take(number)?;
+        if !relay::is_stream(&server)? {
+            return Err(io::Error::other("PMI_FD is not a stream socket"));
+        }
+        let (own, ranks) = socket::pair()?;
+        // Our own library looks for the name of our server.
+        if relay::has_name(&server, &SERVER_NAME) {
+            let _ = socket::name(&own, &SERVER_NAME);
+        }
+        let relay = Relay::new(own, server, Observer::default());
+        return Ok((Link::Open(Box::new(relay)), Some((ranks, number))));
+    }
+    if place.offers.port {
+        let server = std::env::var("PMI_PORT").map_err(io::Error::other)?;
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        command.env("PMI_PORT", listener.local_addr()?.to_string());
+        return Ok((Link::Port { listener, server }, None));
+    }
+    Ok((Link::None, None))
+}
+
+/// The rank has connected, and is connected on. `None`: it has gone again, or there is no server; then it sees a closed connection.
+fn connect(listener: &TcpListener, server: &str) -> Option<Relay> {
+    let (rank, _) = listener.accept().ok()?;
+    let server = TcpStream::connect(server).ok()?;
+    // Requests are small, and each waits for its answer.
+    let _ = rank.set_nodelay(true).and_then(|()| server.set_nodelay(true));
+    Some(Relay::new(rank.into(), server.into(), Observer::default()))
+}
+
+fn spawn(tap: &Tap, command: &mut Command, ranks_end: Option<(OwnedFd, i32)>, mask: SavedMask) -> Result<Child, TapError> {
+    let fd = ranks_end.as_ref().map(|(fd, number)| (fd.as_fd(), *number));
+    let inherited = Inherited { mask, ignored: tap.ignored.clone() };
+    start_bound(command, fd, inherited)
+        .map_err(|error| TapError::Program { program: tap.program.to_string_lossy().into_owned(), error })
+}
