@@ -159,7 +159,8 @@ extern "C" fn PMIx_Init(process: *mut c_void, infos: *mut c_void, count: usize) 
 #[unsafe(no_mangle)]
 extern "C" fn PMIx_Finalize(infos: *const c_void, count: usize) -> Status {
     if let Some(page) = page() {
-        let _ = page.finalize_ns.compare_exchange(0, now_ns(), Relaxed, Relaxed);
+        // Libraries of one process initialise and finalize one after the other: the last one counts.
+        page.finalize_ns.store(now_ns(), Relaxed);
     }
     timed(Family::Finalize, || real!(c"PMIx_Finalize", fn(infos: *const c_void, count: usize)))
 }

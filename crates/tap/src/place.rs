@@ -29,8 +29,10 @@ pub struct Place {
     pub size: Option<u32>,
     /// A name that all ranks of the job know from the start, and no other job has.
     pub job: Option<String>,
-    /// The same, if the server gives none.
+    /// The same of a step of Slurm. In an allocation other launchers' ranks have it, too.
     pub step: Option<String>,
+    /// The launcher's name, as far as a variable tells.
+    pub launcher: &'static str,
 }
 
 impl Place {
@@ -58,7 +60,9 @@ impl Place {
             _ => number("PMI_SIZE"),
         };
         let step = text("SLURM_JOB_ID").zip(text("SLURM_STEP_ID")).map(|(job, step)| format!("slurm-{job}.{step}"));
-        Some(Place { offers, rank, size: size.filter(|&size| rank < size), job: namespace.filter(|_| offers.pmix), step })
+        let names = [("WIREUP_RANK", "wireup"), ("PRTE_LAUNCHED", "Open MPI 5"), ("OMPI_COMM_WORLD_RANK", "Open MPI")];
+        let launcher = names.into_iter().find(|(name, _)| text(name).is_some()).map_or("", |(_, launcher)| launcher);
+        Some(Place { launcher, offers, rank, size: size.filter(|&size| rank < size), job: namespace.filter(|_| offers.pmix), step })
     }
 }
 

@@ -76,7 +76,16 @@ pub struct Launcher {
     pub process: String,
 }
 
-pub fn launcher() -> Launcher {
+/// `named`: what the environment says, if its processes are not visible.
+pub fn launcher(named: &str) -> Launcher {
+    let mut found = ancestors();
+    if found.name.is_empty() {
+        found.name = named.to_owned();
+    }
+    found
+}
+
+fn ancestors() -> Launcher {
     let mut found = Launcher::default();
     // In a PID namespace `/proc` may be that of another one.
     let Some(own) = Stat::of("self").filter(|stat| stat.pid == own_pid()) else { return found };

@@ -125,11 +125,12 @@ impl Watch {
             preload.add_to(&mut command);
         }
         let (link, ranks_end) = link(&tap.place, &mut command).map_err(failed("cannot relay the link to the PMI server"))?;
-        let child = spawn(&tap, &mut command, ranks_end, mask)?;
+        // Before: the program may run earlier than this process goes on.
         let exec_ns = monotonic_ns();
+        let child = spawn(&tap, &mut command, ranks_end, mask)?;
         let mut watch = Watch {
             passes_on: shares_group_with_parent(),
-            launcher: process::launcher(),
+            launcher: process::launcher(&tap.place.launcher),
             tap,
             child,
             signals,
@@ -265,7 +266,8 @@ impl Watch {
         let place = &self.tap.place;
         let given = self.observer().filter(|observer| !observer.job.is_empty());
         let given = || given.map(|observer| String::from_utf8_lossy(&observer.job).into_owned());
-        place.job.clone().or_else(given)
+        let step = place.step.clone().filter(|_| self.launcher.name == "srun");
+        place.job.clone().or(step).or_else(given)
     }
 
     fn make_folder(&mut self) {

@@ -18,6 +18,8 @@ pub const FAMILIES: [(&str, Family); 8] = [
 ];
 /// The slowest ranks and nodes that are named.
 const SLOWEST: usize = 3;
+/// A shorter stretch without fences does not end the start.
+const LONG_NS: u64 = 1_000_000_000;
 
 /// A fence of all ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -243,9 +245,20 @@ fn slowest(records: &BTreeMap<u32, Record>) -> (Vec<Late>, Vec<Late>) {
     let mut nodes: Vec<(u64, &str)> = nodes.into_iter().map(|(node, at)| (at, node)).collect();
     nodes.sort_unstable();
     let late = |at: u64, who: String| Late { who, behind_ms: ms(at.saturating_sub(median)) };
-    let of_nodes = nodes.iter().rev().take(SLOWEST).map(|&(at, node)| late(at, node.to_owned())).collect();
-    let of_ranks = ranks.iter().rev().take(SLOWEST);
+    let nodes = nodes.iter().rev().take_while(|(at, _)| *at > median).take(SLOWEST);
+    let of_nodes = nodes.map(|&(at, node)| late(at, node.to_owned())).collect();
+    let of_ranks = ranks.iter().rev().take_while(|(at, _)| *at > median).take(SLOWEST);
     (of_ranks.map(|(at, record)| late(*at, format!("{} on {}", record.rank, record.node))).collect(), of_nodes)
+}
+
+/// The fences of the start: those after a long stretch without any, longer than all before, belong to the program or to its end.
+fn of_start(fences: &[Fence], from_ns: u64) -> &[Fence] {
+    let is_after_the_start = |pair: &[Fence]| {
+        let gap_ns = pair[1].first_in_ns.saturating_sub(pair[0].last_out_ns);
+        gap_ns > LONG_NS && gap_ns > pair[0].last_out_ns.saturating_sub(from_ns)
+    };
+    let end = fences.windows(2).position(is_after_the_start).map_or(fences.len(), |at| at + 1);
+    &fences[..end]
 }
 
 fn start(
@@ -260,10 +273,7 @@ fn start(
         let tally = &record.tally;
         if tally.finalize_ns > 0 { tally.last_ns.min(tally.finalize_ns) } else { tally.last_ns }
     };
-    let finalize_ns = records.values().map(|record| record.tally.finalize_ns).filter(|&at| at > 0).min();
-    // A fence that begins after somebody's last request is no part of the start.
-    let of_start: Vec<&Fence> =
-        fences.iter().filter(|fence| finalize_ns.is_none_or(|end| fence.first_in_ns < end)).collect();
+    let of_start = of_start(fences, from_ns);
     let fenced = of_start.iter().map(|fence| fence.last_out_ns).max();
     let answered = records.values().map(before_the_end).max().unwrap_or(0);
     let launched = records.values().map(|record| record.exec_ns).max().unwrap_or(0);
