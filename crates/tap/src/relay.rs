@@ -1,7 +1,7 @@
 //! Carries bytes and descriptors between a rank and its PMI server, unchanged and in order.
 
 use crate::observer::Observer;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ struct Way {
     fds: VecDeque<OwnedFd>,
     /// The sender has closed, or the receiver takes nothing any more.
     is_over: bool,
-    /// The receiver was told.
+    /// The receiver was told, or there is no receiver.
     is_closed: bool,
 }
 
@@ -70,13 +70,9 @@ impl Way {
         }
     }
 
-    /// Tells the receiver that no more will come.
-    fn close(&mut self, to: BorrowedFd<'_>) {
-        if self.is_over && self.is_empty() && !self.is_closed {
-            // It may be gone.
-            let _ = rustix::net::shutdown(to, Shutdown::Write);
-            self.is_closed = true;
-        }
+    /// All that has come from the sender is with the receiver, who is to be told that no more will come.
+    fn is_to_be_closed(&self) -> bool {
+        self.is_over && self.is_empty() && !self.is_closed
     }
 }
 
@@ -88,16 +84,18 @@ pub struct Relay {
     down: Way,
     pub observer: Observer,
     has_spoken: bool,
+    /// One end was closed: so is the other when this is dropped.
+    has_ended: bool,
 }
 
 impl Relay {
     pub fn new(rank: OwnedFd, server: OwnedFd, observer: Observer) -> Relay {
-        Relay { rank, server, up: Way::new(), down: Way::new(), observer, has_spoken: false }
+        Relay { rank, server, up: Way::new(), down: Way::new(), observer, has_spoken: false, has_ended: false }
     }
 
-    /// What to wait for, the rank's end first; nothing: that end must not be waited for. `None`: both directions are over.
+    /// What to wait for, the rank's end first; nothing: that end must not be waited for. `None`: the link is over.
     pub fn interest(&self) -> Option<[(BorrowedFd<'_>, PollFlags); 2]> {
-        if self.up.is_closed && self.down.is_closed {
+        if self.has_ended || (self.up.is_closed && self.down.is_closed) {
             return None;
         }
         let flags = |inwards: &Way, outwards: &Way| {
@@ -136,10 +134,35 @@ impl Relay {
         if !self.down.is_empty() {
             self.down.write(self.rank.as_fd());
         }
-        self.up.close(self.server.as_fd());
-        self.down.close(self.rank.as_fd());
+        self.close();
         !before && self.has_spoken
     }
+}
+
+impl Relay {
+    /// Servers tell a closed socket from one whose other end only sends no more.
+    fn close(&mut self) {
+        let ends = [(&mut self.up, &self.rank, &self.server), (&mut self.down, &self.server, &self.rank)];
+        for (way, from, to) in ends {
+            if !way.is_to_be_closed() {
+                continue;
+            }
+            way.is_closed = true;
+            if has_hung_up(from) {
+                self.has_ended = true;
+            } else {
+                // It may be gone.
+                let _ = rustix::net::shutdown(to, Shutdown::Write);
+            }
+        }
+    }
+}
+
+/// Whether the other end of a Unix socket was closed, or both directions of another socket are over.
+fn has_hung_up(fd: &OwnedFd) -> bool {
+    let mut ends = [PollFd::new(fd, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ends, Some(&now)).is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// `ETOOMANYREFS`: the user has too many descriptors under way, for now.

@@ -31,6 +31,11 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Wait for other ranks so long at most if this one has failed: the launcher is ending the job.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
+/// A rank that ends sooner looks for the folder of rank 0 again and again.
+const SHORT_NS: u64 = 1_000_000_000;
+const FOLDER_LOOKS: u32 = 30;
+const FOLDER_PAUSE: Duration = Duration::from_millis(10);
+
 /// What is asked for.
 pub struct Tap {
     pub place: Place,
@@ -286,8 +291,13 @@ impl Watch {
         let wait = if failed { self.tap.wait.min(AFTER_FAILURE) } else { self.tap.wait };
         if record.rank != 0 {
             if let Some(job) = self.job() {
-                // If the folder is not there, rank 0 does not wait for it.
-                let _ = Folder::of(&self.tap.folder, &job).leave(&record);
+                let folder = Folder::of(&self.tap.folder, &job);
+                let mut patience = if record.end_ns - record.tap_ns < SHORT_NS { FOLDER_LOOKS } else { 0 };
+                // If the folder is not there, rank 0 has left; or, after a very short time, has not come yet.
+                while folder.leave(&record).is_err() && patience > 0 {
+                    std::thread::sleep(FOLDER_PAUSE);
+                    patience -= 1;
+                }
             }
             return Ended { end, gathered: None, problem: None };
         }

@@ -9,6 +9,7 @@ use crate::out;
 use report::Report;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command as Process;
@@ -46,6 +47,15 @@ under wireup. Without a launcher the program is simply run.
     sections: &[Section { title: "Flags", flags: &[DIR, OUTPUT, JSON, WAIT, NO_PRELOAD] }],
     end: "\nExit code: the program's; if a signal ended it, the tap ends by the same signal. 127, 126: it could not be executed.\n",
 };
+
+/// The program behind `wireup tap FLAGS`, with its arguments; `None`: the line is another command.
+pub fn behind(argv: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+    let [_, command, words @ ..] = argv else { return None };
+    let mut words = words.iter().map(|word| OsString::from_vec(word.clone())).peekable();
+    let line = COMMAND.parse_program(&mut words).ok().flatten().filter(|_| command == b"tap")?;
+    let program: Vec<Vec<u8>> = line.words.into_iter().chain(words).map(OsString::into_vec).collect();
+    (!program.is_empty()).then_some(program)
+}
 
 /// Where the profile goes.
 struct Targets {

@@ -165,7 +165,8 @@ fn notes(report: &Report) -> String {
 
 fn forecast(report: &Report, command: &str) -> String {
     let (start, forecast) = (&report.start, &report.forecast);
-    if report.fences.is_empty() || report.launcher() == "wireup" {
+    let is_whole = report.missing.is_empty() && report.failed().next().is_none() && !report.fences.is_empty();
+    if !is_whole || report.launcher() == "wireup" {
         return String::new();
     }
     let mut text = format!(

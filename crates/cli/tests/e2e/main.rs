@@ -47,5 +47,6 @@ mod startup_bench;
 mod stdio;
 mod steps_bench;
 mod suites;
+mod tap;
 mod terminal;
 mod traffic;
