@@ -20,6 +20,8 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_millis(500);
 /// Ranks that any job has.
 const RANKS_MAX: usize = 1 << 22;
+/// Files in the folder that are looked at, besides one for each rank.
+const FILES_MORE: usize = 64;
 /// What is refused and named; more is only counted.
 const REFUSED_MAX: usize = 8;
 /// A record that ended that long before this job began is of an earlier one. Clocks of nodes differ less.
@@ -102,7 +104,11 @@ impl Folder {
         let _ = fs::write(&scratch, b"").and_then(|()| fs::remove_file(&scratch));
         let Ok(entries) = fs::read_dir(&self.0) else { return gathered };
         let ranks = if own.size == 0 { RANKS_MAX } else { own.size as usize };
-        for entry in entries.flatten().take(ranks.saturating_mul(2)) {
+        for (number, entry) in entries.flatten().enumerate() {
+            if number > ranks.saturating_add(FILES_MORE) {
+                gathered.refuse("the folder has more files than the job has ranks; the rest is not read".into());
+                break;
+            }
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("node-") {
                 let read = gathered.read(&entry.path(), &name, own, ranks);

@@ -63,6 +63,14 @@ struct Targets {
     json: Option<PathBuf>,
 }
 
+/// What the flags say.
+struct Settings {
+    folder: PathBuf,
+    wait: Duration,
+    preload: bool,
+    targets: Targets,
+}
+
 /// `ignored`: those of SIGPIPE and SIGXFSZ that were ignored when this process began.
 pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<i32>) -> u8 {
     let mut args = args.peekable();
@@ -79,40 +87,32 @@ pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<
         return out::fail("tap: no program; give it after the flags: mpiexec -n 4 wireup tap ./app");
     };
     let arguments: Vec<OsString> = words.collect();
+    let settings = match Settings::read(&line) {
+        Ok(settings) => settings,
+        Err(error) => return out::fail(&error.to_string()),
+    };
     match Place::read(|name| std::env::var(name).ok()) {
         None => without_launcher(&program, &arguments, &ignored),
-        Some(place) => match read(&line, place, program, arguments, process_ns, ignored) {
-            Ok((tap, targets)) => with_launcher(tap, &targets),
-            Err(error) => out::fail(&error.to_string()),
-        },
+        Some(place) => {
+            let Settings { folder, wait, preload, targets } = settings;
+            with_launcher(Tap { place, program, arguments, folder, preload, wait, process_ns, ignored }, &targets)
+        }
     }
 }
 
-fn read(
-    line: &Line,
-    place: Place,
-    program: OsString,
-    arguments: Vec<OsString>,
-    process_ns: u64,
-    ignored: Vec<i32>,
-) -> Result<(Tap, Targets), Error> {
-    // The program may not change this process's directory, but a relative path is to mean the same for all.
-    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-    let tap = Tap {
-        place,
-        program,
-        arguments,
-        folder: absolute(line.last(DIR, Value::path)?.unwrap_or_else(|| PathBuf::from("."))),
-        preload: !line.has(NO_PRELOAD),
-        wait: Duration::from_nanos(line.one(WAIT, Value::seconds_ns)?),
-        process_ns,
-        ignored,
-    };
-    let targets = Targets {
-        output: line.last(OUTPUT, Value::path)?.map(absolute),
-        json: line.last(JSON, Value::path)?.map(absolute),
-    };
-    Ok((tap, targets))
+impl Settings {
+    fn read(line: &Line) -> Result<Settings, Error> {
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        Ok(Settings {
+            folder: absolute(line.last(DIR, Value::path)?.unwrap_or_else(|| PathBuf::from("."))),
+            wait: Duration::from_nanos(line.one(WAIT, Value::seconds_ns)?),
+            preload: !line.has(NO_PRELOAD),
+            targets: Targets {
+                output: line.last(OUTPUT, Value::path)?.map(absolute),
+                json: line.last(JSON, Value::path)?.map(absolute),
+            },
+        })
+    }
 }
 
 /// Becomes the program.

@@ -184,11 +184,11 @@ fn a_rank_finds_what_it_finds_without_the_tap() {
         env | sed "s/=.*//" | sort; printf "[%s]" "$PMI_FD" "$PMI_RANK" "$@"; cat; test "$(ps -o pgid= -p $$)" != 0"#;
     for launcher in [format!("{} -n 1", hydra.launcher.display()), "\"$WIREUP\" run --pmi simple -n 1".to_owned()] {
         let found = |tap: &str| {
-            let line = format!("cd \"$TMPDIR\" && trap '' USR2 PIPE && exec {launcher} {tap} sh -c \"$0\" -- : -- 'a  b'");
+            let line = format!("cd \"$TMPDIR\" && trap '' USR2 PIPE && exec {launcher} {tap} sh -c \"$0\" -- -: -- 'a  b'");
             Run::shell(&line).arg(script).stdin("some input\n").succeed().out()
         };
         let plain = found("");
-        assert!(plain.contains("[:][--][a  b]some input\n") && plain.contains("SigIgn"), "{plain}");
+        assert!(plain.contains("[-:][--][a  b]some input\n") && plain.contains("SigIgn"), "{plain}");
         assert_eq!(found("\"$WIREUP\" tap"), plain);
     }
 }
