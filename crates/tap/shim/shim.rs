@@ -265,9 +265,8 @@ unsafe fn is_of_all(processes: *const Process, count: usize) -> bool {
 
 #[unsafe(no_mangle)]
 extern "C" fn PMIx_Fence(processes: *const c_void, count: usize, infos: *const c_void, info_count: usize) -> Status {
-    let call = || {
-        real!(c"PMIx_Fence", fn(processes: *const c_void, count: usize, infos: *const c_void, info_count: usize))
-    };
+    let call =
+        || real!(c"PMIx_Fence", fn(processes: *const c_void, count: usize, infos: *const c_void, info_count: usize));
     // SAFETY: the caller's list.
     let of_all = unsafe { is_of_all(processes.cast(), count) };
     let Some(page) = page().filter(|_| of_all) else { return timed(Family::Other, call) };
@@ -329,7 +328,7 @@ extern "C" fn PMIx_Fence_nb(
                 infos: *const c_void,
                 info_count: usize,
                 done: OpDone,
-                data: *mut c_void
+                data: *mut c_void,
             )
         )
     };
@@ -359,4 +358,3 @@ extern "C" fn PMIx_Connect(processes: *const c_void, count: usize, infos: *const
         real!(c"PMIx_Connect", fn(processes: *const c_void, count: usize, infos: *const c_void, info_count: usize))
     })
 }
-

@@ -65,10 +65,8 @@ fn bounds(records: &BTreeMap<u32, Record>, first: &str, node: &str) -> Option<Bo
             })
         };
         let (Some(here), Some(there)) = (of(first), of(node)) else { continue };
-        let found = Bounds {
-            least: i128::from(there.0) - i128::from(here.1),
-            most: i128::from(there.1) - i128::from(here.0),
-        };
+        let found =
+            Bounds { least: i128::from(there.0) - i128::from(here.1), most: i128::from(there.1) - i128::from(here.0) };
         let so_far = bounds.unwrap_or(found);
         bounds = Some(Bounds { least: so_far.least.max(found.least), most: so_far.most.min(found.most) });
     }

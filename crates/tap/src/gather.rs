@@ -149,7 +149,8 @@ impl Gathered {
     }
 
     fn read(&mut self, path: &Path, name: &str, own: &Record, ranks: usize) -> io::Result<()> {
-        let file: File = open(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?.into();
+        let file: File =
+            open(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?.into();
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("it is not a file"));
         }
@@ -160,15 +161,25 @@ impl Gathered {
         for (number, record) in records.iter().enumerate() {
             let why = match Record::decode(record) {
                 Err(bad) => bad.to_string(),
-                Ok(record) if record.end_ns.saturating_add(EARLIER_NS) < own.exec_ns => "it is of an earlier job".into(),
-                Ok(record) if own.size > 0 && record.rank >= own.size => format!("rank {} is not in this job", record.rank),
+                Ok(record) if record.end_ns.saturating_add(EARLIER_NS) < own.exec_ns => {
+                    "it is of an earlier job".into()
+                }
+                Ok(record) if own.size > 0 && record.rank >= own.size => {
+                    format!("rank {} is not in this job", record.rank)
+                }
                 Ok(record) if format!("node-{}", record.node.replace('/', "_")) != *name => {
                     format!("it says that it is of {}", record.node)
                 }
                 Ok(record) if record.rank == own.rank => {
-                    if record == *own { continue } else { format!("another record of rank {}", record.rank) }
+                    if record == *own {
+                        continue;
+                    } else {
+                        format!("another record of rank {}", record.rank)
+                    }
                 }
-                Ok(record) if self.records.contains_key(&record.rank) => format!("another record of rank {}", record.rank),
+                Ok(record) if self.records.contains_key(&record.rank) => {
+                    format!("another record of rank {}", record.rank)
+                }
                 Ok(record) => {
                     self.records.insert(record.rank, record);
                     continue;
@@ -176,7 +187,11 @@ impl Gathered {
             };
             self.refuse(format!("{name}, record {}: {why}", number + 1));
         }
-        if rest.is_empty() { Ok(()) } else { Err(io::Error::other(format!("{} bytes at its end are no record", rest.len()))) }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{} bytes at its end are no record", rest.len())))
+        }
     }
 }
 

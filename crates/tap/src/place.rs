@@ -62,7 +62,14 @@ impl Place {
         let step = text("SLURM_JOB_ID").zip(text("SLURM_STEP_ID")).map(|(job, step)| format!("slurm-{job}.{step}"));
         let names = [("WIREUP_RANK", "wireup"), ("PRTE_LAUNCHED", "Open MPI 5"), ("OMPI_COMM_WORLD_RANK", "Open MPI")];
         let launcher = names.into_iter().find(|(name, _)| text(name).is_some()).map_or("", |(_, launcher)| launcher);
-        Some(Place { launcher, offers, rank, size: size.filter(|&size| rank < size), job: namespace.filter(|_| offers.pmix), step })
+        Some(Place {
+            launcher,
+            offers,
+            rank,
+            size: size.filter(|&size| rank < size),
+            job: namespace.filter(|_| offers.pmix),
+            step,
+        })
     }
 }
 

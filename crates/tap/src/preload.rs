@@ -32,7 +32,8 @@ impl Preload {
     /// Lets the program of `command` preload the library, after what it preloads already.
     pub fn add_to(&self, command: &mut Command) {
         // In a PID namespace `/proc` may still be that of another one.
-        let own = std::fs::read_link("/proc/self").map_or_else(|_| own_pid().to_string(), |pid| pid.display().to_string());
+        let own =
+            std::fs::read_link("/proc/self").map_or_else(|_| own_pid().to_string(), |pid| pid.display().to_string());
         let path = |file: &File| format!("/proc/{own}/fd/{}", file.as_raw_fd());
         let mut preload = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()).unwrap_or_default();
         if !preload.is_empty() {

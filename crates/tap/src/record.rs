@@ -216,7 +216,8 @@ pub mod tests {
     use proptest::prelude::*;
 
     pub fn record(rank: u32) -> Record {
-        let mut tally = Tally { pid: 7, loaded_ns: 30, first_ns: 40, finalize_ns: 80, last_ns: 85, fences: 2, ..Tally::default() };
+        let mut tally =
+            Tally { pid: 7, loaded_ns: 30, first_ns: 40, finalize_ns: 80, last_ns: 85, fences: 2, ..Tally::default() };
         tally.fence_times[0] = (50, 60);
         tally.fence_times[1] = (70, 75);
         tally.families[4] = Requests { calls: 2, sent: 26, received: 28, wait_ns: 15, longest_ns: 10 };
@@ -233,7 +234,14 @@ pub mod tests {
             tap_ns: 10,
             exec_ns: 20,
             end_ns: 90,
-            effort: Effort { cpu_ns: 5, core_wait_ns: 6, major_faults: 1, read_calls: 9, read_bytes: 99, mapped_files: 3 },
+            effort: Effort {
+                cpu_ns: 5,
+                core_wait_ns: 6,
+                major_faults: 1,
+                read_calls: 9,
+                read_bytes: 99,
+                mapped_files: 3,
+            },
             tally,
         }
     }
@@ -255,7 +263,10 @@ pub mod tests {
         assert_eq!(refused(|record| record.node.clear()), BadRecord::Senseless("its place in the job"));
         assert_eq!(refused(|record| record.tally.fence_times[1].1 = 69), BadRecord::Senseless("one of its times"));
         assert_eq!(refused(|record| record.tally.first_ns = 91), BadRecord::Senseless("one of its times"));
-        assert_eq!(refused(|record| record.tally.families[0].sent = u64::MAX), BadRecord::Senseless("one of its numbers"));
+        assert_eq!(
+            refused(|record| record.tally.families[0].sent = u64::MAX),
+            BadRecord::Senseless("one of its numbers")
+        );
         let mut bytes = record(3).encode();
         bytes[100] ^= 1;
         assert_eq!(Record::decode(&bytes), Err(BadRecord::Checksum));

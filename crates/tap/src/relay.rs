@@ -184,5 +184,7 @@ pub fn has_name(fd: impl AsFd, beginning: &[u8]) -> bool {
     let Ok(Some(address)) = rustix::net::getpeername(fd) else { return false };
     let name = rustix::net::SocketAddrUnix::try_from(address);
     // The abstract name is without its leading zero.
-    name.is_ok_and(|name| name.abstract_name().is_some_and(|name| name.starts_with(beginning.get(1..).unwrap_or_default())))
+    name.is_ok_and(|name| {
+        name.abstract_name().is_some_and(|name| name.starts_with(beginning.get(1..).unwrap_or_default()))
+    })
 }

@@ -19,7 +19,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use wireup_os::clock::monotonic_ns;
-use wireup_os::process::{Inherited, SavedMask, SignalFd, block_all_signals, kill, shares_group_with_parent, start_bound};
+use wireup_os::process::{
+    Inherited, SavedMask, SignalFd, block_all_signals, kill, shares_group_with_parent, start_bound,
+};
 use wireup_os::{files, inherit, socket};
 use wireup_wire::pmi::{Dialect, SERVER_NAME};
 
@@ -31,10 +33,8 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Wait for other ranks so long at most if this one has failed: the launcher is ending the job.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A rank that ends sooner looks for the folder of rank 0 again and again.
-const SHORT_NS: u64 = 1_000_000_000;
-const FOLDER_LOOKS: u32 = 30;
-const FOLDER_PAUSE: Duration = Duration::from_millis(10);
+/// A rank that ends sooner makes the folder itself if rank 0 has not.
+const YOUNG_NS: u64 = 1_000_000_000;
 
 /// What is asked for.
 pub struct Tap {
@@ -108,7 +108,10 @@ struct Watch {
 enum Link {
     None,
     /// The rank has not connected yet.
-    Port { listener: TcpListener, server: String },
+    Port {
+        listener: TcpListener,
+        server: String,
+    },
     Open(Box<Relay>),
     /// Both directions are over.
     Over(Box<Observer>),
@@ -129,7 +132,8 @@ impl Watch {
         if let Some(preload) = &preload {
             preload.add_to(&mut command);
         }
-        let (link, ranks_end) = link(&tap.place, &mut command).map_err(failed("cannot relay the link to the PMI server"))?;
+        let (link, ranks_end) =
+            link(&tap.place, &mut command).map_err(failed("cannot relay the link to the PMI server"))?;
         // Before: the program may run earlier than this process goes on.
         let exec_ns = monotonic_ns();
         let child = spawn(&tap, &mut command, ranks_end, mask)?;
@@ -292,11 +296,10 @@ impl Watch {
         if record.rank != 0 {
             if let Some(job) = self.job() {
                 let folder = Folder::of(&self.tap.folder, &job);
-                let mut patience = if record.end_ns - record.tap_ns < SHORT_NS { FOLDER_LOOKS } else { 0 };
-                // If the folder is not there, rank 0 has left; or, after a very short time, has not come yet.
-                while folder.leave(&record).is_err() && patience > 0 {
-                    std::thread::sleep(FOLDER_PAUSE);
-                    patience -= 1;
+                let is_young = record.end_ns - record.tap_ns < YOUNG_NS && !matches!(end, End::Signal(_));
+                // If the folder is not there, rank 0 has left. Of a job as young as this one it has not: it may not even be there yet.
+                if folder.leave(&record).is_err() && is_young && folder.create().is_ok() {
+                    let _ = folder.leave(&record);
                 }
             }
             return Ended { end, gathered: None, problem: None };
@@ -386,7 +389,12 @@ fn connect(listener: &TcpListener, server: &str) -> Option<Relay> {
     Some(Relay::new(rank.into(), server.into(), Observer::default()))
 }
 
-fn spawn(tap: &Tap, command: &mut Command, ranks_end: Option<(OwnedFd, i32)>, mask: SavedMask) -> Result<Child, TapError> {
+fn spawn(
+    tap: &Tap,
+    command: &mut Command,
+    ranks_end: Option<(OwnedFd, i32)>,
+    mask: SavedMask,
+) -> Result<Child, TapError> {
     let fd = ranks_end.as_ref().map(|(fd, number)| (fd.as_fd(), *number));
     let inherited = Inherited { mask, ignored: tap.ignored.clone() };
     start_bound(command, fd, inherited)

@@ -8,8 +8,12 @@ pub fn value(report: &Report, command: &str) -> Value {
     let since = |at: u64| if at == 0 { Value::Null } else { ms(at.saturating_sub(report.from_ns)) };
     let rank = |record: &Record| {
         let (tally, effort) = (&record.tally, &record.effort);
-        let fences: Vec<Value> =
-            tally.fence_times.iter().filter(|times| times.0 > 0).map(|&(from, to)| json!([since(from), since(to)])).collect();
+        let fences: Vec<Value> = tally
+            .fence_times
+            .iter()
+            .filter(|times| times.0 > 0)
+            .map(|&(from, to)| json!([since(from), since(to)]))
+            .collect();
         let (code, signal) = match record.end {
             End::Exit(code) => (Some(code), None),
             End::Signal(signal) => (None, Some(signal)),
@@ -25,18 +29,26 @@ pub fn value(report: &Report, command: &str) -> Value {
             },
         })
     };
-    let kinds: Vec<Value> = report.kinds.iter().map(|kind| {
-        json!({
-            "kind": kind.name, "number": kind.calls, "sent_bytes": kind.sent, "received_bytes": kind.received,
-            "mean_ms": kind.mean_ms, "longest_ms": kind.longest_ms,
+    let kinds: Vec<Value> = report
+        .kinds
+        .iter()
+        .map(|kind| {
+            json!({
+                "kind": kind.name, "number": kind.calls, "sent_bytes": kind.sent, "received_bytes": kind.received,
+                "mean_ms": kind.mean_ms, "longest_ms": kind.longest_ms,
+            })
         })
-    }).collect();
-    let fences: Vec<Value> = report.fences.iter().map(|fence| {
-        json!({
-            "ranks": fence.ranks, "first_in_ms": since(fence.first_in_ns), "last_in_ms": since(fence.last_in_ns),
-            "last_out_ms": since(fence.last_out_ns), "last_rank": fence.last_rank,
+        .collect();
+    let fences: Vec<Value> = report
+        .fences
+        .iter()
+        .map(|fence| {
+            json!({
+                "ranks": fence.ranks, "first_in_ms": since(fence.first_in_ns), "last_in_ms": since(fence.last_in_ns),
+                "last_out_ms": since(fence.last_out_ns), "last_rank": fence.last_rank,
+            })
         })
-    }).collect();
+        .collect();
     let (start, forecast) = (&report.start, &report.forecast);
     json!({
         "launcher": report.launcher(), "pmi": report.spoken(), "size": report.size, "nodes": report.nodes,

@@ -22,7 +22,8 @@ const DIR: Flag = Flag::value(
     "DIR",
     "A folder that all nodes see: records of the ranks pass through a folder in it, which is removed. Default: the working directory.",
 );
-const OUTPUT: Flag = Flag::value(&["--output"], "FILE", "Write the profile there, not to the standard error of rank 0.");
+const OUTPUT: Flag =
+    Flag::value(&["--output"], "FILE", "Write the profile there, not to the standard error of rank 0.");
 const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the profile there as JSON, too.");
 const WAIT: Flag =
     Flag::value(&["--wait"], "SECONDS", "When rank 0 has ended, wait so long for the records of the others.").or("10");
@@ -117,7 +118,9 @@ impl Settings {
 
 /// Becomes the program.
 fn without_launcher(program: &OsString, arguments: &[OsString], ignored: &[i32]) -> u8 {
-    out::tell("tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE, so there is no start to profile; the program is run as it is");
+    out::tell(
+        "tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE, so there is no start to profile; the program is run as it is",
+    );
     wireup_os::process::restore_write_errors(ignored);
     cannot_execute(program, &Process::new(program).args(arguments).exec())
 }

@@ -189,9 +189,7 @@ fn in_requests_ns(record: &Record) -> u64 {
 fn spreads(records: &BTreeMap<u32, Record>, from_ns: u64) -> Vec<Spread> {
     let since = |from: u64, to: u64| (from > 0 && to > 0).then(|| to.saturating_sub(from));
     let first = |record: &Record| since(record.exec_ns, record.tally.first_ns);
-    let effort = |of: fn(&Record) -> u64| {
-        move |record: &Record| (record.effort.mapped_files > 0).then(|| of(record))
-    };
+    let effort = |of: fn(&Record) -> u64| move |record: &Record| (record.effort.mapped_files > 0).then(|| of(record));
     let other = |record: &Record| {
         let effort = &record.effort;
         let took = since(record.exec_ns, record.tally.first_ns).filter(|_| effort.mapped_files > 0)?;

@@ -33,9 +33,10 @@ impl Peer {
             (Flavour::Mpich5, wireup(), "run --virtual-nodes 2", "wireup", "PMI-1"),
             (Flavour::OpenMpi5, wireup(), "run --virtual-nodes 2", "wireup", "PMIx"),
         ];
-        let peer = |(flavour, launcher, flags, name, pmi): (Flavour, PathBuf, &'static str, &'static str, &'static str)| {
-            tool(launcher.to_str().expect("a text")).map(|launcher| Peer { flavour, launcher, flags, name, pmi })
-        };
+        let peer =
+            |(flavour, launcher, flags, name, pmi): (Flavour, PathBuf, &'static str, &'static str, &'static str)| {
+                tool(launcher.to_str().expect("a text")).map(|launcher| Peer { flavour, launcher, flags, name, pmi })
+            };
         peers.into_iter().filter_map(peer).collect()
     }
 
@@ -120,7 +121,10 @@ fn requests_and_bytes_are_counted() {
             let at = |name: &str| rank[name].as_f64().unwrap_or_else(|| panic!("{name}: {outcome}"));
             let fence = &rank["fences_ms"][1];
             assert!(at("exec_ms") <= at("first_request_ms") && at("finalize_ms") <= at("end_ms"), "{outcome}");
-            assert!(fence[0].as_f64() <= fence[1].as_f64() && fence[1].as_f64() <= rank["end_ms"].as_f64(), "{outcome}");
+            assert!(
+                fence[0].as_f64() <= fence[1].as_f64() && fence[1].as_f64() <= rank["end_ms"].as_f64(),
+                "{outcome}"
+            );
         }
     }
 }
@@ -129,9 +133,7 @@ fn requests_and_bytes_are_counted() {
 #[test]
 fn steps_of_slurm_are_profiled_by_pmi_and_pmix() {
     let Some(machines) = machines::with_slurm() else { return };
-    for (flags, flavour, pmi) in
-        [("--mpi=pmi2", Flavour::Mpich5, "PMI-1"), ("--mpi=pmix", Flavour::OpenMpi4, "PMIx")]
-    {
+    for (flags, flavour, pmi) in [("--mpi=pmi2", Flavour::Mpich5, "PMI-1"), ("--mpi=pmix", Flavour::OpenMpi4, "PMIx")] {
         let Some(hello) = program(flavour, "hello") else { return };
         let step = || machines.step(&format!("{flags} -N 2 -n 4"));
         let plain = step().arg(&hello).succeed();
@@ -168,7 +170,8 @@ fn steps_of_slurm_end_as_without_the_tap() {
 #[test]
 fn descriptors_pass_through_the_relay() {
     for placement in ["-n 3", "-n 4 --virtual-nodes 2"] {
-        let run = Run::shell(&format!("cd \"$TMPDIR\" && exec \"$WIREUP\" run {placement} \"$WIREUP\" tap \"$0\" \"$@\""));
+        let run =
+            Run::shell(&format!("cd \"$TMPDIR\" && exec \"$WIREUP\" run {placement} \"$WIREUP\" tap \"$0\" \"$@\""));
         let outcome = run.env("LD_LIBRARY_PATH", library_path()).arg(own("extensions")).succeed();
         let ranks = placement.chars().nth(3).and_then(|digit| digit.to_digit(10)).expect("a digit") as usize;
         assert_eq!(outcome.out().matches(ALL_RIGHT).count(), ranks, "{outcome}");
@@ -184,7 +187,8 @@ fn a_rank_finds_what_it_finds_without_the_tap() {
         env | sed "s/=.*//" | sort; printf "[%s]" "$PMI_FD" "$PMI_RANK" "$@"; cat; test "$(ps -o pgid= -p $$)" != 0"#;
     for launcher in [format!("{} -n 1", hydra.launcher.display()), "\"$WIREUP\" run --pmi simple -n 1".to_owned()] {
         let found = |tap: &str| {
-            let line = format!("cd \"$TMPDIR\" && trap '' USR2 PIPE && exec {launcher} {tap} sh -c \"$0\" -- -: -- 'a  b'");
+            let line =
+                format!("cd \"$TMPDIR\" && trap '' USR2 PIPE && exec {launcher} {tap} sh -c \"$0\" -- -: -- 'a  b'");
             Run::shell(&line).arg(script).stdin("some input\n").succeed().out()
         };
         let plain = found("");
@@ -266,7 +270,8 @@ fn a_record_that_lies_is_refused_and_named() {
     let script = r#""$0" pmi info; test $PMI_RANK = 1 || exit 0
         folder=$(echo .wireup-tap-*); head -c 2048 /dev/zero > $folder/node-liar; ln -s /dev/zero $folder/node-endless; mkfifo $folder/node-pipe
         echo x > $folder/other"#;
-    let outcome = tapped(&format!("{} -n 2", hydra.launcher.display()), &format!("sh -c '{script}' \"$WIREUP\"")).succeed();
+    let outcome =
+        tapped(&format!("{} -n 2", hydra.launcher.display()), &format!("sh -c '{script}' \"$WIREUP\"")).succeed();
     outcome.expect_err_line(&["wireup: tap: 2 ranks on 1 node"]);
     outcome.expect_err_line(&["wireup: tap: record refused: node-liar, record 2: it is not a record of this version"]);
     outcome.expect_err_line(&["wireup: tap: record refused: node-endless: "]);

@@ -18,7 +18,11 @@ pub struct Inherited {
 ///
 /// # Errors
 /// Those of `fork` and `exec`.
-pub fn start_bound(command: &mut Command, fd: Option<(BorrowedFd<'_>, RawFd)>, inherited: Inherited) -> io::Result<Child> {
+pub fn start_bound(
+    command: &mut Command,
+    fd: Option<(BorrowedFd<'_>, RawFd)>,
+    inherited: Inherited,
+) -> io::Result<Child> {
     use std::os::fd::AsRawFd;
     let parent = super::own_pid();
     let fd = fd.map(|(from, to)| (from.as_raw_fd(), to));
