@@ -127,7 +127,7 @@ fn real(name: &CStr, kept: &AtomicUsize) -> usize {
 
 /// Calls the real function of that name and type.
 macro_rules! real {
-    ($name:literal, fn($($argument:ident: $type:ty),*)) => {{
+    ($name:literal, fn($($argument:ident: $type:ty),* $(,)?)) => {{
         static KEPT: AtomicUsize = AtomicUsize::new(0);
         let found = real($name, &KEPT);
         if found == 0 {
