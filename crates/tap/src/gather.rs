@@ -18,8 +18,8 @@ const LOOK_FIRST: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 /// Without a known number of ranks: so long nothing new has come.
 const QUIET: Duration = Duration::from_millis(500);
-/// Ranks that any job has.
-const RANKS_MAX: usize = 1 << 22;
+/// Ranks of a job whose size is not known.
+const RANKS_MAX: usize = 1 << 17;
 /// Files in the folder that are looked at, besides one for each rank.
 const FILES_MORE: usize = 64;
 /// What is refused and named; more is only counted.

@@ -4,6 +4,7 @@
 
 use crate::page::{Family, Page};
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 use wireup_wire::pmi::{Command, Dialect, PmiError, ReplyReader, Request, RequestReader};
 
 /// Requests that wait for an answer: more are not matched.
@@ -30,8 +31,6 @@ pub struct Observer {
     pub job: Vec<u8>,
     /// The bytes could not be read; nothing is counted any more.
     pub is_lost: bool,
-    /// Answers to no request that is known.
-    pub unmatched: u64,
 }
 
 impl Observer {
@@ -68,7 +67,7 @@ impl Observer {
             let sent = held.saturating_sub(self.requests.held_bytes()) as u64;
             let family = family(command, of_all);
             if family == Family::Finalize {
-                self.page.finalize_ns.store(now_ns, std::sync::atomic::Ordering::Relaxed);
+                self.page.finalize_ns.store(now_ns, Relaxed);
             }
             let fence = of_all.then(|| self.page.fence_begins(now_ns));
             if command == Command::Abort {
@@ -99,14 +98,11 @@ impl Observer {
             }
             let at = self.outstanding.iter().position(|request| reply.answers(request.command));
             let received = held.saturating_sub(self.replies.held_bytes()) as u64;
-            match at.and_then(|at| self.outstanding.remove(at)) {
-                Some(request) => {
-                    self.page.add(request.family, request.sent, received, request.from_ns, now_ns);
-                    if let Some(number) = request.fence {
-                        self.page.fence_out(number, now_ns);
-                    }
+            if let Some(request) = at.and_then(|at| self.outstanding.remove(at)) {
+                self.page.add(request.family, request.sent, received, request.from_ns, now_ns);
+                if let Some(number) = request.fence {
+                    self.page.fence_out(number, now_ns);
                 }
-                None => self.unmatched += 1,
             }
             if becomes_pmi2 {
                 self.requests.switch_to_pmi2();
@@ -130,5 +126,73 @@ fn family(command: Command, of_all: bool) -> Family {
         | Command::JobGetId
         | Command::GetJobAttr => Family::Info,
         _ => Family::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::Tally;
+
+    /// The bytes arrive one by one, or all at once.
+    fn watch(lines: &[(bool, &str)], chunk: usize) -> (Observer, Tally) {
+        let mut observer = Observer::default();
+        for (at, (is_sent, text)) in lines.iter().enumerate() {
+            for bytes in text.as_bytes().chunks(chunk) {
+                match is_sent {
+                    true => observer.on_sent(bytes, 10 + at as u64),
+                    false => observer.on_received(bytes, 10 + at as u64),
+                }
+            }
+        }
+        let tally = Tally::of(&observer.page);
+        (observer, tally)
+    }
+
+    #[test]
+    fn pmi_1_is_counted_however_the_bytes_are_split() {
+        let lines = [
+            (true, "cmd=init pmi_version=1 pmi_subversion=1\n"),
+            (false, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"),
+            (true, "cmd=get_my_kvsname\n"),
+            (false, "cmd=my_kvsname kvsname=kvs_7\n"),
+            (true, "cmd=put kvsname=kvs_7 key=a value=b\n"),
+            (false, "cmd=put_result rc=0\n"),
+            (true, "cmd=barrier_in\n"),
+            (false, "cmd=barrier_out rc=0\n"),
+            (true, "cmd=finalize\n"),
+        ];
+        for chunk in [1, 7, 1000] {
+            let (observer, tally) = watch(&lines, chunk);
+            assert_eq!((observer.job.as_slice(), observer.is_lost), (&b"kvs_7"[..], false));
+            assert_eq!((tally.fences, tally.fence_times[0], tally.finalize_ns), (1, (16, 17), 18));
+            let put = tally.family(Family::Put);
+            assert_eq!((put.calls, put.sent, put.received, put.wait_ns), (1, 36, 20, 1));
+            // The end was not answered.
+            assert_eq!(tally.family(Family::Finalize).calls, 0);
+        }
+    }
+
+    #[test]
+    fn pmi_2_follows_the_answer_to_init() {
+        let lines = [
+            (true, "cmd=init pmi_version=2 pmi_subversion=0\n"),
+            (false, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n"),
+            (true, "    38cmd=fullinit;pmirank=0;threaded=FALSE;"),
+            (false, "    54cmd=fullinit-response;pmijobid=j.1;rank=0;size=2;rc=0;"),
+            (true, "    14cmd=kvs-fence;"),
+            (false, "    28cmd=kvs-fence-response;rc=0;"),
+        ];
+        let (observer, tally) = watch(&lines, 3);
+        assert_eq!((observer.dialect(), observer.is_lost), (Dialect::Pmi2, false));
+        assert_eq!((tally.family(Family::Init).calls, tally.fence_times[0]), (2, (14, 15)));
+    }
+
+    #[test]
+    fn what_is_no_pmi_ends_the_counting_and_nothing_else() {
+        let (observer, tally) = watch(&[(true, "GET / HTTP/1.1\n"), (true, "cmd=finalize\n")], 1000);
+        assert!(observer.is_lost && tally.calls() == 0);
+        let (observer, _) = watch(&[(false, "cmd=barrier_out rc=0\n")], 1000);
+        assert!(!observer.is_lost, "an answer to no request");
     }
 }

@@ -139,7 +139,7 @@ impl Watch {
         let child = spawn(&tap, &mut command, ranks_end, mask)?;
         let mut watch = Watch {
             passes_on: shares_group_with_parent(),
-            launcher: process::launcher(&tap.place.launcher),
+            launcher: process::launcher(tap.place.launcher),
             tap,
             child,
             signals,
@@ -382,7 +382,10 @@ fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
 
 /// The rank has connected, and is connected on. `None`: it has gone again, or there is no server; then it sees a closed connection.
 fn connect(listener: &TcpListener, server: &str) -> Option<Relay> {
-    let (rank, _) = listener.accept().ok()?;
+    let (rank, from) = listener.accept().ok()?;
+    if !process::is_own_connection(from) {
+        return None;
+    }
     let server = TcpStream::connect(server).ok()?;
     // Requests are small, and each waits for its answer.
     let _ = rank.set_nodelay(true).and_then(|()| server.set_nodelay(true));

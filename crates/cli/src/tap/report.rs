@@ -94,11 +94,10 @@ impl Report {
         let mut nodes: Vec<String> = records.values().map(|record| record.node.clone()).collect();
         nodes.sort();
         nodes.dedup();
-        let from_ns = records.values().map(|record| record.launcher_ns.min(record.tap_ns)).min().unwrap_or(0);
         // A launcher's start that is not known is no start at 0.
         let known = records.values().map(|record| record.launcher_ns).filter(|&at| at > 0).min();
         let tapped = records.values().map(|record| record.tap_ns).min().unwrap_or(0);
-        let from_ns = known.map_or(tapped, |at| at.min(tapped)).max(from_ns);
+        let from_ns = known.map_or(tapped, |at| at.min(tapped));
         let end_ns = records.values().map(|record| record.end_ns).max().unwrap_or(0);
         let fences = fences(&records);
         let kinds = kinds(&records);

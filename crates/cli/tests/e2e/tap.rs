@@ -209,6 +209,10 @@ fn exit_codes_and_signals_pass_through() {
             assert_eq!(code("\"$WIREUP\" tap"), code(""), "{launcher}: {script}");
         }
     }
+    // Some launchers ignore the ends of their children.
+    let script = "trap \"\" CHLD; exec \"$0\" tap sh -c \"exit 3\"";
+    let line = format!("cd \"$TMPDIR\" && exec {} -n 1 sh -c '{script}' \"$WIREUP\"", hydra.launcher.display());
+    Run::shell(&line).finish().expect_code(3);
     let missing = tapped(&format!("{} -n 1", hydra.launcher.display()), "/no/such/program").finish().expect_code(127);
     missing.expect_err_line(&["wireup: tap: cannot execute /no/such/program: No such file"]);
 }

@@ -27,6 +27,10 @@ pub fn start_bound(
     let parent = super::own_pid();
     let fd = fd.map(|(from, to)| (from.as_raw_fd(), to));
     let Inherited { mask, ignored } = inherited;
+    // A process that ignores it is not told of the end of its children, and cannot ask how they ended.
+    // SAFETY: the default disposition runs no code of ours.
+    let of_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    let ignores_children = of_children == libc::SIG_IGN;
     // Only system calls that are allowed between fork and exec.
     let prepare = move || {
         // SAFETY: these calls touch no memory but the saved mask; the descriptor is open in the parent, and so here.
@@ -47,6 +51,9 @@ pub fn start_bound(
             for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
                 let disposition = if ignored.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
                 libc::signal(signal, disposition);
+            }
+            if ignores_children {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask.before, std::ptr::null_mut());
         }
