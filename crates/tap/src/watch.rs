@@ -180,7 +180,10 @@ impl Watch {
 
     fn until_the_end(&mut self) -> Result<std::process::ExitStatus, TapError> {
         loop {
-            self.step(None).map_err(failed("cannot wait for the program"))?;
+            let (_, has_signal) = self.step(None).map_err(failed("cannot wait for the program"))?;
+            if !has_signal {
+                continue;
+            }
             while let Some((signal, sender)) = self.signals.read_from() {
                 if signal == SIGCHLD {
                     if let Some(status) = self.child.try_wait().map_err(failed("cannot wait for the program"))? {
@@ -195,8 +198,8 @@ impl Watch {
         }
     }
 
-    /// Waits for signals and for the link, and carries what has come. Returns whether anything has.
-    fn step(&mut self, limit: Option<Duration>) -> io::Result<bool> {
+    /// Waits for the link, and without a limit for signals, and carries what has come. Returns what has: bytes, signals.
+    fn step(&mut self, limit: Option<Duration>) -> io::Result<(bool, bool)> {
         let timeout = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
         let mut ready = Vec::with_capacity(3);
         let mut at = [None; 2];
@@ -221,9 +224,10 @@ impl Watch {
         }
         rustix::io::retry_on_intr(|| poll(&mut ready, timeout.as_ref()))?;
         let happened = at.map(|at| at.map_or(PollFlags::empty(), |at| ready[at].revents()));
+        let has_signal = limit.is_none() && ready.last().is_some_and(|fd| !fd.revents().is_empty());
         drop(ready);
         self.on_link(happened);
-        Ok(happened.iter().any(|flags| !flags.is_empty()))
+        Ok((happened.iter().any(|flags| !flags.is_empty()), has_signal))
     }
 
     fn on_link(&mut self, happened: [PollFlags; 2]) {
@@ -255,9 +259,9 @@ impl Watch {
         let deadline = Instant::now() + LAST_WORDS;
         while matches!(self.link, Link::Open(_)) && Instant::now() < deadline {
             match self.step(Some(Duration::from_millis(1))) {
-                Ok(true) => {}
+                Ok((true, _)) => {}
                 // Nothing is under way.
-                Ok(false) | Err(_) => return,
+                Ok((false, _)) | Err(_) => return,
             }
         }
     }

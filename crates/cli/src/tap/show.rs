@@ -189,5 +189,13 @@ fn forecast(report: &Report, command: &str) -> String {
             REMOTE_SHELL_MS / 1e3
         );
     }
+    let on_a_node = start.ranks.div_ceil(start.nodes.max(1));
+    if on_a_node > start.cores {
+        let _ = writeln!(
+            text,
+            "  a lower bound: {on_a_node} ranks share {} of a node, so a part of these waits is work of other ranks",
+            count(start.cores, "core")
+        );
+    }
     text + &format!("try: {command}\n")
 }
