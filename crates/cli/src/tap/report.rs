@@ -185,6 +185,9 @@ fn in_requests_ns(record: &Record) -> u64 {
     families.map(|&(_, family)| record.tally.family(family).wait_ns).sum()
 }
 
+/// One time of a rank, if it is known.
+type Time<'a> = &'a dyn Fn(&Record) -> Option<u64>;
+
 fn spreads(records: &BTreeMap<u32, Record>, from_ns: u64) -> Vec<Spread> {
     let since = |from: u64, to: u64| (from > 0 && to > 0).then(|| to.saturating_sub(from));
     let first = |record: &Record| since(record.exec_ns, record.tally.first_ns);
@@ -199,7 +202,7 @@ fn spreads(records: &BTreeMap<u32, Record>, from_ns: u64) -> Vec<Spread> {
         (fences.calls > 0).then_some(fences.wait_ns)
     };
     let in_requests = |record: &Record| (record.tally.calls() > 0).then(|| in_requests_ns(record));
-    let rows: [(&'static str, &dyn Fn(&Record) -> Option<u64>); 8] = [
+    let rows: [(&'static str, Time<'_>); 8] = [
         ("start of the program", &|record| since(from_ns, record.exec_ns)),
         ("libraries", &|record| since(record.exec_ns, record.tally.loaded_ns)),
         ("until the first request", &first),
@@ -212,11 +215,7 @@ fn spreads(records: &BTreeMap<u32, Record>, from_ns: u64) -> Vec<Spread> {
     rows.into_iter().filter_map(|(name, time)| spread(name, records, time)).collect()
 }
 
-fn spread(
-    name: &'static str,
-    records: &BTreeMap<u32, Record>,
-    time: &dyn Fn(&Record) -> Option<u64>,
-) -> Option<Spread> {
+fn spread(name: &'static str, records: &BTreeMap<u32, Record>, time: Time<'_>) -> Option<Spread> {
     let mut times: Vec<(u64, u32)> = records.values().filter_map(|record| Some((time(record)?, record.rank))).collect();
     times.sort_unstable();
     let (least, most) = (times.first()?, times.last()?);

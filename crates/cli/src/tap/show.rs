@@ -29,9 +29,12 @@ pub fn text(report: &Report, command: &str) -> String {
     text + &forecast(report, command)
 }
 
+/// A moment of a rank.
+type Stamp = fn(&Record) -> u64;
+
 fn phases(report: &Report) -> Row {
     let records = || report.records.values();
-    let last = |stamp: fn(&Record) -> u64| {
+    let last = |stamp: Stamp| {
         let happened = records().filter(|record| stamp(record) > 0);
         let count_of = happened.clone().count() as u32;
         let slowest = happened.max_by_key(|record| stamp(record))?;
@@ -40,14 +43,14 @@ fn phases(report: &Report) -> Row {
     };
     let first_exec = records().map(|record| record.exec_ns).min().unwrap_or(report.from_ns);
     let mut total = Row::new("total", report.from_ns, report.end_ns, "");
-    let exec: fn(&Record) -> u64 = |record| record.exec_ns;
+    let exec: Stamp = |record| record.exec_ns;
     let known = records().find(|record| record.launcher_ns > 0);
     let from = match known {
         Some(record) => format!("; from the start of {}", record.process),
         None => "; from the first tap, since the launcher's start is not visible".to_owned(),
     };
     let mut done = report.from_ns;
-    let stamps: [(&str, u64, fn(&Record) -> u64); 3] = [
+    let stamps: [(&str, u64, Stamp); 3] = [
         ("spawn", report.from_ns, exec),
         ("load", first_exec, |record| record.tally.loaded_ns),
         ("init", first_exec, |record| record.tally.first_ns),
