@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    for file in ["build.rs", "shim/shim.rs", "src/page.rs"] {
+    for file in ["build.rs", "shim/shim.rs", "shim/caller.rs", "shim/lookup.rs", "src/page.rs"] {
         println!("cargo::rerun-if-changed={file}");
     }
     let library = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("libtap.so");

@@ -5,13 +5,17 @@
 #![no_std]
 #![allow(non_snake_case, reason = "the names of the PMIx library")]
 
+mod caller;
+mod lookup;
 #[path = "../src/page.rs"]
 mod page;
 
+use caller::outer;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicUsize};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+use lookup::real;
 use page::{Family, MAGIC, PAGE_BYTES, Page};
 
 type Status = c_int;
@@ -20,10 +24,6 @@ type OpDone = Option<unsafe extern "C" fn(Status, *mut c_void)>;
 const SUCCESS: Status = 0;
 /// `PMIX_ERR_NOT_SUPPORTED`.
 const NOT_SUPPORTED: Status = -47;
-
-const RTLD_LAZY: c_int = 1;
-const RTLD_NOLOAD: c_int = 4;
-const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 
 #[repr(C)]
 struct Timespec {
@@ -36,11 +36,8 @@ unsafe extern "C" {
     fn open(path: *const c_char, flags: c_int, ...) -> c_int;
     fn close(fd: c_int) -> c_int;
     fn mmap(at: *mut c_void, length: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
-    fn getpid() -> c_int;
     fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
     fn abort() -> !;
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
 }
 
 #[panic_handler]
@@ -51,6 +48,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 
 /// The shared page; null: there is none, so nothing is counted.
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
+/// When the libraries of this process were loaded.
+static LOADED_NS: AtomicU64 = AtomicU64::new(0);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -78,7 +77,7 @@ extern "C" fn start() {
         }
         let page = at.cast::<Page>();
         if (*page).magic.load(Relaxed) == MAGIC {
-            let _ = (*page).loaded_ns.compare_exchange(0, now_ns(), Relaxed, Relaxed);
+            LOADED_NS.store(now_ns(), Relaxed);
             PAGE.store(page, Release);
         }
     }
@@ -95,34 +94,6 @@ fn now_ns() -> u64 {
     // SAFETY: the structure is writable.
     unsafe { clock_gettime(MONOTONIC, &mut time) };
     (time.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(time.nanoseconds as u64)
-}
-
-core::arch::global_asm!(".weak dlsym", ".weak dlopen");
-
-/// Whether the process has these functions. The compiler takes no function for null unless its address is hidden from it.
-fn has_dl() -> bool {
-    use core::hint::black_box;
-    black_box(dlsym as *const () as usize) != 0 && black_box(dlopen as *const () as usize) != 0
-}
-
-/// The function of the PMIx library behind this one. A library that was opened by `dlopen` is not among those that follow this one.
-fn real(name: &CStr, kept: &AtomicUsize) -> usize {
-    let known = kept.load(Acquire);
-    if known != 0 || !has_dl() {
-        return known;
-    }
-    // SAFETY: the strings end in 0; a library that is loaded already is only looked up.
-    let found = unsafe {
-        let next = dlsym(RTLD_NEXT, name.as_ptr());
-        if next.is_null() {
-            let library = dlopen(c"libpmix.so.2".as_ptr(), RTLD_LAZY | RTLD_NOLOAD);
-            if library.is_null() { null_mut() } else { dlsym(library, name.as_ptr()) }
-        } else {
-            next
-        }
-    };
-    kept.store(found as usize, Release);
-    found as usize
 }
 
 /// Calls the real function of that name and type.
@@ -142,10 +113,9 @@ macro_rules! real {
 
 /// Counts what happens within `call`.
 fn timed(family: Family, call: impl FnOnce() -> Status) -> Status {
-    let Some(page) = page() else { return call() };
+    let Some((page, _mark)) = outer() else { return call() };
     let from_ns = now_ns();
-    // SAFETY: no arguments.
-    page.first(unsafe { getpid() } as u64, from_ns);
+    page.first(from_ns);
     let status = call();
     page.add(family, 0, 0, from_ns, now_ns());
     status
@@ -153,12 +123,19 @@ fn timed(family: Family, call: impl FnOnce() -> Status) -> Status {
 
 #[unsafe(no_mangle)]
 extern "C" fn PMIx_Init(process: *mut c_void, infos: *mut c_void, count: usize) -> Status {
+    let is_new = caller::claim();
+    if is_new {
+        caller::clean_environment();
+    }
+    if let Some(page) = page().filter(|_| is_new) {
+        page.loaded_ns.store(LOADED_NS.load(Relaxed), Relaxed);
+    }
     timed(Family::Init, || real!(c"PMIx_Init", fn(process: *mut c_void, infos: *mut c_void, count: usize)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn PMIx_Finalize(infos: *const c_void, count: usize) -> Status {
-    if let Some(page) = page() {
+    if let Some((page, _mark)) = outer() {
         // Libraries of one process initialise and finalize one after the other: the last one counts.
         page.finalize_ns.store(now_ns(), Relaxed);
     }
@@ -208,7 +185,7 @@ unsafe fn length(value: *const Value) -> u64 {
 #[unsafe(no_mangle)]
 extern "C" fn PMIx_Put(scope: u8, key: *const c_char, value: *mut c_void) -> Status {
     let call = || real!(c"PMIx_Put", fn(scope: u8, key: *const c_char, value: *mut c_void));
-    let Some(page) = page() else { return call() };
+    let Some((page, _mark)) = outer() else { return call() };
     // SAFETY: the caller's value.
     let sent = unsafe { length(value.cast()) };
     let from_ns = now_ns();
@@ -236,7 +213,7 @@ extern "C" fn PMIx_Get(
             fn(process: *const c_void, key: *const c_char, infos: *const c_void, count: usize, value: *mut *mut c_void)
         )
     };
-    let Some(page) = page() else { return call() };
+    let Some((page, _mark)) = outer() else { return call() };
     let from_ns = now_ns();
     let status = call();
     let to_ns = now_ns();
@@ -269,7 +246,10 @@ extern "C" fn PMIx_Fence(processes: *const c_void, count: usize, infos: *const c
         || real!(c"PMIx_Fence", fn(processes: *const c_void, count: usize, infos: *const c_void, info_count: usize));
     // SAFETY: the caller's list.
     let of_all = unsafe { is_of_all(processes.cast(), count) };
-    let Some(page) = page().filter(|_| of_all) else { return timed(Family::Other, call) };
+    if !of_all {
+        return timed(Family::Other, call);
+    }
+    let Some((page, _mark)) = outer() else { return call() };
     let from_ns = now_ns();
     let number = page.fence_begins(from_ns);
     let status = call();
@@ -284,7 +264,7 @@ struct Pending {
     done: AtomicUsize,
     data: AtomicPtr<c_void>,
     number: AtomicUsize,
-    from_ns: core::sync::atomic::AtomicU64,
+    from_ns: AtomicU64,
 }
 
 const PENDING_MAX: usize = 32;
@@ -294,7 +274,7 @@ static PENDING: [Pending; PENDING_MAX] = [const {
         done: AtomicUsize::new(0),
         data: AtomicPtr::new(null_mut()),
         number: AtomicUsize::new(0),
-        from_ns: core::sync::atomic::AtomicU64::new(0),
+        from_ns: AtomicU64::new(0),
     }
 }; PENDING_MAX];
 
@@ -334,7 +314,8 @@ extern "C" fn PMIx_Fence_nb(
     };
     // SAFETY: the caller's list.
     let of_all = unsafe { is_of_all(processes.cast(), count) };
-    let (Some(page), Some(own)) = (page().filter(|_| of_all), done) else { return call(done, data) };
+    let (Some(own), true) = (done, of_all) else { return call(done, data) };
+    let Some((page, _mark)) = outer() else { return call(Some(own), data) };
     let from_ns = now_ns();
     let free = PENDING.iter().find(|pending| pending.state.compare_exchange(0, 1, Acquire, Relaxed).is_ok());
     let Some(pending) = free else { return call(done, data) };

@@ -47,9 +47,9 @@ pub struct Sums {
 #[repr(C)]
 pub struct Page {
     pub magic: AtomicU64,
-    /// The process that made the first call.
+    /// The process that counts here: the first that called `PMIx_Init`.
     pub pid: AtomicU64,
-    /// The libraries with which the process starts are loaded.
+    /// The libraries with which that process starts are loaded.
     pub loaded_ns: AtomicU64,
     pub first_ns: AtomicU64,
     pub finalize_ns: AtomicU64,
@@ -66,10 +66,8 @@ const _: () = assert!(size_of::<Page>() <= PAGE_BYTES);
 
 impl Page {
     /// The first request of all begins.
-    pub fn first(&self, pid: u64, now_ns: u64) {
-        if self.first_ns.compare_exchange(0, now_ns, Relaxed, Relaxed).is_ok() {
-            self.pid.store(pid, Relaxed);
-        }
+    pub fn first(&self, now_ns: u64) {
+        let _ = self.first_ns.compare_exchange(0, now_ns, Relaxed, Relaxed);
     }
 
     /// A request and its answer are over.

@@ -121,7 +121,7 @@ impl Relay {
             self.up.read(self.rank.as_fd(), |bytes| observer.on_sent(bytes, now_ns));
             self.has_spoken |= !self.up.is_empty();
             if self.has_spoken && !before {
-                observer.page.first(0, now_ns);
+                observer.page.first(now_ns);
             }
         }
         if server.intersects(can_read) && self.down.may_read() {
