@@ -24,7 +24,7 @@ mod watch;
 
 pub use align::{Clocks, align};
 pub use gather::Gathered;
-pub use place::Place;
+pub use place::{Offers, Place};
 pub use record::{End, Record, Spoke};
 pub use tally::{Requests, Tally};
-pub use watch::{Ended, Tap, TapError, run};
+pub use watch::{Ended, Tap, TapError, place, run};

@@ -44,6 +44,8 @@ pub struct Record {
     pub end: End,
     /// The bytes of the link could not be read.
     pub is_lost: bool,
+    /// The tap could not watch the requests.
+    pub is_bare: bool,
     pub launcher_ns: u64,
     pub tap_ns: u64,
     pub exec_ns: u64,
@@ -76,8 +78,9 @@ impl Record {
             Spoke::Pmi2 => 2,
             Spoke::Pmix => 3,
         };
+        let seen = u64::from(self.is_lost) | u64::from(self.is_bare) << 1;
         let (effort, tally) = (&self.effort, &self.tally);
-        let mut words = vec![self.rank.into(), self.size.into(), spoke, end, code.into(), self.is_lost.into()];
+        let mut words = vec![self.rank.into(), self.size.into(), spoke, end, code.into(), seen];
         words.extend([self.launcher_ns, self.tap_ns, self.exec_ns, self.end_ns]);
         words.extend([effort.cpu_ns, effort.core_wait_ns, effort.major_faults]);
         words.extend([effort.read_calls, effort.read_bytes, effort.mapped_files]);
@@ -123,7 +126,8 @@ impl Record {
         let (end, code) = (next(), next());
         let code = u8::try_from(code).map_err(|_| BadRecord::Senseless("its exit code"))?;
         let end = if end == 0 { End::Exit(code) } else { End::Signal(code) };
-        let is_lost = next() != 0;
+        let seen = next();
+        let (is_lost, is_bare) = (seen & 1 != 0, seen & 2 != 0);
         let [launcher_ns, tap_ns, exec_ns, end_ns] = [next(), next(), next(), next()];
         let effort = Effort {
             cpu_ns: next(),
@@ -157,6 +161,7 @@ impl Record {
             spoke,
             end,
             is_lost,
+            is_bare,
             launcher_ns,
             tap_ns,
             exec_ns,
@@ -230,6 +235,7 @@ pub mod tests {
             spoke: Spoke::Pmi1,
             end: End::Exit(3),
             is_lost: false,
+            is_bare: true,
             launcher_ns: 1,
             tap_ns: 10,
             exec_ns: 20,

@@ -2,7 +2,7 @@
 
 use crate::gather::{Folder, Gathered};
 use crate::observer::Observer;
-use crate::place::Place;
+use crate::place::{Place, Socket};
 use crate::preload::Preload;
 use crate::process::{self, Effort};
 use crate::record::{End, Record, Spoke};
@@ -11,7 +11,7 @@ use crate::tally::Tally;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -44,6 +44,8 @@ pub struct Tap {
     /// A folder that all nodes see.
     pub folder: PathBuf,
     pub preload: bool,
+    /// What is known already not to be seen, for the user.
+    pub notes: Vec<String>,
     /// The longest wait for the records of other ranks.
     pub wait: Duration,
     /// When this process began, on the monotonic clock.
@@ -57,8 +59,16 @@ pub enum TapError {
     /// As a shell reports it: 127 or 126.
     #[error("cannot execute {program}: {error}")]
     Program { program: String, error: io::Error },
+    /// Nothing was begun, so the program can be run without a tap.
+    #[error("{what}: {error}")]
+    NotBegun { what: &'static str, error: io::Error },
     #[error("{what}: {error}")]
     Failed { what: &'static str, error: io::Error },
+}
+
+/// This rank's place, as far as the environment, the open descriptors and the visible processes tell. `None`: there is no server.
+pub fn place() -> Option<Place> {
+    Place::read(|name| std::env::var(name).ok(), socket_of, &process::launcher("").name)
 }
 
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> TapError {
@@ -72,6 +82,8 @@ pub struct Ended {
     pub gathered: Option<Gathered>,
     /// Why nothing was gathered, for the user.
     pub problem: Option<String>,
+    /// What is not seen of this rank, and why.
+    pub notes: Vec<String>,
 }
 
 /// Starts the program, and returns when it has ended.
@@ -102,6 +114,9 @@ struct Watch {
     /// Rank 0: made when the job's name is known.
     folder: Option<Folder>,
     problem: Option<String>,
+    notes: Vec<String>,
+    /// The tap's own part could not be set up.
+    is_bare: bool,
 }
 
 /// The rank's link to its PMI server.
@@ -110,7 +125,7 @@ enum Link {
     /// The rank has not connected yet.
     Port {
         listener: TcpListener,
-        server: String,
+        server: Vec<SocketAddr>,
     },
     Open(Box<Relay>),
     /// Both directions are over.
@@ -119,21 +134,31 @@ enum Link {
 
 impl Watch {
     fn start(tap: Tap) -> Result<Watch, TapError> {
-        let mask = block_all_signals();
         let mut signals = PASSED_ON.to_vec();
         signals.push(SIGCHLD);
-        let signals = SignalFd::new(&signals).map_err(failed("no descriptor for signals"))?;
+        let signals =
+            SignalFd::new(&signals).map_err(|error| TapError::NotBegun { what: "no descriptor for signals", error })?;
+        let mask = block_all_signals();
+        let mut notes = tap.notes.clone();
         let mut command = Command::new(&tap.program);
         command.args(&tap.arguments);
-        let preload = match tap.preload && tap.place.offers.pmix {
-            true => Some(Preload::new().map_err(failed("no memory for the library that ranks preload"))?),
-            false => None,
+        // Without its own part the tap still runs the program.
+        let mut is_bare = false;
+        let mut without = |what: &str, error: io::Error| {
+            notes.push(format!("{what}: {error}"));
+            is_bare = true;
         };
+        let wanted = tap.preload && tap.place.offers.pmix;
+        let preload = wanted.then(Preload::new).and_then(|made| {
+            made.map_err(|error| without("PMIx calls are not seen: no memory for the library to preload", error)).ok()
+        });
         if let Some(preload) = &preload {
             preload.add_to(&mut command);
         }
-        let (link, ranks_end) =
-            link(&tap.place, &mut command).map_err(failed("cannot relay the link to the PMI server"))?;
+        let (link, ranks_end) = link(&tap.place, &mut command).unwrap_or_else(|error| {
+            without("PMI requests are not seen: the link to the server cannot be relayed", error);
+            (Link::None, None)
+        });
         // Before: the program may run earlier than this process goes on.
         let exec_ns = monotonic_ns();
         let child = spawn(&tap, &mut command, ranks_end, mask)?;
@@ -149,6 +174,8 @@ impl Watch {
             effort: None,
             folder: None,
             problem: None,
+            notes,
+            is_bare,
         };
         watch.close_others();
         if watch.tap.place.rank == 0 {
@@ -306,13 +333,13 @@ impl Watch {
                     let _ = folder.leave(&record);
                 }
             }
-            return Ended { end, gathered: None, problem: None };
+            return Ended { end, gathered: None, problem: None, notes: self.notes };
         }
         let gathered = match self.folder.filter(|_| self.problem.is_none()) {
             Some(folder) => folder.collect(&record, Instant::now() + wait),
             None => Gathered::alone(record),
         };
-        Ended { end, gathered: Some(gathered), problem: self.problem }
+        Ended { end, gathered: Some(gathered), problem: self.problem, notes: self.notes }
     }
 
     fn record(&self, end: End, end_ns: u64) -> Record {
@@ -346,6 +373,7 @@ impl Watch {
             process: self.launcher.process.clone(),
             spoke,
             end,
+            is_bare: self.is_bare,
             is_lost: self.observer().is_some_and(|observer| observer.is_lost),
             // The kernel rounds the start of a process to ticks.
             launcher_ns: wall(self.launcher.started_ns.min(self.tap.process_ns)),
@@ -361,13 +389,21 @@ impl Watch {
 /// The link's state, and the rank's end of it, which gets the number in the environment.
 type Made = (Link, Option<(OwnedFd, i32)>);
 
+/// What is behind the descriptor with that number.
+fn socket_of(number: i32) -> Socket {
+    let kind = inherit::ask(number, |fd| match relay::is_stream(fd) {
+        Ok(true) if relay::has_name(fd, &SERVER_NAME) => Socket::Ours,
+        Ok(true) => Socket::Other,
+        Ok(false) | Err(_) => Socket::None,
+    });
+    kind.unwrap_or(Socket::None)
+}
+
+/// On failure the rank's own descriptor and variables are as they were.
 fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
     if let Some(number) = place.offers.fd {
-        let server = inherit::take(number)?;
-        if !relay::is_stream(&server)? {
-            return Err(io::Error::other("PMI_FD is not a stream socket"));
-        }
         let (own, ranks) = socket::pair()?;
+        let server = inherit::take(number)?;
         // Our own library looks for the name of our server.
         if relay::has_name(&server, &SERVER_NAME) {
             let _ = socket::name(&own, &SERVER_NAME);
@@ -377,6 +413,7 @@ fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
     }
     if place.offers.port {
         let server = std::env::var("PMI_PORT").map_err(io::Error::other)?;
+        let server: Vec<SocketAddr> = server.to_socket_addrs()?.collect();
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         command.env("PMI_PORT", listener.local_addr()?.to_string());
         return Ok((Link::Port { listener, server }, None));
@@ -385,7 +422,7 @@ fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
 }
 
 /// The rank has connected, and is connected on. `None`: it has gone again, or there is no server; then it sees a closed connection.
-fn connect(listener: &TcpListener, server: &str) -> Option<Relay> {
+fn connect(listener: &TcpListener, server: &[SocketAddr]) -> Option<Relay> {
     let (rank, from) = listener.accept().ok()?;
     if !process::is_own_connection(from) {
         return None;

@@ -6,16 +6,17 @@ mod report;
 mod show;
 
 use crate::out;
+use crate::program::elf::Content;
 use report::Report;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command as Process;
 use std::time::Duration;
 use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
-use wireup_tap::{End, Gathered, Place, Tap, TapError};
+use wireup_tap::{End, Gathered, Tap, TapError};
 
 const DIR: Flag = Flag::value(
     &["--dir"],
@@ -92,13 +93,35 @@ pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<
         Ok(settings) => settings,
         Err(error) => return out::fail(&error.to_string()),
     };
-    match Place::read(|name| std::env::var(name).ok()) {
-        None => without_launcher(&program, &arguments, &ignored),
-        Some(place) => {
-            let Settings { folder, wait, preload, targets } = settings;
-            with_launcher(Tap { place, program, arguments, folder, preload, wait, process_ns, ignored }, &targets)
-        }
-    }
+    let Some(place) = wireup_tap::place() else {
+        let dead = std::env::var("PMI_FD").map(|number| format!(" (PMI_FD={number} is no open socket)"));
+        out::tell(&format!(
+            "tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE{}, so there is no start to profile; the program is run as it is",
+            dead.unwrap_or_default()
+        ));
+        return become_program(&program, &arguments, &ignored);
+    };
+    let Settings { folder, wait, preload, targets } = settings;
+    let refuses = if preload && place.offers.pmix { sanitizer(&program) } else { None };
+    let preload = preload && refuses.is_none();
+    let note = refuses
+        .map(|library| format!("PMIx calls are not seen: the program needs {library}, which must be loaded first"));
+    let notes = note.into_iter().collect();
+    with_launcher(Tap { place, program, arguments, folder, preload, notes, wait, process_ns, ignored }, &targets)
+}
+
+/// The library of the program that ends it if another one was preloaded.
+fn sanitizer(program: &OsStr) -> Option<String> {
+    const NAMES: [&str; 6] =
+        ["libasan.", "libtsan.", "libhwasan.", "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.hwasan"];
+    let path = match program.as_bytes().contains(&b'/') {
+        true => PathBuf::from(program),
+        false => std::env::split_paths(&std::env::var_os("PATH")?)
+            .map(|dir| dir.join(program))
+            .find(|path| path.is_file())?,
+    };
+    let Content::Dynamic(found) = Content::of(&path) else { return None };
+    found.needed.into_iter().find(|library| NAMES.iter().any(|name| library.starts_with(name)))
 }
 
 impl Settings {
@@ -117,10 +140,7 @@ impl Settings {
 }
 
 /// Becomes the program.
-fn without_launcher(program: &OsString, arguments: &[OsString], ignored: &[i32]) -> u8 {
-    out::tell(
-        "tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE, so there is no start to profile; the program is run as it is",
-    );
+fn become_program(program: &OsString, arguments: &[OsString], ignored: &[i32]) -> u8 {
     wireup_os::process::restore_write_errors(ignored);
     cannot_execute(program, &Process::new(program).args(arguments).exec())
 }
@@ -132,15 +152,22 @@ fn cannot_execute(program: &OsString, error: &io::Error) -> u8 {
 }
 
 fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
-    let (program, arguments) = (tap.program.clone(), tap.arguments.clone());
+    let (program, arguments, ignored) = (tap.program.clone(), tap.arguments.clone(), tap.ignored.clone());
     let ended = match wireup_tap::run(tap) {
         Ok(ended) => ended,
         Err(TapError::Program { error, .. }) => return cannot_execute(&program, &error),
+        Err(error @ TapError::NotBegun { .. }) => {
+            out::tell(&format!("tap: {error}; the program is run as it is"));
+            return become_program(&program, &arguments, &ignored);
+        }
         Err(error) => return out::fail(&format!("tap: {error}")),
     };
     if let Some(gathered) = ended.gathered {
         if let Some(problem) = &ended.problem {
             out::tell(&format!("tap: records of other ranks cannot be gathered: {problem}"));
+        }
+        for note in &ended.notes {
+            out::tell(&format!("tap: {note}"));
         }
         publish(gathered, &command(&program, &arguments), targets);
     }

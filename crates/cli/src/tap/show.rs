@@ -156,6 +156,16 @@ fn notes(report: &Report) -> String {
             lost.rank, lost.node
         );
     }
+    let mut bare = report.records.values().filter(|record| record.is_bare);
+    if let Some(first) = bare.next() {
+        let _ = writeln!(
+            text,
+            "wireup: tap: the tap could not watch the requests of {}, such as rank {} on {}: memory or descriptors ran out there, or PMI_PORT is no address",
+            count(bare.count() as u32 + 1, "rank"),
+            first.rank,
+            first.node
+        );
+    }
     if report.clocks.moved > 0 {
         let (moved, error) = (report.clocks.moved_ns as f64 / 1e6, report.clocks.error_ns as f64 / 1e6);
         let _ = writeln!(
