@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 const RTLD_LAZY: c_int = 1;
@@ -10,6 +10,9 @@ const RTLD_NOLOAD: c_int = 4;
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 /// More than the longest path.
 const PATH_BYTES: usize = 4097;
+
+/// The library where the first function was found, or one that needs it.
+static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// `Dl_info`.
 #[repr(C)]
@@ -53,6 +56,14 @@ pub fn real(name: &CStr, kept: &AtomicUsize) -> usize {
     if known != 0 || !has_dl() {
         return known;
     }
+    // Once one is found, the others come from the same library: another copy may be loaded later.
+    let library = LIBRARY.load(Acquire);
+    if !library.is_null() {
+        // SAFETY: the handle is never closed, the string ends in 0.
+        let found = unsafe { dlsym(library, name.as_ptr()) } as usize;
+        kept.store(found, Release);
+        return found;
+    }
     let mut found = next(name);
     // A library that was opened by `dlopen`, or belongs to one that was, is not among those that follow this one.
     if found.is_null() {
@@ -71,7 +82,7 @@ fn next(name: &CStr) -> *mut c_void {
     unsafe {
         let found = dlsym(RTLD_NEXT, name.as_ptr());
         if let Some(place) = place(found) {
-            dlopen(place.file, RTLD_LAZY | RTLD_NOLOAD);
+            LIBRARY.store(dlopen(place.file, RTLD_LAZY | RTLD_NOLOAD), Release);
         }
         found
     }
@@ -106,6 +117,7 @@ fn of_library(file: &CStr, name: &CStr) -> *mut c_void {
             dlclose(library);
             return null_mut();
         }
+        LIBRARY.store(library, Release);
         found
     }
 }

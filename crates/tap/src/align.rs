@@ -1,10 +1,11 @@
 //! Brings the clocks of all nodes onto the clock of rank 0's node: no rank leaves a fence before the last one has entered it.
 
+use crate::page::FENCES_KEPT;
 use crate::record::Record;
 use std::collections::BTreeMap;
 
 /// What the times say about the clocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Clocks {
     /// Nodes whose times were moved.
     pub moved: usize,
@@ -12,7 +13,12 @@ pub struct Clocks {
     pub moved_ns: u64,
     /// Afterwards a node may still be off by so much.
     pub error_ns: u64,
+    /// Nodes whose times no one move of the clock can make right: they stay as they are.
+    pub contradictory: Vec<String>,
 }
+
+/// When the last rank of a node entered a fence, and the first left it.
+type Passed = Option<(u64, u64)>;
 
 /// By how much a node's clock may be ahead of the first node's.
 #[derive(Clone, Copy)]
@@ -25,16 +31,19 @@ struct Bounds {
 pub fn align(records: &mut BTreeMap<u32, Record>) -> Clocks {
     let mut clocks = Clocks::default();
     let Some(first) = records.values().next().map(|record| record.node.clone()) else { return clocks };
-    let moves: BTreeMap<String, i128> = nodes(records)
-        .into_iter()
-        .filter(|node| *node != first)
-        .filter_map(|node| {
-            let Bounds { least, most } = bounds(records, &first, &node)?;
-            clocks.error_ns = clocks.error_ns.max(u64::try_from(most - least).unwrap_or(0) / 2);
-            let ahead = if least <= 0 && 0 <= most { 0 } else { i128::midpoint(least, most) };
-            (ahead != 0).then_some((node, ahead))
-        })
-        .collect();
+    let passed = passed(records);
+    let mut moves = BTreeMap::new();
+    for (node, there) in passed.iter().filter(|(node, _)| **node != first) {
+        let Some(Bounds { least, most }) = bounds(&passed[&first], there) else { continue };
+        if least > most {
+            clocks.contradictory.push(node.clone());
+            continue;
+        }
+        clocks.error_ns = clocks.error_ns.max(u64::try_from(most - least).unwrap_or(0) / 2);
+        if least > 0 || most < 0 {
+            moves.insert(node.clone(), i128::midpoint(least, most));
+        }
+    }
     for record in records.values_mut() {
         if let Some(&ahead) = moves.get(&record.node) {
             clocks.moved_ns = clocks.moved_ns.max(u64::try_from(ahead.abs()).unwrap_or(u64::MAX));
@@ -45,32 +54,28 @@ pub fn align(records: &mut BTreeMap<u32, Record>) -> Clocks {
     clocks
 }
 
-fn nodes(records: &BTreeMap<u32, Record>) -> Vec<String> {
-    let mut nodes: Vec<String> = records.values().map(|record| record.node.clone()).collect();
-    nodes.sort();
-    nodes.dedup();
+fn passed(records: &BTreeMap<u32, Record>) -> BTreeMap<String, [Passed; FENCES_KEPT]> {
+    let mut nodes: BTreeMap<String, [Passed; FENCES_KEPT]> = BTreeMap::new();
+    for record in records.values() {
+        let node = nodes.entry(record.node.clone()).or_default();
+        for (passed, &(from, to)) in node.iter_mut().zip(&record.tally.fence_times) {
+            if from > 0 && to > 0 {
+                let (last_in, first_out) = passed.unwrap_or((0, u64::MAX));
+                *passed = Some((last_in.max(from), first_out.min(to)));
+            }
+        }
+    }
     nodes
 }
 
 /// `None`: they have no fence in common.
-fn bounds(records: &BTreeMap<u32, Record>, first: &str, node: &str) -> Option<Bounds> {
-    let mut bounds: Option<Bounds> = None;
-    for fence in 0..crate::page::FENCES_KEPT {
-        let of = |name: &str| {
-            let times = records.values().filter(|record| record.node == name);
-            let times = times.map(|record| record.tally.fence_times[fence]).filter(|&(from, to)| from > 0 && to > 0);
-            times.fold(None, |sum: Option<(u64, u64)>, (from, to)| {
-                let (last_in, first_out) = sum.unwrap_or((0, u64::MAX));
-                Some((last_in.max(from), first_out.min(to)))
-            })
-        };
-        let (Some(here), Some(there)) = (of(first), of(node)) else { continue };
-        let found =
-            Bounds { least: i128::from(there.0) - i128::from(here.1), most: i128::from(there.1) - i128::from(here.0) };
-        let so_far = bounds.unwrap_or(found);
-        bounds = Some(Bounds { least: so_far.least.max(found.least), most: so_far.most.min(found.most) });
-    }
-    bounds
+fn bounds(here: &[Passed], there: &[Passed]) -> Option<Bounds> {
+    let both = here.iter().zip(there).filter_map(|(here, there)| Some(((*here)?, (*there)?)));
+    let of_fences = both.map(|(here, there)| Bounds {
+        least: i128::from(there.0) - i128::from(here.1),
+        most: i128::from(there.1) - i128::from(here.0),
+    });
+    of_fences.reduce(|all, one| Bounds { least: all.least.max(one.least), most: all.most.min(one.most) })
 }
 
 fn shift(record: &mut Record, ahead: i128) {
@@ -120,5 +125,19 @@ mod tests {
         let before = records.clone();
         assert_eq!(align(&mut records).moved, 0);
         assert_eq!(records, before);
+    }
+
+    #[test]
+    fn times_that_contradict_each_other_are_not_moved() {
+        let mut records = of(0);
+        // Fence 0 says that the clock is ahead, fence 1 that it is behind.
+        for record in records.values_mut().filter(|record| record.node == "n1") {
+            let times = &mut record.tally.fence_times;
+            times[0] = (times[0].0 + 5_000, times[0].1 + 5_000);
+            times[1] = (times[1].0 - 5_000, times[1].1 - 5_000);
+        }
+        let before = records.clone();
+        let clocks = align(&mut records);
+        assert_eq!((clocks.moved, clocks.contradictory, records == before), (0, vec!["n1".to_owned()], true));
     }
 }

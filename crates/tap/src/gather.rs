@@ -3,6 +3,7 @@
 //! Rank 0 makes the folder when it knows the job's name. Each node has one file in it, to which its taps append. If the folder is not
 //! there any more, nobody waits for a record.
 
+use crate::place::RANKS_MAX;
 use crate::record::{RECORD_BYTES, Record};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeMap;
@@ -18,14 +19,18 @@ const LOOK_FIRST: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 /// Without a known number of ranks: so long nothing new has come.
 const QUIET: Duration = Duration::from_millis(500);
-/// Ranks of a job whose size is not known.
-const RANKS_MAX: usize = 1 << 17;
 /// Files in the folder that are looked at, besides one for each rank.
 const FILES_MORE: usize = 64;
 /// What is refused and named; more is only counted.
 const REFUSED_MAX: usize = 8;
 /// A record that ended that long before this job began is of an earlier one. Clocks of nodes differ less.
 const EARLIER_NS: u64 = 60_000_000_000;
+
+/// Folders that nobody has changed for so long are left behind.
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Entries of the user's folder that are looked at for such.
+const SWEPT_MAX: usize = 10_000;
+const PREFIX: &str = ".wireup-tap-";
 
 /// The folder of one job.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ impl Folder {
     pub fn of(parent: &Path, job: &str) -> Folder {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
         let name: String = job.chars().map(plain).take(100).collect();
-        Folder(parent.join(format!(".wireup-tap-{name}")))
+        Folder(parent.join(format!("{PREFIX}{name}")))
     }
 
     pub fn path(&self) -> &Path {
@@ -75,6 +80,8 @@ impl Folder {
 
     /// Waits until the records of all ranks are there, at most until `deadline`; then removes the folder.
     pub fn collect(&self, own: &Record, deadline: Instant) -> Gathered {
+        // It may have been taken for one that is left behind.
+        let _ = self.create();
         let mut pause = LOOK_FIRST;
         let (mut gathered, mut changed) = (self.look(own), Instant::now());
         loop {
@@ -91,9 +98,35 @@ impl Folder {
                 changed = Instant::now();
             }
         }
-        // What cannot be removed is the user's to see.
-        let _ = fs::remove_dir_all(&self.0);
+        self.remove();
+        sweep(self.0.parent().unwrap_or(Path::new(".")), &self.0);
         gathered
+    }
+
+    /// What cannot be removed is the user's to see.
+    fn remove(&self) {
+        // Under another name first, so that no tap adds a file to what is being removed.
+        let mut name = self.0.clone().into_os_string();
+        name.push(".read");
+        let renamed = PathBuf::from(name);
+        let path = if fs::rename(&self.0, &renamed).is_ok() { &renamed } else { &self.0 };
+        let _ = fs::remove_dir_all(path);
+    }
+
+    /// Adds a record, once rank 0 has made the folder; waits for it so long.
+    ///
+    /// # Errors
+    /// The folder is not there, or is foreign, or cannot be written to.
+    pub fn leave_within(&self, record: &Record, wait: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + wait;
+        loop {
+            match self.leave(record) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {
+                    thread::sleep(LOOK_MAX.min(wait));
+                }
+                result => return result,
+            }
+        }
     }
 
     fn look(&self, own: &Record) -> Gathered {
@@ -103,7 +136,7 @@ impl Folder {
         let scratch = self.0.join(".look");
         let _ = fs::write(&scratch, b"").and_then(|()| fs::remove_file(&scratch));
         let Ok(entries) = fs::read_dir(&self.0) else { return gathered };
-        let ranks = if own.size == 0 { RANKS_MAX } else { own.size as usize };
+        let ranks = if own.size == 0 { RANKS_MAX as usize } else { own.size as usize };
         for (number, entry) in entries.flatten().enumerate() {
             if number > ranks.saturating_add(FILES_MORE) {
                 gathered.refuse("the folder has more files than the job has ranks; the rest is not read".into());
@@ -118,6 +151,22 @@ impl Folder {
             }
         }
         gathered
+    }
+}
+
+/// Removes folders that this user's taps have left there: rank 0's was killed. A job that runs longer makes its folder again.
+fn sweep(parent: &Path, own: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten().take(SWEPT_MAX) {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) || entry.path() == own {
+            continue;
+        }
+        let folder = Folder(entry.path());
+        let changed = entry.metadata().and_then(|found| found.modified());
+        let is_old = changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STALE));
+        if is_old && folder.check().is_ok() {
+            folder.remove();
+        }
     }
 }
 
@@ -166,6 +215,9 @@ impl Gathered {
                 }
                 Ok(record) if own.size > 0 && record.rank >= own.size => {
                     format!("rank {} is not in this job", record.rank)
+                }
+                Ok(record) if own.size > 0 && record.size > 0 && record.size != own.size => {
+                    format!("it is of a job of {} ranks", record.size)
                 }
                 Ok(record) if format!("node-{}", record.node.replace('/', "_")) != *name => {
                     format!("it says that it is of {}", record.node)
@@ -235,6 +287,7 @@ mod tests {
         folder.leave(&record(1)).expect("a record");
         folder.leave(&Record { end_ns: 88, ..record(1) }).expect("a record");
         folder.leave(&Record { size: 9, rank: 8, ..record(1) }).expect("a record");
+        folder.leave(&Record { size: 5, ..record(1) }).expect("a record");
         fs::write(folder.path().join("node-n1"), [&record(1).encode()[..], b"torn"].concat()).expect("a file");
         fs::write(folder.path().join("other"), b"").expect("a file");
         symlink("/dev/zero", folder.path().join("node-zero")).expect("a link");
@@ -245,12 +298,48 @@ mod tests {
             "node-n0, record 3: rank 8 is not in this job",
             "node-n1, record 1: it says that it is of n0",
             "node-n1: 4 bytes at its end are no record",
+            "node-n0, record 4: it is of a job of 5 ranks",
             "other: it is not a file of this job",
             "node-zero: ",
         ] {
             assert!(refused.contains(why), "{why}: {refused}");
         }
         assert_eq!(gathered.records.len(), 2);
+    }
+
+    #[test]
+    fn a_rank_waits_for_the_folder_and_does_not_make_it() {
+        let folder = folder("late");
+        folder.remove();
+        assert!(folder.leave_within(&record(1), Duration::from_millis(20)).is_err() && !folder.path().exists());
+        thread::scope(|scope| {
+            let rank = scope.spawn(|| folder.leave_within(&record(1), Duration::from_secs(20)));
+            thread::sleep(Duration::from_millis(20));
+            folder.create().expect("a folder");
+            rank.join().expect("a thread").expect("a record");
+        });
+        let gathered = folder.collect(&Record { size: 2, ..record(0) }, Instant::now());
+        assert_eq!((gathered.records.len(), folder.path().exists()), (1, false), "the sizes differ");
+    }
+
+    #[test]
+    fn folders_that_were_left_behind_are_removed() {
+        let parent = std::env::temp_dir().join(format!("wireup-tap-sweep-{}", std::process::id()));
+        fs::create_dir(&parent).expect("a folder");
+        let [old, new, other] = [".wireup-tap-old", ".wireup-tap-new", "old"].map(|name| parent.join(name));
+        for path in [&old, &new, &other] {
+            fs::create_dir(path).expect("a folder");
+            fs::write(path.join("node-n0"), b"x").expect("a file");
+        }
+        for path in [&old, &other] {
+            let day = std::time::SystemTime::now() - STALE - Duration::from_secs(60);
+            File::open(path).and_then(|folder| folder.set_modified(day)).expect("a time");
+        }
+        let folder = Folder::of(&parent, "own");
+        folder.create().expect("a folder");
+        folder.collect(&Record { size: 1, ..record(0) }, soon());
+        assert_eq!((old.exists(), new.exists(), other.exists(), folder.path().exists()), (false, true, true, false));
+        fs::remove_dir_all(&parent).expect("a folder");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One rank's start, as numbers of fixed size: what a tap leaves for the tap of rank 0.
 
 use crate::page::FAMILIES;
+use crate::place::RANKS_MAX;
 use crate::process::Effort;
 use crate::tally::{Requests, Tally};
 use thiserror::Error;
@@ -174,9 +175,15 @@ impl Record {
     }
 
     /// What cannot be, whoever has written it.
-    fn check(&self) -> Result<(), &'static str> {
-        /// No sum over ranks and kinds of requests overflows.
+    ///
+    /// # Errors
+    /// It says what.
+    pub fn check(&self) -> Result<(), &'static str> {
+        /// No sum over the numbers of one rank overflows.
         const MAX: u64 = 1 << 52;
+        if self.rank >= RANKS_MAX || self.size > RANKS_MAX {
+            return Err("its place in the job");
+        }
         if self.node.is_empty() || (self.size > 0 && self.rank >= self.size) {
             return Err("its place in the job");
         }
@@ -266,6 +273,8 @@ pub mod tests {
             Record::decode(&record.encode()).unwrap_err()
         };
         assert_eq!(refused(|record| record.rank = 4), BadRecord::Senseless("its place in the job"));
+        let of_no_job = |record: &mut Record| (record.size, record.rank) = (u32::MAX, u32::MAX - 1);
+        assert_eq!(refused(of_no_job), BadRecord::Senseless("its place in the job"));
         assert_eq!(refused(|record| record.node.clear()), BadRecord::Senseless("its place in the job"));
         assert_eq!(refused(|record| record.tally.fence_times[1].1 = 69), BadRecord::Senseless("one of its times"));
         assert_eq!(refused(|record| record.tally.first_ns = 91), BadRecord::Senseless("one of its times"));

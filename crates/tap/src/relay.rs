@@ -107,6 +107,11 @@ impl Relay {
         Some([(self.rank.as_fd(), flags(&self.up, &self.down)), (self.server.as_fd(), flags(&self.down, &self.up))])
     }
 
+    /// Whether the rank has sent what the server has not taken yet.
+    pub fn holds_requests(&self) -> bool {
+        !self.up.is_empty()
+    }
+
     pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.rank.as_fd(), self.server.as_fd()]
     }

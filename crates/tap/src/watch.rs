@@ -9,6 +9,7 @@ use crate::record::{End, Record, Spoke};
 use crate::relay::{self, Relay};
 use crate::tally::Tally;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -33,8 +34,10 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// Wait for other ranks so long at most if this one has failed: the launcher is ending the job.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A rank that ends sooner makes the folder itself if rank 0 has not.
+/// A rank that ends sooner waits for rank 0 to make the folder.
 const YOUNG_NS: u64 = 1_000_000_000;
+/// So long at most: rank 0 may have no tap.
+const FOLDER_WAIT: Duration = Duration::from_secs(2);
 
 /// What is asked for.
 pub struct Tap {
@@ -161,7 +164,14 @@ impl Watch {
         });
         // Before: the program may run earlier than this process goes on.
         let exec_ns = monotonic_ns();
-        let child = spawn(&tap, &mut command, ranks_end, mask)?;
+        let child = match spawn(&tap, &mut command, ranks_end, mask) {
+            Ok(child) => child,
+            Err(error) => {
+                // The rank's own descriptor must stay open, since the program may be run all the same.
+                std::mem::forget(link);
+                return Err(error);
+            }
+        };
         let mut watch = Watch {
             passes_on: shares_group_with_parent(),
             launcher: process::launcher(tap.place.launcher),
@@ -287,6 +297,8 @@ impl Watch {
         while matches!(self.link, Link::Open(_)) && Instant::now() < deadline {
             match self.step(Some(Duration::from_millis(1))) {
                 Ok((true, _)) => {}
+                // The server may be slow to take what the rank has sent.
+                Ok((false, _)) if matches!(&self.link, Link::Open(relay) if relay.holds_requests()) => {}
                 // Nothing is under way.
                 Ok((false, _)) | Err(_) => return,
             }
@@ -321,17 +333,19 @@ impl Watch {
     }
 
     fn finish(self, end: End) -> Ended {
-        let record = self.record(end, monotonic_ns());
+        let mut record = self.record(end, monotonic_ns());
+        if record.check().is_err() {
+            // The rank can write anything to the page.
+            (record.tally, record.is_lost) = (Tally::default(), true);
+        }
         let failed = end != End::Exit(0);
         let wait = if failed { self.tap.wait.min(AFTER_FAILURE) } else { self.tap.wait };
         if record.rank != 0 {
             if let Some(job) = self.job() {
-                let folder = Folder::of(&self.tap.folder, &job);
+                // Without the folder rank 0 has left. Of a job as young as this one it may not have made it yet.
                 let is_young = record.end_ns - record.tap_ns < YOUNG_NS && !matches!(end, End::Signal(_));
-                // If the folder is not there, rank 0 has left. Of a job as young as this one it has not: it may not even be there yet.
-                if folder.leave(&record).is_err() && is_young && folder.create().is_ok() {
-                    let _ = folder.leave(&record);
-                }
+                let wait = if is_young { wait.min(FOLDER_WAIT) } else { Duration::ZERO };
+                let _ = Folder::of(&self.tap.folder, &job).leave_within(&record, wait);
             }
             return Ended { end, gathered: None, problem: None, notes: self.notes };
         }
@@ -440,7 +454,14 @@ fn spawn(
     mask: SavedMask,
 ) -> Result<Child, TapError> {
     let fd = ranks_end.as_ref().map(|(fd, number)| (fd.as_fd(), *number));
-    let inherited = Inherited { mask, ignored: tap.ignored.clone() };
-    start_bound(command, fd, inherited)
-        .map_err(|error| TapError::Program { program: tap.program.to_string_lossy().into_owned(), error })
+    let inherited = Inherited { mask: mask.clone(), ignored: tap.ignored.clone() };
+    start_bound(command, fd, inherited).map_err(|error| {
+        let errno = Errno::from_io_error(&error);
+        if errno.is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM].contains(&errno)) {
+            mask.restore();
+            TapError::NotBegun { what: "there is no room for one more process", error }
+        } else {
+            TapError::Program { program: tap.program.to_string_lossy().into_owned(), error }
+        }
+    })
 }

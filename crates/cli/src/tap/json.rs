@@ -7,7 +7,7 @@ use wireup_tap::{End, Record};
 pub fn value(report: &Report, command: &str) -> Value {
     let since = |at: u64| if at == 0 { Value::Null } else { ms(at.saturating_sub(report.from_ns)) };
     let rank = |record: &Record| {
-        let (tally, effort) = (&record.tally, &record.effort);
+        let tally = &record.tally;
         let fences: Vec<Value> = tally
             .fence_times
             .iter()
@@ -23,10 +23,7 @@ pub fn value(report: &Report, command: &str) -> Value {
             "tap_ms": since(record.tap_ns), "exec_ms": since(record.exec_ns), "loaded_ms": since(tally.loaded_ns),
             "first_request_ms": since(tally.first_ns), "finalize_ms": since(tally.finalize_ns), "end_ms": since(record.end_ns),
             "fences_ms": fences,
-            "until_first_request": {
-                "cpu_ms": ms(effort.cpu_ns), "waiting_for_core_ms": ms(effort.core_wait_ns), "major_faults": effort.major_faults,
-                "read_calls": effort.read_calls, "read_bytes": effort.read_bytes, "mapped_files": effort.mapped_files,
-            },
+            "until_first_request": until_first_request(record),
         })
     };
     let kinds: Vec<Value> = report
@@ -64,6 +61,18 @@ pub fn value(report: &Report, command: &str) -> Value {
             "whole_ms": forecast.whole_ms(), "launch_ms": forecast.launch_ms, "fences_ms": forecast.moving_ms,
             "requests_ms": forecast.requests_ms, "program_ms": forecast.program_ms, "command": command,
         },
+    })
+}
+
+/// `null`: it is not known, as with PMIx.
+fn until_first_request(record: &Record) -> Value {
+    let effort = &record.effort;
+    if effort.mapped_files == 0 {
+        return Value::Null;
+    }
+    json!({
+        "cpu_ms": ms(effort.cpu_ns), "waiting_for_core_ms": ms(effort.core_wait_ns), "major_faults": effort.major_faults,
+        "read_calls": effort.read_calls, "read_bytes": effort.read_bytes, "mapped_files": effort.mapped_files,
     })
 }
 

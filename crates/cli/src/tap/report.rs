@@ -64,8 +64,8 @@ pub struct Late {
 pub struct Report {
     pub records: BTreeMap<u32, Record>,
     pub size: u32,
-    /// Ranks without a record.
-    pub missing: Vec<u32>,
+    /// Ranks without a record, from the first to the last of each stretch.
+    pub missing: Vec<(u32, u32)>,
     pub refused: Vec<String>,
     pub clocks: Clocks,
     pub nodes: Vec<String>,
@@ -90,7 +90,7 @@ impl Report {
         }
         let clocks = wireup_tap::align(&mut records);
         let size = records.values().map(|record| record.size).max().unwrap_or(0).max(records.len() as u32);
-        let missing = (0..size).filter(|rank| !records.contains_key(rank)).collect();
+        let missing = missing(records.keys().copied(), size);
         let mut nodes: Vec<String> = records.values().map(|record| record.node.clone()).collect();
         nodes.sort();
         nodes.dedup();
@@ -142,6 +142,24 @@ impl Report {
     }
 }
 
+/// `present`: in order.
+fn missing(present: impl Iterator<Item = u32>, size: u32) -> Vec<(u32, u32)> {
+    let mut missing = Vec::new();
+    let mut next = 0;
+    for rank in present.chain(std::iter::once(size)) {
+        if rank > next {
+            missing.push((next, rank - 1));
+        }
+        next = rank.saturating_add(1);
+    }
+    missing
+}
+
+/// Ranks may say anything.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
@@ -165,13 +183,13 @@ fn fences(records: &BTreeMap<u32, Record>) -> Vec<Fence> {
 fn kinds(records: &BTreeMap<u32, Record>) -> Vec<Kind> {
     let kind = |&(name, family): &(&'static str, Family)| {
         let all = || records.values().map(|record| record.tally.family(family));
-        let calls: u64 = all().map(|of| of.calls).sum();
-        let wait_ns: u64 = all().map(|of| of.wait_ns).sum();
+        let calls: u64 = sum(all().map(|of| of.calls));
+        let wait_ns: u64 = sum(all().map(|of| of.wait_ns));
         (calls > 0).then(|| Kind {
             name,
             calls,
-            sent: all().map(|of| of.sent).sum(),
-            received: all().map(|of| of.received).sum(),
+            sent: sum(all().map(|of| of.sent)),
+            received: sum(all().map(|of| of.received)),
             mean_ms: ms(wait_ns) / calls as f64,
             longest_ms: ms(all().map(|of| of.longest_ns).max().unwrap_or(0)),
         })
@@ -182,7 +200,7 @@ fn kinds(records: &BTreeMap<u32, Record>) -> Vec<Kind> {
 /// Time in requests that are not fences and not the end.
 fn in_requests_ns(record: &Record) -> u64 {
     let families = FAMILIES.iter().filter(|(_, family)| !matches!(family, Family::Fence | Family::Finalize));
-    families.map(|&(_, family)| record.tally.family(family).wait_ns).sum()
+    sum(families.map(|&(_, family)| record.tally.family(family).wait_ns))
 }
 
 /// One time of a rank, if it is known.
@@ -283,10 +301,26 @@ fn start(
         cores,
         whole_ms: ms(to_ns.saturating_sub(from_ns)),
         launch_ms: ms(launched.saturating_sub(from_ns)),
-        moving_ms: ms(of_start.iter().map(|fence| fence.last_out_ns.saturating_sub(fence.last_in_ns)).sum()),
+        moving_ms: ms(sum(of_start.iter().map(|fence| fence.last_out_ns.saturating_sub(fence.last_in_ns)))),
         requests_ms: ms(in_requests.get(in_requests.len() / 2).copied().unwrap_or(0)),
         fences: of_start.len() as u64,
-        requests: other.map(|kind| kind.calls).sum(),
-        put_bytes: kinds.iter().filter(|kind| kind.name == "put").map(|kind| kind.sent).sum(),
+        requests: sum(other.map(|kind| kind.calls)),
+        put_bytes: sum(kinds.iter().filter(|kind| kind.name == "put").map(|kind| kind.sent)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_ranks_are_stretches() {
+        assert_eq!(missing([0, 3, 4].into_iter(), 1 << 20), [(1, 2), (5, (1 << 20) - 1)]);
+        assert_eq!(missing([0, 3, 4].into_iter(), 5), [(1, 2)]);
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        assert_eq!(sum([u64::MAX, 1].into_iter()), u64::MAX);
     }
 }

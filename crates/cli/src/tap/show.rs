@@ -133,7 +133,7 @@ fn late(noun: &str, what: &str, late: &[Late]) -> String {
 fn notes(report: &Report) -> String {
     let mut text = String::new();
     if !report.missing.is_empty() {
-        let ranks = ranges(report.missing.iter().copied());
+        let ranks = ranges(report.missing.iter().flat_map(|&(first, last)| first..=last));
         let _ = writeln!(
             text,
             "wireup: tap: no record of ranks {ranks}: they still run, have made no request, or their node does not see the folder of --dir"
@@ -173,12 +173,20 @@ fn notes(report: &Report) -> String {
             "clocks of the nodes: moved by up to {moved:.3} ms to agree with the fences, off by {error:.3} ms at most"
         );
     }
+    if let Some(node) = report.clocks.contradictory.first() {
+        let _ = writeln!(
+            text,
+            "clocks of the nodes: the times of fences on {} contradict each other, such as {node}: they are shown as they are",
+            count(report.clocks.contradictory.len() as u32, "node")
+        );
+    }
     text
 }
 
 fn forecast(report: &Report, command: &str) -> String {
     let (start, forecast) = (&report.start, &report.forecast);
     let is_whole = report.missing.is_empty() && report.failed().next().is_none() && !report.fences.is_empty();
+    let is_whole = is_whole && !report.records.values().any(|record| record.is_bare);
     if !is_whole || report.launcher() == "wireup" {
         return String::new();
     }

@@ -48,5 +48,6 @@ mod stdio;
 mod steps_bench;
 mod suites;
 mod tap;
+mod tap_pmix;
 mod terminal;
 mod traffic;

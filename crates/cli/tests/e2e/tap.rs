@@ -293,6 +293,36 @@ fn bytes_that_are_no_pmi_pass_unchanged() {
     with.expect_err_line(&["speaks a PMI that is not known here"]);
 }
 
+/// Variables of an outer job that are still there without its socket.
+#[test]
+fn a_socket_of_an_outer_job_is_not_looked_for() {
+    let alone = tapped("PMI_FD=77 PMI_RANK=0 PMI_SIZE=2", "sh -c 'echo $PMI_FD'").succeed();
+    assert_eq!(alone.out(), "77\n");
+    alone.expect_err_line(&["PMI_FD=77 is no open socket"]);
+    let Some(exchange) = program(Flavour::Pmix, "exchange") else { return };
+    let line = "cd \"$TMPDIR\" && exec \"$WIREUP\" run --pmi pmix -n 2 env PMI_FD=0 PMI_RANK=7 PMI_SIZE=9 \"$WIREUP\" tap \"$0\"";
+    let outcome = Run::shell(line).arg(exchange).succeed();
+    outcome.expect_err_line(&["wireup: tap: 2 ranks on 1 node, started by wireup, PMIx"]);
+}
+
+/// With too few descriptors for the tap, or an address that is none, the program still runs.
+#[test]
+fn what_the_tap_cannot_set_up_is_left_out() {
+    for files in 4..11 {
+        let line = |tap: &str| {
+            let limited = format!("sh -c 'ulimit -n {files}; exec {tap} \"$0\" pmi init' \"$WIREUP\"");
+            format!("cd \"$TMPDIR\" && exec \"$WIREUP\" run --pmi simple -n 1 {limited}")
+        };
+        let plain = Run::shell(&line("")).finish();
+        let with = Run::shell(&line("\"$0\" tap")).finish();
+        assert_eq!(with.code(), plain.code(), "{files} files: {plain}\n{with}");
+    }
+    let outcome = tapped("PMI_PORT=nowhere PMI_ID=0", "sh -c 'echo $PMI_PORT'").succeed();
+    assert_eq!(outcome.out(), "nowhere\n");
+    outcome.expect_err_line(&["PMI requests are not seen: the link to the server cannot be relayed"]);
+    outcome.expect_err_line(&["the tap could not watch the requests of 1 rank, such as rank 0"]);
+}
+
 /// Where a folder cannot be made, the program still runs.
 #[test]
 fn a_folder_that_cannot_be_made_is_named() {

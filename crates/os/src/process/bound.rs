@@ -61,5 +61,10 @@ pub fn start_bound(
     };
     // SAFETY: as the comment on `prepare` says.
     unsafe { command.pre_exec(prepare) };
-    command.spawn()
+    command.spawn().inspect_err(|_| {
+        if ignores_children {
+            // SAFETY: to ignore a signal runs no code of ours.
+            unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        }
+    })
 }

@@ -60,6 +60,7 @@ impl AsFd for SignalFd {
 
 /// The signals that were blocked before a change of the mask.
 #[must_use = "or say that the mask stays with `let _ =`"]
+#[derive(Clone)]
 pub struct SavedMask {
     pub(super) before: libc::sigset_t,
 }
