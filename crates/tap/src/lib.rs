@@ -12,9 +12,11 @@
 
 mod align;
 mod gather;
+mod links;
 mod observer;
 pub mod page;
 mod place;
+mod port;
 mod preload;
 mod process;
 pub mod record;

@@ -1,18 +1,18 @@
 //! From the start of a rank's program to its end.
 
 use crate::gather::{Folder, Gathered};
+use crate::links::Links;
 use crate::observer::Observer;
 use crate::place::{Place, Socket};
+use crate::port::Port;
 use crate::preload::Preload;
 use crate::process::{self, Effort};
 use crate::record::{End, Record, Spoke};
 use crate::relay::{self, Relay};
 use crate::tally::Tally;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ struct Watch {
     signals: SignalFd,
     /// A launcher without process groups sends signals to this process alone.
     passes_on: bool,
-    link: Link,
+    links: Links,
     preload: Option<Preload>,
     launcher: process::Launcher,
     exec_ns: u64,
@@ -120,19 +120,6 @@ struct Watch {
     notes: Vec<String>,
     /// The tap's own part could not be set up.
     is_bare: bool,
-}
-
-/// The rank's link to its PMI server.
-enum Link {
-    None,
-    /// The rank has not connected yet.
-    Port {
-        listener: TcpListener,
-        server: Vec<SocketAddr>,
-    },
-    Open(Box<Relay>),
-    /// Both directions are over.
-    Over(Box<Observer>),
 }
 
 impl Watch {
@@ -158,9 +145,9 @@ impl Watch {
         if let Some(preload) = &preload {
             preload.add_to(&mut command);
         }
-        let (link, ranks_end) = link(&tap.place, &mut command).unwrap_or_else(|error| {
+        let (links, ranks_end) = link(&tap.place, &mut command).unwrap_or_else(|error| {
             without("PMI requests are not seen: the link to the server cannot be relayed", error);
-            (Link::None, None)
+            (Links::default(), None)
         });
         // Before: the program may run earlier than this process goes on.
         let exec_ns = monotonic_ns();
@@ -168,7 +155,7 @@ impl Watch {
             Ok(child) => child,
             Err(error) => {
                 // The rank's own descriptor must stay open, since the program may be run all the same.
-                std::mem::forget(link);
+                std::mem::forget(links);
                 return Err(error);
             }
         };
@@ -178,7 +165,7 @@ impl Watch {
             tap,
             child,
             signals,
-            link,
+            links,
             preload,
             exec_ns,
             effort: None,
@@ -198,11 +185,7 @@ impl Watch {
     fn close_others(&self) {
         let mut keep = vec![self.signals.as_fd()];
         keep.extend(self.preload.iter().flat_map(Preload::fds));
-        match &self.link {
-            Link::Port { listener, .. } => keep.push(listener.as_fd()),
-            Link::Open(relay) => keep.extend(relay.fds()),
-            Link::None | Link::Over(_) => {}
-        }
+        keep.extend(self.links.fds());
         let Ok(null) = files::null() else { return };
         // They stay open as `/dev/null`; rank 0 needs its standard error for the report.
         let _ = rustix::stdio::dup2_stdin(&null);
@@ -217,8 +200,14 @@ impl Watch {
 
     fn until_the_end(&mut self) -> Result<std::process::ExitStatus, TapError> {
         loop {
-            let (_, has_signal) = self.step(None).map_err(failed("cannot wait for the program"))?;
-            if !has_signal {
+            let happened = self.links.wait(Some(&self.signals), None).map_err(failed("cannot wait for the program"))?;
+            if happened.first_words {
+                self.effort = Some(process::effort(self.child.id()));
+            }
+            if happened.on_links && self.folder.is_none() && self.tap.place.rank == 0 {
+                self.make_folder();
+            }
+            if !happened.signal {
                 continue;
             }
             while let Some((signal, sender)) = self.signals.read_from() {
@@ -235,88 +224,22 @@ impl Watch {
         }
     }
 
-    /// Waits for the link, and without a limit for signals, and carries what has come. Returns what has: bytes, signals.
-    fn step(&mut self, limit: Option<Duration>) -> io::Result<(bool, bool)> {
-        let timeout = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() });
-        let mut ready = Vec::with_capacity(3);
-        let mut at = [None; 2];
-        match &self.link {
-            Link::Port { listener, .. } => {
-                at[0] = Some(ready.len());
-                ready.push(PollFd::new(listener, PollFlags::IN));
-            }
-            Link::Open(relay) => {
-                for (slot, (fd, flags)) in at.iter_mut().zip(relay.interest().into_iter().flatten()) {
-                    // The end of one that is not waited for would be reported again and again.
-                    if !flags.is_empty() {
-                        *slot = Some(ready.len());
-                        ready.push(PollFd::from_borrowed_fd(fd, flags));
-                    }
-                }
-            }
-            Link::None | Link::Over(_) => {}
-        }
-        if limit.is_none() {
-            ready.push(PollFd::new(&self.signals, PollFlags::IN));
-        }
-        rustix::io::retry_on_intr(|| poll(&mut ready, timeout.as_ref()))?;
-        let happened = at.map(|at| at.map_or(PollFlags::empty(), |at| ready[at].revents()));
-        let has_signal = limit.is_none() && ready.last().is_some_and(|fd| !fd.revents().is_empty());
-        drop(ready);
-        self.on_link(happened);
-        Ok((happened.iter().any(|flags| !flags.is_empty()), has_signal))
-    }
-
-    fn on_link(&mut self, happened: [PollFlags; 2]) {
-        match &mut self.link {
-            Link::Port { listener, server } if !happened[0].is_empty() => {
-                if let Some(relay) = connect(listener, server) {
-                    self.link = Link::Open(Box::new(relay));
-                }
-            }
-            Link::Open(relay) => {
-                let is_first = relay.step(happened[0], happened[1]);
-                let is_over = relay.interest().is_none();
-                if is_first {
-                    self.effort = Some(process::effort(self.child.id()));
-                }
-                if self.folder.is_none() && self.tap.place.rank == 0 {
-                    self.make_folder();
-                }
-                if is_over && let Link::Open(relay) = std::mem::replace(&mut self.link, Link::None) {
-                    self.link = Link::Over(Box::new(relay.observer));
-                }
-            }
-            Link::Port { .. } | Link::None | Link::Over(_) => {}
-        }
-    }
-
     /// What the rank has sent before it ended.
     fn carry_last_words(&mut self) {
         let deadline = Instant::now() + LAST_WORDS;
-        while matches!(self.link, Link::Open(_)) && Instant::now() < deadline {
-            match self.step(Some(Duration::from_millis(1))) {
-                Ok((true, _)) => {}
-                // The server may be slow to take what the rank has sent.
-                Ok((false, _)) if matches!(&self.link, Link::Open(relay) if relay.holds_requests()) => {}
+        while self.links.are_open() && Instant::now() < deadline {
+            match self.links.wait(None, Some(Duration::from_millis(1))) {
+                Ok(happened) if happened.on_links || self.links.hold_requests() => {}
                 // Nothing is under way.
-                Ok((false, _)) | Err(_) => return,
+                Ok(_) | Err(_) => return,
             }
-        }
-    }
-
-    fn observer(&self) -> Option<&Observer> {
-        match &self.link {
-            Link::Open(relay) => Some(&relay.observer),
-            Link::Over(observer) => Some(observer),
-            Link::None | Link::Port { .. } => None,
         }
     }
 
     /// The name of the job, if it is known yet.
     fn job(&self) -> Option<String> {
         let place = &self.tap.place;
-        let given = self.observer().filter(|observer| !observer.job.is_empty());
+        let given = self.links.observer().filter(|observer| !observer.job.is_empty());
         let given = || given.map(|observer| String::from_utf8_lossy(&observer.job).into_owned());
         let step = place.step.clone().filter(|_| self.launcher.name == "srun");
         place.job.clone().or(step).or_else(given)
@@ -357,7 +280,7 @@ impl Watch {
     }
 
     fn record(&self, end: End, end_ns: u64) -> Record {
-        let by_pmi = self.observer().map(|observer| (observer, Tally::of(&observer.page)));
+        let by_pmi = self.links.observer().map(|observer| (observer, Tally::of(&observer.page)));
         let by_pmix = self.preload.as_ref().map(Preload::tally).filter(|tally| tally.calls() > 0);
         let (spoke, mut tally) = match (by_pmi, by_pmix) {
             (Some((observer, tally)), by_pmix) if tally.calls() > 0 || by_pmix.is_none() => {
@@ -388,7 +311,7 @@ impl Watch {
             spoke,
             end,
             is_bare: self.is_bare,
-            is_lost: self.observer().is_some_and(|observer| observer.is_lost),
+            is_lost: self.links.observer().is_some_and(|observer| observer.is_lost),
             // The kernel rounds the start of a process to ticks.
             launcher_ns: wall(self.launcher.started_ns.min(self.tap.process_ns)),
             tap_ns: wall(self.tap.process_ns),
@@ -400,8 +323,8 @@ impl Watch {
     }
 }
 
-/// The link's state, and the rank's end of it, which gets the number in the environment.
-type Made = (Link, Option<(OwnedFd, i32)>);
+/// The links, and the rank's end of one, which gets the number in the environment.
+type Made = (Links, Option<(OwnedFd, i32)>);
 
 /// What is behind the descriptor with that number.
 fn socket_of(number: i32) -> Socket {
@@ -423,28 +346,15 @@ fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
             let _ = socket::name(&own, &SERVER_NAME);
         }
         let relay = Relay::new(own, server, Observer::default());
-        return Ok((Link::Open(Box::new(relay)), Some((ranks, number))));
+        return Ok((Links::of_socket(relay), Some((ranks, number))));
     }
     if place.offers.port {
         let server = std::env::var("PMI_PORT").map_err(io::Error::other)?;
-        let server: Vec<SocketAddr> = server.to_socket_addrs()?.collect();
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        command.env("PMI_PORT", listener.local_addr()?.to_string());
-        return Ok((Link::Port { listener, server }, None));
+        let port = Port::listen(&server)?;
+        command.env("PMI_PORT", port.address()?.to_string());
+        return Ok((Links::of_port(port), None));
     }
-    Ok((Link::None, None))
-}
-
-/// The rank has connected, and is connected on. `None`: it has gone again, or there is no server; then it sees a closed connection.
-fn connect(listener: &TcpListener, server: &[SocketAddr]) -> Option<Relay> {
-    let (rank, from) = listener.accept().ok()?;
-    if !process::is_own_connection(from) {
-        return None;
-    }
-    let server = TcpStream::connect(server).ok()?;
-    // Requests are small, and each waits for its answer.
-    let _ = rank.set_nodelay(true).and_then(|()| server.set_nodelay(true));
-    Some(Relay::new(rank.into(), server.into(), Observer::default()))
+    Ok((Links::default(), None))
 }
 
 fn spawn(
