@@ -60,13 +60,20 @@ impl Links {
         }
     }
 
-    pub fn are_open(&self) -> bool {
+    fn are_open(&self) -> bool {
         self.relays().next().is_some()
     }
 
-    /// Whether the rank has sent what the server has not taken yet.
-    pub fn hold_requests(&self) -> bool {
-        self.relays().any(Relay::holds_requests)
+    /// What the rank has sent before it ended. The server may be slow to take it.
+    pub fn carry_last_words(&mut self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while self.are_open() && Instant::now() < deadline {
+            match self.wait(None, Some(Duration::from_millis(1))) {
+                Ok(happened) if happened.on_links || self.relays().any(Relay::holds_requests) => {}
+                // Nothing is under way.
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 
     fn relays(&self) -> impl Iterator<Item = &Relay> {
@@ -219,5 +226,31 @@ mod tests {
         });
         assert!(links.observer().is_none());
         assert!(Port::listen("nowhere").is_err());
+    }
+
+    #[test]
+    fn a_server_that_is_slow_gets_what_a_rank_has_sent_before_its_end() {
+        let (rank, own) = wireup_os::socket::pair().expect("a pair");
+        let (to_server, server) = wireup_os::socket::pair().expect("a pair");
+        let mut links = Links::of_socket(Relay::new(own, to_server, Observer::blind()));
+        // Until neither the server nor the tap takes more.
+        let (mut sent, mut refused) = (0, 0);
+        while refused < 5 {
+            match wireup_os::socket::send(&rank, &[b'x'; 4096], &[]) {
+                Ok(count) => (sent, refused) = (sent + count, 0),
+                Err(_) => refused += 1,
+            }
+            links.wait(None, Some(Duration::from_millis(1))).expect("memory");
+        }
+        drop(rank);
+        let reader = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            let mut stream = std::os::unix::net::UnixStream::from(server);
+            stream.set_nonblocking(false).expect("a socket");
+            std::io::copy(&mut stream, &mut std::io::sink()).expect("bytes")
+        });
+        links.carry_last_words(Duration::from_secs(20));
+        drop(links);
+        assert_eq!(reader.join().expect("a server"), sent as u64);
     }
 }

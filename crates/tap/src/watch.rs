@@ -124,11 +124,13 @@ struct Watch {
 
 impl Watch {
     fn start(tap: Tap) -> Result<Watch, TapError> {
+        let mask = block_all_signals();
         let mut signals = PASSED_ON.to_vec();
         signals.push(SIGCHLD);
-        let signals =
-            SignalFd::new(&signals).map_err(|error| TapError::NotBegun { what: "no descriptor for signals", error })?;
-        let mask = block_all_signals();
+        let signals = SignalFd::new(&signals).map_err(|error| {
+            mask.clone().restore();
+            TapError::NotBegun { what: "no descriptor for signals", error }
+        })?;
         let mut notes = tap.notes.clone();
         let mut command = Command::new(&tap.program);
         command.args(&tap.arguments);
@@ -213,25 +215,13 @@ impl Watch {
             while let Some((signal, sender)) = self.signals.read_from() {
                 if signal == SIGCHLD {
                     if let Some(status) = self.child.try_wait().map_err(failed("cannot wait for the program"))? {
-                        self.carry_last_words();
+                        self.links.carry_last_words(LAST_WORDS);
                         return Ok(status);
                     }
                 } else if self.passes_on && sender.is_some() && sender == wireup_os::process::parent() {
                     // It may have ended.
                     let _ = kill(self.child.id(), signal);
                 }
-            }
-        }
-    }
-
-    /// What the rank has sent before it ended.
-    fn carry_last_words(&mut self) {
-        let deadline = Instant::now() + LAST_WORDS;
-        while self.links.are_open() && Instant::now() < deadline {
-            match self.links.wait(None, Some(Duration::from_millis(1))) {
-                Ok(happened) if happened.on_links || self.links.hold_requests() => {}
-                // Nothing is under way.
-                Ok(_) | Err(_) => return,
             }
         }
     }

@@ -133,7 +133,7 @@ fn requests_and_bytes_are_counted() {
 #[test]
 fn steps_of_slurm_are_profiled_by_pmi_and_pmix() {
     let Some(machines) = machines::with_slurm() else { return };
-    for (flags, flavour, pmi) in [("--mpi=pmi2", Flavour::Mpich5, "PMI-1"), ("--mpi=pmix", Flavour::OpenMpi4, "PMIx")] {
+    for (flags, flavour, pmi) in [("--mpi=pmix", Flavour::OpenMpi4, "PMIx"), ("--mpi=pmi2", Flavour::Mpich5, "PMI-1")] {
         let Some(hello) = program(flavour, "hello") else { return };
         let step = || machines.step(&format!("{flags} -N 2 -n 4"));
         let plain = step().arg(&hello).succeed();
@@ -293,10 +293,26 @@ fn bytes_that_are_no_pmi_pass_unchanged() {
     with.expect_err_line(&["speaks a PMI that is not known here"]);
 }
 
+/// Rank 0 has no tap, or does not wait.
+#[test]
+fn no_folder_stays_behind() {
+    let Some(hydra) = hydra() else { return };
+    let launcher = hydra.launcher.display();
+    let init = "\"$WIREUP\" pmi init";
+    for line in [
+        format!("-n 1 {init} : -n 2 \"$WIREUP\" tap {init}"),
+        format!("-n 3 \"$WIREUP\" tap --wait 0 {init}"),
+        format!("-n 1 \"$WIREUP\" tap {init} : -n 2 \"$WIREUP\" tap sh -c '\"$0\" pmi init; sleep 0.3' \"$WIREUP\""),
+    ] {
+        let outcome = Run::shell(&format!("cd \"$TMPDIR\" && {launcher} {line}; ls -A | grep tap; exit 0")).succeed();
+        assert!(!outcome.out().contains(".wireup-tap"), "{outcome}");
+    }
+}
+
 /// Variables of an outer job that are still there without its socket.
 #[test]
 fn a_socket_of_an_outer_job_is_not_looked_for() {
-    let alone = tapped("PMI_FD=77 PMI_RANK=0 PMI_SIZE=2", "sh -c 'echo $PMI_FD'").succeed();
+    let alone = tapped("env PMI_FD=77 PMI_RANK=0 PMI_SIZE=2", "sh -c 'echo $PMI_FD'").succeed();
     assert_eq!(alone.out(), "77\n");
     alone.expect_err_line(&["PMI_FD=77 is no open socket"]);
     let Some(exchange) = program(Flavour::Pmix, "exchange") else { return };
@@ -317,7 +333,7 @@ fn what_the_tap_cannot_set_up_is_left_out() {
         let with = Run::shell(&line("\"$0\" tap")).finish();
         assert_eq!(with.code(), plain.code(), "{files} files: {plain}\n{with}");
     }
-    let outcome = tapped("PMI_PORT=nowhere PMI_ID=0", "sh -c 'echo $PMI_PORT'").succeed();
+    let outcome = tapped("env PMI_PORT=nowhere PMI_ID=0", "sh -c 'echo $PMI_PORT'").succeed();
     assert_eq!(outcome.out(), "nowhere\n");
     outcome.expect_err_line(&["PMI requests are not seen: the link to the server cannot be relayed"]);
     outcome.expect_err_line(&["the tap could not watch the requests of 1 rank, such as rank 0"]);

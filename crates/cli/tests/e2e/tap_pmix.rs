@@ -42,7 +42,8 @@ fn calls_of_the_program_are_counted_and_those_of_the_library_are_not() {
 fn one_process_of_a_rank_counts() {
     let Some(fences) = program(Flavour::Pmix, "fences") else { return };
     for script in ["\"$0\" 10 16; exit $?", "exec \"$0\" 10 16", "\"$0\" 10 16 && \"$0\" 10 16"] {
-        let outcome = profiled(&format!("-n 2 \"$WIREUP\" tap --json profile sh -c '{script}'")).arg(&fences).finish();
+        let outcome =
+            profiled(&format!("-n 2 \"$WIREUP\" tap --json profile sh -c '{script}' \"$0\"")).arg(&fences).finish();
         let profile = profile(&outcome);
         assert_eq!((number(&profile, "init"), number(&profile, "fence")), (2, 18), "{outcome}");
     }
