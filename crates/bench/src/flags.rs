@@ -3,7 +3,7 @@ use std::ffi::OsString;
 
 use wireup_flags::{Command, Error, Line, Value, Words};
 
-use crate::{launch_flags, links, modex, s4, staging, startup, steps};
+use crate::{launch_flags, links, modex, s4, staging, startup, steps, tap};
 
 /// The line of `wireup bench`, up to the name of the benchmark.
 const BENCH: Command = Command {
@@ -17,6 +17,7 @@ const BENCH: Command = Command {
   wireup bench steps                    its phases, by the steps that made it faster
   wireup bench stage                    copies of files to the nodes of a session
   wireup bench p2p|coll                 links between agents
+  wireup bench tap                      what wireup tap costs, and its forecast
 
 wireup help bench BENCHMARK lists the flags of one.
 ",
@@ -26,7 +27,7 @@ wireup help bench BENCHMARK lists the flags of one.
 };
 
 /// All tables of flags.
-pub const COMMANDS: [&Command; 8] = [
+pub const COMMANDS: [&Command; 9] = [
     &BENCH,
     &launch_flags::COMMAND,
     &startup::COMMAND,
@@ -35,6 +36,7 @@ pub const COMMANDS: [&Command; 8] = [
     &steps::COMMAND,
     &staging::COMMAND,
     &links::COMMAND,
+    &tap::COMMAND,
 ];
 
 #[derive(Clone, Copy)]
@@ -46,9 +48,10 @@ enum Benchmark {
     S4,
     Steps,
     Stage,
+    Tap,
 }
 
-const BENCHMARKS: [(&str, Benchmark); 12] = [
+const BENCHMARKS: [(&str, Benchmark); 13] = [
     ("launch", Benchmark::Launch(launch_flags::Benchmark::Launch)),
     ("start", Benchmark::Launch(launch_flags::Benchmark::Start)),
     ("jobs", Benchmark::Launch(launch_flags::Benchmark::Jobs)),
@@ -61,6 +64,7 @@ const BENCHMARKS: [(&str, Benchmark); 12] = [
     ("stage", Benchmark::Stage),
     ("p2p", Benchmark::Links(links::Benchmark::P2p)),
     ("coll", Benchmark::Links(links::Benchmark::Coll)),
+    ("tap", Benchmark::Tap),
 ];
 
 #[derive(Debug, PartialEq)]
@@ -72,6 +76,7 @@ pub enum Wish {
     S4(Box<s4::Flags>),
     Steps(Box<steps::Flags>),
     Stage(Box<staging::Flags>),
+    Tap(Box<tap::Flags>),
     Help(String),
 }
 
@@ -89,6 +94,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Wish, Error> {
         Benchmark::S4 => s4::COMMAND,
         Benchmark::Steps => steps::COMMAND,
         Benchmark::Stage => staging::COMMAND,
+        Benchmark::Tap => tap::COMMAND,
     };
     let Some(line) = command.parse(words)? else { return Ok(Wish::Help(command.help())) };
     read(benchmark, &line)
@@ -103,5 +109,6 @@ fn read(benchmark: Benchmark, line: &Line) -> Result<Wish, Error> {
         Benchmark::S4 => Wish::S4(Box::new(s4::read(line)?)),
         Benchmark::Steps => Wish::Steps(Box::new(steps::read(line)?)),
         Benchmark::Stage => Wish::Stage(Box::new(staging::read(line)?)),
+        Benchmark::Tap => Wish::Tap(Box::new(tap::read(line)?)),
     })
 }

@@ -1,11 +1,11 @@
 //! The commands, and the text that lists them.
 
 use crate::flags::table::RUN;
-use crate::{doctor, install, pmi, replay, session, stage};
+use crate::{doctor, install, pmi, replay, session, stage, tap};
 use wireup_flags::Command;
 
 /// In the order of the list; `wireup bench` is a program of its own.
-pub const COMMANDS: [&Command; 12] = [
+pub const COMMANDS: [&Command; 13] = [
     &RUN,
     &session::up::COMMAND,
     &session::down::COMMAND,
@@ -15,6 +15,7 @@ pub const COMMANDS: [&Command; 12] = [
     &session::attach::COMMAND,
     &stage::command::COMMAND,
     &doctor::COMMAND,
+    &tap::COMMAND,
     &pmi::COMMAND,
     &replay::COMMAND,
     &install::COMMAND,
@@ -36,6 +37,7 @@ wireup starts parallel jobs: many processes (ranks), over many nodes, that find 
   wireup run -n 64 --virtual-nodes 4 ./app    the same on 4 nodes that are all this machine
   wireup up --hosts n[0-63]                   a session there: runs find its agents and start at once
   wireup doctor --hosts n[0-63]               check whether these machines can run jobs
+  mpirun -n 64 wireup tap ./app               a profile of a start under another launcher
   wireup pmi exchange                         a PMI test client, for any launcher
   wireup bench launch                         this launcher beside the others installed here
   wireup bench exchange                       ranks' first exchange by every scheme

@@ -24,6 +24,7 @@ mod session;
 mod show;
 mod stage;
 mod surroundings;
+mod tap;
 mod words;
 
 use session::{attach, down, jobs, kill, status, up};
@@ -43,13 +44,14 @@ pub extern "C" fn main(_argc: i32, argv: Argv) -> i32 {
         return i32::from(OURS);
     }
     // Writing to a closed pipe, or beyond the limit of a file's size, is to return an error, not to kill the process.
-    wireup_os::process::ignore_write_errors();
+    let ignored = wireup_os::process::ignore_write_errors();
     let mut args = argv.arguments();
     let name = args.next().unwrap_or_default();
     if let Some(name) = front::name(&name) {
         return i32::from(out::finish(front::main(name, args, process_ns)));
     }
     let code = match args.next() {
+        Some(command) if command == "tap" => tap::main(args, process_ns, ignored),
         Some(command) => dispatch(&command.to_string_lossy(), args, process_ns),
         None => {
             out::print_err(&help::overview());

@@ -4,6 +4,18 @@ use rustix::fs::fstat;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+/// What `ask` finds out about the descriptor with that number, which stays where it is. `None`: [`take`] would refuse it.
+pub fn ask<T>(number: RawFd, ask: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+    if number < 3 {
+        return None;
+    }
+    // SAFETY: used after `fstat` has shown that it is open, and not kept; nothing else in this process owns it, since the parent
+    // created it and passed on its number.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    fstat(fd).ok()?;
+    Some(ask(fd))
+}
+
 /// Takes ownership of the descriptor with that number. Call it at most once per number.
 ///
 /// # Errors
@@ -27,8 +39,10 @@ mod tests {
     #[test]
     fn only_open_nonstandard_descriptors_are_taken() {
         let number = crate::files::null().expect("a free descriptor").into_raw_fd();
+        assert_eq!(ask(number, |fd| std::os::fd::AsRawFd::as_raw_fd(&fd)), Some(number));
         drop(take(number).expect("it is open"));
         assert!(take(999_999).is_err());
+        assert!(ask(999_999, |_| ()).is_none() && ask(1, |_| ()).is_none());
         assert!(take(1).is_err() && take(-1).is_err());
     }
 }

@@ -118,6 +118,9 @@ fn look(app: &AppSpec, context: &Context, cache: &LdCache) -> Finding {
         };
     };
     if is_same(&path, Some(Path::new(context.own))) {
+        if let Some(argv) = crate::tap::behind(&app.argv) {
+            return look(&AppSpec { argv, ..app.clone() }, context, cache);
+        }
         return known(Wants { simple: true, ..Wants::default() }, format!("{name} is wireup"));
     }
     match Content::of(&path) {

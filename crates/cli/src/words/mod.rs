@@ -9,7 +9,7 @@ mod signals;
 mod stall;
 
 pub use missing::{lines as missing_lines, sentence as missing_sentence};
-pub use profile::table;
+pub use profile::{Row, table};
 pub use ranges::ranges;
 pub use signals::{interrupt, number as signal_number};
 

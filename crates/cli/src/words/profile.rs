@@ -7,7 +7,7 @@
 mod rows;
 
 use super::count;
-use rows::Row;
+pub use rows::Row;
 use wireup_node::launcher::Stamps;
 use wireup_node::trace::Phase as Stretch;
 use wireup_wire::collective::Collective;

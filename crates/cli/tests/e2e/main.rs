@@ -48,5 +48,7 @@ mod startup_bench;
 mod stdio;
 mod steps_bench;
 mod suites;
+mod tap;
+mod tap_pmix;
 mod terminal;
 mod traffic;

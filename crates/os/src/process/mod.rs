@@ -1,6 +1,7 @@
 //! Settings of the own process; finding and ending its descendants.
 
 mod arguments;
+mod bound;
 mod descendants;
 mod isolated;
 mod memory;
@@ -8,11 +9,13 @@ mod signals;
 mod slice;
 
 pub use arguments::Argv;
+pub use bound::{Inherited, start_bound};
 pub use descendants::{Killed, descendants, kill_descendants, start_ticks};
 pub use isolated::{Isolated, PidNamespace, fork_isolated, may_isolate};
 pub use memory::ran_out_of_memory;
 pub use signals::{
-    SavedMask, SignalFd, block_all_signals, ignore, ignore_write_errors, is_ignored, reset_dispositions, unblock,
+    SavedMask, SignalFd, block_all_signals, end_by, ignore, ignore_write_errors, is_ignored, reset_dispositions,
+    restore_write_errors, unblock,
 };
 pub use slice::shorten_slice;
 
@@ -101,6 +104,12 @@ const ANCESTORS_MAX: usize = 4096;
 /// The parent of this process: the one that started it, or the reaper that adopted it. `None`: not visible in this PID namespace.
 pub fn parent() -> Option<u32> {
     rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32)
+}
+
+/// Whether this process is in the process group of its parent: then the parent can signal it only by its pid.
+pub fn shares_group_with_parent() -> bool {
+    let of_parent = rustix::process::getppid().and_then(|parent| rustix::process::getpgid(Some(parent)).ok());
+    of_parent == Some(rustix::process::getpgrp())
 }
 
 /// In which process [`fork`] returned.

@@ -33,11 +33,20 @@ impl SignalFd {
 
     /// The number of the next pending signal. Several equal signals may be reported as one.
     pub fn read(&self) -> Option<i32> {
+        self.read_from().map(|(signal, _)| signal)
+    }
+
+    /// The same, with the process that has sent it; `None`: the kernel, or a process that is not visible in this PID namespace.
+    pub fn read_from(&self) -> Option<(i32, Option<u32>)> {
         const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
         let mut info = [0u8; INFO_BYTES];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut info[..])) {
-            // The signal number is the first field.
-            Ok(INFO_BYTES) => Some(u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32),
+            // The fields are the signal's number, errno, the code, the sender's pid. Codes above 0 are the kernel's.
+            Ok(INFO_BYTES) => {
+                let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+                let sender = Some(word(12)).filter(|&pid| pid > 0 && word(8) as i32 <= 0);
+                Some((word(0) as i32, sender))
+            }
             Ok(_) | Err(_) => None,
         }
     }
@@ -51,8 +60,9 @@ impl AsFd for SignalFd {
 
 /// The signals that were blocked before a change of the mask.
 #[must_use = "or say that the mask stays with `let _ =`"]
+#[derive(Clone)]
 pub struct SavedMask {
-    before: libc::sigset_t,
+    pub(super) before: libc::sigset_t,
 }
 
 impl SavedMask {
@@ -83,6 +93,14 @@ pub fn unblock(signals: &[i32]) {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
 }
 
+/// Undoes [`ignore_write_errors`], which has returned `ignored`.
+pub fn restore_write_errors(ignored: &[i32]) {
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ].into_iter().filter(|signal| !ignored.contains(signal)) {
+        // SAFETY: the default disposition runs no code of ours.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Whether this process ignores `signal`. `nohup` and the background jobs of scripts start programs with such
 /// signals ignored.
 pub fn is_ignored(signal: i32) -> bool {
@@ -92,6 +110,20 @@ pub fn is_ignored(signal: i32) -> bool {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
             && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
+}
+
+/// Ends this process by `signal`, without a core dump; returns if that signal does not end processes.
+pub fn end_by(signal: i32) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = Rlimit { current: Some(0), maximum: getrlimit(Resource::Core).maximum };
+    // A second core dump would only waste room.
+    let _ = setrlimit(Resource::Core, limit);
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+    unblock(&[signal]);
 }
 
 /// Ignores these signals, in this process and in descendants that do not reset them.
@@ -128,7 +160,14 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
 }
 
 /// Makes writes to a closed pipe, or beyond the limit of a file's size, fail instead of ending this process. A spawned program gets the
-/// default disposition, if [`reset_dispositions`] was called before.
-pub fn ignore_write_errors() {
-    ignore(&[libc::SIGPIPE, libc::SIGXFSZ]);
+/// default disposition, if [`reset_dispositions`] was called before. Returns those of both signals that were ignored before.
+pub fn ignore_write_errors() -> Vec<i32> {
+    let mut ignored = Vec::new();
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        // SAFETY: ignoring a signal installs no handler.
+        if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_IGN {
+            ignored.push(signal);
+        }
+    }
+    ignored
 }

@@ -51,6 +51,11 @@ impl ReplyReader {
         }
     }
 
+    /// The number of bytes that were pushed and not yet returned.
+    pub fn held_bytes(&self) -> usize {
+        self.framer.held()
+    }
+
     /// Reads all further bytes, also those already pushed, as PMI-2. Must be called after the answer to `init`.
     pub fn switch_to_pmi2(&mut self) {
         self.framer.switch_to_counted();

@@ -1,0 +1,81 @@
+//! The profile as JSON.
+
+use super::report::Report;
+use serde_json::{Value, json};
+use wireup_tap::{End, Record};
+
+pub fn value(report: &Report, command: &str) -> Value {
+    let since = |at: u64| if at == 0 { Value::Null } else { ms(at.saturating_sub(report.from_ns)) };
+    let rank = |record: &Record| {
+        let tally = &record.tally;
+        let fences: Vec<Value> = tally
+            .fence_times
+            .iter()
+            .filter(|times| times.0 > 0)
+            .map(|&(from, to)| json!([since(from), since(to)]))
+            .collect();
+        let (code, signal) = match record.end {
+            End::Exit(code) => (Some(code), None),
+            End::Signal(signal) => (None, Some(signal)),
+        };
+        json!({
+            "rank": record.rank, "node": record.node, "exit_code": code, "signal": signal,
+            "tap_ms": since(record.tap_ns), "exec_ms": since(record.exec_ns), "loaded_ms": since(tally.loaded_ns),
+            "first_request_ms": since(tally.first_ns), "finalize_ms": since(tally.finalize_ns), "end_ms": since(record.end_ns),
+            "fences_ms": fences,
+            "until_first_request": until_first_request(record),
+        })
+    };
+    let kinds: Vec<Value> = report
+        .kinds
+        .iter()
+        .map(|kind| {
+            json!({
+                "kind": kind.name, "number": kind.calls, "sent_bytes": kind.sent, "received_bytes": kind.received,
+                "mean_ms": kind.mean_ms, "longest_ms": kind.longest_ms,
+            })
+        })
+        .collect();
+    let fences: Vec<Value> = report
+        .fences
+        .iter()
+        .map(|fence| {
+            json!({
+                "ranks": fence.ranks, "first_in_ms": since(fence.first_in_ns), "last_in_ms": since(fence.last_in_ns),
+                "last_out_ms": since(fence.last_out_ns), "last_rank": fence.last_rank,
+            })
+        })
+        .collect();
+    let (start, forecast) = (&report.start, &report.forecast);
+    json!({
+        "launcher": report.launcher(), "pmi": report.spoken(), "size": report.size, "nodes": report.nodes,
+        "missing": report.missing, "refused": report.refused,
+        "total_ms": ms(report.end_ns.saturating_sub(report.from_ns)),
+        "fences": fences, "requests": kinds,
+        "ranks": report.records.values().map(rank).collect::<Vec<_>>(),
+        "start": {
+            "whole_ms": start.whole_ms, "launch_ms": start.launch_ms, "fences_ms": start.moving_ms,
+            "requests_ms": start.requests_ms,
+        },
+        "wireup": {
+            "whole_ms": forecast.whole_ms(), "launch_ms": forecast.launch_ms, "fences_ms": forecast.moving_ms,
+            "requests_ms": forecast.requests_ms, "program_ms": forecast.program_ms, "command": command,
+        },
+    })
+}
+
+/// `null`: it is not known, as with PMIx.
+fn until_first_request(record: &Record) -> Value {
+    let effort = &record.effort;
+    if effort.mapped_files == 0 {
+        return Value::Null;
+    }
+    json!({
+        "cpu_ms": ms(effort.cpu_ns), "waiting_for_core_ms": ms(effort.core_wait_ns), "major_faults": effort.major_faults,
+        "read_calls": effort.read_calls, "read_bytes": effort.read_bytes, "mapped_files": effort.mapped_files,
+    })
+}
+
+fn ms(ns: u64) -> Value {
+    json!(ns as f64 / 1e6)
+}

@@ -1,0 +1,217 @@
+//! `wireup tap`: times the start of a job under another launcher.
+
+mod json;
+mod model;
+mod report;
+mod show;
+
+use crate::out;
+use crate::program::elf::Content;
+use report::Report;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command as Process;
+use std::time::Duration;
+use wireup_flags::{Command, Error, Flag, Line, Section, Value, Words};
+use wireup_tap::{End, Gathered, Tap, TapError};
+
+const DIR: Flag = Flag::value(
+    &["--dir"],
+    "DIR",
+    "A folder that all nodes see: records of the ranks pass through a folder in it, which is removed. Default: the working directory.",
+);
+const OUTPUT: Flag =
+    Flag::value(&["--output"], "FILE", "Write the profile there, not to the standard error of rank 0.");
+const JSON: Flag = Flag::value(&["--json"], "FILE", "Write the profile there as JSON, too.");
+const WAIT: Flag =
+    Flag::value(&["--wait"], "SECONDS", "When rank 0 has ended, wait so long for the records of the others.").or("10");
+const NO_PRELOAD: Flag =
+    Flag::switch(&["--no-preload"], "Preload nothing: PMIx calls are not seen, PMI-1 and PMI-2 are.");
+
+pub const COMMAND: Command = Command {
+    name: "tap",
+    purpose: "profile a start under another launcher, without switching",
+    intro: "
+  mpiexec -n 64 wireup tap ./app                    Hydra, Intel MPI
+  mpirun -n 64 wireup tap ./app                     Open MPI 4 and 5
+  srun -n 4096 --mpi=pmi2 wireup tap ./app          Slurm; the same with --mpi=pmix
+  srun -n 64 wireup tap --json FILE ./app -v        flags of the tap before the program
+
+Stands between the launcher and each rank. It relays the rank's PMI socket byte by byte, or preloads a library that
+counts the rank's PMIx calls, and changes nothing that the rank sees. When the program has ended, rank 0 prints where
+the time of the start went: phases, slowest ranks and nodes, requests and bytes, and what the same start would cost
+under wireup. Without a launcher the program is simply run.
+",
+    words: Words::Program,
+    sections: &[Section { title: "Flags", flags: &[DIR, OUTPUT, JSON, WAIT, NO_PRELOAD] }],
+    end: "\nExit code: the program's; if a signal ended it, the tap ends by the same signal. 127, 126: it could not be executed.\n",
+};
+
+/// The program behind `wireup tap FLAGS`, with its arguments; `None`: the line is another command.
+pub fn behind(argv: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+    let [_, command, words @ ..] = argv else { return None };
+    let mut words = words.iter().map(|word| OsString::from_vec(word.clone())).peekable();
+    let line = COMMAND.parse_program(&mut words).ok().flatten().filter(|_| command == b"tap")?;
+    let program: Vec<Vec<u8>> = line.words.into_iter().chain(words).map(OsString::into_vec).collect();
+    (!program.is_empty()).then_some(program)
+}
+
+/// Where the profile goes.
+struct Targets {
+    output: Option<PathBuf>,
+    json: Option<PathBuf>,
+}
+
+/// What the flags say.
+struct Settings {
+    folder: PathBuf,
+    wait: Duration,
+    preload: bool,
+    targets: Targets,
+}
+
+/// `ignored`: those of SIGPIPE and SIGXFSZ that were ignored when this process began.
+pub fn main(args: impl Iterator<Item = OsString>, process_ns: u64, ignored: Vec<i32>) -> u8 {
+    let mut args = args.peekable();
+    let line = match COMMAND.parse_program(&mut args) {
+        Ok(Some(line)) => line,
+        Ok(None) => {
+            out::print(&COMMAND.help());
+            return 0;
+        }
+        Err(error) => return out::fail(&error.to_string()),
+    };
+    let mut words = line.words.clone().into_iter().chain(args);
+    let Some(program) = words.next() else {
+        return out::fail("tap: no program; give it after the flags: mpiexec -n 4 wireup tap ./app");
+    };
+    let arguments: Vec<OsString> = words.collect();
+    let settings = match Settings::read(&line) {
+        Ok(settings) => settings,
+        Err(error) => return out::fail(&error.to_string()),
+    };
+    let Some(place) = wireup_tap::place() else {
+        let dead = std::env::var("PMI_FD").map(|number| format!(" (PMI_FD={number} is no open socket)"));
+        out::tell(&format!(
+            "tap: no launcher has set PMI_FD, PMI_PORT or PMIX_NAMESPACE{}, so there is no start to profile; the program is run as it is",
+            dead.unwrap_or_default()
+        ));
+        return become_program(&program, &arguments, &ignored);
+    };
+    let Settings { folder, wait, preload, targets } = settings;
+    let refuses = if preload && place.offers.pmix { sanitizer(&program) } else { None };
+    let preload = preload && refuses.is_none();
+    let note = refuses
+        .map(|library| format!("PMIx calls are not seen: the program needs {library}, which must be loaded first"));
+    let notes = note.into_iter().collect();
+    with_launcher(Tap { place, program, arguments, folder, preload, notes, wait, process_ns, ignored }, &targets)
+}
+
+/// The library of the program that ends it if another one was preloaded.
+fn sanitizer(program: &OsStr) -> Option<String> {
+    const NAMES: [&str; 6] =
+        ["libasan.", "libtsan.", "libhwasan.", "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.hwasan"];
+    let path = match program.as_bytes().contains(&b'/') {
+        true => PathBuf::from(program),
+        false => std::env::split_paths(&std::env::var_os("PATH")?)
+            .map(|dir| dir.join(program))
+            .find(|path| path.is_file())?,
+    };
+    let Content::Dynamic(found) = Content::of(&path) else { return None };
+    found.needed.into_iter().find(|library| NAMES.iter().any(|name| library.starts_with(name)))
+}
+
+impl Settings {
+    fn read(line: &Line) -> Result<Settings, Error> {
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        Ok(Settings {
+            folder: absolute(line.last(DIR, Value::path)?.unwrap_or_else(|| PathBuf::from("."))),
+            wait: Duration::from_nanos(line.one(WAIT, Value::seconds_ns)?),
+            preload: !line.has(NO_PRELOAD),
+            targets: Targets {
+                output: line.last(OUTPUT, Value::path)?.map(absolute),
+                json: line.last(JSON, Value::path)?.map(absolute),
+            },
+        })
+    }
+}
+
+/// Becomes the program.
+fn become_program(program: &OsString, arguments: &[OsString], ignored: &[i32]) -> u8 {
+    wireup_os::process::restore_write_errors(ignored);
+    cannot_execute(program, &Process::new(program).args(arguments).exec())
+}
+
+/// As shells do.
+fn cannot_execute(program: &OsString, error: &io::Error) -> u8 {
+    out::tell(&format!("tap: cannot execute {}: {error}", program.to_string_lossy()));
+    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+}
+
+fn with_launcher(tap: Tap, targets: &Targets) -> u8 {
+    let (program, arguments, ignored) = (tap.program.clone(), tap.arguments.clone(), tap.ignored.clone());
+    let ended = match wireup_tap::run(tap) {
+        Ok(ended) => ended,
+        Err(TapError::Program { error, .. }) => return cannot_execute(&program, &error),
+        Err(error @ TapError::NotBegun { .. }) => {
+            out::tell(&format!("tap: {error}; the program is run as it is"));
+            return become_program(&program, &arguments, &ignored);
+        }
+        Err(error) => return out::fail(&format!("tap: {error}")),
+    };
+    if let Some(gathered) = ended.gathered {
+        if let Some(problem) = &ended.problem {
+            out::tell(&format!("tap: records of other ranks cannot be gathered: {problem}"));
+        }
+        for note in &ended.notes {
+            out::tell(&format!("tap: {note}"));
+        }
+        publish(gathered, &command(&program, &arguments), targets);
+    }
+    match ended.end {
+        End::Exit(code) => code,
+        End::Signal(signal) => {
+            wireup_os::process::end_by(signal.into());
+            128 + signal
+        }
+    }
+}
+
+fn publish(gathered: Gathered, command: &str, targets: &Targets) {
+    let cores = std::fs::read_dir("/sys/devices/system/cpu").map_or(1, |entries| {
+        let is_core = |name: &str| name.strip_prefix("cpu").is_some_and(|rest| rest.parse::<u32>().is_ok());
+        entries.flatten().filter(|entry| is_core(&entry.file_name().to_string_lossy())).count() as u32
+    });
+    let report = Report::of(gathered, cores);
+    let command = command.replacen("{N}", &report.size.to_string(), 1);
+    let text = show::text(&report, &command);
+    let write = |path: &PathBuf, text: &str| {
+        if let Err(error) = std::fs::write(path, text) {
+            out::tell(&format!("tap: cannot write {}: {error}", path.display()));
+        }
+    };
+    match &targets.output {
+        Some(path) => write(path, &text),
+        None => out::print_err(&text),
+    }
+    if let Some(path) = &targets.json {
+        write(path, &format!("{:#}\n", json::value(&report, &command)));
+    }
+}
+
+/// The same job under wireup, as a user would type it.
+fn command(program: &OsString, arguments: &[OsString]) -> String {
+    let quoted = |word: &OsString| {
+        let word = word.to_string_lossy();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-+=:,@%".contains(c);
+        match !word.is_empty() && word.chars().all(is_plain) {
+            true => word.into_owned(),
+            false => format!("'{}'", crate::words::one_line(&word).replace('\'', "'\\''")),
+        }
+    };
+    let words: Vec<String> = std::iter::once(program).chain(arguments).map(quoted).collect();
+    format!("wireup run -n {{N}} {}", words.join(" "))
+}

@@ -1,0 +1,70 @@
+//! A program that ends with the process that starts it, and otherwise finds what it would find without that process between.
+
+use super::SavedMask;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+/// What a program inherits that this process has changed for itself.
+pub struct Inherited {
+    /// The signals that were blocked.
+    pub mask: SavedMask,
+    /// Those of SIGPIPE and SIGXFSZ that were ignored; see [`super::ignore_write_errors`].
+    pub ignored: Vec<i32>,
+}
+
+/// Starts `command` in this process's group; it is killed when the calling thread ends. `fd` becomes the descriptor with that number.
+///
+/// # Errors
+/// Those of `fork` and `exec`.
+pub fn start_bound(
+    command: &mut Command,
+    fd: Option<(BorrowedFd<'_>, RawFd)>,
+    inherited: Inherited,
+) -> io::Result<Child> {
+    use std::os::fd::AsRawFd;
+    let parent = super::own_pid();
+    let fd = fd.map(|(from, to)| (from.as_raw_fd(), to));
+    let Inherited { mask, ignored } = inherited;
+    // A process that ignores it is not told of the end of its children, and cannot ask how they ended.
+    // SAFETY: the default disposition runs no code of ours.
+    let of_children = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    let ignores_children = of_children == libc::SIG_IGN;
+    // Only system calls that are allowed between fork and exec.
+    let prepare = move || {
+        // SAFETY: these calls touch no memory but the saved mask; the descriptor is open in the parent, and so here.
+        unsafe {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The parent has ended before that call.
+            if u32::try_from(libc::getppid()) != Ok(parent) {
+                libc::_exit(1);
+            }
+            if let Some((from, to)) = fd {
+                let moved = if from == to { libc::fcntl(from, libc::F_SETFD, 0) } else { libc::dup2(from, to) };
+                if moved < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+                let disposition = if ignored.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
+                libc::signal(signal, disposition);
+            }
+            if ignores_children {
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &mask.before, std::ptr::null_mut());
+        }
+        Ok(())
+    };
+    // SAFETY: as the comment on `prepare` says.
+    unsafe { command.pre_exec(prepare) };
+    command.spawn().inspect_err(|_| {
+        if ignores_children {
+            // SAFETY: to ignore a signal runs no code of ours.
+            unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        }
+    })
+}

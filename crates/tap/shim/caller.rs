@@ -1,0 +1,87 @@
+//! Which calls are counted: those of one process, and of these the ones that the PMIx library does not make itself.
+
+use crate::page::Page;
+use crate::{lookup, page};
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Threads that are in calls at the same time; the inner calls of more are counted like outer ones.
+const THREADS_MAX: usize = 64;
+/// The longest list of preloaded libraries from which this one is removed.
+const LIST_BYTES: usize = 8192;
+
+unsafe extern "C" {
+    fn getpid() -> c_int;
+    fn pthread_self() -> usize;
+    fn getenv(name: *const c_char) -> *const c_char;
+    fn setenv(name: *const c_char, value: *const c_char, replaces: c_int) -> c_int;
+    fn unsetenv(name: *const c_char) -> c_int;
+}
+
+/// The threads that are in a call of the PMIx library; 0: a free entry.
+static INSIDE: [AtomicUsize; THREADS_MAX] = [const { AtomicUsize::new(0) }; THREADS_MAX];
+
+/// Ends with the call.
+pub struct Mark(Option<&'static AtomicUsize>);
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if let Some(entry) = self.0 {
+            entry.store(0, Release);
+        }
+    }
+}
+
+/// `None`: nothing is counted here, or the PMIx library has made this call itself.
+pub fn outer() -> Option<(&'static Page, Mark)> {
+    let page = page()?;
+    // SAFETY: no arguments.
+    let (process, thread) = unsafe { (getpid() as u64, pthread_self()) };
+    if page.pid.load(Relaxed) != process || INSIDE.iter().any(|entry| entry.load(Relaxed) == thread) {
+        return None;
+    }
+    let free = INSIDE.iter().find(|entry| entry.compare_exchange(0, thread, Acquire, Relaxed).is_ok());
+    Some((page, Mark(free)))
+}
+
+/// This process is the rank, unless another one is already. Returns whether it has just become so.
+pub fn claim() -> bool {
+    // SAFETY: no arguments.
+    page().is_some_and(|page| page.pid.compare_exchange(0, unsafe { getpid() } as u64, Relaxed, Relaxed).is_ok())
+}
+
+/// Programs that the rank starts are no ranks: they are to find its environment without this library.
+pub fn clean_environment() {
+    // SAFETY: the strings end in 0. Other threads that use the environment now race with the PMIx library's own changes of it anyway.
+    unsafe {
+        unsetenv(c"WIREUP_TAP_PAGE".as_ptr());
+        let list = getenv(c"LD_PRELOAD".as_ptr());
+        let Some(own) = lookup::own_file().filter(|_| !list.is_null()) else { return };
+        let mut rest = [0; LIST_BYTES];
+        match without(CStr::from_ptr(list).to_bytes(), own.to_bytes(), &mut rest) {
+            Some(0) => unsetenv(c"LD_PRELOAD".as_ptr()),
+            Some(_) => setenv(c"LD_PRELOAD".as_ptr(), rest.as_ptr().cast(), 1),
+            None => 0,
+        };
+    }
+}
+
+/// Writes the other entries of a list, and a 0. Returns their length; `None`: there is no room for them.
+fn without(list: &[u8], entry: &[u8], rest: &mut [u8]) -> Option<usize> {
+    if list.len() >= rest.len() {
+        return None;
+    }
+    let mut length = 0;
+    let others = list.split(|&byte| byte == b':' || byte == b' ').filter(|other| !other.is_empty() && *other != entry);
+    for other in others {
+        if length > 0 {
+            *rest.get_mut(length)? = b':';
+            length += 1;
+        }
+        rest.get_mut(length..length + other.len())?.copy_from_slice(other);
+        length += other.len();
+    }
+    *rest.get_mut(length)? = 0;
+    Some(length)
+}

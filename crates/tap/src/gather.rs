@@ -1,0 +1,352 @@
+//! Records of all ranks, brought to the tap of rank 0 through a folder that all nodes see.
+//!
+//! Rank 0 makes the folder when it knows the job's name. Each node has one file in it, to which its taps append. If the folder is not
+//! there any more, nobody waits for a record.
+
+use crate::place::RANKS_MAX;
+use crate::record::{RECORD_BYTES, Record};
+use rustix::fs::{Mode, OFlags, open};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The time between two looks at the folder.
+const LOOK_FIRST: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_millis(100);
+/// Without a known number of ranks: so long nothing new has come.
+const QUIET: Duration = Duration::from_millis(500);
+/// Files in the folder that are looked at, besides one for each rank.
+const FILES_MORE: usize = 64;
+/// What is refused and named; more is only counted.
+const REFUSED_MAX: usize = 8;
+/// A record that ended that long before this job began is of an earlier one. Clocks of nodes differ less.
+const EARLIER_NS: u64 = 60_000_000_000;
+
+/// Folders that nobody has changed for so long are left behind.
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Entries of the user's folder that are looked at for such.
+const SWEPT_MAX: usize = 10_000;
+const PREFIX: &str = ".wireup-tap-";
+
+/// The folder of one job.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// The name of a job may have any bytes.
+    pub fn of(parent: &Path, job: &str) -> Folder {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let name: String = job.chars().map(plain).take(100).collect();
+        Folder(parent.join(format!("{PREFIX}{name}")))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes it, for this user only.
+    ///
+    /// # Errors
+    /// It cannot be made, or is there already and is somebody else's.
+    pub fn create(&self) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.check(),
+            made => made,
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let found = fs::symlink_metadata(&self.0)?;
+        let is_ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0;
+        if is_ours { Ok(()) } else { Err(io::Error::other("it is not a folder that only this user can write to")) }
+    }
+
+    /// Adds a record to the file of its node.
+    ///
+    /// # Errors
+    /// The folder is missing or foreign, or cannot be written to.
+    pub fn leave(&self, record: &Record) -> io::Result<()> {
+        self.check()?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = record.node.replace('/', "_");
+        let mut file: File = open(self.0.join(format!("node-{name}")), flags, Mode::RUSR | Mode::WUSR)?.into();
+        // In one call, so that records of several ranks do not mix.
+        file.write_all(&record.encode())
+    }
+
+    /// Waits until the records of all ranks are there, at most until `deadline`; then removes the folder.
+    pub fn collect(&self, own: &Record, deadline: Instant) -> Gathered {
+        // It may have been taken for one that is left behind.
+        let _ = self.create();
+        let mut pause = LOOK_FIRST;
+        let (mut gathered, mut changed) = (self.look(own), Instant::now());
+        loop {
+            let now = Instant::now();
+            let is_quiet = own.size == 0 && now.duration_since(changed) >= QUIET;
+            if gathered.is_complete(own.size) || is_quiet || now >= deadline {
+                break;
+            }
+            thread::sleep(pause.min(deadline - now));
+            pause = (pause * 2).min(LOOK_MAX);
+            let before = gathered.records.len();
+            gathered = self.look(own);
+            if gathered.records.len() > before {
+                changed = Instant::now();
+            }
+        }
+        self.remove();
+        sweep(self.0.parent().unwrap_or(Path::new(".")), &self.0);
+        gathered
+    }
+
+    /// What cannot be removed is the user's to see.
+    fn remove(&self) {
+        // Under another name first, so that no tap adds a file to what is being removed.
+        let mut name = self.0.clone().into_os_string();
+        name.push(".read");
+        let renamed = PathBuf::from(name);
+        let path = if fs::rename(&self.0, &renamed).is_ok() { &renamed } else { &self.0 };
+        let _ = fs::remove_dir_all(path);
+    }
+
+    /// Adds a record, once rank 0 has made the folder; waits for it so long.
+    ///
+    /// # Errors
+    /// The folder is not there, or is foreign, or cannot be written to.
+    pub fn leave_within(&self, record: &Record, wait: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + wait;
+        loop {
+            match self.leave(record) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {
+                    thread::sleep(LOOK_MAX.min(wait));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn look(&self, own: &Record) -> Gathered {
+        let mut gathered = Gathered::default();
+        gathered.records.insert(own.rank, own.clone());
+        // A change of the folder makes a network file system look at the server's list.
+        let scratch = self.0.join(".look");
+        let _ = fs::write(&scratch, b"").and_then(|()| fs::remove_file(&scratch));
+        let Ok(entries) = fs::read_dir(&self.0) else { return gathered };
+        let ranks = if own.size == 0 { RANKS_MAX as usize } else { own.size as usize };
+        for (number, entry) in entries.flatten().enumerate() {
+            if number > ranks.saturating_add(FILES_MORE) {
+                gathered.refuse("the folder has more files than the job has ranks; the rest is not read".into());
+                break;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("node-") {
+                let read = gathered.read(&entry.path(), &name, own, ranks);
+                read.unwrap_or_else(|error| gathered.refuse(format!("{name}: {error}")));
+            } else if name != ".look" {
+                gathered.refuse(format!("{name}: it is not a file of this job"));
+            }
+        }
+        gathered
+    }
+}
+
+/// Removes folders that this user's taps have left there: rank 0's was killed. A job that runs longer makes its folder again.
+fn sweep(parent: &Path, own: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten().take(SWEPT_MAX) {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) || entry.path() == own {
+            continue;
+        }
+        let folder = Folder(entry.path());
+        let changed = entry.metadata().and_then(|found| found.modified());
+        let is_old = changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STALE));
+        if is_old && folder.check().is_ok() {
+            folder.remove();
+        }
+    }
+}
+
+/// The records of a job, as far as they came.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    pub records: BTreeMap<u32, Record>,
+    /// What was not taken for a record, and why.
+    pub refused: Vec<String>,
+    pub more_refused: usize,
+}
+
+impl Gathered {
+    /// This rank's only.
+    pub fn alone(own: Record) -> Gathered {
+        Gathered { records: BTreeMap::from([(own.rank, own)]), ..Gathered::default() }
+    }
+
+    fn is_complete(&self, size: u32) -> bool {
+        size > 0 && self.records.len() >= size as usize
+    }
+
+    fn refuse(&mut self, why: String) {
+        if self.refused.len() < REFUSED_MAX {
+            self.refused.push(why);
+        } else {
+            self.more_refused += 1;
+        }
+    }
+
+    fn read(&mut self, path: &Path, name: &str, own: &Record, ranks: usize) -> io::Result<()> {
+        let file: File =
+            open(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?.into();
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is not a file"));
+        }
+        let limit = ranks.saturating_add(1).saturating_mul(RECORD_BYTES) as u64;
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes)?;
+        let (records, rest) = bytes.as_chunks::<RECORD_BYTES>();
+        for (number, record) in records.iter().enumerate() {
+            let why = match Record::decode(record) {
+                Err(bad) => bad.to_string(),
+                Ok(record) if record.end_ns.saturating_add(EARLIER_NS) < own.exec_ns => {
+                    "it is of an earlier job".into()
+                }
+                Ok(record) if own.size > 0 && record.rank >= own.size => {
+                    format!("rank {} is not in this job", record.rank)
+                }
+                Ok(record) if own.size > 0 && record.size > 0 && record.size != own.size => {
+                    format!("it is of a job of {} ranks", record.size)
+                }
+                Ok(record) if format!("node-{}", record.node.replace('/', "_")) != *name => {
+                    format!("it says that it is of {}", record.node)
+                }
+                Ok(record) if record.rank == own.rank => {
+                    if record == *own {
+                        continue;
+                    } else {
+                        format!("another record of rank {}", record.rank)
+                    }
+                }
+                Ok(record) if self.records.contains_key(&record.rank) => {
+                    format!("another record of rank {}", record.rank)
+                }
+                Ok(record) => {
+                    self.records.insert(record.rank, record);
+                    continue;
+                }
+            };
+            self.refuse(format!("{name}, record {}: {why}", number + 1));
+        }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{} bytes at its end are no record", rest.len())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::record;
+    use std::os::unix::fs::symlink;
+
+    fn folder(job: &str) -> Folder {
+        let folder = Folder::of(&std::env::temp_dir(), &format!("unit/{job} {}", std::process::id()));
+        folder.create().expect("a folder");
+        folder
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(30)
+    }
+
+    #[test]
+    fn records_of_all_ranks_are_gathered_and_the_folder_is_removed() {
+        let folder = folder("all");
+        (0..4).for_each(|rank| folder.leave(&record(rank)).expect("a record"));
+        let gathered = folder.collect(&record(0), Instant::now() + Duration::from_secs(20));
+        assert_eq!((gathered.records.len(), gathered.refused.len()), (4, 0), "{gathered:?}");
+        assert!(!folder.path().exists());
+        assert!(folder.leave(&record(3)).is_err(), "nobody waits any more");
+    }
+
+    #[test]
+    fn what_is_missing_is_waited_for_until_the_deadline_only() {
+        let folder = folder("missing");
+        folder.leave(&record(2)).expect("a record");
+        let gathered = folder.collect(&record(0), soon());
+        assert_eq!(gathered.records.keys().copied().collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn lies_are_refused_and_named() {
+        let folder = folder("lies");
+        folder.leave(&record(1)).expect("a record");
+        folder.leave(&Record { end_ns: 88, ..record(1) }).expect("a record");
+        folder.leave(&Record { size: 9, rank: 8, ..record(1) }).expect("a record");
+        folder.leave(&Record { size: 5, ..record(1) }).expect("a record");
+        fs::write(folder.path().join("node-n1"), [&record(1).encode()[..], b"torn"].concat()).expect("a file");
+        fs::write(folder.path().join("other"), b"").expect("a file");
+        symlink("/dev/zero", folder.path().join("node-zero")).expect("a link");
+        let gathered = folder.collect(&record(0), soon());
+        let refused = gathered.refused.join("\n");
+        for why in [
+            "node-n0, record 2: another record of rank 1",
+            "node-n0, record 3: rank 8 is not in this job",
+            "node-n1, record 1: it says that it is of n0",
+            "node-n1: 4 bytes at its end are no record",
+            "node-n0, record 4: it is of a job of 5 ranks",
+            "other: it is not a file of this job",
+            "node-zero: ",
+        ] {
+            assert!(refused.contains(why), "{why}: {refused}");
+        }
+        assert_eq!(gathered.records.len(), 2);
+    }
+
+    #[test]
+    fn a_rank_waits_for_the_folder_and_does_not_make_it() {
+        let folder = folder("late");
+        folder.remove();
+        assert!(folder.leave_within(&record(1), Duration::from_millis(20)).is_err() && !folder.path().exists());
+        thread::scope(|scope| {
+            let rank = scope.spawn(|| folder.leave_within(&record(1), Duration::from_secs(20)));
+            thread::sleep(Duration::from_millis(20));
+            folder.create().expect("a folder");
+            rank.join().expect("a thread").expect("a record");
+        });
+        let gathered = folder.collect(&Record { size: 2, ..record(0) }, Instant::now());
+        assert_eq!((gathered.records.len(), folder.path().exists()), (1, false), "the sizes differ");
+    }
+
+    #[test]
+    fn folders_that_were_left_behind_are_removed() {
+        let parent = std::env::temp_dir().join(format!("wireup-tap-sweep-{}", std::process::id()));
+        fs::create_dir(&parent).expect("a folder");
+        let [old, new, other] = [".wireup-tap-old", ".wireup-tap-new", "old"].map(|name| parent.join(name));
+        for path in [&old, &new, &other] {
+            fs::create_dir(path).expect("a folder");
+            fs::write(path.join("node-n0"), b"x").expect("a file");
+        }
+        for path in [&old, &other] {
+            let day = std::time::SystemTime::now() - STALE - Duration::from_secs(60);
+            File::open(path).and_then(|folder| folder.set_modified(day)).expect("a time");
+        }
+        let folder = Folder::of(&parent, "own");
+        folder.create().expect("a folder");
+        folder.collect(&Record { size: 1, ..record(0) }, soon());
+        assert_eq!((old.exists(), new.exists(), other.exists(), folder.path().exists()), (false, true, true, false));
+        fs::remove_dir_all(&parent).expect("a folder");
+    }
+
+    #[test]
+    fn a_folder_of_others_is_not_used() {
+        let folder = folder("foreign");
+        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("permissions");
+        assert!(folder.create().is_err() && folder.leave(&record(0)).is_err());
+        fs::remove_dir(folder.path()).expect("it is empty");
+    }
+}

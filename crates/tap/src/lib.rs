@@ -1,0 +1,32 @@
+//! Stands between a launcher and one of its ranks, whichever launcher that is, and times the rank's start.
+//!
+//! ```text
+//!   launcher ── fork, exec ──► tap ── fork, exec ──► the rank's program
+//!   PMI server ◄── bytes ── relay ◄── bytes ──────── PMI_FD, PMI_PORT      observer: reads along, changes nothing
+//!                            page ◄── counts ─────── preload: a shim around the PMIx library
+//!                             └─ tally, effort ──► record ── gather: a folder ──► the tap of rank 0
+//! ```
+//!
+//! `place` is what the launcher says by the environment, `process` what the kernel says. `shim/` is the preloaded library, a program text of
+//! its own that shares `page` with this crate.
+
+mod align;
+mod gather;
+mod links;
+mod observer;
+pub mod page;
+mod place;
+mod port;
+mod preload;
+mod process;
+pub mod record;
+mod relay;
+mod tally;
+mod watch;
+
+pub use align::{Clocks, align};
+pub use gather::Gathered;
+pub use place::{Offers, Place};
+pub use record::{End, Record, Spoke};
+pub use tally::{Requests, Tally};
+pub use watch::{Ended, Tap, TapError, place, run};

@@ -1,0 +1,189 @@
+//! What the kernel says about processes.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::{SocketAddr, SocketAddrV4};
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::own_pid;
+
+/// Ticks of `/proc/PID/stat`: 100 a second on every architecture.
+const TICK_NS: u64 = 10_000_000;
+/// Names of launchers and of what they start on nodes; the kernel keeps 15 bytes.
+const LAUNCHERS: [(&str, &str); 16] = [
+    ("hydra_pmi_proxy", "Hydra"),
+    ("hydra_bstrap_pr", "Hydra"),
+    ("mpiexec.hydra", "Hydra"),
+    ("mpiexec.mpich", "Hydra"),
+    ("mpiexec", "Hydra"),
+    ("mpirun.openmpi", "Open MPI"),
+    ("orterun", "Open MPI"),
+    ("orted", "Open MPI"),
+    ("prterun", "Open MPI 5"),
+    ("prted", "Open MPI 5"),
+    ("prte", "Open MPI 5"),
+    ("slurmstepd", "srun"),
+    ("srun", "srun"),
+    ("wireup", "wireup"),
+    ("mpirun", "mpirun"),
+    ("flux-shell", "flux"),
+];
+/// More than any launcher's own processes.
+const ANCESTORS_MAX: usize = 8;
+
+/// What a process has needed so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Effort {
+    pub cpu_ns: u64,
+    /// It could run, but every core was busy.
+    pub core_wait_ns: u64,
+    /// Pages that were read from files.
+    pub major_faults: u64,
+    pub read_calls: u64,
+    pub read_bytes: u64,
+    /// Files that it has mapped: the program and its libraries.
+    pub mapped_files: u64,
+}
+
+/// What is not visible is 0.
+pub fn effort(pid: u32) -> Effort {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let schedstat = read("schedstat");
+    let mut scheduled = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
+    let io = read("io");
+    let of_io = |name: &str| {
+        let line = io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.and_then(|number| number.parse().ok()).unwrap_or(0)
+    };
+    let maps = read("maps");
+    let files: HashSet<&str> = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).collect();
+    Effort {
+        cpu_ns: scheduled.next().unwrap_or(0),
+        core_wait_ns: scheduled.next().unwrap_or(0),
+        major_faults: Stat::of(&pid.to_string()).map_or(0, |stat| stat.major_faults),
+        read_calls: of_io("syscr"),
+        read_bytes: of_io("rchar"),
+        mapped_files: files.len() as u64,
+    }
+}
+
+/// The launcher above this process, as far as it runs on this node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Launcher {
+    /// Empty: it was not recognized.
+    pub name: String,
+    /// When its first visible process was started, on the monotonic clock; 0: not known.
+    pub started_ns: u64,
+    /// That process.
+    pub process: String,
+}
+
+/// `named`: what the environment says, if its processes are not visible.
+pub fn launcher(named: &str) -> Launcher {
+    let mut found = ancestors();
+    if found.name.is_empty() {
+        found.name = named.to_owned();
+    }
+    found
+}
+
+fn ancestors() -> Launcher {
+    let mut found = Launcher::default();
+    // In a PID namespace `/proc` may be that of another one.
+    let Some(own) = Stat::of("self").filter(|stat| stat.pid == own_pid()) else { return found };
+    let mut parent = own.parent;
+    for _ in 0..ANCESTORS_MAX {
+        let Some(stat) = Stat::of(&parent.to_string()) else { break };
+        let Some((_, name)) = LAUNCHERS.iter().find(|(process, _)| stat.name == *process) else { break };
+        if found.name.is_empty() || found.name == "mpirun" {
+            found.name = (*name).to_owned();
+        }
+        (found.started_ns, found.process) = (monotonic(stat.start_ticks), stat.name);
+        parent = stat.parent;
+    }
+    found
+}
+
+/// Whether a process of this user has made this connection on this machine; also if the kernel does not say.
+pub fn is_own_connection(from: SocketAddr) -> bool {
+    let SocketAddr::V4(from) = from else { return true };
+    let list = fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
+    let own = rustix::process::geteuid().as_raw().to_string();
+    user_of(&list, from).is_none_or(|user| user == own)
+}
+
+/// The user in the kernel's list whose end of a connection has this address.
+fn user_of(list: &str, address: SocketAddrV4) -> Option<&str> {
+    let wanted = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
+    let mut lines = list.lines().map(|line| line.split_whitespace());
+    lines.find_map(|mut fields| fields.nth(1).filter(|end| **end == wanted).and(fields.nth(5)))
+}
+
+/// The clock of `/proc` also runs while the machine sleeps.
+fn monotonic(ticks: u64) -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let boot_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    monotonic_ns().saturating_sub(boot_ns.saturating_sub(ticks.saturating_mul(TICK_NS)))
+}
+
+struct Stat {
+    pid: u32,
+    name: String,
+    parent: u32,
+    major_faults: u64,
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn of(pid: &str) -> Option<Stat> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Stat> {
+        // The name may contain anything.
+        let (pid, rest) = text.split_once(" (")?;
+        let (name, rest) = rest.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        Some(Stat {
+            pid: pid.parse().ok()?,
+            name: name.to_owned(),
+            parent: fields.get(1)?.parse().ok()?,
+            major_faults: fields.get(9)?.parse().ok()?,
+            start_ticks: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_its_name_is() {
+        let line = "12 (a) (b) R 7 12 12 0 -1 4194304 94 0 3 0 1 2 0 0 20 0 1 0 777 1 1";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.pid, stat.name.as_str(), stat.parent), (12, "a) (b", 7));
+        assert_eq!((stat.major_faults, stat.start_ticks), (3, 777));
+        assert!(Stat::parse("12 (a").is_none());
+    }
+
+    #[test]
+    fn the_user_of_a_connection_is_found() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let connected = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let Ok(SocketAddr::V4(address)) = connected.local_addr() else { panic!("{connected:?}") };
+        let list = fs::read_to_string("/proc/self/net/tcp").expect("/proc");
+        let own = rustix::process::geteuid().as_raw().to_string();
+        assert_eq!(user_of(&list, address), Some(own.as_str()));
+        assert_eq!(user_of(&list, SocketAddrV4::new([127, 0, 0, 9].into(), 1)), None);
+        assert!(is_own_connection(address.into()));
+    }
+
+    #[test]
+    fn this_process_has_worked_and_has_started() {
+        let effort = effort(own_pid());
+        assert!(effort.read_calls > 0 && effort.read_bytes > 0 && effort.mapped_files > 0, "{effort:?}");
+        let own = Stat::of("self").expect("/proc");
+        let started = monotonic(own.start_ticks);
+        assert!(started <= monotonic_ns() && monotonic_ns() - started < 600_000_000_000);
+    }
+}

@@ -1,0 +1,100 @@
+//! What was counted on a page, as numbers.
+
+use crate::page::{FAMILIES, FENCES_KEPT, Family, PAGE_BYTES, Page, Sums};
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// All requests of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Requests {
+    pub calls: u64,
+    pub sent: u64,
+    pub received: u64,
+    pub wait_ns: u64,
+    pub longest_ns: u64,
+}
+
+/// One rank's talk with its server. A time of 0: it did not happen.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    pub pid: u64,
+    pub loaded_ns: u64,
+    pub first_ns: u64,
+    pub finalize_ns: u64,
+    /// The last answer.
+    pub last_ns: u64,
+    pub fences: u64,
+    /// From the entry to the exit, in the order of the entries.
+    pub fence_times: [(u64, u64); FENCES_KEPT],
+    pub families: [Requests; FAMILIES],
+}
+
+impl Tally {
+    pub fn of(page: &Page) -> Tally {
+        let of = |number: &AtomicU64| number.load(Relaxed);
+        let mut tally = Tally {
+            pid: of(&page.pid),
+            loaded_ns: of(&page.loaded_ns),
+            first_ns: of(&page.first_ns),
+            finalize_ns: of(&page.finalize_ns),
+            last_ns: of(&page.last_ns),
+            fences: of(&page.fences),
+            ..Tally::default()
+        };
+        for (number, times) in tally.fence_times.iter_mut().enumerate() {
+            *times = (of(&page.fence_in_ns[number]), of(&page.fence_out_ns[number]));
+        }
+        for (requests, sums) in tally.families.iter_mut().zip(&page.families) {
+            *requests = Requests {
+                calls: of(&sums.calls),
+                sent: of(&sums.sent),
+                received: of(&sums.received),
+                wait_ns: of(&sums.wait_ns),
+                longest_ns: of(&sums.longest_ns),
+            };
+        }
+        tally
+    }
+
+    /// What is on the page whose bytes these are; they may be any, since the rank can write to it.
+    pub fn of_bytes(bytes: &[u8; PAGE_BYTES]) -> Tally {
+        let word = |at: usize| {
+            let word = bytes[at..].first_chunk().copied();
+            u64::from_ne_bytes(word.unwrap_or_default())
+        };
+        let mut tally = Tally {
+            pid: word(offset_of!(Page, pid)),
+            loaded_ns: word(offset_of!(Page, loaded_ns)),
+            first_ns: word(offset_of!(Page, first_ns)),
+            finalize_ns: word(offset_of!(Page, finalize_ns)),
+            last_ns: word(offset_of!(Page, last_ns)),
+            fences: word(offset_of!(Page, fences)),
+            ..Tally::default()
+        };
+        for (number, times) in tally.fence_times.iter_mut().enumerate() {
+            let at = |start: usize| word(start + number * size_of::<u64>());
+            *times = (at(offset_of!(Page, fence_in_ns)), at(offset_of!(Page, fence_out_ns)));
+        }
+        for (number, requests) in tally.families.iter_mut().enumerate() {
+            let start = offset_of!(Page, families) + number * size_of::<Sums>();
+            *requests = Requests {
+                calls: word(start + offset_of!(Sums, calls)),
+                sent: word(start + offset_of!(Sums, sent)),
+                received: word(start + offset_of!(Sums, received)),
+                wait_ns: word(start + offset_of!(Sums, wait_ns)),
+                longest_ns: word(start + offset_of!(Sums, longest_ns)),
+            };
+        }
+        tally
+    }
+
+    pub fn family(&self, family: Family) -> &Requests {
+        &self.families[family as usize]
+    }
+
+    pub fn calls(&self) -> u64 {
+        // The rank can write anything to the page.
+        self.families.iter().fold(0, |sum, family| sum.saturating_add(family.calls))
+    }
+}

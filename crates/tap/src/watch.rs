@@ -1,0 +1,367 @@
+//! From the start of a rank's program to its end.
+
+use crate::gather::{Folder, Gathered};
+use crate::links::Links;
+use crate::observer::Observer;
+use crate::place::{Place, Socket};
+use crate::port::Port;
+use crate::preload::Preload;
+use crate::process::{self, Effort};
+use crate::record::{End, Record, Spoke};
+use crate::relay::{self, Relay};
+use crate::tally::Tally;
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use wireup_os::clock::monotonic_ns;
+use wireup_os::process::{
+    Inherited, SavedMask, SignalFd, block_all_signals, kill, shares_group_with_parent, start_bound,
+};
+use wireup_os::{files, inherit, socket};
+use wireup_wire::pmi::{Dialect, SERVER_NAME};
+
+/// Those that a launcher sends to a rank.
+const PASSED_ON: [i32; 6] = [1, 2, 3, 10, 12, 15];
+const SIGCHLD: i32 = 17;
+/// Bytes of a rank that has ended are carried for so long.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Wait for other ranks so long at most if this one has failed: the launcher is ending the job.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// A rank that ends sooner waits for rank 0 to make the folder.
+const YOUNG_NS: u64 = 1_000_000_000;
+/// So long at most: rank 0 may have no tap.
+const FOLDER_WAIT: Duration = Duration::from_secs(2);
+
+/// What is asked for.
+pub struct Tap {
+    pub place: Place,
+    pub program: OsString,
+    pub arguments: Vec<OsString>,
+    /// A folder that all nodes see.
+    pub folder: PathBuf,
+    pub preload: bool,
+    /// What is known already not to be seen, for the user.
+    pub notes: Vec<String>,
+    /// The longest wait for the records of other ranks.
+    pub wait: Duration,
+    /// When this process began, on the monotonic clock.
+    pub process_ns: u64,
+    /// Those of SIGPIPE and SIGXFSZ that were ignored.
+    pub ignored: Vec<i32>,
+}
+
+#[derive(Error, Debug)]
+pub enum TapError {
+    /// As a shell reports it: 127 or 126.
+    #[error("cannot execute {program}: {error}")]
+    Program { program: String, error: io::Error },
+    /// Nothing was begun, so the program can be run without a tap.
+    #[error("{what}: {error}")]
+    NotBegun { what: &'static str, error: io::Error },
+    #[error("{what}: {error}")]
+    Failed { what: &'static str, error: io::Error },
+}
+
+/// This rank's place, as far as the environment, the open descriptors and the visible processes tell. `None`: there is no server.
+pub fn place() -> Option<Place> {
+    Place::read(|name| std::env::var(name).ok(), socket_of, &process::launcher("").name)
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> TapError {
+    move |error| TapError::Failed { what, error }
+}
+
+/// The end of a rank.
+pub struct Ended {
+    pub end: End,
+    /// Rank 0 only.
+    pub gathered: Option<Gathered>,
+    /// Why nothing was gathered, for the user.
+    pub problem: Option<String>,
+    /// What is not seen of this rank, and why.
+    pub notes: Vec<String>,
+}
+
+/// Starts the program, and returns when it has ended.
+///
+/// # Errors
+/// It could not be started.
+pub fn run(tap: Tap) -> Result<Ended, TapError> {
+    let mut watch = Watch::start(tap)?;
+    let status = watch.until_the_end()?;
+    let end = match (status.code(), status.signal()) {
+        (Some(code), _) => End::Exit(code as u8),
+        (None, signal) => End::Signal(signal.unwrap_or(9) as u8),
+    };
+    Ok(watch.finish(end))
+}
+
+struct Watch {
+    tap: Tap,
+    child: Child,
+    signals: SignalFd,
+    /// A launcher without process groups sends signals to this process alone.
+    passes_on: bool,
+    links: Links,
+    preload: Option<Preload>,
+    launcher: process::Launcher,
+    exec_ns: u64,
+    effort: Option<Effort>,
+    /// Rank 0: made when the job's name is known.
+    folder: Option<Folder>,
+    problem: Option<String>,
+    notes: Vec<String>,
+    /// The tap's own part could not be set up.
+    is_bare: bool,
+}
+
+impl Watch {
+    fn start(tap: Tap) -> Result<Watch, TapError> {
+        let mask = block_all_signals();
+        let mut signals = PASSED_ON.to_vec();
+        signals.push(SIGCHLD);
+        let signals = SignalFd::new(&signals).map_err(|error| {
+            mask.clone().restore();
+            TapError::NotBegun { what: "no descriptor for signals", error }
+        })?;
+        let mut notes = tap.notes.clone();
+        let mut command = Command::new(&tap.program);
+        command.args(&tap.arguments);
+        // Without its own part the tap still runs the program.
+        let mut is_bare = false;
+        let mut without = |what: &str, error: io::Error| {
+            notes.push(format!("{what}: {error}"));
+            is_bare = true;
+        };
+        let wanted = tap.preload && tap.place.offers.pmix;
+        let preload = wanted.then(Preload::new).and_then(|made| {
+            made.map_err(|error| without("PMIx calls are not seen: no memory for the library to preload", error)).ok()
+        });
+        if let Some(preload) = &preload {
+            preload.add_to(&mut command);
+        }
+        let (links, ranks_end) = link(&tap.place, &mut command).unwrap_or_else(|error| {
+            without("PMI requests are not seen: the link to the server cannot be relayed", error);
+            (Links::default(), None)
+        });
+        // Before: the program may run earlier than this process goes on.
+        let exec_ns = monotonic_ns();
+        let child = match spawn(&tap, &mut command, ranks_end, mask) {
+            Ok(child) => child,
+            Err(error) => {
+                // The rank's own descriptor must stay open, since the program may be run all the same.
+                std::mem::forget(links);
+                return Err(error);
+            }
+        };
+        let mut watch = Watch {
+            passes_on: shares_group_with_parent(),
+            launcher: process::launcher(tap.place.launcher),
+            tap,
+            child,
+            signals,
+            links,
+            preload,
+            exec_ns,
+            effort: None,
+            folder: None,
+            problem: None,
+            notes,
+            is_bare,
+        };
+        watch.close_others();
+        if watch.tap.place.rank == 0 {
+            watch.make_folder();
+        }
+        Ok(watch)
+    }
+
+    /// Streams and pipes of the rank end with the rank, not with this process.
+    fn close_others(&self) {
+        let mut keep = vec![self.signals.as_fd()];
+        keep.extend(self.preload.iter().flat_map(Preload::fds));
+        keep.extend(self.links.fds());
+        let Ok(null) = files::null() else { return };
+        // They stay open as `/dev/null`; rank 0 needs its standard error for the report.
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        if self.tap.place.rank != 0 {
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
+        drop(null);
+        keep.extend([rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()]);
+        files::close_all_but(&keep);
+    }
+
+    fn until_the_end(&mut self) -> Result<std::process::ExitStatus, TapError> {
+        loop {
+            let happened = self.links.wait(Some(&self.signals), None).map_err(failed("cannot wait for the program"))?;
+            if happened.first_words {
+                self.effort = Some(process::effort(self.child.id()));
+            }
+            if happened.on_links && self.folder.is_none() && self.tap.place.rank == 0 {
+                self.make_folder();
+            }
+            if !happened.signal {
+                continue;
+            }
+            while let Some((signal, sender)) = self.signals.read_from() {
+                if signal == SIGCHLD {
+                    if let Some(status) = self.child.try_wait().map_err(failed("cannot wait for the program"))? {
+                        self.links.carry_last_words(LAST_WORDS);
+                        return Ok(status);
+                    }
+                } else if self.passes_on && sender.is_some() && sender == wireup_os::process::parent() {
+                    // It may have ended.
+                    let _ = kill(self.child.id(), signal);
+                }
+            }
+        }
+    }
+
+    /// The name of the job, if it is known yet.
+    fn job(&self) -> Option<String> {
+        let place = &self.tap.place;
+        let given = self.links.observer().filter(|observer| !observer.job.is_empty());
+        let given = || given.map(|observer| String::from_utf8_lossy(&observer.job).into_owned());
+        let step = place.step.clone().filter(|_| self.launcher.name == "srun");
+        place.job.clone().or(step).or_else(given)
+    }
+
+    fn make_folder(&mut self) {
+        let Some(job) = self.job() else { return };
+        let folder = Folder::of(&self.tap.folder, &job);
+        if let Err(error) = folder.create() {
+            let path = folder.path().display();
+            self.problem = Some(format!("{path}: {error}; name a folder that all nodes see with --dir"));
+        }
+        self.folder = Some(folder);
+    }
+
+    fn finish(self, end: End) -> Ended {
+        let mut record = self.record(end, monotonic_ns());
+        if record.check().is_err() {
+            // The rank can write anything to the page.
+            (record.tally, record.is_lost) = (Tally::default(), true);
+        }
+        let failed = end != End::Exit(0);
+        let wait = if failed { self.tap.wait.min(AFTER_FAILURE) } else { self.tap.wait };
+        if record.rank != 0 {
+            if let Some(job) = self.job() {
+                // Without the folder rank 0 has left. Of a job as young as this one it may not have made it yet.
+                let is_young = record.end_ns - record.tap_ns < YOUNG_NS && !matches!(end, End::Signal(_));
+                let wait = if is_young { wait.min(FOLDER_WAIT) } else { Duration::ZERO };
+                let _ = Folder::of(&self.tap.folder, &job).leave_within(&record, wait);
+            }
+            return Ended { end, gathered: None, problem: None, notes: self.notes };
+        }
+        let gathered = match self.folder.filter(|_| self.problem.is_none()) {
+            Some(folder) => folder.collect(&record, Instant::now() + wait),
+            None => Gathered::alone(record),
+        };
+        Ended { end, gathered: Some(gathered), problem: self.problem, notes: self.notes }
+    }
+
+    fn record(&self, end: End, end_ns: u64) -> Record {
+        let by_pmi = self.links.observer().map(|observer| (observer, Tally::of(&observer.page)));
+        let by_pmix = self.preload.as_ref().map(Preload::tally).filter(|tally| tally.calls() > 0);
+        let (spoke, mut tally) = match (by_pmi, by_pmix) {
+            (Some((observer, tally)), by_pmix) if tally.calls() > 0 || by_pmix.is_none() => {
+                let spoke = match observer.dialect() {
+                    _ if tally.first_ns == 0 => Spoke::Not,
+                    Dialect::Pmi1 => Spoke::Pmi1,
+                    Dialect::Pmi2 => Spoke::Pmi2,
+                };
+                (spoke, tally)
+            }
+            (_, Some(tally)) => (Spoke::Pmix, tally),
+            (_, None) => (Spoke::Not, Tally::default()),
+        };
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let offset_ns = (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64).saturating_sub(monotonic_ns());
+        let wall = |at: u64| if at == 0 { 0 } else { at.saturating_add(offset_ns) };
+        for at in [&mut tally.loaded_ns, &mut tally.first_ns, &mut tally.finalize_ns, &mut tally.last_ns] {
+            *at = wall(*at);
+        }
+        tally.fence_times.iter_mut().for_each(|times| *times = (wall(times.0), wall(times.1)));
+        let place = &self.tap.place;
+        Record {
+            rank: place.rank,
+            size: place.size.unwrap_or(0),
+            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            launcher: self.launcher.name.clone(),
+            process: self.launcher.process.clone(),
+            spoke,
+            end,
+            is_bare: self.is_bare,
+            is_lost: self.links.observer().is_some_and(|observer| observer.is_lost),
+            // The kernel rounds the start of a process to ticks.
+            launcher_ns: wall(self.launcher.started_ns.min(self.tap.process_ns)),
+            tap_ns: wall(self.tap.process_ns),
+            exec_ns: wall(self.exec_ns),
+            end_ns: wall(end_ns),
+            effort: self.effort.unwrap_or_default(),
+            tally,
+        }
+    }
+}
+
+/// The links, and the rank's end of one, which gets the number in the environment.
+type Made = (Links, Option<(OwnedFd, i32)>);
+
+/// What is behind the descriptor with that number.
+fn socket_of(number: i32) -> Socket {
+    let kind = inherit::ask(number, |fd| match relay::is_stream(fd) {
+        Ok(true) if relay::has_name(fd, &SERVER_NAME) => Socket::Ours,
+        Ok(true) => Socket::Other,
+        Ok(false) | Err(_) => Socket::None,
+    });
+    kind.unwrap_or(Socket::None)
+}
+
+/// On failure the rank's own descriptor and variables are as they were.
+fn link(place: &Place, command: &mut Command) -> io::Result<Made> {
+    if let Some(number) = place.offers.fd {
+        let (own, ranks) = socket::pair()?;
+        let server = inherit::take(number)?;
+        // Our own library looks for the name of our server.
+        if relay::has_name(&server, &SERVER_NAME) {
+            let _ = socket::name(&own, &SERVER_NAME);
+        }
+        let relay = Relay::new(own, server, Observer::default());
+        return Ok((Links::of_socket(relay), Some((ranks, number))));
+    }
+    if place.offers.port {
+        let server = std::env::var("PMI_PORT").map_err(io::Error::other)?;
+        let port = Port::listen(&server)?;
+        command.env("PMI_PORT", port.address()?.to_string());
+        return Ok((Links::of_port(port), None));
+    }
+    Ok((Links::default(), None))
+}
+
+fn spawn(
+    tap: &Tap,
+    command: &mut Command,
+    ranks_end: Option<(OwnedFd, i32)>,
+    mask: SavedMask,
+) -> Result<Child, TapError> {
+    let fd = ranks_end.as_ref().map(|(fd, number)| (fd.as_fd(), *number));
+    let inherited = Inherited { mask: mask.clone(), ignored: tap.ignored.clone() };
+    start_bound(command, fd, inherited).map_err(|error| {
+        let errno = Errno::from_io_error(&error);
+        if errno.is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM].contains(&errno)) {
+            mask.restore();
+            TapError::NotBegun { what: "there is no room for one more process", error }
+        } else {
+            TapError::Program { program: tap.program.to_string_lossy().into_owned(), error }
+        }
+    })
+}
