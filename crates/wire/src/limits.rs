@@ -119,6 +119,8 @@ pub const PMIX_END_NS_MAX: u64 = 2_000_000_000;
 /// How long to wait for the data that a departed rank has committed (ns): the server process has it, or there is none.
 pub const PMIX_LATE_BLOB_NS_MAX: u64 = 200_000_000;
 
+/// Data of all open collectives of several jobs, which wait at the root (bytes). Chosen: a few of the largest contributions.
+pub const ACROSS_BYTES_MAX: usize = 256 << 20;
 /// Programs of one request for new processes. Chosen: more than any `MPI_Comm_spawn_multiple` names, and each costs its job a description.
 pub const SPAWN_COMMANDS_MAX: usize = 1024;
 /// Jobs of one family (a job, those that its ranks have asked for, and so on) that exist at once: each costs every node of it some processes

@@ -1,17 +1,20 @@
 //! Turns the agent's messages into calls of the library and into its callbacks.
 
-use super::state::{Callback, Server, Waiting};
+use super::state::{Callback, Members, Server, Waiting, server};
 use crate::infos::{Infos, c_array, c_text, proc_name};
 use crate::packing::{unpack_infos, unpack_value};
 use crate::sys::constants::{key, kind, range, rank, status};
-use crate::sys::types::{LookupCallback, ModexCallback, PmixData, PmixInfo, PmixPdata, PmixValue, Status as Code};
+use crate::sys::types::{
+    LookupCallback, ModexCallback, PmixData, PmixInfo, PmixPdata, PmixProc, PmixValue, SpawnCallback, Status as Code,
+};
 use bytes::Bytes;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use wireup_wire::block;
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-use wireup_wire::names::{self, Found, Refusal, Value};
+use wireup_wire::across::{Fetched, Joined, OtherJob};
+use wireup_wire::names::{self, Found, NewJob, Refusal, Value};
 use wireup_wire::pmix::{Answer, Event, Set, Status, ToServer};
 
 /// The blocks of a fence's nodes, concatenated: the library's format allows that.
@@ -24,6 +27,17 @@ fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
     })
 }
 
+/// The jobs that an answer tells of.
+fn other_jobs(answer: &Answer) -> &[OtherJob] {
+    match answer {
+        Answer::Names(names::Answer::Spawned(NewJob { job, .. }) | names::Answer::Fetched(Fetched { job, .. })) => {
+            job.as_slice()
+        }
+        Answer::Names(names::Answer::Joined(joined)) => &joined.jobs,
+        _ => &[],
+    }
+}
+
 impl Server {
     /// Handles any message except the first and the last.
     ///
@@ -34,6 +48,7 @@ impl Server {
             ToServer::Begin(_) | ToServer::Endpoints { .. } | ToServer::End => return Err("a second beginning".into()),
             ToServer::Answer { id, answer } => {
                 let waiting = self.answered(id).ok_or_else(|| format!("an answer to the unknown request {id}"))?;
+                other_jobs(&answer).iter().try_for_each(|job| self.learn(job))?;
                 let answer = match answer {
                     Answer::Fenced { blocks } => Answer::Modex { blob: unpacked(blocks)? },
                     other => other,
@@ -43,6 +58,7 @@ impl Server {
             ToServer::ModexWanted { request, wanted } => self.modex_wanted(request, wanted),
             ToServer::Event { code, from, affected, to, infos } => self.tell(code, from, affected, to, infos),
             ToServer::Gone { rank } => self.has_left(rank),
+            ToServer::Forget { nspace } => self.forget(&nspace),
         }
         Ok(())
     }
@@ -52,17 +68,33 @@ impl Server {
         let code = match &answer {
             Answer::Status(status) => to_library(*status),
             Answer::Names(names::Answer::Refused(refusal)) => refused(*refusal),
+            Answer::Names(names::Answer::Failed(status)) => to_library(*status),
+            Answer::Names(names::Answer::NotSpawned { .. }) => status::JOB_FAILED_TO_LAUNCH,
             _ => status::SUCCESS,
         };
         match (waiting, answer) {
             (Waiting::Op(callback), _) => callback.op(code),
             (Waiting::Control(callback), _) => callback.infos(code, Infos::new()),
             (Waiting::Modex(callback), Answer::Modex { blob }) => callback.blob(code, blob),
+            (Waiting::Modex(callback), Answer::Names(names::Answer::Fetched(fetched))) => {
+                callback.blob(code, fetched.blob);
+            }
+            (Waiting::Modex(callback), Answer::Names(names::Answer::Joined(joined))) => {
+                callback.blob(code, joined.data.concat().into());
+            }
             (Waiting::Modex(callback), _) => callback.blob(failed(code), Bytes::new()),
+            (Waiting::Spawn(callback), Answer::Names(names::Answer::Spawned(job))) => callback.job(code, &job.nspace),
+            (Waiting::Spawn(callback), _) => callback.job(failed(code), ""),
             (Waiting::Lookup(callback), Answer::Names(names::Answer::Found(found))) => self.found(callback, found),
             (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),
-            (Waiting::Group { callback, ranks, wants_context }, Answer::Grouped { context, data }) => {
-                callback.infos(code, self.group_infos(ranks, wants_context.then_some(context), &data));
+            (Waiting::Group { callback, members, wants_context }, Answer::Grouped { context, data }) => {
+                callback.infos(code, self.group_infos(members, wants_context.then_some(context), &data));
+            }
+            (
+                Waiting::Group { callback, members, wants_context },
+                Answer::Names(names::Answer::Joined(Joined { context, data, .. })),
+            ) => {
+                callback.infos(code, self.group_infos(members, wants_context.then_some(context), &data));
             }
             (Waiting::Group { callback, .. }, _) => callback.infos(failed(code), Infos::new()),
             (Waiting::Query(query), answer) => query.answered(self, answer),
@@ -98,17 +130,23 @@ impl Server {
     }
 
     /// Members, context and the nodes' data, concatenated: packed data of the library may be appended to other packed data.
-    fn group_infos(&self, ranks: Set, context: Option<u64>, data: &[Bytes]) -> Infos {
+    fn group_infos(&self, members: Members, context: Option<u64>, data: &[Bytes]) -> Infos {
         let mut infos = Infos::new();
         if let Some(context) = context.and_then(|context| usize::try_from(context).ok()) {
             infos.size(key::GROUP_CONTEXT_ID, context);
         }
-        let ranks: Vec<Rank> = match ranks {
-            Set::All => (0..self.job.size).map(Rank).collect(),
-            Set::Ranks(ranks) => ranks,
+        let jobs = match members {
+            Members::Own(set) => vec![(self.job.nspace.clone(), set)],
+            Members::OfJobs(jobs) => jobs,
         };
-        if !ranks.is_empty() {
-            infos.procs(key::GROUP_MEMBERSHIP, ranks.into_iter().map(|rank| self.name_of(rank)).collect());
+        let procs = |(nspace, set): (String, Set)| match set {
+            Set::All if nspace == self.job.nspace => (0..self.job.size).map(|rank| proc_name(&nspace, rank)).collect(),
+            Set::All => vec![proc_name(&nspace, rank::WILDCARD)],
+            Set::Ranks(ranks) => ranks.into_iter().map(|rank| proc_name(&nspace, rank.0)).collect::<Vec<_>>(),
+        };
+        let procs: Vec<PmixProc> = jobs.into_iter().flat_map(procs).collect();
+        if !procs.is_empty() {
+            infos.procs(key::GROUP_MEMBERSHIP, procs);
         }
         let data = data.concat();
         if !data.is_empty() {
@@ -171,9 +209,18 @@ fn is_address(info: &PmixInfo) -> bool {
     [key::EVENT_AFFECTED_PROC, key::EVENT_CUSTOM_RANGE, key::SERVER_INTERNAL_NOTIFY].contains(&name)
 }
 
+impl Callback<SpawnCallback> {
+    fn job(self, code: Code, nspace: &str) {
+        let name = c_text(nspace);
+        // SAFETY: the library's own function and data, used once, on its thread; it copies the name.
+        unsafe { (self.function)(code, name.as_ptr().cast_mut(), self.data) };
+    }
+}
+
 impl Callback<ModexCallback> {
     /// Lends a blob to the library until it calls `release`.
     fn blob(self, code: Code, data: Bytes) {
+        server().ends_modex(self.data);
         let data = Box::into_raw(Box::new(data));
         // SAFETY: the library's own function and data, used once, on its thread; it calls `release` once, and the bytes live until then.
         unsafe {
@@ -211,6 +258,7 @@ fn to_library(status: Status) -> Code {
         Status::Timeout => status::TIMEOUT,
         Status::RankGone => status::LOST_CONNECTION,
         Status::BadParam => status::BAD_PARAM,
+        Status::Full => status::OUT_OF_RESOURCE,
         Status::Library(code) => code,
     }
 }

@@ -2,19 +2,20 @@
 
 use super::acks::Newcomers;
 use super::modex::Tickets;
+use super::others::Others;
 use crate::infos::proc_name;
 use crate::library::Library;
 use crate::outbox::{DATA_LEN_MAX, Outbox};
 use crate::read::text_in;
 use crate::sys::constants::{rank, status};
-use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, Status};
+use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, SpawnCallback, Status};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
@@ -29,6 +30,8 @@ pub struct Server {
     pub watches: AtomicBool,
     /// Clients whose sockets the main thread has not found yet.
     pub newcomers: Newcomers,
+    /// Other jobs that the library knows.
+    pub others: Others,
     asked: Mutex<PendingRequests>,
     requests: Mutex<Tickets>,
 }
@@ -39,6 +42,7 @@ pub struct Job {
     pub size: u32,
     pub mapping: Mapping,
     pub node: NodeId,
+    pub agent: AgentId,
     pub nodes: Vec<String>,
     /// Programs with their number of ranks, in rank order.
     pub programs: Vec<(u32, String)>,
@@ -62,6 +66,8 @@ const REQUESTS_MAX: usize = 1 << 16;
 struct PendingRequests {
     next: u64,
     waiting: HashMap<u64, Waiting>,
+    /// The tokens of requests for data of other ranks, see [`Server::begins_modex`].
+    modex: HashSet<usize>,
 }
 
 /// The receiver of a request's answer.
@@ -71,12 +77,22 @@ pub enum Waiting {
     Lookup(Callback<LookupCallback>),
     /// An operation whose callback could return infos, but returns none.
     Control(Callback<InfoCallback>),
+    Spawn(Callback<SpawnCallback>),
     Group {
         callback: Callback<InfoCallback>,
-        ranks: Set,
+        members: Members,
         wants_context: bool,
     },
     Query(super::upcalls::query::Query),
+}
+
+/// The members of a collective.
+#[derive(Clone)]
+pub enum Members {
+    /// Only of this job.
+    Own(Set),
+    /// In ascending order of the jobs' names.
+    OfJobs(Vec<(String, Set)>),
 }
 
 /// A function of the library to call, with its argument.
@@ -103,6 +119,7 @@ impl Server {
             job,
             watches: AtomicBool::new(false),
             newcomers: Newcomers::default(),
+            others: Others::default(),
             asked: Mutex::default(),
             requests: Mutex::default(),
         }
@@ -129,6 +146,16 @@ impl Server {
         }
         self.asked().waiting.remove(&id);
         status::OUT_OF_RESOURCE
+    }
+
+    /// Whether a request for data of another rank, which the library knows by this token, is new. When another job is registered, the
+    /// library repeats its requests that wait for ranks of it, with the same tokens; each must be answered once.
+    pub fn begins_modex(&self, token: *mut c_void) -> bool {
+        self.asked().modex.insert(token as usize)
+    }
+
+    pub fn ends_modex(&self, token: *mut c_void) {
+        self.asked().modex.remove(&(token as usize));
     }
 
     /// Takes the receiver of a request's answer.
@@ -169,6 +196,31 @@ impl Server {
         proc_name(&self.job.nspace, rank.0)
     }
 
+    /// The members denoted by a list of processes; `None` if none of them is of this job, or one of this job does not exist.
+    pub fn members_of(&self, procs: &[PmixProc]) -> Option<Members> {
+        if procs.iter().all(|proc| self.is_ours(proc)) {
+            return self.set_of(procs).map(Members::Own);
+        }
+        let mut jobs: BTreeMap<&str, (bool, Vec<Rank>)> = BTreeMap::new();
+        for proc in procs {
+            let (all, ranks) = jobs.entry(text_in(&proc.nspace).to_str().ok()?).or_default();
+            match proc.rank {
+                rank::WILDCARD => *all = true,
+                rank => ranks.push(Rank(rank)),
+            }
+        }
+        jobs.get(self.job.nspace.as_str())?;
+        let set = |(all, mut ranks): (bool, Vec<Rank>)| match all {
+            true => Set::All,
+            false => {
+                ranks.sort_unstable();
+                ranks.dedup();
+                Set::Ranks(ranks)
+            }
+        };
+        Some(Members::OfJobs(jobs.into_iter().map(|(nspace, ranks)| (nspace.to_owned(), set(ranks))).collect()))
+    }
+
     /// The set denoted by a list of processes; `None` if one of them is not of this job.
     pub fn set_of(&self, procs: &[PmixProc]) -> Option<Set> {
         if let [one] = procs
@@ -198,6 +250,9 @@ fn data_len(ask: &Ask) -> usize {
             names.iter().map(Bytes::len).sum()
         }
         Ask::Names { ask: names::Ask::Spawn(request), .. } => request.len(),
+        Ask::Join { joint, .. } => joint.data.len(),
+        // In the form of agents.
+        Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } | Ask::Fetch(_) => 0,
         Ask::Modex(_) | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
     }
 }

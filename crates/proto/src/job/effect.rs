@@ -11,6 +11,7 @@ use wireup_wire::collective::Collective;
 use wireup_wire::frame::Frame;
 use wireup_wire::group::Group;
 use wireup_wire::ids::{AgentId, Client, JobId, LocalRank, Rank};
+use wireup_wire::across::Report;
 use wireup_wire::names::{Ask, Asker, Down};
 use wireup_wire::peer::{Cause, Control, Departed, Failure, Note};
 
@@ -99,6 +100,8 @@ pub enum Effect {
         asker: Asker,
         ask: Ask,
     },
+    /// To the root, from this agent.
+    TellRoot(Report),
     /// The answer for an asker on this node.
     Named(Down),
     /// The next action of a collective, of ranks or of PMIx servers.

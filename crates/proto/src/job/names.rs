@@ -1,10 +1,11 @@
-//! The way of a request about names, of PMI or PMIx, to the root along the job's tree, and of the answer to its node. The root's agent has the
-//! names (`session/names`).
+//! The way of a request about names or other jobs, of PMI or PMIx, to the root along the job's tree, and of the answer to its node. The
+//! root's agent has the names (`session/names`) and knows all jobs (`session/across`).
 
 use super::effect::{Effect, Effects};
 use super::facts::{Facts, View};
 use super::interface::Act;
 use std::collections::BTreeSet;
+use wireup_wire::across::Report;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Rank};
 use wireup_wire::names::{Ask, Asker, Down, Keep, Up};
@@ -31,6 +32,11 @@ impl Names {
             say(facts, Up::Left { rank }, out);
         }
     }
+}
+
+/// A message of this agent about another job.
+pub fn report(facts: &Facts, report: Report, out: &mut Effects) {
+    say(facts, Up::Report { agent: facts.me, report }, out);
 }
 
 fn say(facts: &Facts, message: Up, out: &mut Effects) {

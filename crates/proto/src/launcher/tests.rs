@@ -58,7 +58,7 @@ impl Bench {
     /// A rank of this job asks for processes on this host.
     fn asks(&mut self, job: u32, child: u32, host: &str) {
         let info = vec![(b"host".to_vec(), host.as_bytes().to_vec())];
-        let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info };
+        let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info, env: Vec::new() };
         let request = SpawnRequest { commands: vec![command], preput: Vec::new() };
         self.says(job, Control::Spawn { job: JobId(child), from: Rank(1), request: request.into() });
     }

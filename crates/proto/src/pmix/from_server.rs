@@ -14,7 +14,7 @@ use wireup_wire::group::Members;
 use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::modex::Up;
 use wireup_wire::names::Asker;
-use wireup_wire::peer::{Cause, Note};
+use wireup_wire::peer::Cause;
 use wireup_wire::pmix::{Answer, Ask, FromServer};
 
 impl Pmix {
@@ -98,13 +98,6 @@ impl Pmix {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
                 out.push(Effect::Stdio { local: local(rank), stream, bytes: text.into() });
             }
-            // With Open MPI, ranks that take part in the call wait for the refused one, even if that gets an error.
-            FromServer::SpawnRefused { rank } if view.facts.job_size > 1 => {
-                out.push(Effect::FailRank { local: local(rank), cause: Cause::NoSpawn });
-            }
-            FromServer::SpawnRefused { rank } => {
-                out.note(view.facts.id(), Note::NoSpawn { rank, host: view.facts.host() });
-            }
         }
     }
 
@@ -158,6 +151,8 @@ impl Pmix {
                     steps.answer(id, Answer::Namespaces { names });
                 });
             }
+            Ask::Join { joint, timeout_s } => self.join(view, id, joint, timeout_s, out),
+            Ask::Fetch(fetch) => self.fetch(view, id, fetch, out),
             Ask::Names { from, ask } => self.take_on(view, id, Waits::Root, None, out, |_, steps| {
                 steps.job(Effect::AskName { from, asker: Asker::Server(id), ask });
             }),
@@ -183,7 +178,7 @@ impl Pmix {
     }
 
     /// Accepts a request and acts on it; a number that is already outstanding, or too many requests, violate the protocol.
-    fn take_on(
+    pub(super) fn take_on(
         &mut self,
         view: &View<'_>,
         id: u64,

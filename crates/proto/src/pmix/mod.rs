@@ -5,7 +5,7 @@
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
 //!                 ▲                     modex       the agent of the rank's node, directly
 //!                 │ Answer              queries     up to the root, down again, combined at each hop
-//!                 └───────────────────  (job/names) to the root's names, and back
+//!                 └───────────────────  (job/names) to the root: names, processes, other jobs (across); and back
 //! ```
 //!
 //! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are here for inputs from
@@ -16,6 +16,7 @@
 //! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node violates the
 //! protocol, and ends only this job.
 
+mod across;
 mod asks;
 mod events;
 mod fences;
@@ -40,6 +41,7 @@ use crate::job::facts::{Facts, View};
 use crate::job::groups::Arrived as Barrier;
 use crate::job::ranks::{Process, ProcessState};
 use crate::time::Instant;
+use across::Across;
 use asks::{Asks, Waits};
 use events::Events;
 use fences::Fences;
@@ -80,6 +82,7 @@ pub struct Pmix {
     queries: Queries,
     events: Events,
     libraries: Libraries,
+    across: Across,
 }
 
 impl Pmix {
@@ -95,6 +98,7 @@ impl Pmix {
                 queries: Queries::default(),
                 events: Events::default(),
                 libraries: Libraries::default(),
+                across: Across::default(),
             })
         })
     }
@@ -112,6 +116,7 @@ impl Pmix {
     /// A local rank will enter no more fences.
     pub fn on_member_departed(&mut self, view: &View<'_>, local: LocalRank, departed: Departed, out: &mut Effects) {
         self.step(view, out, |pmix, steps| pmix.fences.subsets.on_departed(view.facts, local, departed, steps));
+        self.tell_departed(view.ranks[local.index()].rank, out);
     }
 
     /// A rank of the subtree enters no more of the servers' fences, from `epoch` on. Returns whether that is new.

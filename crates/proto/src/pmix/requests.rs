@@ -5,6 +5,7 @@ use crate::job::facts::{Facts, View};
 use wireup_wire::group::{Members, Run};
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::{PENDING_PUT_BYTES_MAX, PMIX_BLOB_BYTES_MAX, PMIX_KEY_LEN_MAX, STDIO_CHUNK_MAX};
+use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
 /// Checks a message that is not a request.
@@ -15,8 +16,7 @@ pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
     match message {
         FromServer::Connected { rank }
         | FromServer::Finalized { rank }
-        | FromServer::Abort { rank, .. }
-        | FromServer::SpawnRefused { rank } => is_here(facts, *rank),
+        | FromServer::Abort { rank, .. } => is_here(facts, *rank),
         FromServer::Log { rank, text, .. } => {
             is_here(facts, *rank)?;
             at_most(text.len(), STDIO_CHUNK_MAX, "it forwards more output at once than a rank may write")
@@ -47,6 +47,16 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
         }
         Ask::Group { data, .. } => {
             at_most(data.len(), PMIX_BLOB_BYTES_MAX, "a rank brings more than 64 MiB to a group")
+        }
+        Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } => {
+            Err("it sent a request to other jobs in the form of agents".into())
+        }
+        Ask::Join { joint, .. } => {
+            at_most(joint.data.len(), PMIX_BLOB_BYTES_MAX, "ranks bring more than 64 MiB to a collective of several jobs")
+        }
+        Ask::Fetch(fetch) => {
+            let key = fetch.wanted.as_ref().and_then(|wanted| wanted.key.as_ref()).map_or(0, String::len);
+            at_most(key, PMIX_KEY_LEN_MAX, "it requested a key that is longer than any")
         }
         Ask::Names { from, .. } | Ask::Control { from, .. } => {
             let here = facts.local_of(*from).is_some();

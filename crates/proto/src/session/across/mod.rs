@@ -1,0 +1,85 @@
+//! Where ranks of several jobs meet, by PMIx: at the root, which knows all jobs of the session.
+//!
+//! Requests come up a job's tree as those for names do (`job/names`); answers and orders go back down the tree of the job concerned.
+//! `rounds` are collectives whose members belong to several jobs, `fetches` requests for the data of a rank of another job, `members`
+//! checks what agents say and finds the agents concerned, `told` is who knows which job.
+//!
+//! ```text
+//!   job A, node 0 ── Join ─►┐                                  job A, node 0 ── Fetch ─► root ── Give ─► job B, node 1
+//!   job A, node 1 ── Join ─►┼─ root: all nodes have entered          ▲ ◄──── Fetched ──── │ ◄─── Given ────── │
+//!   job B, node 1 ── Join ─►┘      └─ Joined ─► each of them
+//! ```
+//!
+//! Nobody waits for ever: if a member has departed without entering, or its job is over, the others are answered that it is gone.
+
+mod fetches;
+mod members;
+mod rounds;
+mod told;
+
+use super::inputs::across::Input;
+use super::{Effect, Effects, View};
+use crate::job::JobInput;
+use fetches::Fetches;
+use rounds::Rounds;
+use told::Told;
+use wireup_wire::across::{Order, Report};
+use wireup_wire::ids::{AgentId, JobId};
+use wireup_wire::names::{Answer, Asker, Down};
+
+#[derive(Default)]
+pub struct Across {
+    rounds: Rounds,
+    fetches: Fetches,
+    told: Told,
+}
+
+/// A node of a job that waits for an answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Place {
+    job: JobId,
+    agent: AgentId,
+}
+
+impl Across {
+    pub fn handle(&mut self, view: &View<'_>, input: Input, fx: &mut Effects) {
+        match input {
+            Input::Join { job, agent, asker, joint } => {
+                self.rounds.join(view, &mut self.told, (Place { job, agent }, asker), joint, fx);
+            }
+            Input::Fetch { job, agent, asker, fetch } => {
+                self.fetches.begin(view, &mut self.told, (Place { job, agent }, asker), fetch, fx);
+            }
+            Input::Report { job, agent, report } => match report {
+                Report::Given { ticket, status, blob } => {
+                    self.fetches.on_given(Place { job, agent }, ticket, status, blob, fx);
+                }
+                Report::Departed { ranks } => self.rounds.on_departed(view, job, &ranks, fx),
+            },
+            Input::Told { job, to: (other, agent) } => {
+                if let Some(spec) = view.jobs.spec(job) {
+                    self.told.is_news(spec, Place { job: other, agent });
+                }
+            }
+            Input::JobOver(job) => {
+                self.rounds.on_job_over(job, fx);
+                self.fetches.on_job_over(job, fx);
+                self.told.on_job_over(job, fx);
+            }
+        }
+    }
+
+    /// Number of entries in all tables, for the simulator's checkers.
+    pub fn size(&self) -> usize {
+        self.rounds.size() + self.fetches.size() + self.told.size()
+    }
+}
+
+fn answer(at: Place, asker: Asker, answer: Answer, fx: &mut Effects) {
+    let down = Down { asker, answer };
+    fx.push(Effect::Job(at.job, JobInput::Named { agent: at.agent, down }));
+}
+
+fn order(at: Place, order: Order, fx: &mut Effects) {
+    answer(at, Asker::Agent, Answer::Order(order), fx);
+}
