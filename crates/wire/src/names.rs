@@ -6,7 +6,7 @@
 //!                       ◄─ Answer ──           ◄─ Down ── … ──
 //! ```
 
-use crate::across::{Fetch, Fetched, Joined, Joint, Order, OtherJob, Report};
+use crate::across::{Fetch, Fetched, Joined, Joint, Order, Report};
 use crate::ids::{AgentId, Client, Rank};
 use crate::pmi::SpawnRequest;
 use crate::pmix::Status;
@@ -112,8 +112,6 @@ pub enum Answer {
 pub struct NewJob {
     pub nspace: String,
     pub ranks: u32,
-    /// For a PMIx server.
-    pub job: Option<OtherJob>,
 }
 
 /// A name that exists, with its publisher.

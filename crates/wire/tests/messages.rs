@@ -247,7 +247,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
         ("ended", Control::Ended(Ended { failure: Some(failure(Cause::Exited(1))), done })),
         ("spawn", Control::Spawn { job: JobId(2), from: Rank(1), request: spawn_request().into() }),
-        ("spawned", Control::Spawned(Ok(NewJob { nspace: "wireup.1-2".into(), ranks: 3, job: None }))),
+        ("spawned", Control::Spawned(Ok(NewJob { nspace: "wireup.1-2".into(), ranks: 3 }))),
         ("together", Control::Together { jobs: vec![JobId(1), JobId(2)], connected: true }),
         ("not-spawned", Control::Spawned(Err("no such node".into()))),
         ("welcome", Control::Welcome(welcome())),

@@ -14,8 +14,8 @@ use wireup_wire::block;
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::across::{Fetched, Joined, OtherJob};
-use wireup_wire::names::{self, Found, NewJob, Refusal, Value};
-use wireup_wire::pmix::{Answer, Event, Set, Status, ToServer};
+use wireup_wire::names::{self, Found, Refusal, Value};
+use wireup_wire::pmix::{Answer, Event, FromServer, Set, Status, ToServer};
 
 /// The blocks of a fence's nodes, concatenated: the library's format allows that.
 fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
@@ -30,9 +30,7 @@ fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
 /// The jobs that an answer tells of.
 fn other_jobs(answer: &Answer) -> &[OtherJob] {
     match answer {
-        Answer::Names(names::Answer::Spawned(NewJob { job, .. }) | names::Answer::Fetched(Fetched { job, .. })) => {
-            job.as_slice()
-        }
+        Answer::Names(names::Answer::Fetched(Fetched { job, .. })) => job.as_slice(),
         Answer::Names(names::Answer::Joined(joined)) => &joined.jobs,
         _ => &[],
     }
@@ -83,8 +81,13 @@ impl Server {
                 callback.blob(code, joined.data.concat().into());
             }
             (Waiting::Modex(callback), _) => callback.blob(failed(code), Bytes::new()),
-            (Waiting::Spawn(callback), Answer::Names(names::Answer::Spawned(job))) => callback.job(code, &job.nspace),
-            (Waiting::Spawn(callback), _) => callback.job(failed(code), ""),
+            (Waiting::Spawn { callback, .. }, Answer::Names(names::Answer::Spawned(job))) => {
+                callback.job(code, &job.nspace);
+            }
+            (Waiting::Spawn { callback, others_hang }, _) => {
+                others_hang.into_iter().for_each(|rank| self.abort_for_others(rank));
+                callback.job(failed(code), "");
+            }
             (Waiting::Lookup(callback), Answer::Names(names::Answer::Found(found))) => self.found(callback, found),
             (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),
             (Waiting::Group { callback, members, wants_context }, Answer::Grouped { context, data }) => {
@@ -127,6 +130,12 @@ impl Server {
         }
         let code = if pairs.is_empty() { status::NOT_FOUND } else { status::SUCCESS };
         callback.pairs(code, pairs);
+    }
+
+    /// Processes that a rank has asked for do not start, and its library would let ranks that have asked with it wait for ever.
+    fn abort_for_others(&self, rank: Rank) {
+        let message = "processes could not be started, and Open MPI 4 does not tell the ranks that wait for them";
+        self.outbox.send(&FromServer::Abort { rank, code: 1, message: message.into() });
     }
 
     /// Members, context and the nodes' data, concatenated: packed data of the library may be appended to other packed data.

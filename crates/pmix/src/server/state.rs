@@ -77,7 +77,11 @@ pub enum Waiting {
     Lookup(Callback<LookupCallback>),
     /// An operation whose callback could return infos, but returns none.
     Control(Callback<InfoCallback>),
-    Spawn(Callback<SpawnCallback>),
+    Spawn {
+        callback: Callback<SpawnCallback>,
+        /// The rank that asks, if a failure would let other ranks wait for ever.
+        others_hang: Option<Rank>,
+    },
     Group {
         callback: Callback<InfoCallback>,
         members: Members,

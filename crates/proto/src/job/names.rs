@@ -5,11 +5,13 @@ use super::effect::{Effect, Effects};
 use super::facts::{Facts, View};
 use super::interface::Act;
 use std::collections::BTreeSet;
-use wireup_wire::across::Report;
+use bytes::Bytes;
+use wireup_wire::across::{Order, Report};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Rank};
-use wireup_wire::names::{Ask, Asker, Down, Keep, Up};
+use wireup_wire::names::{Answer, Ask, Asker, Down, Keep, Up};
 use wireup_wire::peer::{self, Cause};
+use wireup_wire::pmix::Status;
 
 #[derive(Default)]
 pub struct Names {
@@ -72,8 +74,25 @@ pub fn answer(view: &View<'_>, agent: AgentId, down: Down, out: &mut Effects) {
 
 fn pass_on(view: &View<'_>, to: AgentId, frame: Frame, out: &mut Effects) {
     if let Some(child) = view.children_towards(Some(to)).next() {
-        out.for_agent(child, frame);
+        return out.for_agent(child, frame);
     }
+    // All ranks there have ended. An answer is not needed any more, but the root waits for the outcome of an order.
+    if let Some(Down { answer: Answer::Order(order), .. }) = read(&frame, out) {
+        report_of_ended(view.facts, to, order, out);
+    }
+}
+
+/// What an agent would say to an order if it still had its part of the job.
+fn report_of_ended(facts: &Facts, agent: AgentId, order: Order, out: &mut Effects) {
+    let report = match order {
+        Order::Give { ticket, .. } => Report::Given { ticket, status: Status::RankGone, blob: Bytes::new() },
+        Order::TellDeparted => {
+            let ranks = facts.node_of(agent).into_iter().flat_map(|node| facts.mapping.ranks_of(node));
+            Report::Departed { ranks: ranks.collect() }
+        }
+        Order::Forget { .. } => return,
+    };
+    say(facts, Up::Report { agent, report }, out);
 }
 
 fn read<T: serde::de::DeserializeOwned>(frame: &Frame, out: &mut Effects) -> Option<T> {
@@ -119,6 +138,24 @@ mod tests {
         let effects = at(2, |view, out| on_answer(view, down.clone(), out));
         assert!(matches!(&effects[..], [Effect::Named(down)] if *down == DOWN));
         assert!(at(1, |view, out| on_answer(view, down.clone(), out)).is_empty(), "it is not for agent 1");
+    }
+
+    #[test]
+    fn an_order_for_an_agent_that_has_ended_is_answered_for_it() {
+        let facts = Facts::for_test(3, 2, 0);
+        let (mut children, mut out) = (Children::new(&facts.below), Effects::default());
+        children.on_done(AgentId(2), Default::default());
+        let view = View { now: Instant(1), facts: &facts, ranks: &[], children: &children, is_ending: false };
+        let down = Down { asker: Asker::Agent, answer: Answer::Order(Order::TellDeparted) };
+        answer(&view, AgentId(1), down.clone(), &mut out);
+        assert!(matches!(&out.into_vec()[..], [Effect::Act(Act::ToAgent(AgentId(1), _))]));
+        let mut out = Effects::default();
+        answer(&view, AgentId(2), down, &mut out);
+        let effects = out.into_vec();
+        let [Effect::Act(Act::Names(Up::Report { agent: AgentId(2), report }))] = &effects[..] else {
+            panic!("the root is told")
+        };
+        assert_eq!(*report, Report::Departed { ranks: vec![Rank(4), Rank(5)] });
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Launcher {
     fn on_started(&mut self, job: JobId, ranks: u32) {
         let Some(member) = self.family.on_started(job) else { return };
         if member.is_spawned() {
-            let told = Control::Spawned(Ok(NewJob { nspace: member.spec.nspace.clone(), ranks, job: None }));
+            let told = Control::Spawned(Ok(NewJob { nspace: member.spec.nspace.clone(), ranks }));
             self.control(job, &told);
         } else {
             self.notice(Notice::Started { ranks });

@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn error_codes_are_listed_for_small_jobs() {
         let mut codes = String::new();
-        let job = |ranks| NewJob { nspace: "job-2".into(), ranks, job: None };
+        let job = |ranks| NewJob { nspace: "job-2".into(), ranks };
         let small = Reply::Spawned { job_id: Some(b"job-2"), errcodes: Some(b"0,0,0") };
         assert_eq!(reply(&job(3), &mut codes), small);
         let large = Reply::Spawned { job_id: Some(b"job-2"), errcodes: None };

@@ -15,8 +15,6 @@ pub mod across {
         Fetch { job: JobId, agent: AgentId, asker: Asker, fetch: Fetch },
         /// An agent answers an order, or follows one.
         Report { job: JobId, agent: AgentId, report: Report },
-        /// The description of this job was sent to a node of another one.
-        Told { job: JobId, to: (JobId, AgentId) },
         /// A job has ended everywhere.
         JobOver(JobId),
     }

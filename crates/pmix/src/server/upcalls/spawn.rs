@@ -45,7 +45,15 @@ pub unsafe extern "C" fn spawn(
         eprintln!("rank {from} asked for processes that cannot be: {unfit}");
         return status::BAD_PARAM;
     }
-    server.ask(Ask::Names { from, ask: names::Ask::Spawn(request) }, Waiting::Spawn(callback))
+    let others_hang = (server.job.size > 1 && request.commands.iter().any(is_of_open_mpi_4)).then_some(from);
+    server.ask(Ask::Names { from, ask: names::Ask::Spawn(request) }, Waiting::Spawn { callback, others_hang })
+}
+
+/// Open MPI 4 names the parents' port by numbers (`JOB.RANK:TAG`), version 5 by the name of the job. If the rank that asks gets an error, the
+/// ranks that have called `MPI_Comm_spawn` with it wait for it in a broadcast, in version 4 for ever.
+fn is_of_open_mpi_4(command: &SpawnCommand) -> bool {
+    let port = command.env.iter().find_map(|variable| variable.strip_prefix(b"OMPI_PARENT_PORT="));
+    port.is_some_and(|port| port.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b':' | b'"')))
 }
 
 /// One program. `of_job`: infos for all programs.

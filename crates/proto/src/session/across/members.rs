@@ -12,10 +12,10 @@ use wireup_wire::pmix::{Set, Status};
 /// The ranks of each job, in the order of the jobs.
 pub type Members = Vec<(JobId, Set)>;
 
-/// A job with PMIx that is not being ended.
+/// A job with PMIx that is not being ended; it may be about to start.
 pub fn job_named<'v>(view: &View<'v>, nspace: &str) -> Option<&'v Arc<JobSpec>> {
     let spec = view.jobs.specs().find(|spec| spec.nspace == nspace)?;
-    let is_there = view.jobs.get(spec.job).is_some_and(|job| !job.is_ending());
+    let is_there = view.jobs.get(spec.job).is_none_or(|job| !job.is_ending());
     (is_there && spec.options.pmi.has_pmix()).then_some(spec)
 }
 

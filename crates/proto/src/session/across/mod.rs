@@ -15,6 +15,8 @@
 mod fetches;
 mod members;
 mod rounds;
+#[cfg(test)]
+mod tests;
 mod told;
 
 use super::inputs::across::Input;
@@ -56,11 +58,6 @@ impl Across {
                 }
                 Report::Departed { ranks } => self.rounds.on_departed(view, job, &ranks, fx),
             },
-            Input::Told { job, to: (other, agent) } => {
-                if let Some(spec) = view.jobs.spec(job) {
-                    self.told.is_news(spec, Place { job: other, agent });
-                }
-            }
             Input::JobOver(job) => {
                 self.rounds.on_job_over(job, fx);
                 self.fetches.on_job_over(job, fx);

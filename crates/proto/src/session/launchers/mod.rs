@@ -89,7 +89,7 @@ impl Launchers {
                 Input::Spawn { job, agent, asker, from, request } => {
                     self.on_spawn(view, job, (agent, asker), from, request, fx);
                 }
-                Input::Spawned { job, result } => self.spawns.on_result(view, job, None, result, fx),
+                Input::Spawned { job, result } => self.spawns.on_result(job, None, result, fx),
                 _ => {}
             };
         };
@@ -189,7 +189,7 @@ impl Launchers {
             Control::AskNodes => self.note(link, |asks| asks.nodes = true),
             Control::AskJobs => self.note(link, |asks| asks.jobs = true),
             Control::Revive => self.on_revive(link, fx),
-            Control::Spawned(result) => self.spawns.on_result(view, job, Some(link), result, fx),
+            Control::Spawned(result) => self.spawns.on_result(job, Some(link), result, fx),
             Control::KillJob { job, signal, by } => self.on_kill_job(view, link, job, signal, &by, fx),
             Control::EndSession { kill } => self.on_end_session(view, link, kill, fx),
             message @ (Control::Signal { .. }

@@ -12,8 +12,7 @@
 
 use crate::io::LinkId;
 use crate::job::JobInput;
-use crate::session::inputs::across;
-use crate::session::{Effect, Effects, View, described};
+use crate::session::{Effect, Effects};
 use std::collections::BTreeMap;
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::names::{Answer, Asker, Down, NewJob};
@@ -63,26 +62,12 @@ impl Spawns {
     }
 
     /// A launcher's answer, which goes to the rank. An answer that nobody waits for is ignored.
-    pub fn on_result(
-        &mut self,
-        view: &View<'_>,
-        job: JobId,
-        link: Option<LinkId>,
-        result: Result<NewJob, String>,
-        fx: &mut Effects,
-    ) {
-        if self.requests.get(&job).is_none_or(|request| request.link != link) {
-            return;
+    pub fn on_result(&mut self, job: JobId, link: Option<LinkId>, result: Result<NewJob, String>, fx: &mut Effects) {
+        if self.requests.get(&job).is_some_and(|request| request.link == link)
+            && let Some(request) = self.requests.remove(&job)
+        {
+            request.answer(result, fx);
         }
-        let Some(request) = self.requests.remove(&job) else { return };
-        // A client of PMI needs nothing but the name.
-        let spec = view.jobs.spec(job).filter(|_| matches!(request.asker, Asker::Server(_)));
-        if let Some(spec) = spec.filter(|_| result.is_ok()) {
-            let to = (request.parent, request.agent);
-            fx.push(Effect::Across(across::Input::Told { job: spec.job, to }));
-        }
-        let job = spec.map(|spec| described(spec));
-        request.answer(result.map(|new| NewJob { job, ..new }), fx);
     }
 
     pub fn forget_link(&mut self, link: LinkId) {
@@ -105,7 +90,6 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scene;
     use wireup_wire::ids::{Client, LocalRank};
 
     fn asked(link: Option<LinkId>) -> Spawns {
@@ -117,7 +101,7 @@ mod tests {
 
     fn told(spawns: &mut Spawns, link: Option<LinkId>) -> usize {
         let mut fx = Effects::default();
-        spawns.on_result(&Scene::standing(0).view(), JobId(5), link, Err("no".into()), &mut fx);
+        spawns.on_result(JobId(5), link, Err("no".into()), &mut fx);
         let is_answer = |effect: &&Effect| {
             matches!(effect, Effect::Job(JobId(1), JobInput::Named { agent: AgentId(2), down })
                 if down.answer == Answer::NotSpawned { problem: "no".into() })
