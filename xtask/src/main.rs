@@ -40,7 +40,9 @@ fn main() -> ExitCode {
         ["proof", "suites", "--hours", hours, suite] => proof::suites::run_for(hours, Some(suite)),
         ["proof", "suites", "reference", suite] => proof::suites::reference(suite, "", None),
         ["proof", "suites", "reference", suite, begin] => proof::suites::reference(suite, begin, None),
-        ["proof", "suites", "reference", suite, begin, seconds] => proof::suites::reference(suite, begin, Some(seconds)),
+        ["proof", "suites", "reference", suite, begin, seconds] => {
+            proof::suites::reference(suite, begin, Some(seconds))
+        }
         ["proof", "model"] => proof::model(),
         ["proof", "sanitizers"] => proof::sanitizers::run(),
         ["libraries"] => libraries::announced(),

@@ -20,11 +20,11 @@ use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
 use crate::session::inputs::heartbeat::Side;
 use crate::session::inputs::{across, agreement, early, heartbeat, launchers, membership, names, rank_ports, starter};
-pub use crate::session::{AgentConfig, Holds};
 use crate::session::{
-    Across, Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership, Names,
-    Policy, RankPorts, Starter, View, on_control, placement,
+    Across, Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership,
+    Names, Policy, RankPorts, Starter, View, on_control, placement,
 };
+pub use crate::session::{AgentConfig, Holds};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::mem;

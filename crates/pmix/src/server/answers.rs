@@ -10,10 +10,10 @@ use crate::sys::types::{
 use bytes::Bytes;
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use wireup_wire::across::{Fetched, Joined, OtherJob};
 use wireup_wire::block;
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
-use wireup_wire::across::{Fetched, Joined, OtherJob};
 use wireup_wire::names::{self, Found, Refusal, Value};
 use wireup_wire::pmix::{Answer, Event, FromServer, Set, Status, ToServer};
 

@@ -214,6 +214,7 @@ pub mod key {
         APPEND_ENVAR = c"pmix.envar.appnd";
         FIRST_ENVAR = c"pmix.envar.first";
         JOB_TIMEOUT = c"pmix.job.time";
+        PERSONALITY = c"pmix.pers";
         SPAWN_TOOL = c"pmix.spwn.tool";
     }
 }

@@ -4,8 +4,8 @@
 use super::effect::{Effect, Effects};
 use super::facts::{Facts, View};
 use super::interface::Act;
-use std::collections::BTreeSet;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use wireup_wire::across::{Order, Report};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Rank};

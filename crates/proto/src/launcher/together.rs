@@ -69,10 +69,10 @@ mod tests {
     #[test]
     fn a_job_that_is_over_leaves_the_others_together() {
         let mut together = Together::default();
-        [2, 3, 4].map(|child| together.connect(JobId(1), JobId(child)));
+        [2, 3, 4].into_iter().for_each(|child| together.connect(JobId(1), JobId(child)));
         together.remove(JobId(1));
         assert_eq!(with(&together, 4), [2, 3, 4]);
-        [2, 3, 4].map(|job| together.remove(JobId(job)));
+        [2, 3, 4].into_iter().for_each(|job| together.remove(JobId(job)));
         assert!(together.links.is_empty());
     }
 }

@@ -18,14 +18,7 @@ pub struct Across {
 
 impl Pmix {
     /// The local members of a collective of several jobs have entered.
-    pub(super) fn join(
-        &mut self,
-        view: &View<'_>,
-        id: u64,
-        joint: Joint,
-        timeout_s: Option<u32>,
-        out: &mut Effects,
-    ) {
+    pub(super) fn join(&mut self, view: &View<'_>, id: u64, joint: Joint, timeout_s: Option<u32>, out: &mut Effects) {
         let until = view.now.until(timeout_s);
         self.take_on(view, id, Waits::Root, until, out, |_, steps| ask(view, id, Ask::Join(joint), steps));
     }

@@ -14,9 +14,9 @@ use wireup_wire::pmix::{Ask, FromServer, Set};
 /// How it violates the protocol.
 pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
     match message {
-        FromServer::Connected { rank }
-        | FromServer::Finalized { rank }
-        | FromServer::Abort { rank, .. } => is_here(facts, *rank),
+        FromServer::Connected { rank } | FromServer::Finalized { rank } | FromServer::Abort { rank, .. } => {
+            is_here(facts, *rank)
+        }
         FromServer::Log { rank, text, .. } => {
             is_here(facts, *rank)?;
             at_most(text.len(), STDIO_CHUNK_MAX, "it forwards more output at once than a rank may write")
@@ -51,9 +51,11 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
         Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } => {
             Err("it sent a request to other jobs in the form of agents".into())
         }
-        Ask::Join { joint, .. } => {
-            at_most(joint.data.len(), PMIX_BLOB_BYTES_MAX, "ranks bring more than 64 MiB to a collective of several jobs")
-        }
+        Ask::Join { joint, .. } => at_most(
+            joint.data.len(),
+            PMIX_BLOB_BYTES_MAX,
+            "ranks bring more than 64 MiB to a collective of several jobs",
+        ),
         Ask::Fetch(fetch) => {
             let key = fetch.wanted.as_ref().and_then(|wanted| wanted.key.as_ref()).map_or(0, String::len);
             at_most(key, PMIX_KEY_LEN_MAX, "it requested a key that is longer than any")

@@ -6,11 +6,8 @@ use wireup_wire::pmix::App;
 
 pub fn described(spec: &JobSpec) -> OtherJob {
     let words = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
-    let app = |app: &AppSpec| App {
-        ranks: app.ranks,
-        argv: app.argv.iter().map(words).collect(),
-        cwd: words(&app.cwd),
-    };
+    let app =
+        |app: &AppSpec| App { ranks: app.ranks, argv: app.argv.iter().map(words).collect(), cwd: words(&app.cwd) };
     OtherJob {
         nspace: spec.nspace.clone(),
         nodes: spec.nodes.iter().map(|node| (node.agent, node.name.clone())).collect(),

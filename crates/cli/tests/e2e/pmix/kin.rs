@@ -67,7 +67,9 @@ fn what_cannot_be_is_refused_at_once() {
         kin(placement, "refused", |outcome| {
             let outcome = outcome.expect_code(0);
             assert_eq!(lines(&outcome, "rank ", " is refused"), 2, "{placement}: {outcome}");
-            for said in ["/no/such/program: not found", "moon is not a node", "PMIX_PREFIX is not offered", "/no/such/file"] {
+            for said in
+                ["/no/such/program: not found", "moon is not a node", "PMIX_PREFIX is not offered", "/no/such/file"]
+            {
                 assert!(outcome.err().contains(said), "{said}: {outcome}");
             }
         });

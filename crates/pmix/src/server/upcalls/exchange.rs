@@ -167,9 +167,7 @@ fn meet(
     let Some(callback) = callback else { return status::BAD_PARAM };
     let timeout_s = timeout_in(infos);
     let ask = match members {
-        Members::Own(set) => {
-            Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s }
-        }
+        Members::Own(set) => Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s },
         Members::OfJobs(members) => join(purpose, members, Bytes::new(), timeout_s),
     };
     server.ask(ask, Waiting::Op(callback))

@@ -45,15 +45,17 @@ pub unsafe extern "C" fn spawn(
         eprintln!("rank {from} asked for processes that cannot be: {unfit}");
         return status::BAD_PARAM;
     }
-    let others_hang = (server.job.size > 1 && request.commands.iter().any(is_of_open_mpi_4)).then_some(from);
+    let others_hang = (server.job.size > 1 && is_of_open_mpi_4(infos, &request)).then_some(from);
     server.ask(Ask::Names { from, ask: names::Ask::Spawn(request) }, Waiting::Spawn { callback, others_hang })
 }
 
-/// Open MPI 4 names the parents' port by numbers (`JOB.RANK:TAG`), version 5 by the name of the job. If the rank that asks gets an error, the
-/// ranks that have called `MPI_Comm_spawn` with it wait for it in a broadcast, in version 4 for ever.
-fn is_of_open_mpi_4(command: &SpawnCommand) -> bool {
-    let port = command.env.iter().find_map(|variable| variable.strip_prefix(b"OMPI_PARENT_PORT="));
-    port.is_some_and(|port| port.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b':' | b'"')))
+/// If the rank that asks gets an error, those that have called `MPI_Comm_spawn` with it wait for it in a broadcast: in version 4, which says
+/// `ompi` where version 5 says `ompi5`, for ever.
+fn is_of_open_mpi_4(infos: View<'_>, request: &SpawnRequest) -> bool {
+    let has_port =
+        |command: &SpawnCommand| command.env.iter().any(|variable| variable.starts_with(b"OMPI_PARENT_PORT="));
+    let is_newer = infos.find(key::PERSONALITY).and_then(Read::text).is_some_and(|name| name.starts_with("ompi5"));
+    !is_newer && request.commands.iter().any(has_port)
 }
 
 /// One program. `of_job`: infos for all programs.
@@ -62,9 +64,8 @@ fn is_of_open_mpi_4(command: &SpawnCommand) -> bool {
 /// What the program points to is valid for the call.
 unsafe fn command(app: &PmixApp, of_job: View<'_>) -> Result<SpawnCommand, Status> {
     // SAFETY: the caller guarantees it.
-    let (program, argv, env, cwd, own) = unsafe {
-        (c_str(app.cmd), c_strs(app.argv), c_strs(app.env), c_str(app.cwd), view(app.info, app.info_count))
-    };
+    let (program, argv, env, cwd, own) =
+        unsafe { (c_str(app.cmd), c_strs(app.argv), c_strs(app.env), c_str(app.cwd), view(app.info, app.info_count)) };
     let program = program.or_else(|| argv.first().copied()).ok_or(status::BAD_PARAM)?;
     let bytes = |text: &CStr| text.to_bytes().to_vec();
     let mut command = SpawnCommand {
@@ -86,13 +87,8 @@ unsafe fn command(app: &PmixApp, of_job: View<'_>) -> Result<SpawnCommand, Statu
 }
 
 /// Keys of the library with their names in MPI, or those under which the launcher refuses them.
-const NAMES: [(&CStr, &str); 5] = [
-    (key::HOST, "host"),
-    (key::ADD_HOST, "add-host"),
-    (key::WDIR, "wdir"),
-    (key::PPR, "ppr"),
-    (key::MAPBY, "map_by"),
-];
+const NAMES: [(&CStr, &str); 5] =
+    [(key::HOST, "host"), (key::ADD_HOST, "add-host"), (key::WDIR, "wdir"), (key::PPR, "ppr"), (key::MAPBY, "map_by")];
 const REFUSED: [(&CStr, &str); 9] = [
     (key::PREFIX, "PMIX_PREFIX"),
     (key::PRELOAD_BIN, "PMIX_PRELOAD_BIN"),
@@ -170,7 +166,8 @@ mod tests {
         };
         let told = added(|infos| infos.text(key::HOST, "n1,n2").text(key::WDIR, "/w").text(key::MAPBY, "PPR:2:NODE"));
         assert_eq!(told, pairs(&[("host", "n1,n2"), ("wdir", "/w"), ("map_by", "PPR:2:NODE")]));
-        let told = added(|infos| infos.text(key::PREFIX, "/p").flag(key::PRELOAD_BIN, false).flag(key::SPAWN_TOOL, true));
+        let told =
+            added(|infos| infos.text(key::PREFIX, "/p").flag(key::PRELOAD_BIN, false).flag(key::SPAWN_TOOL, true));
         assert_eq!(told, pairs(&[("PMIX_PREFIX", ""), ("PMIX_SPAWN_TOOL", "")]));
         assert_eq!(added(|infos| infos.text(c"soft", "1:4").text(c"pmix.pers", "ompi")), pairs(&[("soft", "1:4")]));
     }

@@ -214,13 +214,22 @@ mod tests {
         assert!(offers.seek(T, Seeker::Node(NodeId(2)), vec![of(0)]).is_empty());
         let have = |taken, blobs| Between::Have { taken, blobs };
         let taken = offers.take_answers();
-        assert_eq!(taken, [(Seeker::Node(NodeId(1)), have(true, vec![])), (Seeker::Node(NodeId(2)), have(true, vec![]))]);
+        assert_eq!(
+            taken,
+            [(Seeker::Node(NodeId(1)), have(true, vec![])), (Seeker::Node(NodeId(2)), have(true, vec![]))]
+        );
         assert_eq!(offers.on_answer(7, Status::Ok, Bytes::new()), Err(Unasked));
         assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Ok(()));
         assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Err(Unasked));
         let blob = Blob { wanted: of(0), status: Status::Ok, bytes: "x".into() };
         let answers = offers.take_answers();
-        assert_eq!(answers, [(Seeker::Node(NodeId(1)), have(false, vec![blob.clone()])), (Seeker::Node(NodeId(2)), have(false, vec![blob]))]);
+        assert_eq!(
+            answers,
+            [
+                (Seeker::Node(NodeId(1)), have(false, vec![blob.clone()])),
+                (Seeker::Node(NodeId(2)), have(false, vec![blob]))
+            ]
+        );
     }
 
     #[test]
@@ -236,7 +245,11 @@ mod tests {
         assert_eq!((blobs.len(), &blobs[0].wanted, blobs[0].status), (1, &of(0), Status::RankGone));
         assert_eq!(offers.on_answer(0, Status::Ok, "late".into()), Ok(()), "the request was outstanding");
         assert!(offers.take_answers().is_empty());
-        assert_eq!(offers.seek(T, Seeker::Node(NodeId(2)), vec![of(0)]).len(), 1, "its server may know what it had committed");
+        assert_eq!(
+            offers.seek(T, Seeker::Node(NodeId(2)), vec![of(0)]).len(),
+            1,
+            "its server may know what it had committed"
+        );
         assert!(offers.deadline().is_some());
     }
 
@@ -247,7 +260,7 @@ mod tests {
         for (request, _) in offers.seek(T, Seeker::Node(NodeId(1)), all) {
             offers.on_answer(request, Status::Ok, vec![0; MODEX_BUNDLE_BYTES / 2 + 1].into()).unwrap();
         }
-        let taken = |message: &(NodeId, Between)| matches!(message.1, Between::Have { taken: true, .. });
+        let taken = |message: &(Seeker, Between)| matches!(message.1, Between::Have { taken: true, .. });
         let frames = offers.take_answers();
         assert_eq!((frames.len(), frames.iter().filter(|frame| taken(frame)).count()), (3, 1));
     }

@@ -78,8 +78,7 @@ impl Rounds {
         let data: Vec<Bytes> = entered.values().map(|(_, data)| data.clone()).filter(|data| !data.is_empty()).collect();
         for (at, (asker, _)) in entered {
             let specs = members.iter().filter_map(|(job, _)| view.jobs.spec(*job));
-            let jobs: Vec<OtherJob> =
-                specs.filter(|spec| told.is_news(spec, at)).map(|spec| described(spec)).collect();
+            let jobs: Vec<OtherJob> = specs.filter(|spec| told.is_news(spec, at)).map(|spec| described(spec)).collect();
             answer(at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }), fx);
         }
         let connected = match purpose {

@@ -47,7 +47,14 @@ impl Bench {
         told
     }
 
-    fn join(&mut self, job: u32, agent: u32, purpose: Purpose, members: &[(&str, Set)], data: &'static str) -> Vec<Told> {
+    fn join(
+        &mut self,
+        job: u32,
+        agent: u32,
+        purpose: Purpose,
+        members: &[(&str, Set)],
+        data: &'static str,
+    ) -> Vec<Told> {
         let members = members.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
         let joint = Joint { purpose, members, data: data.into() };
         self.input(Input::Join { job: JobId(job), agent: AgentId(agent), asker: Asker::Server(7), joint })
@@ -135,7 +142,8 @@ fn nobody_waits_for_members_that_are_gone() {
 #[test]
 fn what_no_correct_agent_says_is_refused() {
     let mut bench = Bench::new();
-    let mut refused = |job, agent, members: &[(&str, Set)]| match &bench.join(job, agent, Purpose::Fence, members, "")[..] {
+    let mut refused = |job, agent, members: &[(&str, Set)]| match &bench.join(job, agent, Purpose::Fence, members, "")[..]
+    {
         [(_, _, Answer::Failed(status))] => *status,
         told => panic!("{told:?}"),
     };
