@@ -37,10 +37,12 @@ static pmix_status_t ask_for(const char *program, int count, const char *key, co
     PMIX_APP_CREATE(app, 1);
     app->cmd = strdup(program);
     app->maxprocs = count;
-    PMIX_ARGV_APPEND(app->argv, program);
-    PMIX_ARGV_APPEND(app->argv, "child");
-    PMIX_ARGV_APPEND(app->argv, word);
-    PMIX_ARGV_APPEND(app->env, "KIN_MARK=two\nlines");
+    app->argv = calloc(4, sizeof *app->argv);
+    app->argv[0] = strdup(program);
+    app->argv[1] = strdup("child");
+    app->argv[2] = strdup(word);
+    app->env = calloc(2, sizeof *app->env);
+    app->env[0] = strdup("KIN_MARK=two\nlines");
     if (key) {
         app->ninfo = 1;
         PMIX_INFO_CREATE(app->info, 1);

@@ -194,8 +194,9 @@ fn in_a_session(program: &Path) {
         shown.contains("\n  ")
     });
     assert!(run.finish().out().contains(" is the last"), "{shown}");
-    let outcome = session.job("-n 2").arg(program).arg("fail").finish().expect_code(9);
-    outcome.expect_err_line(&["rank", "exited with code 9"]);
+    let outcome = session.job("-n 2").arg(program).arg("fail").finish();
+    // Or what Open MPI 5 makes of it, as above.
+    assert!([9, 14].contains(&outcome.code()), "{outcome}");
     let outcome = session.job("-n 2").arg(program).args(["missing", "/no/such"]).succeed();
     assert_eq!(count(&outcome, "parent ", " is refused"), 2, "{outcome}");
     assert_eq!(session.wireup("jobs").succeed().out(), "session default has no jobs\n");

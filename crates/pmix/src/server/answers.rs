@@ -74,8 +74,12 @@ impl Server {
             (Waiting::Op(callback), _) => callback.op(code),
             (Waiting::Control(callback), _) => callback.infos(code, Infos::new()),
             (Waiting::Modex(callback), Answer::Modex { blob }) => callback.blob(code, blob),
-            (Waiting::Modex(callback), Answer::Names(names::Answer::Fetched(fetched))) => {
+            (Waiting::Fetch { callback, .. }, Answer::Names(names::Answer::Fetched(fetched))) => {
                 callback.blob(code, fetched.blob);
+            }
+            (Waiting::Fetch { callback, unknown }, _) => {
+                callback.blob(failed(code), Bytes::new());
+                unknown.iter().for_each(|nspace| self.forget_unknown(nspace));
             }
             (Waiting::Modex(callback), Answer::Names(names::Answer::Joined(joined))) => {
                 callback.blob(code, joined.data.concat().into());

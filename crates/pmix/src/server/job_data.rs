@@ -84,13 +84,17 @@ fn add_job(infos: &mut Infos, job: &Facts<'_>, nodes: &Nodes) {
     if let Some(mapping) = job.mapping.process_mapping() {
         infos.text(key::ANL_MAP, &String::from_utf8_lossy(&mapping));
     }
-    if let Some(Parent { nspace, rank }) = job.parent {
-        infos.flag(key::SPAWNED, true).proc(key::PARENT_ID, proc_name(nspace, rank.0));
-    }
+    add_parent(infos, job.parent);
     if let Some(node) = job.node {
         add_node(infos, job, nodes, node);
     }
     add_programs(infos, job.apps);
+}
+
+fn add_parent(infos: &mut Infos, parent: Option<&Parent>) {
+    if let Some(Parent { nspace, rank }) = parent {
+        infos.flag(key::SPAWNED, true).proc(key::PARENT_ID, proc_name(nspace, rank.0));
+    }
 }
 
 /// Data of this node, as flat keys.
@@ -164,6 +168,8 @@ impl Own<'_> {
     fn add(&self, data: &mut Infos, node: NodeId, local_rank: LocalRank, is_here: bool) {
         if is_here {
             data.u32(key::REINCARNATION, 0);
+            // Some libraries look here, others at the job.
+            add_parent(data, self.begin.parent.as_ref());
             let cpus = self.begin.cpus.get(local_rank.index()).and_then(Option::as_deref);
             if let Some(cpus) = cpus {
                 data.text(key::CPUSET, cpus);

@@ -7,12 +7,17 @@ use super::clients::done;
 use super::job_data::{Facts, other_infos};
 use super::state::Server;
 use crate::infos::c_text;
+use crate::sys::types::Status;
 use std::collections::HashSet;
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::across::OtherJob;
 use wireup_wire::ids::NodeId;
+
+/// Nobody waits for it.
+unsafe extern "C" fn forgotten(_: Status, _: *mut c_void) {}
 
 #[derive(Default)]
 pub struct Others(Mutex<HashSet<String>>);
@@ -66,6 +71,16 @@ impl Server {
             )
         };
         done(self, "PMIx_server_register_nspace of another job", code)
+    }
+
+    /// The library has asked about a job that cannot be found. It has noted the name, and would let the next request about it wait for ever.
+    /// To be called on its thread.
+    pub fn forget_unknown(&self, nspace: &str) {
+        if !self.others.has(nspace) {
+            let name = c_text(nspace);
+            // SAFETY: the library copies the name, and calls `forgotten` without data.
+            unsafe { (self.library.functions.deregister_nspace)(name.as_ptr(), Some(forgotten), null_mut()) };
+        }
     }
 
     /// Another job is over.

@@ -74,6 +74,11 @@ struct PendingRequests {
 pub enum Waiting {
     Op(Callback<OpCallback>),
     Modex(Callback<ModexCallback>),
+    /// Data of another job, with the name of the job if the library does not know it.
+    Fetch {
+        callback: Callback<ModexCallback>,
+        unknown: Option<String>,
+    },
     Lookup(Callback<LookupCallback>),
     /// An operation whose callback could return infos, but returns none.
     Control(Callback<InfoCallback>),

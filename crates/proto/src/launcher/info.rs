@@ -102,10 +102,11 @@ fn names(text: &str) -> impl Iterator<Item = String> {
     words.map(|word| word.rsplit_once(':').map_or(word, |(name, _)| name).to_owned())
 }
 
-/// `4`, `ppr:4:node`, `4:node`.
+/// `4`, `ppr:4:node`, `4:node`; `4:n`, as Open MPI 4 makes of `npernode`.
 fn per_node(text: &str) -> Option<u32> {
-    let number = text.strip_prefix("ppr:").unwrap_or(text);
-    let number = number.strip_suffix(":node").unwrap_or(number);
+    let text = text.to_ascii_lowercase();
+    let number = text.strip_prefix("ppr:").unwrap_or(&text);
+    let number = number.strip_suffix(":node").or_else(|| number.strip_suffix(":n")).unwrap_or(number);
     number.parse().ok().filter(|ranks| *ranks > 0)
 }
 
@@ -164,6 +165,11 @@ mod tests {
         };
         assert_eq!(read, Ok(expected));
         assert_eq!(info(&[("map_by", "node")]).map(|info| info.layout), Ok(Layout::Nodes));
+        for (key, value) in
+            [("map_by", "PPR:2:NODE"), ("ppr", "2:n"), ("npernode", "2"), ("map_by", "ppr:2:node:oversubscribe")]
+        {
+            assert_eq!(info(&[(key, value)]).map(|info| info.layout), Ok(Layout::PerNode(2)), "{key} {value}");
+        }
         assert_eq!(
             info(&[("env", "A=1\nB\n=C\nD=2")]).map(|info| info.env),
             Ok(vec![b"A=1".to_vec(), b"D=2".to_vec()])
@@ -172,6 +178,8 @@ mod tests {
 
     #[test]
     fn values_that_cannot_be_used_are_named() {
+        let refused = info(&[("PMIX_PREFIX", "")]).expect_err("it would change what runs");
+        assert_eq!(refused.to_string(), "the info key PMIX_PREFIX is not offered; run without it");
         let refused = info(&[("map_by", "moon")]).expect_err("no such place");
         assert_eq!(refused.to_string(), "the value of the info key map_by cannot be used: moon");
         for (key, value) in [("ppr", "0"), ("ppr", "x"), ("soft", "1:2:0"), ("soft", ""), ("soft", "1:2:3:4")] {

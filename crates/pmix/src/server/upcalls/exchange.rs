@@ -57,6 +57,10 @@ pub unsafe extern "C" fn direct_modex(
         return status::SUCCESS;
     }
     let code = match modex(server, proc, infos) {
+        Ok(Ask::Fetch(fetch)) => {
+            let unknown = fetch.is_new.then(|| fetch.nspace.clone());
+            server.ask(Ask::Fetch(fetch), Waiting::Fetch { callback, unknown })
+        }
         Ok(ask) => server.ask(ask, Waiting::Modex(callback)),
         Err(code) => code,
     };
