@@ -10,6 +10,7 @@ use crate::sys::types::{
 use bytes::Bytes;
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::time::Instant;
 use wireup_wire::across::{Fetched, Joined, OtherJob};
 use wireup_wire::block;
 use wireup_wire::ids::Rank;
@@ -72,6 +73,11 @@ impl Server {
         };
         match (waiting, answer) {
             (Waiting::Op(callback), _) => callback.op(code),
+            (Waiting::Meet { callback, until }, _) => {
+                if until.is_none_or(|until| Instant::now() < until) {
+                    callback.op(code);
+                }
+            }
             (Waiting::Control(callback), _) => callback.infos(code, Infos::new()),
             (Waiting::Modex(callback), Answer::Modex { blob }) => callback.blob(code, blob),
             (Waiting::Fetch { callback, .. }, Answer::Names(names::Answer::Fetched(fetched))) => {

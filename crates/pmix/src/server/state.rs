@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, NodeId, Rank};
 use wireup_wire::names;
@@ -73,6 +74,11 @@ struct PendingRequests {
 /// The receiver of a request's answer.
 pub enum Waiting {
     Op(Callback<OpCallback>),
+    /// A connection, or its end. The library itself answers its clients at this time, and must then not be called back.
+    Meet {
+        callback: Callback<OpCallback>,
+        until: Option<Instant>,
+    },
     Modex(Callback<ModexCallback>),
     /// Data of another job, with the name of the job if the library does not know it.
     Fetch {

@@ -20,13 +20,13 @@ impl Pmix {
     /// The local members of a collective of several jobs have entered.
     pub(super) fn join(&mut self, view: &View<'_>, id: u64, joint: Joint, timeout_s: Option<u32>, out: &mut Effects) {
         let until = view.now.until(timeout_s);
-        self.take_on(view, id, Waits::Root, until, out, |_, steps| ask(view, id, Ask::Join(joint), steps));
+        self.take_on(view, id, Waits::Across, until, out, |_, steps| ask(view, id, Ask::Join(joint), steps));
     }
 
     /// A local rank wants to know of another job what only its own agents know.
     pub(super) fn fetch(&mut self, view: &View<'_>, id: u64, fetch: Fetch, out: &mut Effects) {
         let until = view.now.until(fetch.wanted.as_ref().and_then(|wanted| wanted.timeout_s));
-        self.take_on(view, id, Waits::Root, until, out, |_, steps| ask(view, id, Ask::Fetch(fetch), steps));
+        self.take_on(view, id, Waits::Across, until, out, |_, steps| ask(view, id, Ask::Fetch(fetch), steps));
     }
 
     /// An order of the root.

@@ -36,7 +36,7 @@ use crate::collective::groups::Stall;
 use crate::collective::{CollectiveConfig, Exchanges};
 use crate::io::Output;
 use crate::job::collectives::Arrived;
-use crate::job::effect::Effects;
+use crate::job::effect::{Effect, Effects};
 use crate::job::facts::{Facts, View};
 use crate::job::groups::Arrived as Barrier;
 use crate::job::ranks::{Process, ProcessState};
@@ -51,6 +51,7 @@ pub use modex::{Remains, frame as modex_frame, gone as modex_gone};
 use queries::Queries;
 use server::Server;
 use step::{Step, Steps};
+use wireup_wire::across::Report;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
@@ -178,6 +179,7 @@ impl Pmix {
             match waits {
                 Waits::Fence(epoch) => self.say(view, Up::GiveUp { epoch }, out),
                 Waits::Modex => self.modex.forget(id),
+                Waits::Across => out.push(Effect::TellRoot(Report::GaveUp { id })),
                 Waits::Subset | Waits::Root => {}
             }
         }

@@ -7,6 +7,7 @@ use crate::sys::constants::{group as operation, key, rank, status};
 use crate::sys::types::{InfoCallback, ModexCallback, OpCallback, PmixInfo, PmixProc, Status};
 use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
+use std::time::{Duration, Instant};
 use wireup_wire::across::{Fetch, Joint, Purpose};
 use wireup_wire::ids::Rank;
 use wireup_wire::pmix::{Ask, Set, Wanted};
@@ -174,5 +175,6 @@ fn meet(
         Members::Own(set) => Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s },
         Members::OfJobs(members) => join(purpose, members, Bytes::new(), timeout_s),
     };
-    server.ask(ask, Waiting::Op(callback))
+    let until = timeout_s.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    server.ask(ask, Waiting::Meet { callback, until })
 }

@@ -67,6 +67,10 @@ impl Fetches {
         answer(at, asker, told, fx);
     }
 
+    pub fn withdraw(&mut self, by: (Place, Asker)) {
+        self.open.retain(|_, open| open.by != by);
+    }
+
     pub fn on_job_over(&mut self, job: JobId, fx: &mut Effects) {
         let ends = |open: &Open| open.of.job == job || open.by.0.job == job;
         for open in self.open.extract_if(.., |_, open| ends(open)).map(|(_, open)| open).collect::<Vec<_>>() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
 use wireup_wire::job::JobSpec;
+use wireup_wire::limits::FAMILY_JOBS_MAX;
 use wireup_wire::pmix::{Set, Status};
 
 /// The ranks of each job, in the order of the jobs.
@@ -24,6 +25,9 @@ pub fn job_named<'v>(view: &View<'v>, nspace: &str) -> Option<&'v Arc<JobSpec>> 
 /// # Errors
 /// A job is not there, or the agent says what no correct one does.
 pub fn checked(view: &View<'_>, at: Place, named: &[(String, Set)]) -> Result<Members, Status> {
+    if named.len() > FAMILY_JOBS_MAX {
+        return Err(Status::BadParam);
+    }
     let mut members = Members::new();
     for (nspace, set) in named {
         let spec = job_named(view, nspace).ok_or(Status::NotFound)?;

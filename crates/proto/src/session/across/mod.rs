@@ -57,6 +57,11 @@ impl Across {
                     self.fetches.on_given(Place { job, agent }, ticket, status, blob, fx);
                 }
                 Report::Departed { ranks } => self.rounds.on_departed(view, job, &ranks, fx),
+                Report::GaveUp { id } => {
+                    let by = (Place { job, agent }, Asker::Server(id));
+                    self.rounds.withdraw(by);
+                    self.fetches.withdraw(by);
+                }
             },
             Input::JobOver(job) => {
                 self.rounds.on_job_over(job, fx);

@@ -127,6 +127,22 @@ impl Rounds {
         }
     }
 
+    /// A node does not wait any more: it has not entered.
+    pub fn withdraw(&mut self, (at, asker): (Place, Asker)) {
+        let bytes = &mut self.bytes;
+        self.open.retain(|_, rounds| {
+            for round in rounds.iter_mut() {
+                if round.entered.get(&at).is_some_and(|(its, _)| *its == asker)
+                    && let Some((_, data)) = round.entered.remove(&at)
+                {
+                    *bytes -= data.len();
+                }
+            }
+            rounds.retain(|round| !round.entered.is_empty());
+            !rounds.is_empty()
+        });
+    }
+
     fn take(&mut self, key: &(Purpose, Members), at: usize) -> Option<Round> {
         let rounds = self.open.get_mut(key)?;
         let round = rounds.remove(at)?;

@@ -127,6 +127,22 @@ fn rounds_of_the_same_members_follow_each_other() {
 }
 
 #[test]
+fn a_node_that_gives_up_has_not_entered() {
+    let mut bench = Bench::new();
+    bench.join(1, 0, Purpose::Connect, &ALL, "late");
+    bench.join(1, 1, Purpose::Connect, &ALL, "");
+    bench.fetch("s-2", Some(0));
+    let gave_up = |id| Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id } };
+    assert!(bench.input(gave_up(7)).is_empty() && bench.input(gave_up(8)).is_empty());
+    for agent in [1, 2] {
+        assert!(bench.join(2, agent, Purpose::Connect, &ALL, "").is_empty());
+    }
+    assert_eq!(bench.join(1, 0, Purpose::Connect, &ALL, "").len(), 4, "it enters the same round again");
+    let own = Report::Given { ticket: 1, status: Status::Ok, blob: "x".into() };
+    assert!(bench.input(Input::Report { job: JobId(2), agent: AgentId(1), report: own }).is_empty());
+}
+
+#[test]
 fn nobody_waits_for_members_that_are_gone() {
     let mut bench = Bench::new();
     bench.join(1, 0, Purpose::Fence, &ALL, "");
