@@ -119,6 +119,9 @@ pub const PMIX_END_NS_MAX: u64 = 2_000_000_000;
 /// How long to wait for the data that a departed rank has committed (ns): the server process has it, or there is none.
 pub const PMIX_LATE_BLOB_NS_MAX: u64 = 200_000_000;
 
+/// By how much agents end connections and groups with a time limit before the PMIx library does (ns). Chosen: the way to the server process,
+/// on a busy machine.
+pub const PMIX_TIMER_LEAD_NS: u64 = 100_000_000;
 /// Data of all open collectives of several jobs, which wait at the root (bytes). Chosen: a few of the largest contributions.
 pub const ACROSS_BYTES_MAX: usize = 256 << 20;
 /// Programs of one request for new processes. Chosen: more than any `MPI_Comm_spawn_multiple` names, and each costs its job a description.

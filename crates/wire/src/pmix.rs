@@ -103,6 +103,16 @@ pub enum Set {
     Ranks(Vec<Rank>),
 }
 
+impl Set {
+    /// Whether a rank of the job belongs to it.
+    pub fn contains(&self, rank: Rank) -> bool {
+        match self {
+            Set::All => true,
+            Set::Ranks(ranks) => ranks.binary_search(&rank).is_ok(),
+        }
+    }
+}
+
 /// The data of a rank that a rank on another node requests: all that it has committed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Wanted {

@@ -194,7 +194,6 @@ static void refused(void)
     }
     MUST(fence(false));
     CHECK(PMIx_Connect(pair, 2, NULL, 0) != PMIX_SUCCESS);
-    CHECK(PMIx_Fence(pair, 2, NULL, 0) != PMIX_SUCCESS);
     printf("rank %u is refused\n", me.rank);
 }
 

@@ -74,7 +74,8 @@ struct PendingRequests {
 /// The receiver of a request's answer.
 pub enum Waiting {
     Op(Callback<OpCallback>),
-    /// A connection, or its end. The library itself answers its clients at this time, and must then not be called back.
+    /// A connection, or its end. If one rank of this node takes part, the library itself answers it at this time, and must then not be called
+    /// back. If there are more, its timer does not work.
     Meet {
         callback: Callback<OpCallback>,
         until: Option<Instant>,
@@ -247,6 +248,16 @@ impl Server {
         ranks.sort_unstable();
         ranks.dedup();
         Some(Set::Ranks(ranks))
+    }
+
+    /// How many ranks of this node are members.
+    pub fn local_members(&self, members: &Members) -> usize {
+        let own = match members {
+            Members::Own(set) => Some(set),
+            Members::OfJobs(jobs) => jobs.iter().find(|(nspace, _)| *nspace == self.job.nspace).map(|(_, set)| set),
+        };
+        let locals = self.job.mapping.ranks_of(self.job.node);
+        locals.filter(|rank| own.is_some_and(|set| set.contains(*rank))).count()
     }
 
     pub fn is_local(&self, rank: Rank) -> bool {

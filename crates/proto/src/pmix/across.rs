@@ -2,6 +2,7 @@
 
 use super::Pmix;
 use super::asks::Waits;
+use super::from_server::before_library;
 use super::step::{Step, Steps};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
@@ -19,7 +20,7 @@ pub struct Across {
 impl Pmix {
     /// The local members of a collective of several jobs have entered.
     pub(super) fn join(&mut self, view: &View<'_>, id: u64, joint: Joint, timeout_s: Option<u32>, out: &mut Effects) {
-        let until = view.now.until(timeout_s);
+        let until = before_library(view, timeout_s);
         self.take_on(view, id, Waits::Across, until, out, |_, steps| ask(view, id, Ask::Join(joint), steps));
     }
 

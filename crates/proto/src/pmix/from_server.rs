@@ -12,6 +12,7 @@ use crate::job::facts::View;
 use crate::time::Instant;
 use wireup_wire::group::Members;
 use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::modex::Up;
 use wireup_wire::names::Asker;
 use wireup_wire::peer::Cause;
@@ -114,7 +115,7 @@ impl Pmix {
                 }
                 Some(members) => {
                     let entrance = subsets::Entrance { id, members, name: None, data };
-                    self.fence_some(view, entrance, timeout_s, out);
+                    self.fence_some(view, entrance, view.now.until(timeout_s), out);
                 }
                 None => self.fail_server(
                     view,
@@ -125,7 +126,7 @@ impl Pmix {
             Ask::Group { name, set, data, timeout_s, .. } => match members(view, &set) {
                 Some(members) => {
                     let entrance = subsets::Entrance { id, members, name: Some(name), data };
-                    self.fence_some(view, entrance, timeout_s, out);
+                    self.fence_some(view, entrance, before_library(view, timeout_s), out);
                 }
                 None => self.fail_server(
                     view,
@@ -171,8 +172,8 @@ impl Pmix {
         });
     }
 
-    fn fence_some(&mut self, view: &View<'_>, entrance: subsets::Entrance, timeout_s: Option<u32>, out: &mut Effects) {
-        self.take_on(view, entrance.id, Waits::Subset, view.now.until(timeout_s), out, |pmix, steps| {
+    fn fence_some(&mut self, view: &View<'_>, entrance: subsets::Entrance, until: Option<Instant>, out: &mut Effects) {
+        self.take_on(view, entrance.id, Waits::Subset, until, out, |pmix, steps| {
             pmix.fences.subsets.enter(view, entrance, steps);
         });
     }
@@ -196,6 +197,12 @@ impl Pmix {
             }
         }
     }
+}
+
+/// When a connection or a group has waited long enough. The library has a timer of its own for them, which may not work, and must not be
+/// called back once it has.
+pub(super) fn before_library(view: &View<'_>, timeout_s: Option<u32>) -> Option<Instant> {
+    view.now.until(timeout_s).map(|until| Instant(until.0 - PMIX_TIMER_LEAD_NS))
 }
 
 fn local(view: &View<'_>, rank: Rank) -> LocalRank {

@@ -171,10 +171,11 @@ fn meet(
     let Some(members) = server.members_of(procs) else { return status::BAD_PARAM };
     let Some(callback) = callback else { return status::BAD_PARAM };
     let timeout_s = timeout_in(infos);
+    let until = timeout_s.filter(|_| server.local_members(&members) == 1);
+    let until = until.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let ask = match members {
         Members::Own(set) => Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s },
         Members::OfJobs(members) => join(purpose, members, Bytes::new(), timeout_s),
     };
-    let until = timeout_s.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     server.ask(ask, Waiting::Meet { callback, until })
 }

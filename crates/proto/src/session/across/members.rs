@@ -79,10 +79,3 @@ pub fn agent_of(spec: &JobSpec, rank: Rank) -> Option<AgentId> {
 fn mapping(spec: &JobSpec) -> Option<Mapping> {
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).ok()
 }
-
-pub fn is_in(set: &Set, rank: Rank) -> bool {
-    match set {
-        Set::All => true,
-        Set::Ranks(ranks) => ranks.binary_search(&rank).is_ok(),
-    }
-}

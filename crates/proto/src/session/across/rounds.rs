@@ -2,7 +2,7 @@
 //!
 //! Collectives of the same purpose and members follow each other: a node's n-th entrance belongs to the n-th round.
 
-use super::members::{Members, agent_of, agents, checked, is_in};
+use super::members::{Members, agent_of, agents, checked};
 use super::told::Told;
 use super::{Place, answer, order};
 use crate::session::{Effect, Effects, View, described};
@@ -117,7 +117,7 @@ impl Rounds {
         let mut absent: BTreeSet<Place> = BTreeSet::new();
         for (job, set) in &key.1 {
             let (Some(spec), Some(departed)) = (view.jobs.spec(*job), self.departed.get(job)) else { continue };
-            let gone = departed.iter().filter(|rank| is_in(set, **rank)).filter_map(|rank| agent_of(spec, *rank));
+            let gone = departed.iter().filter(|rank| set.contains(**rank)).filter_map(|rank| agent_of(spec, *rank));
             absent.extend(gone.map(|agent| Place { job: *job, agent }));
         }
         let is_lonely = |round: &Round| absent.iter().any(|place| !round.entered.contains_key(place));
