@@ -11,12 +11,6 @@ use wireup_wire::ids::{LocalRank, Rank};
 use wireup_wire::names::{Answer, Ask, Asker};
 use wireup_wire::pmix::ToServer;
 
-/// Whether ranks of other jobs may wait for ranks of this one.
-#[derive(Default)]
-pub struct Across {
-    tells_departed: bool,
-}
-
 impl Pmix {
     /// The local members of a collective of several jobs have entered.
     pub(super) fn join(&mut self, view: &View<'_>, id: u64, joint: Joint, timeout_s: Option<u32>, out: &mut Effects) {
@@ -40,7 +34,7 @@ impl Pmix {
                 self.flush(view, out);
             }
             Order::TellDeparted => {
-                self.across.tells_departed = true;
+                self.tells_departed = true;
                 let groups = self.fences.subsets.groups();
                 let locals = (0..view.ranks.len() as u16).map(LocalRank);
                 let gone = locals.filter(|local| groups.has_departed(*local));
@@ -57,7 +51,7 @@ impl Pmix {
 
     /// A local rank enters no more collectives.
     pub(super) fn tell_departed(&self, rank: Rank, out: &mut Effects) {
-        if self.across.tells_departed {
+        if self.tells_departed {
             out.push(Effect::TellRoot(Report::Departed { ranks: vec![rank] }));
         }
     }

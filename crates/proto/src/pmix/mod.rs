@@ -41,7 +41,6 @@ use crate::job::facts::{Facts, View};
 use crate::job::groups::Arrived as Barrier;
 use crate::job::ranks::{Process, ProcessState};
 use crate::time::Instant;
-use across::Across;
 use asks::{Asks, Waits};
 use events::Events;
 use fences::Fences;
@@ -83,7 +82,8 @@ pub struct Pmix {
     queries: Queries,
     events: Events,
     libraries: Libraries,
-    across: Across,
+    /// Ranks of other jobs may wait for ranks of this one.
+    tells_departed: bool,
 }
 
 impl Pmix {
@@ -99,7 +99,7 @@ impl Pmix {
                 queries: Queries::default(),
                 events: Events::default(),
                 libraries: Libraries::default(),
-                across: Across::default(),
+                tells_departed: false,
             })
         })
     }

@@ -1,8 +1,8 @@
 //! Requests for what a rank of another job has committed. They wait as long as the rank's node lets them, or until its job is over.
 
 use super::members::{agent_of, job_named};
+use super::place::{Place, answer, order};
 use super::told::Told;
-use super::{Place, answer, order};
 use crate::session::{Effects, View, described};
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Checks the members that an agent names, and finds the agents concerned.
 
-use super::Place;
+use super::place::Place;
 use crate::session::View;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -14,33 +14,26 @@
 
 mod fetches;
 mod members;
+mod place;
 mod rounds;
 #[cfg(test)]
 mod tests;
 mod told;
 
 use super::inputs::across::Input;
-use super::{Effect, Effects, View};
-use crate::job::JobInput;
+use super::{Effects, View};
 use fetches::Fetches;
+use place::Place;
 use rounds::Rounds;
 use told::Told;
-use wireup_wire::across::{Order, Report};
-use wireup_wire::ids::{AgentId, JobId};
-use wireup_wire::names::{Answer, Asker, Down};
+use wireup_wire::across::Report;
+use wireup_wire::names::Asker;
 
 #[derive(Default)]
 pub struct Across {
     rounds: Rounds,
     fetches: Fetches,
     told: Told,
-}
-
-/// A node of a job that waits for an answer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Place {
-    job: JobId,
-    agent: AgentId,
 }
 
 impl Across {
@@ -75,13 +68,4 @@ impl Across {
     pub fn size(&self) -> usize {
         self.rounds.size() + self.fetches.size() + self.told.size()
     }
-}
-
-fn answer(at: Place, asker: Asker, answer: Answer, fx: &mut Effects) {
-    let down = Down { asker, answer };
-    fx.push(Effect::Job(at.job, JobInput::Named { agent: at.agent, down }));
-}
-
-fn order(at: Place, order: Order, fx: &mut Effects) {
-    answer(at, Asker::Agent, Answer::Order(order), fx);
 }

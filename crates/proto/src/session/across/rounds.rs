@@ -3,8 +3,8 @@
 //! Collectives of the same purpose and members follow each other: a node's n-th entrance belongs to the n-th round.
 
 use super::members::{Members, agent_of, agents, checked};
+use super::place::{Place, answer, order};
 use super::told::Told;
-use super::{Place, answer, order};
 use crate::session::{Effect, Effects, View, described};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,9 +1,11 @@
 //! Jobs 1 (agents 0, 1) and 2 (agents 1, 2), with two ranks on each node, and what the root makes of what their agents say.
 
 use super::*;
+use crate::job::JobInput;
+use crate::session::Effect;
 use crate::testing::{Scene, job_on};
-use wireup_wire::across::{Fetch, Joint, Purpose};
-use wireup_wire::ids::Rank;
+use wireup_wire::across::{Fetch, Joint, Order, Purpose};
+use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::PmiFlavour;
 use wireup_wire::names::Answer;
 use wireup_wire::peer::Control;

@@ -1,6 +1,6 @@
 //! Which nodes know which other jobs: they are told when such a job is over, so that their PMIx servers forget it.
 
-use super::{Place, order};
+use super::place::{Place, order};
 use crate::session::Effects;
 use std::collections::{BTreeMap, BTreeSet};
 use wireup_wire::across::Order;
