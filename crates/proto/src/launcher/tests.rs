@@ -142,6 +142,31 @@ fn a_failure_of_one_job_ends_all_and_is_the_exit_code() {
 }
 
 #[test]
+fn jobs_that_have_disconnected_do_not_end_each_other() {
+    let mut bench = Bench::new();
+    for child in [2, 3] {
+        bench.asks(1, child, "n0");
+        bench.says(child, Control::Started { ranks: 2, pmix: None });
+    }
+    bench.take_sent();
+    // Of the jobs of another launcher nothing is known here.
+    bench.says(1, Control::Together { jobs: vec![JobId(1), JobId(2), JobId(77)], connected: false });
+    bench.says(2, Control::Failed(failure(Cause::Exited(9))));
+    assert!(bench.take_sent().is_empty());
+    bench.ends(2, Some(failure(Cause::Exited(9))));
+    bench.asks(1, 4, "n1");
+    assert!(matches!(&bench.take_sent()[..], [(JobId(4), Control::Launch(_))]), "the others go on");
+    bench.says(1, Control::Failed(failure(Cause::Exited(7))));
+    let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
+    assert_eq!(killed, [JobId(3), JobId(4)]);
+    for job in [1, 3, 4] {
+        bench.ends(job, None);
+    }
+    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
+    assert_eq!(bench.code, Some(9), "the first failure counts");
+}
+
+#[test]
 fn signals_are_for_all_jobs() {
     let mut bench = Bench::new();
     bench.asks(1, 2, "n0");
