@@ -56,6 +56,10 @@ impl<'a> Read<'a> {
         }
     }
 
+    pub fn is_flag(self) -> bool {
+        self.value.kind == kind::BOOL
+    }
+
     /// The value as a number, if it is an integer of any kind.
     pub fn number(self) -> Option<i64> {
         let data = &self.value.data;

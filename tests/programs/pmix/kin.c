@@ -124,8 +124,9 @@ static void meet(const char *side)
     pmix_proc_t pair[2] = { rank_of(size - 1), proc_of(kin, number_of(kin, PMIX_JOB_SIZE) - 1) };
     if (me.rank == size - 1)
         MUST(PMIx_Fence(pair, 2, NULL, 0));
+    uint32_t count = number_of(kin, PMIX_JOB_SIZE);
     MUST(PMIx_Disconnect(both, 2, NULL, 0));
-    printf("%s %u of %u has met %u\n", side, me.rank, size, number_of(kin, PMIX_JOB_SIZE));
+    printf("%s %u of %u has met %u\n", side, me.rank, size, count);
     fflush(stdout);
 }
 

@@ -113,7 +113,7 @@ fn add(command: &mut SpawnCommand, name: &CStr, value: Read<'_>, is_required: bo
         command.env.push([variable, b"=", value].concat());
     } else if let Some(refused) = named(&REFUSED) {
         // A flag may say that it is not wanted.
-        if value.is_true() || value.text_bytes().is_some() || value.number().is_none() {
+        if !value.is_flag() || value.is_true() {
             push(refused, b"");
         }
     } else if !name.to_bytes().starts_with(b"pmix.") {
