@@ -4,7 +4,7 @@ use crate::step::{Result, run_quietly, step};
 use std::process::Command;
 
 /// The packages, each with its purpose.
-const PACKAGES: [(&str, &str); 24] = [
+const PACKAGES: [(&str, &str); 27] = [
     ("gcc", "compiles the test programs"),
     ("libc6-dev", "their C library, the static one too"),
     ("python3-venv", "holds the peers that come from PyPI"),
@@ -28,6 +28,9 @@ const PACKAGES: [(&str, &str); 24] = [
     ("iproute2", "ip: addresses, routes and neighbours of such hosts"),
     ("procps", "kill, pkill and ps, by which tests end processes and look for what is left"),
     ("valgrind", "a wrapper around MPI programs"),
+    ("cmake", "finds mpiexec as users' projects do"),
+    ("make", "builds them, and suites of others"),
+    ("pypy3", "a language that compiles at run time, which is staged"),
     ("groff-base", "checks the man page"),
 ];
 

@@ -38,6 +38,11 @@ pub fn intel() -> PathBuf {
     target().join("peers/intel")
 }
 
+/// A virtual environment with Snakemake.
+pub fn snakemake() -> PathBuf {
+    target().join("peers/snakemake")
+}
+
 /// A virtual environment with numpy.
 pub fn numpy() -> PathBuf {
     target().join("peers/numpy")

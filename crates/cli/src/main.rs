@@ -74,6 +74,7 @@ fn dispatch(command: &str, args: impl Iterator<Item = OsString>, process_ns: u64
         "pmix-server" => pmix_server(),
         "doctor" => flags::run(&doctor::COMMAND, args, doctor::run),
         "pmi" => pmi::main(args),
+        "singleton" => pmi::singleton::main(args),
         "replay" => flags::run(&replay::COMMAND, args, replay::run),
         "install" => flags::run(&install::COMMAND, args, install::run),
         "bench" => bench(args),

@@ -6,6 +6,7 @@
 mod exchange;
 mod flags;
 mod session;
+pub mod singleton;
 
 pub use flags::COMMAND;
 

@@ -31,6 +31,11 @@ impl Line {
         (is_explained && fields.next().is_none()).then_some(line)
     }
 
+    /// Whether it may reach its time limit under its own launcher.
+    pub fn is_late(&self) -> bool {
+        self.verdict.split(" or ").any(|one| one == "time limit")
+    }
+
     /// Whether this verdict under wireup is as it should be.
     pub fn agrees(&self, verdict: &str) -> bool {
         if self.note.starts_with(NOT_OFFERED) {

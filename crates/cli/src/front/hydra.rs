@@ -107,9 +107,4 @@ pub static ROWS: &[Row] = &[
         Nothing,
         FABRICS,
     ),
-    refused(
-        &["pmi_args"],
-        One("WORDS"),
-        "a process that was started without a launcher cannot become the first rank of a job",
-    ),
 ];

@@ -302,6 +302,15 @@ fn an_error_in_a_file_names_its_line() {
 }
 
 #[test]
+fn options_beside_a_file_belong_to_each_of_its_programs() {
+    let path = std::env::temp_dir().join(format!("wireup-front-beside-{}", std::process::id()));
+    fs::write(&path, "-n 1 -env A 2 ./a\n-wdir /var ./b\n").expect("a file");
+    let found = parsed(&format!("mpiexec -l -n 3 -env A 1 -wdir /tmp -configfile {}", path.display()));
+    fs::remove_file(&path).expect("removed");
+    assert_eq!(found, Ok(run("-l -n 1 --env A=1 --wdir /tmp --env A=2 ./a : -n 3 --env A=1 --wdir /var ./b")));
+}
+
+#[test]
 fn links_of_other_launchers_are_recognised() {
     assert_eq!(name("/opt/wireup/bin/mpiexec.hydra".as_ref()), Some("mpiexec.hydra"));
     assert_eq!(name("mpirun".as_ref()), Some("mpirun"));

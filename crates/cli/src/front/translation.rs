@@ -18,6 +18,8 @@ use wireup_flags::{Flag, Given, Line, Value};
 const REPEATED: &[Flag] = &[flag::ENV, flag::EXPORT, flag::GENV, flag::ENV_FILE, flag::HOSTS, flag::HOST_FILE];
 /// Flags that belong to one program.
 const OF_PROGRAM: &[Flag] = &[flag::RANKS, flag::WDIR, flag::ENV_LIST];
+/// Flags that belong to one program, and of which every value counts.
+const ADDED_TO_PROGRAM: &[Flag] = &[flag::ENV, flag::EXPORT];
 /// Flags whose values are a word with properties (`core:overload-allowed`), which may be given apart (`:overload-allowed`).
 const IN_PARTS: &[Flag] = &[flag::MAP_BY, flag::BIND_TO];
 
@@ -62,7 +64,8 @@ pub struct Shell {
 
 struct Set {
     flag: Flag,
-    program: usize,
+    /// The program whose options it stands among; `None`: those beside a file of programs.
+    program: Option<usize>,
     word: OsString,
     typed: Typed,
 }
@@ -88,9 +91,7 @@ impl Translation {
             if !is_whole_of_file || parts.peek().is_some() {
                 self.end_program();
             } else {
-                // Options beside a file of programs belong to the job.
-                let line = std::mem::take(&mut self.line);
-                self.programs[0].given.extend(line.given);
+                self.add_to_all(files_before);
             }
         }
         Ok(())
@@ -115,6 +116,21 @@ impl Translation {
         }
         self.line.words = rest.cloned().collect();
         Ok(())
+    }
+
+    /// Gives the options beside a file of programs to those programs: `first` and the following ones. A program's own options are preferred.
+    fn add_to_all(&mut self, first: usize) {
+        for given in std::mem::take(&mut self.line).given.into_iter().rev() {
+            let programs = &mut self.programs[first..];
+            if ADDED_TO_PROGRAM.contains(given.flag) {
+                programs.iter_mut().for_each(|line| line.given.insert(0, given.clone()));
+            } else if OF_PROGRAM.contains(given.flag) {
+                let without = programs.iter_mut().filter(|line| !line.has(*given.flag));
+                without.for_each(|line| line.given.insert(0, given.clone()));
+            } else {
+                programs[0].given.insert(0, given);
+            }
+        }
     }
 
     fn end_program(&mut self) {
@@ -187,7 +203,7 @@ impl Translation {
     /// # Errors
     /// It was given before with another value.
     pub fn give(&mut self, flag: &'static Flag, typed: &Typed, word: OsString) -> Result<(), FrontError> {
-        let program = self.programs.len();
+        let program = Some(self.programs.len());
         let of_program = OF_PROGRAM.contains(flag);
         let known = self.set_by.iter_mut().find(|set| set.flag == *flag && (!of_program || set.program == program));
         let word = match known {
@@ -241,6 +257,9 @@ impl Translation {
         }
         self.depth += 1;
         let options_before = std::mem::take(&mut self.line);
+        // A program of the file may have a value of its own.
+        let of_next = self.set_by.iter_mut().filter(|set| set.program == Some(self.programs.len()));
+        of_next.for_each(|set| set.program = None);
         for (line, words) in files::lines(Path::new(&path))? {
             let at = |problem: FrontError| FrontError::Line { file: file.clone(), line, problem: Box::new(problem) };
             let words = words.map_err(at)?;

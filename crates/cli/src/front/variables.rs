@@ -2,8 +2,9 @@
 //! no effect.
 
 use super::error::FrontError;
+use super::family::Family;
 use super::row::Typed;
-use super::rules::mca;
+use super::rules::{mca, placement};
 use super::translation::Translation;
 use crate::flags::table as flag;
 use std::ffi::{OsStr, OsString};
@@ -45,8 +46,8 @@ pub const VARIABLES: &[Variable] = &[
     row(&["HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP", "I_MPI_HYDRA_BOOTSTRAP"], Does::Made(&flag::REMOTE_SHELL, shell)),
     row(&["HYDRA_IFACE", "I_MPI_HYDRA_IFACE"], Does::Value(&flag::INTERFACE)),
     row(&["I_MPI_HYDRA_BRANCH_COUNT"], Does::Made(&flag::FANOUT, positive)),
-    row(&["HYDRA_BINDING"], Does::Made(&flag::BIND_TO, lower)),
-    row(&["HYDRA_MAPPING"], Does::Made(&flag::MAP_BY, lower)),
+    row(&["HYDRA_BINDING"], Does::Made(&flag::BIND_TO, placement::binding)),
+    row(&["HYDRA_MAPPING"], Does::Made(&flag::MAP_BY, |text| placement::mapping(Family::Hydra, text))),
     row(&["HYDRA_ENV"], Does::Made(&flag::GENV_LIST, environment)),
     row(&["HYDRA_DEBUG", "I_MPI_HYDRA_DEBUG"], Does::If(&flag::VERBOSE)),
     row(&["MPIEXEC_TIMEOUT", "I_MPI_JOB_TIMEOUT", "I_MPI_MPIEXEC_TIMEOUT"], Does::Made(&flag::TIMEOUT, positive)),
@@ -191,10 +192,6 @@ fn is_true(value: &OsStr) -> bool {
     !matches!(value.to_string_lossy().to_ascii_lowercase().as_str(), "" | "0" | "off" | "no" | "false" | "disable")
 }
 
-fn lower(value: &str) -> Option<String> {
-    Some(value.to_ascii_lowercase())
-}
-
 /// A number other than -1, with which Intel MPI says "no limit".
 fn positive(value: &str) -> Option<String> {
     (!matches!(value, "0" | "-1" | "")).then(|| value.to_owned())
@@ -226,7 +223,6 @@ fn environment(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::family::Family;
 
     fn applied(line: &str, variables: &[(&str, &str)]) -> Translation {
         let mut translation = Translation::new(Family::Hydra);
@@ -246,6 +242,15 @@ mod tests {
         };
         assert_eq!(given("./a"), ["--hostfile h", "--ppn 4", "--remote-shell rsh"]);
         assert_eq!(given("-f g ./a"), ["--hostfile g", "--ppn 4", "--remote-shell rsh"]);
+    }
+
+    #[test]
+    fn values_are_read_as_those_of_the_options() {
+        let variables = [("HYDRA_BINDING", "rr"), ("HYDRA_MAPPING", "core:2")];
+        let translation = applied("./a", &variables);
+        let given: Vec<_> = translation.programs[0].given.iter().map(|given| given.value.shown()).collect();
+        assert_eq!(given, ["thread", "core:step=2"]);
+        assert!(applied("./a", &[("HYDRA_MAPPING", "rr")]).programs[0].given.is_empty());
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl Session {
         self.link.dialect()
     }
 
+    /// The name of the kvs, and the link, on which nothing is outstanding between two requests.
+    pub fn into_parts(self) -> (Vec<u8>, UnixStream) {
+        (self.kvsname, self.socket)
+    }
+
     pub fn rank(&self) -> u32 {
         self.join.env.rank
     }

@@ -337,6 +337,32 @@ fn a_project_with_findmpi_and_ctest_uses_it() {
     assert!(cache.contains(&format!("MPIEXEC_EXECUTABLE:FILEPATH={}", links.path("mpiexec"))), "{cache}");
 }
 
+const SNAKEFILE: &str = r#"
+rule all:
+    input: "greetings"
+
+rule hello:
+    output: "greetings"
+    resources: mpi="mpiexec"
+    threads: 2
+    shell: "{resources.mpi} -n {threads} $HELLO > {output}"
+"#;
+
+/// The step of a workflow starts an MPI program as Snakemake's documentation shows it.
+#[test]
+fn a_step_of_a_workflow_uses_it() {
+    let snakemake = layout::snakemake().join("bin/snakemake").display().to_string();
+    let (Some(hello), Some(snakemake)) = (program(Flavour::Mpich5, "hello"), tool(&snakemake)) else { return };
+    let links = Links::new("workflow");
+    fs::write(links.0.join("Snakefile"), SNAKEFILE).expect("a file");
+    let path = format!("{}:{}", links.0.display(), std::env::var("PATH").expect("a PATH"));
+    let run = Run::tool(&snakemake.display().to_string(), ["--cores", "2"]).cwd(&links.0);
+    let run = run.env("PATH", path).env("HELLO", hello).env("XDG_CACHE_HOME", links.path("cache"));
+    run.guard(std::time::Duration::from_secs(120)).succeed();
+    let greetings = fs::read_to_string(links.0.join("greetings")).expect("the output");
+    assert_eq!(greetings.lines().filter(|line| line.contains("of 2 on")).count(), 2, "{greetings}");
+}
+
 /// MPICH's own runner builds and runs the programs of a folder of its suite, and compares what they print.
 #[test]
 fn mpichs_own_runner_is_content_with_it() {
@@ -354,4 +380,32 @@ fn mpichs_own_runner_is_content_with_it() {
     );
     let outcome = Run::shell(&script).guard(std::time::Duration::from_secs(200)).succeed();
     assert!(outcome.out().contains("tests passed!"), "{outcome}");
+}
+
+/// A process that was started without a launcher becomes the first rank of a job: its library starts `mpiexec`.
+#[test]
+fn a_singleton_starts_children() {
+    let links = Links::new("singleton");
+    let path = format!("{}:{}", links.0.display(), std::env::var("PATH").expect("a PATH"));
+    for flavour in [Flavour::Mpich5, Flavour::Intel] {
+        let Some(family) = program(flavour, "family") else { continue };
+        let singleton = |words: &str| {
+            let run = Run::tool(&family.display().to_string(), words.split(' ')).envs(environment(flavour));
+            run.env("PATH", &path).env("I_MPI_FABRICS", "shm:ofi").finish()
+        };
+        let outcome = singleton("spawn 3").expect_code(0);
+        let counts = outcome.out().lines().filter(|line| line.contains(" counts 4")).count();
+        assert_eq!(counts, 4, "{outcome}");
+        let outcome = singleton("chain 2").expect_code(0);
+        assert_eq!(outcome.out().lines().filter(|line| line.ends_with(" to come")).count(), 3, "{outcome}");
+        let outcome = singleton("missing /no/such").expect_code(0);
+        outcome.expect_err_line(&["cannot start", "/no/such: not found"]);
+        // It waits for children that have failed.
+        let outcome = singleton("fail");
+        outcome.expect_err_line(&["job 1", "exited with code 9"]);
+        assert_eq!(outcome.code(), 128 + 15, "{outcome}");
+    }
+    let outcome =
+        Run::tool(&links.path("mpiexec"), ["-pmi_args", "1", "default_interface", "default_key", "1"]).finish();
+    outcome.expect_err_line(&["no process waits at port 1"]);
 }

@@ -1,7 +1,7 @@
 //! Staged files: ranks read copies in node memory, and ask the file server for nothing.
 
 use crate::harness::machines;
-use crate::harness::peers::{mpi4py, program};
+use crate::harness::peers::{mpi4py, program, tool};
 use crate::harness::sessions::Session;
 use crate::harness::{Outcome, Run, Running};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -247,6 +248,33 @@ fn python_with_mpi4py_and_numpy_asks_the_file_server_for_nothing() {
     let peers = environment.parent().expect("a folder of environments");
     let variables = [("PYTHONPATH", numpy.to_str().expect("UTF-8").to_owned())];
     mpi_programs_ask_for_nothing(Flavour::Mpich5, &[&environment, &numpy], &python, &["-c", script], peers, &variables);
+}
+
+/// As Julia: an executable, a large library, a folder of modules beside them, and code that is compiled at run time.
+#[test]
+fn a_language_that_compiles_at_run_time_asks_the_file_server_for_nothing() {
+    let Some(pypy) = tool("/usr/bin/pypy3.9") else { return };
+    let folder = Folder::new();
+    let home = folder.at("pypy");
+    fs::create_dir_all(home.join("bin")).expect("a folder");
+    fs::copy(pypy, home.join("bin/pypy3")).expect("a copy");
+    fs::copy("/lib/x86_64-linux-gnu/libpypy3.9-c.so", home.join("bin/libpypy3.9-c.so")).expect("a copy");
+    fs::create_dir_all(home.join("lib")).expect("a folder");
+    let copied = Command::new("cp").args(["-rL", "/usr/lib/pypy3.9"]).arg(home.join("lib")).status();
+    assert!(copied.expect("cp").success());
+    let script = "import json, sqlite3, os\ns = 0\nfor i in range(3000000): s += i & 7\n\
+                  print('rank', os.environ['WIREUP_RANK'], json.dumps(s))";
+    // For the ranks only: other programs of the test would look there for their libraries, too.
+    let path = format!("LD_LIBRARY_PATH={}", home.join("bin").display());
+    let program = home.join("bin/pypy3").display().to_string();
+    mpi_programs_ask_for_nothing(
+        Flavour::Mpich5,
+        &[&home],
+        Path::new("env"),
+        &[&path, &program, "-c", script],
+        &home,
+        &[],
+    );
 }
 
 #[test]

@@ -14,6 +14,8 @@ use super::{CpuSet, allowed, cores, threads};
 use std::fs::read_to_string;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where Linux describes its cpus and NUMA domains.
 const SYSTEM_DIRECTORY: &str = "/sys/devices/system";
@@ -27,6 +29,18 @@ pub struct Machine {
     pub(super) allowed: CpuSet,
     /// [`SYSTEM_DIRECTORY`] outside of tests. What it does not contain counts as absent: cores with several threads, several domains.
     pub(super) directory: PathBuf,
+    /// Removes a folder that describes a machine for tests.
+    pub(super) removal: Option<Arc<Removal>>,
+}
+
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Removal(PathBuf);
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        // A folder that stays changes no result of a test.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// How ranks are bound: a set for each.
@@ -52,12 +66,12 @@ impl Machine {
     /// # Errors
     /// Those of [`allowed`].
     pub fn this() -> io::Result<Machine> {
-        Ok(Machine { allowed: allowed()?, directory: SYSTEM_DIRECTORY.into() })
+        Ok(Machine { allowed: allowed()?, directory: SYSTEM_DIRECTORY.into(), removal: None })
     }
 
     /// A machine with `cpus` cores, for tests.
     pub fn of_cores(cpus: u32) -> Machine {
-        Machine { allowed: (0..cpus).collect(), directory: PathBuf::new() }
+        Machine { allowed: (0..cpus).collect(), directory: PathBuf::new(), removal: None }
     }
 
     /// A machine for tests, described in a temporary folder: cpu c and c + `cpus` / 2 are a core if `smt`, with `domains` domains of
@@ -66,7 +80,9 @@ impl Machine {
     /// # Panics
     /// The folder cannot be written.
     pub fn described(name: &str, cpus: u32, smt: bool, domains: u32) -> Machine {
-        let directory = std::env::temp_dir().join(format!("wireup-machine-{}-{name}", std::process::id()));
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("wireup-machine-{}-{serial}-{name}", std::process::id()));
         let write = |file: String, text: String| {
             let path = directory.join(file);
             let written =
@@ -97,7 +113,8 @@ impl Machine {
         for domain in 0..domains {
             write(format!("node/node{domain}/cpulist"), of_domain(domain).to_string());
         }
-        Machine { allowed: (0..cpus).collect(), directory }
+        let removal = Some(Arc::new(Removal(directory.clone())));
+        Machine { allowed: (0..cpus).collect(), directory, removal }
     }
 
     /// Number of cpus.

@@ -23,7 +23,7 @@ pub enum Level {
 impl Machine {
     /// This machine with these cpus only.
     pub fn limited(&self, cpus: &CpuSet) -> Machine {
-        Machine { allowed: self.allowed.intersection(cpus), directory: self.directory.clone() }
+        Machine { allowed: self.allowed.intersection(cpus), ..self.clone() }
     }
 
     pub fn allowed(&self) -> &CpuSet {

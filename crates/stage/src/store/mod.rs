@@ -6,7 +6,7 @@
 //!     sets/DIGEST/manifest        there when the set is whole; its time is that of the last use; locked while in use
 //!     sets/DIGEST/places          where its contents are in the packs: an image of it is mounted when a job uses it
 //!     new/…                       what is being received or removed; the rest is removed when who did it has ended
-//!     made-by                     the version of this, and the boot id of the machine
+//!     made-by                     the version of this, the boot id and the name of the machine; `renewing` is locked while it changes
 //!
 //!   where images cannot be mounted, in place of packs:
 //!     objects/DIGEST-MODE-TIME    a content with the bits and the time of a file: the trees' files are hard links to it
@@ -29,9 +29,9 @@ use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, statvfs};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use thiserror::Error;
@@ -48,6 +48,8 @@ pub enum StoreError {
     NoExec(PathBuf),
     #[error("{}: it arrived with another content than was announced", .0.display())]
     Damaged(PathBuf),
+    #[error("{}: node {node} keeps files there; choose a folder that is each node's own with --stage=DIR", path.display())]
+    OfAnotherNode { path: PathBuf, node: String },
     #[error("more than 16 TiB cannot be staged at once; stage less")]
     TooLarge,
     #[error("{}: it is being changed by another process, which does not end; try again", .0.display())]
@@ -127,7 +129,7 @@ pub struct Kept {
 }
 
 /// The version of what is in a store.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const FOLDERS: [&str; 4] = ["packs", "objects", "sets", "new"];
 /// How long to wait for one that removes sets, or looks which are in use (chosen).
 const LOCK_MAX: Duration = Duration::from_secs(2);
@@ -144,6 +146,38 @@ fn lock_within(file: &File, how: FlockOperation) -> io::Result<()> {
             Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
             result => return Ok(result?),
         }
+    }
+}
+
+/// What has made a store. It is of use as long as the machine runs.
+#[derive(PartialEq, Eq, Debug)]
+struct Maker {
+    format: String,
+    boot: String,
+    node: String,
+}
+
+impl Maker {
+    fn this() -> Maker {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let node = rustix::system::uname().nodename().to_string_lossy().replace(' ', "");
+        Maker { format: FORMAT.to_string(), boot: boot.trim().to_owned(), node }
+    }
+
+    fn text(&self) -> String {
+        format!("{} {} {}", self.format, self.boot, self.node)
+    }
+
+    /// Words that are missing are empty.
+    fn parse(text: &str) -> Maker {
+        let mut words = text.split(' ').map(str::to_owned);
+        let mut next = || words.next().unwrap_or_default();
+        Maker { format: next(), boot: next(), node: next() }
+    }
+
+    /// Several hosts may be this machine, in namespaces. A machine that was started again keeps its name.
+    fn is_another_node_than(&self, other: &Maker) -> bool {
+        !self.node.is_empty() && self.boot != other.boot && self.node != other.node
     }
 }
 
@@ -175,19 +209,30 @@ impl Store {
     /// just before, and the contents are trusted by their names.
     fn renew(&self) -> Result<()> {
         let path = self.root.join("made-by");
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let own = format!("{FORMAT} {boot}");
-        if fs::read_to_string(&path).is_ok_and(|made_by| made_by == own) {
+        let own = Maker::this();
+        let made_by = || fs::read_to_string(&path).ok().map(|text| Maker::parse(&text));
+        if made_by().is_some_and(|maker| maker == own) {
             return Ok(());
         }
-        for folder in FOLDERS.map(|folder| self.root.join(folder)) {
-            if path.exists() {
-                remove_tree(&folder)?;
-                at(&folder, DirBuilder::new().mode(0o700).create(&folder))?;
+        let lock = self.root.join("renewing");
+        let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock);
+        let lock_file = at(&lock, open)?;
+        lock_within(&lock_file, FlockOperation::NonBlockingLockExclusive).map_err(|_| StoreError::Busy(lock))?;
+        match made_by() {
+            Some(maker) if maker == own => return Ok(()),
+            Some(maker) if maker.is_another_node_than(&own) => {
+                return Err(StoreError::OfAnotherNode { path: self.root.clone(), node: maker.node });
             }
+            Some(_) => {
+                for folder in FOLDERS.map(|folder| self.root.join(folder)) {
+                    remove_tree(&folder)?;
+                    at(&folder, DirBuilder::new().mode(0o700).create(&folder))?;
+                }
+            }
+            None => {}
         }
         let new = at(&self.root, tempfile::NamedTempFile::new_in(&self.root))?;
-        at(new.path(), fs::write(new.path(), own))?;
+        at(new.path(), fs::write(new.path(), own.text()))?;
         at(&path, new.persist(&path).map(drop).map_err(|error| error.error))
     }
 

@@ -186,6 +186,9 @@ fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
         assert!(store.take(&set.digest()).unwrap().is_none());
         assert_eq!(bench.new_files(), 0);
         assert_eq!(stage(&store, &set).unwrap(), 1_000);
+        fs::write(bench.root().join("made-by"), b"3 another-boot another-node").unwrap();
+        let refused = Store::open(&bench.root(), ROOM).err().expect("it is another node's").to_string();
+        assert!(refused.contains("node another-node keeps files there"), "{refused}");
     });
 }
 

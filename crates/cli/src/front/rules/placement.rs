@@ -9,34 +9,41 @@ pub static MAP_BY: Rule = Rule {
     example: ("mpirun --map-by :oversubscribe --map-by node ./a", "--map-by node:oversubscribe ./a"),
     act: |translation, typed| {
         let text = typed.value().text()?;
-        match text.to_ascii_lowercase().as_str() {
-            "board" | "machine" | "user" | "rr" if translation.family == Family::Hydra => Ok(()),
-            word => translation.give(&flag::MAP_BY, typed, words(word, &text).into()),
-        }
+        mapping(translation.family, &text).map_or(Ok(()), |word| translation.give(&flag::MAP_BY, typed, word.into()))
     },
 };
+
+/// What `--map-by` is given for an option or a variable of other launchers; `None`: nothing.
+pub fn mapping(family: Family, text: &str) -> Option<String> {
+    match text.to_ascii_lowercase().as_str() {
+        "board" | "machine" | "user" | "rr" if family == Family::Hydra => None,
+        word => Some(words(word, text)),
+    }
+}
 
 pub static BIND_TO: Rule = Rule {
     says: "as `--bind-to`; also `rr` (a hardware thread each), `user:LIST`, `map_cpu:LIST`, `cores`, `sockets`, `threads`",
     example: ("mpiexec.hydra -bind-to core:2 ./a", "--bind-to core:2 ./a"),
     act: |translation, typed| {
         let text = typed.value().text()?;
-        let lower = text.to_ascii_lowercase();
-        let word = match lower.as_str() {
-            "rr" | "threads" => "thread".to_owned(),
-            "cores" => "core".to_owned(),
-            "sockets" => "socket".to_owned(),
-            "ldoms" => "numa".to_owned(),
-            "no" | "off" => "none".to_owned(),
-            "quiet" | "verbose" | "q" | "v" => return Ok(()),
-            _ => match lower.strip_prefix("map_cpu:") {
-                Some(list) => format!("user:{list}"),
-                None => lower.clone(),
-            },
-        };
-        translation.give(&flag::BIND_TO, typed, word.into())
+        binding(&text).map_or(Ok(()), |word| translation.give(&flag::BIND_TO, typed, word.into()))
     },
 };
+
+/// What `--bind-to` is given for an option or a variable of other launchers; `None`: nothing.
+pub fn binding(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let word = match lower.as_str() {
+        "rr" | "threads" => "thread",
+        "cores" => "core",
+        "sockets" => "socket",
+        "ldoms" => "numa",
+        "no" | "off" => "none",
+        "quiet" | "verbose" | "q" | "v" => return None,
+        _ => return Some(lower.strip_prefix("map_cpu:").map_or(lower.clone(), |list| format!("user:{list}"))),
+    };
+    Some(word.to_owned())
+}
 
 pub static RANK_BY: Rule = Rule {
     says: "as `--rank-by`; objects of a node number ranks as they are mapped",

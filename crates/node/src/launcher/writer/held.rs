@@ -57,26 +57,37 @@ impl Room {
         if self.memory_bytes > self.memory_max { self.spill(held) } else { Ok(()) }
     }
 
-    /// Moves a line's parts from memory to the file.
+    /// Moves a line's parts from memory to the file. After an error the others are in memory still.
     fn spill(&mut self, held: &mut Held) -> io::Result<()> {
-        for part in held.memory.chunks(BLOCK_BYTES) {
-            let number = self.free.pop().unwrap_or(self.blocks);
-            let at = number * BLOCK_BYTES as u64;
-            if at >= HELD_LINES_FILE_MAX {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            let file = match &mut self.file {
-                Some(file) => file,
-                none => none.insert(create(self.stream)?),
-            };
-            file.write_all_at(part, at)?;
-            self.blocks = self.blocks.max(number + 1);
+        let mut moved = 0;
+        let result = held.memory.chunks(BLOCK_BYTES).try_for_each(|part| {
+            let number = self.store(part)?;
             held.blocks.push(Block { number, bytes: part.len() });
-            held.file_bytes += part.len() as u64;
+            moved += part.len();
+            Ok(())
+        });
+        held.memory = held.memory.split_off(moved);
+        held.file_bytes += moved as u64;
+        self.memory_bytes -= moved;
+        result
+    }
+
+    /// Writes a block; returns its number.
+    fn store(&mut self, part: &[u8]) -> io::Result<u64> {
+        let number = self.free.last().copied().unwrap_or(self.blocks);
+        let at = number * BLOCK_BYTES as u64;
+        if at >= HELD_LINES_FILE_MAX {
+            return Err(io::ErrorKind::StorageFull.into());
         }
-        self.memory_bytes -= held.memory.len();
-        held.memory = Vec::new();
-        Ok(())
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(create(self.stream)?),
+        };
+        file.write_all_at(part, at)?;
+        if self.free.pop().is_none() {
+            self.blocks += 1;
+        }
+        Ok(number)
     }
 
     /// Passes on a line's parts in order, and forgets them.
@@ -152,5 +163,18 @@ mod tests {
         let mut held = Held::default();
         assert!(room.add(&mut held, b"no room").is_err());
         assert_eq!(text_of(&mut room, held), b"no room");
+    }
+
+    #[test]
+    fn a_file_that_gets_full_within_a_line_leaves_it_complete() {
+        let last = HELD_LINES_FILE_MAX / BLOCK_BYTES as u64 - 1;
+        let mut room = Room { memory_max: 2 * BLOCK_BYTES, blocks: last, ..Room::new(Stream::Err) };
+        let mut held = Held::default();
+        let text: Vec<u8> = (0..3 * BLOCK_BYTES).map(|at| (at / 1000) as u8).collect();
+        assert!(room.add(&mut held, &text[..2 * BLOCK_BYTES]).is_ok());
+        assert!(room.add(&mut held, &text[2 * BLOCK_BYTES..]).is_err());
+        assert_eq!((held.len(), room.memory_bytes), (text.len() as u64, 2 * BLOCK_BYTES));
+        assert!(text_of(&mut room, held) == text, "each part once");
+        assert_eq!((room.memory_bytes, room.free.as_slice()), (0, [last].as_slice()));
     }
 }

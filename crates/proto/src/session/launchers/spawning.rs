@@ -26,7 +26,7 @@ impl Launchers {
         let waiting = Request::new(parent, asker, link);
         let problem = match request.check() {
             _ if job.is_ending() => Some("the job is being ended".to_owned()),
-            _ if self.spawns.len() >= FAMILY_JOBS_MAX => {
+            _ if self.spawns.waiting_for(link) >= FAMILY_JOBS_MAX => {
                 Some(format!("more than {FAMILY_JOBS_MAX} requests for processes wait"))
             }
             result => result.err().map(|unfit| unfit.to_string()),

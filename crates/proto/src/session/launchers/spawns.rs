@@ -54,6 +54,11 @@ impl Spawns {
         self.requests.len()
     }
 
+    /// How many requests wait for this launcher.
+    pub fn waiting_for(&self, link: Option<LinkId>) -> usize {
+        self.requests.values().filter(|request| request.link == link).count()
+    }
+
     /// Whether this launcher may launch this job because a rank has asked for it: once.
     pub fn take_launch(&mut self, job: JobId, link: LinkId) -> bool {
         let offered = |request: &&mut Request| request.state == State::Offered && request.link == Some(link);
@@ -131,7 +136,7 @@ mod tests {
     fn nobody_waits_for_a_launcher_that_has_gone() {
         let mut spawns = asked(Some(LinkId(7)));
         spawns.forget_link(LinkId(8));
-        assert_eq!(spawns.len(), 1);
+        assert_eq!((spawns.waiting_for(Some(LinkId(7))), spawns.waiting_for(Some(LinkId(8)))), (1, 0));
         spawns.forget_link(LinkId(7));
         assert_eq!(spawns.len(), 0);
     }

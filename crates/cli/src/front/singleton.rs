@@ -1,0 +1,69 @@
+//! `mpiexec -pmi_args PORT INTERFACE KEY PID`: what MPICH's library starts when a process that was started without a launcher needs one.
+//!
+//! Rank 0 of the job becomes a process that passes on what the process at `PORT` and the server say to each other (`pmi/singleton`).
+
+use super::error::FrontError;
+use std::ffi::OsString;
+use wireup_os::process;
+use wireup_wire::signal::SIGTERM;
+
+const OPTION: &str = "-pmi_args";
+
+/// The process that asks for a launcher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Singleton {
+    port: u16,
+    /// Its number; MPICH gives that of the child which it makes to start the launcher.
+    pid: u32,
+}
+
+impl Singleton {
+    /// `None`: an ordinary command line.
+    ///
+    /// # Errors
+    /// The words behind the option are not as the library writes them.
+    pub fn of(words: &[OsString]) -> Result<Option<Singleton>, FrontError> {
+        let Some((first, rest)) = words.split_first().filter(|(first, _)| *first == OPTION) else { return Ok(None) };
+        let number = |at: usize| rest.get(at).and_then(|word: &OsString| word.to_str()?.parse::<u32>().ok());
+        let read = || Some(Singleton { port: number(0)?.try_into().ok()?, pid: number(3)? });
+        let wants = "the four words of a library that needs a launcher: PORT INTERFACE KEY PID";
+        let option = || first.to_string_lossy().into_owned();
+        read().map(Some).ok_or_else(|| FrontError::MissingValue { option: option(), wants: wants.to_owned() })
+    }
+
+    /// The command line of the job whose first rank it becomes. Its standard input stays its own. Ranks use process numbers to read each
+    /// other's memory, so the others must be in its PID namespace.
+    pub fn words(self, own_program: OsString) -> Vec<OsString> {
+        let options = ["-n", "1", "-s", "none", "--pmi", "simple", "--contain", "none"].map(OsString::from);
+        options.into_iter().chain([own_program, "singleton".into(), self.port.to_string().into()]).collect()
+    }
+
+    /// After the job has failed the process would wait for ranks that have gone.
+    pub fn end(self) {
+        let Some(parent) = process::parent() else { return };
+        if [parent, process::own_pid()].contains(&self.pid) {
+            // It may just have ended by itself.
+            let _ = process::kill(parent, SIGTERM);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Result<Option<Singleton>, String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        Singleton::of(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_words_of_the_library_are_read() {
+        let found = of("-pmi_args 4711 default_interface default_key 12").expect("as it writes them");
+        assert_eq!(found, Some(Singleton { port: 4711, pid: 12 }));
+        assert_eq!(of("-n 1 ./a -pmi_args"), Ok(None));
+        for wrong in ["-pmi_args", "-pmi_args 70000 a b 12", "-pmi_args 4711 a b", "-pmi_args 4711 a b -1"] {
+            assert!(of(wrong).expect_err(wrong).contains("PORT INTERFACE KEY PID"), "{wrong}");
+        }
+    }
+}
