@@ -522,7 +522,8 @@ impl Agent {
         match (frame.kind, neighbour) {
             (Kind::Routed, _) => return self.links.on_routed(routes, branch, frame, &mut self.out, fx),
             (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, None) => {}
-            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, Some(from)) => {
+            // Of the latter, orders of the root are answered also after the end of the job.
+            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown, Some(from)) => {
                 fx.push(Effect::Early(early::Input::Frame { from, frame }));
             }
             (Kind::Control, _) => {

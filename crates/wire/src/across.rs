@@ -100,6 +100,8 @@ pub enum Report {
     Given { ticket: u64, status: Status, blob: Bytes },
     /// These ranks enter no more collectives.
     Departed { ranks: Vec<Rank> },
+    /// All ranks of this node have ended.
+    Ended,
     /// Nobody waits for the answer to this request of the PMIx server any more.
     GaveUp { id: u64 },
 }

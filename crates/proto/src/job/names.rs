@@ -4,14 +4,13 @@
 use super::effect::{Effect, Effects};
 use super::facts::{Facts, View};
 use super::interface::Act;
-use bytes::Bytes;
 use std::collections::BTreeSet;
 use wireup_wire::across::{Order, Report};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Rank};
+use wireup_wire::modex::Between;
 use wireup_wire::names::{Answer, Ask, Asker, Down, Keep, Up};
 use wireup_wire::peer::{self, Cause};
-use wireup_wire::pmix::Status;
 
 #[derive(Default)]
 pub struct Names {
@@ -77,22 +76,17 @@ fn pass_on(view: &View<'_>, to: AgentId, frame: Frame, out: &mut Effects) {
         return out.for_agent(child, frame);
     }
     // All ranks there have ended. An answer is not needed any more, but the root waits for the outcome of an order.
-    if let Some(Down { answer: Answer::Order(order), .. }) = read(&frame, out) {
-        report_of_ended(view.facts, to, order, out);
-    }
-}
-
-/// What an agent would say to an order if it still had its part of the job.
-fn report_of_ended(facts: &Facts, agent: AgentId, order: Order, out: &mut Effects) {
-    let report = match order {
-        Order::Give { ticket, .. } => Report::Given { ticket, status: Status::RankGone, blob: Bytes::new() },
-        Order::TellDeparted => {
-            let ranks = facts.node_of(agent).into_iter().flat_map(|node| facts.mapping.ranks_of(node));
-            Report::Departed { ranks: ranks.collect() }
+    match read(&frame, out) {
+        Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
+            say(view.facts, Up::Report { agent: to, report: Report::Ended }, out);
         }
-        Order::Forget { .. } => return,
-    };
-    say(facts, Up::Report { agent, report }, out);
+        // The agent has kept what its ranks have committed.
+        Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
+            let payload = peer::encode(&Between::Order(order)).into();
+            out.for_agent(to, view.facts.frame(Kind::Modex, 0, 0, payload));
+        }
+        Some(_) | None => {}
+    }
 }
 
 fn read<T: serde::de::DeserializeOwned>(frame: &Frame, out: &mut Effects) -> Option<T> {
@@ -109,6 +103,7 @@ mod tests {
     use crate::time::Instant;
     use wireup_wire::ids::{Client, LocalRank};
     use wireup_wire::names::{Answer, Range};
+    use wireup_wire::pmix::Wanted;
 
     const CLIENT: Client = Client { local: LocalRank(1), number: 0 };
     const DOWN: Down = Down { asker: Asker::Client(CLIENT), answer: Answer::Done };
@@ -155,7 +150,14 @@ mod tests {
         let [Effect::Act(Act::Names(Up::Report { agent: AgentId(2), report }))] = &effects[..] else {
             panic!("the root is told")
         };
-        assert_eq!(*report, Report::Departed { ranks: vec![Rank(4), Rank(5)] });
+        assert_eq!(*report, Report::Ended);
+        let order = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
+        let down = Down { asker: Asker::Agent, answer: Answer::Order(order.clone()) };
+        let mut out = Effects::default();
+        answer(&view, AgentId(2), down, &mut out);
+        let effects = out.into_vec();
+        let [Effect::Act(Act::ToAgent(AgentId(2), frame))] = &effects[..] else { panic!("it has what its ranks left") };
+        assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Order(order)));
     }
 
     #[test]

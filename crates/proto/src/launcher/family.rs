@@ -97,7 +97,7 @@ impl Family {
     pub fn add(&mut self, spec: JobSpec) {
         let stage = Stage::Starting { asked: spec.spawned.is_some() };
         if let Some(spawned) = &spec.spawned {
-            self.together.connect(spawned.by, spec.job);
+            self.together.link(spawned.by, spec.job);
         }
         self.members.insert(spec.job, Member { spec, stage });
     }
@@ -173,9 +173,13 @@ impl Family {
         self.members.get(&job).map(|member| matches!(member.stage, Stage::Ending { .. }))
     }
 
-    /// Ranks of these jobs have connected or disconnected. Jobs of other launchers do not count.
-    pub fn on_together(&mut self, jobs: &[JobId], connected: bool) {
+    /// Ranks of these jobs have connected or disconnected. Jobs of other launchers do not count. Each job's launcher is told, so this one
+    /// is told once for each of its jobs: what is said to the first of them counts.
+    pub fn on_together(&mut self, to: JobId, jobs: &[JobId], connected: bool) {
         let ours: Vec<JobId> = jobs.iter().copied().filter(|job| self.has(*job)).collect();
+        if ours.first() != Some(&to) {
+            return;
+        }
         for (at, one) in ours.iter().enumerate() {
             for other in &ours[at + 1..] {
                 match connected {

@@ -219,7 +219,7 @@ impl Launcher {
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::Ended(ended) => self.on_ended(job, ended),
             Control::Spawn { job: child, from, request } => self.on_spawn(job, child, from, *request),
-            Control::Together { jobs, connected } => self.family.on_together(&jobs, connected),
+            Control::Together { jobs, connected } => self.family.on_together(job, &jobs, connected),
             // All other messages are between agents, are sent by launchers, or answer requests that this launcher does not make.
             _ => {}
         }

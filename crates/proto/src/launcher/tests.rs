@@ -149,8 +149,11 @@ fn jobs_that_have_disconnected_do_not_end_each_other() {
         bench.says(child, Control::Started { ranks: 2, pmix: None });
     }
     bench.take_sent();
-    // Of the jobs of another launcher nothing is known here.
-    bench.says(1, Control::Together { jobs: vec![JobId(1), JobId(2), JobId(77)], connected: false });
+    // Of the jobs of another launcher nothing is known here. This launcher is told once for each of its jobs, which counts once.
+    let together = |connected| Control::Together { jobs: vec![JobId(1), JobId(2), JobId(77)], connected };
+    bench.says(1, together(true));
+    bench.says(2, together(true));
+    bench.says(1, together(false));
     bench.says(2, Control::Failed(failure(Cause::Exited(9))));
     assert!(bench.take_sent().is_empty());
     bench.ends(2, Some(failure(Cause::Exited(9))));

@@ -35,6 +35,7 @@ mod tree;
 use crate::collective::groups::Stall;
 use crate::collective::{CollectiveConfig, Exchanges};
 use crate::io::Output;
+use crate::job::Act;
 use crate::job::collectives::Arrived;
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::{Facts, View};
@@ -46,7 +47,7 @@ use events::Events;
 use fences::Fences;
 use libraries::Libraries;
 use modex::Modex;
-pub use modex::{Remains, frame as modex_frame, gone as modex_gone};
+pub use modex::{Remains, frame as modex_frame, gone as modex_gone, report_of_gone};
 use queries::Queries;
 use server::Server;
 use step::{Step, Steps};
@@ -152,6 +153,17 @@ impl Pmix {
 
     /// A direct message from another node's agent.
     pub fn on_between(&mut self, view: &View<'_>, from: AgentId, message: Between, out: &mut Effects) {
+        let message = match message {
+            Between::Order(order) => return self.on_order(view, names::Answer::Order(order), out),
+            Between::Report(report) => {
+                // No correct agent sends it to others.
+                if view.facts.root {
+                    out.push(Effect::Act(Act::Names(names::Up::Report { agent: from, report })));
+                }
+                return;
+            }
+            message => message,
+        };
         let Some(node) = view.facts.node_of(from) else { return };
         self.step(view, out, |pmix, steps| pmix.modex.on_between(view, node, message, steps));
         self.flush(view, out);

@@ -33,7 +33,7 @@ use bytes::Bytes;
 pub use offers::Remains;
 use offers::{Offers, Seeker, Unasked};
 use wants::Wants;
-use wireup_wire::across::Report;
+use wireup_wire::across::{Order, Report};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{JobId, NodeId, Rank};
 use wireup_wire::limits::PMIX_BLOB_BYTES_MAX;
@@ -83,6 +83,8 @@ impl Modex {
                 }
                 blobs.into_iter().for_each(|blob| self.on_blob(&blob, steps));
             }
+            // They do not concern this node's data.
+            Between::Order(_) | Between::Report(_) => {}
         }
     }
 
@@ -163,7 +165,7 @@ impl Modex {
                         out.push(Effect::TellRoot(Report::Given { ticket, status, blob }));
                     }
                 }
-                (Seeker::Root(_), Between::Want { .. }) => {}
+                (Seeker::Root(_), Between::Want { .. } | Between::Order(_) | Between::Report(_)) => {}
             }
         }
         for (node, wanted) in self.wants.take() {
@@ -187,6 +189,22 @@ pub fn gone(wanted: Vec<Wanted>, remains: &Remains) -> Vec<Between> {
     offers.seek(Instant(0), nobody, there);
     offers.refuse(nobody, gone, Status::RankGone);
     offers.take_answers().into_iter().map(|(_, message)| message).collect()
+}
+
+/// What an agent that no longer has the job says to an order of the root, if anything.
+pub fn report_of_gone(order: Order, remains: &Remains) -> Option<Report> {
+    match order {
+        Order::Give { ticket, wanted } => {
+            let answers = gone(vec![wanted], remains);
+            let mut blobs = answers.into_iter().filter_map(|answer| match answer {
+                Between::Have { blobs, .. } => blobs.into_iter().next(),
+                Between::Want { .. } | Between::Order(_) | Between::Report(_) => None,
+            });
+            blobs.next().map(|Blob { status, bytes: blob, .. }| Report::Given { ticket, status, blob })
+        }
+        Order::TellDeparted => Some(Report::Ended),
+        Order::Forget { .. } => None,
+    }
 }
 
 /// A message in its frame.

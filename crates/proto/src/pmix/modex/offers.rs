@@ -200,6 +200,7 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::across::{Order, Report};
 
     const T: Instant = Instant(1);
 
@@ -251,6 +252,17 @@ mod tests {
             "its server may know what it had committed"
         );
         assert!(offers.deadline().is_some());
+    }
+
+    #[test]
+    fn what_ranks_have_left_behind_is_given_to_other_jobs_too() {
+        let mut offers = Offers::default();
+        let requests = offers.keep(T, vec![Rank(0)]);
+        offers.on_answer(requests[0].0, Status::Ok, "x".into()).unwrap();
+        let kept = offers.take_kept();
+        let report = |rank| super::super::report_of_gone(Order::Give { ticket: 4, wanted: of(rank) }, &kept);
+        assert_eq!(report(0), Some(Report::Given { ticket: 4, status: Status::Ok, blob: "x".into() }));
+        assert_eq!(report(1), Some(Report::Given { ticket: 4, status: Status::RankGone, blob: Bytes::new() }));
     }
 
     #[test]

@@ -76,6 +76,14 @@ pub fn agent_of(spec: &JobSpec, rank: Rank) -> Option<AgentId> {
     spec.nodes.get(node.index()).map(|node| node.agent)
 }
 
+/// The ranks of an agent's node.
+pub fn ranks_on(view: &View<'_>, Place { job, agent }: Place) -> Vec<Rank> {
+    let Some(spec) = view.jobs.spec(job) else { return Vec::new() };
+    let node = spec.nodes.iter().position(|node| node.agent == agent).map(|at| NodeId(at as u32));
+    let ranks = mapping(spec).zip(node).map(|(mapping, node)| mapping.ranks_of(node).collect());
+    ranks.unwrap_or_default()
+}
+
 fn mapping(spec: &JobSpec) -> Option<Mapping> {
     Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).ok()
 }

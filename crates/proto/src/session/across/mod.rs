@@ -2,7 +2,7 @@
 //!
 //! Requests come up a job's tree as those for names do (`job/names`); answers and orders go back down the tree of the job concerned.
 //! `rounds` are collectives whose members belong to several jobs, `fetches` requests for the data of a rank of another job, `members`
-//! checks what agents say and finds the agents concerned, `told` is who knows which job.
+//! checks what agents say and finds the agents concerned, `told` is who was told of which job, `bounds` how much the root stores.
 //!
 //! ```text
 //!   job A, node 0 ── Join ─►┐                                  job A, node 0 ── Fetch ─► root ── Give ─► job B, node 1
@@ -12,6 +12,7 @@
 //!
 //! Nobody waits for ever: if a member has departed without entering, or its job is over, the others are answered that it is gone.
 
+mod bounds;
 mod fetches;
 mod members;
 mod place;
@@ -23,6 +24,7 @@ mod told;
 use super::inputs::across::Input;
 use super::{Effects, View};
 use fetches::Fetches;
+use members::ranks_on;
 use place::Place;
 use rounds::Rounds;
 use told::Told;
@@ -47,12 +49,14 @@ impl Across {
             }
             Input::Report { job, agent, report } => match report {
                 Report::Given { ticket, status, blob } => {
-                    self.fetches.on_given(Place { job, agent }, ticket, status, blob, fx);
+                    let from = Place { job, agent };
+                    self.fetches.on_given(view, &mut self.told, from, (ticket, status, blob), fx);
                 }
+                Report::Ended => self.rounds.on_departed(view, job, &ranks_on(view, Place { job, agent }), fx),
                 Report::Departed { ranks } => self.rounds.on_departed(view, job, &ranks, fx),
                 Report::GaveUp { id } => {
                     let by = (Place { job, agent }, Asker::Server(id));
-                    self.rounds.withdraw(by);
+                    self.rounds.withdraw(view, &mut self.told, by, fx);
                     self.fetches.withdraw(by);
                 }
             },
@@ -62,6 +66,12 @@ impl Across {
                 self.told.on_job_over(job, fx);
             }
         }
+    }
+
+    /// Bytes that open collectives take.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.rounds.bytes()
     }
 
     /// Number of entries in all tables, for the simulator's checkers.

@@ -2,6 +2,7 @@
 //!
 //! Collectives of the same purpose and members follow each other: a node's n-th entrance belongs to the n-th round.
 
+use super::bounds::{fits, weight};
 use super::members::{Members, agent_of, agents, checked};
 use super::place::{Place, answer, order};
 use super::told::Told;
@@ -18,10 +19,12 @@ use wireup_wire::pmix::Status;
 /// Numbers of groups begin here: those that jobs give to groups of their own are smaller.
 const CONTEXT_BASE: u64 = 1 << 48;
 
+type Key = (Purpose, Members);
+
 #[derive(Default)]
 pub struct Rounds {
-    open: BTreeMap<(Purpose, Members), VecDeque<Round>>,
-    /// Data of open rounds.
+    open: BTreeMap<Key, VecDeque<Round>>,
+    /// Data of open rounds, with the names of their members.
     bytes: usize,
     contexts: u64,
     /// Jobs whose agents tell which ranks enter no more collectives, and those ranks.
@@ -31,6 +34,8 @@ pub struct Rounds {
 #[derive(Default)]
 struct Round {
     entered: BTreeMap<Place, (Asker, Bytes)>,
+    /// Data of a node was too much: the round fails when all have entered.
+    is_full: bool,
 }
 
 impl Rounds {
@@ -47,47 +52,69 @@ impl Rounds {
         if view.jobs.spec(at.job).is_none() {
             return;
         }
-        let members = match checked(view, at, &joint.members) {
-            Ok(members) if self.bytes + joint.data.len() <= ACROSS_BYTES_MAX => members,
-            Ok(_) => return answer(at, asker, Answer::Failed(Status::Full), fx),
+        let key = match checked(view, at, &joint.members) {
+            Ok(members) => (joint.purpose, members),
             Err(status) => return answer(at, asker, Answer::Failed(status), fx),
         };
-        self.watch(view, &members, fx);
-        self.bytes += joint.data.len();
-        let key = (joint.purpose, members);
+        if !self.open.contains_key(&key) {
+            let weight = weight(&key.0, &key.1);
+            if self.bytes + weight > ACROSS_BYTES_MAX {
+                return answer(at, asker, Answer::Failed(Status::Full), fx);
+            }
+            self.bytes += weight;
+        }
+        self.watch(view, &key.1, fx);
+        let is_full = self.bytes + joint.data.len() > ACROSS_BYTES_MAX;
+        let data = if is_full { Bytes::new() } else { joint.data };
+        self.bytes += data.len();
         let rounds = self.open.entry(key.clone()).or_default();
         let at_round = rounds.iter().position(|round| !round.entered.contains_key(&at)).unwrap_or(rounds.len());
         if at_round == rounds.len() {
             rounds.push_back(Round::default());
         }
-        rounds[at_round].entered.insert(at, (asker, joint.data));
+        let round = &mut rounds[at_round];
+        round.is_full |= is_full;
+        round.entered.insert(at, (asker, data));
+        if self.lonely(view, &key).contains(&at) {
+            // The others were told already that a member on this node is gone, or will be.
+            self.take(&key, at_round).into_iter().for_each(|round| round.fail(Status::RankGone, fx));
+        }
         self.complete(view, told, &key, fx);
         self.give_up_lonely(view, &key, fx);
     }
 
-    /// Ends the first round if all nodes have entered it. No later one can be complete before.
-    fn complete(&mut self, view: &View<'_>, told: &mut Told, key: &(Purpose, Members), fx: &mut Effects) {
-        let Some(round) = self.open.get(key).and_then(VecDeque::front) else { return };
+    /// Ends the first round if all nodes have entered it. No later one can be complete before. Returns whether it has ended.
+    fn complete(&mut self, view: &View<'_>, told: &mut Told, key: &Key, fx: &mut Effects) -> bool {
+        let Some(round) = self.open.get(key).and_then(VecDeque::front) else { return false };
         if !agents(view, &key.1).iter().all(|place| round.entered.contains_key(place)) {
-            return;
+            return false;
         }
-        let Some(Round { entered }) = self.take(key, 0) else { return };
-        let (purpose, members) = key;
+        let Some(round) = self.take(key, 0) else { return false };
+        let specs: Vec<_> = key.1.iter().filter_map(|(job, _)| view.jobs.spec(*job)).collect();
+        let jobs: Vec<OtherJob> = specs.iter().map(|spec| described(spec)).collect();
+        let places = round.entered.len();
+        let data: Vec<Bytes> =
+            round.entered.values().map(|(_, data)| data.clone()).filter(|data| !data.is_empty()).collect();
+        if round.is_full || !fits(&data, &jobs, places) {
+            round.fail(Status::Full, fx);
+            return true;
+        }
         self.contexts += 1;
         let context = CONTEXT_BASE + self.contexts;
-        let data: Vec<Bytes> = entered.values().map(|(_, data)| data.clone()).filter(|data| !data.is_empty()).collect();
-        for (at, (asker, _)) in entered {
-            let specs = members.iter().filter_map(|(job, _)| view.jobs.spec(*job));
-            let jobs: Vec<OtherJob> = specs.filter(|spec| told.is_news(spec, at)).map(|spec| described(spec)).collect();
+        for (at, (asker, _)) in round.entered {
+            specs.iter().for_each(|spec| told.note(spec, at));
+            let others = specs.iter().zip(&jobs).filter(|(spec, _)| spec.job != at.job);
+            let jobs = others.map(|(_, job)| job.clone()).collect();
             answer(at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }), fx);
         }
-        let connected = match purpose {
+        let connected = match key.0 {
             Purpose::Connect => true,
             Purpose::Disconnect => false,
-            Purpose::Fence | Purpose::Group(_) => return,
+            Purpose::Fence | Purpose::Group(_) => return true,
         };
-        let jobs: Vec<JobId> = members.iter().map(|(job, _)| *job).collect();
+        let jobs: Vec<JobId> = key.1.iter().map(|(job, _)| *job).collect();
         jobs.iter().for_each(|job| fx.push(Effect::Up(*job, Control::Together { jobs: jobs.clone(), connected })));
+        true
     }
 
     /// Asks the agents of these jobs to tell which ranks depart, unless that was done.
@@ -112,42 +139,54 @@ impl Rounds {
         }
     }
 
-    /// Ends the rounds that a departed member has not entered and will not.
-    fn give_up_lonely(&mut self, view: &View<'_>, key: &(Purpose, Members), fx: &mut Effects) {
-        let mut absent: BTreeSet<Place> = BTreeSet::new();
+    /// The nodes with members that enter nothing more.
+    fn lonely(&self, view: &View<'_>, key: &Key) -> BTreeSet<Place> {
+        let mut lonely = BTreeSet::new();
         for (job, set) in &key.1 {
             let (Some(spec), Some(departed)) = (view.jobs.spec(*job), self.departed.get(job)) else { continue };
             let gone = departed.iter().filter(|rank| set.contains(**rank)).filter_map(|rank| agent_of(spec, *rank));
-            absent.extend(gone.map(|agent| Place { job: *job, agent }));
+            lonely.extend(gone.map(|agent| Place { job: *job, agent }));
         }
+        lonely
+    }
+
+    /// Ends the rounds that a departed member has not entered and will not.
+    fn give_up_lonely(&mut self, view: &View<'_>, key: &Key, fx: &mut Effects) {
+        let absent = self.lonely(view, key);
         let is_lonely = |round: &Round| absent.iter().any(|place| !round.entered.contains_key(place));
         while let Some(at) = self.open.get(key).and_then(|rounds| rounds.iter().position(is_lonely)) {
             let round = self.take(key, at).expect("its position was found");
-            round.give_up(fx);
+            round.fail(Status::RankGone, fx);
         }
     }
 
-    /// A node does not wait any more: it has not entered.
-    pub fn withdraw(&mut self, (at, asker): (Place, Asker)) {
-        let bytes = &mut self.bytes;
-        self.open.retain(|_, rounds| {
-            for round in rounds.iter_mut() {
-                if round.entered.get(&at).is_some_and(|(its, _)| *its == asker)
-                    && let Some((_, data)) = round.entered.remove(&at)
-                {
-                    *bytes -= data.len();
-                }
-            }
-            rounds.retain(|round| !round.entered.is_empty());
-            !rounds.is_empty()
-        });
+    /// A node does not wait any more: it has not entered, and its later entrances belong to earlier rounds.
+    pub fn withdraw(&mut self, view: &View<'_>, told: &mut Told, (at, asker): (Place, Asker), fx: &mut Effects) {
+        let is_its = |round: &Round| round.entered.get(&at).is_some_and(|(its, _)| *its == asker);
+        let found = self.open.iter().find_map(|(key, rounds)| Some((key.clone(), rounds.iter().position(is_its)?)));
+        let Some((key, first)) = found else { return };
+        let Some(rounds) = self.open.get_mut(&key) else { return };
+        let mut later = None;
+        for round in rounds.iter_mut().skip(first).rev() {
+            let entrance = round.entered.remove(&at);
+            round.entered.extend(later.map(|entrance| (at, entrance)));
+            later = entrance;
+        }
+        self.bytes -= later.map_or(0, |(_, data): (Asker, Bytes)| data.len());
+        // Only the last one can be empty: who has entered a round has entered those before it.
+        if rounds.back().is_some_and(|round| round.entered.is_empty()) {
+            let last = rounds.len() - 1;
+            self.take(&key, last);
+        }
+        while self.complete(view, told, &key, fx) {}
     }
 
-    fn take(&mut self, key: &(Purpose, Members), at: usize) -> Option<Round> {
+    fn take(&mut self, key: &Key, at: usize) -> Option<Round> {
         let rounds = self.open.get_mut(key)?;
         let round = rounds.remove(at)?;
         if rounds.is_empty() {
             self.open.remove(key);
+            self.bytes -= weight(&key.0, &key.1);
         }
         self.bytes -= round.entered.values().map(|(_, data)| data.len()).sum::<usize>();
         Some(round)
@@ -158,9 +197,14 @@ impl Rounds {
         let concerned = self.open.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
         for key in concerned.cloned().collect::<Vec<_>>() {
             while let Some(round) = self.take(&key, 0) {
-                round.give_up(fx);
+                round.fail(Status::RankGone, fx);
             }
         }
+    }
+
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub fn size(&self) -> usize {
@@ -169,9 +213,9 @@ impl Rounds {
 }
 
 impl Round {
-    fn give_up(self, fx: &mut Effects) {
+    fn fail(self, status: Status, fx: &mut Effects) {
         for (at, (asker, _)) in self.entered {
-            answer(at, asker, Answer::Failed(Status::RankGone), fx);
+            answer(at, asker, Answer::Failed(status), fx);
         }
     }
 }

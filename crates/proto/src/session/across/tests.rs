@@ -4,9 +4,11 @@ use super::*;
 use crate::job::JobInput;
 use crate::session::Effect;
 use crate::testing::{Scene, job_on};
+use bytes::Bytes;
 use wireup_wire::across::{Fetch, Joint, Order, Purpose};
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::job::PmiFlavour;
+use wireup_wire::limits::ACROSS_BYTES_MAX;
 use wireup_wire::names::Answer;
 use wireup_wire::peer::Control;
 use wireup_wire::pmix::{Set, Status, Wanted};
@@ -101,12 +103,12 @@ fn a_collective_of_two_jobs_ends_when_all_nodes_have_entered() {
         assert_eq!(names, [if *job == 1 { "s-2" } else { "s-1" }]);
     }
     assert_eq!(bench.together, [(JobId(1), true), (JobId(2), true)]);
-    // They know each other by now, and are told when one is over.
+    // They are told again, since an answer may not have reached its node, and when one is over.
     let mut last = Vec::new();
     for (job, agent) in places {
         last = bench.join(job, agent, Purpose::Disconnect, &ALL, "");
     }
-    assert!(last.iter().all(|(_, _, answer)| matches!(answer, Answer::Joined(joined) if joined.jobs.is_empty())));
+    assert!(last.iter().all(|(_, _, answer)| matches!(answer, Answer::Joined(joined) if joined.jobs.len() == 1)));
     assert_eq!(bench.together[2..], [(JobId(1), false), (JobId(2), false)]);
     let told = bench.input(Input::JobOver(JobId(2)));
     let forget = Answer::Order(Order::Forget { nspace: "s-2".into() });
@@ -200,4 +202,89 @@ fn data_of_a_rank_of_another_job_is_fetched_from_its_node() {
     let told = bench.input(Input::JobOver(JobId(2)));
     assert_eq!(gone(&told), [(1, 0)]);
     assert_eq!(bench.across.size(), 0);
+}
+
+fn given(ticket: u64, blob: &'static str) -> Input {
+    let report = Report::Given { ticket, status: Status::Ok, blob: blob.into() };
+    Input::Report { job: JobId(2), agent: AgentId(1), report }
+}
+
+#[test]
+fn what_several_nodes_want_is_fetched_once() {
+    let mut bench = Bench::new();
+    let from = |agent, id, is_new| {
+        let fetch = Fetch { nspace: "s-2".into(), wanted: Some(Wanted::data_of(Rank(0))), is_new };
+        Input::Fetch { job: JobId(1), agent: AgentId(agent), asker: Asker::Server(id), fetch }
+    };
+    assert!(matches!(&bench.input(from(0, 1, true))[..], [(2, 1, Answer::Order(Order::Give { ticket: 1, .. }))]));
+    // Those who have given up leave no further request behind.
+    for id in 2..9 {
+        assert!(bench.input(from(0, id, false)).is_empty() && bench.input(from(1, id, true)).is_empty());
+        bench.input(Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id } });
+    }
+    bench.input(Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id: 1 } });
+    assert!(bench.input(from(0, 9, true)).is_empty());
+    let told = bench.input(given(1, "x"));
+    assert_eq!(told.len(), 8);
+    let is_whole = |(_, _, answer): &Told| matches!(answer, Answer::Fetched(fetched) if fetched.job.is_some());
+    assert!(
+        told.iter().all(is_whole),
+        "each that does not know the job is told of it, also if others on its node were"
+    );
+    assert!(matches!(&bench.input(from(0, 10, true))[..], [(2, 1, Answer::Order(Order::Give { ticket: 2, .. }))]));
+}
+
+#[test]
+fn later_entrances_move_forward_when_one_is_withdrawn() {
+    let mut bench = Bench::new();
+    let pair = [("s-1", ranks(&[3])), ("s-2", ranks(&[0]))];
+    let join = |bench: &mut Bench, job, id| {
+        let members = pair.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
+        let joint = Joint { purpose: Purpose::Fence, members, data: "abc".into() };
+        bench.input(Input::Join { job: JobId(job), agent: AgentId(1), asker: Asker::Server(id), joint })
+    };
+    for id in [1, 2, 3] {
+        assert!(join(&mut bench, 1, id).is_empty());
+    }
+    bench.input(Input::Report { job: JobId(1), agent: AgentId(1), report: Report::GaveUp { id: 1 } });
+    assert_eq!([join(&mut bench, 2, 1).len(), join(&mut bench, 2, 2).len()], [2, 2]);
+    assert!(join(&mut bench, 2, 3).is_empty(), "two are left, and both are over");
+    bench.input(Input::Report { job: JobId(2), agent: AgentId(1), report: Report::GaveUp { id: 3 } });
+    bench.input(Input::JobOver(JobId(1)));
+    bench.input(Input::JobOver(JobId(2)));
+    assert_eq!((bench.across.size(), bench.across.bytes()), (0, 0));
+}
+
+#[test]
+fn a_node_with_a_departed_member_waits_for_nobody() {
+    let mut bench = Bench::new();
+    bench.join(1, 0, Purpose::Fence, &ALL, "");
+    assert_eq!(gone(&bench.departs(2, 1, 0)), [(1, 0)]);
+    assert_eq!(gone(&bench.join(2, 1, Purpose::Fence, &ALL, "")), [(2, 1)], "the others were told already");
+}
+
+#[test]
+fn all_ranks_of_an_agent_without_its_part_of_a_job_are_gone() {
+    let mut bench = Bench::new();
+    let all_of_1 = [("s-1", ranks(&[0])), ("s-2", ranks(&[3]))];
+    assert!(bench.join(1, 0, Purpose::Fence, &all_of_1, "").is_empty());
+    let ended = |agent| Input::Report { job: JobId(2), agent: AgentId(agent), report: Report::Ended };
+    assert!(bench.input(ended(1)).is_empty(), "it has ranks 0 and 1");
+    assert_eq!(gone(&bench.input(ended(2))), [(1, 0)]);
+}
+
+#[test]
+fn too_much_data_is_an_error_for_all() {
+    let mut bench = Bench::new();
+    let blob: Bytes = vec![0; ACROSS_BYTES_MAX / 4].into();
+    let mut told = Vec::new();
+    for (job, agent) in [(1, 0), (1, 1), (2, 1), (2, 2)] {
+        assert!(told.is_empty());
+        let members = ALL.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
+        let joint = Joint { purpose: Purpose::Fence, members, data: blob.clone() };
+        told = bench.input(Input::Join { job: JobId(job), agent: AgentId(agent), asker: Asker::Server(7), joint });
+    }
+    assert_eq!(told.len(), 4);
+    assert!(told.iter().all(|(_, _, answer)| *answer == Answer::Failed(Status::Full)), "no frame can carry it");
+    assert_eq!(bench.across.bytes(), 0);
 }

@@ -1,4 +1,4 @@
-//! Which nodes know which other jobs: they are told when such a job is over, so that their PMIx servers forget it.
+//! Which nodes were told of which other jobs: they are told when such a job is over, so that their PMIx servers forget it.
 
 use super::place::{Place, order};
 use crate::session::Effects;
@@ -18,10 +18,12 @@ struct Known {
 }
 
 impl Told {
-    /// A node is about to be told of a job. Returns whether it does not know it yet.
-    pub fn is_news(&mut self, spec: &JobSpec, to: Place) -> bool {
-        let new = || Known { nspace: spec.nspace.clone(), by: BTreeSet::new() };
-        spec.job != to.job && self.of.entry(spec.job).or_insert_with(new).by.insert(to)
+    /// A node is told of a job.
+    pub fn note(&mut self, spec: &JobSpec, to: Place) {
+        if spec.job != to.job {
+            let new = || Known { nspace: spec.nspace.clone(), by: BTreeSet::new() };
+            self.of.entry(spec.job).or_insert_with(new).by.insert(to);
+        }
     }
 
     pub fn on_job_over(&mut self, job: JobId, fx: &mut Effects) {
