@@ -130,9 +130,15 @@ fn children_that_cannot_start_end_a_job_of_open_mpi_4() {
     let Some(program) = program(Flavour::OpenMpi4, "family") else { return };
     let family_of = (Flavour::OpenMpi4, program);
     for placement in PLACEMENTS {
-        let outcome = family(&family_of, placement, "missing /no/such/program").finish().expect_code(1);
-        outcome.expect_err_line(&["rank 0", "Open MPI 4 does not tell the ranks that wait for them"]);
-        assert!(outcome.err().contains("/no/such/program: not found"), "{outcome}");
+        // The server process itself refuses the second one.
+        for (words, said) in [
+            ("missing /no/such/program", "/no/such/program: not found"),
+            ("missing hostname hostfile /no/such/file", "the file of hosts /no/such/file"),
+        ] {
+            let outcome = family(&family_of, placement, words).finish().expect_code(1);
+            outcome.expect_err_line(&["rank 0", "Open MPI 4 does not tell the ranks that wait for them"]);
+            assert!(outcome.err().contains(said), "{outcome}");
+        }
     }
     let outcome = family(&family_of, "-n 1", "missing /no/such/program").succeed();
     assert_eq!(outcome.out(), "parent 0 is refused\n", "{outcome}");

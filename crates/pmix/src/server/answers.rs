@@ -74,7 +74,7 @@ impl Server {
         match (waiting, answer) {
             (Waiting::Op(callback), _) => callback.op(code),
             (Waiting::Meet { callback, until }, _) => {
-                if until.is_none_or(|until| Instant::now() < until) {
+                if is_awaited(until) {
                     callback.op(code);
                 }
             }
@@ -100,11 +100,13 @@ impl Server {
             }
             (Waiting::Lookup(callback), Answer::Names(names::Answer::Found(found))) => self.found(callback, found),
             (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),
-            (Waiting::Group { callback, members, wants_context }, Answer::Grouped { context, data }) => {
+            // The library itself has answered it, and has freed what the callback refers to.
+            (Waiting::Group { until, .. }, _) if !is_awaited(until) => {}
+            (Waiting::Group { callback, members, wants_context, .. }, Answer::Grouped { context, data }) => {
                 callback.infos(code, self.group_infos(members, wants_context.then_some(context), &data));
             }
             (
-                Waiting::Group { callback, members, wants_context },
+                Waiting::Group { callback, members, wants_context, .. },
                 Answer::Names(names::Answer::Joined(Joined { context, data, .. })),
             ) => {
                 callback.infos(code, self.group_infos(members, wants_context.then_some(context), &data));
@@ -143,7 +145,7 @@ impl Server {
     }
 
     /// Processes that a rank has asked for do not start, and its library would let ranks that have asked with it wait for ever.
-    fn abort_for_others(&self, rank: Rank) {
+    pub fn abort_for_others(&self, rank: Rank) {
         let message = "processes could not be started, and Open MPI 4 does not tell the ranks that wait for them";
         self.outbox.send(&FromServer::Abort { rank, code: 1, message: message.into() });
     }
@@ -220,6 +222,11 @@ impl Server {
             eprintln!("the PMIx library refused to deliver an event ({code})");
         }
     }
+}
+
+/// Whether the library waits for a callback until this time, and still does.
+fn is_awaited(until: Option<Instant>) -> bool {
+    until.is_none_or(|until| Instant::now() < until)
 }
 
 /// Infos about an event that we add ourselves, and the library's mark that it has seen the event, which would stop it from delivering it.

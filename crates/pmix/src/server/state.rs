@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, NodeId, Rank};
+use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
@@ -74,8 +75,7 @@ struct PendingRequests {
 /// The receiver of a request's answer.
 pub enum Waiting {
     Op(Callback<OpCallback>),
-    /// A connection, or its end. If one rank of this node takes part, the library itself answers it at this time, and must then not be called
-    /// back. If there are more, its timer does not work.
+    /// A connection, or its end. `until`: as [`Server::awaited_until`].
     Meet {
         callback: Callback<OpCallback>,
         until: Option<Instant>,
@@ -98,6 +98,7 @@ pub enum Waiting {
         callback: Callback<InfoCallback>,
         members: Members,
         wants_context: bool,
+        until: Option<Instant>,
     },
     Query(super::upcalls::query::Query),
 }
@@ -250,8 +251,16 @@ impl Server {
         Some(Set::Ranks(ranks))
     }
 
+    /// When to assume that the library itself has answered a connection or a group with a time limit: it must then not be called back. This
+    /// is some time before, since its timer started earlier than the upcall; the agent answers still earlier. `None`: never, since its timer
+    /// works only if one rank of this node takes part.
+    pub fn awaited_until(&self, members: &Members, timeout_s: Option<u32>) -> Option<Instant> {
+        let seconds = timeout_s.filter(|_| self.local_members(members) == 1)?;
+        Some(Instant::now() + before_timer(seconds))
+    }
+
     /// How many ranks of this node are members.
-    pub fn local_members(&self, members: &Members) -> usize {
+    fn local_members(&self, members: &Members) -> usize {
         let own = match members {
             Members::Own(set) => Some(set),
             Members::OfJobs(jobs) => jobs.iter().find(|(nspace, _)| *nspace == self.job.nspace).map(|(_, set)| set),
@@ -263,6 +272,11 @@ impl Server {
     pub fn is_local(&self, rank: Rank) -> bool {
         self.job.mapping.place(rank).is_some_and(|(node, _)| node == self.job.node)
     }
+}
+
+/// From the upcall to the time when a timer of the library may have expired. The limit is at least a second.
+fn before_timer(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into()).saturating_sub(Duration::from_nanos(PMIX_TIMER_LEAD_NS / 2))
 }
 
 /// The length of a request's variable data, apart from numbers and names.
@@ -297,4 +311,18 @@ unsafe extern "C" fn run(_: Status, data: *mut c_void) {
 pub fn server() -> &'static Server {
     // Set before `PMIx_server_init`, see `setup::start`.
     SERVER.get().expect("SERVER is set before the library can make upcalls")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_ends_a_wait_first_and_the_library_last() {
+        for seconds in [1, 60] {
+            let limit = Duration::from_secs(seconds.into());
+            let agent = limit - Duration::from_nanos(PMIX_TIMER_LEAD_NS);
+            assert!(agent < before_timer(seconds) && before_timer(seconds) < limit);
+        }
+    }
 }

@@ -7,9 +7,9 @@ use crate::sys::constants::{group as operation, key, rank, status};
 use crate::sys::types::{InfoCallback, ModexCallback, OpCallback, PmixInfo, PmixProc, Status};
 use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
-use std::time::{Duration, Instant};
 use wireup_wire::across::{Fetch, Joint, Purpose};
 use wireup_wire::ids::Rank;
+use wireup_wire::limits::PMIX_KEY_LEN_MAX;
 use wireup_wire::pmix::{Ask, Set, Wanted};
 
 /// All members on this node have entered. `data` is allocated with `malloc` and belongs to us from now on.
@@ -120,12 +120,16 @@ pub unsafe extern "C" fn group(
     let Some(members) = server.members_of(procs) else { return status::BAD_PARAM };
     let wants_context = infos.is_true(key::GROUP_ASSIGN_CONTEXT_ID);
     let data = infos.find(key::GROUP_ENDPT_DATA).and_then(Read::bytes).map(Bytes::copy_from_slice).unwrap_or_default();
+    if name.to_bytes().len() > PMIX_KEY_LEN_MAX {
+        return status::BAD_PARAM;
+    }
     let (name, timeout_s) = (name.to_string_lossy().into_owned(), timeout_in(infos));
+    let until = server.awaited_until(&members, timeout_s);
     let ask = match members.clone() {
         Members::Own(set) => Ask::Group { name, set, wants_context, data, timeout_s },
         Members::OfJobs(members) => join(Purpose::Group(name), members, data, timeout_s),
     };
-    server.ask(ask, Waiting::Group { callback, members, wants_context })
+    server.ask(ask, Waiting::Group { callback, members, wants_context, until })
 }
 
 /// The names of these operations as groups. No program can name a group like this: its names end at a NUL.
@@ -171,8 +175,7 @@ fn meet(
     let Some(members) = server.members_of(procs) else { return status::BAD_PARAM };
     let Some(callback) = callback else { return status::BAD_PARAM };
     let timeout_s = timeout_in(infos);
-    let until = timeout_s.filter(|_| server.local_members(&members) == 1);
-    let until = until.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    let until = server.awaited_until(&members, timeout_s);
     let ask = match members {
         Members::Own(set) => Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s },
         Members::OfJobs(members) => join(purpose, members, Bytes::new(), timeout_s),

@@ -11,6 +11,7 @@ use crate::sys::types::{PmixApp, PmixInfo, PmixProc, SpawnCallback, Status};
 use std::ffi::{CStr, c_void};
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt;
+use wireup_wire::ids::Rank;
 use wireup_wire::names;
 use wireup_wire::pmi::{SpawnCommand, SpawnRequest};
 use wireup_wire::pmix::Ask;
@@ -36,26 +37,45 @@ pub unsafe extern "C" fn spawn(
     let Some(from) = server.rank_of(client) else { return status::BAD_PARAM };
     let Some(callback) = Callback::new(callback, data) else { return status::BAD_PARAM };
     // SAFETY: as above: the texts and infos of the programs live as long as these.
-    let commands = apps.iter().map(|app| unsafe { command(app, infos) }).collect::<Result<Vec<_>, Status>>();
-    let request = match commands {
-        Ok(commands) => SpawnRequest { commands, preput: Vec::new() },
-        Err(code) => return code,
-    };
-    if let Err(unfit) = request.check() {
-        eprintln!("rank {from} asked for processes that cannot be: {unfit}");
-        return status::BAD_PARAM;
+    let (is_of_4, request) = unsafe { (is_of_open_mpi_4(infos, apps), request(from, infos, apps)) };
+    let others_hang = (server.job.size > 1 && is_of_4).then_some(from);
+    let asked = request.map(|request| {
+        server.ask(Ask::Names { from, ask: names::Ask::Spawn(request) }, Waiting::Spawn { callback, others_hang })
+    });
+    let code = asked.unwrap_or_else(|code| code);
+    if code != status::SUCCESS {
+        others_hang.into_iter().for_each(|rank| server.abort_for_others(rank));
     }
-    let others_hang = (server.job.size > 1 && is_of_open_mpi_4(infos, &request)).then_some(from);
-    server.ask(Ask::Names { from, ask: names::Ask::Spawn(request) }, Waiting::Spawn { callback, others_hang })
+    code
+}
+
+/// # Safety
+/// What the programs point to is valid for the call.
+unsafe fn request(from: Rank, infos: View<'_>, apps: &[PmixApp]) -> Result<SpawnRequest, Status> {
+    // SAFETY: the caller guarantees it.
+    let commands = apps.iter().map(|app| unsafe { command(app, infos) }).collect::<Result<Vec<_>, Status>>()?;
+    let request = SpawnRequest { commands, preput: Vec::new() };
+    match request.check() {
+        Ok(()) => Ok(request),
+        Err(unfit) => {
+            eprintln!("rank {from} asked for processes that cannot be: {unfit}");
+            Err(status::BAD_PARAM)
+        }
+    }
 }
 
 /// If the rank that asks gets an error, those that have called `MPI_Comm_spawn` with it wait for it in a broadcast: in version 4, which says
 /// `ompi` where version 5 says `ompi5`, for ever.
-fn is_of_open_mpi_4(infos: View<'_>, request: &SpawnRequest) -> bool {
+///
+/// # Safety
+/// What the programs point to is valid for the call.
+unsafe fn is_of_open_mpi_4(infos: View<'_>, apps: &[PmixApp]) -> bool {
+    // SAFETY: the caller guarantees it.
+    let env = |app: &PmixApp| unsafe { c_strs(app.env) };
     let has_port =
-        |command: &SpawnCommand| command.env.iter().any(|variable| variable.starts_with(b"OMPI_PARENT_PORT="));
+        |app: &PmixApp| env(app).iter().any(|variable| variable.to_bytes().starts_with(b"OMPI_PARENT_PORT="));
     let is_newer = infos.find(key::PERSONALITY).and_then(Read::text).is_some_and(|name| name.starts_with("ompi5"));
-    !is_newer && request.commands.iter().any(has_port)
+    !is_newer && apps.iter().any(has_port)
 }
 
 /// One program. `of_job`: infos for all programs.

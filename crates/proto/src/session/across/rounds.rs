@@ -33,9 +33,19 @@ pub struct Rounds {
 
 #[derive(Default)]
 struct Round {
-    entered: BTreeMap<Place, (Asker, Bytes)>,
-    /// Data of a node was too much: the round fails when all have entered.
-    is_full: bool,
+    entered: BTreeMap<Place, Entrance>,
+}
+
+struct Entrance {
+    asker: Asker,
+    /// `None`: it was too much, so the round fails when all have entered.
+    data: Option<Bytes>,
+}
+
+impl Entrance {
+    fn len(&self) -> usize {
+        self.data.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 impl Rounds {
@@ -64,17 +74,15 @@ impl Rounds {
             self.bytes += weight;
         }
         self.watch(view, &key.1, fx);
-        let is_full = self.bytes + joint.data.len() > ACROSS_BYTES_MAX;
-        let data = if is_full { Bytes::new() } else { joint.data };
-        self.bytes += data.len();
+        let has_room = self.bytes + joint.data.len() <= ACROSS_BYTES_MAX;
+        let entrance = Entrance { asker, data: has_room.then_some(joint.data) };
+        self.bytes += entrance.len();
         let rounds = self.open.entry(key.clone()).or_default();
         let at_round = rounds.iter().position(|round| !round.entered.contains_key(&at)).unwrap_or(rounds.len());
         if at_round == rounds.len() {
             rounds.push_back(Round::default());
         }
-        let round = &mut rounds[at_round];
-        round.is_full |= is_full;
-        round.entered.insert(at, (asker, data));
+        rounds[at_round].entered.insert(at, entrance);
         if self.lonely(view, &key).contains(&at) {
             // The others were told already that a member on this node is gone, or will be.
             self.take(&key, at_round).into_iter().for_each(|round| round.fail(Status::RankGone, fx));
@@ -93,15 +101,13 @@ impl Rounds {
         let specs: Vec<_> = key.1.iter().filter_map(|(job, _)| view.jobs.spec(*job)).collect();
         let jobs: Vec<OtherJob> = specs.iter().map(|spec| described(spec)).collect();
         let places = round.entered.len();
-        let data: Vec<Bytes> =
-            round.entered.values().map(|(_, data)| data.clone()).filter(|data| !data.is_empty()).collect();
-        if round.is_full || !fits(&data, &jobs, places) {
+        let Some(data) = round.data().filter(|data| fits(data, &jobs, places)) else {
             round.fail(Status::Full, fx);
             return true;
-        }
+        };
         self.contexts += 1;
         let context = CONTEXT_BASE + self.contexts;
-        for (at, (asker, _)) in round.entered {
+        for (at, Entrance { asker, .. }) in round.entered {
             specs.iter().for_each(|spec| told.note(spec, at));
             let others = specs.iter().zip(&jobs).filter(|(spec, _)| spec.job != at.job);
             let jobs = others.map(|(_, job)| job.clone()).collect();
@@ -162,8 +168,9 @@ impl Rounds {
 
     /// A node does not wait any more: it has not entered, and its later entrances belong to earlier rounds.
     pub fn withdraw(&mut self, view: &View<'_>, told: &mut Told, (at, asker): (Place, Asker), fx: &mut Effects) {
-        let is_its = |round: &Round| round.entered.get(&at).is_some_and(|(its, _)| *its == asker);
-        let found = self.open.iter().find_map(|(key, rounds)| Some((key.clone(), rounds.iter().position(is_its)?)));
+        let is_its = |round: &Round| round.entered.get(&at).is_some_and(|entrance| entrance.asker == asker);
+        let found =
+            self.open.iter().find_map(|(key, rounds)| rounds.iter().position(is_its).map(|at| (key.clone(), at)));
         let Some((key, first)) = found else { return };
         let Some(rounds) = self.open.get_mut(&key) else { return };
         let mut later = None;
@@ -172,7 +179,7 @@ impl Rounds {
             round.entered.extend(later.map(|entrance| (at, entrance)));
             later = entrance;
         }
-        self.bytes -= later.map_or(0, |(_, data): (Asker, Bytes)| data.len());
+        self.bytes -= later.as_ref().map_or(0, Entrance::len);
         // Only the last one can be empty: who has entered a round has entered those before it.
         if rounds.back().is_some_and(|round| round.entered.is_empty()) {
             let last = rounds.len() - 1;
@@ -188,7 +195,7 @@ impl Rounds {
             self.open.remove(key);
             self.bytes -= weight(&key.0, &key.1);
         }
-        self.bytes -= round.entered.values().map(|(_, data)| data.len()).sum::<usize>();
+        self.bytes -= round.entered.values().map(Entrance::len).sum::<usize>();
         Some(round)
     }
 
@@ -213,8 +220,14 @@ impl Rounds {
 }
 
 impl Round {
+    /// What the nodes have brought; `None`: it was too much.
+    fn data(&self) -> Option<Vec<Bytes>> {
+        let all = self.entered.values().map(|entrance| entrance.data.clone()).collect::<Option<Vec<_>>>()?;
+        Some(all.into_iter().filter(|data| !data.is_empty()).collect())
+    }
+
     fn fail(self, status: Status, fx: &mut Effects) {
-        for (at, (asker, _)) in self.entered {
+        for (at, Entrance { asker, .. }) in self.entered {
             answer(at, asker, Answer::Failed(status), fx);
         }
     }
