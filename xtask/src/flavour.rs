@@ -41,7 +41,7 @@ pub enum Flavour {
 }
 
 /// The first one needs MPI 4, which MPICH supports sufficiently, and Open MPI only since version 5.
-const MPI: [&str; 16] = [
+const MPI: [&str; 15] = [
     "sessions",
     "resession",
     "hello",
@@ -54,7 +54,6 @@ const MPI: [&str; 16] = [
     "onesided",
     "locality",
     "firstuse",
-    "spawn",
     "family",
     "names",
     "lateexit",
@@ -69,7 +68,7 @@ const PMIX: [&str; 14] = [
     "events",
     "groups",
     "connect",
-    "spawn",
+    "kin",
     "faults",
     "jobdata",
     "ask",

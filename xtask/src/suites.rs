@@ -30,9 +30,15 @@ pub struct Suite {
 }
 
 /// The shortest ones first.
-pub const ALL: [Suite; 5] = [
+pub const ALL: [Suite; 6] = [
     Suite { name: "openpmix", nodes: &[1, 2], own: None, entries: openpmix::entries },
     Suite { name: "mpi4py", nodes: &[1, 2], own: Some(mpi4py::own_launcher), entries: mpi4py::entries },
+    Suite {
+        name: "mpi4py-open-mpi",
+        nodes: &[1, 2],
+        own: Some(mpi4py::open_mpi_launcher),
+        entries: mpi4py::open_mpi_entries,
+    },
     Suite { name: "spawn", nodes: &[1, 2], own: Some(spawn::own_launcher), entries: spawn::entries },
     Suite {
         name: "applications",

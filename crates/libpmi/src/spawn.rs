@@ -79,7 +79,13 @@ pub unsafe extern "C" fn PMI_Spawn_multiple(
             let infos = if info_keyval_sizes.is_null() { 0 } else { at(info_keyval_sizes, number)? };
             let info = if infos == 0 { Vec::new() } else { pairs(at(info_keyval_vectors, number)?, infos)? };
             processes += ranks as usize;
-            request.commands.push(SpawnCommand { program: line(at(cmds, number)?)?, args, ranks, info });
+            request.commands.push(SpawnCommand {
+                program: line(at(cmds, number)?)?,
+                args,
+                ranks,
+                info,
+                env: Vec::new(),
+            });
         }
         let mut codes = Vec::new();
         job.server()?.call(&Request::Spawn(request), &mut |fields| {

@@ -87,8 +87,13 @@ pub unsafe extern "C" fn PMI2_Job_Spawn(
         let mut processes = 0;
         for number in 0..length(count)? {
             let ranks = u32::try_from(at(maxprocs, number)?).map_err(|_| Code::INVALID_ARG)?;
-            let mut command =
-                SpawnCommand { program: sendable(at(cmds, number)?)?, ranks, args: Vec::new(), info: Vec::new() };
+            let mut command = SpawnCommand {
+                program: sendable(at(cmds, number)?)?,
+                ranks,
+                args: Vec::new(),
+                info: Vec::new(),
+                env: Vec::new(),
+            };
             let args = if argcs.is_null() { 0 } else { length(at(argcs, number)?)? };
             for arg in 0..args {
                 command.args.push(sendable(at(at(argvs, number)?, arg)?)?);

@@ -56,6 +56,10 @@ impl<'a> Read<'a> {
         }
     }
 
+    pub fn is_flag(self) -> bool {
+        self.value.kind == kind::BOOL
+    }
+
     /// The value as a number, if it is an integer of any kind.
     pub fn number(self) -> Option<i64> {
         let data = &self.value.data;
@@ -96,6 +100,16 @@ impl<'a> Read<'a> {
         }
         // SAFETY: the kind says that this member is valid: null, or a name that lives as long as the value.
         unsafe { self.value.data.proc.as_ref() }
+    }
+
+    /// Name and value of a variable.
+    pub fn variable(self) -> Option<(&'a [u8], &'a [u8])> {
+        if self.value.kind != kind::ENVAR {
+            return None;
+        }
+        // SAFETY: the kind says that this member is valid: two strings, or null, that live as long as the value.
+        let (name, value) = unsafe { (c_str(self.value.data.envar.name), c_str(self.value.data.envar.value)) };
+        Some((name?.to_bytes(), value.unwrap_or_default().to_bytes()))
     }
 
     pub fn bytes(self) -> Option<&'a [u8]> {

@@ -19,12 +19,12 @@ use crate::job::{Act, Acts, Born, Job, JobInput, JobTree, Turn, Up, Wait, partic
 use crate::link::Links;
 use crate::outbox::{Outbox, control_frame};
 use crate::session::inputs::heartbeat::Side;
-use crate::session::inputs::{agreement, early, heartbeat, launchers, membership, names, rank_ports, starter};
-pub use crate::session::{AgentConfig, Holds};
+use crate::session::inputs::{across, agreement, early, heartbeat, launchers, membership, names, rank_ports, starter};
 use crate::session::{
-    Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership, Names,
-    Policy, RankPorts, Starter, View, on_control, placement,
+    Across, Agreement, Begin, Clock, Early, Effect, Effects, From, Heartbeat, Jobs, Launchers, Leaving, Membership,
+    Names, Policy, RankPorts, Starter, View, on_control, placement,
 };
+pub use crate::session::{AgentConfig, Holds};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::mem;
@@ -56,6 +56,7 @@ pub struct Agent {
     heartbeat: Heartbeat,
     clock: Clock,
     names: Names,
+    across: Across,
     rank_ports: RankPorts,
     leaving: Leaving,
     jobs: Jobs,
@@ -102,6 +103,7 @@ impl Agent {
             heartbeat: Heartbeat::default(),
             clock: Clock::of(&session.remote_shell),
             names: Names::default(),
+            across: Across::default(),
             rank_ports: RankPorts::default(),
             leaving: Leaving::default(),
             jobs: Jobs::default(),
@@ -190,7 +192,7 @@ impl Agent {
             early_frames: self.early.len(),
             direct_jobs: self.links.direct.jobs().len(),
             direct_bytes: self.links.direct.held_bytes(),
-            session: self.membership.size() + self.launchers.size() + self.names.size(),
+            session: self.membership.size() + self.launchers.size() + self.names.size() + self.across.size(),
         }
     }
 
@@ -373,6 +375,7 @@ impl Agent {
             Effect::Agreement(input) => self.agreement.handle(&view, input, fx),
             Effect::Heartbeat(input) => self.heartbeat.handle(&view, input, fx),
             Effect::Names(input) => self.names.handle(&view, input, fx),
+            Effect::Across(input) => self.across.handle(&view, input, fx),
             Effect::RankPorts(input) => self.rank_ports.handle(&view, routes, input, fx),
             Effect::AskClock { only_profiled } => {
                 if !only_profiled || self.jobs.all().any(Job::is_profiled) {
@@ -519,7 +522,8 @@ impl Agent {
         match (frame.kind, neighbour) {
             (Kind::Routed, _) => return self.links.on_routed(routes, branch, frame, &mut self.out, fx),
             (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, None) => {}
-            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay, Some(from)) => {
+            // Of the latter, orders of the root are answered also after the end of the job.
+            (Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown, Some(from)) => {
                 fx.push(Effect::Early(early::Input::Frame { from, frame }));
             }
             (Kind::Control, _) => {
@@ -640,6 +644,15 @@ impl Agent {
             Act::Names(Asked::Ask { agent, asker, from, ask: Ask::Spawn(request) }) => {
                 fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request }));
             }
+            Act::Names(Asked::Ask { agent, asker, ask: Ask::Join(joint), .. }) => {
+                fx.push(Effect::Across(across::Input::Join { job: id, agent, asker, joint }));
+            }
+            Act::Names(Asked::Ask { agent, asker, ask: Ask::Fetch(fetch), .. }) => {
+                fx.push(Effect::Across(across::Input::Fetch { job: id, agent, asker, fetch }));
+            }
+            Act::Names(Asked::Report { agent, report }) => {
+                fx.push(Effect::Across(across::Input::Report { job: id, agent, report }));
+            }
             Act::Names(message) => fx.push(Effect::Names(names::Input::Said { job: id, message })),
             Act::Prepare(agents) => self.links.prepare_peers(routes, agents, id, &mut self.out),
             Act::DropChild(agent) => {
@@ -658,6 +671,7 @@ impl Agent {
             self.early.leave_behind(id, job.take_remains());
         }
         fx.push(Effect::Names(names::Input::JobOver(id)));
+        fx.push(Effect::Across(across::Input::JobOver(id)));
         fx.push(Effect::RankPorts(rank_ports::Input::JobGone(id)));
         fx.push(Effect::ForgetDirect(vec![id]));
         let traces = job.leaves_traces().then(|| job.agents());

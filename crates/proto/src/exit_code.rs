@@ -46,7 +46,6 @@ pub fn exit_code(failure: Option<&Failure>) -> u8 {
         | Cause::NoDirectLink { .. }
         | Cause::KeeperLost
         | Cause::PmixServer { .. }
-        | Cause::NoSpawn
         | Cause::SessionEnded { .. }
         | Cause::Launcher { .. } => OURS,
     }

@@ -316,7 +316,9 @@ impl Job {
             Effect::Named(Down { asker, answer }) => match asker {
                 Asker::Client(client) => self.pmi.on_named(client, answer, out),
                 Asker::Server(id) => self.pmix(now, out, |pmix, view, out| pmix.on_named(view, id, answer, out)),
+                Asker::Agent => self.pmix(now, out, |pmix, view, out| pmix.on_order(view, answer, out)),
             },
+            Effect::TellRoot(report) => names::report(facts, report, out),
             Effect::Exchange(next) => self.collectives.carry_out(facts, next, out),
             Effect::Finished(finished) => self.on_finished(*finished, out),
             Effect::Endpoints { rows } => {
@@ -580,6 +582,7 @@ impl Job {
             | Control::Ended(_)
             | Control::Spawn { .. }
             | Control::Spawned(_)
+            | Control::Together { .. }
             | Control::Welcome(_)
             | Control::Refused { .. }
             | Control::Granted
@@ -635,6 +638,7 @@ impl Job {
             | Control::Ended(_)
             | Control::Spawn { .. }
             | Control::Spawned(_)
+            | Control::Together { .. }
             | Control::Welcome(_)
             | Control::Refused { .. }
             | Control::Granted

@@ -231,6 +231,8 @@ impl World {
                 }
             }
             ToServer::Gone { rank } => self.commits_no_more(node, rank.0),
+            // Ranks here have to do with no other job.
+            ToServer::Forget { nspace } => self.server_problem(node, &format!("is told of job {nspace}")),
             ToServer::Event { code, affected, .. } => {
                 self.checks_at(node).modex.events += 1;
                 let is_gone = |rank: Rank| matches!(self.proc_of(node, rank.0).phase, Phase::Ended(_));

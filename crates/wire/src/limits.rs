@@ -119,6 +119,15 @@ pub const PMIX_END_NS_MAX: u64 = 2_000_000_000;
 /// How long to wait for the data that a departed rank has committed (ns): the server process has it, or there is none.
 pub const PMIX_LATE_BLOB_NS_MAX: u64 = 200_000_000;
 
+/// By how much agents end connections and groups with a time limit before the PMIx library does (ns). Chosen: the way to the server process,
+/// on a busy machine.
+pub const PMIX_TIMER_LEAD_NS: u64 = 100_000_000;
+/// Data of all open collectives of several jobs, which wait at the root, with the names of the members (bytes). Chosen: a few of the largest contributions.
+pub const ACROSS_BYTES_MAX: usize = 256 << 20;
+/// The outcome of one of them, as often as nodes are told of it (bytes). Chosen: two jobs on 5000 nodes each can connect.
+pub const ACROSS_ANSWERS_BYTES_MAX: usize = 4 << 30;
+/// Pieces of data of ranks of other jobs that nodes were asked for and have not answered yet (chosen: as many as one node may want).
+pub const ACROSS_FETCHES_MAX: usize = PMIX_ASKS_MAX;
 /// Programs of one request for new processes. Chosen: more than any `MPI_Comm_spawn_multiple` names, and each costs its job a description.
 pub const SPAWN_COMMANDS_MAX: usize = 1024;
 /// Jobs of one family (a job, those that its ranks have asked for, and so on) that exist at once: each costs every node of it some processes

@@ -11,6 +11,7 @@
 //! The next `Want` is sent when the previous one was acknowledged; further requests are collected in it meanwhile. So requests are bundled,
 //! and none waits for another rank's commit.
 
+use crate::across::{Order, Report};
 use crate::ids::{Epoch, NodeId, Rank};
 use crate::pmix::{Answer, Ask, Event, Proc, Set, Status, Wanted};
 use alloc::vec::Vec;
@@ -24,6 +25,10 @@ pub enum Between {
     Want { wanted: Vec<Wanted> },
     /// `taken`: acknowledges the last `Want`.
     Have { taken: bool, blobs: Vec<Blob> },
+    /// An order of the root that has found no way along the job's tree, since the agent's part of the job has ended.
+    Order(Order),
+    /// To the root: such an agent's answer.
+    Report(Report),
 }
 
 /// The data that a rank has committed, or the reason why there is none.

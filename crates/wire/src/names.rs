@@ -1,13 +1,15 @@
-//! What ranks ask of the root, by PMI or by PMIx: names that they publish and look up, and new processes. Plain structs, encoded by
-//! `postcard`. The root stores the names; it passes requests for processes on to the launcher of the job.
+//! What ranks ask of the root, by PMI or by PMIx: names that they publish and look up, new processes, and what concerns other jobs. Plain
+//! structs, encoded by `postcard`. The root stores the names; it passes requests for processes on to the launcher of the job.
 //!
 //! ```text
 //!   rank or PMIx server ── Ask ──► its agent ── Up ──► … ──► root
 //!                       ◄─ Answer ──           ◄─ Down ── … ──
 //! ```
 
+use crate::across::{Fetch, Fetched, Joined, Joint, Order, Report};
 use crate::ids::{AgentId, Client, Rank};
 use crate::pmi::SpawnRequest;
+use crate::pmix::Status;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -24,6 +26,10 @@ pub enum Ask {
     Withdraw { names: Vec<Bytes>, range: Range, by: Publisher },
     /// Start these programs as a new job.
     Spawn(SpawnRequest),
+    /// The ranks of this node enter a collective of several jobs.
+    Join(Joint),
+    /// What a rank of another job has committed.
+    Fetch(Fetch),
 }
 
 /// Whose names a rank withdraws.
@@ -93,6 +99,12 @@ pub enum Answer {
     NotSpawned {
         problem: String,
     },
+    Joined(Joined),
+    Fetched(Fetched),
+    /// To a collective of several jobs, or a request for data of another one: it failed.
+    Failed(Status),
+    /// Not an answer.
+    Order(Order),
 }
 
 /// A job that a rank has asked for.
@@ -128,6 +140,8 @@ pub enum Asker {
     Client(Client),
     /// The PMIx server process, by the number of its request.
     Server(u64),
+    /// Nobody: the root gives an order to the agent.
+    Agent,
 }
 
 /// To the root, in frames of [`crate::frame::Kind::NamesUp`].
@@ -142,6 +156,10 @@ pub enum Up {
     /// A rank that has published something of [`Keep::Rank`] has ended.
     Left {
         rank: Rank,
+    },
+    Report {
+        agent: AgentId,
+        report: Report,
     },
 }
 

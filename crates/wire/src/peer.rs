@@ -172,8 +172,6 @@ pub enum Note {
     Waits { agents: Vec<AgentId> },
     /// A node could not reserve ports for ranks: its jobs find their own.
     NoRankPorts { host: String, problem: String },
-    /// A rank asked for new processes, which is not offered; it was told, and the job continues.
-    NoSpawn { rank: Rank, host: String },
     /// Ranks of this node run without what the job has asked for.
     Lacks { host: String, what: Lacking },
     /// How the ranks of this node are bound, as a picture in lines of text.
@@ -285,6 +283,11 @@ pub enum Control {
     },
     /// Launcher to root, about a job that a rank has asked for: its ranks run, or the reason why not.
     Spawned(Result<NewJob, String>),
+    /// Root to launcher: ranks of these jobs have connected, so that a failure of one ends all of them; or they have disconnected.
+    Together {
+        jobs: Vec<JobId>,
+        connected: bool,
+    },
 
     // Only in standing sessions.
     /// Root to launcher: the first message.

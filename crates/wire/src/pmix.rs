@@ -25,8 +25,9 @@
 //!
 //! Blobs are packed by the library; agents forward them without inspecting them.
 
+use crate::across::{Fetch, Joint, Parent};
 use crate::block;
-use crate::ids::{NodeId, Rank};
+use crate::ids::{AgentId, NodeId, Rank};
 use crate::job::Block;
 use crate::names;
 use crate::peer::{PeerError, decode_front, encode};
@@ -62,6 +63,12 @@ pub struct Begin {
     pub oversubscribed: bool,
     /// The ranks have listening sockets: `Endpoints` follows, and belongs to the data of the job.
     pub has_endpoints: bool,
+    /// The agent of this node.
+    pub agent: AgentId,
+    /// How many ranks there may be in the run, if that is known.
+    pub universe: Option<u32>,
+    /// The rank that has asked for the job.
+    pub parent: Option<Parent>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -82,16 +89,28 @@ pub enum Status {
     /// A rank that it needs has ended.
     RankGone,
     BadParam,
+    /// There is no room for its data.
+    Full,
     /// The library's own code, passed through.
     Library(i32),
 }
 
-/// Ranks of this job; agents do not know ranks of other namespaces yet.
+/// Ranks of a job.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Set {
     All,
     /// In ascending order, each once.
     Ranks(Vec<Rank>),
+}
+
+impl Set {
+    /// Whether a rank of the job belongs to it.
+    pub fn contains(&self, rank: Rank) -> bool {
+        match self {
+            Set::All => true,
+            Set::Ranks(ranks) => ranks.binary_search(&rank).is_ok(),
+        }
+    }
 }
 
 /// The data of a rank that a rank on another node requests: all that it has committed.
@@ -143,6 +162,10 @@ pub enum ToServer {
     /// A local rank has ended (possibly without finalizing).
     Gone {
         rank: Rank,
+    },
+    /// Another job, of which an answer has told, is over.
+    Forget {
+        nspace: String,
     },
     /// The last message: clean up and exit.
     End,
@@ -207,10 +230,6 @@ pub enum FromServer {
         stream: u16,
         text: Vec<u8>,
     },
-    /// A local rank has asked for new processes and was refused.
-    SpawnRefused {
-        rank: Rank,
-    },
 }
 
 /// A request of a server process.
@@ -222,8 +241,12 @@ pub enum Ask {
     Group { name: String, set: Set, wants_context: bool, data: Bytes, timeout_s: Option<u32> },
     /// What a rank on another node has committed.
     Modex(Wanted),
-    /// About published names.
+    /// For the root: about published names, new processes, other jobs.
     Names { from: Rank, ask: names::Ask },
+    /// All local members of a collective of several jobs have entered.
+    Join { joint: Joint, timeout_s: Option<u32> },
+    /// What a rank of another job has committed, or that job's description.
+    Fetch(Fetch),
     /// Every rank of the job, or of this node only: its node, pid and state.
     ProcTable { here: bool },
     /// The job's name and its number of ranks.

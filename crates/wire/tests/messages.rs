@@ -139,7 +139,7 @@ fn entry() -> JobEntry {
 
 fn spawn_request() -> SpawnRequest {
     let info = vec![(b"host".to_vec(), b"n1".to_vec())];
-    let command = SpawnCommand { program: b"./a".to_vec(), args: vec![b"x".to_vec()], ranks: 3, info };
+    let command = SpawnCommand { program: b"./a".to_vec(), args: vec![b"x".to_vec()], ranks: 3, info, env: Vec::new() };
     SpawnRequest { commands: vec![command], preput: vec![(b"key".to_vec(), b"value".to_vec())] }
 }
 
@@ -195,7 +195,6 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("started", Control::Started { ranks: 2, pmix: Some(Opened { node: NodeId(1), version: "5.0.1".into() }) }),
         ("failed", Control::Failed(failure(Cause::Exited(1)))),
         ("failed-out-of-memory", Control::Failed(failure(Cause::OutOfMemory))),
-        ("failed-no-spawn", Control::Failed(failure(Cause::NoSpawn))),
         ("failed-late", Control::Failed(failure(Cause::ExitedLate(1)))),
         ("failed-signalled", Control::Failed(failure(Cause::Signalled { signal: 9, core_dumped: true }))),
         ("failed-spawn", Control::Failed(failure(Cause::Spawn(error)))),
@@ -248,7 +247,6 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("note-retry", Control::Note(Note::Retry { agent, attempt: 2, problem: "busy".into() })),
         ("note-no-pmix", Control::Note(Note::NoPmix { node: NodeId(1), host: "n1".into(), problem: "no".into() })),
         ("note-pmix-said", Control::Note(Note::PmixSaid { host: "n1".into(), text: "a warning\n".into() })),
-        ("note-no-spawn", Control::Note(Note::NoSpawn { rank: Rank(1), host: "n1".into() })),
         ("note-no-rank-ports", Control::Note(Note::NoRankPorts { host: "n1".into(), problem: "no".into() })),
         ("clock-ask", Control::ClockAsk { asked_ns: 1 }),
         ("clock-tell", Control::ClockTell { asked_ns: 1, told_ns: 2 }),
@@ -256,6 +254,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("spawn", Control::Spawn { job: JobId(2), from: Rank(1), request: spawn_request().into() }),
         ("spawned", Control::Spawned(Ok(NewJob { nspace: "wireup.1-2".into(), ranks: 3 }))),
         ("not-spawned", Control::Spawned(Err("no such node".into()))),
+        ("together", Control::Together { jobs: vec![JobId(1), JobId(2)], connected: true }),
         ("welcome", Control::Welcome(welcome())),
         ("refused", Control::Refused { problem: "no".into() }),
         ("granted", Control::Granted),

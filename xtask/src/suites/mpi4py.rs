@@ -1,10 +1,12 @@
-//! The tests of mpi4py, with two ranks: few entries, since most of its tests take less time than the import of what they use.
+//! The tests of mpi4py, with two ranks: few entries, since most of its tests take less time than the import of what they use. On Open MPI 5
+//! only those of processes that start others and connect.
 
 use super::entry::{Ended, Entry};
 use super::source;
 use crate::step::Result;
 use crate::{layout, peers};
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const PACKAGE: &str = "mpi4py==4.1.2";
@@ -20,17 +22,37 @@ pub(super) fn own_launcher() -> Vec<String> {
     vec![layout::mpich5().join("bin/mpiexec").display().to_string(), "-n".into()]
 }
 
-pub(super) fn entries() -> Result<Vec<Entry>> {
+/// As root it asks for the first option, and for the second if there are fewer processors than ranks.
+pub(super) fn open_mpi_launcher() -> Vec<String> {
+    let mpiexec = layout::openmpi5().join("bin/mpiexec").display().to_string();
+    [&mpiexec, "--allow-run-as-root", "--oversubscribe", "-n"].map(str::to_owned).to_vec()
+}
+
+pub(super) fn open_mpi_entries() -> Result<Vec<Entry>> {
+    let tests = tests()?;
+    source::folder("mpi4py-open-mpi", |_| Ok(()))?;
+    let python = peers::python(&layout::openmpi5());
+    Ok(["test_spawn", "test_dynproc"].map(|name| entry(&tests, &python, name, &[name])).to_vec())
+}
+
+/// The folder of its tests.
+fn tests() -> Result<PathBuf> {
     peers::install()?;
     let folder = source::folder("mpi4py", |folder| source::pypi(PACKAGE, folder))?;
-    let tests = folder.join(PACKAGE.replace("==", "-")).join("test");
-    let entry = |name: &str, arguments: &[&str]| {
-        let mut entry = Entry::new(format!("{name} {RANKS}"), RANKS, peers::python(&layout::mpich5()), &tests);
-        entry.arguments = ["main.py", "-q"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
-        entry.limit = LIMIT;
-        entry.judge = judge;
-        entry
-    };
+    Ok(folder.join(PACKAGE.replace("==", "-")).join("test"))
+}
+
+fn entry(tests: &Path, python: &Path, name: &str, arguments: &[&str]) -> Entry {
+    let mut entry = Entry::new(format!("{name} {RANKS}"), RANKS, python.to_owned(), tests);
+    entry.arguments = ["main.py", "-q"].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
+    entry.limit = LIMIT;
+    entry.judge = judge;
+    entry
+}
+
+pub(super) fn entries() -> Result<Vec<Entry>> {
+    let (tests, python) = (tests()?, peers::python(&layout::mpich5()));
+    let entry = |name: &str, arguments: &[&str]| entry(&tests, &python, name, arguments);
     let limit = |name: &str| if name == "test_comm_topo" { TOPOLOGY_LIMIT } else { LIMIT };
     let apart = APART.iter().map(|name| Entry { limit: limit(name), ..entry(name, &[name]) });
     let others: Vec<&str> = APART.iter().flat_map(|name| ["-e", name]).collect();

@@ -78,7 +78,6 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             "{who} was killed by the kernel because memory ran out{others}; use fewer ranks on a node or more nodes, or \
              raise the batch system's limit"
         ),
-        Cause::NoSpawn => format!("{}{others}; {SPAWN_ADVICE}", asks_for_processes(&who)),
         Cause::KeeperLost => format!(
             "{}: the process that runs its ranks was killed{others}; check dmesg on the node for an out-of-memory kill",
             node(failure)
@@ -105,14 +104,6 @@ fn sentence(failure: &Failure, setting: &Setting) -> String {
             format!("{problem}{others}; check free space and permissions there, then run again")
         }
     }
-}
-
-/// What to do without new processes.
-pub const SPAWN_ADVICE: &str = "start all of them with the job, such as wireup run -n 4 ./app : -n 2 ./other";
-
-/// The line about a rank that was refused new processes.
-pub fn asks_for_processes(who: &str) -> String {
-    format!("{who} asked for new processes (MPI_Comm_spawn), which wireup does not offer")
 }
 
 fn who(failure: &Failure) -> String {

@@ -1,6 +1,5 @@
 //! Summarizes what agents report about their start; never one line per node.
 
-use super::failure::{SPAWN_ADVICE, asks_for_processes};
 use super::{Setting, count};
 use crate::hosts::collapse_short;
 use std::collections::BTreeMap;
@@ -27,8 +26,6 @@ pub struct Notes {
     sent: Vec<AgentId>,
     started_for: u32,
     retried: bool,
-    /// One line is enough, however often ranks ask.
-    refused_spawn: bool,
     routed: u32,
     /// Nodes whose ranks lack something.
     lacking: u32,
@@ -67,13 +64,6 @@ impl Notes {
                 if setting.verbose { vec![line] } else { Vec::new() }
             }
             Note::PmixSaid { host, text } => self.said(host, text),
-            Note::NoSpawn { rank, host } => {
-                if std::mem::replace(&mut self.refused_spawn, true) {
-                    return Vec::new();
-                }
-                let asks = asks_for_processes(&format!("rank {rank} (node {host})"));
-                vec![format!("{asks}; {SPAWN_ADVICE}")]
-            }
             Note::NoRankPorts { host, problem } => {
                 vec![format!("node {host}: {problem}; jobs with --instant-on look for ports of their own there")]
             }

@@ -226,18 +226,3 @@ fn mpi4py_runs_on_hosts() {
     let sum = machines.job("--hosts n[0-1] --ppn 2").arg(&python).arg(script).succeed();
     assert_eq!(sum.out(), "allreduce over 4 ranks: right\n");
 }
-
-/// With Open MPI, the other ranks would wait for the refused one.
-#[test]
-fn a_refused_spawn_ends_a_job_of_open_mpi() {
-    for flavour in [Flavour::OpenMpi4, Flavour::OpenMpi5] {
-        let Some(program) = program(flavour, "spawn") else { continue };
-        for placement in ["-n 2", "-n 2 --virtual-nodes 2"] {
-            let run = Run::job(placement).arg(&program).arg("go on").envs(environment(flavour));
-            run.finish().expect_code(125).expect_err_line(&["rank 0", "MPI_Comm_spawn", "wireup does not offer"]);
-        }
-        let alone = Run::job("-n 1").arg(&program).arg("go on").envs(environment(flavour)).succeed();
-        assert_eq!(alone.out(), "refused: 1\n");
-        alone.expect_err_line(&["rank 0", "MPI_Comm_spawn", "wireup does not offer"]);
-    }
-}

@@ -108,18 +108,22 @@ fn a_job_that_publishes_without_end_is_refused_and_others_go_on() {
     session.down("");
 }
 
-/// Processes of Intel MPI connect to those of another job by its port. (The others of this machine cannot open ports, under no launcher.)
+/// Processes connect to those of another job by its port. (MPICH cannot open ports on this machine, under no launcher.)
 #[test]
 fn two_mpi_jobs_of_a_session_connect_by_a_name() {
-    let Some(names) = program(Flavour::Intel, "names") else { return };
-    let session = Session::up("--virtual-nodes 2");
-    let job = || {
-        let run = session.job("-n 2 --map-by node").envs(environment(Flavour::Intel));
-        run.env("I_MPI_FABRICS", "shm:ofi").arg(&names).arg("meeting").start()
-    };
-    let said = [job(), job()].map(|job| job.finish().expect_code(0).out()).concat();
-    assert_eq!(said, "the number is 17\n");
-    session.down("");
+    for flavour in [Flavour::Intel, Flavour::OpenMpi4, Flavour::OpenMpi5] {
+        let Some(names) = program(flavour, "names") else { continue };
+        let session = Session::up("--virtual-nodes 2");
+        for placement in ["-n 2 --map-by node", "-n 2 --map-by slot"] {
+            let job = || {
+                let run = session.job(placement).envs(environment(flavour));
+                run.env("I_MPI_FABRICS", "shm:ofi").arg(&names).arg("meeting").start()
+            };
+            let said = [job(), job()].map(|job| job.finish().expect_code(0).out()).concat();
+            assert_eq!(said, "the number is 17\n", "{flavour:?} {placement}");
+        }
+        session.down("");
+    }
 }
 
 /// One program uses libwireup, the other one PMIx.

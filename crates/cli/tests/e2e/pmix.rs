@@ -4,6 +4,7 @@
 
 mod endpoints;
 mod faults;
+mod kin;
 mod offered;
 
 use crate::harness::machines::{self, Machines};

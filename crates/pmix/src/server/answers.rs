@@ -1,18 +1,22 @@
 //! Turns the agent's messages into calls of the library and into its callbacks.
 
-use super::state::{Callback, Server, Waiting};
+use super::state::{Callback, Members, Server, Waiting, server};
 use crate::infos::{Infos, c_array, c_text, proc_name};
 use crate::packing::{unpack_infos, unpack_value};
 use crate::sys::constants::{key, kind, range, rank, status};
-use crate::sys::types::{LookupCallback, ModexCallback, PmixData, PmixInfo, PmixPdata, PmixValue, Status as Code};
+use crate::sys::types::{
+    LookupCallback, ModexCallback, PmixData, PmixInfo, PmixPdata, PmixProc, PmixValue, SpawnCallback, Status as Code,
+};
 use bytes::Bytes;
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::time::Instant;
+use wireup_wire::across::{Fetched, Joined, OtherJob};
 use wireup_wire::block;
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::FRAME_PAYLOAD_MAX;
 use wireup_wire::names::{self, Found, Refusal, Value};
-use wireup_wire::pmix::{Answer, Event, Set, Status, ToServer};
+use wireup_wire::pmix::{Answer, Event, FromServer, Set, Status, ToServer};
 
 /// The blocks of a fence's nodes, concatenated: the library's format allows that.
 fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
@@ -22,6 +26,15 @@ fn unpacked(blocks: Vec<Bytes>) -> Result<Bytes, String> {
         [one] => std::mem::take(one),
         parts => parts.concat().into(),
     })
+}
+
+/// The jobs that an answer tells of.
+fn other_jobs(answer: &Answer) -> &[OtherJob] {
+    match answer {
+        Answer::Names(names::Answer::Fetched(Fetched { job, .. })) => job.as_slice(),
+        Answer::Names(names::Answer::Joined(joined)) => &joined.jobs,
+        _ => &[],
+    }
 }
 
 impl Server {
@@ -34,6 +47,7 @@ impl Server {
             ToServer::Begin(_) | ToServer::Endpoints { .. } | ToServer::End => return Err("a second beginning".into()),
             ToServer::Answer { id, answer } => {
                 let waiting = self.answered(id).ok_or_else(|| format!("an answer to the unknown request {id}"))?;
+                other_jobs(&answer).iter().try_for_each(|job| self.learn(job))?;
                 let answer = match answer {
                     Answer::Fenced { blocks } => Answer::Modex { blob: unpacked(blocks)? },
                     other => other,
@@ -43,6 +57,7 @@ impl Server {
             ToServer::ModexWanted { request, wanted } => self.modex_wanted(request, wanted),
             ToServer::Event { code, from, affected, to, infos } => self.tell(code, from, affected, to, infos),
             ToServer::Gone { rank } => self.has_left(rank),
+            ToServer::Forget { nspace } => self.forget(&nspace),
         }
         Ok(())
     }
@@ -52,17 +67,49 @@ impl Server {
         let code = match &answer {
             Answer::Status(status) => to_library(*status),
             Answer::Names(names::Answer::Refused(refusal)) => refused(*refusal),
+            Answer::Names(names::Answer::Failed(status)) => to_library(*status),
+            Answer::Names(names::Answer::NotSpawned { .. }) => status::JOB_FAILED_TO_LAUNCH,
             _ => status::SUCCESS,
         };
         match (waiting, answer) {
             (Waiting::Op(callback), _) => callback.op(code),
+            (Waiting::Meet { callback, until }, _) => {
+                if is_awaited(until) {
+                    callback.op(code);
+                }
+            }
             (Waiting::Control(callback), _) => callback.infos(code, Infos::new()),
             (Waiting::Modex(callback), Answer::Modex { blob }) => callback.blob(code, blob),
+            (Waiting::Fetch { callback, .. }, Answer::Names(names::Answer::Fetched(fetched))) => {
+                callback.blob(code, fetched.blob);
+            }
+            (Waiting::Fetch { callback, unknown }, _) => {
+                callback.blob(failed(code), Bytes::new());
+                unknown.iter().for_each(|nspace| self.forget_unknown(nspace));
+            }
+            (Waiting::Modex(callback), Answer::Names(names::Answer::Joined(joined))) => {
+                callback.blob(code, joined.data.concat().into());
+            }
             (Waiting::Modex(callback), _) => callback.blob(failed(code), Bytes::new()),
+            (Waiting::Spawn { callback, .. }, Answer::Names(names::Answer::Spawned(job))) => {
+                callback.job(code, &job.nspace);
+            }
+            (Waiting::Spawn { callback, others_hang }, _) => {
+                others_hang.into_iter().for_each(|rank| self.abort_for_others(rank));
+                callback.job(failed(code), "");
+            }
             (Waiting::Lookup(callback), Answer::Names(names::Answer::Found(found))) => self.found(callback, found),
             (Waiting::Lookup(callback), _) => callback.pairs(failed(code), Vec::new()),
-            (Waiting::Group { callback, ranks, wants_context }, Answer::Grouped { context, data }) => {
-                callback.infos(code, self.group_infos(ranks, wants_context.then_some(context), &data));
+            // The library itself has answered it, and has freed what the callback refers to.
+            (Waiting::Group { until, .. }, _) if !is_awaited(until) => {}
+            (Waiting::Group { callback, members, wants_context, .. }, Answer::Grouped { context, data }) => {
+                callback.infos(code, self.group_infos(members, wants_context.then_some(context), &data));
+            }
+            (
+                Waiting::Group { callback, members, wants_context, .. },
+                Answer::Names(names::Answer::Joined(Joined { context, data, .. })),
+            ) => {
+                callback.infos(code, self.group_infos(members, wants_context.then_some(context), &data));
             }
             (Waiting::Group { callback, .. }, _) => callback.infos(failed(code), Infos::new()),
             (Waiting::Query(query), answer) => query.answered(self, answer),
@@ -97,18 +144,30 @@ impl Server {
         callback.pairs(code, pairs);
     }
 
+    /// Processes that a rank has asked for do not start, and its library would let ranks that have asked with it wait for ever.
+    pub fn abort_for_others(&self, rank: Rank) {
+        let message = "processes could not be started, and Open MPI 4 does not tell the ranks that wait for them";
+        self.outbox.send(&FromServer::Abort { rank, code: 1, message: message.into() });
+    }
+
     /// Members, context and the nodes' data, concatenated: packed data of the library may be appended to other packed data.
-    fn group_infos(&self, ranks: Set, context: Option<u64>, data: &[Bytes]) -> Infos {
+    fn group_infos(&self, members: Members, context: Option<u64>, data: &[Bytes]) -> Infos {
         let mut infos = Infos::new();
         if let Some(context) = context.and_then(|context| usize::try_from(context).ok()) {
             infos.size(key::GROUP_CONTEXT_ID, context);
         }
-        let ranks: Vec<Rank> = match ranks {
-            Set::All => (0..self.job.size).map(Rank).collect(),
-            Set::Ranks(ranks) => ranks,
+        let jobs = match members {
+            Members::Own(set) => vec![(self.job.nspace.clone(), set)],
+            Members::OfJobs(jobs) => jobs,
         };
-        if !ranks.is_empty() {
-            infos.procs(key::GROUP_MEMBERSHIP, ranks.into_iter().map(|rank| self.name_of(rank)).collect());
+        let procs = |(nspace, set): (String, Set)| match set {
+            Set::All if nspace == self.job.nspace => (0..self.job.size).map(|rank| proc_name(&nspace, rank)).collect(),
+            Set::All => vec![proc_name(&nspace, rank::WILDCARD)],
+            Set::Ranks(ranks) => ranks.into_iter().map(|rank| proc_name(&nspace, rank.0)).collect::<Vec<_>>(),
+        };
+        let procs: Vec<PmixProc> = jobs.into_iter().flat_map(procs).collect();
+        if !procs.is_empty() {
+            infos.procs(key::GROUP_MEMBERSHIP, procs);
         }
         let data = data.concat();
         if !data.is_empty() {
@@ -165,15 +224,29 @@ impl Server {
     }
 }
 
+/// Whether the library waits for a callback until this time, and still does.
+fn is_awaited(until: Option<Instant>) -> bool {
+    until.is_none_or(|until| Instant::now() < until)
+}
+
 /// Infos about an event that we add ourselves, and the library's mark that it has seen the event, which would stop it from delivering it.
 fn is_address(info: &PmixInfo) -> bool {
     let name = crate::read::text_in(&info.key);
     [key::EVENT_AFFECTED_PROC, key::EVENT_CUSTOM_RANGE, key::SERVER_INTERNAL_NOTIFY].contains(&name)
 }
 
+impl Callback<SpawnCallback> {
+    fn job(self, code: Code, nspace: &str) {
+        let name = c_text(nspace);
+        // SAFETY: the library's own function and data, used once, on its thread; it copies the name.
+        unsafe { (self.function)(code, name.as_ptr().cast_mut(), self.data) };
+    }
+}
+
 impl Callback<ModexCallback> {
     /// Lends a blob to the library until it calls `release`.
     fn blob(self, code: Code, data: Bytes) {
+        server().ends_modex(self.data);
         let data = Box::into_raw(Box::new(data));
         // SAFETY: the library's own function and data, used once, on its thread; it calls `release` once, and the bytes live until then.
         unsafe {
@@ -211,6 +284,7 @@ fn to_library(status: Status) -> Code {
         Status::Timeout => status::TIMEOUT,
         Status::RankGone => status::LOST_CONNECTION,
         Status::BadParam => status::BAD_PARAM,
+        Status::Full => status::OUT_OF_RESOURCE,
         Status::Library(code) => code,
     }
 }

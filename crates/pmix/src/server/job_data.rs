@@ -4,7 +4,7 @@
 //! expect; a value of another width is silently ignored.
 
 use super::state::{Job, Server};
-use crate::infos::Infos;
+use crate::infos::{Infos, proc_name};
 use crate::sys::constants::key;
 use crate::sys::types::{PmixCpuset, Status};
 use bytes::Bytes;
@@ -12,8 +12,10 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Write as _;
 use std::ptr::null_mut;
+use wireup_coll::mapping::Mapping;
+use wireup_wire::across::Parent;
 use wireup_wire::ids::{LocalRank, NodeId, Rank};
-use wireup_wire::pmix::Begin;
+use wireup_wire::pmix::{App, Begin};
 use wireup_wire::rank_address;
 
 /// Variables from which Open MPI reads the programs of a job with several.
@@ -23,49 +25,95 @@ const OMPI_FIRST_RANKS: &CStr = c"OMPI_FIRST_RANKS";
 /// A key of our own: `ADDRESS:PORT` of the socket that a rank has had from its start.
 const LISTEN_ADDRESS: &CStr = c"wireup.listen_address";
 
-/// All data about the job, which the library takes in one call.
+/// A job, this one or another.
+pub struct Facts<'a> {
+    pub nspace: &'a str,
+    pub size: u32,
+    pub mapping: &'a Mapping,
+    pub nodes: &'a [String],
+    /// This node, if the job has ranks on it.
+    pub node: Option<NodeId>,
+    pub apps: &'a [App],
+    pub universe: Option<u32>,
+    pub parent: Option<&'a Parent>,
+}
+
+/// All data about this job, which the library takes in one call.
 pub fn job_infos(begin: &Begin, job: &Job, locality: &Locality, rows: &[Bytes]) -> Infos {
-    let nodes = Nodes::new(job);
+    let facts = Facts {
+        nspace: &job.nspace,
+        size: job.size,
+        mapping: &job.mapping,
+        nodes: &job.nodes,
+        node: Some(job.node),
+        apps: &begin.apps,
+        universe: begin.universe,
+        parent: begin.parent.as_ref(),
+    };
+    let nodes = Nodes::new(&facts);
     let mut infos = Infos::new();
+    add_job(&mut infos, &facts, &nodes);
     infos
-        .text(key::JOBID, &job.nspace)
-        .u32(key::JOB_SIZE, job.size)
-        .u32(key::UNIV_SIZE, job.size)
-        .u32(key::MAX_PROCS, job.size)
-        .u32(key::JOB_NUM_APPS, begin.apps.len() as u32)
-        .u32(key::NUM_NODES, nodes.used.len() as u32)
-        .text(key::NODE_MAP, &nodes.names(job))
-        .text(key::PROC_MAP, &nodes.ranks(job))
         .text(key::TMPDIR, &job.ranks_directory())
         .text(key::NSDIR, &job.ranks_directory())
-        .flag(key::TDIR_RMCLEAN, true);
-    if let Some(mapping) = job.mapping.process_mapping() {
-        infos.text(key::ANL_MAP, &String::from_utf8_lossy(&mapping));
-    }
-    add_node(&mut infos, begin, job, &nodes);
-    add_programs(&mut infos, begin);
-    add_ranks(&mut infos, (begin, job, rows), &nodes, locality);
+        .flag(key::TDIR_RMCLEAN, true)
+        .flag(key::NODE_OVERSUBSCRIBED, begin.oversubscribed);
+    add_ranks(&mut infos, &facts, &nodes, Some(&Own { begin, rows, locality }));
     infos
 }
 
+/// The data about another job.
+pub fn other_infos(facts: &Facts<'_>) -> Infos {
+    let nodes = Nodes::new(facts);
+    let mut infos = Infos::new();
+    add_job(&mut infos, facts, &nodes);
+    add_ranks(&mut infos, facts, &nodes, None);
+    infos
+}
+
+fn add_job(infos: &mut Infos, job: &Facts<'_>, nodes: &Nodes) {
+    infos
+        .text(key::JOBID, job.nspace)
+        .u32(key::JOB_SIZE, job.size)
+        .u32(key::UNIV_SIZE, job.universe.unwrap_or(job.size))
+        .u32(key::MAX_PROCS, job.size)
+        .u32(key::JOB_NUM_APPS, job.apps.len() as u32)
+        .u32(key::NUM_NODES, nodes.used.len() as u32)
+        .text(key::NODE_MAP, &nodes.names(job))
+        .text(key::PROC_MAP, &nodes.ranks(job));
+    if let Some(mapping) = job.mapping.process_mapping() {
+        infos.text(key::ANL_MAP, &String::from_utf8_lossy(&mapping));
+    }
+    add_parent(infos, job.parent);
+    if let Some(node) = job.node {
+        add_node(infos, job, nodes, node);
+    }
+    add_programs(infos, job.apps);
+}
+
+fn add_parent(infos: &mut Infos, parent: Option<&Parent>) {
+    if let Some(Parent { nspace, rank }) = parent {
+        infos.flag(key::SPAWNED, true).proc(key::PARENT_ID, proc_name(nspace, rank.0));
+    }
+}
+
 /// Data of this node, as flat keys.
-fn add_node(infos: &mut Infos, begin: &Begin, job: &Job, nodes: &Nodes) {
-    let locals: Vec<Rank> = job.mapping.ranks_of(job.node).collect();
+fn add_node(infos: &mut Infos, job: &Facts<'_>, nodes: &Nodes, node: NodeId) {
+    let locals: Vec<Rank> = job.mapping.ranks_of(node).collect();
     let first = locals.first().map_or(0, |rank| rank.0);
     infos
         .u32(key::LOCAL_SIZE, locals.len() as u32)
         .u32(key::NODE_SIZE, locals.len() as u32)
         .text(key::LOCAL_PEERS, &joined(locals.into_iter()))
         .rank(key::LOCALLDR, first)
-        .text(key::HOSTNAME, &job.nodes[job.node.index()])
-        .u32(key::NODEID, nodes.number(job.node))
-        .flag(key::NODE_OVERSUBSCRIBED, begin.oversubscribed);
+        .text(key::HOSTNAME, &job.nodes[node.index()])
+        .u32(key::NODEID, nodes.number(node));
 }
 
-fn add_programs(infos: &mut Infos, begin: &Begin) {
+fn add_programs(infos: &mut Infos, apps: &[App]) {
     let mut first = 0;
     let (mut sizes, mut firsts) = (String::new(), String::new());
-    for (number, app) in begin.apps.iter().enumerate() {
+    for (number, app) in apps.iter().enumerate() {
         let mut program = Infos::new();
         program
             .u32(key::APPNUM, number as u32)
@@ -80,18 +128,24 @@ fn add_programs(infos: &mut Infos, begin: &Begin) {
         let _ = write!(firsts, "{separator}{first}");
         first += app.ranks;
     }
-    if begin.apps.len() > 1 {
+    if apps.len() > 1 {
         infos.text(OMPI_APP_SIZES, &sizes).text(OMPI_FIRST_RANKS, &firsts);
     }
 }
 
-/// Data of every rank of the job; for ranks of this node also their binding.
-fn add_ranks(infos: &mut Infos, (begin, job, rows): (&Begin, &Job, &[Bytes]), nodes: &Nodes, locality: &Locality) {
-    let own_host = rows.get(job.node.index()).and_then(|row| rank_address::host(row));
+/// What is known of this job only.
+struct Own<'a> {
+    begin: &'a Begin,
+    rows: &'a [Bytes],
+    locality: &'a Locality,
+}
+
+/// Data of every rank of the job; for ranks of this job and node also their binding.
+fn add_ranks(infos: &mut Infos, job: &Facts<'_>, nodes: &Nodes, own: Option<&Own<'_>>) {
     let (mut program, mut first) = (0, 0);
     for rank in (0..job.size).map(Rank) {
-        while begin.apps.get(program).is_some_and(|app| rank.0 >= first + app.ranks) {
-            first += begin.apps[program].ranks;
+        while job.apps.get(program).is_some_and(|app| rank.0 >= first + app.ranks) {
+            first += job.apps[program].ranks;
             program += 1;
         }
         let Some((node, local_rank)) = job.mapping.place(rank) else { continue };
@@ -103,20 +157,31 @@ fn add_ranks(infos: &mut Infos, (begin, job, rows): (&Begin, &Job, &[Bytes]), no
             .u16(key::LOCAL_RANK, local_rank.0)
             .u16(key::NODE_RANK, local_rank.0)
             .u32(key::NODEID, nodes.number(node));
-        if node == job.node {
+        if let Some(own) = own {
+            own.add(&mut data, node, local_rank, Some(node) == job.node);
+        }
+        infos.list(key::PROC_DATA, data);
+    }
+}
+
+impl Own<'_> {
+    fn add(&self, data: &mut Infos, node: NodeId, local_rank: LocalRank, is_here: bool) {
+        if is_here {
             data.u32(key::REINCARNATION, 0);
-            let cpus = begin.cpus.get(local_rank.index()).and_then(Option::as_deref);
+            // Some libraries look here, others at the job.
+            add_parent(data, self.begin.parent.as_ref());
+            let cpus = self.begin.cpus.get(local_rank.index()).and_then(Option::as_deref);
             if let Some(cpus) = cpus {
                 data.text(key::CPUSET, cpus);
             }
-            if let Some(place) = locality.of(cpus) {
+            if let Some(place) = self.locality.of(cpus) {
                 data.text(key::LOCALITY_STRING, place);
             }
         }
-        if let (Some(row), Some(own_host)) = (rows.get(node.index()), own_host) {
-            add_address(&mut data, row, local_rank, own_host);
+        let own_host = self.rows.get(self.begin.node.index()).and_then(|row| rank_address::host(row));
+        if let (Some(row), Some(own_host)) = (self.rows.get(node.index()), own_host) {
+            add_address(data, row, local_rank, own_host);
         }
-        infos.list(key::PROC_DATA, data);
     }
 }
 
@@ -137,7 +202,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn new(job: &Job) -> Nodes {
+    fn new(job: &Facts<'_>) -> Nodes {
         let all = (0..job.nodes.len() as u32).map(NodeId);
         Nodes { used: all.filter(|&node| job.mapping.local_size(node) > 0).collect() }
     }
@@ -148,12 +213,12 @@ impl Nodes {
     }
 
     /// Plain lists, not the library's compressed ones: every version accepts them, and they are not sent anywhere.
-    fn names(&self, job: &Job) -> String {
+    fn names(&self, job: &Facts<'_>) -> String {
         let names: Vec<&str> = self.used.iter().map(|node| job.nodes[node.index()].as_str()).collect();
         names.join(",")
     }
 
-    fn ranks(&self, job: &Job) -> String {
+    fn ranks(&self, job: &Facts<'_>) -> String {
         let lists: Vec<String> = self.used.iter().map(|&node| joined(job.mapping.ranks_of(node))).collect();
         lists.join(";")
     }

@@ -17,6 +17,7 @@ mod job_data;
 mod late;
 mod modex;
 mod open_mpi;
+mod others;
 mod setup;
 mod state;
 mod upcalls;

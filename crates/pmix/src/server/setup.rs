@@ -60,6 +60,7 @@ fn prepare(begin: &Begin) -> Result<(Library, Job), String> {
         size,
         mapping,
         node: begin.node,
+        agent: begin.agent,
         nodes: begin.nodes.clone(),
         programs,
         directory: begin.dir.clone(),

@@ -2,19 +2,22 @@
 
 use super::acks::Newcomers;
 use super::modex::Tickets;
+use super::others::Others;
 use crate::infos::proc_name;
 use crate::library::Library;
 use crate::outbox::{DATA_LEN_MAX, Outbox};
 use crate::read::text_in;
 use crate::sys::constants::{rank, status};
-use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, Status};
+use crate::sys::types::{InfoCallback, LookupCallback, ModexCallback, OpCallback, PmixProc, SpawnCallback, Status};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::c_void;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use wireup_coll::mapping::Mapping;
-use wireup_wire::ids::{NodeId, Rank};
+use wireup_wire::ids::{AgentId, NodeId, Rank};
+use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
 
@@ -29,6 +32,8 @@ pub struct Server {
     pub watches: AtomicBool,
     /// Clients whose sockets the main thread has not found yet.
     pub newcomers: Newcomers,
+    /// Other jobs that the library knows.
+    pub others: Others,
     asked: Mutex<PendingRequests>,
     requests: Mutex<Tickets>,
 }
@@ -39,6 +44,7 @@ pub struct Job {
     pub size: u32,
     pub mapping: Mapping,
     pub node: NodeId,
+    pub agent: AgentId,
     pub nodes: Vec<String>,
     /// Programs with their number of ranks, in rank order.
     pub programs: Vec<(u32, String)>,
@@ -62,21 +68,48 @@ const REQUESTS_MAX: usize = 1 << 16;
 struct PendingRequests {
     next: u64,
     waiting: HashMap<u64, Waiting>,
+    /// The tokens of requests for data of other ranks, see [`Server::begins_modex`].
+    modex: HashSet<usize>,
 }
 
 /// The receiver of a request's answer.
 pub enum Waiting {
     Op(Callback<OpCallback>),
+    /// A connection, or its end. `until`: as [`Server::awaited_until`].
+    Meet {
+        callback: Callback<OpCallback>,
+        until: Option<Instant>,
+    },
     Modex(Callback<ModexCallback>),
+    /// Data of another job, with the name of the job if the library does not know it.
+    Fetch {
+        callback: Callback<ModexCallback>,
+        unknown: Option<String>,
+    },
     Lookup(Callback<LookupCallback>),
     /// An operation whose callback could return infos, but returns none.
     Control(Callback<InfoCallback>),
+    Spawn {
+        callback: Callback<SpawnCallback>,
+        /// The rank that asks, if a failure would let other ranks wait for ever.
+        others_hang: Option<Rank>,
+    },
     Group {
         callback: Callback<InfoCallback>,
-        ranks: Set,
+        members: Members,
         wants_context: bool,
+        until: Option<Instant>,
     },
     Query(super::upcalls::query::Query),
+}
+
+/// The members of a collective.
+#[derive(Clone)]
+pub enum Members {
+    /// Only of this job.
+    Own(Set),
+    /// In ascending order of the jobs' names.
+    OfJobs(Vec<(String, Set)>),
 }
 
 /// A function of the library to call, with its argument.
@@ -103,6 +136,7 @@ impl Server {
             job,
             watches: AtomicBool::new(false),
             newcomers: Newcomers::default(),
+            others: Others::default(),
             asked: Mutex::default(),
             requests: Mutex::default(),
         }
@@ -129,6 +163,16 @@ impl Server {
         }
         self.asked().waiting.remove(&id);
         status::OUT_OF_RESOURCE
+    }
+
+    /// Whether a request for data of another rank, which the library knows by this token, is new. When another job is registered, the
+    /// library repeats its requests that wait for ranks of it, with the same tokens; each must be answered once.
+    pub fn begins_modex(&self, token: *mut c_void) -> bool {
+        self.asked().modex.insert(token as usize)
+    }
+
+    pub fn ends_modex(&self, token: *mut c_void) {
+        self.asked().modex.remove(&(token as usize));
     }
 
     /// Takes the receiver of a request's answer.
@@ -169,6 +213,31 @@ impl Server {
         proc_name(&self.job.nspace, rank.0)
     }
 
+    /// The members denoted by a list of processes; `None` if none of them is of this job, or one of this job does not exist.
+    pub fn members_of(&self, procs: &[PmixProc]) -> Option<Members> {
+        if procs.iter().all(|proc| self.is_ours(proc)) {
+            return self.set_of(procs).map(Members::Own);
+        }
+        let mut jobs: BTreeMap<&str, (bool, Vec<Rank>)> = BTreeMap::new();
+        for proc in procs {
+            let (all, ranks) = jobs.entry(text_in(&proc.nspace).to_str().ok()?).or_default();
+            match proc.rank {
+                rank::WILDCARD => *all = true,
+                rank => ranks.push(Rank(rank)),
+            }
+        }
+        jobs.get(self.job.nspace.as_str())?;
+        let set = |(all, mut ranks): (bool, Vec<Rank>)| match all {
+            true => Set::All,
+            false => {
+                ranks.sort_unstable();
+                ranks.dedup();
+                Set::Ranks(ranks)
+            }
+        };
+        Some(Members::OfJobs(jobs.into_iter().map(|(nspace, ranks)| (nspace.to_owned(), set(ranks))).collect()))
+    }
+
     /// The set denoted by a list of processes; `None` if one of them is not of this job.
     pub fn set_of(&self, procs: &[PmixProc]) -> Option<Set> {
         if let [one] = procs
@@ -182,9 +251,32 @@ impl Server {
         Some(Set::Ranks(ranks))
     }
 
+    /// When to assume that the library itself has answered a connection or a group with a time limit: it must then not be called back. This
+    /// is some time before, since its timer started earlier than the upcall; the agent answers still earlier. `None`: never, since its timer
+    /// works only if one rank of this node takes part.
+    pub fn awaited_until(&self, members: &Members, timeout_s: Option<u32>) -> Option<Instant> {
+        let seconds = timeout_s.filter(|_| self.local_members(members) == 1)?;
+        Some(Instant::now() + before_timer(seconds))
+    }
+
+    /// How many ranks of this node are members.
+    fn local_members(&self, members: &Members) -> usize {
+        let own = match members {
+            Members::Own(set) => Some(set),
+            Members::OfJobs(jobs) => jobs.iter().find(|(nspace, _)| *nspace == self.job.nspace).map(|(_, set)| set),
+        };
+        let locals = self.job.mapping.ranks_of(self.job.node);
+        locals.filter(|rank| own.is_some_and(|set| set.contains(*rank))).count()
+    }
+
     pub fn is_local(&self, rank: Rank) -> bool {
         self.job.mapping.place(rank).is_some_and(|(node, _)| node == self.job.node)
     }
+}
+
+/// From the upcall to the time when a timer of the library may have expired. The limit is at least a second.
+fn before_timer(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into()).saturating_sub(Duration::from_nanos(PMIX_TIMER_LEAD_NS / 2))
 }
 
 /// The length of a request's variable data, apart from numbers and names.
@@ -198,6 +290,9 @@ fn data_len(ask: &Ask) -> usize {
             names.iter().map(Bytes::len).sum()
         }
         Ask::Names { ask: names::Ask::Spawn(request), .. } => request.len(),
+        Ask::Join { joint, .. } => joint.data.len(),
+        // In the form of agents.
+        Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } | Ask::Fetch(_) => 0,
         Ask::Modex(_) | Ask::ProcTable { .. } | Ask::Namespaces | Ask::Control { .. } => 0,
     }
 }
@@ -216,4 +311,18 @@ unsafe extern "C" fn run(_: Status, data: *mut c_void) {
 pub fn server() -> &'static Server {
     // Set before `PMIx_server_init`, see `setup::start`.
     SERVER.get().expect("SERVER is set before the library can make upcalls")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_ends_a_wait_first_and_the_library_last() {
+        for seconds in [1, 60] {
+            let limit = Duration::from_secs(seconds.into());
+            let agent = limit - Duration::from_nanos(PMIX_TIMER_LEAD_NS);
+            assert!(agent < before_timer(seconds) && before_timer(seconds) < limit);
+        }
+    }
 }

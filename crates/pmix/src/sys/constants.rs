@@ -25,6 +25,7 @@ pub mod status {
         NOT_SUPPORTED = -47, "PMIX_ERR_NOT_SUPPORTED";
         QUERY_PARTIAL_SUCCESS = -104, "PMIX_QUERY_PARTIAL_SUCCESS";
         DUPLICATE_KEY = -53, "PMIX_ERR_DUPLICATE_KEY";
+        JOB_FAILED_TO_LAUNCH = -181, "PMIX_ERR_JOB_FAILED_TO_LAUNCH";
         LOST_CONNECTION = -61, "PMIX_ERR_LOST_CONNECTION";
         OPERATION_SUCCEEDED = -157, "PMIX_OPERATION_SUCCEEDED";
     }}
@@ -60,6 +61,7 @@ pub mod kind {
         PROC_INFO = 38, "PMIX_PROC_INFO";
         DATA_ARRAY = 39, "PMIX_DATA_ARRAY";
         PROC_RANK = 40, "PMIX_PROC_RANK";
+        ENVAR = 46, "PMIX_ENVAR";
     }}
 }
 
@@ -194,5 +196,25 @@ pub mod key {
         SERVER_INTERNAL_NOTIFY = c"pmix.srvr.internal.notify";
         JOB_INFO_ARRAY = c"pmix.job.arr";
         EVENT_CUSTOM_RANGE = c"pmix.evrange";
+        SPAWNED = c"pmix.spawned";
+        PARENT_ID = c"pmix.parent";
+        HOST = c"pmix.host";
+        HOSTFILE = c"pmix.hostfile";
+        ADD_HOST = c"pmix.addhost";
+        ADD_HOSTFILE = c"pmix.addhostfile";
+        PPR = c"pmix.ppr";
+        MAPBY = c"pmix.mapby";
+        PREFIX = c"pmix.prefix";
+        PRELOAD_BIN = c"pmix.preloadbin";
+        PRELOAD_FILES = c"pmix.preloadfiles";
+        SET_ENVAR = c"pmix.envar.set";
+        ADD_ENVAR = c"pmix.envar.add";
+        UNSET_ENVAR = c"pmix.envar.unset";
+        PREPEND_ENVAR = c"pmix.envar.prepnd";
+        APPEND_ENVAR = c"pmix.envar.appnd";
+        FIRST_ENVAR = c"pmix.envar.first";
+        JOB_TIMEOUT = c"pmix.job.time";
+        PERSONALITY = c"pmix.pers";
+        SPAWN_TOOL = c"pmix.spwn.tool";
     }
 }

@@ -28,6 +28,9 @@ fn layouts() -> Vec<(String, usize)> {
         proc = "proc", hostname = "hostname", executable = "executable_name", pid = "pid", exit_code = "exit_code",
         state = "state",
     });
+    layout!(PmixApp = "pmix_app_t" {
+        cmd = "cmd", argv = "argv", env = "env", cwd = "cwd", maxprocs = "maxprocs", info = "info", info_count = "ninfo",
+    });
     layout!(PmixCpuset = "pmix_cpuset_t" { source = "source", bitmap = "bitmap" });
     layout!(PmixDataBuffer = "pmix_data_buffer_t" {
         base = "base_ptr", pack = "pack_ptr", unpack = "unpack_ptr", bytes_allocated = "bytes_allocated",

@@ -126,6 +126,20 @@ pub struct PmixProcInfo {
     pub state: u8,
 }
 
+/// `pmix_app_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PmixApp {
+    pub cmd: *mut c_char,
+    /// Arrays that end with a null pointer.
+    pub argv: *mut *mut c_char,
+    pub env: *mut *mut c_char,
+    pub cwd: *mut c_char,
+    pub maxprocs: c_int,
+    pub info: *mut PmixInfo,
+    pub info_count: usize,
+}
+
 /// `pmix_cpuset_t`.
 #[repr(C)]
 pub struct PmixCpuset {
@@ -231,7 +245,7 @@ pub struct ServerModule {
             *const PmixProc,
             *const PmixInfo,
             usize,
-            *const c_void,
+            *const PmixApp,
             usize,
             Option<SpawnCallback>,
             *mut c_void,

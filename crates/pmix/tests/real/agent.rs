@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use wireup_wire::ids::NodeId;
+use wireup_wire::ids::{AgentId, NodeId};
 use wireup_wire::job::Block;
 use wireup_wire::pmix::{Answer, App, Ask, Begin, FromServer, ToServer, Unpacker, pieces};
 
@@ -31,6 +31,9 @@ pub fn begin(nspace: &str) -> Begin {
         shared: false,
         oversubscribed: false,
         has_endpoints: false,
+        agent: AgentId(0),
+        universe: None,
+        parent: None,
     }
 }
 

@@ -257,9 +257,11 @@ fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
                 assert_eq!((rank, stream, text), (Rank(1), 2, b"a line to log".to_vec()));
                 logged = true;
             }
-            FromServer::SpawnRefused { rank } => {
-                assert_eq!(rank, Rank(1));
+            FromServer::Ask { id, ask: Ask::Names { from, ask: names::Ask::Spawn(request) } } => {
+                let [command] = &request.commands[..] else { panic!("{request:?}") };
+                assert_eq!((from, &command.program[..], command.ranks), (Rank(1), &b"true"[..], 1));
                 spawned = true;
+                agent.answer(id, Answer::Names(names::Answer::NotSpawned { problem: "no room".into() }));
             }
             FromServer::Raise { to, .. } => {
                 assert_eq!(to, Set::All);
@@ -282,7 +284,7 @@ fn queries_logs_control_events_and_fence_errors_reach_the_agent() {
         "query pmix.job.size: SUCCESS 4",
         "query no.such.key: NOT",
         "control SUCCESS",
-        "spawn NOT-SUPPORTED",
+        "spawn JOB",
         "event PROC-ABORTED of 3",
     ] {
         assert!(said.contains(line), "no \"{line}\" in {said}");

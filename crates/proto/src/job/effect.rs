@@ -7,6 +7,7 @@ use crate::io::{Output, Stream};
 use crate::outbox::control_frame;
 use bytes::Bytes;
 use std::collections::VecDeque;
+use wireup_wire::across::Report;
 use wireup_wire::collective::Collective;
 use wireup_wire::frame::Frame;
 use wireup_wire::group::Group;
@@ -99,6 +100,8 @@ pub enum Effect {
         asker: Asker,
         ask: Ask,
     },
+    /// To the root, from this agent.
+    TellRoot(Report),
     /// The answer for an asker on this node.
     Named(Down),
     /// The next action of a collective, of ranks or of PMIx servers.

@@ -1,13 +1,15 @@
-//! The way of a request about names, of PMI or PMIx, to the root along the job's tree, and of the answer to its node. The root's agent has the
-//! names (`session/names`).
+//! The way of a request about names or other jobs, of PMI or PMIx, to the root along the job's tree, and of the answer to its node. The
+//! root's agent has the names (`session/names`) and knows all jobs (`session/across`).
 
 use super::effect::{Effect, Effects};
 use super::facts::{Facts, View};
 use super::interface::Act;
 use std::collections::BTreeSet;
+use wireup_wire::across::{Order, Report};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, Rank};
-use wireup_wire::names::{Ask, Asker, Down, Keep, Up};
+use wireup_wire::modex::Between;
+use wireup_wire::names::{Answer, Ask, Asker, Down, Keep, Up};
 use wireup_wire::peer::{self, Cause};
 
 #[derive(Default)]
@@ -31,6 +33,11 @@ impl Names {
             say(facts, Up::Left { rank }, out);
         }
     }
+}
+
+/// A message of this agent about another job.
+pub fn report(facts: &Facts, report: Report, out: &mut Effects) {
+    say(facts, Up::Report { agent: facts.me, report }, out);
 }
 
 fn say(facts: &Facts, message: Up, out: &mut Effects) {
@@ -66,7 +73,19 @@ pub fn answer(view: &View<'_>, agent: AgentId, down: Down, out: &mut Effects) {
 
 fn pass_on(view: &View<'_>, to: AgentId, frame: Frame, out: &mut Effects) {
     if let Some(child) = view.children_towards(Some(to)).next() {
-        out.for_agent(child, frame);
+        return out.for_agent(child, frame);
+    }
+    // All ranks there have ended. An answer is not needed any more, but the root waits for the outcome of an order.
+    match read(&frame, out) {
+        Some(Down { answer: Answer::Order(Order::TellDeparted), .. }) => {
+            say(view.facts, Up::Report { agent: to, report: Report::Ended }, out);
+        }
+        // The agent has kept what its ranks have committed.
+        Some(Down { answer: Answer::Order(order @ Order::Give { .. }), .. }) => {
+            let payload = peer::encode(&Between::Order(order)).into();
+            out.for_agent(to, view.facts.frame(Kind::Modex, 0, 0, payload));
+        }
+        Some(_) | None => {}
     }
 }
 
@@ -84,6 +103,7 @@ mod tests {
     use crate::time::Instant;
     use wireup_wire::ids::{Client, LocalRank};
     use wireup_wire::names::{Answer, Range};
+    use wireup_wire::pmix::Wanted;
 
     const CLIENT: Client = Client { local: LocalRank(1), number: 0 };
     const DOWN: Down = Down { asker: Asker::Client(CLIENT), answer: Answer::Done };
@@ -113,6 +133,31 @@ mod tests {
         let effects = at(2, |view, out| on_answer(view, down.clone(), out));
         assert!(matches!(&effects[..], [Effect::Named(down)] if *down == DOWN));
         assert!(at(1, |view, out| on_answer(view, down.clone(), out)).is_empty(), "it is not for agent 1");
+    }
+
+    #[test]
+    fn an_order_for_an_agent_that_has_ended_is_answered_for_it() {
+        let facts = Facts::for_test(3, 2, 0);
+        let (mut children, mut out) = (Children::new(&facts.below), Effects::default());
+        children.on_done(AgentId(2), Default::default());
+        let view = View { now: Instant(1), facts: &facts, ranks: &[], children: &children, is_ending: false };
+        let down = Down { asker: Asker::Agent, answer: Answer::Order(Order::TellDeparted) };
+        answer(&view, AgentId(1), down.clone(), &mut out);
+        assert!(matches!(&out.into_vec()[..], [Effect::Act(Act::ToAgent(AgentId(1), _))]));
+        let mut out = Effects::default();
+        answer(&view, AgentId(2), down, &mut out);
+        let effects = out.into_vec();
+        let [Effect::Act(Act::Names(Up::Report { agent: AgentId(2), report }))] = &effects[..] else {
+            panic!("the root is told")
+        };
+        assert_eq!(*report, Report::Ended);
+        let order = Order::Give { ticket: 7, wanted: Wanted::data_of(Rank(4)) };
+        let down = Down { asker: Asker::Agent, answer: Answer::Order(order.clone()) };
+        let mut out = Effects::default();
+        answer(&view, AgentId(2), down, &mut out);
+        let effects = out.into_vec();
+        let [Effect::Act(Act::ToAgent(AgentId(2), frame))] = &effects[..] else { panic!("it has what its ranks left") };
+        assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Order(order)));
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub fn job(
 /// One program. `model`: that of the rank that asks.
 fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -> AppSpec {
     let mut env = model.env.clone();
-    env.extend(info.env.iter().cloned());
+    env.extend(command.env.iter().chain(&info.env).cloned());
     if let Some(path) = &info.path {
         // The last one counts.
         let path_of =
@@ -136,6 +136,7 @@ mod tests {
             args: vec![b"x".to_vec()],
             ranks: *ranks,
             info: info.iter().map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec())).collect(),
+            env: Vec::new(),
         };
         SpawnRequest { commands: commands.iter().map(command).collect(), preput: vec![(b"k".to_vec(), b"v".to_vec())] }
     }

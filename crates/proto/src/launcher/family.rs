@@ -11,6 +11,7 @@
 //!
 //! A job goes on when the job of the rank that has asked for it has ended well.
 
+use super::together::Together;
 use std::collections::BTreeMap;
 use wireup_coll::mapping::Mapping;
 use wireup_wire::ids::{AgentId, JobId, NodeId};
@@ -89,15 +90,20 @@ impl Member {
 #[derive(Default)]
 pub struct Family {
     members: BTreeMap<JobId, Member>,
+    together: Together,
 }
 
 impl Family {
     pub fn add(&mut self, spec: JobSpec) {
         let stage = Stage::Starting { asked: spec.spawned.is_some() };
+        if let Some(spawned) = &spec.spawned {
+            self.together.link(spawned.by, spec.job);
+        }
         self.members.insert(spec.job, Member { spec, stage });
     }
 
     pub fn remove(&mut self, job: JobId) -> Option<Member> {
+        self.together.remove(job);
         self.members.remove(&job)
     }
 
@@ -160,6 +166,35 @@ impl Family {
 
     pub fn on_told_to_end(&mut self, job: JobId) {
         self.members.get_mut(&job).map(|member| member.on(Event::ToldToEnd));
+    }
+
+    /// Whether a job was told to end; `None`: there is no such job.
+    pub fn is_told_to_end(&self, job: JobId) -> Option<bool> {
+        self.members.get(&job).map(|member| matches!(member.stage, Stage::Ending { .. }))
+    }
+
+    /// Ranks of these jobs have connected or disconnected. Jobs of other launchers do not count. Each job's launcher is told, so this one
+    /// is told once for each of its jobs: what is said to the first of them counts.
+    pub fn on_together(&mut self, to: JobId, jobs: &[JobId], connected: bool) {
+        let ours: Vec<JobId> = jobs.iter().copied().filter(|job| self.has(*job)).collect();
+        if ours.first() != Some(&to) {
+            return;
+        }
+        for (at, one) in ours.iter().enumerate() {
+            for other in &ours[at + 1..] {
+                match connected {
+                    true => self.together.connect(*one, *other),
+                    false => self.together.disconnect(*one, *other),
+                }
+            }
+        }
+    }
+
+    /// Returns the jobs that belong to this one and are to be told to end.
+    pub fn end_with(&mut self, job: JobId) -> Vec<JobId> {
+        let all = self.together.all_with(job);
+        let told = |job: &JobId| self.members.get_mut(job).is_some_and(|member| member.on(Event::ToldToEnd));
+        all.into_iter().filter(told).collect()
     }
 
     /// Returns the jobs that are to be told to end.

@@ -40,11 +40,25 @@ pub struct Triplet {
 }
 
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-#[error("the value of the info key {key} cannot be used: {value}")]
-pub struct BadInfo {
-    key: String,
-    value: String,
+pub enum BadInfo {
+    #[error("the value of the info key {key} cannot be used: {value}")]
+    Value { key: String, value: String },
+    #[error("the info key {key} is not offered; run without it")]
+    NotOffered { key: String },
 }
+
+/// Keys that say how processes must run, of which nothing is done here. (Those that only give advice are ignored.)
+const NOT_OFFERED: [&str; 9] = [
+    "PMIX_PREFIX",
+    "PMIX_PRELOAD_BIN",
+    "PMIX_PRELOAD_FILES",
+    "PMIX_UNSET_ENVAR",
+    "PMIX_PREPEND_ENVAR",
+    "PMIX_APPEND_ENVAR",
+    "PMIX_FIRST_ENVAR",
+    "PMIX_JOB_TIMEOUT",
+    "PMIX_SPAWN_TOOL",
+];
 
 impl Info {
     /// # Errors
@@ -54,7 +68,7 @@ impl Info {
         for (key, value) in &command.info {
             let key = String::from_utf8_lossy(key);
             let text = String::from_utf8_lossy(value);
-            let bad = || BadInfo { key: key.clone().into_owned(), value: text.clone().into_owned() };
+            let bad = || BadInfo::Value { key: key.clone().into_owned(), value: text.clone().into_owned() };
             match &*key {
                 "host" | "hosts" | "add-host" => info.hosts.get_or_insert_default().extend(names(&text)),
                 "wdir" | "wd" if !value.is_empty() => info.cwd = Some(value.clone()),
@@ -63,6 +77,8 @@ impl Info {
                 "map_by" | "map-by" | "mapper" => info.layout = layout(&text).ok_or_else(bad)?,
                 "soft" => info.soft = Some(triplets(&text).ok_or_else(bad)?),
                 "env" => info.env.extend(variables(value)),
+                "PMIX_REQUIRED" => return Err(BadInfo::NotOffered { key: text.into_owned() }),
+                key if NOT_OFFERED.contains(&key) => return Err(BadInfo::NotOffered { key: key.to_owned() }),
                 _ => {}
             }
         }
@@ -86,15 +102,19 @@ fn names(text: &str) -> impl Iterator<Item = String> {
     words.map(|word| word.rsplit_once(':').map_or(word, |(name, _)| name).to_owned())
 }
 
-/// `4`, `ppr:4:node`, `4:node`.
+/// `4`, `ppr:4:node`, `4:node`; `4:n`, as Open MPI 4 makes of `npernode`.
 fn per_node(text: &str) -> Option<u32> {
-    let number = text.strip_prefix("ppr:").unwrap_or(text);
-    let number = number.strip_suffix(":node").unwrap_or(number);
+    let text = text.to_ascii_lowercase();
+    let number = text.strip_prefix("ppr:").unwrap_or(&text);
+    let number = number.strip_suffix(":node").or_else(|| number.strip_suffix(":n")).unwrap_or(number);
     number.parse().ok().filter(|ranks| *ranks > 0)
 }
 
 fn layout(text: &str) -> Option<Layout> {
-    match text.to_ascii_lowercase().as_str() {
+    let text = text.to_ascii_lowercase();
+    // Ranks may always outnumber slots here.
+    let text = text.strip_suffix(":oversubscribe").unwrap_or(&text);
+    match text {
         "node" => Some(Layout::Nodes),
         // Nodes have no finer places here.
         "slot" | "core" | "hwthread" | "numa" | "socket" | "package" | "l3cache" => Some(Layout::Slots),
@@ -145,6 +165,11 @@ mod tests {
         };
         assert_eq!(read, Ok(expected));
         assert_eq!(info(&[("map_by", "node")]).map(|info| info.layout), Ok(Layout::Nodes));
+        for (key, value) in
+            [("map_by", "PPR:2:NODE"), ("ppr", "2:n"), ("npernode", "2"), ("map_by", "ppr:2:node:oversubscribe")]
+        {
+            assert_eq!(info(&[(key, value)]).map(|info| info.layout), Ok(Layout::PerNode(2)), "{key} {value}");
+        }
         assert_eq!(
             info(&[("env", "A=1\nB\n=C\nD=2")]).map(|info| info.env),
             Ok(vec![b"A=1".to_vec(), b"D=2".to_vec()])
@@ -153,6 +178,8 @@ mod tests {
 
     #[test]
     fn values_that_cannot_be_used_are_named() {
+        let refused = info(&[("PMIX_PREFIX", "")]).expect_err("it would change what runs");
+        assert_eq!(refused.to_string(), "the info key PMIX_PREFIX is not offered; run without it");
         let refused = info(&[("map_by", "moon")]).expect_err("no such place");
         assert_eq!(refused.to_string(), "the value of the info key map_by cannot be used: moon");
         for (key, value) in [("ppr", "0"), ("ppr", "x"), ("soft", "1:2:0"), ("soft", ""), ("soft", "1:2:3:4")] {

@@ -7,7 +7,8 @@
 //!
 //! It sends the job to the root agent, passes signals and standard input down, returns what the ranks wrote and grants credit for what was
 //! written, and exits with the exit code when everything has arrived. The root decides about the failure of one job. A failure of one ends
-//! all jobs of the `family`, as under Hydra: their ranks may wait for each other, and no interface but PMIx tells that they do not.
+//! all jobs that belong together (`together`), as under Hydra: their ranks may wait for each other. Those of a family do, until ranks that use
+//! PMIx have disconnected.
 //!
 //! If a rank asks for processes, the root offers a number for a job (`Spawn`). The launcher makes a job of the request (`child`) and launches
 //! it; it answers (`Spawned`) when all of its ranks run, or with the reason why not.
@@ -16,6 +17,7 @@ mod child;
 mod family;
 mod info;
 mod seats;
+mod together;
 
 use crate::exit_code::{OURS, exit_code};
 use crate::io::{LinkId, Stream};
@@ -217,6 +219,7 @@ impl Launcher {
             Control::Note(note) => self.notice_of(job, Notice::Note(note)),
             Control::Ended(ended) => self.on_ended(job, ended),
             Control::Spawn { job: child, from, request } => self.on_spawn(job, child, from, *request),
+            Control::Together { jobs, connected } => self.family.on_together(job, &jobs, connected),
             // All other messages are between agents, are sent by launchers, or answer requests that this launcher does not make.
             _ => {}
         }
@@ -241,26 +244,26 @@ impl Launcher {
                 self.family.on_start_failed(job);
                 self.notice(Notice::NotStarted { job, failure });
             }
-            Start::Open | Start::Over if self.may_still_fail() => {
+            Start::Open | Start::Over if self.may_fail(job) => {
                 let ends_job = failure.cause.ends_job();
-                // Of failures that end nothing the first counts.
-                if ends_job || self.failure.is_none() {
+                // Of failures that end jobs, and of those that end nothing, the first counts.
+                if self.may_still_fail() && (ends_job || self.failure.is_none()) {
                     self.failure = Some(failure.clone());
                 }
                 self.notice_of(job, Notice::Failed(failure));
                 if ends_job {
-                    self.family.on_told_to_end(job);
-                    self.end_others();
+                    self.end_with(job);
                 }
             }
             Start::Open | Start::Over => {}
         }
     }
 
-    /// Ends the jobs that were not told so.
-    fn end_others(&mut self) {
+    /// A job ends because of a failure: ends those that belong to it and were not told so.
+    fn end_with(&mut self, job: JobId) {
         let grace_ns = self.config.job.options.kill_grace_ns;
-        for job in self.family.end_all() {
+        self.family.on_told_to_end(job);
+        for job in self.family.end_with(job) {
             self.control(job, &Control::Kill { grace_ns });
         }
     }
@@ -270,13 +273,12 @@ impl Launcher {
         let start = self.family.start_of(job);
         if let Some(failure) = failure {
             // It was not reported before if the job was refused.
-            match job == self.job && self.may_still_fail() {
+            match job == self.job && self.may_fail(job) {
                 true => {
                     let ends_job = failure.cause.ends_job();
                     self.failure.get_or_insert(failure);
                     if ends_job {
-                        self.family.on_told_to_end(job);
-                        self.end_others();
+                        self.end_with(job);
                     }
                 }
                 false => self.on_failed(job, failure),
@@ -317,7 +319,7 @@ impl Launcher {
     }
 
     fn child(&self, job: JobId, child: JobId, from: Rank, request: &SpawnRequest) -> Result<JobSpec, String> {
-        if self.is_ending || !self.may_still_fail() {
+        if self.is_ending {
             return Err("the jobs are being ended".into());
         }
         let parent = self.family.to_grow(job)?;
@@ -421,6 +423,11 @@ impl Launcher {
         if self.untaken_until().is_some_and(|until| now >= until) {
             self.discard_output();
         }
+    }
+
+    /// Whether a failure of this job is news: it was not told to end.
+    fn may_fail(&self, job: JobId) -> bool {
+        self.family.is_told_to_end(job).map_or_else(|| self.may_still_fail(), |is_told| !is_told)
     }
 
     /// Whether no failure that ends the job is known.

@@ -58,7 +58,7 @@ impl Bench {
     /// A rank of this job asks for processes on this host.
     fn asks(&mut self, job: u32, child: u32, host: &str) {
         let info = vec![(b"host".to_vec(), host.as_bytes().to_vec())];
-        let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info };
+        let command = SpawnCommand { program: b"b".to_vec(), args: Vec::new(), ranks: 2, info, env: Vec::new() };
         let request = SpawnRequest { commands: vec![command], preput: Vec::new() };
         self.says(job, Control::Spawn { job: JobId(child), from: Rank(1), request: request.into() });
     }
@@ -139,6 +139,34 @@ fn a_failure_of_one_job_ends_all_and_is_the_exit_code() {
     bench.ends(1, Some(failure(Cause::Signalled { signal: 15, core_dumped: false })));
     bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
     assert_eq!(bench.code, Some(9));
+}
+
+#[test]
+fn jobs_that_have_disconnected_do_not_end_each_other() {
+    let mut bench = Bench::new();
+    for child in [2, 3] {
+        bench.asks(1, child, "n0");
+        bench.says(child, Control::Started { ranks: 2, pmix: None });
+    }
+    bench.take_sent();
+    // Of the jobs of another launcher nothing is known here. This launcher is told once for each of its jobs, which counts once.
+    let together = |connected| Control::Together { jobs: vec![JobId(1), JobId(2), JobId(77)], connected };
+    bench.says(1, together(true));
+    bench.says(2, together(true));
+    bench.says(1, together(false));
+    bench.says(2, Control::Failed(failure(Cause::Exited(9))));
+    assert!(bench.take_sent().is_empty());
+    bench.ends(2, Some(failure(Cause::Exited(9))));
+    bench.asks(1, 4, "n1");
+    assert!(matches!(&bench.take_sent()[..], [(JobId(4), Control::Launch(_))]), "the others go on");
+    bench.says(1, Control::Failed(failure(Cause::Exited(7))));
+    let killed: Vec<JobId> = bench.take_sent().into_iter().map(|(job, _)| job).collect();
+    assert_eq!(killed, [JobId(3), JobId(4)]);
+    for job in [1, 3, 4] {
+        bench.ends(job, None);
+    }
+    bench.input(LauncherInput::LinkDown { link: LINK, problem: String::new() });
+    assert_eq!(bench.code, Some(9), "the first failure counts");
 }
 
 #[test]

@@ -93,6 +93,8 @@ impl PmiLink {
             Answer::Refused(Refusal::NotFound | Refusal::TimedOut) => NOT_FOUND,
             Answer::Refused(Refusal::Taken) => Reply::Failed { message: "key_already_present" },
             Answer::Refused(Refusal::Full) => Reply::Failed { message: "too_much_is_published" },
+            // No client of PMI asks for these.
+            Answer::Joined(_) | Answer::Fetched(_) | Answer::Failed(_) | Answer::Order(_) => NOT_FOUND,
         };
         encode_reply(self.dialect, command, thread.as_deref(), &told, reply);
     }

@@ -30,6 +30,7 @@ impl Turn<'_, '_> {
             args: command.args.iter().map(|arg| plain(arg)).collect(),
             ranks: command.ranks,
             info: command.info.iter().map(|(key, value)| (plain(key), plain(value))).collect(),
+            env: command.env.clone(),
         };
         SpawnRequest {
             commands: request.commands.iter().map(command).collect(),

@@ -14,6 +14,8 @@ pub enum Waits {
     Modex,
     /// The root, which checks the timeout itself.
     Root,
+    /// Other jobs, by way of the root.
+    Across,
 }
 
 #[derive(Default)]

@@ -12,9 +12,10 @@ use crate::job::facts::View;
 use crate::time::Instant;
 use wireup_wire::group::Members;
 use wireup_wire::ids::{LocalRank, Rank};
+use wireup_wire::limits::PMIX_TIMER_LEAD_NS;
 use wireup_wire::modex::Up;
 use wireup_wire::names::Asker;
-use wireup_wire::peer::{Cause, Note};
+use wireup_wire::peer::Cause;
 use wireup_wire::pmix::{Answer, Ask, FromServer};
 
 impl Pmix {
@@ -98,13 +99,6 @@ impl Pmix {
                 let stream = if stream == 1 { Stream::Out } else { Stream::Err };
                 out.push(Effect::Stdio { local: local(rank), stream, bytes: text.into() });
             }
-            // With Open MPI, ranks that take part in the call wait for the refused one, even if that gets an error.
-            FromServer::SpawnRefused { rank } if view.facts.job_size > 1 => {
-                out.push(Effect::FailRank { local: local(rank), cause: Cause::NoSpawn });
-            }
-            FromServer::SpawnRefused { rank } => {
-                out.note(view.facts.id(), Note::NoSpawn { rank, host: view.facts.host() });
-            }
         }
     }
 
@@ -121,7 +115,7 @@ impl Pmix {
                 }
                 Some(members) => {
                     let entrance = subsets::Entrance { id, members, name: None, data };
-                    self.fence_some(view, entrance, timeout_s, out);
+                    self.fence_some(view, entrance, view.now.until(timeout_s), out);
                 }
                 None => self.fail_server(
                     view,
@@ -132,7 +126,7 @@ impl Pmix {
             Ask::Group { name, set, data, timeout_s, .. } => match members(view, &set) {
                 Some(members) => {
                     let entrance = subsets::Entrance { id, members, name: Some(name), data };
-                    self.fence_some(view, entrance, timeout_s, out);
+                    self.fence_some(view, entrance, before_library(view, timeout_s), out);
                 }
                 None => self.fail_server(
                     view,
@@ -158,6 +152,8 @@ impl Pmix {
                     steps.answer(id, Answer::Namespaces { names });
                 });
             }
+            Ask::Join { joint, timeout_s } => self.join(view, id, joint, timeout_s, out),
+            Ask::Fetch(fetch) => self.fetch(view, id, fetch, out),
             Ask::Names { from, ask } => self.take_on(view, id, Waits::Root, None, out, |_, steps| {
                 steps.job(Effect::AskName { from, asker: Asker::Server(id), ask });
             }),
@@ -176,14 +172,14 @@ impl Pmix {
         });
     }
 
-    fn fence_some(&mut self, view: &View<'_>, entrance: subsets::Entrance, timeout_s: Option<u32>, out: &mut Effects) {
-        self.take_on(view, entrance.id, Waits::Subset, view.now.until(timeout_s), out, |pmix, steps| {
+    fn fence_some(&mut self, view: &View<'_>, entrance: subsets::Entrance, until: Option<Instant>, out: &mut Effects) {
+        self.take_on(view, entrance.id, Waits::Subset, until, out, |pmix, steps| {
             pmix.fences.subsets.enter(view, entrance, steps);
         });
     }
 
     /// Accepts a request and acts on it; a number that is already outstanding, or too many requests, violate the protocol.
-    fn take_on(
+    pub(super) fn take_on(
         &mut self,
         view: &View<'_>,
         id: u64,
@@ -201,6 +197,12 @@ impl Pmix {
             }
         }
     }
+}
+
+/// When a connection or a group has waited long enough. The library has a timer of its own for them, which may not work, and must not be
+/// called back once it has.
+pub(super) fn before_library(view: &View<'_>, timeout_s: Option<u32>) -> Option<Instant> {
+    view.now.until(timeout_s).map(|until| Instant(until.0 - PMIX_TIMER_LEAD_NS))
 }
 
 fn local(view: &View<'_>, rank: Rank) -> LocalRank {

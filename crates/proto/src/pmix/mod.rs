@@ -5,7 +5,7 @@
 //!   ranks ◄─► server process ── Ask ──► fences      whole job: an exchange; some ranks, groups: a barrier with data
 //!                 ▲                     modex       the agent of the rank's node, directly
 //!                 │ Answer              queries     up to the root, down again, combined at each hop
-//!                 └───────────────────  (job/names) to the root's names, and back
+//!                 └───────────────────  (job/names) to the root: names, processes, other jobs (across); and back
 //! ```
 //!
 //! `Pmix` is the router; its parts do not know each other: what they request of others is a `Step`. Its methods are here for inputs from
@@ -16,6 +16,7 @@
 //! Every outstanding request is answered, or the job ends; an unknown number, a second answer or a rank of another node violates the
 //! protocol, and ends only this job.
 
+mod across;
 mod asks;
 mod events;
 mod fences;
@@ -34,8 +35,9 @@ mod tree;
 use crate::collective::groups::Stall;
 use crate::collective::{CollectiveConfig, Exchanges};
 use crate::io::Output;
+use crate::job::Act;
 use crate::job::collectives::Arrived;
-use crate::job::effect::Effects;
+use crate::job::effect::{Effect, Effects};
 use crate::job::facts::{Facts, View};
 use crate::job::groups::Arrived as Barrier;
 use crate::job::ranks::{Process, ProcessState};
@@ -45,10 +47,11 @@ use events::Events;
 use fences::Fences;
 use libraries::Libraries;
 use modex::Modex;
-pub use modex::{Remains, frame as modex_frame, gone as modex_gone};
+pub use modex::{Remains, frame as modex_frame, gone as modex_gone, report_of_gone};
 use queries::Queries;
 use server::Server;
 use step::{Step, Steps};
+use wireup_wire::across::Report;
 use wireup_wire::collective::Collective;
 use wireup_wire::ids::{AgentId, Epoch, LocalRank};
 use wireup_wire::limits::MODEX_COLLECT_BYTES_MAX;
@@ -80,6 +83,8 @@ pub struct Pmix {
     queries: Queries,
     events: Events,
     libraries: Libraries,
+    /// Ranks of other jobs may wait for ranks of this one.
+    tells_departed: bool,
 }
 
 impl Pmix {
@@ -95,6 +100,7 @@ impl Pmix {
                 queries: Queries::default(),
                 events: Events::default(),
                 libraries: Libraries::default(),
+                tells_departed: false,
             })
         })
     }
@@ -112,6 +118,7 @@ impl Pmix {
     /// A local rank will enter no more fences.
     pub fn on_member_departed(&mut self, view: &View<'_>, local: LocalRank, departed: Departed, out: &mut Effects) {
         self.step(view, out, |pmix, steps| pmix.fences.subsets.on_departed(view.facts, local, departed, steps));
+        self.tell_departed(view.ranks[local.index()].rank, out);
     }
 
     /// A rank of the subtree enters no more of the servers' fences, from `epoch` on. Returns whether that is new.
@@ -146,6 +153,17 @@ impl Pmix {
 
     /// A direct message from another node's agent.
     pub fn on_between(&mut self, view: &View<'_>, from: AgentId, message: Between, out: &mut Effects) {
+        let message = match message {
+            Between::Order(order) => return self.on_order(view, names::Answer::Order(order), out),
+            Between::Report(report) => {
+                // No correct agent sends it to others.
+                if view.facts.root {
+                    out.push(Effect::Act(Act::Names(names::Up::Report { agent: from, report })));
+                }
+                return;
+            }
+            message => message,
+        };
         let Some(node) = view.facts.node_of(from) else { return };
         self.step(view, out, |pmix, steps| pmix.modex.on_between(view, node, message, steps));
         self.flush(view, out);
@@ -173,6 +191,7 @@ impl Pmix {
             match waits {
                 Waits::Fence(epoch) => self.say(view, Up::GiveUp { epoch }, out),
                 Waits::Modex => self.modex.forget(id),
+                Waits::Across => out.push(Effect::TellRoot(Report::GaveUp { id })),
                 Waits::Subset | Waits::Root => {}
             }
         }

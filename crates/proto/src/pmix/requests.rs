@@ -2,10 +2,16 @@
 //! bounds.
 
 use crate::job::facts::{Facts, View};
+use wireup_wire::across::Purpose;
 use wireup_wire::group::{Members, Run};
 use wireup_wire::ids::Rank;
 use wireup_wire::limits::{PENDING_PUT_BYTES_MAX, PMIX_BLOB_BYTES_MAX, PMIX_KEY_LEN_MAX, STDIO_CHUNK_MAX};
+use wireup_wire::names;
 use wireup_wire::pmix::{Ask, FromServer, Set};
+
+/// The server process replaces bytes of a name that are not UTF-8 by a character of three bytes each.
+const GROUP_NAME_LEN_MAX: usize = 3 * PMIX_KEY_LEN_MAX;
+const GROUP_NAME_TOO_LONG: &str = "it named a group with a name that is longer than any";
 
 /// Checks a message that is not a request.
 ///
@@ -13,10 +19,9 @@ use wireup_wire::pmix::{Ask, FromServer, Set};
 /// How it violates the protocol.
 pub fn check(facts: &Facts, message: &FromServer) -> Result<(), String> {
     match message {
-        FromServer::Connected { rank }
-        | FromServer::Finalized { rank }
-        | FromServer::Abort { rank, .. }
-        | FromServer::SpawnRefused { rank } => is_here(facts, *rank),
+        FromServer::Connected { rank } | FromServer::Finalized { rank } | FromServer::Abort { rank, .. } => {
+            is_here(facts, *rank)
+        }
         FromServer::Log { rank, text, .. } => {
             is_here(facts, *rank)?;
             at_most(text.len(), STDIO_CHUNK_MAX, "it forwards more output at once than a rank may write")
@@ -45,8 +50,23 @@ pub fn check_ask(facts: &Facts, ask: &Ask) -> Result<(), String> {
         Ask::Fence { data, .. } => {
             at_most(data.len(), PENDING_PUT_BYTES_MAX, "ranks have committed more than 64 MiB between two fences")
         }
-        Ask::Group { data, .. } => {
+        Ask::Group { name, data, .. } => {
+            at_most(name.len(), GROUP_NAME_LEN_MAX, GROUP_NAME_TOO_LONG)?;
             at_most(data.len(), PMIX_BLOB_BYTES_MAX, "a rank brings more than 64 MiB to a group")
+        }
+        Ask::Names { ask: names::Ask::Join(_) | names::Ask::Fetch(_), .. } => {
+            Err("it sent a request to other jobs in the form of agents".into())
+        }
+        Ask::Join { joint, .. } => {
+            if let Purpose::Group(name) = &joint.purpose {
+                at_most(name.len(), GROUP_NAME_LEN_MAX, GROUP_NAME_TOO_LONG)?;
+            }
+            let problem = "ranks bring more than 64 MiB to a collective of several jobs";
+            at_most(joint.data.len(), PMIX_BLOB_BYTES_MAX, problem)
+        }
+        Ask::Fetch(fetch) => {
+            let key = fetch.wanted.as_ref().and_then(|wanted| wanted.key.as_ref()).map_or(0, String::len);
+            at_most(key, PMIX_KEY_LEN_MAX, "it requested a key that is longer than any")
         }
         Ask::Names { from, .. } | Ask::Control { from, .. } => {
             let here = facts.local_of(*from).is_some();
@@ -105,12 +125,24 @@ fn runs(ranks: &[Rank]) -> Vec<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::across::Joint;
 
     #[test]
     fn consecutive_ranks_are_one_run() {
         let ranks: Vec<Rank> = [1, 2, 3, 7, 9, 10].map(Rank).into();
         let run = |first, count| Run { first, count };
         assert_eq!(runs(&ranks), [run(1, 3), run(7, 1), run(9, 2)]);
+    }
+
+    #[test]
+    fn names_of_groups_are_bounded() {
+        let facts = Facts::for_test(2, 2, 0);
+        let ask = |len: usize| {
+            let purpose = Purpose::Group("g".repeat(len));
+            let joint = Joint { purpose, members: Vec::new(), data: Default::default() };
+            check_ask(&facts, &Ask::Join { joint, timeout_s: None })
+        };
+        assert!(ask(PMIX_KEY_LEN_MAX).is_ok() && ask(GROUP_NAME_LEN_MAX + 1).is_err());
     }
 
     #[test]

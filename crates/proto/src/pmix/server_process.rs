@@ -9,6 +9,7 @@ use crate::io::{ExitStatus, Output, PmixPlan};
 use crate::job::effect::{Effect, Effects};
 use crate::job::facts::View;
 use bytes::Bytes;
+use wireup_wire::across::Parent;
 use wireup_wire::job::{AppSpec, Binding, PmiFlavour};
 use wireup_wire::limits::{PMIX_END_NS_MAX, PMIX_START_NS_MAX};
 use wireup_wire::peer::{Cause, Control, Note, Opened, SpawnError};
@@ -231,6 +232,9 @@ fn plan(view: &View<'_>) -> PmixPlan {
         shared,
         oversubscribed: false,
         has_endpoints: spec.options.rank_ports.is_some(),
+        agent: view.facts.me,
+        universe: spec.options.universe_size,
+        parent: spec.spawned.as_ref().map(|by| Parent { nspace: by.nspace.clone(), rank: by.rank }),
     };
     let binding = match shared {
         true => Binding::NONE,

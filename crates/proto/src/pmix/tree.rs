@@ -139,7 +139,13 @@ impl Pmix {
                 steps.push(Step::AnswerNode(node, id, Answer::Status(status)));
             }
             // These requests do not go to the root.
-            Ask::Fence { .. } | Ask::Group { .. } | Ask::Modex(_) | Ask::Names { .. } | Ask::Namespaces => {}
+            Ask::Fence { .. }
+            | Ask::Group { .. }
+            | Ask::Modex(_)
+            | Ask::Names { .. }
+            | Ask::Join { .. }
+            | Ask::Fetch(_)
+            | Ask::Namespaces => {}
         });
     }
 }

@@ -113,6 +113,7 @@ pub fn on_control(view: &View<'_>, routes: &Routes, from: From, frame: &Frame, m
             | Control::Ended(_)
             | Control::Spawn { .. }
             | Control::Spawned(_)
+            | Control::Together { .. }
             | Control::Welcome(_)
             | Control::Refused { .. }
             | Control::Granted

@@ -8,12 +8,14 @@ use super::inputs::early::Input;
 use super::{Begin, Effect, Effects, View};
 use crate::job::JobInput;
 use crate::pmi_server::all_left;
-use crate::pmix::{Remains, modex_frame, modex_gone};
+use crate::pmix::{Remains, modex_frame, modex_gone, report_of_gone};
 use std::collections::{BTreeMap, BTreeSet};
+use wireup_wire::across::Order;
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{AgentId, JobId};
 use wireup_wire::limits::DIRECT_WAITING_BYTES_MAX;
 use wireup_wire::modex::Between;
+use wireup_wire::names::{Answer, Down};
 use wireup_wire::peer::{self, Control};
 use wireup_wire::relay;
 
@@ -75,8 +77,10 @@ impl Early {
     }
 
     fn on_frame(&mut self, view: &View<'_>, from: AgentId, frame: Frame, fx: &mut Effects) {
-        let is_beside = matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay);
-        if !is_beside && !view.policy.has_trees_of_jobs() {
+        // Those along a job's tree are accepted only from its neighbours there.
+        let is_for_any =
+            matches!(frame.kind, Kind::Direct | Kind::Modex | Kind::Addresses | Kind::Relay | Kind::NamesDown);
+        if !is_for_any && !view.policy.has_trees_of_jobs() {
             return;
         }
         let id = JobId(frame.job);
@@ -96,11 +100,20 @@ impl Early {
     /// Answers a frame for a job that has ended here but not at `from`: its ranks are gone.
     fn answer_for_gone(&self, id: JobId, from: AgentId, frame: &Frame, fx: &mut Effects) {
         // Frames that no correct agent sends are ignored.
-        if frame.kind == Kind::Modex
-            && let Ok(Between::Want { wanted }) = peer::decode(&frame.payload)
+        if frame.kind == Kind::Modex {
+            match peer::decode(&frame.payload) {
+                Ok(Between::Want { wanted }) => {
+                    let answers = modex_gone(wanted, self.remains(id)).into_iter();
+                    answers.for_each(|answer| fx.push(Effect::Peer(from, modex_frame(id, &answer))));
+                }
+                Ok(Between::Order(order)) => self.report_of_gone(id, order, fx),
+                Ok(Between::Have { .. } | Between::Report(_)) | Err(_) => {}
+            }
+        } else if frame.kind == Kind::NamesDown
+            && let Ok(Down { answer: Answer::Order(order), .. }) = peer::decode(&frame.payload)
         {
-            let answers = modex_gone(wanted, self.remains(id)).into_iter();
-            answers.for_each(|answer| fx.push(Effect::Peer(from, modex_frame(id, &answer))));
+            // It has crossed with the message that this part of the job has ended.
+            self.report_of_gone(id, order, fx);
         } else if frame.kind == Kind::Addresses
             && let Some(answer) = peer::decode(&frame.payload).ok().and_then(all_left)
         {
@@ -112,6 +125,13 @@ impl Early {
         {
             let (stream, payload) = answer.encode();
             fx.push(Effect::Peer(from, Frame::new(Kind::Relay, stream, id.0, frame.arg, payload)));
+        }
+    }
+
+    /// Answers an order of the root for a job that has ended here.
+    fn report_of_gone(&self, id: JobId, order: Order, fx: &mut Effects) {
+        if let Some(report) = report_of_gone(order, self.remains(id)) {
+            fx.push(Effect::Peer(AgentId(0), modex_frame(id, &Between::Report(report))));
         }
     }
 
@@ -243,7 +263,11 @@ mod tests {
     use super::*;
     use crate::outbox::control_frame;
     use crate::testing::{Bench, Part, Scene};
+    use wireup_wire::across::Report;
     use wireup_wire::frame::Class;
+    use wireup_wire::ids::Rank;
+    use wireup_wire::names::Asker;
+    use wireup_wire::pmix::{Status, Wanted};
 
     const FROM: AgentId = AgentId(5);
 
@@ -304,6 +328,28 @@ mod tests {
             let mut early = Bench::new(scene, Early::default());
             early.input(Input::Frame { from: FROM, frame: order.clone() });
             assert_eq!(early.part.len(), kept);
+        }
+    }
+
+    #[test]
+    fn orders_that_arrive_after_the_end_of_a_job_are_answered() {
+        let wanted = Wanted::data_of(Rank(3));
+        let down = |order| peer::encode(&Down { asker: Asker::Agent, answer: Answer::Order(order) });
+        let give = Order::Give { ticket: 9, wanted };
+        let given = Report::Given { ticket: 9, status: Status::RankGone, blob: Default::default() };
+        for (kind, payload, report) in [
+            (Kind::NamesDown, down(give.clone()), given.clone()),
+            (Kind::NamesDown, down(Order::TellDeparted), Report::Ended),
+            (Kind::Modex, peer::encode(&Between::Order(give)), given),
+        ] {
+            for scene in [Scene::one_run(1), Scene::standing(1)] {
+                let mut early = Bench::new(scene, Early::default());
+                early.input(Input::Begun(JobId(1)));
+                let frame = Frame::new(kind, 0, 1, 5, payload.clone().into());
+                let fx = early.input(Input::Frame { from: FROM, frame });
+                let [Effect::Peer(AgentId(0), frame)] = &fx.iter().collect::<Vec<_>>()[..] else { panic!("{kind:?}") };
+                assert_eq!(peer::decode::<Between>(&frame.payload), Ok(Between::Report(report.clone())));
+            }
         }
     }
 

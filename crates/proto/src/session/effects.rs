@@ -2,7 +2,7 @@
 
 use super::Begin;
 use super::inputs::heartbeat::Side;
-use super::inputs::{agreement, early, heartbeat, launchers, membership, names, rank_ports, starter};
+use super::inputs::{across, agreement, early, heartbeat, launchers, membership, names, rank_ports, starter};
 use crate::io::{LinkId, Output};
 use crate::job::JobInput;
 use crate::outbox::control_frame;
@@ -70,6 +70,7 @@ pub enum Effect {
     Agreement(agreement::Input),
     Heartbeat(heartbeat::Input),
     Names(names::Input),
+    Across(across::Input),
     RankPorts(rank_ports::Input),
     /// Ask the parent for its clock, once. `only_profiled`: only if a job here is profiled.
     AskClock {

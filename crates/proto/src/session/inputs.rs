@@ -2,6 +2,24 @@
 //!
 //! They are separate from the parts, so that an effect can name an input without one part depending on another.
 
+/// The inputs of the part in which ranks of several jobs meet: at the root.
+pub mod across {
+    use wireup_wire::across::{Fetch, Joint, Report};
+    use wireup_wire::ids::{AgentId, JobId};
+    use wireup_wire::names::Asker;
+
+    pub enum Input {
+        /// The ranks of a node enter a collective of several jobs.
+        Join { job: JobId, agent: AgentId, asker: Asker, joint: Joint },
+        /// A rank asks for data of another job.
+        Fetch { job: JobId, agent: AgentId, asker: Asker, fetch: Fetch },
+        /// An agent answers an order, or follows one.
+        Report { job: JobId, agent: AgentId, report: Report },
+        /// A job has ended everywhere.
+        JobOver(JobId),
+    }
+}
+
 /// The inputs of the part that agrees on a transport which all agents must have.
 pub mod agreement {
     use wireup_wire::ids::AgentId;

@@ -4,10 +4,12 @@
 //! carries them out one by one, including everything that one causes before the next. So a part that needs something from another part, or
 //! must continue after it, pushes an effect; no part calls another.
 
+mod across;
 mod agreement;
 mod clock;
 mod config;
 mod control;
+mod described;
 mod early;
 mod effects;
 mod heartbeat;
@@ -25,10 +27,12 @@ pub mod starter;
 pub mod starts;
 mod view;
 
+pub use across::Across;
 pub use agreement::Agreement;
 pub use clock::Clock;
 pub use config::{AgentConfig, Holds, Policy};
 pub use control::{From, on_control};
+pub use described::described;
 pub use early::Early;
 pub use effects::{Effect, Effects};
 pub use heartbeat::Heartbeat;

@@ -60,8 +60,6 @@ pub enum Cause {
     SessionEnded { reason: String },
     /// The kernel killed the rank because memory ran out.
     OutOfMemory,
-    /// The rank asked for new processes by PMIx, which is not offered; its library may let the other ranks wait for ever.
-    NoSpawn,
     /// The rank exited with this code, which is not 0, after PMI finalize: the others continue.
     ExitedLate(u8),
 }

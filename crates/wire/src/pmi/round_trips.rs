@@ -102,7 +102,7 @@ fn any_spawn() -> impl Strategy<Value = (Dialect, SpawnRequest)> {
     let text = || proptest::collection::vec(prop_oneof![Just(b' '), 33u8..=58, 60u8..=126], 1..20);
     let pairs = move || proptest::collection::vec((text(), text()), 0..12);
     let command = (text(), proptest::collection::vec(text(), 0..12), any::<u32>(), pairs())
-        .prop_map(|(program, args, ranks, info)| SpawnCommand { program, args, ranks, info });
+        .prop_map(|(program, args, ranks, info)| SpawnCommand { program, args, ranks, info, env: Vec::new() });
     let request = (proptest::collection::vec(command, 1..4), pairs())
         .prop_map(|(commands, preput)| SpawnRequest { commands, preput });
     (prop_oneof![Just(Dialect::Pmi1), Just(Dialect::Pmi2)], request)

@@ -33,6 +33,8 @@ pub struct SpawnCommand {
     pub args: Vec<Vec<u8>>,
     pub ranks: u32,
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Further variables, `NAME=VALUE`. PMI has no fields for them.
+    pub env: Vec<Vec<u8>>,
 }
 
 /// A request that nobody can fulfil.
@@ -57,7 +59,8 @@ impl SpawnRequest {
         let pairs =
             |pairs: &[(Vec<u8>, Vec<u8>)]| pairs.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
         let of_command = |command: &SpawnCommand| {
-            command.program.len() + command.args.iter().map(Vec::len).sum::<usize>() + pairs(&command.info)
+            let words = command.args.iter().chain(&command.env).map(Vec::len);
+            command.program.len() + words.sum::<usize>() + pairs(&command.info)
         };
         self.commands.iter().map(of_command).sum::<usize>() + pairs(&self.preput)
     }
@@ -176,6 +179,7 @@ impl Draft {
             args: self.args.into_values().collect(),
             ranks: self.ranks.ok_or(missing(words.ranks))?,
             info: self.info.into_vec(),
+            env: Vec::new(),
         })
     }
 }

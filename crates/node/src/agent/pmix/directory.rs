@@ -152,6 +152,9 @@ mod tests {
             shared: false,
             oversubscribed: false,
             has_endpoints: false,
+            agent: wireup_wire::ids::AgentId(3),
+            universe: None,
+            parent: None,
         };
         let plan = PmixPlan { job: JobId(1), begin, binding: Binding::NONE, ranks_here: 1, env: Vec::new() };
         let path = place(&base, &plan);

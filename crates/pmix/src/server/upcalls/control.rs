@@ -1,11 +1,11 @@
-//! Upcalls for logs and job control, and those not supported yet.
+//! Upcalls for logs and job control.
 
 use super::{acknowledge, view};
 use crate::infos::Infos;
 use crate::read::{Read, slice};
 use crate::server::state::{Callback, Waiting, server};
 use crate::sys::constants::{key, status};
-use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, SpawnCallback, Status};
+use crate::sys::types::{InfoCallback, OpCallback, PmixInfo, PmixProc, Status};
 use std::ffi::{CStr, c_void};
 use wireup_wire::pmix::{Action, Ask, FromServer, Set};
 
@@ -80,23 +80,4 @@ pub unsafe extern "C" fn job_control(
         return status::NOT_SUPPORTED;
     };
     server.ask(Ask::Control { from, set, action }, Waiting::Control(callback))
-}
-
-pub unsafe extern "C" fn spawn(
-    client: *const PmixProc,
-    _: *const PmixInfo,
-    _: usize,
-    _: *const c_void,
-    _: usize,
-    _: Option<SpawnCallback>,
-    _: *mut c_void,
-) -> Status {
-    // SAFETY: the library lends it to us for the call.
-    let client = unsafe { &*client };
-    let server = server();
-    match server.rank_of(client) {
-        Some(rank) if server.outbox.send(&FromServer::SpawnRefused { rank }) => status::NOT_SUPPORTED,
-        Some(_) => status::OUT_OF_RESOURCE,
-        None => status::BAD_PARAM,
-    }
 }

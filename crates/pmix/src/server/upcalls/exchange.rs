@@ -1,13 +1,16 @@
 //! Fences, direct modex, groups and connections.
 
 use super::{timeout_in, view};
-use crate::read::{Read, View, c_str, slice};
-use crate::server::state::{Callback, Waiting, server};
-use crate::sys::constants::{group as operation, key, status};
+use crate::read::{Read, View, c_str, slice, text_in};
+use crate::server::state::{Callback, Members, Server, Waiting, server};
+use crate::sys::constants::{group as operation, key, rank, status};
 use crate::sys::types::{InfoCallback, ModexCallback, OpCallback, PmixInfo, PmixProc, Status};
 use bytes::Bytes;
 use std::ffi::{c_char, c_int, c_void};
-use wireup_wire::pmix::{Ask, Wanted};
+use wireup_wire::across::{Fetch, Joint, Purpose};
+use wireup_wire::ids::Rank;
+use wireup_wire::limits::PMIX_KEY_LEN_MAX;
+use wireup_wire::pmix::{Ask, Set, Wanted};
 
 /// All members on this node have entered. `data` is allocated with `malloc` and belongs to us from now on.
 pub unsafe extern "C" fn fence(
@@ -27,12 +30,16 @@ pub unsafe extern "C" fn fence(
         (slice(procs, proc_count), view(infos, info_count), bytes)
     };
     let server = server();
-    let Some(set) = server.set_of(procs) else { return not_our_job() };
+    let Some(members) = server.members_of(procs) else { return status::BAD_PARAM };
     let Some(callback) = Callback::new(callback, callback_data) else { return status::BAD_PARAM };
     let collect = infos.is_true(key::COLLECT_DATA);
     let data = if collect { bytes } else { Bytes::new() };
     let timeout_s = timeout_in(infos);
-    server.ask(Ask::Fence { set, collect, data, timeout_s }, Waiting::Modex(callback))
+    let ask = match members {
+        Members::Own(set) => Ask::Fence { set, collect, data, timeout_s },
+        Members::OfJobs(members) => join(Purpose::Fence, members, data, timeout_s),
+    };
+    server.ask(ask, Waiting::Modex(callback))
 }
 
 /// A rank of this node wants data that a rank of another node has committed.
@@ -47,10 +54,46 @@ pub unsafe extern "C" fn direct_modex(
     let (proc, infos) = unsafe { (&*proc, view(infos, info_count)) };
     let server = server();
     let Some(callback) = Callback::new(callback, callback_data) else { return status::BAD_PARAM };
-    // The library itself has the data about the job as a whole; other jobs are unknown here.
-    let Some(rank) = server.rank_of(proc) else { return status::NOT_FOUND };
-    let key = infos.find(key::REQUIRED_KEY).and_then(Read::text).map(str::to_owned);
-    server.ask(Ask::Modex(Wanted { rank, key, timeout_s: timeout_in(infos) }), Waiting::Modex(callback))
+    if !server.begins_modex(callback_data) {
+        return status::SUCCESS;
+    }
+    let code = match modex(server, proc, infos) {
+        Ok(Ask::Fetch(fetch)) => {
+            let unknown = fetch.is_new.then(|| fetch.nspace.clone());
+            server.ask(Ask::Fetch(fetch), Waiting::Fetch { callback, unknown })
+        }
+        Ok(ask) => server.ask(ask, Waiting::Modex(callback)),
+        Err(code) => code,
+    };
+    if code != status::SUCCESS {
+        server.ends_modex(callback_data);
+    }
+    code
+}
+
+/// The request for the data of a rank, or of a job that is not known.
+fn modex(server: &Server, proc: &PmixProc, infos: View<'_>) -> Result<Ask, Status> {
+    let wanted = |rank| {
+        let key = infos.find(key::REQUIRED_KEY).and_then(Read::text).map(str::to_owned);
+        Wanted { rank, key, timeout_s: timeout_in(infos) }
+    };
+    if server.is_ours(proc) {
+        // The library itself has the data about the job as a whole.
+        return server.rank_of(proc).map(|rank| Ask::Modex(wanted(rank))).ok_or(status::NOT_FOUND);
+    }
+    let nspace = text_in(&proc.nspace).to_str().map_err(|_| status::NOT_FOUND)?;
+    let is_new = !server.others.has(nspace);
+    // What all ranks may know of another job is registered with it.
+    let is_of_job = proc.rank >= rank::WILDCARD;
+    if is_of_job && !is_new {
+        return Err(status::NOT_FOUND);
+    }
+    let wanted = (!is_of_job).then(|| wanted(Rank(proc.rank)));
+    Ok(Ask::Fetch(Fetch { nspace: nspace.to_owned(), wanted, is_new }))
+}
+
+fn join(purpose: Purpose, members: Vec<(String, Set)>, data: Bytes, timeout_s: Option<u32>) -> Ask {
+    Ask::Join { joint: Joint { purpose, members, data }, timeout_s }
 }
 
 /// All members on this node have entered the construction or destruction of a group.
@@ -74,24 +117,27 @@ pub unsafe extern "C" fn group(
         _ => return status::NOT_SUPPORTED,
     }
     let (Some(name), Some(callback)) = (name, Callback::new(callback, callback_data)) else { return status::BAD_PARAM };
-    let Some(set) = server.set_of(procs) else { return not_our_job() };
+    let Some(members) = server.members_of(procs) else { return status::BAD_PARAM };
     let wants_context = infos.is_true(key::GROUP_ASSIGN_CONTEXT_ID);
     let data = infos.find(key::GROUP_ENDPT_DATA).and_then(Read::bytes).map(Bytes::copy_from_slice).unwrap_or_default();
-    let ask = Ask::Group {
-        name: name.to_string_lossy().into_owned(),
-        set: set.clone(),
-        wants_context,
-        data,
-        timeout_s: timeout_in(infos),
+    if name.to_bytes().len() > PMIX_KEY_LEN_MAX {
+        return status::BAD_PARAM;
+    }
+    let (name, timeout_s) = (name.to_string_lossy().into_owned(), timeout_in(infos));
+    let until = server.awaited_until(&members, timeout_s);
+    let ask = match members.clone() {
+        Members::Own(set) => Ask::Group { name, set, wants_context, data, timeout_s },
+        Members::OfJobs(members) => join(Purpose::Group(name), members, data, timeout_s),
     };
-    server.ask(ask, Waiting::Group { callback, ranks: set, wants_context })
+    server.ask(ask, Waiting::Group { callback, members, wants_context, until })
 }
 
 /// The names of these operations as groups. No program can name a group like this: its names end at a NUL.
 const CONNECT: &str = "connect\0";
 const DISCONNECT: &str = "disconnect\0";
 
-/// All members on this node have called `PMIx_Connect`. The members of one job know each other, so it is a barrier.
+/// All members on this node have called `PMIx_Connect`. The members of one job know each other, so it is a barrier; members of several jobs
+/// are told of the other jobs.
 pub unsafe extern "C" fn connect(
     procs: *const PmixProc,
     proc_count: usize,
@@ -102,7 +148,7 @@ pub unsafe extern "C" fn connect(
 ) -> Status {
     // SAFETY: the library lends us both for the call.
     let (procs, infos) = unsafe { (slice(procs, proc_count), view(infos, info_count)) };
-    barrier(CONNECT, procs, infos, Callback::new(callback, callback_data))
+    meet((CONNECT, Purpose::Connect), procs, infos, Callback::new(callback, callback_data))
 }
 
 /// The same for `PMIx_Disconnect`.
@@ -116,20 +162,23 @@ pub unsafe extern "C" fn disconnect(
 ) -> Status {
     // SAFETY: the library lends us both for the call.
     let (procs, infos) = unsafe { (slice(procs, proc_count), view(infos, info_count)) };
-    barrier(DISCONNECT, procs, infos, Callback::new(callback, callback_data))
+    meet((DISCONNECT, Purpose::Disconnect), procs, infos, Callback::new(callback, callback_data))
 }
 
-fn barrier(name: &str, procs: &[PmixProc], infos: View<'_>, callback: Option<Callback<OpCallback>>) -> Status {
+fn meet(
+    (name, purpose): (&str, Purpose),
+    procs: &[PmixProc],
+    infos: View<'_>,
+    callback: Option<Callback<OpCallback>>,
+) -> Status {
     let server = server();
-    let Some(set) = server.set_of(procs) else { return not_our_job() };
+    let Some(members) = server.members_of(procs) else { return status::BAD_PARAM };
     let Some(callback) = callback else { return status::BAD_PARAM };
-    let ask =
-        Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s: timeout_in(infos) };
-    server.ask(ask, Waiting::Op(callback))
-}
-
-/// Refuses a collective with another job: no job is connected to this one.
-fn not_our_job() -> Status {
-    eprintln!("a PMIx collective across several jobs is not supported");
-    status::NOT_SUPPORTED
+    let timeout_s = timeout_in(infos);
+    let until = server.awaited_until(&members, timeout_s);
+    let ask = match members {
+        Members::Own(set) => Ask::Group { name: name.into(), set, wants_context: false, data: Bytes::new(), timeout_s },
+        Members::OfJobs(members) => join(purpose, members, Bytes::new(), timeout_s),
+    };
+    server.ask(ask, Waiting::Meet { callback, until })
 }

@@ -9,6 +9,7 @@ mod exchange;
 mod lifecycle;
 mod names;
 pub mod query;
+mod spawn;
 
 use super::state::{Callback, Server};
 use crate::read::{Read, View};
@@ -28,7 +29,7 @@ pub fn module() -> ServerModule {
         publish: Some(names::publish),
         lookup: Some(names::lookup),
         unpublish: Some(names::unpublish),
-        spawn: Some(control::spawn),
+        spawn: Some(spawn::spawn),
         connect: Some(exchange::connect),
         disconnect: Some(exchange::disconnect),
         register_events: Some(events::register),

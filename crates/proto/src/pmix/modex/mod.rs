@@ -26,13 +26,14 @@ mod offers;
 mod wants;
 
 use super::step::{Step, Steps};
-use crate::job::effect::Effects;
+use crate::job::effect::{Effect, Effects};
 use crate::job::facts::{Facts, View};
 use crate::time::Instant;
 use bytes::Bytes;
 pub use offers::Remains;
-use offers::{Offers, Unasked};
+use offers::{Offers, Seeker, Unasked};
 use wants::Wants;
+use wireup_wire::across::{Order, Report};
 use wireup_wire::frame::{Frame, Kind};
 use wireup_wire::ids::{JobId, NodeId, Rank};
 use wireup_wire::limits::PMIX_BLOB_BYTES_MAX;
@@ -72,8 +73,9 @@ impl Modex {
             Between::Want { wanted } => {
                 let (here, elsewhere): (Vec<Wanted>, Vec<Wanted>) =
                     wanted.into_iter().partition(|wanted| view.facts.local_of(wanted.rank).is_some());
-                seek(self.offers.seek(view.now, node, here), steps);
-                self.offers.refuse(node, elsewhere, Status::NotFound);
+                let seeker = Seeker::Node(node);
+                seek(self.offers.seek(view.now, seeker, here), steps);
+                self.offers.refuse(seeker, elsewhere, Status::NotFound);
             }
             Between::Have { taken, blobs } => {
                 if taken {
@@ -81,6 +83,18 @@ impl Modex {
                 }
                 blobs.into_iter().for_each(|blob| self.on_blob(&blob, steps));
             }
+            // They do not concern this node's data.
+            Between::Order(_) | Between::Report(_) => {}
+        }
+    }
+
+    /// A rank of another job requests what a local rank has committed, by way of the root.
+    pub fn give(&mut self, view: &View<'_>, ticket: u64, wanted: Wanted, steps: &mut Steps) {
+        let seeker = Seeker::Root(ticket);
+        if view.facts.local_of(wanted.rank).is_some() {
+            seek(self.offers.seek(view.now, seeker, vec![wanted]), steps);
+        } else {
+            self.offers.refuse(seeker, vec![wanted], Status::NotFound);
         }
     }
 
@@ -143,9 +157,19 @@ impl Modex {
 
     /// Sends the collected requests and answers.
     pub fn flush(&mut self, facts: &Facts, out: &mut Effects) {
-        let wants = self.wants.take().into_iter().map(|(node, wanted)| (node, Between::Want { wanted }));
-        for (node, message) in self.offers.take_answers().into_iter().chain(wants) {
-            out.for_agent(facts.agent_of(node), frame(facts.id(), &message));
+        for (seeker, message) in self.offers.take_answers() {
+            match (seeker, message) {
+                (Seeker::Node(node), message) => out.for_agent(facts.agent_of(node), frame(facts.id(), &message)),
+                (Seeker::Root(ticket), Between::Have { blobs, .. }) => {
+                    for Blob { status, bytes: blob, .. } in blobs {
+                        out.push(Effect::TellRoot(Report::Given { ticket, status, blob }));
+                    }
+                }
+                (Seeker::Root(_), Between::Want { .. } | Between::Order(_) | Between::Report(_)) => {}
+            }
+        }
+        for (node, wanted) in self.wants.take() {
+            out.for_agent(facts.agent_of(node), frame(facts.id(), &Between::Want { wanted }));
         }
     }
 }
@@ -159,12 +183,28 @@ fn seek(requests: Vec<(u64, Wanted)>, steps: &mut Steps) {
 
 /// The answers of an agent that no longer has the job: all of its ranks have ended.
 pub fn gone(wanted: Vec<Wanted>, remains: &Remains) -> Vec<Between> {
-    let (nobody, mut offers) = (NodeId(0), Offers::of(remains.clone()));
+    let (nobody, mut offers) = (Seeker::Node(NodeId(0)), Offers::of(remains.clone()));
     let is_there = |wanted: &Wanted| remains.contains_key(&wanted.rank);
     let (there, gone): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(is_there);
     offers.seek(Instant(0), nobody, there);
     offers.refuse(nobody, gone, Status::RankGone);
     offers.take_answers().into_iter().map(|(_, message)| message).collect()
+}
+
+/// What an agent that no longer has the job says to an order of the root, if anything.
+pub fn report_of_gone(order: Order, remains: &Remains) -> Option<Report> {
+    match order {
+        Order::Give { ticket, wanted } => {
+            let answers = gone(vec![wanted], remains);
+            let mut blobs = answers.into_iter().filter_map(|answer| match answer {
+                Between::Have { blobs, .. } => blobs.into_iter().next(),
+                Between::Want { .. } | Between::Order(_) | Between::Report(_) => None,
+            });
+            blobs.next().map(|Blob { status, bytes: blob, .. }| Report::Given { ticket, status, blob })
+        }
+        Order::TellDeparted => Some(Report::Ended),
+        Order::Forget { .. } => None,
+    }
 }
 
 /// A message in its frame.

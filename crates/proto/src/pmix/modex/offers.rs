@@ -24,7 +24,7 @@ pub struct Offers {
     keep: BTreeSet<Rank>,
     kept: Remains,
     /// The answers to be sent after this input.
-    answers: BTreeMap<NodeId, Answers>,
+    answers: BTreeMap<Seeker, Answers>,
 }
 
 /// The data of ranks that have all ended.
@@ -47,9 +47,18 @@ impl Found {
     }
 }
 
+/// Who waits for data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Seeker {
+    /// Another node of the job.
+    Node(NodeId),
+    /// A rank of another job, by way of the root, with the number of its request.
+    Root(u64),
+}
+
 #[derive(Default)]
 struct Sought {
-    nodes: Vec<NodeId>,
+    seekers: Vec<Seeker>,
     /// If the rank has departed: how long to wait for its server.
     until: Option<Instant>,
 }
@@ -75,17 +84,17 @@ impl Offers {
     }
 
     /// Another node requests ranks of this one: returns the requests for the server process.
-    pub fn seek(&mut self, now: Instant, node: NodeId, all: Vec<Wanted>) -> Vec<(u64, Wanted)> {
-        self.answers.entry(node).or_default().taken = true;
+    pub fn seek(&mut self, now: Instant, seeker: Seeker, all: Vec<Wanted>) -> Vec<(u64, Wanted)> {
+        self.answers.entry(seeker).or_default().taken = true;
         let mut requests = Vec::new();
         for wanted in all {
             if let Some(found) = self.kept.get(&wanted.rank) {
                 let blob = found.clone().blob(wanted);
-                self.answers.entry(node).or_default().blobs.push(blob);
+                self.answers.entry(seeker).or_default().blobs.push(blob);
                 continue;
             }
             requests.extend(self.request(now, &wanted));
-            self.sought.entry(wanted).or_default().nodes.push(node);
+            self.sought.entry(wanted).or_default().seekers.push(seeker);
         }
         requests
     }
@@ -107,7 +116,7 @@ impl Offers {
     fn request(&mut self, now: Instant, wanted: &Wanted) -> Option<(u64, Wanted)> {
         let Entry::Vacant(sought) = self.sought.entry(wanted.clone()) else { return None };
         let until = (self.unserved || self.departed.contains(&wanted.rank)).then(|| now + PMIX_LATE_BLOB_NS_MAX);
-        sought.insert(Sought { nodes: Vec::new(), until });
+        sought.insert(Sought { seekers: Vec::new(), until });
         let request = self.next_request;
         self.requests.insert(request, wanted.clone());
         self.next_request += 1;
@@ -132,8 +141,8 @@ impl Offers {
         if *wanted == Wanted::data_of(wanted.rank) && self.keep.remove(&wanted.rank) {
             self.kept.insert(wanted.rank, found.clone());
         }
-        for node in self.sought.remove(wanted).unwrap_or_default().nodes {
-            self.answers.entry(node).or_default().blobs.push(found.clone().blob(wanted.clone()));
+        for seeker in self.sought.remove(wanted).unwrap_or_default().seekers {
+            self.answers.entry(seeker).or_default().blobs.push(found.clone().blob(wanted.clone()));
         }
     }
 
@@ -155,28 +164,28 @@ impl Offers {
     }
 
     /// The answers for each node, in frames of limited size.
-    pub fn take_answers(&mut self) -> Vec<(NodeId, Between)> {
+    pub fn take_answers(&mut self) -> Vec<(Seeker, Between)> {
         let mut frames = Vec::new();
-        for (node, Answers { mut taken, blobs }) in std::mem::take(&mut self.answers) {
+        for (seeker, Answers { mut taken, blobs }) in std::mem::take(&mut self.answers) {
             let (mut bundle, mut bytes) = (Vec::new(), 0);
             for blob in blobs {
                 if bytes > 0 && bytes + blob.bytes.len() > MODEX_BUNDLE_BYTES {
                     let blobs = std::mem::take(&mut bundle);
-                    frames.push((node, Between::Have { taken: std::mem::take(&mut taken), blobs }));
+                    frames.push((seeker, Between::Have { taken: std::mem::take(&mut taken), blobs }));
                     bytes = 0;
                 }
                 bytes += blob.bytes.len();
                 bundle.push(blob);
             }
-            frames.push((node, Between::Have { taken, blobs: bundle }));
+            frames.push((seeker, Between::Have { taken, blobs: bundle }));
         }
         frames
     }
 
     /// Answers a node that there is no data of these ranks, and why.
-    pub fn refuse(&mut self, node: NodeId, all: Vec<Wanted>, status: Status) {
+    pub fn refuse(&mut self, seeker: Seeker, all: Vec<Wanted>, status: Status) {
         let blobs = all.into_iter().map(|wanted| Found::nothing(status).blob(wanted));
-        self.answers.entry(node).or_default().blobs.extend(blobs);
+        self.answers.entry(seeker).or_default().blobs.extend(blobs);
     }
 
     pub fn has_kept_all(&self) -> bool {
@@ -191,6 +200,7 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wireup_wire::across::{Order, Report};
 
     const T: Instant = Instant(1);
 
@@ -201,23 +211,32 @@ mod tests {
     #[test]
     fn a_server_is_asked_once_for_all_nodes() {
         let mut offers = Offers::default();
-        assert_eq!(offers.seek(T, NodeId(1), vec![of(0)]), [(0, of(0))]);
-        assert!(offers.seek(T, NodeId(2), vec![of(0)]).is_empty());
+        assert_eq!(offers.seek(T, Seeker::Node(NodeId(1)), vec![of(0)]), [(0, of(0))]);
+        assert!(offers.seek(T, Seeker::Node(NodeId(2)), vec![of(0)]).is_empty());
         let have = |taken, blobs| Between::Have { taken, blobs };
         let taken = offers.take_answers();
-        assert_eq!(taken, [(NodeId(1), have(true, vec![])), (NodeId(2), have(true, vec![]))]);
+        assert_eq!(
+            taken,
+            [(Seeker::Node(NodeId(1)), have(true, vec![])), (Seeker::Node(NodeId(2)), have(true, vec![]))]
+        );
         assert_eq!(offers.on_answer(7, Status::Ok, Bytes::new()), Err(Unasked));
         assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Ok(()));
         assert_eq!(offers.on_answer(0, Status::Ok, "x".into()), Err(Unasked));
         let blob = Blob { wanted: of(0), status: Status::Ok, bytes: "x".into() };
         let answers = offers.take_answers();
-        assert_eq!(answers, [(NodeId(1), have(false, vec![blob.clone()])), (NodeId(2), have(false, vec![blob]))]);
+        assert_eq!(
+            answers,
+            [
+                (Seeker::Node(NodeId(1)), have(false, vec![blob.clone()])),
+                (Seeker::Node(NodeId(2)), have(false, vec![blob]))
+            ]
+        );
     }
 
     #[test]
     fn departed_ranks_are_not_waited_for() {
         let mut offers = Offers::default();
-        offers.seek(T, NodeId(1), vec![of(0), of(1)]);
+        offers.seek(T, Seeker::Node(NodeId(1)), vec![of(0), of(1)]);
         offers.take_answers();
         assert_eq!(offers.deadline(), None);
         offers.on_departed(Rank(0), T);
@@ -227,18 +246,33 @@ mod tests {
         assert_eq!((blobs.len(), &blobs[0].wanted, blobs[0].status), (1, &of(0), Status::RankGone));
         assert_eq!(offers.on_answer(0, Status::Ok, "late".into()), Ok(()), "the request was outstanding");
         assert!(offers.take_answers().is_empty());
-        assert_eq!(offers.seek(T, NodeId(2), vec![of(0)]).len(), 1, "its server may know what it had committed");
+        assert_eq!(
+            offers.seek(T, Seeker::Node(NodeId(2)), vec![of(0)]).len(),
+            1,
+            "its server may know what it had committed"
+        );
         assert!(offers.deadline().is_some());
+    }
+
+    #[test]
+    fn what_ranks_have_left_behind_is_given_to_other_jobs_too() {
+        let mut offers = Offers::default();
+        let requests = offers.keep(T, vec![Rank(0)]);
+        offers.on_answer(requests[0].0, Status::Ok, "x".into()).unwrap();
+        let kept = offers.take_kept();
+        let report = |rank| super::super::report_of_gone(Order::Give { ticket: 4, wanted: of(rank) }, &kept);
+        assert_eq!(report(0), Some(Report::Given { ticket: 4, status: Status::Ok, blob: "x".into() }));
+        assert_eq!(report(1), Some(Report::Given { ticket: 4, status: Status::RankGone, blob: Bytes::new() }));
     }
 
     #[test]
     fn long_answers_are_sent_separately() {
         let mut offers = Offers::default();
         let all: Vec<Wanted> = (0..3).map(of).collect();
-        for (request, _) in offers.seek(T, NodeId(1), all) {
+        for (request, _) in offers.seek(T, Seeker::Node(NodeId(1)), all) {
             offers.on_answer(request, Status::Ok, vec![0; MODEX_BUNDLE_BYTES / 2 + 1].into()).unwrap();
         }
-        let taken = |message: &(NodeId, Between)| matches!(message.1, Between::Have { taken: true, .. });
+        let taken = |message: &(Seeker, Between)| matches!(message.1, Between::Have { taken: true, .. });
         let frames = offers.take_answers();
         assert_eq!((frames.len(), frames.iter().filter(|frame| taken(frame)).count()), (3, 1));
     }

@@ -230,6 +230,7 @@ impl Launchers {
             | Control::Alive
             | Control::Ended(_)
             | Control::Spawn { .. }
+            | Control::Together { .. }
             | Control::Welcome(_)
             | Control::Refused { .. }
             | Control::Granted

@@ -28,6 +28,8 @@ impl Names {
                 self.serve(view, Place { job, agent }, asker, from, ask, fx);
             }
             Input::Said { job, message: Up::Left { rank } } => self.store.on_left(job, rank),
+            // For the part in which jobs meet.
+            Input::Said { message: Up::Report { .. }, .. } => {}
             Input::JobOver(job) => self.store.on_job_over(job),
             Input::Tick => self.store.take_late(view.now).into_iter().for_each(|told| answer(told, fx)),
         }
@@ -52,8 +54,8 @@ impl Names {
                 let told = self.store.withdraw(at, from, &names, range, by);
                 answer((at, asker, told), fx);
             }
-            // The launcher of the job is asked instead.
-            Ask::Spawn(_) => {}
+            // The launcher of the job is asked instead, or other jobs are.
+            Ask::Spawn(_) | Ask::Join(_) | Ask::Fetch(_) => {}
         }
     }
 

@@ -1,0 +1,94 @@
+//! Other jobs of the session that the library knows: ranks of this job have started them, or meet theirs.
+//!
+//! They are registered without clients, also if they have ranks on this node, since these belong to another server process. To be called by
+//! the main thread: the library's thread would wait for itself.
+
+use super::clients::done;
+use super::job_data::{Facts, other_infos};
+use super::state::Server;
+use crate::infos::c_text;
+use crate::sys::types::Status;
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use wireup_coll::mapping::Mapping;
+use wireup_wire::across::OtherJob;
+use wireup_wire::ids::NodeId;
+
+/// Nobody waits for it.
+unsafe extern "C" fn forgotten(_: Status, _: *mut c_void) {}
+
+#[derive(Default)]
+pub struct Others(Mutex<HashSet<String>>);
+
+impl Others {
+    pub fn has(&self, nspace: &str) -> bool {
+        self.lock().contains(nspace)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// The agent tells of another job.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn learn(&self, job: &OtherJob) -> Result<(), String> {
+        if job.nspace == self.job.nspace || self.others.has(&job.nspace) {
+            return Ok(());
+        }
+        let size = job.apps.iter().map(|app| app.ranks).sum();
+        let mapping = Mapping::new(&job.blocks, size, job.nodes.len() as u32)
+            .map_err(|error| format!("job {}: {error}", job.nspace))?;
+        let names: Vec<String> = job.nodes.iter().map(|(_, name)| name.clone()).collect();
+        let here = job.nodes.iter().position(|(agent, _)| *agent == self.job.agent).map(|at| NodeId(at as u32));
+        let mut infos = other_infos(&Facts {
+            nspace: &job.nspace,
+            size,
+            mapping: &mapping,
+            nodes: &names,
+            node: here.filter(|node| mapping.local_size(*node) > 0),
+            apps: &job.apps,
+            universe: job.universe,
+            parent: job.parent.as_ref(),
+        });
+        // Known before the library is told: it may at once ask for data of ranks of that job.
+        self.others.lock().insert(job.nspace.clone());
+        let name = c_text(&job.nspace);
+        // SAFETY: name and infos live until the call returns; it blocks, since there is no callback.
+        let code = unsafe {
+            (self.library.functions.register_nspace)(
+                name.as_ptr(),
+                0,
+                infos.as_mut_ptr(),
+                infos.len(),
+                None,
+                null_mut(),
+            )
+        };
+        done(self, "PMIx_server_register_nspace of another job", code)
+    }
+
+    /// The library has asked about a job that cannot be found. It has noted the name, and would let the next request about it wait for ever.
+    /// To be called on its thread.
+    pub fn forget_unknown(&self, nspace: &str) {
+        if !self.others.has(nspace) {
+            let name = c_text(nspace);
+            // SAFETY: the library copies the name, and calls `forgotten` without data.
+            unsafe { (self.library.functions.deregister_nspace)(name.as_ptr(), Some(forgotten), null_mut()) };
+        }
+    }
+
+    /// Another job is over.
+    pub fn forget(&self, nspace: &str) {
+        if self.others.lock().remove(nspace) {
+            let name = c_text(nspace);
+            // SAFETY: without a callback the call blocks until it is done.
+            unsafe { (self.library.functions.deregister_nspace)(name.as_ptr(), None, null_mut()) };
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Requests for what a rank of another job has committed. They wait as long as the rank's node lets them, or until its job is over.
+//!
+//! What several nodes request is requested from the rank's node once. Its answer is awaited even if nobody waits for it any more: then the
+//! next request for the same needs no other.
+
+use super::members::{agent_of, job_named};
+use super::place::{Place, answer, order};
+use super::told::Told;
+use crate::session::{Effects, View, described};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use wireup_wire::across::{Fetch, Fetched, Order};
+use wireup_wire::ids::JobId;
+use wireup_wire::limits::ACROSS_FETCHES_MAX;
+use wireup_wire::names::{Answer, Asker};
+use wireup_wire::pmix::{Status, Wanted};
+
+#[derive(Default)]
+pub struct Fetches {
+    open: BTreeMap<u64, Open>,
+    /// The same by the node of the rank and what it is asked for.
+    tickets: BTreeMap<(Place, Wanted), u64>,
+    next: u64,
+}
+
+struct Open {
+    of: (Place, Wanted),
+    callers: Vec<Caller>,
+}
+
+struct Caller {
+    by: (Place, Asker),
+    /// It does not know the job.
+    is_new: bool,
+}
+
+impl Fetches {
+    pub fn begin(
+        &mut self,
+        view: &View<'_>,
+        told: &mut Told,
+        (at, asker): (Place, Asker),
+        Fetch { nspace, wanted, is_new }: Fetch,
+        fx: &mut Effects,
+    ) {
+        // A job that is not there any more waits for nothing.
+        if view.jobs.spec(at.job).is_none() {
+            return;
+        }
+        let Some(spec) = job_named(view, &nspace).filter(|spec| spec.job != at.job) else {
+            return answer(at, asker, Answer::Failed(Status::NotFound), fx);
+        };
+        let caller = Caller { by: (at, asker), is_new };
+        let Some(wanted) = wanted else { return caller.tell(view, told, spec.job, Bytes::new(), fx) };
+        let Some(agent) = agent_of(spec, wanted.rank) else {
+            return answer(at, asker, Answer::Failed(Status::NotFound), fx);
+        };
+        let of = (Place { job: spec.job, agent }, wanted);
+        if let Some(open) = self.tickets.get(&of).and_then(|ticket| self.open.get_mut(ticket)) {
+            return open.callers.push(caller);
+        }
+        if self.open.len() >= ACROSS_FETCHES_MAX {
+            return answer(at, asker, Answer::Failed(Status::Full), fx);
+        }
+        self.next += 1;
+        order(of.0, Order::Give { ticket: self.next, wanted: of.1.clone() }, fx);
+        self.tickets.insert(of.clone(), self.next);
+        self.open.insert(self.next, Open { of, callers: vec![caller] });
+    }
+
+    /// The rank's node answers.
+    pub fn on_given(
+        &mut self,
+        view: &View<'_>,
+        told: &mut Told,
+        from: Place,
+        (ticket, status, blob): (u64, Status, Bytes),
+        fx: &mut Effects,
+    ) {
+        if self.open.get(&ticket).is_none_or(|open| open.of.0 != from) {
+            return;
+        }
+        let Some(Open { of, callers }) = self.open.remove(&ticket) else { return };
+        self.tickets.remove(&of);
+        for caller in callers {
+            match status {
+                Status::Ok => caller.tell(view, told, from.job, blob.clone(), fx),
+                status => caller.refuse(status, fx),
+            }
+        }
+    }
+
+    /// A node does not wait any more.
+    pub fn withdraw(&mut self, by: (Place, Asker)) {
+        self.open.values_mut().for_each(|open| open.callers.retain(|caller| caller.by != by));
+    }
+
+    pub fn on_job_over(&mut self, job: JobId, fx: &mut Effects) {
+        self.open.values_mut().for_each(|open| open.callers.retain(|caller| caller.by.0.job != job));
+        self.tickets.retain(|(of, _), _| of.job != job);
+        let over = self.open.extract_if(.., |_, open| open.of.0.job == job);
+        over.flat_map(|(_, open)| open.callers).for_each(|caller| caller.refuse(Status::RankGone, fx));
+    }
+
+    pub fn size(&self) -> usize {
+        self.open.len() + self.tickets.len()
+    }
+}
+
+impl Caller {
+    fn tell(self, view: &View<'_>, told: &mut Told, of: JobId, blob: Bytes, fx: &mut Effects) {
+        let spec = view.jobs.spec(of).filter(|_| self.is_new);
+        let job = spec.map(|spec| {
+            told.note(spec, self.by.0);
+            described(spec)
+        });
+        answer(self.by.0, self.by.1, Answer::Fetched(Fetched { blob, job }), fx);
+    }
+
+    fn refuse(self, status: Status, fx: &mut Effects) {
+        answer(self.by.0, self.by.1, Answer::Failed(status), fx);
+    }
+}

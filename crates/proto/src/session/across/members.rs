@@ -1,0 +1,89 @@
+//! Checks the members that an agent names, and finds the agents concerned.
+
+use super::place::Place;
+use crate::session::View;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use wireup_coll::mapping::Mapping;
+use wireup_wire::ids::{AgentId, JobId, NodeId, Rank};
+use wireup_wire::job::JobSpec;
+use wireup_wire::limits::FAMILY_JOBS_MAX;
+use wireup_wire::pmix::{Set, Status};
+
+/// The ranks of each job, in the order of the jobs.
+pub type Members = Vec<(JobId, Set)>;
+
+/// A job with PMIx that is not being ended; it may be about to start.
+pub fn job_named<'v>(view: &View<'v>, nspace: &str) -> Option<&'v Arc<JobSpec>> {
+    let spec = view.jobs.specs().find(|spec| spec.nspace == nspace)?;
+    let is_there = view.jobs.get(spec.job).is_none_or(|job| !job.is_ending());
+    (is_there && spec.options.pmi.has_pmix()).then_some(spec)
+}
+
+/// The members of a collective that a node enters.
+///
+/// # Errors
+/// A job is not there, or the agent says what no correct one does.
+pub fn checked(view: &View<'_>, at: Place, named: &[(String, Set)]) -> Result<Members, Status> {
+    if named.len() > FAMILY_JOBS_MAX {
+        return Err(Status::BadParam);
+    }
+    let mut members = Members::new();
+    for (nspace, set) in named {
+        let spec = job_named(view, nspace).ok_or(Status::NotFound)?;
+        let size = spec.job_size();
+        let set = match set {
+            Set::All => Set::All,
+            Set::Ranks(ranks) => {
+                let is_in_order = ranks.is_sorted_by(|one, next| one < next);
+                if !is_in_order || ranks.last().is_none_or(|last| last.0 >= size) {
+                    return Err(Status::BadParam);
+                }
+                if ranks.len() == size as usize { Set::All } else { set.clone() }
+            }
+        };
+        members.push((spec.job, set));
+    }
+    members.sort_unstable();
+    let is_once = members.is_sorted_by(|one, next| one.0 < next.0);
+    let is_member = agents(view, &members).contains(&at);
+    if is_once && is_member { Ok(members) } else { Err(Status::BadParam) }
+}
+
+/// The nodes of the members.
+pub fn agents(view: &View<'_>, members: &Members) -> BTreeSet<Place> {
+    let specs = members.iter().filter_map(|(job, set)| Some((view.jobs.spec(*job)?, set)));
+    specs.flat_map(|(spec, set)| agents_of(spec, set).into_iter().map(|agent| Place { job: spec.job, agent })).collect()
+}
+
+fn agents_of(spec: &JobSpec, set: &Set) -> BTreeSet<AgentId> {
+    let Some(mapping) = mapping(spec) else { return BTreeSet::new() };
+    let agent = |node: NodeId| spec.nodes.get(node.index()).map(|node| node.agent);
+    match set {
+        Set::All => {
+            let nodes = (0..spec.nodes.len() as u32).map(NodeId).filter(|node| mapping.local_size(*node) > 0);
+            nodes.filter_map(agent).collect()
+        }
+        Set::Ranks(ranks) => {
+            ranks.iter().filter_map(|rank| mapping.place(*rank)).filter_map(|(node, _)| agent(node)).collect()
+        }
+    }
+}
+
+/// The agent of a rank's node.
+pub fn agent_of(spec: &JobSpec, rank: Rank) -> Option<AgentId> {
+    let (node, _) = mapping(spec)?.place(rank).filter(|_| rank.0 < spec.job_size())?;
+    spec.nodes.get(node.index()).map(|node| node.agent)
+}
+
+/// The ranks of an agent's node.
+pub fn ranks_on(view: &View<'_>, Place { job, agent }: Place) -> Vec<Rank> {
+    let Some(spec) = view.jobs.spec(job) else { return Vec::new() };
+    let node = spec.nodes.iter().position(|node| node.agent == agent).map(|at| NodeId(at as u32));
+    let ranks = mapping(spec).zip(node).map(|(mapping, node)| mapping.ranks_of(node).collect());
+    ranks.unwrap_or_default()
+}
+
+fn mapping(spec: &JobSpec) -> Option<Mapping> {
+    Mapping::new(&spec.blocks, spec.job_size(), spec.nodes.len() as u32).ok()
+}

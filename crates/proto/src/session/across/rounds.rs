@@ -1,0 +1,234 @@
+//! Collectives whose members belong to several jobs. A node enters for all members that it has.
+//!
+//! Collectives of the same purpose and members follow each other: a node's n-th entrance belongs to the n-th round.
+
+use super::bounds::{fits, weight};
+use super::members::{Members, agent_of, agents, checked};
+use super::place::{Place, answer, order};
+use super::told::Told;
+use crate::session::{Effect, Effects, View, described};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wireup_wire::across::{Joined, Joint, Order, OtherJob, Purpose};
+use wireup_wire::ids::{JobId, Rank};
+use wireup_wire::limits::ACROSS_BYTES_MAX;
+use wireup_wire::names::{Answer, Asker};
+use wireup_wire::peer::Control;
+use wireup_wire::pmix::Status;
+
+/// Numbers of groups begin here: those that jobs give to groups of their own are smaller.
+const CONTEXT_BASE: u64 = 1 << 48;
+
+type Key = (Purpose, Members);
+
+#[derive(Default)]
+pub struct Rounds {
+    open: BTreeMap<Key, VecDeque<Round>>,
+    /// Data of open rounds, with the names of their members.
+    bytes: usize,
+    contexts: u64,
+    /// Jobs whose agents tell which ranks enter no more collectives, and those ranks.
+    departed: BTreeMap<JobId, BTreeSet<Rank>>,
+}
+
+#[derive(Default)]
+struct Round {
+    entered: BTreeMap<Place, Entrance>,
+}
+
+struct Entrance {
+    asker: Asker,
+    /// `None`: it was too much, so the round fails when all have entered.
+    data: Option<Bytes>,
+}
+
+impl Entrance {
+    fn len(&self) -> usize {
+        self.data.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+impl Rounds {
+    /// The members on one node have entered.
+    pub fn join(
+        &mut self,
+        view: &View<'_>,
+        told: &mut Told,
+        (at, asker): (Place, Asker),
+        joint: Joint,
+        fx: &mut Effects,
+    ) {
+        // A job that is not there any more waits for nothing.
+        if view.jobs.spec(at.job).is_none() {
+            return;
+        }
+        let key = match checked(view, at, &joint.members) {
+            Ok(members) => (joint.purpose, members),
+            Err(status) => return answer(at, asker, Answer::Failed(status), fx),
+        };
+        if !self.open.contains_key(&key) {
+            let weight = weight(&key.0, &key.1);
+            if self.bytes + weight > ACROSS_BYTES_MAX {
+                return answer(at, asker, Answer::Failed(Status::Full), fx);
+            }
+            self.bytes += weight;
+        }
+        self.watch(view, &key.1, fx);
+        let has_room = self.bytes + joint.data.len() <= ACROSS_BYTES_MAX;
+        let entrance = Entrance { asker, data: has_room.then_some(joint.data) };
+        self.bytes += entrance.len();
+        let rounds = self.open.entry(key.clone()).or_default();
+        let at_round = rounds.iter().position(|round| !round.entered.contains_key(&at)).unwrap_or(rounds.len());
+        if at_round == rounds.len() {
+            rounds.push_back(Round::default());
+        }
+        rounds[at_round].entered.insert(at, entrance);
+        if self.lonely(view, &key).contains(&at) {
+            // The others were told already that a member on this node is gone, or will be.
+            self.take(&key, at_round).into_iter().for_each(|round| round.fail(Status::RankGone, fx));
+        }
+        self.complete(view, told, &key, fx);
+        self.give_up_lonely(view, &key, fx);
+    }
+
+    /// Ends the first round if all nodes have entered it. No later one can be complete before. Returns whether it has ended.
+    fn complete(&mut self, view: &View<'_>, told: &mut Told, key: &Key, fx: &mut Effects) -> bool {
+        let Some(round) = self.open.get(key).and_then(VecDeque::front) else { return false };
+        if !agents(view, &key.1).iter().all(|place| round.entered.contains_key(place)) {
+            return false;
+        }
+        let Some(round) = self.take(key, 0) else { return false };
+        let specs: Vec<_> = key.1.iter().filter_map(|(job, _)| view.jobs.spec(*job)).collect();
+        let jobs: Vec<OtherJob> = specs.iter().map(|spec| described(spec)).collect();
+        let places = round.entered.len();
+        let Some(data) = round.data().filter(|data| fits(data, &jobs, places)) else {
+            round.fail(Status::Full, fx);
+            return true;
+        };
+        self.contexts += 1;
+        let context = CONTEXT_BASE + self.contexts;
+        for (at, Entrance { asker, .. }) in round.entered {
+            specs.iter().for_each(|spec| told.note(spec, at));
+            let others = specs.iter().zip(&jobs).filter(|(spec, _)| spec.job != at.job);
+            let jobs = others.map(|(_, job)| job.clone()).collect();
+            answer(at, asker, Answer::Joined(Joined { context, data: data.clone(), jobs }), fx);
+        }
+        let connected = match key.0 {
+            Purpose::Connect => true,
+            Purpose::Disconnect => false,
+            Purpose::Fence | Purpose::Group(_) => return true,
+        };
+        let jobs: Vec<JobId> = key.1.iter().map(|(job, _)| *job).collect();
+        jobs.iter().for_each(|job| fx.push(Effect::Up(*job, Control::Together { jobs: jobs.clone(), connected })));
+        true
+    }
+
+    /// Asks the agents of these jobs to tell which ranks depart, unless that was done.
+    fn watch(&mut self, view: &View<'_>, members: &Members, fx: &mut Effects) {
+        for (job, _) in members {
+            if self.departed.contains_key(job) {
+                continue;
+            }
+            self.departed.insert(*job, BTreeSet::new());
+            let nodes = view.jobs.spec(*job).map(|spec| spec.nodes.as_slice()).unwrap_or_default();
+            nodes.iter().for_each(|node| order(Place { job: *job, agent: node.agent }, Order::TellDeparted, fx));
+        }
+    }
+
+    /// These ranks enter no more collectives: nobody waits for them.
+    pub fn on_departed(&mut self, view: &View<'_>, job: JobId, ranks: &[Rank], fx: &mut Effects) {
+        let Some(departed) = self.departed.get_mut(&job) else { return };
+        departed.extend(ranks);
+        let concerned = self.open.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
+        for key in concerned.cloned().collect::<Vec<_>>() {
+            self.give_up_lonely(view, &key, fx);
+        }
+    }
+
+    /// The nodes with members that enter nothing more.
+    fn lonely(&self, view: &View<'_>, key: &Key) -> BTreeSet<Place> {
+        let mut lonely = BTreeSet::new();
+        for (job, set) in &key.1 {
+            let (Some(spec), Some(departed)) = (view.jobs.spec(*job), self.departed.get(job)) else { continue };
+            let gone = departed.iter().filter(|rank| set.contains(**rank)).filter_map(|rank| agent_of(spec, *rank));
+            lonely.extend(gone.map(|agent| Place { job: *job, agent }));
+        }
+        lonely
+    }
+
+    /// Ends the rounds that a departed member has not entered and will not.
+    fn give_up_lonely(&mut self, view: &View<'_>, key: &Key, fx: &mut Effects) {
+        let absent = self.lonely(view, key);
+        let is_lonely = |round: &Round| absent.iter().any(|place| !round.entered.contains_key(place));
+        while let Some(at) = self.open.get(key).and_then(|rounds| rounds.iter().position(is_lonely)) {
+            let round = self.take(key, at).expect("its position was found");
+            round.fail(Status::RankGone, fx);
+        }
+    }
+
+    /// A node does not wait any more: it has not entered, and its later entrances belong to earlier rounds.
+    pub fn withdraw(&mut self, view: &View<'_>, told: &mut Told, (at, asker): (Place, Asker), fx: &mut Effects) {
+        let is_its = |round: &Round| round.entered.get(&at).is_some_and(|entrance| entrance.asker == asker);
+        let found =
+            self.open.iter().find_map(|(key, rounds)| rounds.iter().position(is_its).map(|at| (key.clone(), at)));
+        let Some((key, first)) = found else { return };
+        let Some(rounds) = self.open.get_mut(&key) else { return };
+        let mut later = None;
+        for round in rounds.iter_mut().skip(first).rev() {
+            let entrance = round.entered.remove(&at);
+            round.entered.extend(later.map(|entrance| (at, entrance)));
+            later = entrance;
+        }
+        self.bytes -= later.as_ref().map_or(0, Entrance::len);
+        // Only the last one can be empty: who has entered a round has entered those before it.
+        if rounds.back().is_some_and(|round| round.entered.is_empty()) {
+            let last = rounds.len() - 1;
+            self.take(&key, last);
+        }
+        while self.complete(view, told, &key, fx) {}
+    }
+
+    fn take(&mut self, key: &Key, at: usize) -> Option<Round> {
+        let rounds = self.open.get_mut(key)?;
+        let round = rounds.remove(at)?;
+        if rounds.is_empty() {
+            self.open.remove(key);
+            self.bytes -= weight(&key.0, &key.1);
+        }
+        self.bytes -= round.entered.values().map(Entrance::len).sum::<usize>();
+        Some(round)
+    }
+
+    pub fn on_job_over(&mut self, job: JobId, fx: &mut Effects) {
+        self.departed.remove(&job);
+        let concerned = self.open.keys().filter(|(_, members)| members.iter().any(|(its, _)| *its == job));
+        for key in concerned.cloned().collect::<Vec<_>>() {
+            while let Some(round) = self.take(&key, 0) {
+                round.fail(Status::RankGone, fx);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn size(&self) -> usize {
+        self.open.len() + self.departed.len()
+    }
+}
+
+impl Round {
+    /// What the nodes have brought; `None`: it was too much.
+    fn data(&self) -> Option<Vec<Bytes>> {
+        let all = self.entered.values().map(|entrance| entrance.data.clone()).collect::<Option<Vec<_>>>()?;
+        Some(all.into_iter().filter(|data| !data.is_empty()).collect())
+    }
+
+    fn fail(self, status: Status, fx: &mut Effects) {
+        for (at, Entrance { asker, .. }) in self.entered {
+            answer(at, asker, Answer::Failed(status), fx);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Jobs 1 (agents 0, 1) and 2 (agents 1, 2), with two ranks on each node, and what the root makes of what their agents say.
+
+use super::*;
+use crate::job::JobInput;
+use crate::session::Effect;
+use crate::testing::{Scene, job_on};
+use bytes::Bytes;
+use wireup_wire::across::{Fetch, Joint, Order, Purpose};
+use wireup_wire::ids::{AgentId, JobId, Rank};
+use wireup_wire::job::PmiFlavour;
+use wireup_wire::limits::ACROSS_BYTES_MAX;
+use wireup_wire::names::Answer;
+use wireup_wire::peer::Control;
+use wireup_wire::pmix::{Set, Status, Wanted};
+
+struct Bench {
+    scene: Scene,
+    across: Across,
+    together: Vec<(JobId, bool)>,
+}
+
+/// A job, an agent, and what it is told.
+type Told = (u32, u32, Answer);
+
+impl Bench {
+    fn new() -> Bench {
+        let mut scene = Scene::standing(0);
+        for (job, agents) in [(1, 0..2), (2, 1..3)] {
+            let mut spec = job_on(job, agents, 2);
+            spec.options.pmi = PmiFlavour::Pmix;
+            scene.jobs.announce(spec.into());
+        }
+        Bench { scene, across: Across::default(), together: Vec::new() }
+    }
+
+    fn input(&mut self, input: Input) -> Vec<Told> {
+        let mut fx = Effects::default();
+        self.across.handle(&self.scene.view(), input, &mut fx);
+        let mut all: Vec<Effect> = fx.reversed().collect();
+        all.reverse();
+        let mut told = Vec::new();
+        for effect in all {
+            match effect {
+                Effect::Job(job, JobInput::Named { agent, down }) => told.push((job.0, agent.0, down.answer)),
+                Effect::Up(job, Control::Together { connected, .. }) => self.together.push((job, connected)),
+                _ => panic!("nothing else is asked for"),
+            }
+        }
+        // The agents of all jobs concerned are told once.
+        told.retain(|(_, _, answer)| *answer != Answer::Order(Order::TellDeparted));
+        told
+    }
+
+    fn join(
+        &mut self,
+        job: u32,
+        agent: u32,
+        purpose: Purpose,
+        members: &[(&str, Set)],
+        data: &'static str,
+    ) -> Vec<Told> {
+        let members = members.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
+        let joint = Joint { purpose, members, data: data.into() };
+        self.input(Input::Join { job: JobId(job), agent: AgentId(agent), asker: Asker::Server(7), joint })
+    }
+
+    fn departs(&mut self, job: u32, agent: u32, rank: u32) -> Vec<Told> {
+        let report = Report::Departed { ranks: vec![Rank(rank)] };
+        self.input(Input::Report { job: JobId(job), agent: AgentId(agent), report })
+    }
+
+    fn fetch(&mut self, nspace: &str, rank: Option<u32>) -> Vec<Told> {
+        let wanted = rank.map(|rank| Wanted::data_of(Rank(rank)));
+        let fetch = Fetch { nspace: nspace.into(), wanted, is_new: true };
+        self.input(Input::Fetch { job: JobId(1), agent: AgentId(0), asker: Asker::Server(8), fetch })
+    }
+}
+
+const ALL: [(&str, Set); 2] = [("s-1", Set::All), ("s-2", Set::All)];
+
+fn ranks(ranks: &[u32]) -> Set {
+    Set::Ranks(ranks.iter().copied().map(Rank).collect())
+}
+
+fn gone(told: &[Told]) -> Vec<(u32, u32)> {
+    let is_gone = |(_, _, answer): &&Told| *answer == Answer::Failed(Status::RankGone);
+    told.iter().filter(is_gone).map(|(job, agent, _)| (*job, *agent)).collect()
+}
+
+#[test]
+fn a_collective_of_two_jobs_ends_when_all_nodes_have_entered() {
+    let mut bench = Bench::new();
+    for (job, agent, data) in [(1, 1, "b"), (2, 2, "d"), (2, 1, "c")] {
+        assert!(bench.join(job, agent, Purpose::Connect, &ALL, data).is_empty());
+    }
+    let told = bench.join(1, 0, Purpose::Connect, &ALL, "a");
+    let places: Vec<(u32, u32)> = told.iter().map(|(job, agent, _)| (*job, *agent)).collect();
+    assert_eq!(places, [(1, 0), (1, 1), (2, 1), (2, 2)]);
+    for (job, _, answer) in &told {
+        let Answer::Joined(joined) = answer else { panic!("{answer:?}") };
+        assert_eq!(joined.data.concat(), b"abcd");
+        let names: Vec<&str> = joined.jobs.iter().map(|job| job.nspace.as_str()).collect();
+        assert_eq!(names, [if *job == 1 { "s-2" } else { "s-1" }]);
+    }
+    assert_eq!(bench.together, [(JobId(1), true), (JobId(2), true)]);
+    // They are told again, since an answer may not have reached its node, and when one is over.
+    let mut last = Vec::new();
+    for (job, agent) in places {
+        last = bench.join(job, agent, Purpose::Disconnect, &ALL, "");
+    }
+    assert!(last.iter().all(|(_, _, answer)| matches!(answer, Answer::Joined(joined) if joined.jobs.len() == 1)));
+    assert_eq!(bench.together[2..], [(JobId(1), false), (JobId(2), false)]);
+    let told = bench.input(Input::JobOver(JobId(2)));
+    let forget = Answer::Order(Order::Forget { nspace: "s-2".into() });
+    assert_eq!(told, [(1, 0, forget.clone()), (1, 1, forget)]);
+    bench.input(Input::JobOver(JobId(1)));
+    assert_eq!(bench.across.size(), 0);
+}
+
+#[test]
+fn rounds_of_the_same_members_follow_each_other() {
+    let mut bench = Bench::new();
+    let pair = [("s-1", ranks(&[3])), ("s-2", ranks(&[0]))];
+    assert!(bench.join(1, 1, Purpose::Fence, &pair, "").is_empty());
+    assert!(bench.join(1, 1, Purpose::Fence, &pair, "").is_empty(), "it may be faster");
+    assert!(bench.join(1, 1, Purpose::Group("g".into()), &pair, "").is_empty(), "another collective");
+    assert_eq!(bench.join(2, 1, Purpose::Fence, &pair, "").len(), 2);
+    assert_eq!(bench.join(2, 1, Purpose::Fence, &pair, "").len(), 2);
+    assert!(bench.join(2, 1, Purpose::Fence, &pair, "").is_empty());
+    assert!(bench.together.is_empty());
+}
+
+#[test]
+fn a_node_that_gives_up_has_not_entered() {
+    let mut bench = Bench::new();
+    bench.join(1, 0, Purpose::Connect, &ALL, "late");
+    bench.join(1, 1, Purpose::Connect, &ALL, "");
+    bench.fetch("s-2", Some(0));
+    let gave_up = |id| Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id } };
+    assert!(bench.input(gave_up(7)).is_empty() && bench.input(gave_up(8)).is_empty());
+    for agent in [1, 2] {
+        assert!(bench.join(2, agent, Purpose::Connect, &ALL, "").is_empty());
+    }
+    assert_eq!(bench.join(1, 0, Purpose::Connect, &ALL, "").len(), 4, "it enters the same round again");
+    let own = Report::Given { ticket: 1, status: Status::Ok, blob: "x".into() };
+    assert!(bench.input(Input::Report { job: JobId(2), agent: AgentId(1), report: own }).is_empty());
+}
+
+#[test]
+fn nobody_waits_for_members_that_are_gone() {
+    let mut bench = Bench::new();
+    bench.join(1, 0, Purpose::Fence, &ALL, "");
+    bench.join(2, 2, Purpose::Fence, &ALL, "");
+    assert!(bench.departs(2, 2, 3).is_empty(), "its node has entered");
+    assert_eq!(gone(&bench.departs(2, 1, 0)), [(1, 0), (2, 2)]);
+    assert_eq!(gone(&bench.join(1, 1, Purpose::Fence, &ALL, "")), [(1, 1)], "later ones are told at once");
+    let others = [("s-1", ranks(&[0])), ("s-2", ranks(&[2]))];
+    assert!(bench.join(1, 0, Purpose::Fence, &others, "").is_empty(), "these are there");
+    assert_eq!(gone(&bench.input(Input::JobOver(JobId(2)))), [(1, 0)]);
+}
+
+#[test]
+fn what_no_correct_agent_says_is_refused() {
+    let mut bench = Bench::new();
+    let mut refused = |job, agent, members: &[(&str, Set)]| match &bench.join(job, agent, Purpose::Fence, members, "")[..]
+    {
+        [(_, _, Answer::Failed(status))] => *status,
+        told => panic!("{told:?}"),
+    };
+    assert_eq!(refused(1, 0, &[("s-1", Set::All), ("s-9", Set::All)]), Status::NotFound);
+    for members in [
+        [("s-1", ranks(&[4])), ("s-2", Set::All)],
+        [("s-1", ranks(&[1, 0])), ("s-2", Set::All)],
+        [("s-1", ranks(&[])), ("s-2", Set::All)],
+        [("s-1", ranks(&[0])), ("s-1", ranks(&[1]))],
+        [("s-1", ranks(&[2])), ("s-2", Set::All)],
+    ] {
+        assert_eq!(refused(1, 0, &members), Status::BadParam, "{members:?}");
+    }
+    assert_eq!(bench.across.size(), 0);
+}
+
+#[test]
+fn data_of_a_rank_of_another_job_is_fetched_from_its_node() {
+    let mut bench = Bench::new();
+    let told = bench.fetch("s-2", Some(3));
+    let [(2, 2, Answer::Order(Order::Give { ticket, wanted }))] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(*wanted, Wanted::data_of(Rank(3)));
+    let given = |agent, ticket| {
+        let report = Report::Given { ticket, status: Status::Ok, blob: "x".into() };
+        Input::Report { job: JobId(2), agent: AgentId(agent), report }
+    };
+    assert!(bench.input(given(1, *ticket)).is_empty() && bench.input(given(2, ticket + 1)).is_empty());
+    let told = bench.input(given(2, *ticket));
+    let [(1, 0, Answer::Fetched(fetched))] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((&fetched.blob[..], fetched.job.as_ref().map(|job| &job.nspace[..])), (&b"x"[..], Some("s-2")));
+    assert!(matches!(&bench.fetch("s-2", None)[..], [(1, 0, Answer::Fetched(fetched))] if fetched.blob.is_empty()));
+    for (nspace, rank) in [("s-2", 4), ("s-9", 0), ("s-1", 0)] {
+        assert!(matches!(&bench.fetch(nspace, Some(rank))[..], [(1, 0, Answer::Failed(Status::NotFound))]));
+    }
+    assert_eq!(bench.fetch("s-2", Some(0)).len(), 1);
+    let told = bench.input(Input::JobOver(JobId(2)));
+    assert_eq!(gone(&told), [(1, 0)]);
+    assert_eq!(bench.across.size(), 0);
+}
+
+fn given(ticket: u64, blob: &'static str) -> Input {
+    let report = Report::Given { ticket, status: Status::Ok, blob: blob.into() };
+    Input::Report { job: JobId(2), agent: AgentId(1), report }
+}
+
+#[test]
+fn what_several_nodes_want_is_fetched_once() {
+    let mut bench = Bench::new();
+    let from = |agent, id, is_new| {
+        let fetch = Fetch { nspace: "s-2".into(), wanted: Some(Wanted::data_of(Rank(0))), is_new };
+        Input::Fetch { job: JobId(1), agent: AgentId(agent), asker: Asker::Server(id), fetch }
+    };
+    assert!(matches!(&bench.input(from(0, 1, true))[..], [(2, 1, Answer::Order(Order::Give { ticket: 1, .. }))]));
+    // Those who have given up leave no further request behind.
+    for id in 2..9 {
+        assert!(bench.input(from(0, id, false)).is_empty() && bench.input(from(1, id, true)).is_empty());
+        bench.input(Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id } });
+    }
+    bench.input(Input::Report { job: JobId(1), agent: AgentId(0), report: Report::GaveUp { id: 1 } });
+    assert!(bench.input(from(0, 9, true)).is_empty());
+    let told = bench.input(given(1, "x"));
+    assert_eq!(told.len(), 8);
+    let is_whole = |(_, _, answer): &Told| matches!(answer, Answer::Fetched(fetched) if fetched.job.is_some());
+    assert!(
+        told.iter().all(is_whole),
+        "each that does not know the job is told of it, also if others on its node were"
+    );
+    assert!(matches!(&bench.input(from(0, 10, true))[..], [(2, 1, Answer::Order(Order::Give { ticket: 2, .. }))]));
+}
+
+#[test]
+fn later_entrances_move_forward_when_one_is_withdrawn() {
+    let mut bench = Bench::new();
+    let pair = [("s-1", ranks(&[3])), ("s-2", ranks(&[0]))];
+    let join = |bench: &mut Bench, job, id| {
+        let members = pair.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
+        let joint = Joint { purpose: Purpose::Fence, members, data: "abc".into() };
+        bench.input(Input::Join { job: JobId(job), agent: AgentId(1), asker: Asker::Server(id), joint })
+    };
+    for id in [1, 2, 3] {
+        assert!(join(&mut bench, 1, id).is_empty());
+    }
+    bench.input(Input::Report { job: JobId(1), agent: AgentId(1), report: Report::GaveUp { id: 1 } });
+    assert_eq!([join(&mut bench, 2, 1).len(), join(&mut bench, 2, 2).len()], [2, 2]);
+    assert!(join(&mut bench, 2, 3).is_empty(), "two are left, and both are over");
+    bench.input(Input::Report { job: JobId(2), agent: AgentId(1), report: Report::GaveUp { id: 3 } });
+    bench.input(Input::JobOver(JobId(1)));
+    bench.input(Input::JobOver(JobId(2)));
+    assert_eq!((bench.across.size(), bench.across.bytes()), (0, 0));
+}
+
+#[test]
+fn a_node_with_a_departed_member_waits_for_nobody() {
+    let mut bench = Bench::new();
+    bench.join(1, 0, Purpose::Fence, &ALL, "");
+    assert_eq!(gone(&bench.departs(2, 1, 0)), [(1, 0)]);
+    assert_eq!(gone(&bench.join(2, 1, Purpose::Fence, &ALL, "")), [(2, 1)], "the others were told already");
+}
+
+#[test]
+fn all_ranks_of_an_agent_without_its_part_of_a_job_are_gone() {
+    let mut bench = Bench::new();
+    let all_of_1 = [("s-1", ranks(&[0])), ("s-2", ranks(&[3]))];
+    assert!(bench.join(1, 0, Purpose::Fence, &all_of_1, "").is_empty());
+    let ended = |agent| Input::Report { job: JobId(2), agent: AgentId(agent), report: Report::Ended };
+    assert!(bench.input(ended(1)).is_empty(), "it has ranks 0 and 1");
+    assert_eq!(gone(&bench.input(ended(2))), [(1, 0)]);
+}
+
+#[test]
+fn too_much_data_is_an_error_for_all() {
+    let mut bench = Bench::new();
+    let blob: Bytes = vec![0; ACROSS_BYTES_MAX / 4].into();
+    let mut told = Vec::new();
+    for (job, agent) in [(1, 0), (1, 1), (2, 1), (2, 2)] {
+        assert!(told.is_empty());
+        let members = ALL.iter().map(|(name, set)| ((*name).to_owned(), set.clone())).collect();
+        let joint = Joint { purpose: Purpose::Fence, members, data: blob.clone() };
+        told = bench.input(Input::Join { job: JobId(job), agent: AgentId(agent), asker: Asker::Server(7), joint });
+    }
+    assert_eq!(told.len(), 4);
+    assert!(told.iter().all(|(_, _, answer)| *answer == Answer::Failed(Status::Full)), "no frame can carry it");
+    assert_eq!(bench.across.bytes(), 0);
+}

@@ -1,0 +1,107 @@
+//! What the ranks of one job have to do with those of other jobs of the session, by PMIx: collectives of several jobs, and data of their
+//! ranks. Plain structs, encoded by `postcard`. All of it goes by way of the root, which knows all jobs.
+//!
+//! ```text
+//!   PMIx server ── Joint ──► its agent ── up ──► root: until the last node has entered ── Joined ──► each node
+//!   PMIx server ── Fetch ──► its agent ── up ──► root ── Order::Give ──► agent of the rank ── Given ──► root ── Fetched ──► it
+//! ```
+
+use crate::ids::{AgentId, Rank};
+use crate::job::Block;
+use crate::pmix::{App, Set, Status, Wanted};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A job, as the PMIx servers of other jobs need to know it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OtherJob {
+    pub nspace: String,
+    /// Agent and name of each node of the job; the position is the `NodeId`.
+    pub nodes: Vec<(AgentId, String)>,
+    pub blocks: Vec<Block>,
+    /// Programs in rank order.
+    pub apps: Vec<App>,
+    pub universe: Option<u32>,
+    pub parent: Option<Parent>,
+}
+
+/// The rank that has asked for a job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Parent {
+    pub nspace: String,
+    pub rank: Rank,
+}
+
+/// A collective of ranks of several jobs: all members on one node have entered.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Joint {
+    pub purpose: Purpose,
+    /// The ranks of each job, in ascending order of the names; each name once.
+    pub members: Vec<(String, Set)>,
+    pub data: Bytes,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Purpose {
+    Fence,
+    /// The jobs belong together from now on.
+    Connect,
+    /// They do no longer.
+    Disconnect,
+    /// The construction of a group with this name.
+    Group(String),
+}
+
+/// What a rank of another job has committed, or the description of its job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fetch {
+    pub nspace: String,
+    /// `None`: only the job.
+    pub wanted: Option<Wanted>,
+    /// The job is not known to the one that asks.
+    pub is_new: bool,
+}
+
+/// The outcome of a collective of several jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Joined {
+    /// The same for all members, and unique in the session.
+    pub context: u64,
+    /// Of the nodes, in the same order for all.
+    pub data: Vec<Bytes>,
+    /// The other jobs.
+    pub jobs: Vec<OtherJob>,
+}
+
+/// The answer to [`Fetch`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fetched {
+    pub blob: Bytes,
+    pub job: Option<OtherJob>,
+}
+
+/// The root to an agent that runs a part of a job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// A rank of another job asks what a rank of this node has committed; answered with the same number.
+    Give { ticket: u64, wanted: Wanted },
+    /// Ranks of other jobs may wait for ranks of this one: tell which ones enter no more collectives.
+    TellDeparted,
+    /// Another job is over.
+    Forget { nspace: String },
+}
+
+/// An agent to the root.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Report {
+    /// The answer to [`Order::Give`].
+    Given { ticket: u64, status: Status, blob: Bytes },
+    /// These ranks enter no more collectives.
+    Departed { ranks: Vec<Rank> },
+    /// All ranks of this node have ended.
+    Ended,
+    /// Nobody waits for the answer to this request of the PMIx server any more.
+    GaveUp { id: u64 },
+}
