@@ -48,7 +48,7 @@ pub enum Purpose {
     Fence,
     /// The jobs belong together from now on.
     Connect,
-    /// They do no longer.
+    /// The jobs no longer belong together.
     Disconnect,
     /// The construction of a group with this name.
     Group(String),

@@ -57,14 +57,15 @@ fn tapped(launcher: &str, words: &str) -> Run {
     Run::shell(&format!("cd \"$TMPDIR\" && exec {launcher} \"$WIREUP\" tap {words}"))
 }
 
-fn json(outcome: &Outcome) -> Value {
+/// The profile that is printed behind other lines.
+pub fn json(outcome: &Outcome) -> Value {
     let out = outcome.out();
     let start = out.find("{\n").unwrap_or_else(|| panic!("{outcome}"));
     serde_json::from_str(&out[start..]).unwrap_or_else(|error| panic!("{error}: {outcome}"))
 }
 
 /// The number of requests of a kind.
-fn number(profile: &Value, kind: &str) -> u64 {
+pub fn number(profile: &Value, kind: &str) -> u64 {
     let requests = profile["requests"].as_array().expect("requests");
     requests.iter().find(|request| request["kind"] == kind).map_or(0, |request| request["number"].as_u64().unwrap())
 }

@@ -1,25 +1,14 @@
 //! `wireup tap` and the PMIx library: which library is called, and what is counted.
 
+use crate::harness::Run;
 use crate::harness::peers::program;
-use crate::harness::{Outcome, Run};
-use serde_json::Value;
+use crate::tap::{json, number};
 use xtask::programs::Flavour;
 
 /// Words behind `wireup run`, by a shell in the folder of the test, then the profile.
 fn profiled(words: &str) -> Run {
     let end = "code=$?; cat profile; rm -f profile; exit $code";
     Run::shell(&format!("cd \"$TMPDIR\" && \"$WIREUP\" run --pmi pmix {words}; {end}"))
-}
-
-fn profile(outcome: &Outcome) -> Value {
-    let out = outcome.out();
-    let start = out.find("{\n").unwrap_or_else(|| panic!("{outcome}"));
-    serde_json::from_str(&out[start..]).unwrap_or_else(|error| panic!("{error}: {outcome}"))
-}
-
-fn number(profile: &Value, kind: &str) -> u64 {
-    let requests = profile["requests"].as_array().expect("requests");
-    requests.iter().find(|request| request["kind"] == kind).map_or(0, |request| request["number"].as_u64().unwrap())
 }
 
 /// The library itself calls `PMIx_Fence_nb` for `PMIx_Fence`, and gets values in `PMIx_Init`.
@@ -30,7 +19,7 @@ fn calls_of_the_program_are_counted_and_those_of_the_library_are_not() {
         // Of ten fences one is among some ranks only.
         let run = profiled("-n 3 \"$WIREUP\" tap --json profile \"$0\" 10 16").arg(fences);
         let outcome = run.succeed();
-        let profile = profile(&outcome);
+        let profile = json(&outcome);
         let counted = ["init", "put", "commit", "fence", "other", "finalize"].map(|kind| number(&profile, kind));
         assert_eq!(counted, [3, 30, 30, 27, 3, 3], "{outcome}");
         assert!(profile["ranks"][0]["until_first_request"].is_null(), "{outcome}");
@@ -44,11 +33,11 @@ fn one_process_of_a_rank_counts() {
     for script in ["\"$0\" 10 16; exit $?", "exec \"$0\" 10 16", "\"$0\" 10 16 && \"$0\" 10 16"] {
         let outcome =
             profiled(&format!("-n 2 \"$WIREUP\" tap --json profile sh -c '{script}' \"$0\"")).arg(&fences).finish();
-        let profile = profile(&outcome);
+        let profile = json(&outcome);
         assert_eq!((number(&profile, "init"), number(&profile, "fence")), (2, 18), "{outcome}");
     }
     let nested = profiled("-n 2 \"$WIREUP\" tap \"$WIREUP\" tap --json profile \"$0\" 10 16").arg(&fences).finish();
-    assert_eq!(number(&profile(&nested), "fence"), 18, "{nested}");
+    assert_eq!(number(&json(&nested), "fence"), 18, "{nested}");
 }
 
 /// Packages rename the libraries that they bring, and load them for themselves alone.
