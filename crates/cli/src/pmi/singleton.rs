@@ -126,7 +126,7 @@ fn introduce(singleton: &TcpStream, kvsname: &[u8]) -> Result<(), SingletonError
     singleton.set_read_timeout(None).map_err(SingletonError::Link)
 }
 
-/// Until the process closes its link.
+/// Passes on what both say until the process closes its link.
 fn relay(singleton: &TcpStream, server: &UnixStream) -> Result<(), SingletonError> {
     std::thread::scope(|scope| {
         scope.spawn(|| {

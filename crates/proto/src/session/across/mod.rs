@@ -10,7 +10,7 @@
 //!   job B, node 1 ── Join ─►┘      └─ Joined ─► each of them
 //! ```
 //!
-//! Nobody waits for ever: if a member has departed without entering, or its job is over, the others are answered that it is gone.
+//! If a member has departed without entering, or its job is over, the nodes that wait are told that it is gone.
 
 mod bounds;
 mod fetches;
