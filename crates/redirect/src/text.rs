@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char};
 
-/// With the final zero. Longer paths are left to the kernel: the functions that it replaces have little stack.
+/// With the final zero. Longer paths are left to the kernel: functions that the library replaces may use little stack.
 pub const LEN_MAX: usize = 1024;
 
 pub struct Text {
