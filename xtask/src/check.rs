@@ -4,8 +4,13 @@ use crate::demo::{cargo, release};
 use crate::layout;
 use crate::step::{self, Result};
 use crate::structure;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
-/// The last part is cargo's own report on the tests. The end-to-end tests run the release binary.
+/// Of what a failed test printed, that much is shown again at the end.
+const LAST_LINES: usize = 60;
+
+/// The last part is cargo's own report on the tests, and what the failed ones printed. The end-to-end tests run the release binary.
 ///
 /// # Errors
 /// A check or a test fails.
@@ -23,8 +28,61 @@ pub fn run() -> Result {
     tests.args(["test", "--workspace", "--no-fail-fast"]);
     // What only a second build would use takes more room than the tests themselves.
     tests.env("CARGO_INCREMENTAL", "0");
-    tests.env("WIREUP_REQUIRE_PEERS", "1").env("WIREUP_BIN", layout::wireup());
-    step::step("cargo test --workspace", || step::run(&mut tests))
+    tests.env("WIREUP_REQUIRE_PEERS", "1").env("WIREUP_BIN", layout::wireup()).env("RUST_BACKTRACE", "0");
+    step::step("cargo test --workspace", || show_failures_last(&mut tests))
+}
+
+/// Failures of the first of many test programs would otherwise be far above the last line.
+fn show_failures_last(tests: &mut Command) -> Result {
+    let shown = step::show(tests);
+    let failed = |error: io::Error| format!("{shown}: {error}");
+    let mut child = tests.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut failures = Failures::default();
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+        io::stdout().write_all(&line).map_err(failed)?;
+        failures.line(String::from_utf8_lossy(&line).trim_end());
+        line.clear();
+    }
+    let status = child.wait().map_err(failed)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("{shown}: {status}{}", failures.text()))
+}
+
+/// What failed tests printed, taken from the output of their programs.
+#[derive(Default)]
+struct Failures {
+    of_tests: Vec<Vec<String>>,
+    is_inside: bool,
+}
+
+impl Failures {
+    fn line(&mut self, line: &str) {
+        if line.starts_with("---- ") && line.ends_with(" ----") {
+            self.of_tests.push(Vec::new());
+            self.is_inside = true;
+        } else if line == "failures:" {
+            self.is_inside = false;
+        }
+        if let Some(last) = self.of_tests.last_mut().filter(|_| self.is_inside) {
+            last.push(line.to_owned());
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for lines in &self.of_tests {
+            let last = lines.len().saturating_sub(LAST_LINES).max(1);
+            let mark = (last > 1).then(|| format!("[{} lines above]", last - 1));
+            for line in lines[..1].iter().chain(&mark).chain(&lines[last..]) {
+                text = text + "\n" + line;
+            }
+        }
+        text
+    }
 }
 
 /// Whether this toolchain has a component.
@@ -34,4 +92,21 @@ fn has(component: &str) -> bool {
         eprintln!("==> cargo {component}: not in this toolchain, left out");
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_tests_printed_is_shown_last_and_in_short() {
+        let mut failures = Failures::default();
+        let many = (0..100).map(|number| format!("line {number}"));
+        let head = ["test a ... ok", "test b ... FAILED", "failures:", "", "---- b stdout ----"].map(str::to_owned);
+        let tail = ["---- c stdout ----", "why", "failures:", "    b", "    c"].map(str::to_owned);
+        head.into_iter().chain(many).chain(tail).for_each(|line| failures.line(&line));
+        let text = failures.text();
+        assert!(text.starts_with("\n---- b stdout ----\n[40 lines above]\nline 40\n"), "{text}");
+        assert!(text.ends_with("\nline 99\n---- c stdout ----\nwhy"), "{text}");
+    }
 }
