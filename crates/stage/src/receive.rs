@@ -59,8 +59,8 @@ fn take(store: &Store, mut input: impl Read, output: &mut impl Write) -> Result<
                     say(Answer::Missing(begun.missing().clone()))?;
                     receiving = Some(begun);
                 }
-                (Piece::Bytes { slices, bytes }, Some(receiving)) => receiving.write(&slices, bytes)?,
-                (Piece::Damaged(slices), Some(receiving)) => receiving.spoil(&slices)?,
+                (Piece::Clusters { clusters, bytes }, Some(receiving)) => receiving.write(&clusters, bytes)?,
+                (Piece::Damaged(clusters), Some(receiving)) => receiving.spoil(&clusters)?,
                 (Piece::End, Some(begun)) if !begun.missing().is_empty() => {
                     say(Answer::Missing(begun.missing().clone()))?;
                 }

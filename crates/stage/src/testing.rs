@@ -12,6 +12,13 @@ pub(crate) fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
+/// Bytes that LZ4 does not make fewer.
+pub(crate) fn noise(seed: u8, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
 /// The forms that can be tested here: with root both.
 pub(crate) fn forms() -> Vec<Form> {
     let folder = home();
@@ -42,8 +49,8 @@ pub(crate) fn stage(store: &Store, set: &Set) -> Result<u64> {
         receiver.room()[..part.len()].copy_from_slice(&part);
         receiver.fill(part.len());
         while let Some(piece) = receiver.next_piece().unwrap() {
-            if let Piece::Bytes { slices, bytes } = piece {
-                receiving.write(&slices, bytes).unwrap();
+            if let Piece::Clusters { clusters, bytes } = piece {
+                receiving.write(&clusters, bytes).unwrap();
             }
         }
     });

@@ -3,39 +3,47 @@
 //! The format is EROFS, which the kernel mounts from files (Linux 6.12 and later), with one additional device for each pack:
 //!
 //! ```text
-//!   1024   superblock (128 bytes), then a slot of 128 bytes for each pack
+//!   1024   superblock (128 bytes), how LZ4 is used (in the next 128), then a slot of 128 bytes for each pack
 //!   …      inodes of 64 bytes, each followed by what belongs to it: the last part of a folder's names, where a link leads, or the place
-//!          of a file: one chunk, however long it is, by pack and block
+//!          of a file: one chunk, however long it is, by pack and block; if clusters of it are packed, a place for each block of it
 //!   …      whole blocks of folders' names, and links that are too long for the place beside their inode
 //! ```
 //!
 //! A folder's names are sorted, in blocks that are sorted too, so that the kernel finds one by bisection. An inode's number is its place in
-//! units of 32 bytes. Layout: Linux, `fs/erofs/erofs_fs.h`.
+//! units of 32 bytes. Places of packed files know no packs: the blocks of all packs are numbered behind those of the image.
+//! Layout: Linux, `fs/erofs/erofs_fs.h`.
 
 pub(crate) mod mounted;
 mod nodes;
+mod packed;
 #[cfg(test)]
 mod tests;
 
 use crate::set::{Kind, Set};
+use crate::stream::{BLOCK, CLUSTER_LEN, blocks};
 use nodes::{Name, Node, nodes};
+use packed::{packed_len, write_packed};
 
-/// Contents begin at such a boundary in their pack (bytes).
-pub(crate) const BLOCK: u64 = 4096;
 const BLOCK_LEN: usize = BLOCK as usize;
 /// In all kernels with EROFS; the pages of some machines are larger.
 const BLOCK_BITS: u8 = 12;
 const SUPER_AT: usize = 1024;
 const SUPER_LEN: usize = 128;
+/// Where the slots of the packs begin, from the superblock on (slots).
+const SLOTS_AT: usize = 2;
 const MAGIC: u32 = 0xE0F5_E1E2;
+/// What is packed ends with its last block; how it is packed is said behind the superblock.
+const PADDED: u32 = 0x1;
+const PACKED_FILES: u32 = 0x2;
 const CHUNKED_FILES: u32 = 0x4;
 const DEVICE_TABLE: u32 = 0x8;
 /// Of an inode, and the unit of their numbers.
 const INODE_LEN: usize = 64;
 const NUMBER_UNIT: usize = 32;
 const DIRENT_LEN: usize = 12;
-/// Forms of an inode: 64 bytes, with its data elsewhere, behind it, or in chunks.
+/// Forms of an inode: 64 bytes, with its data elsewhere, packed, behind it, or in chunks.
 const PLAIN: u16 = 1;
+const PACKED: u16 = 1 | 1 << 1;
 const INLINE: u16 = 1 | 2 << 1;
 const CHUNKED: u16 = 1 | 4 << 1;
 /// A chunk's place has a device.
@@ -43,33 +51,30 @@ const WITH_DEVICE: u16 = 0x20;
 const CHUNK_LEN: usize = 8;
 
 /// Where a content lies.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Place {
     /// In the list of packs.
     pub pack: u16,
     pub block: u32,
-}
-
-pub(crate) fn blocks(len: u64) -> u64 {
-    len.div_ceil(BLOCK)
+    /// Blocks of each cluster of it; empty: none is packed.
+    pub clusters: Vec<u8>,
 }
 
 /// The image. `place` has where the content of each entry lies, `packs` the lengths of the packs, `owner` the user and the group of all files.
 /// `None`: it has more than the format can number.
-pub(crate) fn image(
+pub(crate) fn image<'a>(
     set: &Set,
-    place: impl Fn(usize) -> Option<Place>,
+    place: impl Fn(usize) -> Option<&'a Place>,
     packs: &[u64],
     owner: (u32, u32),
 ) -> Option<Vec<u8>> {
     let nodes = nodes(set);
     let mut layout = Layout::new(packs.len());
-    let places: Vec<Laid> = nodes.iter().map(|node| layout.lay(set, node)).collect();
+    let places: Vec<Laid> = nodes.iter().map(|node| layout.lay(set, node, &place)).collect();
     let data_at = layout.at.next_multiple_of(BLOCK_LEN);
     let len = data_at + layout.data;
-    u32::try_from(len / BLOCK_LEN).ok()?;
     let mut out = vec![0; len];
-    write_super(&mut out, nodes.len(), number(&places[0]), packs)?;
+    let starts = write_super(&mut out, nodes.len(), number(&places[0]), packs)?;
     for (node, laid) in nodes.iter().zip(&places) {
         let entry = node.entry.map(|index| &set.entries[index]);
         let (kind, data) = match entry.map(|entry| &entry.kind) {
@@ -82,6 +87,12 @@ pub(crate) fn image(
             _ => None,
         });
         let (form, size, union) = match content {
+            Some((len, at)) if at.is_some_and(|at| !at.clusters.is_empty()) => {
+                let at = at?;
+                let start = starts.get(usize::from(at.pack))?.checked_add(at.block)?;
+                let blocks = write_packed(&mut out[laid.at + INODE_LEN..], start, len, &at.clusters)?;
+                (PACKED, len, blocks)
+            }
             Some((len, at)) => {
                 let at = at?;
                 let chunk = [&[0, 0], &(at.pack + 1).to_le_bytes()[..], &at.block.to_le_bytes()].concat();
@@ -140,21 +151,24 @@ struct Layout {
 
 impl Layout {
     fn new(packs: usize) -> Layout {
-        Layout { at: SUPER_AT + SUPER_LEN * (1 + packs), data: 0 }
+        Layout { at: SUPER_AT + SUPER_LEN * (SLOTS_AT + packs), data: 0 }
     }
 
-    fn lay(&mut self, set: &Set, node: &Node) -> Laid {
+    fn lay<'a>(&mut self, set: &Set, node: &Node, place: &impl Fn(usize) -> Option<&'a Place>) -> Laid {
+        let is_packed = node.entry.and_then(place).is_some_and(|place| !place.clusters.is_empty());
         let (data, chunk) = match node.entry.map(|index| &set.entries[index].kind) {
             None | Some(Kind::Folder) => (names_len(node), 0),
             Some(Kind::Link(target)) => (target.len(), 0),
+            Some(Kind::File { len, .. }) if is_packed => (0, packed_len(*len)),
             Some(Kind::File { len: 1.., .. }) => (0, CHUNK_LEN),
             Some(Kind::File { .. } | Kind::Original) => (0, 0),
         };
         let rest = data % BLOCK_LEN;
         let beside = if INODE_LEN + rest <= BLOCK_LEN { rest } else { 0 };
         let len = INODE_LEN + beside + chunk;
-        // What lies behind an inode lies in the same block.
-        if self.at / BLOCK_LEN != (self.at + len - 1) / BLOCK_LEN {
+        // What lies behind an inode lies in the same block, but for places.
+        let together = if is_packed { INODE_LEN } else { len };
+        if self.at / BLOCK_LEN != (self.at + together - 1) / BLOCK_LEN {
             self.at = self.at.next_multiple_of(BLOCK_LEN);
         }
         let laid = Laid { at: self.at, data: self.data, beside };
@@ -215,26 +229,35 @@ fn chunk_bits(len: u64) -> u32 {
     blocks(len).next_power_of_two().trailing_zeros()
 }
 
-fn write_super(out: &mut [u8], inodes: usize, root: u64, packs: &[u64]) -> Option<()> {
-    let blocks_of = |len: usize| (len / BLOCK_LEN) as u32;
-    let len = out.len();
+/// Returns the first block of each pack where blocks are numbered through.
+fn write_super(out: &mut [u8], inodes: usize, root: u64, packs: &[u64]) -> Option<Vec<u32>> {
+    let mut end = u32::try_from(out.len() / BLOCK_LEN).ok()?;
     let at = &mut out[SUPER_AT..];
     put(at, 0, &MAGIC.to_le_bytes());
     put(at, 12, &[BLOCK_BITS, 0]);
     put(at, 14, &u16::try_from(root).ok()?.to_le_bytes());
     put(at, 16, &(inodes as u64).to_le_bytes());
-    put(at, 36, &blocks_of(len).to_le_bytes());
-    let features = CHUNKED_FILES | if packs.is_empty() { 0 } else { DEVICE_TABLE };
+    put(at, 36, &end.to_le_bytes());
+    let features = PADDED | PACKED_FILES | CHUNKED_FILES | if packs.is_empty() { 0 } else { DEVICE_TABLE };
     put(at, 80, &features.to_le_bytes());
+    // Of the ways to pack the first one, which is LZ4: its length, and how many blocks a cluster has.
+    put(at, 84, &1u16.to_le_bytes());
+    put(at, SUPER_LEN, &14u16.to_le_bytes());
+    put(at, SUPER_LEN + 4, &((CLUSTER_LEN / BLOCK_LEN) as u16).to_le_bytes());
     put(at, 86, &u16::try_from(packs.len()).ok()?.to_le_bytes());
-    put(at, 88, &(((SUPER_AT + SUPER_LEN) / SUPER_LEN) as u16).to_le_bytes());
+    put(at, 88, &((SUPER_AT / SUPER_LEN + SLOTS_AT) as u16).to_le_bytes());
+    let mut starts = Vec::new();
     for (index, pack) in packs.iter().enumerate() {
-        let slot = SUPER_LEN * (1 + index);
+        let slot = SUPER_LEN * (SLOTS_AT + index);
+        let count = u32::try_from(blocks(*pack)).ok()?;
         // A device needs a name, which is not used.
         put(at, slot, b"pack");
-        put(at, slot + 64, &u32::try_from(blocks(*pack)).ok()?.to_le_bytes());
+        put(at, slot + 64, &count.to_le_bytes());
+        put(at, slot + 68, &end.to_le_bytes());
+        starts.push(end);
+        end = end.checked_add(count)?;
     }
-    Some(())
+    Some(starts)
 }
 
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {

@@ -3,8 +3,9 @@
 //! The kernel takes the first file of an image from no tmpfs, so the image, which is small, is written into a ramfs; packs may lie anywhere.
 //! Both are mounted over a folder in the mount namespace of this process, until what lies in them has been mounted elsewhere.
 
-use super::{BLOCK, Place, image};
+use super::{Place, image};
 use crate::set::{Digest, Entry, Kind, Set};
+use crate::stream::BLOCK;
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
@@ -105,18 +106,20 @@ pub(crate) fn owner() -> (u32, u32) {
     (geteuid().as_raw(), getegid().as_raw())
 }
 
-/// Whether this process may mount images whose packs lie in `folder`: tried in a thread with mounts of its own.
+/// Whether this process may mount images whose packs lie in `folder`, and the kernel can unpack: tried in a thread with mounts of its own.
 pub(crate) fn may_mount(over: &Path) -> bool {
     let tried = || -> io::Result<bool> {
-        let content = b"a content";
-        let mut pack = tempfile::tempfile_in(over)?;
-        io::Write::write_all(&mut pack, content)?;
+        let content = b"a content ".repeat(1_000);
+        let packed = lz4_flex::block::compress(&content);
         // Packs end with a block: of a part of one the kernel reads nothing from a tmpfs.
-        pack.set_len(BLOCK)?;
+        let mut bytes = vec![0; BLOCK as usize - packed.len()];
+        bytes.extend(packed);
+        let mut pack = tempfile::tempfile_in(over)?;
+        io::Write::write_all(&mut pack, &bytes)?;
         let kind = Kind::File { len: content.len() as u64, digest: Digest::default() };
         let entry = Entry { path: b"/a".to_vec(), mode: 0o400, modified: (0, 0), kind };
-        let place = |_| Some(Place { pack: 0, block: 0 });
-        let image = image(&Set { entries: vec![entry] }, place, &[BLOCK], owner()).unwrap_or_default();
+        let place = Place { pack: 0, block: 0, clusters: vec![1] };
+        let image = image(&Set { entries: vec![entry] }, |_| Some(&place), &[BLOCK], owner()).unwrap_or_default();
         crate::view::own_mounts(false).map_err(|error| error.error)?;
         let files = Files::of_image(&image, &[pack], over)?;
         Ok(fs::read(files.path().join("a"))? == content)

@@ -3,7 +3,7 @@
 use super::*;
 use crate::set::{Digest, Entry, Set};
 use crate::store::{Form, Store};
-use crate::testing::{forms, home, look, set_of, stage};
+use crate::testing::{forms, home, look, noise, set_of, stage};
 use proptest::prelude::*;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -71,6 +71,57 @@ fn files_of_every_kind_are_those_of_the_folder() {
     });
 }
 
+/// Clusters that are packed, plain and holes, in any order; some files have the same content, some lie in an older pack.
+#[test]
+fn packed_files_are_those_of_the_folder() {
+    if !may_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = |kind: usize, seed: u8| match kind {
+        0 => noise(seed, CLUSTER_LEN),
+        1 => vec![0; CLUSTER_LEN],
+        // Of a few blocks and of many.
+        2 => [seed, 1, 2, 3].repeat(CLUSTER_LEN / 4),
+        _ => [noise(seed, CLUSTER_LEN - 9_000), vec![7; 9_000]].concat(),
+    };
+    let content = |number: usize, len: usize| {
+        let kinds = (0..len.div_ceil(CLUSTER_LEN)).map(|at| cluster((number >> (2 * at)) % 4, number as u8));
+        let mut bytes = kinds.collect::<Vec<_>>().concat();
+        bytes.truncate(len);
+        bytes
+    };
+    let lens = [1, 4_096, 4_097, 8_192, 60_000, CLUSTER_LEN, CLUSTER_LEN + 1, 2 * CLUSTER_LEN + 5_000, 4 * CLUSTER_LEN];
+    let home = home();
+    let store = Store::open(&home.path().join("store"), 16 << 30).unwrap().with_form(Form::Image);
+    let mut written = Vec::new();
+    for round in 0..2 {
+        for number in (0..256).filter(|number| number % 2 <= round) {
+            let bytes = content(number, lens[number % lens.len()]);
+            fs::write(folder.path().join(format!("{number} in {round}")), &bytes).unwrap();
+            written.push((format!("{number} in {round}"), bytes));
+        }
+        stage(&store, &Set::collect([folder.path()]).unwrap()).unwrap();
+    }
+    let set = Set::collect([folder.path()]).unwrap();
+    let kept = store.take(&set.digest()).unwrap().unwrap();
+    assert!(set_of(&kept, Form::Image, folder.path()) == set);
+    look(&kept, Form::Image, |root| {
+        let root = root.join(folder.path().strip_prefix("/").unwrap());
+        // The end of each file first, and not in their order.
+        for (name, bytes) in written.iter().rev() {
+            let file = File::open(root.join(name)).unwrap();
+            for at in [bytes.len() - 1, bytes.len() / 3, 0] {
+                let mut part = vec![0; (bytes.len() - at).min(5_000)];
+                file.read_exact_at(&mut part, at as u64).unwrap();
+                assert!(part == bytes[at..at + part.len()], "{name} at {at}");
+            }
+        }
+    });
+    let full: u64 = written.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    assert!(store.held().unwrap() < full / 2, "{} of {full}", store.held().unwrap());
+}
+
 #[test]
 fn a_folder_may_have_thousands_of_names() {
     if !may_mount() {
@@ -108,8 +159,8 @@ fn a_file_may_be_longer_than_4_gib() {
     let kind = |len| Kind::File { len, digest };
     let set = Set { entries: vec![entry(b"/large", kind(len)), entry(b"/middle", kind(4)), entry(b"/one", kind(1))] };
     // Without sending it, which takes a minute: the last is one block behind the end of the others.
-    let place = |index| Some(Place { pack: 0, block: [0, (far / BLOCK) as u32, 0][index] });
-    let image = image(&set, place, &[len], mounted::owner()).unwrap();
+    let places = [0, far / BLOCK, 0].map(|block| Place { pack: 0, block: block as u32, clusters: Vec::new() });
+    let image = image(&set, |index| places.get(index), &[len], mounted::owner()).unwrap();
     std::thread::scope(|scope| {
         let looks = scope.spawn(|| {
             crate::view::own_mounts(false).unwrap();

@@ -12,7 +12,7 @@ mod tree;
 
 use crate::set::{Digest, Set};
 use crate::store::{Form, Result, Store, StoreError, at, remove_tree};
-use crate::stream::{Content, Slice};
+use crate::stream::{Cluster, Content};
 use packing::Packing;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
@@ -39,11 +39,12 @@ enum Copies {
     Tree(Tree),
 }
 
-/// Bytes of a content that is missing.
+/// A cluster of a content that is missing.
 struct Arrived<'a> {
     content: u32,
     offset: u64,
-    bytes: &'a [u8],
+    len: usize,
+    stored: &'a [u8],
     is_last: bool,
 }
 
@@ -87,9 +88,9 @@ impl<'a> Receiving<'a> {
     ///
     /// # Errors
     /// The store cannot be written to.
-    pub fn spoil(&mut self, slices: &[Slice]) -> Result<()> {
-        for slice in slices {
-            if self.open.is_some_and(|(content, _)| content == slice.content) {
+    pub fn spoil(&mut self, clusters: &[Cluster]) -> Result<()> {
+        for cluster in clusters {
+            if self.open.is_some_and(|(content, _)| content == cluster.content) {
                 self.close()?;
             }
         }
@@ -104,42 +105,36 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// A piece with what the sender has read of these contents. Contents that are here, and the rest of one that was damaged, are ignored.
+    /// A piece with clusters of these contents. Contents that are here, and the rest of one that was damaged, are ignored.
     ///
     /// # Errors
     /// They cannot be written.
-    pub fn write(&mut self, slices: &[Slice], bytes: &[u8]) -> Result<()> {
-        let mut arrived = Vec::with_capacity(slices.len());
-        for slice in slices {
-            let Some(content) = self.contents.get(slice.content as usize) else { continue };
-            if !self.missing.contains(&slice.content) {
+    pub fn write(&mut self, clusters: &[Cluster], bytes: &[u8]) -> Result<()> {
+        let mut arrived = Vec::with_capacity(clusters.len());
+        for cluster in clusters {
+            let Some(content) = self.contents.get(cluster.content as usize) else { continue };
+            if !self.missing.contains(&cluster.content) {
                 continue;
             }
             let has = match self.open {
-                Some((open, has)) if open == slice.content => has,
-                _ if slice.offset == 0 => 0,
+                Some((open, has)) if open == cluster.content => has,
+                _ if cluster.offset == 0 => 0,
                 _ => continue,
             };
-            let bytes = &bytes[slice.bytes.clone()];
-            let end = slice.offset + bytes.len() as u64;
-            if has != slice.offset || end > content.len {
+            let end = cluster.offset + cluster.len as u64;
+            if has != cluster.offset || end > content.len {
                 continue;
             }
             let is_last = end == content.len;
-            self.open = (!is_last).then_some((slice.content, end));
+            self.open = (!is_last).then_some((cluster.content, end));
             if is_last {
-                self.missing.remove(&slice.content);
+                self.missing.remove(&cluster.content);
             }
-            arrived.push(Arrived { content: slice.content, offset: slice.offset, bytes, is_last });
+            let (&Cluster { content, offset, len, .. }, stored) = (cluster, &bytes[cluster.stored.clone()]);
+            arrived.push(Arrived { content, offset, len, stored, is_last });
         }
         match &mut self.copies {
-            Copies::Packs(packing) => {
-                packing.write(&arrived)?;
-                for part in arrived.iter().filter(|part| part.is_last) {
-                    packing.complete(part.content, &self.contents[part.content as usize]);
-                }
-                Ok(())
-            }
+            Copies::Packs(packing) => packing.write(&arrived, &self.contents),
             Copies::Tree(tree) => {
                 arrived.iter().try_for_each(|part| tree.write(&self.set, &self.contents[part.content as usize], part))
             }

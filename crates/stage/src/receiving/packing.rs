@@ -1,11 +1,11 @@
-//! The contents of a set in packs: what arrives becomes one new pack, what is here stays where it is.
+//! The contents of a set in packs: what arrives becomes one new pack, as it is stored, one behind the other; what is here stays where it is.
 
 use super::Arrived;
-use crate::image::{BLOCK, Place, blocks};
+use crate::image::Place;
 use crate::set::Digest;
 use crate::store::packs::{Held, Pack, Places, write_index};
 use crate::store::{Result, Store, StoreError, at};
-use crate::stream::Content;
+use crate::stream::{BLOCK, Content, Stored, blocks};
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::{Errno, pwritev};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,15 +21,20 @@ static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 pub(super) struct Packing {
     /// Those with contents of the set that are here.
     packs: Vec<Pack>,
-    /// Where each content is or will be; the new pack comes after the others.
-    places: Vec<Place>,
+    /// Where each content is; the new pack comes after the others.
+    places: Vec<Option<Place>>,
+    /// Bytes that the missing contents take at most.
+    wanted: u64,
     new: Option<NewPack>,
 }
 
 struct NewPack {
     folder: PathBuf,
     data: File,
-    blocks: u64,
+    /// Blocks that have been used.
+    end: u64,
+    /// The content that is arriving.
+    open: Option<Held>,
     whole: BTreeMap<u32, Held>,
     /// It has its place, or is not needed.
     is_settled: bool,
@@ -49,7 +54,8 @@ impl Packing {
             for held in &pack.index {
                 let Some(content) = numbers.get(&held.digest) else { continue };
                 if places[*content].is_none() && contents[*content].len == held.len {
-                    places[*content] = Some(Place { pack: number, block: held.block });
+                    let clusters = held.clusters.clone();
+                    places[*content] = Some(Place { pack: number, block: held.block, clusters });
                     is_used = true;
                 }
             }
@@ -57,59 +63,59 @@ impl Packing {
                 packs.push(pack);
             }
         }
-        let (own, mut end, mut missing) = (packs.len() as u16, 0, BTreeSet::new());
-        let mut place = |number: usize, content: &Content| -> Result<Place> {
-            missing.insert(number as u32);
-            let block = u32::try_from(end).map_err(|_| StoreError::TooLarge)?;
-            end += blocks(content.len);
-            Ok(Place { pack: own, block })
-        };
-        let all = places.into_iter().zip(contents).enumerate();
-        let places = all.map(|(number, (here, content))| here.map_or_else(|| place(number, content), Ok));
-        let places = places.collect::<Result<Vec<Place>>>()?;
-        let new = (!missing.is_empty()).then(|| NewPack::create(&folder.join("pack"), end)).transpose()?;
-        Ok((Packing { packs, places, new }, missing))
+        let is_missing = |(number, here): (usize, &Option<Place>)| here.is_none().then_some(number as u32);
+        let missing: BTreeSet<u32> = places.iter().enumerate().filter_map(is_missing).collect();
+        let wanted = missing.iter().map(|number| blocks(contents[*number as usize].len) * BLOCK).sum();
+        let new = (!missing.is_empty()).then(|| NewPack::create(&folder.join("pack"))).transpose()?;
+        Ok((Packing { packs, places, wanted, new }, missing))
     }
 
-    /// Bytes that the missing contents will take.
+    /// Bytes that the missing contents will take at most.
     pub fn wanted(&self) -> u64 {
-        self.new.as_ref().map_or(0, |new| new.blocks * BLOCK)
+        self.wanted
     }
 
-    pub fn write(&mut self, arrived: &[Arrived]) -> Result<()> {
-        let Some(new) = &self.new else { return Ok(()) };
+    pub fn write(&mut self, arrived: &[Arrived], contents: &[Content]) -> Result<()> {
+        let Some(new) = &mut self.new else { return Ok(()) };
         let mut parts: Vec<IoSlice> = Vec::new();
-        // Where the parts begin and end.
-        let (mut from, mut to) = (0, 0);
-        // Holes stay holes.
-        for part in arrived.iter().filter(|part| part.bytes.iter().any(|byte| *byte != 0)) {
-            let begin = u64::from(self.places[part.content as usize].block) * BLOCK + part.offset;
-            let follows = begin >= to && begin - to < BLOCK;
-            if !follows || parts.len() + 2 > PARTS_MAX {
+        let mut from = new.end * BLOCK;
+        for part in arrived {
+            let content = &contents[part.content as usize];
+            let (stored, end) = new.add(part, content)?;
+            let zeros = |len: u64| IoSlice::new(&ZEROS[..len as usize]);
+            let rest = blocks(part.stored.len() as u64) * BLOCK - part.stored.len() as u64;
+            match stored {
+                // Holes stay holes.
+                Stored::Hole => {
+                    new.write(&mut parts, from)?;
+                    from = end * BLOCK;
+                }
+                Stored::Plain => parts.extend([IoSlice::new(part.stored), zeros(rest)]),
+                // The kernel looks for it at the end of its blocks.
+                Stored::Packed => parts.extend([zeros(rest), IoSlice::new(part.stored)]),
+            }
+            if parts.len() + 2 > PARTS_MAX {
                 new.write(&mut parts, from)?;
-                (from, to) = (begin, begin);
+                from = end * BLOCK;
             }
-            if begin > to {
-                parts.push(IoSlice::new(&ZEROS[..(begin - to) as usize]));
+            if part.is_last {
+                new.complete(part.content);
             }
-            parts.push(IoSlice::new(part.bytes));
-            to = begin + part.bytes.len() as u64;
         }
         new.write(&mut parts, from)
-    }
-
-    pub fn complete(&mut self, number: u32, content: &Content) {
-        let held = Held { digest: content.digest, block: self.places[number as usize].block, len: content.len };
-        if let Some(new) = &mut self.new {
-            new.whole.insert(number, held);
-        }
     }
 
     /// Puts the new pack among the others, and writes down where the contents of the set are.
     pub fn finish(&mut self, store: &Store, folder: &Path) -> Result<()> {
         let mut packs: Vec<String> = self.packs.iter().map(|pack| pack.name.clone()).collect();
+        let own = packs.len() as u16;
         packs.extend(self.keep(store)?);
-        let places = Places { packs, contents: std::mem::take(&mut self.places) };
+        for (number, held) in self.new.iter().flat_map(|new| &new.whole) {
+            let place = Place { pack: own, block: held.block, clusters: held.clusters.clone() };
+            self.places[*number as usize] = Some(place);
+        }
+        // All are there now.
+        let places = Places { packs, contents: std::mem::take(&mut self.places).into_iter().flatten().collect() };
         let path = folder.join("places");
         at(&path, fs::write(&path, postcard::to_allocvec(&places).unwrap_or_default()))
     }
@@ -131,14 +137,38 @@ impl Packing {
 }
 
 impl NewPack {
-    fn create(folder: &Path, blocks: u64) -> Result<NewPack> {
+    fn create(folder: &Path) -> Result<NewPack> {
         at(folder, DirBuilder::new().mode(0o700).create(folder))?;
         let path = folder.join("data");
         let data = at(&path, File::create_new(&path))?;
         // Until the set that it is for is in its place.
         at(&path, flock(&data, FlockOperation::LockShared).map_err(Into::into))?;
-        at(&path, ftruncate(&data, blocks * BLOCK).map_err(Into::into))?;
-        Ok(NewPack { folder: folder.to_owned(), data, blocks, whole: BTreeMap::new(), is_settled: false })
+        let folder = folder.to_owned();
+        Ok(NewPack { folder, data, end: 0, open: None, whole: BTreeMap::new(), is_settled: false })
+    }
+
+    /// Gives a cluster its blocks; how it is stored, and where they end.
+    fn add(&mut self, part: &Arrived, content: &Content) -> Result<(Stored, u64)> {
+        let damaged = || StoreError::Damaged(content.path.clone());
+        let stored = Stored::of(part.len, part.stored).ok_or_else(damaged)?;
+        if part.offset == 0 {
+            let block = u32::try_from(self.end).map_err(|_| StoreError::TooLarge)?;
+            self.open = Some(Held { digest: content.digest, block, len: content.len, clusters: Vec::new() });
+        }
+        let count = blocks(if stored == Stored::Packed { part.stored.len() } else { part.len } as u64);
+        self.open.as_mut().ok_or_else(damaged)?.clusters.push(count as u8);
+        self.end += count;
+        Ok((stored, self.end))
+    }
+
+    /// The content that was arriving is whole.
+    fn complete(&mut self, number: u32) {
+        let Some(mut held) = self.open.take() else { return };
+        let stored: u64 = held.clusters.iter().map(|count| u64::from(*count)).sum();
+        if stored == blocks(held.len) {
+            held.clusters = Vec::new();
+        }
+        self.whole.insert(number, held);
     }
 
     /// Writes these parts one behind the other.
@@ -161,7 +191,8 @@ impl NewPack {
 
     fn keep(&mut self, store: &Store) -> Result<String> {
         self.is_settled = true;
-        let index: Vec<Held> = self.whole.values().copied().collect();
+        at(&self.folder, ftruncate(&self.data, self.end * BLOCK).map_err(Into::into))?;
+        let index: Vec<Held> = self.whole.values().cloned().collect();
         write_index(&self.folder, &index)?;
         // The name of the folder around it is this receiver's own.
         let name = self.folder.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();

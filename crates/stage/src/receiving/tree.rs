@@ -6,7 +6,7 @@
 use super::Arrived;
 use crate::set::{Digest, Entry, Kind, Set};
 use crate::store::{Result, Store, StoreError, at, digest, object};
-use crate::stream::Content;
+use crate::stream::{CLUSTER_LEN, Content, Stored, unpack};
 use rustix::fs::{
     AtFlags, Mode, OFlags, Timespec, Timestamps, chmodat, fchmod, ftruncate, futimens, linkat, mkdirat, open, openat,
     symlinkat, unlinkat, utimensat,
@@ -29,6 +29,8 @@ pub(super) struct Tree {
     objects: OwnedFd,
     /// The file that is arriving.
     open: Option<Part>,
+    /// For unpacking.
+    buffer: Vec<u8>,
 }
 
 struct Part {
@@ -58,6 +60,7 @@ impl Tree {
             folders: Folders { root: folder_fd(&path)?, path, last: None },
             objects: folder_fd(&objects)?,
             open: None,
+            buffer: Vec::with_capacity(CLUSTER_LEN),
         };
         tree.make_folders(set)?;
         let missing = tree.link_present(store, set)?;
@@ -128,7 +131,7 @@ impl Tree {
         at(set.entries[part.entry].path(), removed.map_err(Into::into))
     }
 
-    /// The next bytes of a content.
+    /// The next cluster of a content.
     pub fn write(&mut self, set: &Set, content: &Content, arrived: &Arrived) -> Result<()> {
         if arrived.offset == 0 {
             // One of which not everything has come.
@@ -136,10 +139,12 @@ impl Tree {
             self.open = Some(self.create(set, content, arrived.content)?);
         }
         let Some(part) = &mut self.open else { return Err(StoreError::Damaged(content.path.clone())) };
+        let damaged = || StoreError::Damaged(content.path.clone());
         // Holes stay holes.
-        if arrived.bytes.iter().any(|byte| *byte != 0) {
-            at(set.entries[part.entry].path(), part.file.write_all_at(arrived.bytes, arrived.offset))?;
-            part.written = arrived.offset + arrived.bytes.len() as u64;
+        if Stored::of(arrived.len, arrived.stored) != Some(Stored::Hole) {
+            let bytes = unpack(arrived.len, arrived.stored, &mut self.buffer).ok_or_else(damaged)?;
+            at(set.entries[part.entry].path(), part.file.write_all_at(bytes, arrived.offset))?;
+            part.written = arrived.offset + bytes.len() as u64;
         }
         match arrived.is_last {
             true => self.complete(set, content, arrived.content),

@@ -119,7 +119,7 @@ impl InUse {
         let (lens, packs): (Vec<u64>, Vec<File>) = packs.into_iter().unzip();
         let numbers = self.set.contents().into_iter().map(|content| content.digest).zip(places.contents);
         let numbers: BTreeMap<Digest, Place> = numbers.collect();
-        let place = |index: usize| numbers.get(&digest(&self.set.entries[index])?).copied();
+        let place = |index: usize| numbers.get(&digest(&self.set.entries[index])?);
         let image = image(&self.set, place, &lens, owner()).ok_or(StoreError::TooLarge)?;
         at(&self.folder, Files::of_image(&image, &packs, &self.root))
     }
@@ -138,7 +138,7 @@ pub struct Kept {
 }
 
 /// The version of what is in a store.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const FOLDERS: [&str; 5] = ["packs", "objects", "libraries", "sets", "new"];
 /// How long to wait for one that removes sets, or looks which are in use (chosen).
 const LOCK_MAX: Duration = Duration::from_secs(2);

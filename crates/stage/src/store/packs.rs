@@ -1,16 +1,17 @@
 //! Packs: files with many contents, each with an index.
 //!
 //! ```text
-//!   packs/NAME/data     the contents, each from a block's boundary on; locked by those who rely on its index
-//!   packs/NAME/index    the digest, the first block and the length of each; what lies elsewhere in `data` counts for nothing
+//!   packs/NAME/data     what is stored of the contents, each from a block's boundary on; locked by those who rely on its index
+//!   packs/NAME/index    the digest, the length and the blocks of each; what lies elsewhere in `data` counts for nothing
 //! ```
 //!
 //! Who puts a set together locks the packs that it takes contents from, until the set is in its place. Contents that no set uses are removed
 //! from packs that nobody has locked: first from the index, then their blocks are given back.
 
 use super::{Result, Store, at, lock_shared, remove_tree};
-use crate::image::{BLOCK, Place, blocks};
+use crate::image::Place;
 use crate::set::Digest;
+use crate::stream::{BLOCK, blocks};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +20,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// One content in a pack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Held {
     pub digest: Digest,
     pub block: u32,
     pub len: u64,
+    /// Blocks of each cluster; empty: none is packed.
+    pub clusters: Vec<u8>,
+}
+
+impl Held {
+    /// How many it takes.
+    fn blocks(&self) -> u64 {
+        match &self.clusters[..] {
+            [] => blocks(self.len),
+            clusters => clusters.iter().map(|count| u64::from(*count)).sum(),
+        }
+    }
 }
 
 /// A pack that stays as long as this is held.
@@ -148,15 +161,16 @@ impl Store {
 /// Leaves only the contents that begin at these blocks.
 fn reduce(folder: &Path, data: &File, used: &BTreeSet<u32>) -> Result<()> {
     let index = read_index(folder);
-    let mut left: Vec<Held> = index.iter().copied().filter(|held| used.contains(&held.block)).collect();
+    let count = index.len();
+    let mut left: Vec<Held> = index.into_iter().filter(|held| used.contains(&held.block)).collect();
     left.sort_unstable_by_key(|held| held.block);
-    if left.len() < index.len() {
+    if left.len() < count {
         write_index(folder, &left)?;
     }
     // Everything between them, also what was not given back when a process was killed here.
     let end = blocks(at(folder, data.metadata())?.len());
     let mut from = 0;
-    for (begin, next) in left.iter().map(|held| (held.block.into(), u64::from(held.block) + blocks(held.len))) {
+    for (begin, next) in left.iter().map(|held| (held.block.into(), u64::from(held.block) + held.blocks())) {
         give_back(data, from, begin);
         from = next;
     }

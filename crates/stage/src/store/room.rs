@@ -34,7 +34,7 @@ impl Store {
     }
 
     /// Bytes that it holds. Without rights it holds files, else packs; a store that has been used in both ways holds both.
-    pub(super) fn held(&self) -> Result<u64> {
+    pub(crate) fn held(&self) -> Result<u64> {
         let objects: u64 = self.objects()?.iter().map(|(_, meta)| meta.len()).sum();
         Ok(objects + self.pack_bytes()?)
     }

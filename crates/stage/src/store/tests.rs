@@ -1,8 +1,8 @@
 //! Stores in both forms: what is in them, what goes, what stays after an end in the middle.
 
 use super::*;
-use crate::stream::Slice;
-use crate::testing::{forms, home, look, set_of, stage};
+use crate::stream::Cluster;
+use crate::testing::{forms, home, look, noise, set_of, stage};
 use std::os::unix::fs::symlink;
 
 const ROOM: u64 = 1 << 30;
@@ -51,8 +51,8 @@ fn with_each(test: impl Fn(&Bench)) {
     }
 }
 
-fn slice(content: u32, offset: u64, len: usize) -> [Slice; 1] {
-    [Slice { content, offset, bytes: 0..len }]
+fn plain(content: u32, offset: u64, len: usize) -> [Cluster; 1] {
+    [Cluster { content, offset, len, stored: 0..len }]
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
         let store = bench.store(20_000);
         let sets: Vec<Set> = (1..4)
             .map(|byte| {
-                bench.file("file", &[byte; 8_000]);
+                bench.file("file", &noise(byte, 8_000));
                 let set = bench.set();
                 if byte < 3 {
                     stage(&store, &set).unwrap();
@@ -108,15 +108,15 @@ fn the_set_that_was_not_used_for_the_longest_time_makes_room() {
             .collect();
         // The first one is used now, so the second one goes.
         let first = store.take(&sets[0].digest()).unwrap().unwrap();
-        bench.file("file", &[3; 8_000]);
+        bench.file("file", &noise(3, 8_000));
         stage(&store, &bench.set()).unwrap();
         assert!(store.take(&sets[1].digest()).unwrap().is_none());
         let read = |kept: &InUse, set: &Set| {
             look(kept, bench.form, |root| fs::read(root.join(&set.entries[1].path().to_str().unwrap()[1..])).unwrap())
         };
-        assert_eq!(read(&first, &sets[0]), [1; 8_000]);
+        assert_eq!(read(&first, &sets[0]), noise(1, 8_000));
         drop(first);
-        bench.file("file", &[4; 21_000]);
+        bench.file("file", &noise(4, 21_000));
         let refused = stage(&store, &bench.set());
         assert!(matches!(refused, Err(StoreError::NoRoom { wanted: 21_000.., .. })), "{refused:?}");
     });
@@ -137,12 +137,13 @@ fn a_file_with_two_times_takes_its_room_twice_only_as_two_files() {
 #[test]
 fn contents_that_no_set_uses_go_and_the_others_of_their_pack_stay() {
     with_each(|bench| {
-        bench.file("goes", &[1; 100_000]);
-        bench.file("stays", &[2; 100_000]);
+        bench.file("goes", &noise(1, 100_000));
+        bench.file("stays", &noise(2, 100_000));
+        bench.file("packed stays", &b"words ".repeat(40_000));
         let store = bench.store(ROOM);
         let first = bench.set();
         stage(&store, &first).unwrap();
-        bench.file("goes", &[3; 50_000]);
+        bench.file("goes", &noise(3, 50_000));
         let second = bench.set();
         assert_eq!(stage(&store, &second).unwrap(), 50_000);
         let before = store.held().unwrap();
@@ -153,7 +154,7 @@ fn contents_that_no_set_uses_go_and_the_others_of_their_pack_stay() {
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);
         drop(kept);
         // What went is sent again.
-        bench.file("goes", &[1; 100_000]);
+        bench.file("goes", &noise(1, 100_000));
         assert_eq!(stage(&store, &bench.set()).unwrap(), 100_000);
         for kept in store.sets().unwrap() {
             assert!(store.drop_set(&kept.name).unwrap());
@@ -168,12 +169,12 @@ fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
         bench.file("file", &[1; 1_000]);
         let (store, set) = (bench.store(ROOM), bench.set());
         let mut receiving = store.receive(set.clone()).unwrap();
-        receiving.write(&slice(0, 0, 500), &[1; 500]).unwrap();
-        receiving.spoil(&slice(0, 500, 100)).unwrap();
+        receiving.write(&plain(0, 0, 500), &[1; 500]).unwrap();
+        receiving.spoil(&plain(0, 500, 100)).unwrap();
         // The rest of a spoiled content says nothing; its second copy is taken.
-        receiving.write(&slice(0, 600, 400), &[1; 400]).unwrap();
+        receiving.write(&plain(0, 600, 400), &[1; 400]).unwrap();
         assert!(receiving.missing().contains(&0));
-        receiving.write(&slice(0, 0, 1_000), &[1; 1_000]).unwrap();
+        receiving.write(&plain(0, 0, 1_000), &[1; 1_000]).unwrap();
         assert!(receiving.missing().is_empty());
         drop(receiving);
         // What had arrived is still there, until somebody needs the room.
@@ -181,7 +182,7 @@ fn parts_that_do_not_follow_are_ignored_and_nothing_half_is_used() {
         bench.file("file", &[2; 1_000]);
         let set = bench.set();
         let mut receiving = store.receive(set.clone()).unwrap();
-        receiving.write(&slice(0, 0, 999), &[2; 999]).unwrap();
+        receiving.write(&plain(0, 0, 999), &[2; 999]).unwrap();
         assert!(matches!(receiving.finish(), Err(StoreError::Damaged(_))));
         assert!(store.take(&set.digest()).unwrap().is_none());
         assert_eq!(bench.new_files(), 0);
@@ -199,8 +200,8 @@ fn two_receivers_of_the_same_set_may_work_at_once() {
         let (store, set) = (bench.store(ROOM), bench.set());
         let mut one = store.receive(set.clone()).unwrap();
         let mut other = store.receive(set.clone()).unwrap();
-        one.write(&slice(0, 0, 10_000), &[1; 10_000]).unwrap();
-        other.write(&slice(0, 0, 10_000), &[1; 10_000]).unwrap();
+        one.write(&plain(0, 0, 10_000), &[1; 10_000]).unwrap();
+        other.write(&plain(0, 0, 10_000), &[1; 10_000]).unwrap();
         one.finish().unwrap();
         other.finish().unwrap();
         let kept = store.take(&set.digest()).unwrap().unwrap();
@@ -222,7 +223,7 @@ fn contents_that_a_receiver_counts_on_are_not_removed() {
         assert_eq!(receiving.missing().len(), 1);
         let number = *receiving.missing().first().unwrap();
         assert!(store.drop_set(&hex(&first.digest())).unwrap());
-        receiving.write(&slice(number, 0, 10_000), &[2; 10_000]).unwrap();
+        receiving.write(&plain(number, 0, 10_000), &[2; 10_000]).unwrap();
         receiving.finish().unwrap();
         let kept = store.take(&second.digest()).unwrap().unwrap();
         assert_eq!(set_of(&kept, bench.form, bench.files.path()), second);

@@ -5,39 +5,40 @@
 //!   | length | kind | body: `length` bytes                         |        1: a part of the manifest; 5: it is whole
 //!   | u32 LE | u8   |                                             |        7: the contents that follow: check u64, then pairs of u32:
 //!   +--------+------+---------------------------------------------+           the first of a row of numbers, and how many they are
-//!                                                                         2, 3: a piece of these contents, as it is or packed by LZ4:
-//!                                                                            offset u64, check u64, then its bytes
+//!                                                                         2: clusters of these contents: offset u64, check u64, what is
+//!                                                                            stored of each: its length u32, then its bytes
 //!                                                                         4: all have been sent
 //! ```
 //!
-//! Pieces are of the same size and do not care where files end, so many small files cost no more than a large one. The check is XXH3 of the
-//! piece's bytes, with its place: a damaged piece is noticed where it arrives, and the contents in it can be sent again.
+//! A piece has many small files, or a part of a large one. What is stored of a cluster is what a node writes down: it is packed by the sender
+//! and unpacked by the kernel of a node, once a rank reads it. The check is XXH3 of the piece's bytes, with its place: a damaged piece is
+//! noticed where it arrives, and the contents in it can be sent again.
 
+mod cluster;
 mod receiver;
 mod sender;
 #[cfg(test)]
 mod tests;
 
+pub use cluster::Cluster;
+pub(crate) use cluster::{BLOCK, CLUSTER_LEN, Stored, blocks, unpack};
 pub use receiver::Receiver;
 pub use sender::{Part, Sender};
 
 use crate::set::{Digest, Kind, PIECE_LEN, Set};
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::path::PathBuf;
 use thiserror::Error;
 use twox_hash::XxHash3_64;
 
 const HEAD_LEN: usize = 5;
 const PIECE_HEAD_LEN: usize = 16;
-/// A piece that LZ4 makes larger travels as it is.
-const BODY_LEN_MAX: usize = PIECE_HEAD_LEN + PIECE_LEN;
+const BODY_LEN_MAX: usize = PIECE_HEAD_LEN + 4 * cluster::CLUSTERS_MAX + PIECE_LEN;
 /// Rows of numbers in a part of the stream.
 const ROWS_MAX: usize = PIECE_LEN / 8;
 
 const MANIFEST: u8 = 1;
-const PLAIN: u8 = 2;
-const PACKED: u8 = 3;
+const CLUSTERS: u8 = 2;
 const END: u8 = 4;
 const MANIFEST_END: u8 = 5;
 const NAME: u8 = 6;
@@ -73,25 +74,15 @@ pub enum Piece<'a> {
     /// The digest of the manifest that follows.
     Name(Digest),
     Set(Set),
-    Bytes {
-        /// The contents that these bytes belong to, in order.
-        slices: Vec<Slice>,
+    /// What is stored of these clusters lies in these bytes, in order.
+    Clusters {
+        clusters: Vec<Cluster>,
         bytes: &'a [u8],
     },
-    /// A piece of these contents was damaged on its way.
-    Damaged(Vec<Slice>),
+    /// A piece with these clusters was damaged on its way.
+    Damaged(Vec<Cluster>),
     /// The contents that were wanted have been sent.
     End,
-}
-
-/// A part of a content within a piece.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Slice {
-    pub content: u32,
-    /// In the content.
-    pub offset: u64,
-    /// In the piece.
-    pub bytes: Range<usize>,
 }
 
 #[derive(Error, Clone, PartialEq, Eq, Debug)]

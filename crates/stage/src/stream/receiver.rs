@@ -1,9 +1,8 @@
 //! Takes a stream apart, however it is cut. It is read straight into the receiver's buffer, and pieces are used there.
 
-use super::{
-    BODY_LEN_MAX, Damaged, END, FOLLOWING, HEAD_LEN, MANIFEST, MANIFEST_END, NAME, PACKED, PLAIN, Piece, Slice, check,
-};
-use crate::set::{MANIFEST_LEN_MAX, PIECE_LEN, Set};
+use super::cluster::{Cluster, Cut, Stored};
+use super::{BODY_LEN_MAX, CLUSTERS, Damaged, END, FOLLOWING, HEAD_LEN, MANIFEST, MANIFEST_END, NAME, Piece, check};
+use crate::set::{MANIFEST_LEN_MAX, Set};
 use std::ops::Range;
 
 /// Room for a few pieces, so that little is moved.
@@ -14,23 +13,11 @@ pub struct Receiver {
     buffer: Vec<u8>,
     /// The part of the buffer that has been filled and not used.
     filled: Range<usize>,
-    unpacked: Vec<u8>,
     manifest: Vec<u8>,
     /// The lengths of the contents, once the manifest is whole.
     lens: Option<Vec<u64>>,
-    following: Following,
-}
-
-/// The contents that follow, in order.
-#[derive(Default)]
-struct Following {
-    /// With the offset of each.
-    contents: Vec<(u32, u64)>,
-    len: u64,
-    /// Of the next piece.
-    offset: u64,
-    /// The content of the next piece's first byte.
-    at: usize,
+    /// The contents that follow, in order.
+    following: Cut,
 }
 
 impl Default for Receiver {
@@ -38,10 +25,9 @@ impl Default for Receiver {
         Receiver {
             buffer: vec![0; BUFFER_LEN],
             filled: 0..0,
-            unpacked: vec![0; PIECE_LEN],
             manifest: Vec::new(),
             lens: None,
-            following: Following::default(),
+            following: Cut::default(),
         }
     }
 }
@@ -99,15 +85,10 @@ impl Receiver {
                     self.lens = Some(set.contents().into_iter().map(|content| content.len).collect());
                     return Ok(Some(Piece::Set(set)));
                 }
-                (FOLLOWING, Some(lens)) => self.following.announce(&self.buffer[body], lens)?,
-                (PLAIN | PACKED, Some(lens)) => {
-                    return self
-                        .following
-                        .piece(lens, kind == PACKED, &self.buffer[body], &mut self.unpacked)
-                        .map(Some);
-                }
-                (END, Some(_)) if body.is_empty() && self.following.is_over() => {
-                    self.following = Following::default();
+                (FOLLOWING, Some(lens)) => announce(&mut self.following, &self.buffer[body], lens)?,
+                (CLUSTERS, Some(_)) => return piece(&mut self.following, &self.buffer[body]).map(Some),
+                (END, Some(_)) if body.is_empty() && self.following.left() == 0 => {
+                    self.following = Cut::default();
                     return Ok(Some(Piece::End));
                 }
                 _ => return Err(Damaged::Malformed),
@@ -116,76 +97,51 @@ impl Receiver {
     }
 }
 
-impl Following {
-    /// More contents, whose numbers are greater than those before.
-    fn announce(&mut self, body: &[u8], lens: &[u64]) -> Result<(), Damaged> {
-        let (wanted, rows) = body.split_first_chunk::<8>().ok_or(Damaged::Malformed)?;
-        if check(0, rows) != *wanted || rows.len() % 8 != 0 || self.offset > 0 {
+/// More contents, whose numbers are greater than those before.
+fn announce(following: &mut Cut, body: &[u8], lens: &[u64]) -> Result<(), Damaged> {
+    let (wanted, rows) = body.split_first_chunk::<8>().ok_or(Damaged::Malformed)?;
+    if check(0, rows) != *wanted || rows.len() % 8 != 0 || following.done() > 0 {
+        return Err(Damaged::Malformed);
+    }
+    for row in rows.chunks_exact(8) {
+        let number = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
+        let (first, count) = (number(0), number(4));
+        let end = first.checked_add(count).filter(|end| *end as usize <= lens.len()).ok_or(Damaged::Malformed)?;
+        if following.last().is_some_and(|last| last >= first) {
             return Err(Damaged::Malformed);
         }
-        for row in rows.chunks_exact(8) {
-            let number = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
-            let (first, count) = (number(0), number(4));
-            let end = first.checked_add(count).filter(|end| *end as usize <= lens.len()).ok_or(Damaged::Malformed)?;
-            if self.contents.last().is_some_and(|(last, _)| *last >= first) {
-                return Err(Damaged::Malformed);
-            }
-            for content in first..end {
-                self.contents.push((content, self.len));
-                self.len = self.len.checked_add(lens[content as usize]).ok_or(Damaged::Malformed)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn piece<'a>(
-        &mut self,
-        lens: &[u64],
-        is_packed: bool,
-        body: &'a [u8],
-        unpacked: &'a mut [u8],
-    ) -> Result<Piece<'a>, Damaged> {
-        let (offset, rest) = body.split_first_chunk().ok_or(Damaged::Malformed)?;
-        let (wanted, rest) = rest.split_first_chunk::<8>().ok_or(Damaged::Malformed)?;
-        let offset = u64::from_le_bytes(*offset);
-        let len = (self.len - self.offset).min(PIECE_LEN as u64) as usize;
-        // Pieces follow each other: whatever is wrong with the bytes, their place is known.
-        let slices = self.advance(len, lens);
-        let bytes = match is_packed {
-            true => {
-                let unpacked = &mut unpacked[..len];
-                let count = lz4_flex::block::decompress_into(rest, unpacked).unwrap_or(0);
-                &unpacked[..count]
-            }
-            false => rest,
-        };
-        let at = self.offset - len as u64;
-        let is_right = len > 0 && offset == at && bytes.len() == len && check(at, bytes) == *wanted;
-        match is_right {
-            true => Ok(Piece::Bytes { slices, bytes }),
-            false if slices.is_empty() => Err(Damaged::Malformed),
-            false => Ok(Piece::Damaged(slices)),
+        for content in first..end {
+            following.push(content, lens[content as usize]).ok_or(Damaged::Malformed)?;
         }
     }
+    Ok(())
+}
 
-    /// The contents of the next bytes, which are behind then.
-    fn advance(&mut self, len: usize, lens: &[u64]) -> Vec<Slice> {
-        let mut slices = Vec::new();
-        let mut done = 0;
-        while done < len {
-            let (content, from) = self.contents[self.at];
-            let offset = self.offset + done as u64 - from;
-            let left = lens[content as usize] - offset;
-            let count = left.min((len - done) as u64) as usize;
-            slices.push(Slice { content, offset, bytes: done..done + count });
-            done += count;
-            self.at += usize::from(count as u64 == left);
-        }
-        self.offset += len as u64;
-        slices
+fn piece<'a>(following: &mut Cut, body: &'a [u8]) -> Result<Piece<'a>, Damaged> {
+    let (offset, rest) = body.split_first_chunk().ok_or(Damaged::Malformed)?;
+    let (wanted, rest) = rest.split_first_chunk::<8>().ok_or(Damaged::Malformed)?;
+    let at = following.done();
+    // Pieces follow each other: whatever is wrong with the bytes, their place is known.
+    let mut clusters = following.next_piece();
+    if clusters.is_empty() {
+        return Err(Damaged::Malformed);
     }
+    let is_right = u64::from_le_bytes(*offset) == at && check(at, rest) == *wanted;
+    match place(&mut clusters, rest).filter(|_| is_right) {
+        Some(bytes) => Ok(Piece::Clusters { clusters, bytes }),
+        None => Ok(Piece::Damaged(clusters)),
+    }
+}
 
-    fn is_over(&self) -> bool {
-        self.offset == self.len
+/// Finds what is stored of each cluster.
+fn place<'a>(clusters: &mut [Cluster], body: &'a [u8]) -> Option<&'a [u8]> {
+    let (lens, bytes) = body.split_at_checked(4 * clusters.len())?;
+    let mut at = 0;
+    for (cluster, len) in clusters.iter_mut().zip(lens.chunks_exact(4)) {
+        let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
+        let stored = at..at + len;
+        Stored::of(cluster.len, bytes.get(stored.clone())?)?;
+        (cluster.stored, at) = (stored, at + len);
     }
+    (at == bytes.len()).then_some(bytes)
 }

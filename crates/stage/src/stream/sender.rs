@@ -1,14 +1,11 @@
 //! Makes the stream of a set, one part after the other.
 
-use super::{Content, END, FOLLOWING, MANIFEST, MANIFEST_END, NAME, PACKED, PLAIN, ROWS_MAX, check, framed};
+use super::cluster::{CLUSTER_LEN, Cut, Packer};
+use super::{CLUSTERS, Content, END, FOLLOWING, MANIFEST, MANIFEST_END, NAME, ROWS_MAX, check, framed};
 use crate::set::{Digest, PIECE_LEN, Problem, Set, open_file};
-use lz4_flex::block::get_maximum_output_size;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
-
-/// A piece is packed if that saves a sixteenth (chosen): otherwise unpacking costs more than it saves.
-const PACKED_SHARE: usize = 16;
 
 pub struct Sender {
     /// What comes first.
@@ -20,25 +17,18 @@ pub struct Sender {
     contents: Vec<Content>,
     /// What is wanted; `None`: it is not known yet.
     wanted: Option<Wanted>,
-    bytes_left: u64,
-    /// For packing.
-    packed: Vec<u8>,
+    packer: Packer,
 }
 
 struct Wanted {
     /// Numbers that have not been announced.
     announce: Vec<u32>,
-    /// Numbers of contents that are left.
-    left: VecDeque<u32>,
-    /// Bytes of contents that were sent.
-    offset: u64,
+    cut: Cut,
     open: Option<Open>,
 }
 
 struct Open {
-    number: u32,
     file: File,
-    offset: u64,
     hasher: blake3::Hasher,
 }
 
@@ -62,8 +52,7 @@ impl Sender {
             manifest_sent: false,
             contents: set.contents(),
             wanted: None,
-            bytes_left: 0,
-            packed: vec![0; get_maximum_output_size(PIECE_LEN)],
+            packer: Packer::new(),
         }
     }
 
@@ -74,16 +63,19 @@ impl Sender {
 
     /// The contents of these numbers are to follow, and then the end of the contents.
     pub fn want(&mut self, numbers: &BTreeSet<u32>) {
-        let known = |number: &u32| (*number as usize) < self.contents.len();
-        let left: VecDeque<u32> = numbers.iter().copied().filter(known).collect();
-        self.bytes_left = left.iter().map(|number| self.contents[*number as usize].len).sum();
-        let announce = left.iter().copied().collect();
-        self.wanted = Some(Wanted { announce, left, offset: 0, open: None });
+        let (mut announce, mut cut) = (Vec::new(), Cut::default());
+        for number in numbers {
+            let content = self.contents.get(*number as usize);
+            if content.and_then(|content| cut.push(*number, content.len)).is_some() {
+                announce.push(*number);
+            }
+        }
+        self.wanted = Some(Wanted { announce, cut, open: None });
     }
 
     /// Bytes of the contents that are left to be sent.
     pub fn bytes_left(&self) -> u64 {
-        self.bytes_left
+        self.wanted.as_ref().map_or(0, |wanted| wanted.cut.left())
     }
 
     /// The next part of the stream.
@@ -104,14 +96,11 @@ impl Sender {
         if !wanted.announce.is_empty() {
             return Ok(Part::Bytes(following(&mut wanted.announce)));
         }
-        if wanted.left.is_empty() && wanted.open.is_none() {
+        let piece = wanted.next_piece(&self.contents, &mut self.packer)?;
+        if piece.is_none() {
             self.wanted = None;
-            return Ok(Part::Bytes(framed(END, &[])));
         }
-        let offset = wanted.offset;
-        let bytes = wanted.read(&self.contents)?;
-        self.bytes_left -= bytes.len() as u64;
-        Ok(Part::Bytes(self.piece(offset, &bytes)))
+        Ok(Part::Bytes(piece.unwrap_or_else(|| framed(END, &[]))))
     }
 
     fn manifest_part(&mut self) -> Vec<u8> {
@@ -123,14 +112,6 @@ impl Sender {
         }
         part.reverse();
         framed(MANIFEST, &[&part])
-    }
-
-    fn piece(&mut self, offset: u64, bytes: &[u8]) -> Vec<u8> {
-        let head = [offset.to_le_bytes(), check(offset, bytes)].concat();
-        match lz4_flex::block::compress_into(bytes, &mut self.packed) {
-            Ok(len) if len + bytes.len() / PACKED_SHARE < bytes.len() => framed(PACKED, &[&head, &self.packed[..len]]),
-            _ => framed(PLAIN, &[&head, bytes]),
-        }
     }
 }
 
@@ -159,41 +140,49 @@ fn following(numbers: &mut Vec<u32>) -> Vec<u8> {
 }
 
 impl Wanted {
-    /// The next bytes: a piece, or what is left.
-    fn read(&mut self, contents: &[Content]) -> Result<Vec<u8>, Problem> {
-        let mut bytes = vec![0; PIECE_LEN];
-        let mut len = 0;
-        while len < PIECE_LEN {
-            let mut open = match self.open.take() {
-                Some(open) => open,
-                None => match self.left.pop_front() {
-                    Some(number) => Open::new(number, contents)?,
-                    None => break,
-                },
-            };
-            let content = &contents[open.number as usize];
-            let count = (content.len - open.offset).min((PIECE_LEN - len) as u64) as usize;
-            let part = &mut bytes[len..len + count];
-            open.file.read_exact(part).map_err(|_| Problem::Changes(content.path.clone()))?;
-            open.hasher.update(part);
-            open.offset += count as u64;
-            len += count;
-            if open.offset < content.len {
-                self.open = Some(open);
-            } else if *open.hasher.finalize().as_bytes() != content.digest {
-                return Err(Problem::Changes(content.path.clone()));
-            }
+    /// `None`: there is nothing left.
+    fn next_piece(&mut self, contents: &[Content], packer: &mut Packer) -> Result<Option<Vec<u8>>, Problem> {
+        let offset = self.cut.done();
+        let clusters = self.cut.next_piece();
+        if clusters.is_empty() {
+            return Ok(None);
         }
-        bytes.truncate(len);
-        self.offset += len as u64;
-        Ok(bytes)
+        let mut buffer = [0; CLUSTER_LEN];
+        let mut lens = 0;
+        let mut body = vec![0; 4 * clusters.len()];
+        for cluster in clusters {
+            let (content, bytes) = (&contents[cluster.content as usize], &mut buffer[..cluster.len]);
+            self.read(content, cluster.offset, bytes)?;
+            let stored = packer.pack(bytes);
+            body[lens..lens + 4].copy_from_slice(&(stored.len() as u32).to_le_bytes());
+            lens += 4;
+            body.extend_from_slice(stored);
+        }
+        Ok(Some(framed(CLUSTERS, &[&offset.to_le_bytes(), &check(offset, &body), &body])))
+    }
+
+    /// Reads the next bytes of a content.
+    fn read(&mut self, content: &Content, offset: u64, bytes: &mut [u8]) -> Result<(), Problem> {
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => Open::new(content)?,
+        };
+        let changes = || Problem::Changes(content.path.clone());
+        open.file.read_exact(bytes).map_err(|_| changes())?;
+        open.hasher.update(bytes);
+        if offset + (bytes.len() as u64) < content.len {
+            self.open = Some(open);
+        } else if *open.hasher.finalize().as_bytes() != content.digest {
+            return Err(changes());
+        }
+        Ok(())
     }
 }
 
 impl Open {
-    fn new(number: u32, contents: &[Content]) -> Result<Open, Problem> {
-        let path = &contents[number as usize].path;
+    fn new(content: &Content) -> Result<Open, Problem> {
+        let path = &content.path;
         let file = open_file(path).map_err(|error| Problem::Io { path: path.clone(), error })?;
-        Ok(Open { number, file, offset: 0, hasher: blake3::Hasher::new() })
+        Ok(Open { file, hasher: blake3::Hasher::new() })
     }
 }

@@ -2,7 +2,7 @@
 
 use wireup_stage::answer::Answer;
 use wireup_stage::set::{PIECE_LEN, Set};
-use wireup_stage::stream::{Content, Piece, Receiver, Slice};
+use wireup_stage::stream::{Cluster, Content, Piece, Receiver};
 
 /// The first byte gives the length of the parts in which the rest arrives; 0: at once.
 pub fn stream(input: &[u8]) {
@@ -27,14 +27,19 @@ pub fn stream(input: &[u8]) {
                     assert_eq!(Set::from_manifest(&set.manifest()).expect("accepted before"), set);
                     assert!(contents.replace(set.contents()).is_none(), "two sets");
                 }
-                Ok(Some(Piece::Bytes { slices, bytes })) => {
+                Ok(Some(Piece::Clusters { clusters, bytes })) => {
                     let contents = contents.as_ref().expect("after the set");
-                    assert!(slices.iter().map(|slice| slice.bytes.len()).sum::<usize>() == bytes.len());
-                    assert!(bytes.len() <= PIECE_LEN && slices.iter().all(|slice| lies_in(contents, slice)));
+                    let mut at = 0;
+                    for cluster in &clusters {
+                        assert!(cluster.stored.start == at && cluster.stored.len() <= cluster.len);
+                        at = cluster.stored.end;
+                    }
+                    assert_eq!(at, bytes.len());
+                    assert!(all_lie_in(contents, &clusters));
                 }
-                Ok(Some(Piece::Damaged(slices))) => {
+                Ok(Some(Piece::Damaged(clusters))) => {
                     let contents = contents.as_ref().expect("after the set");
-                    assert!(!slices.is_empty() && slices.iter().all(|slice| lies_in(contents, slice)));
+                    assert!(all_lie_in(contents, &clusters));
                 }
                 Ok(Some(Piece::Name(_))) => assert!(contents.is_none(), "after the set"),
                 Ok(Some(Piece::End)) => assert!(contents.is_some(), "before the set"),
@@ -43,8 +48,10 @@ pub fn stream(input: &[u8]) {
     }
 }
 
-fn lies_in(contents: &[Content], slice: &Slice) -> bool {
-    slice.offset + slice.bytes.len() as u64 <= contents[slice.content as usize].len
+fn all_lie_in(contents: &[Content], clusters: &[Cluster]) -> bool {
+    let lies = |cluster: &Cluster| cluster.offset + cluster.len as u64 <= contents[cluster.content as usize].len;
+    let len: usize = clusters.iter().map(|cluster| cluster.len).sum();
+    !clusters.is_empty() && len <= PIECE_LEN && clusters.iter().all(lies)
 }
 
 fn answer(bytes: &[u8]) {

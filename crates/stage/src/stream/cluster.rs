@@ -1,0 +1,201 @@
+//! Contents are cut into clusters. Each is stored and sent by itself: plain, or packed by LZ4, as a file system image can hold it.
+
+use crate::set::PIECE_LEN;
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+use std::ops::Range;
+
+/// Reading one byte of a file unpacks a cluster of it (bytes).
+pub(crate) const CLUSTER_LEN: usize = 64 << 10;
+/// What is stored begins at a block's boundary (bytes).
+pub(crate) const BLOCK: u64 = 4096;
+/// Small files in a piece.
+pub(super) const CLUSTERS_MAX: usize = 1024;
+
+pub(crate) fn blocks(len: u64) -> u64 {
+    len.div_ceil(BLOCK)
+}
+
+/// A part of a content within a piece.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    pub content: u32,
+    /// In the content.
+    pub offset: u64,
+    pub len: usize,
+    /// What is stored of it, in the piece.
+    pub stored: Range<usize>,
+}
+
+/// How a cluster is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stored {
+    /// Not at all: zeros.
+    Hole,
+    Plain,
+    /// In fewer blocks.
+    Packed,
+}
+
+impl Stored {
+    /// Its length tells. `None`: nobody stores it so.
+    pub fn of(len: usize, stored: &[u8]) -> Option<Stored> {
+        match stored {
+            [] => Some(Stored::Hole),
+            _ if stored.len() == len => Some(Stored::Plain),
+            // A block's zeros before it are not part of it.
+            [1..=u8::MAX, ..] if blocks(stored.len() as u64) < blocks(len as u64) => Some(Stored::Packed),
+            _ => None,
+        }
+    }
+}
+
+/// The content of a cluster of `len` bytes; `None`: it is damaged.
+pub(crate) fn unpack<'a>(len: usize, stored: &'a [u8], buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    match Stored::of(len, stored)? {
+        Stored::Plain => return Some(stored),
+        Stored::Hole => {
+            buffer.clear();
+            buffer.resize(len, 0);
+        }
+        Stored::Packed => {
+            buffer.resize(len, 0);
+            decompress_into(stored, buffer).ok().filter(|count| *count == len)?;
+        }
+    }
+    Some(buffer)
+}
+
+/// Stores clusters.
+pub(super) struct Packer(Vec<u8>);
+
+impl Packer {
+    pub fn new() -> Packer {
+        Packer(vec![0; get_maximum_output_size(CLUSTER_LEN)])
+    }
+
+    /// What is to be stored of a cluster.
+    pub fn pack<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return &[];
+        }
+        // What takes one block cannot take less.
+        if bytes.len() as u64 <= BLOCK {
+            return bytes;
+        }
+        match compress_into(bytes, &mut self.0) {
+            Ok(len) if Stored::of(bytes.len(), &self.0[..len]) == Some(Stored::Packed) => &self.0[..len],
+            _ => bytes,
+        }
+    }
+}
+
+/// Contents one behind the other, cut into pieces of clusters. Both ends cut them in the same way, so that it is known what was in a piece,
+/// whatever has happened to its bytes.
+#[derive(Default)]
+pub(super) struct Cut {
+    /// Numbers and lengths.
+    contents: Vec<(u32, u64)>,
+    /// The content of the next cluster, and where in it.
+    at: usize,
+    offset: u64,
+    /// Bytes that have been cut.
+    done: u64,
+    len: u64,
+}
+
+impl Cut {
+    /// `None`: that is too much.
+    pub fn push(&mut self, number: u32, len: u64) -> Option<()> {
+        self.len = self.len.checked_add(len)?;
+        self.contents.push((number, len));
+        Some(())
+    }
+
+    pub fn last(&self) -> Option<u32> {
+        self.contents.last().map(|(number, _)| *number)
+    }
+
+    /// Bytes that have been cut.
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    pub fn left(&self) -> u64 {
+        self.len - self.done
+    }
+
+    /// The clusters of the next piece; none: there is nothing left.
+    pub fn next_piece(&mut self) -> Vec<Cluster> {
+        let (mut clusters, mut room) = (Vec::new(), PIECE_LEN);
+        while let Some((content, len)) = self.contents.get(self.at).copied() {
+            let count = (len - self.offset).min(CLUSTER_LEN as u64) as usize;
+            if count > room || clusters.len() == CLUSTERS_MAX {
+                break;
+            }
+            clusters.push(Cluster { content, offset: self.offset, len: count, stored: 0..0 });
+            room -= count;
+            self.offset += count as u64;
+            self.done += count as u64;
+            if self.offset == len {
+                (self.at, self.offset) = (self.at + 1, 0);
+            }
+        }
+        clusters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::noise;
+    use proptest::prelude::*;
+
+    #[test]
+    fn how_a_cluster_is_stored_can_be_told_by_its_length() {
+        let mut packer = Packer::new();
+        let noise = noise(1, CLUSTER_LEN);
+        let words = b"one word after the other, ".repeat(3_000);
+        for (bytes, form) in [
+            (&noise[..], Stored::Plain),
+            (&words[..CLUSTER_LEN], Stored::Packed),
+            (&words[..5_000], Stored::Packed),
+            (&words[..4_096], Stored::Plain),
+            (&[0; 9_000], Stored::Hole),
+            (b"\0", Stored::Hole),
+        ] {
+            let stored = packer.pack(bytes);
+            assert_eq!(Stored::of(bytes.len(), stored), Some(form));
+            assert!(unpack(bytes.len(), stored, &mut Vec::new()) == Some(bytes));
+        }
+        for (len, stored) in [(3, &b"four"[..]), (5_000, &[1; 4_999]), (5_000, b"\0as it begins")] {
+            assert_eq!(Stored::of(len, stored), None);
+            assert_eq!(unpack(len, stored, &mut Vec::new()), None);
+        }
+        // It can be packed so, but is not.
+        assert_eq!(unpack(9_000, b"\x11no", &mut Vec::new()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_contain_all_contents_in_order(lens in proptest::collection::vec(1u64..300_000, 0..40)) {
+            let mut cut = Cut::default();
+            for (number, len) in (0..).zip(&lens) {
+                cut.push(number, *len).unwrap();
+            }
+            let mut seen = vec![0; lens.len()];
+            loop {
+                let piece = cut.next_piece();
+                let (count, total) = (piece.len(), piece.iter().map(|cluster| cluster.len).sum::<usize>());
+                prop_assert!(count <= CLUSTERS_MAX && total <= PIECE_LEN);
+                for cluster in piece {
+                    prop_assert_eq!(seen[cluster.content as usize], cluster.offset);
+                    seen[cluster.content as usize] += cluster.len as u64;
+                }
+                if count == 0 {
+                    break;
+                }
+            }
+            prop_assert!(seen == lens && cut.left() == 0);
+        }
+    }
+}
