@@ -122,6 +122,16 @@ fn app(command: &SpawnCommand, info: &Info, parent: &JobSpec, model: &AppSpec) -
     }
 }
 
+/// The namespace of the `number`th job, from 1 on, that ranks of a family have asked for.
+///
+/// Open MPI knows a job by 32 bits: 16 of a hash of what is before the `@`, and the lower 16 of the number behind it, which is 0 for the job
+/// that the user has launched. Names that differ before the `@` only would be one for it by chance.
+pub(super) fn nspace(of_family: &str, number: u32) -> String {
+    // Every 65,536th number is left out.
+    let number = u64::from(number) + (u64::from(number) - 1) / 0xffff;
+    format!("{of_family}@{number}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +165,21 @@ mod tests {
         let places: Vec<Place> = parent.nodes.iter().map(|node| Place { node: node.clone(), slots: None }).collect();
         let names = (JobId(5), "child".to_owned());
         job(names, (&parent, Rank(1)), &asked(commands), &places, &BTreeMap::new()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn open_mpi_tells_65535_jobs_and_the_first_one_apart() {
+        let number = |child| {
+            let name = nspace("wireup-7-ab", child);
+            let (family, number) = name.rsplit_once('@').expect("a number");
+            assert_eq!(family, "wireup-7-ab");
+            number.parse::<u64>().expect("a number") & 0xffff
+        };
+        let near = |from: u32| (from..from + 0xffff).map(number).collect::<std::collections::BTreeSet<u64>>();
+        for from in [1, 40_000, u32::MAX - 0x1_0000] {
+            let seen = near(from);
+            assert!(seen.len() == 0xffff && !seen.contains(&0));
+        }
     }
 
     #[test]

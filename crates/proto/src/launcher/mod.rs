@@ -63,6 +63,8 @@ pub struct Launcher {
     reader: FrameReader,
     out: VecDeque<LauncherOutput>,
     family: Family,
+    /// Jobs that ranks have asked for.
+    children: u32,
     /// Bytes returned by `poll` and not written yet, by stream: in the order in which they are written, with their jobs.
     unwritten: [VecDeque<(JobId, u64)>; 2],
     /// Output is dropped; credit is returned immediately.
@@ -100,6 +102,7 @@ impl Launcher {
             reader: FrameReader::new(),
             out: VecDeque::new(),
             family: Family::default(),
+            children: 0,
             unwritten: Default::default(),
             discard: false,
             stdin_credit: STDIN_WINDOW_BYTES,
@@ -308,6 +311,7 @@ impl Launcher {
 
     /// A rank asks for processes: they become the job `child`.
     fn on_spawn(&mut self, job: JobId, child: JobId, from: Rank, request: SpawnRequest) {
+        self.children += 1;
         match self.child(job, child, from, &request) {
             Ok(spec) => self.launch(spec),
             Err(problem) => {
@@ -323,7 +327,7 @@ impl Launcher {
             return Err("the jobs are being ended".into());
         }
         let parent = self.family.to_grow(job)?;
-        let names = (child, format!("{}-{child}", self.config.job.nspace));
+        let names = (child, child::nspace(&self.config.job.nspace, self.children));
         let loads = self.family.loads();
         child::job(names, (parent, from), request, &self.config.places, &loads).map_err(|refused| refused.to_string())
     }
