@@ -61,6 +61,7 @@ for mpi in mpich openmpi; do
     hello wireup run
     wireup down
 
+    if wireup install --front --prefix /root/env; then fail "it installs among the files of pip"; fi
     wireup install --front --prefix /root/own
     hello /root/own/bin/mpiexec
     rm -r /root/own
