@@ -269,7 +269,7 @@ mod tests {
         assert!(!has_the_wheel(&prefix));
         fs::create_dir_all(packages.join(format!("wireup-{}.dist-info", env!("CARGO_PKG_VERSION")))).expect("a folder");
         assert!(has_the_wheel(&prefix));
-        let line = COMMAND.parse(["--prefix".into(), prefix.clone().into_os_string()].into_iter());
+        let line = COMMAND.parse(["--prefix".into(), prefix.clone().into_os_string()]);
         let line = line.expect("well-formed").expect("no help");
         assert!(run(&line).is_err_and(|why| why.contains("use another --prefix")));
         assert!(!prefix.join("bin").exists());
