@@ -1,9 +1,9 @@
 //! `cargo xtask fresh`: the README's commands in a new Debian 12, as a new user would run them.
 //!
 //! debootstrap creates the smallest Debian with a C compiler in a folder inside the target directory; a clone of `HEAD` and this machine's
-//! Rust toolchain are added. The commands run there in their own mount, process, IPC and host name namespaces, with their own `/proc`,
-//! `/dev` and `/run`; the network is this machine's, because packages are fetched. The settings for mirrors, proxies and certificates are
-//! copied from this machine (`carried`).
+//! Rust toolchain are added. A user of the wheel gets Python and the wheel in place of all these. The commands run there in their own
+//! mount, process, IPC and host name namespaces, with their own `/proc`, `/dev` and `/run`; the network is this machine's, because packages
+//! are fetched. The settings for mirrors, proxies and certificates are copied from this machine (`carried`).
 //!
 //! However this ends, it cleans up: processes die with their namespace, whose first process dies with this one; mounts vanish with it; a
 //! cleaner, which outlives this process, removes the folder.
@@ -24,18 +24,9 @@ use std::process::{self, Command, Stdio};
 /// Both commands, in the order of the README.
 pub const COMMANDS: [&str; 2] = ["demo", "test"];
 
-/// As a user of the wheel, who has no Rust: `pip` is what Debian offers.
-const WHEEL: &str = "set -eux; PATH=/usr/sbin:/usr/bin:/sbin:/bin; ! command -v cargo
-apt-get -qq update; apt-get -qq install -y --no-install-recommends python3-venv
-python3 -m venv /root/env; . /root/env/bin/activate
-pip --quiet install target/dist/*.whl mpich mpi4py
-wireup version; wireup run -n 4 python -m mpi4py.bench helloworld
-wireup run --pmi simple -n 2 python -c 'import wireup; print(wireup.open().world().allreduce([1])[0])'";
+const WHEEL: &str = include_str!("fresh/wheel.sh");
 
 const SUITE: &str = "bookworm";
-
-/// The requirements of Rust itself: a linker, and certificates for the registry.
-const PACKAGES: &str = "ca-certificates,gcc,libc6-dev";
 
 /// The tools that this machine needs for it.
 const TOOLS: [&str; 2] = ["debootstrap", "git"];
@@ -46,16 +37,54 @@ const NAMESPACES: &str =
 
 const INSIDE: &str = include_str!("fresh/inside.sh");
 
+/// For whom a new Debian is made.
+enum User {
+    /// Has the Rust toolchain of this folder, and a clone of `HEAD`.
+    OfSource(PathBuf),
+    /// Has a wheel.
+    OfWheel(PathBuf),
+}
+
+impl User {
+    /// Debian's packages beside the smallest set: certificates for registries, and for Rust a linker.
+    fn packages(&self) -> &str {
+        match self {
+            User::OfSource(_) => "ca-certificates,gcc,libc6-dev",
+            User::OfWheel(_) => "ca-certificates,python3-venv",
+        }
+    }
+
+    fn toolchain(&self) -> &Path {
+        match self {
+            User::OfSource(toolchain) => toolchain,
+            User::OfWheel(_) => Path::new(""),
+        }
+    }
+
+    /// Fills the folder where the commands run.
+    fn fill(&self, folder: &Path) -> Result {
+        match self {
+            User::OfSource(_) => step("git clone", || clone(folder)),
+            User::OfWheel(wheel) => {
+                let to = folder.join(wheel.file_name().unwrap_or_default());
+                let copied = fs::create_dir(folder).and_then(|()| fs::copy(wheel, &to));
+                copied.map(drop).map_err(|e| format!("copy {} to {}: {e}", wheel.display(), to.display()))
+            }
+        }
+    }
+}
+
 /// Runs `commands` of `cargo xtask` one after the other in one new Debian.
 ///
 /// # Errors
 /// The Debian cannot be created, or a command fails in it.
 pub fn run(commands: &[&str]) -> Result {
-    let line = |command: &&str| format!("exec cargo xtask {command}");
-    in_new_debian(&commands.iter().map(line).collect::<Vec<_>>(), None)
+    let line = |command: &&str| format!("cargo xtask {command}");
+    let scripts: Vec<_> = commands.iter().map(line).map(|line| (line.clone(), line)).collect();
+    in_new_debian(&User::OfSource(toolchain()?), &scripts)
 }
 
-/// Installs this machine's wheel of `cargo xtask release` in a new Debian without Rust, and runs MPI programs with it.
+/// Installs this machine's wheel of `cargo xtask release` in a new Debian without Rust, runs MPI programs with it, and removes it.
 ///
 /// # Errors
 /// There is no wheel, the Debian cannot be created, or a command fails in it.
@@ -65,39 +94,32 @@ pub fn wheel() -> Result {
     let files = fs::read_dir(&dist).map(|files| files.flatten().map(|file| file.path()).collect::<Vec<_>>());
     let wheel = files.unwrap_or_default().into_iter().find(|path| path.to_string_lossy().ends_with(&ending));
     let wheel = wheel.ok_or_else(|| format!("no wheel in {}: cargo xtask release", dist.display()))?;
-    in_new_debian(&[WHEEL.to_owned()], Some(&wheel))
+    in_new_debian(&User::OfWheel(wheel), &[("pip install".to_owned(), WHEEL.to_owned())])
 }
 
-/// `wheel`: a file that the clone gets at the same place.
-fn in_new_debian(lines: &[String], wheel: Option<&Path>) -> Result {
-    let toolchain = toolchain()?;
+/// `scripts`: each with its name.
+fn in_new_debian(user: &User, scripts: &[(String, String)]) -> Result {
     let is_missing = |tool: &&str| Command::new(tool).arg("--version").output().is_err();
     debian::ensure(&TOOLS.into_iter().filter(is_missing).collect::<Vec<_>>())?;
     let folder = layout::target().join(format!("fresh-{}", process::id()));
     fs::create_dir_all(&folder).map_err(|e| format!("create {}: {e}", folder.display()))?;
     let cleaner = Cleaner::start(&folder)?;
-    let done = in_folder(&folder, &toolchain, lines, wheel);
+    let done = in_folder(&folder, user, scripts);
     let removed = step("remove it", || cleaner.finish());
     done.and(removed)
 }
 
-fn in_folder(folder: &Path, toolchain: &Path, lines: &[String], wheel: Option<&Path>) -> Result {
+fn in_folder(folder: &Path, user: &User, scripts: &[(String, String)]) -> Result {
     let carried = Carried::of_this_machine();
     let root = folder.join("root");
-    step(format!("debootstrap {SUITE} from {}", carried.mirror), || bootstrap(&root, &carried))?;
-    step("git clone", || clone(&folder.join("clone")))?;
-    if let Some(wheel) = wheel {
-        let dist = folder.join("clone/target/dist");
-        let copied =
-            fs::create_dir_all(&dist).and_then(|()| fs::copy(wheel, dist.join(wheel.file_name().unwrap_or_default())));
-        copied.map_err(|e| format!("copy {} to {}: {e}", wheel.display(), dist.display()))?;
-    }
+    step(format!("debootstrap {SUITE} from {}", carried.mirror), || bootstrap(&root, user.packages(), &carried))?;
+    user.fill(&folder.join("here"))?;
     carried.write(&folder.join("carried"))?;
-    for line in lines {
+    for (name, script) in scripts {
         let mut inside = in_namespaces();
-        inside.args(["sh", "-c", INSIDE, "sh", line]).arg(folder).arg(toolchain).args(&carried.folders);
+        inside.args(["sh", "-c", INSIDE, "sh", script]).arg(folder).arg(user.toolchain()).args(&carried.folders);
         inside.stdin(Stdio::null());
-        let what = format!("in the new Debian: {line}");
+        let what = format!("in the new Debian: {name}");
         step(&what, || {
             let status = inside.status().map_err(|e| format!("setpriv: {e}"))?;
             if status.success() { Ok(()) } else { Err(format!("{what}: {status}")) }
@@ -107,10 +129,10 @@ fn in_folder(folder: &Path, toolchain: &Path, lines: &[String], wheel: Option<&P
 }
 
 /// In namespaces as well: debootstrap mounts and starts things in what it creates.
-fn bootstrap(root: &Path, carried: &Carried) -> Result {
+fn bootstrap(root: &Path, packages: &str, carried: &Carried) -> Result {
     let mut debootstrap = in_namespaces();
     debootstrap.arg("env").args(carried.proxies());
-    debootstrap.args(["debootstrap", "--variant=minbase", &format!("--include={PACKAGES}"), SUITE]);
+    debootstrap.args(["debootstrap", "--variant=minbase", &format!("--include={packages}"), SUITE]);
     step::run_quietly(debootstrap.arg(root).arg(&carried.mirror))
 }
 

@@ -39,7 +39,8 @@ pub const COMMAND: Command = Command {
 With --front also, in /opt/wireup/bin: mpiexec, mpirun, mpiexec.hydra, orterun, prterun, which take the options of
 these launchers.
 
-The libraries are copied from beside this program, or from ../lib seen from there.
+The libraries are copied from beside this program, or from ../lib seen from there. After `pip install` give a folder
+of its own: pip removes only what it installed itself.
 ",
     words: Words::Named(&[]),
     sections: &[Section { title: "Flags", flags: &[PREFIX, FRONT] }],
@@ -69,6 +70,13 @@ const FILE_MODE: u32 = 0o644;
 
 pub fn run(line: &Line) -> Result<u8, String> {
     let prefix = prefix(line)?;
+    if has_the_wheel(&prefix) {
+        return Err(format!(
+            "install: the wireup in {} is pip's, which would not remove these files later; use another --prefix, such as {}",
+            prefix.display(),
+            prefix.join("wireup").display()
+        ));
+    }
     install(&prefix).map_err(|problem| format!("install: {problem}"))?;
     if line.has(FRONT) {
         let kept = front(&prefix.join("bin")).map_err(|problem| format!("install: {problem}"))?;
@@ -86,6 +94,18 @@ pub fn run(line: &Line) -> Result<u8, String> {
 fn prefix(line: &Line) -> Result<PathBuf, String> {
     let prefix = line.last(PREFIX, Value::path)?.filter(|prefix| !prefix.as_os_str().is_empty());
     prefix.ok_or_else(|| "install: --prefix is missing; for example: wireup install --prefix /opt/wireup".to_owned())
+}
+
+/// Whether `pip` installed this version there.
+fn has_the_wheel(prefix: &Path) -> bool {
+    let installed = concat!("wireup-", env!("CARGO_PKG_VERSION"), ".dist-info");
+    let python = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("python3");
+    // The second is Debian's name for the folder.
+    let has =
+        |python: &Path| ["site-packages", "dist-packages"].iter().any(|at| python.join(at).join(installed).exists());
+    // A folder that is still to be made has nothing.
+    let entries = fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
+    entries.filter(python).any(|entry| has(&entry.path()))
 }
 
 fn install(prefix: &Path) -> Result<(), String> {
@@ -237,6 +257,23 @@ mod tests {
         assert_eq!(fs::read(bin.join("mpirun")).expect("still there"), b"theirs");
         fs::remove_dir_all(&bin).expect("removed");
         assert!(front(&bin).is_err(), "there is no folder");
+    }
+
+    #[test]
+    fn nothing_is_installed_among_the_files_of_pip() {
+        let prefix = std::env::temp_dir().join(format!("wireup-install-wheel-{}", process::id()));
+        assert!(!has_the_wheel(&prefix), "there is no folder");
+        let packages = prefix.join("lib/python3.11/site-packages");
+        // Another project has this name too.
+        fs::create_dir_all(packages.join("wireup-2.9.0.dist-info")).expect("a folder");
+        assert!(!has_the_wheel(&prefix));
+        fs::create_dir_all(packages.join(format!("wireup-{}.dist-info", env!("CARGO_PKG_VERSION")))).expect("a folder");
+        assert!(has_the_wheel(&prefix));
+        let line = COMMAND.parse(["--prefix".into(), prefix.clone().into_os_string()]);
+        let line = line.expect("well-formed").expect("no help");
+        assert!(run(&line).is_err_and(|why| why.contains("use another --prefix")));
+        assert!(!prefix.join("bin").exists());
+        fs::remove_dir_all(&prefix).expect("removed");
     }
 
     #[test]

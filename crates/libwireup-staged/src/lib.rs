@@ -45,3 +45,12 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         core::hint::spin_loop();
     }
 }
+
+/// What the unwind tables of compiled-in memory functions name, which have nothing to clean up: unwinding goes on to the caller. Not every
+/// linker leaves out those tables.
+#[cfg(feature = "bare")]
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() -> libc::c_int {
+    const URC_CONTINUE_UNWIND: libc::c_int = 8;
+    URC_CONTINUE_UNWIND
+}

@@ -1,6 +1,7 @@
-# The first process of the namespaces: LINE FOLDER TOOLCHAIN [LENT FOLDER...]. FOLDER contains root, clone and carried; LINE is run by sh.
+# The first process of the namespaces: SCRIPT FOLDER TOOLCHAIN [LENT FOLDER...]. FOLDER contains root, here and
+# carried; SCRIPT is run by sh in what was `here`. TOOLCHAIN may be empty.
 set -eu
-line=$1 folder=$2 toolchain=$3
+script=$1 folder=$2 toolchain=$3
 shift 3
 cd "$folder/root"
 
@@ -35,17 +36,17 @@ lend() {
     mount --rbind "$1" "./$2"
     mount -o remount,bind,ro "./$2"
 }
-lend "$toolchain" opt/rust
+[ -z "$toolchain" ] || lend "$toolchain" opt/rust
 for path; do
     # If the new Debian has a folder of this name, it keeps its own.
     [ -e "./$path" ] || lend "$path" "$path"
 done
 
 # Only before the first command.
-if [ -e "$folder/clone" ]; then
+if [ -e "$folder/here" ]; then
     cp -R --no-preserve=ownership "$folder/carried/." .
-    chown -R 0:0 "$folder/clone"
-    mv "$folder/clone" root/wireup
+    chown -R 0:0 "$folder/here"
+    mv "$folder/here" root/wireup
     chroot . update-ca-certificates >/dev/null 2>&1
 fi
 
@@ -53,4 +54,4 @@ hostname fresh
 pivot_root . mnt
 cd /
 umount --lazy /mnt
-env -i sh -c '. /etc/carried; cd /root/wireup; eval "$1"' sh "$line"
+env -i sh -c '. /etc/carried; cd /root/wireup; eval "$1"' sh "$script"
