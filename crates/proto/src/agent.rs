@@ -642,7 +642,11 @@ impl Agent {
             Act::ToLauncher(frame) | Act::NoteUp(frame) => self.send_up(frame),
             Act::ToAgent(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
             Act::Names(Asked::Ask { agent, asker, from, ask: Ask::Spawn(request) }) => {
-                fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request }));
+                let lost = match self.policy.survives_losses() {
+                    true => self.membership.nodes().map(|nodes| nodes.lost()).unwrap_or_default(),
+                    false => self.starter.lost(self.tree),
+                };
+                fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request, lost }));
             }
             Act::Names(Asked::Ask { agent, asker, ask: Ask::Join(joint), .. }) => {
                 fx.push(Effect::Across(across::Input::Join { job: id, agent, asker, joint }));
@@ -674,6 +678,11 @@ impl Agent {
         fx.push(Effect::Across(across::Input::JobOver(id)));
         fx.push(Effect::RankPorts(rank_ports::Input::JobGone(id)));
         fx.push(Effect::ForgetDirect(vec![id]));
+        if self.me == AgentId(0) {
+            // Hosts that were added for this job alone.
+            let added = job.agents().into_iter().filter(|agent| self.tree.is_beside(*agent));
+            added.for_each(|agent| fx.child(agent, Control::Shutdown));
+        }
         let traces = job.leaves_traces().then(|| job.agents());
         fx.push(Effect::Launchers(launchers::Input::JobOver { job: id, traces }));
     }
