@@ -1,5 +1,6 @@
 //! Processes that ranks ask for (MPI_Comm_spawn): jobs of one family.
 
+use crate::harness::machines::Machines;
 use crate::harness::peers::program;
 use crate::harness::sessions::Session;
 use crate::harness::{Outcome, Run, machines};
@@ -19,6 +20,12 @@ fn family((flavour, program): &(Flavour, PathBuf), placement: &str, words: &str)
     // With its default on one node Intel MPI would not even ask.
     let run = Run::job(placement).arg(program).args(words.split_whitespace()).envs(environment(*flavour));
     run.env("I_MPI_FABRICS", "shm:ofi")
+}
+
+/// The same on hosts. All of them have the address of a bridge, which Open MPI must not use.
+fn on_hosts(machines: &Machines, line: &str, (flavour, program): (Flavour, &Path), words: &str) -> Run {
+    let run = machines.job(line).arg(program).args(words.split(' ')).envs(environment(flavour));
+    run.env("OMPI_MCA_btl_tcp_if_include", "10.77.0.0/16")
 }
 
 fn is_open_mpi(flavour: Flavour) -> bool {
@@ -213,10 +220,7 @@ fn in_a_session(program: &Path) {
 fn children_run_on_hosts() {
     let Some(machines) = machines::by_ssh() else { return };
     for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
-        let job = |line: &str, words: &str| {
-            let run = machines.job(line).arg(&program).args(words.split(' '));
-            run.envs(environment(flavour)).succeed()
-        };
+        let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
         // The first job leaves hosts free: their agents start with the children.
         let outcome = job("--hosts n[0-3]:1 -n 2 --label", "spawn 2");
         assert_eq!(count(&outcome, "[1:", " counts 4"), 2, "{outcome}");
@@ -232,14 +236,11 @@ fn children_run_on_hosts() {
 fn children_run_on_hosts_that_are_added() {
     let Some(machines) = machines::by_ssh() else { return };
     for (flavour, program) in families().filter(|(flavour, _)| *flavour != Flavour::Intel) {
-        let job = |line: &str, words: &str| {
-            let run = machines.job(line).arg(&program).args(words.split(' '));
-            run.envs(environment(flavour)).succeed()
-        };
+        let job = |line: &str, words: &str| on_hosts(&machines, line, (flavour, &program), words).succeed();
         let outcome = job("--hosts n[0-1] -n 2 --verbose", "spawn 3 add-host n2,n3,n1");
         assert_eq!(count(&outcome, "child ", " counts 5"), 3, "{outcome}");
         for host in ["n2", "n3"] {
-            outcome.expect_err_line(&["job 1", &format!("{host} is added to the nodes of this run")]);
+            outcome.expect_err_line(&[&format!("{host} is added to the nodes of this run")]);
         }
         let outcome = job("--hosts n0 -n 1 --verbose", "repeat 3 add-host n2");
         assert!(outcome.out().contains("parent 0 counts 6\n"), "{outcome}");
