@@ -199,7 +199,7 @@ mod tests {
     fn a_child_runs_on_hosts_that_are_added_for_it() {
         let spec = child(&[("a", 1, &[("add-host", "moon:4,sun")]), ("b", 1, &[])]).expect("it is possible");
         let nodes: Vec<_> = spec.nodes.iter().map(|node| (node.agent.0, node.name.as_str())).collect();
-        assert_eq!(nodes, [(0, "node0"), (9, "moon")], "no rank runs on the other one");
+        assert_eq!(nodes, [(0, "n0"), (9, "moon")], "no rank runs on the other one");
     }
 
     #[test]
