@@ -642,11 +642,14 @@ impl Agent {
             Act::ToLauncher(frame) | Act::NoteUp(frame) => self.send_up(frame),
             Act::ToAgent(agent, frame) => self.links.send_peer(routes, agent, frame, &mut self.out),
             Act::Names(Asked::Ask { agent, asker, from, ask: Ask::Spawn(request) }) => {
+                // Its launcher places the processes on other nodes.
                 let lost = match self.policy.survives_losses() {
                     true => self.membership.nodes().map(|nodes| nodes.lost()).unwrap_or_default(),
                     false => self.starter.lost(self.tree),
                 };
-                fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request, lost }));
+                let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: String::new() });
+                fx.push(Effect::Up(id, Control::Missing(missing.collect())));
+                fx.push(Effect::Launchers(launchers::Input::Spawn { job: id, agent, asker, from, request }));
             }
             Act::Names(Asked::Ask { agent, asker, ask: Ask::Join(joint), .. }) => {
                 fx.push(Effect::Across(across::Input::Join { job: id, agent, asker, joint }));

@@ -68,6 +68,7 @@ static void child(MPI_Comm parents, char **argv)
            getcwd(cwd, sizeof cwd), mark ? ", mark " : "", mark ? mark : "");
     fflush(stdout);
     if (strcmp(argv[0], "late") == 0) {
+        MPI_Barrier(parents);
         MPI_Comm_disconnect(&parents);
         sleep(1);
         printf("child %d is the last\n", rank);
@@ -135,6 +136,8 @@ int main(int argc, char **argv)
     } else if (strcmp(word, "late") == 0) {
         char *args[] = { "late", NULL };
         between = spawn(self, 2, args, MPI_INFO_NULL);
+        /* MPICH's parents would not wait until the children have connected to all of them. */
+        MPI_Barrier(between);
         MPI_Comm_disconnect(&between);
         printf("parent %d ends\n", rank);
     }

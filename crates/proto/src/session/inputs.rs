@@ -139,8 +139,6 @@ pub mod launchers {
             asker: Asker,
             from: Rank,
             request: SpawnRequest,
-            /// Agents on whose nodes no job can start.
-            lost: Vec<AgentId>,
         },
         /// The launcher of a single run about a job that was asked for.
         Spawned {

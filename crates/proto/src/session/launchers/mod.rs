@@ -86,8 +86,8 @@ impl Launchers {
             return match input {
                 // Launchers attach only to the root.
                 Input::Up(link) => fx.close(link),
-                Input::Spawn { job, agent, asker, from, request, lost } => {
-                    self.on_spawn(view, job, (agent, asker), from, request, lost, fx);
+                Input::Spawn { job, agent, asker, from, request } => {
+                    self.on_spawn(view, job, (agent, asker), from, request, fx);
                 }
                 Input::Spawned { job, result } => self.spawns.on_result(job, None, result, fx),
                 _ => {}
@@ -118,8 +118,8 @@ impl Launchers {
             }
             Input::StartAgain(top) => self.start_again(view, top, fx),
             Input::JobOver { job, traces } => self.on_job_over(job, traces, fx),
-            Input::Spawn { job, agent, asker, from, request, lost } => {
-                self.on_spawn(view, job, (agent, asker), from, request, lost, fx);
+            Input::Spawn { job, agent, asker, from, request } => {
+                self.on_spawn(view, job, (agent, asker), from, request, fx);
             }
             // It comes from the launcher of a single run.
             Input::Spawned { .. } => {}

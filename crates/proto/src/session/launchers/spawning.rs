@@ -6,11 +6,11 @@ use crate::session::{Effect, Effects, View};
 use wireup_wire::ids::{AgentId, JobId, Rank};
 use wireup_wire::limits::FAMILY_JOBS_MAX;
 use wireup_wire::names::Asker;
-use wireup_wire::peer::{Control, MissingAgent};
+use wireup_wire::peer::Control;
 use wireup_wire::pmi::SpawnRequest;
 
 impl Launchers {
-    /// A rank asks for processes: tells its launcher which nodes are lost, and offers it a number for a new job.
+    /// A rank asks for processes: offers its launcher a number for a new job.
     pub(super) fn on_spawn(
         &mut self,
         view: &View<'_>,
@@ -18,7 +18,6 @@ impl Launchers {
         asker: (AgentId, Asker),
         from: Rank,
         request: SpawnRequest,
-        lost: Vec<AgentId>,
         fx: &mut Effects,
     ) {
         // A job that is not there any more waits for nothing.
@@ -38,8 +37,6 @@ impl Launchers {
         let known = view.jobs.ids().into_iter().max().unwrap_or_default();
         self.newest = JobId(self.newest.max(known).0 + 1);
         self.spawns.offer(self.newest, waiting);
-        let missing = lost.into_iter().map(|agent| MissingAgent { agent, problem: String::new() });
-        fx.push(Effect::Up(parent, Control::Missing(missing.collect())));
         let message = Control::Spawn { job: self.newest, from, request: request.into() };
         fx.push(Effect::Up(parent, message));
     }
